@@ -1,0 +1,41 @@
+# Two commands do all the set-up: `make demo` and `make test`. PYTHON chooses the interpreter, VENV the environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Without this limit, oneDNN may choose AMX for bf16 on CPUs whose kernel forbids it, and the process dies of SIGILL.
+export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
+
+.PHONY: demo test lint unit clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.ulpscope-torch
+	$(BIN)/ulpscope demo
+
+test: lint
+	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest tests/contract tests/e2e
+
+unit: $(VENV)/.ulpscope-dev
+	$(BIN)/python -m pytest tests/unit
+
+lint: $(VENV)/.ulpscope-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ulpscope-torch: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[torch]'
+	touch $@
+
+$(VENV)/.ulpscope-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[torch,dev]'
+	touch $@ $(VENV)/.ulpscope-torch
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

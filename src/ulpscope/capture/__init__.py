@@ -1,0 +1,1 @@
+"""Watches a run and writes its trace."""

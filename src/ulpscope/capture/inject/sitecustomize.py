@@ -1,0 +1,91 @@
+"""Found first on PYTHONPATH by every Python that `ulpscope run` starts: waits for torch, then starts the capture.
+
+Runs in any interpreter from 3.8 on, also one without ulpscope and one that never needs torch: so it imports nothing
+that costs time, and hands on to the sitecustomize that would have been found without it.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def _append(line: str) -> None:
+    directory = os.environ.get("ULPSCOPE_EVENTS", "")
+    try:
+        with open(os.path.join(directory, "%d.jsonl" % os.getpid()), "a") as file:
+            file.write(line + "\n")
+    except OSError:
+        pass
+
+
+def _emit(event: str, **fields: str) -> None:
+    import json
+
+    _append(json.dumps(dict(fields, event=event, pid=os.getpid(), interpreter=sys.executable)))
+
+
+def _start() -> None:
+    try:
+        from ulpscope.capture.bootstrap import start_capture
+    except Exception as error:
+        _emit("no_ulpscope", reason="%s: %s" % (type(error).__name__, error))
+        return
+    start_capture("torch")
+
+
+class _TorchWatch:
+    """Lets the usual finders find torch, and learns when its module has been executed."""
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        if name != "torch":
+            return None
+        for finder in sys.meta_path:
+            find_spec = getattr(finder, "find_spec", None)
+            spec = find_spec(name, path, target) if finder is not self and find_spec else None
+            if spec is not None:
+                self._watch(spec.loader)
+                return spec
+        return None
+
+    def _watch(self, loader: "Any") -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: "Any") -> None:
+            del loader.exec_module
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                _start()
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:
+            _emit("message", text="torch is loaded by %r, which cannot be watched" % (loader,))
+
+
+def _hand_on() -> None:
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    from importlib.util import module_from_spec
+
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _install() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    if os.environ.get("ULPSCOPE_SETTINGS"):
+        _append('{"event": "python", "pid": %d}' % os.getpid())
+        sys.meta_path.insert(0, _TorchWatch())
+    _hand_on()
+
+
+_install()

@@ -1,0 +1,88 @@
+"""Which process of a run this is: its rank, and whether it is one of those that only serve the run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+_RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+_OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+LAUNCHER = "a launcher of ranks"
+_COMPILER = "a compile worker"
+
+_SERVANTS = {
+    "torchrun": LAUNCHER,
+    "torch.distributed.run": LAUNCHER,
+    "torch.distributed.launch": LAUNCHER,
+    "torch.distributed.elastic": LAUNCHER,
+    "accelerate": LAUNCHER,
+    "accelerate-launch": LAUNCHER,
+    "accelerate.commands": LAUNCHER,
+    "deepspeed": LAUNCHER,
+    "deepspeed.launcher": LAUNCHER,
+    "torch._inductor.compile_worker": _COMPILER,
+    "triton.runtime": _COMPILER,
+    "pip": "pip",
+}
+
+_SERVANT_SCRIPTS = {
+    "torch/distributed/run.py": LAUNCHER,
+    "torch/distributed/launch.py": LAUNCHER,
+    "deepspeed/launcher/runner.py": LAUNCHER,
+    "deepspeed/launcher/launch.py": LAUNCHER,
+    "torch/_inductor/compile_worker/__main__.py": _COMPILER,
+    "pip/__main__.py": "pip",
+}
+
+
+def rank_and_world_size(environ: Mapping[str, str]) -> tuple[int, int]:
+    """As the launcher's environment states it; rank 0 of 1 without a launcher."""
+    for rank, size in _RANK_VARIABLES:
+        if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
+            return int(environ[rank]), int(environ[size])
+    return 0, 1
+
+
+def why_left_alone(command_line: Sequence[str]) -> str | None:
+    """What this process is, if it is not one that computes; `command_line` is sys.orig_argv."""
+    option, program = _program(command_line)
+    if option == "-c":
+        return "multiprocessing's fork server" if "multiprocessing.forkserver" in program else None
+    if option == "-m":
+        return _of_module(program)
+    script = PurePath(program)
+    for ending, reason in _SERVANT_SCRIPTS.items():
+        if script.as_posix().endswith(ending):
+            return reason
+    return _SERVANTS.get(script.name)
+
+
+def _of_module(name: str) -> str | None:
+    for servant, reason in _SERVANTS.items():
+        if name == servant or name.startswith(servant + "."):
+            return reason
+    return None
+
+
+def _program(command_line: Sequence[str]) -> tuple[str, str]:
+    """(`-c`, code), (`-m`, module) or (``, script) of a Python command line."""
+    words = iter(command_line[1:])
+    for word in words:
+        if word in _OPTIONS_WITH_VALUE:
+            next(words, None)
+        elif word.startswith("--") or word == "-":
+            continue
+        elif word.startswith("-"):
+            for position, letter in enumerate(word[1:], start=2):
+                if letter in "cm":
+                    return f"-{letter}", word[position:] or next(words, "")
+                if letter in "WX":
+                    break
+        else:
+            return "", word
+    return "", ""

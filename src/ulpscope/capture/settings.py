@@ -1,0 +1,95 @@
+"""Reads what a user wrote (`0,2-4`, `10GB`) and carries capture settings to the captured processes."""
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ulpscope.records.enums import Compiled, Level, Save
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.settings import CaptureSettings, IntRanges
+
+SETTINGS_VARIABLE = "ULPSCOPE_SETTINGS"
+
+_UNITS = {"": 1, "B": 1}
+_UNITS.update({f"{letter}B": 1000**power for power, letter in enumerate("KMGTP", start=1)})
+_UNITS.update({f"{letter}IB": 1024**power for power, letter in enumerate("KMGTP", start=1)})
+_UNITS.update({letter: 1000**power for power, letter in enumerate("KMGTP", start=1)})
+
+
+def parse_ranges(text: str, *, option: str) -> IntRanges:
+    """`0,2-4` as the numbers 0, 2, 3 and 4."""
+    return IntRanges(tuple(_parse_range(part.strip(), whole=text, option=option) for part in text.split(",")))
+
+
+def _parse_range(part: str, *, whole: str, option: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
+    if match is None:
+        raise UlpscopeError(
+            f"{option} {whole!r}: {part!r} is not a number or a range",
+            expected="numbers and ranges from 0 up, separated by commas",
+            next_step=f"write for example {option} 0,2-4",
+        )
+    low, high = int(match[1]), int(match[2] or match[1])
+    if high < low:
+        raise UlpscopeError(
+            f"{option} {whole!r}: the range {part} ends before it begins",
+            expected="the smaller number first",
+            next_step=f"write {option} {high}-{low}",
+        )
+    return low, high
+
+
+def parse_size(text: str, *, option: str) -> int:
+    """`500MB` or `1.5GiB` in bytes; KB, MB, GB count in thousands, KiB, MiB, GiB in 1024s."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip(), re.ASCII)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise UlpscopeError(
+            f"{option} {text!r} is not a size",
+            expected="a number with a unit: B, KB, MB, GB, TB or KiB, MiB, GiB, TiB",
+            next_step=f"write for example {option} 10GB",
+        )
+    return int(float(match[1]) * unit)
+
+
+def settings_to_json(settings: CaptureSettings) -> str:
+    """One line that `settings_from_json` turns back into the same settings."""
+    fields = asdict(settings)
+    fields["out"] = str(settings.out)
+    fields["steps"] = str(settings.steps) if settings.steps else None
+    fields["ranks"] = str(settings.ranks) if settings.ranks else None
+    return json.dumps(fields)
+
+
+def settings_from_json(text: str) -> CaptureSettings:
+    """Settings as a captured process finds them in its environment."""
+    try:
+        return _from_fields(json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        raise UlpscopeError(
+            f"{SETTINGS_VARIABLE} cannot be read: {type(error).__name__}: {error}",
+            expected="the JSON object that this version's `ulpscope run` puts there",
+            next_step="install the same ulpscope version for `ulpscope run` and for the interpreter it starts",
+        ) from error
+
+
+def _from_fields(fields: dict[str, Any]) -> CaptureSettings:
+    return CaptureSettings(
+        out=Path(fields["out"]),
+        level=Level(fields["level"]),
+        save=Save(fields["save"]),
+        steps=_optional_ranges(fields["steps"], option="--steps"),
+        ranks=_optional_ranges(fields["ranks"], option="--ranks"),
+        only=tuple(fields["only"]),
+        skip=tuple(fields["skip"]),
+        max_disk=fields["max_disk"],
+        stop=fields["stop"],
+        compiled=Compiled(fields["compiled"]),
+        verify=fields["verify"],
+    )
+
+
+def _optional_ranges(text: str | None, *, option: str) -> IntRanges | None:
+    return None if text is None else parse_ranges(text, option=option)

@@ -1,0 +1,78 @@
+"""Custom autograd Functions and the autograd engine: neither passes through the function mode by itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import Function
+from torch.overrides import _pop_mode, _push_mode
+
+from ulpscope.capture.torch.apis import Action, Api
+from ulpscope.capture.torch.mode import WatchMode, mode_depth
+from ulpscope.capture.torch.watching import CallWatcher
+from ulpscope.records.enums import Kind
+
+
+class AutogradPatches:
+    """Replaces Function.apply and the engine's entry while a capture runs."""
+
+    def __init__(self, watcher: CallWatcher, mode: WatchMode, after_backward: Callable[[], None]) -> None:
+        self._watcher = watcher
+        self._mode = mode
+        self._after_backward = after_backward
+        self._apply = Function.__dict__["apply"]
+        self._engine = torch.autograd.graph._engine_run_backward
+        self._apis: dict[type, Api] = {}
+
+    def install(self) -> None:
+        patches = self
+        original = self._apply.__func__
+
+        def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
+            return patches.apply(cls, original, args, kwargs)
+
+        Function.apply = classmethod(apply)  # type: ignore[assignment]
+        torch.autograd._engine_run_backward = self.run_backward  # type: ignore[attr-defined]
+        torch.autograd.graph._engine_run_backward = self.run_backward
+
+    def uninstall(self) -> None:
+        Function.apply = self._apply  # type: ignore[method-assign]
+        torch.autograd._engine_run_backward = self._engine  # type: ignore[attr-defined]
+        torch.autograd.graph._engine_run_backward = self._engine
+
+    def apply(
+        self, cls: type[Function], original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Record a custom Function; the torch calls inside it are calls of their own, with it as parent."""
+        watcher = self._watcher
+        unwatched = not watcher.recorder.capturing or watcher.scopes.hidden or mode_depth(self._mode) is None
+        if unwatched or torch._C._functorch.peek_interpreter_stack() is not None:
+            return original(cls, *args, **kwargs)
+        return watcher.watch(self._api(cls), Kind.API, lambda *a, **k: original(cls, *a, **k), args, kwargs)
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the engine with the mode on the stack (Tensor.backward takes it off), and note where backward ends."""
+        watcher = self._watcher
+        steps = watcher.recorder.steps
+        outer = steps.creates_graph
+        steps.enter_backward()
+        steps.creates_graph = bool(args[3]) if len(args) > 3 else bool(kwargs.get("create_graph", False))
+        missing = mode_depth(self._mode) is None and not watcher.scopes.hidden
+        if missing:
+            _push_mode(self._mode)
+        try:
+            return self._engine(*args, **kwargs)
+        finally:
+            if missing:
+                _pop_mode()
+            steps.creates_graph = outer
+            steps.leave_backward()
+            if not steps.in_backward:
+                self._after_backward()
+
+    def _api(self, cls: type[Function]) -> Api:
+        api = self._apis.get(cls)
+        if api is None:
+            name = f"{cls.__module__}.{cls.__qualname__}"
+            api = self._apis[cls] = Api(name, Action.RECORD, may_write=True, may_draw=False)
+        return api

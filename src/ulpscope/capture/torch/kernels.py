@@ -1,0 +1,58 @@
+"""Kernel level: every ATen operator, with the API call that caused it as parent, in backward too."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ulpscope.capture.torch.apis import Action, Api
+from ulpscope.capture.torch.watching import CallWatcher
+
+
+class KernelMode(TorchDispatchMode):
+    """Records operators below autograd."""
+
+    def __init__(self, watcher: CallWatcher) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._watcher = watcher
+        self._apis: dict[Any, Api] = {}
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not self._watcher.recorder.capturing:
+            return func(*args, **kwargs)
+        return self._watcher.watch_kernel(self._api(func), func, args, kwargs)
+
+    def _api(self, func: Any) -> Api:
+        api = self._apis.get(func)
+        if api is None:
+            api = self._apis[func] = _describe(func)
+        return api
+
+
+def _describe(func: Any) -> Api:
+    name = str(func)
+    schema = func._schema
+    base = func._opname if hasattr(func, "_opname") else name.split(".")[1]
+    writes = schema.is_mutable
+    return Api(
+        name,
+        Action.RECORD,
+        in_place=writes and base.endswith("_"),
+        may_write=writes or not name.startswith("aten.") or "batch_norm" in base,
+        may_draw=torch.Tag.nondeterministic_seeded in func.tags,
+        uninitialized=base in ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted"),
+        computed_later=name.startswith("_c10d_functional.") and "wait_tensor" not in name,
+        collective=name.startswith(("c10d.", "_c10d_functional.")),
+    )

@@ -1,0 +1,73 @@
+"""The function mode: sees every torch function, Tensor method, property and operator that Python calls."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+
+from ulpscope.capture.torch.apis import Action, Api, ApiTable
+from ulpscope.capture.torch.watching import CallWatcher
+from ulpscope.records.enums import Kind
+
+
+class WatchMode(TorchFunctionMode):
+    """Hands operations to the watcher; everything else passes."""
+
+    def __init__(self, watcher: CallWatcher) -> None:
+        super().__init__()
+        self._apis = ApiTable()
+        self._watcher = watcher
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        watcher = self._watcher
+        api = self._apis.find(func)
+        if api.action is Action.PASS or not watcher.recorder.capturing or watcher.scopes.hidden:
+            return func(*args, **kwargs)
+        if api.action is Action.EXPOSE:
+            watcher.expose(args)
+            return func(*args, **kwargs)
+        if torch._C._get_tracing_state() is not None:
+            return func(*args, **kwargs)
+        if api.action is Action.BACKWARD:
+            return self._watch_backward(api, func, args, kwargs)
+        return watcher.watch(api, Kind.API, func, args, kwargs)
+
+    def _watch_backward(self, api: Api, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        watcher = self._watcher
+        if not watcher.scopes.calls or not watcher.recorder.steps.in_backward:
+            watcher.record_loss(api, args, kwargs)
+        return func(*args, **kwargs)
+
+
+def mode_depth(mode: TorchFunctionMode) -> int | None:
+    """How many modes stand below this one; None if it is not on this thread's stack."""
+    for depth in range(torch._C._len_torch_function_stack()):
+        if torch._C._get_function_stack_at(depth) is mode:
+            return depth
+    return None
+
+
+def remove_mode(mode: TorchFunctionMode) -> int | None:
+    """Take a mode out from between the others; gives its depth."""
+    depth = mode_depth(mode)
+    if depth is not None:
+        above = [_pop_mode() for _ in range(torch._C._len_torch_function_stack() - depth)]
+        for other in reversed(above[:-1]):
+            _push_mode(other)
+    return depth
+
+
+def insert_mode(mode: TorchFunctionMode, depth: int) -> None:
+    """Put a mode back where it was."""
+    above = [_pop_mode() for _ in range(torch._C._len_torch_function_stack() - depth)]
+    _push_mode(mode)
+    for other in reversed(above):
+        _push_mode(other)

@@ -1,0 +1,142 @@
+"""Everything that a capture puts into torch, and how it steps aside."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import _push_mode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ulpscope.capture.torch.apis import Api
+from ulpscope.capture.torch.compiled import CompiledFunctions, EagerForm
+from ulpscope.capture.torch.functions import AutogradPatches
+from ulpscope.capture.torch.kernels import KernelMode
+from ulpscope.capture.torch.mode import WatchMode, insert_mode, remove_mode
+from ulpscope.capture.torch.modules import ModuleWatcher
+from ulpscope.capture.torch.optimizers import OptimizerWatcher
+from ulpscope.capture.torch.recorder import Recorder
+from ulpscope.capture.torch.watching import CallWatcher
+from ulpscope.records.enums import Compiled, Kind, Level
+
+
+class Patches:
+    """The mode, the patched entry points and the optimizer hooks of one capture."""
+
+    def __init__(
+        self,
+        watcher: CallWatcher,
+        *,
+        here: Callable[[], bool],
+        begin_outermost: Callable[[nn.Module], None],
+        next_step: Callable[[], None],
+    ) -> None:
+        self._watcher = watcher
+        self._recorder: Recorder = watcher.recorder
+        self._here = here
+        self.modules = ModuleWatcher(watcher, begin_outermost=begin_outermost, suspended=self.suspended)
+        self._mode = WatchMode(watcher)
+        self._autograd = AutogradPatches(watcher, self._mode, self._after_backward)
+        self._optimizers = OptimizerWatcher(
+            self._recorder, watcher.scopes, parameter_names=self.modules.paths.parameter_names, next_step=next_step
+        )
+        eager = self._recorder.settings.compiled is Compiled.EAGER
+        self._compiled: CompiledFunctions | EagerForm = (
+            EagerForm() if eager else CompiledFunctions(self._watch_compiled, self.suspended)
+        )
+        self._kernels = KernelMode(watcher) if self._recorder.settings.level is Level.KERNEL else None
+        self._module_call = nn.Module.__dict__["__call__"]
+        self._work_wait: Callable[..., Any] | None = None
+        self._suspensions = 0
+
+    def install(self) -> None:
+        """Start observing this thread."""
+        self._install_entries()
+        self._optimizers.install()
+        self._compiled.install()
+        _push_mode(self._mode)
+        if self._kernels is not None:
+            self._kernels.__enter__()  # type: ignore[no-untyped-call]
+
+    def uninstall(self) -> None:
+        """Leave torch as it was found."""
+        if self._kernels is not None:
+            self._kernels.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        remove_mode(self._mode)
+        self._compiled.uninstall()
+        self._optimizers.uninstall()
+        self._uninstall_entries()
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Run code as if no capture existed."""
+        depth = remove_mode(self._mode)
+        self._uninstall_entries()
+        self._suspensions += 1
+        try:
+            if self._kernels is not None:
+                with _disable_current_modes():
+                    yield
+            else:
+                yield
+        finally:
+            self._suspensions -= 1
+            self._install_entries()
+            if depth is not None:
+                insert_mode(self._mode, depth)
+
+    def _install_entries(self) -> None:
+        self._autograd.install()
+        watch, here, original = self.modules.call, self._here, self._module_call
+        recorder = self._recorder
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if not here():
+                recorder.counts.other_threads += 1
+                return original(module, *args, **kwargs)
+            return watch(original, module, args, kwargs)
+
+        nn.Module.__call__ = call  # type: ignore[method-assign]
+        self._install_wait()
+
+    def _uninstall_entries(self) -> None:
+        self._autograd.uninstall()
+        nn.Module.__call__ = self._module_call  # type: ignore[method-assign]
+        if self._work_wait is not None:
+            torch.distributed.Work.wait = self._work_wait  # type: ignore[method-assign]
+
+    def _install_wait(self) -> None:
+        if not torch.distributed.is_available():
+            return
+        if self._work_wait is None:
+            self._work_wait = torch.distributed.Work.wait
+        original, finish = self._work_wait, self._watcher.finish_collective
+
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(work, *args, **kwargs)
+            finish(work)
+            return result
+
+        torch.distributed.Work.wait = wait  # type: ignore[method-assign,assignment]
+
+    def _watch_compiled(
+        self, api: Api, kind: Kind, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
+    ) -> Any:
+        recorder = self._recorder
+        if self._suspensions or not self._here() or not recorder.capturing or self._watcher.scopes.hidden:
+            return function(*args, **kwargs)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self.suspended():
+                return function(*args, **kwargs)
+
+        result = self._watcher.watch(api, kind, run, args, kwargs)
+        recorder.unobserved("compiled")
+        recorder.values.storages.forget_all()
+        return result
+
+    def _after_backward(self) -> None:
+        if self._recorder.capturing:
+            self._watcher.finish_backward()
+            self.modules.record_parameter_gradients()

@@ -1,0 +1,220 @@
+"""Turns what is observed into rows of a trace: numbers calls, gathers their uses, hands full parts over."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from ulpscope.capture.filters import CallPatterns
+from ulpscope.capture.torch.arguments import Placed, to_json
+from ulpscope.capture.torch.rows import RowRef
+from ulpscope.capture.torch.saving import Content, Saver
+from ulpscope.capture.torch.stacks import StackTable
+from ulpscope.capture.torch.steps import Steps
+from ulpscope.capture.torch.values import ValueRow, ValueTable
+from ulpscope.records.calls import Frame
+from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.settings import CaptureSettings
+
+PART_CALLS = 20_000
+PART_DATA_BYTES = 128 * 2**20
+MAX_ERRORS = 100
+
+
+@dataclass(slots=True, eq=False)
+class OpenCall:
+    """A call while it runs, and after it for as long as its backward may still come."""
+
+    id: int
+    name: str
+    kind: Kind
+    op: str
+    module: str | None
+    module_class: str | None
+    phase: Phase
+    step: int
+    micro_step: int
+    parent: int | None
+    wanted: bool
+    recompute: bool = False
+    forward: int | None = None
+    stack: int | None = None
+    autocast: str | None = None
+    random: bool = False
+    generator: str | None = None
+    arguments: str = "{}"
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Part:
+    """Rows that go to disk together."""
+
+    step: int
+    calls: list[OpenCall]
+    values: list[ValueRow]
+    uses: list[tuple[int, str, str, int]]
+    stacks: list[tuple[int, tuple[Frame, ...]]]
+    contents: list[Content]
+    rechecks: list[tuple[RowRef, RowRef]]
+    finishes_step: bool
+    seconds: float
+
+
+@dataclass(slots=True)
+class CallCounts:
+    """What became of the calls."""
+
+    seen: int = 0
+    recorded: int = 0
+    filtered: int = 0
+    unobserved: dict[str, int] = field(default_factory=dict)
+    other_threads: int = 0
+
+
+class Recorder:
+    """The rows of the step that is running. All methods may be called from autograd's threads."""
+
+    def __init__(self, settings: CaptureSettings, *, saver: Saver | None, hand_over: Callable[[Part], None]) -> None:
+        self.settings = settings
+        self.steps = Steps()
+        self.values = ValueTable(saver=saver, verify=settings.verify)
+        self.counts = CallCounts()
+        self.errors: list[str] = []
+        self._given_up = False
+        self.capturing = self._wants_step(0)
+        self.lock = threading.RLock()
+        self._saver = saver
+        self._hand_over = hand_over
+        self._patterns = CallPatterns(only=settings.only, skip=settings.skip)
+        self._stacks = StackTable()
+        self._ids = itertools.count()
+        self._numbers: dict[tuple[Phase, bool, str], int] = {}
+        self._calls: list[OpenCall] = []
+        self._uses: list[tuple[int, str, str, int]] = []
+        self._step_began = time.monotonic()
+
+    def open(
+        self,
+        kind: Kind,
+        op: str,
+        *,
+        module: str | None,
+        module_class: str | None,
+        parent: int | None,
+        phase: Phase | None = None,
+        recompute: bool = False,
+        forward: OpenCall | None = None,
+    ) -> OpenCall:
+        """Number a call. It is recorded by close(), if it is wanted."""
+        with self.lock:
+            phase = phase or self.steps.phase
+            key = (phase, recompute, op)
+            number = self._numbers.get(key, 0)
+            self._numbers[key] = number + 1
+            name = f"{op}.{number}@recompute" if recompute else f"{op}.{number}"
+            self.counts.seen += 1
+            wanted = forward.wanted if forward is not None else self._patterns.wants(op, module, name)
+            call = OpenCall(
+                id=next(self._ids),
+                name=name,
+                kind=kind,
+                op=op,
+                module=module,
+                module_class=module_class,
+                phase=phase,
+                step=self.steps.step,
+                micro_step=self.steps.micro_step,
+                parent=parent,
+                wanted=wanted,
+                recompute=recompute,
+                forward=None if forward is None else forward.id,
+            )
+            if wanted:
+                call.stack = forward.stack if forward is not None else self._stacks.current()
+            else:
+                self.counts.filtered += 1
+            return call
+
+    def use(self, call: OpenCall, role: Role, place: str, tensor: torch.Tensor) -> None:
+        """The call reads or makes this tensor's content, as it is now."""
+        with self.lock:
+            producer = call.id if role in _MAKING else None
+            try:
+                self._uses.append((call.id, role.value, place, self.values.observe(tensor, producer)))
+            except Exception as error:
+                self.own_error(f"{place} of {call.op}", error)
+
+    def use_all(self, call: OpenCall, role: Role, tensors: Placed) -> None:
+        for place, tensor in tensors:
+            self.use(call, role, place, tensor)
+
+    def close(self, call: OpenCall, encoded: dict[str, object] | None = None) -> None:
+        """Record a wanted call."""
+        if not call.wanted:
+            return
+        if encoded is not None:
+            call.arguments = to_json(encoded)
+        with self.lock:
+            self.counts.recorded += 1
+            self._calls.append(call)
+            if len(self._calls) >= PART_CALLS or self._much_data():
+                self._flush(finishes_step=False)
+
+    def unobserved(self, reason: str, count: int = 1) -> None:
+        self.counts.unobserved[reason] = self.counts.unobserved.get(reason, 0) + count
+
+    def own_error(self, where: str, error: BaseException) -> None:
+        """Something of ours failed: note it, and let the run go on."""
+        text = f"{where}: {type(error).__name__}: {error}"
+        if text not in self.errors and len(self.errors) < MAX_ERRORS:
+            self.errors.append(text)
+
+    def give_up(self) -> None:
+        """Capture nothing from now on."""
+        self.capturing = False
+        self._given_up = True
+
+    def next_step(self) -> None:
+        """Finish the running step and begin the next."""
+        with self.lock:
+            self.finish_step()
+            self.steps.advance()
+            self.capturing = self._wants_step(self.steps.step)
+            if not self.capturing:
+                self.values.storages.lose_track()
+
+    def finish_step(self) -> None:
+        with self.lock:
+            if self.capturing:
+                self._flush(finishes_step=True)
+            self._numbers.clear()
+            self._step_began = time.monotonic()
+
+    def _wants_step(self, step: int) -> bool:
+        return not self._given_up and (self.settings.steps is None or step in self.settings.steps)
+
+    def _much_data(self) -> bool:
+        return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES
+
+    def _flush(self, *, finishes_step: bool) -> None:
+        calls, self._calls = self._calls, []
+        uses, self._uses = self._uses, []
+        part = Part(
+            step=self.steps.step,
+            calls=calls,
+            values=self.values.take_fresh(),
+            uses=uses,
+            stacks=self._stacks.take_fresh(),
+            contents=self._saver.take_fresh() if self._saver is not None else [],
+            rechecks=self.values.take_rechecks(),
+            finishes_step=finishes_step,
+            seconds=time.monotonic() - self._step_began,
+        )
+        self._hand_over(part)
+
+
+_MAKING = frozenset({Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER})

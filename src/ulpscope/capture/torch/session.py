@@ -1,0 +1,259 @@
+"""One capture of one process, from start to close."""
+
+import functools
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ulpscope.capture.events import EventLog
+from ulpscope.capture.processes import rank_and_world_size
+from ulpscope.capture.settings import settings_to_json
+from ulpscope.capture.torch import environment
+from ulpscope.capture.torch.output import Output
+from ulpscope.capture.torch.pairing import Pairing
+from ulpscope.capture.torch.patches import Patches
+from ulpscope.capture.torch.recorder import Part, Recorder
+from ulpscope.capture.torch.saving import Saver
+from ulpscope.capture.torch.scopes import Scopes
+from ulpscope.capture.torch.steps import optimizer_exists
+from ulpscope.capture.torch.watching import CallWatcher
+from ulpscope.records.enums import Save
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.runs import Coverage, RankInfo
+from ulpscope.records.settings import CaptureSettings
+from ulpscope.trace.writer import claim_rank_directory
+
+
+class Session:
+    """Observes the thread that starts it until it is closed."""
+
+    def __init__(self, settings: CaptureSettings, *, events: EventLog | None = None) -> None:
+        self.settings = settings
+        self._events = events
+        self._owner = os.getpid()
+        self._thread = threading.get_ident()
+        self._saver = Saver(settings.max_disk) if settings.save is Save.TENSORS else None
+        self.recorder = Recorder(settings, saver=self._saver, hand_over=self._hand_over)
+        self._watcher = CallWatcher(self.recorder, Pairing(self.recorder), Scopes())
+        self._patches = Patches(
+            self._watcher, here=self._is_here, begin_outermost=self._begin_outermost, next_step=self.next_step
+        )
+        self._output: Output | None = None
+        self._started = _now()
+        self._step_times: list[float] = []
+        self._running = self._closed = False
+        self.directory: Path | None = None
+        self.rank, self.world_size = rank_and_world_size(os.environ)
+
+    def start(self, models: Mapping[str, nn.Module] | None = None) -> None:
+        """Begin to observe."""
+        for name, model in (models or {}).items():
+            self._patches.modules.paths.add_root(model, name)
+        self.recorder.steps.optimizers_exist = optimizer_exists()
+        _claim(self)
+        self._patches.install()
+        self._running = True
+        if self.world_size > 1 and not self._wants_rank():
+            self._stop_observing()
+
+    def step(self) -> None:
+        """The user's own mark: a new step begins now."""
+        self.recorder.steps.manual = True
+        self.next_step()
+
+    def next_step(self) -> None:
+        """Finish the running step; end the script if that was the last one wanted."""
+        if not self._running:
+            return
+        self._watcher.drop_pending()
+        self._step_times.append(time.monotonic())
+        self.recorder.next_step()
+        self._emit_progress()
+        last = None if self.settings.steps is None else self.settings.steps.last
+        if self.settings.stop and last is not None and self.recorder.steps.step > last:
+            self.close(f"stopped after step {last}")
+            raise SystemExit(0)
+
+    def close(self, exit: str) -> None:
+        """Write what is left."""
+        if os.getpid() != self._owner or self._closed:
+            return
+        self._closed = True
+        self._stop_observing()
+        self.recorder.finish_step()
+        if self._output is None and self.recorder.errors:
+            self._open_output()
+        if self._output is not None:
+            self._output.drain()
+            self._output.close(self._info(closed=_now(), exit=exit))
+        self.recorder.values.storages.clear()
+        self._emit_finished()
+
+    def abandon(self) -> None:
+        """This is a forked process: forget the capture, it belongs to the parent."""
+        self._stop_observing()
+
+    def _stop_observing(self) -> None:
+        if self._running:
+            self._running = False
+            self._patches.uninstall()
+            _release()
+
+    def _is_here(self) -> bool:
+        return threading.get_ident() == self._thread or self.recorder.steps.in_backward
+
+    def _begin_outermost(self, module: nn.Module) -> None:
+        if self.recorder.steps.begins_new_step(id(module)):
+            self.next_step()
+        self.recorder.steps.outermost_forward(id(module))
+
+    def _hand_over(self, part: Part) -> None:
+        self._learn_rank()
+        if not self._wants_rank():
+            self._stop_observing()
+            return
+        if self._output is None:
+            if not part.calls:
+                return
+            self._open_output()
+        if self._output is not None:
+            self._output.put(part)
+
+    def _open_output(self) -> None:
+        try:
+            self.directory = claim_rank_directory(self.settings.out, self.rank)
+            self._output = Output(self.directory, self._info(), saver=self._saver, failed=self._writing_failed)
+        except Exception as error:
+            self._writing_failed(error)
+
+    def _writing_failed(self, error: Exception) -> None:
+        """The trace cannot be written: stop capturing, let the run go on."""
+        self.recorder.give_up()
+        self.recorder.own_error("writing", error)
+        if self._events is not None:
+            self._events.emit("failed", text=f"capture stopped at step {self.recorder.steps.step}: {error}")
+
+    def _wants_rank(self) -> bool:
+        return self.settings.ranks is None or self.rank in self.settings.ranks
+
+    def _learn_rank(self) -> None:
+        """A process that was not started by a launcher learns its rank when it joins a group."""
+        if not _initialized() or torch.distributed.get_world_size() == self.world_size:
+            return
+        self.world_size = torch.distributed.get_world_size()
+        rank = torch.distributed.get_rank()
+        moved, self.rank = rank != self.rank, rank
+        if self._output is not None and moved:
+            self.directory = claim_rank_directory(self.settings.out, rank)
+            self._output.move(self.directory)
+
+    def _emit_progress(self) -> None:
+        if self._events is None:
+            return
+        times = self._step_times[-5:]
+        self._events.emit(
+            "progress",
+            rank=self.rank,
+            step=self.recorder.steps.step,
+            calls=self.recorder.counts.recorded,
+            bytes=self._output.bytes_written if self._output is not None else 0,
+            seconds_per_step=(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None,
+        )
+
+    def _emit_finished(self) -> None:
+        if self._events is not None:
+            counts = self.recorder.counts
+            steps = self.recorder.steps.step + 1
+            self._events.emit("finished", rank=self.rank, steps=steps, calls=counts.seen, recorded=counts.recorded)
+
+    def _info(self, *, closed: str | None = None, exit: str | None = None) -> RankInfo:
+        return RankInfo(
+            rank=self.rank,
+            world_size=self.world_size,
+            process=environment.process(),
+            framework=environment.framework(),
+            versions=environment.versions(),
+            devices=environment.devices(),
+            environment=environment.environment(),
+            seeds=environment.seeds(),
+            capture=json.loads(settings_to_json(self.settings)),
+            started=self._started,
+            closed=closed,
+            exit=exit,
+            coverage=self._coverage(),
+            errors=tuple(self.recorder.errors),
+        )
+
+    def _coverage(self) -> Coverage:
+        calls, values = self.recorder.counts, self.recorder.values.counts
+        output, saver = self._output, self._saver
+        return Coverage(
+            calls_seen=calls.seen,
+            calls_recorded=calls.recorded,
+            calls_filtered=calls.filtered,
+            calls_unobserved=dict(calls.unobserved),
+            values=values.values,
+            values_unsummarized=dict(values.unsummarized),
+            summaries_made=values.made,
+            summaries_reused=values.reused,
+            summaries_verified=output.verified if output is not None else 0,
+            summaries_wrong=output.wrong if output is not None else 0,
+            other_threads=calls.other_threads,
+            waits=(output.waits if output is not None else 0) + (saver.waits if saver is not None else 0),
+            saved_bytes=saver.taken_bytes if saver is not None else 0,
+            not_saved=saver.not_saved if saver is not None else 0,
+        )
+
+
+_RUNNING: list[Session] = []
+
+
+def _claim(session: Session) -> None:
+    if _RUNNING:
+        raise UlpscopeError(
+            f"a capture into {_RUNNING[0].settings.out} is running in this process",
+            expected="one capture at a time",
+            next_step="end that capture first, or run this script without `ulpscope run`",
+        )
+    _RUNNING.append(session)
+
+
+def _release() -> None:
+    _RUNNING.clear()
+
+
+def start_session(settings: CaptureSettings, *, events: EventLog | None = None) -> Session:
+    """Capture this process from now on."""
+    session = Session(settings, events=events)
+    session.start()
+    _leave_data_workers_alone(session)
+    return session
+
+
+def _leave_data_workers_alone(session: Session) -> None:
+    """A DataLoader's worker that was spawned is a process of its own: it is not part of the run's numbers."""
+    worker = torch.utils.data._utils.worker
+    original = worker._worker_loop
+
+    @functools.wraps(original)  # by its name, or a DataLoader could not send it to the processes it spawns
+    def loop(*args: Any, **kwargs: Any) -> Any:
+        session.abandon()
+        return original(*args, **kwargs)
+
+    worker._worker_loop = loop
+
+
+def _initialized() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

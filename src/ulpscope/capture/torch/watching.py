@@ -1,0 +1,289 @@
+"""Observes one call: what goes in, what comes out, what it wrote, and its backward."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ulpscope.capture.torch.apis import Api
+from ulpscope.capture.torch.arguments import Placed, encode_call, encode_scalar, find_tensors
+from ulpscope.capture.torch.collectives import describe_group, written_by
+from ulpscope.capture.torch.pairing import InputEdges, Pairing
+from ulpscope.capture.torch.quiet import quiet
+from ulpscope.capture.torch.randomness import generator_digest
+from ulpscope.capture.torch.recorder import OpenCall, Recorder
+from ulpscope.capture.torch.scopes import Scopes
+from ulpscope.capture.torch.stacks import calling_torch_files
+from ulpscope.records.enums import Kind, Level, Phase, Role
+
+UPDATE_FILES = ("nn/utils/clip_grad.py", "amp/grad_scaler.py", "cuda/amp/grad_scaler.py")
+
+
+@dataclass(slots=True)
+class Before:
+    """What was noted before a call ran."""
+
+    call: OpenCall
+    tensors: Placed
+    versions: list[int | None]
+    encoded: dict[str, Any]
+    edges: InputEdges | None
+    generator: str | None
+
+
+class CallWatcher:
+    """Runs functions for the function mode and its kin, and records what they did."""
+
+    def __init__(self, recorder: Recorder, pairing: Pairing, scopes: Scopes) -> None:
+        self.recorder = recorder
+        self.pairing = pairing
+        self.scopes = scopes
+        self.pending: dict[int, tuple[Any, OpenCall, Placed]] = {}
+        """Collectives under way, by the id of the handle that waits for them."""
+        self._records_calls = recorder.settings.level is not Level.MODULE
+
+    def watch(
+        self, api: Api, kind: Kind, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Run `function(*args, **kwargs)` and record it."""
+        if not self._records_calls and kind is Kind.API:
+            return self._track_writes(api, function, args, kwargs)
+        before = self._guard(self._before, api, kind, args, kwargs)
+        if before is None:
+            return function(*args, **kwargs)
+        self.scopes.calls.append(before.call)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            self._guard(self._after_failure, before, error)
+            raise
+        finally:
+            self.scopes.calls.pop()
+        self._guard(self._after, api, before, args, kwargs, result)
+        return result
+
+    def watch_kernel(
+        self, api: Api, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Run an ATen operator and record it; pairing belongs to the level above."""
+        before = self._guard(self._before_kernel, api, args, kwargs)
+        result = function(*args, **kwargs)
+        if before is not None:
+            self._guard(self._after, api, before, args, kwargs, result)
+        return result
+
+    def record_loss(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """A backward pass is about to start from these tensors."""
+        self._guard(self._record_loss, api, args, kwargs)
+
+    def hide_backward(self, nodes: list[Any]) -> None:
+        """Let the backward of these nodes run as if nobody watched: it is compiled code."""
+        for node in nodes:
+            node.register_prehook(lambda _gradients: self._hide())
+            node.register_hook(lambda _leaving, _arriving: self._unhide())
+
+    def _hide(self) -> None:
+        self.scopes.hidden += 1
+
+    def _unhide(self) -> None:
+        self.scopes.hidden -= 1
+
+    def expose(self, args: tuple[Any, ...]) -> None:
+        """The first argument's memory is given to somebody outside of torch."""
+        if args and isinstance(args[0], torch.Tensor):
+            self._guard(self.recorder.values.expose, args[0])
+
+    def finish_collective(self, handle: Any) -> None:
+        """Somebody has waited for a collective: its result may be read now."""
+        known = self.pending.pop(id(handle), None)
+        if known is not None:
+            _, call, tensors = known
+            self._guard(self._use_outputs, call, tensors)
+
+    def drop_pending(self) -> None:
+        """Nobody waited for these in this step."""
+        if self.pending:
+            self.recorder.unobserved("collective without wait", len(self.pending))
+            self.pending.clear()
+
+    def finish_backward(self) -> None:
+        """A backward pass has ended."""
+        self._guard(self.pairing.finish)
+
+    def _record_loss(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        scopes = self.scopes
+        call = self.recorder.open(
+            Kind.API,
+            api.name,
+            module=scopes.module,
+            module_class=scopes.module_class,
+            parent=scopes.parent,
+            phase=Phase.BACKWARD,
+        )
+        tensors, encoded = encode_call(args, kwargs)
+        if call.wanted:
+            for place, tensor in tensors:
+                is_loss = place == "args.0" or place.startswith("args.0.")
+                self.recorder.use(call, Role.LOSS if is_loss else Role.INPUT, place, tensor)
+        self.recorder.close(call, encoded)
+
+    def _guard(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Our own work, seen by nobody; an error in it is noted and the run goes on."""
+        try:
+            with quiet():
+                return work(*args)
+        except Exception as error:
+            self.recorder.own_error(getattr(work, "__name__", "capture"), error)
+            return None
+
+    def _before_kernel(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before:
+        recorder, scopes = self.recorder, self.scopes
+        parent = scopes.parent
+        if parent is None and recorder.steps.in_backward:
+            parent = self.pairing.current_parent()
+        call = recorder.open(
+            Kind.KERNEL, api.name, module=scopes.module, module_class=scopes.module_class, parent=parent
+        )
+        tensors, encoded = encode_call(args, kwargs)
+        generator = generator_digest(tensors, kwargs) if api.may_draw else None
+        if call.wanted:
+            recorder.use_all(call, Role.INPUT, tensors)
+        return Before(call, tensors, [_version(tensor) for _, tensor in tensors], encoded, None, generator)
+
+    def _before(self, api: Api, kind: Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before:
+        recorder, scopes = self.recorder, self.scopes
+        phase = recorder.steps.phase
+        in_backward = phase is Phase.BACKWARD
+        if phase is Phase.OTHER and any(file in UPDATE_FILES for file in calling_torch_files()):
+            phase = Phase.UPDATE
+        parent = scopes.parent
+        if parent is None and in_backward:
+            parent = self.pairing.current_parent()
+        call = recorder.open(
+            Kind.COLLECTIVE if api.collective else kind,
+            api.name,
+            module=scopes.module,
+            module_class=scopes.module_class,
+            parent=parent,
+            phase=phase,
+            recompute=in_backward and torch.is_grad_enabled() and not recorder.steps.creates_graph,
+        )
+        tensors, encoded = encode_call(args, kwargs)
+        if api.collective:
+            encoded["group"] = describe_group(args, kwargs)
+        generator = generator_digest(tensors, kwargs) if api.may_draw else None
+        edges = None
+        if call.wanted:
+            call.autocast = _autocast(tensors)
+            recorder.use_all(call, Role.INPUT, tensors)
+            edges = self.pairing.note_inputs(tensors)
+        return Before(call, tensors, [_version(tensor) for _, tensor in tensors], encoded, edges, generator)
+
+    def _after(self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+        call = before.call
+        outputs = self._outputs(api, before, args, kwargs, result)
+        self._note_writes(api, before, args, kwargs, outputs)
+        if not call.wanted:
+            return
+        if before.generator is not None:
+            call.generator = before.generator
+            call.random = generator_digest(before.tensors, kwargs) != before.generator
+        if outputs and self._is_handle(api, result):
+            self.pending[id(result)] = (result, call, outputs)
+        elif not api.computed_later:
+            self._use_outputs(call, outputs)
+        if not outputs:
+            returned = encode_scalar(result)
+            if returned is not None:
+                before.encoded["returned"] = returned
+        if before.edges is not None:
+            self.pairing.attach(call, outputs, before.edges)
+        self.recorder.close(call, before.encoded)
+
+    def _after_failure(self, before: Before, error: BaseException) -> None:
+        before.call.error = f"{type(error).__name__}: {error}"[:500]
+        self.recorder.close(before.call, before.encoded)
+
+    def _use_outputs(self, call: OpenCall, outputs: Placed) -> None:
+        self.recorder.use_all(call, Role.OUTPUT, outputs)
+
+    def _outputs(
+        self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    ) -> Placed:
+        if api.collective and not api.computed_later and not isinstance(result, torch.Tensor):
+            return find_tensors(written_by(api.name, args, kwargs), "output")
+        outputs = find_tensors(result, "output")
+        if not outputs and api.in_place and args:
+            outputs = find_tensors(args[0], "output")
+        return outputs
+
+    def _is_handle(self, api: Api, result: Any) -> bool:
+        return api.collective and hasattr(result, "wait") and not isinstance(result, torch.Tensor)
+
+    def _note_writes(
+        self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Placed
+    ) -> None:
+        values, call = self.recorder.values, before.call
+        if api.uninitialized:
+            for _, tensor in outputs:
+                values.uninitialized(tensor)
+        written = {}
+        for (_, tensor), version in zip(before.tensors, before.versions, strict=True):
+            if version != _version(tensor):
+                written[id(tensor)] = tensor
+            elif api.may_write and not _is_read_only(api, tensor, args):
+                values.suspect(tensor)
+        if api.in_place or "out" in kwargs or api.collective:
+            written.update((id(tensor), tensor) for _, tensor in outputs)
+        for tensor in written.values():
+            values.wrote(tensor, call.id, elements=_elements_written(api, args, tensor))
+
+    def _track_writes(
+        self, api: Api, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """At module level single calls are not recorded; what they write still ends the life of a summary."""
+        if not (api.in_place or api.may_write or api.uninitialized or "out" in kwargs):
+            return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        self._guard(self._forget_written, api, args, kwargs, result)
+        return result
+
+    def _forget_written(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+        values = self.recorder.values
+        for _, tensor in encode_call(args, kwargs)[0]:
+            values.suspect(tensor)
+        if api.uninitialized:
+            for _, tensor in find_tensors(result, "output"):
+                values.uninitialized(tensor)
+        elif api.in_place and args:
+            for _, tensor in find_tensors(args[0], "output"):
+                values.initialized(tensor)
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _elements_written(api: Api, args: tuple[Any, ...], tensor: torch.Tensor) -> int:
+    """How many elements of the tensor a write has reached, as far as that can be told without looking at data."""
+    if api.name.endswith("__setitem__") and len(args) == 3 and args[0] is tensor and _is_basic(args[1]):
+        return int(tensor[args[1]].numel())
+    return tensor.numel()
+
+
+def _is_basic(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts)
+
+
+def _is_read_only(api: Api, tensor: torch.Tensor, args: tuple[Any, ...]) -> bool:
+    """Normalisations write their running statistics, not what they normalise."""
+    return "norm" in api.name and (tensor.requires_grad or (bool(args) and tensor is args[0]))
+
+
+def _autocast(tensors: Placed) -> str | None:
+    device = tensors[0][1].device.type if tensors else "cpu"
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return None
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")

@@ -1,0 +1,1 @@
+"""The words of ulpscope as frozen values; this room imports nothing else of ours."""

@@ -1,0 +1,1 @@
+"""Tells: values in, words and drawings out."""

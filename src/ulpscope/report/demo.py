@@ -1,0 +1,37 @@
+"""The words of `ulpscope demo`."""
+
+from collections.abc import Sequence
+
+INTRODUCTION = """\
+A two-layer transformer is trained twice for three steps on this CPU. The second run has a fault planted in it: one
+LayerNorm uses eps=0.01 where the first uses eps=0.00001. Both runs are captured, without a change to the script."""
+
+SHOW_INTRODUCTION = """\
+Every call of both runs is now on disk, with its inputs, outputs, gradients and source line. The calls of the faulty
+module in the first step, forward and backward:"""
+
+SUSPECT_INTRODUCTION = """\
+The call itself, in the reference and in the target: same input, another eps, another output."""
+
+
+def heading(text: str) -> str:
+    """A paragraph that stands apart from the commands' own output."""
+    return f"\n{text}\n"
+
+
+def prompt(command: str) -> str:
+    """A command as the user would type it."""
+    return f"\n$ {command}"
+
+
+def losses_text(reference: Sequence[str], target: Sequence[str]) -> str:
+    """The losses of both runs beside each other."""
+    rows = [("step", "reference", "target")]
+    rows += [(str(step), *pair) for step, pair in enumerate(zip(reference, target, strict=True))]
+    table = "\n".join(f"  {step:>4}  {left:>12}  {right:>12}" for step, left, right in rows)
+    return heading(f"The losses alone hardly tell that something is wrong, and nothing about where:\n\n{table}")
+
+
+def ending(directory: str) -> str:
+    """Where to go from here."""
+    return heading(f"The traces stay in {directory}. Your own script is captured the same way: ulpscope run --help")

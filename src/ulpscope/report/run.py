@@ -1,0 +1,246 @@
+"""The words of `ulpscope run`: what will be captured, what was, what was not, and why."""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
+
+from ulpscope._version import __version__
+from ulpscope.records.outcomes import CapturedProcess, RunOutcome
+from ulpscope.records.runs import Coverage
+from ulpscope.records.settings import CaptureSettings, IntRanges
+from ulpscope.report.quantities import bytes_text, count_text, ranges_text
+
+Advice = tuple[str, str]
+"""A sentence and the next step."""
+
+
+def plan_text(settings: CaptureSettings, *, command: Sequence[str], interpreter: str | None) -> str:
+    """What is about to be captured, before the command starts."""
+    rows = {
+        "command": shlex.join(command),
+        "interpreter": interpreter or "whichever Python the command starts",
+        "level": settings.level.value,
+        "save": settings.save.value,
+        "steps": str(settings.steps or "all"),
+        "ranks": str(settings.ranks or "all"),
+        "only": " ".join(settings.only),
+        "skip": " ".join(settings.skip),
+        "max-disk": "" if settings.max_disk is None else f"{bytes_text(settings.max_disk)} a rank",
+        "stop": f"after step {settings.steps.last}" if settings.stop and settings.steps else "",
+        "compiled": "run as eager" if settings.compiled.value == "eager" else "",
+        "verify": "every reused summary" if settings.verify else "",
+    }
+    lines = [f"  {name:<11}  {text}" for name, text in rows.items() if text]
+    return "\n".join([f"ulpscope: capturing into {settings.out}", *lines])
+
+
+def summary_text(outcome: RunOutcome) -> str:
+    """What came of the run, in a few lines."""
+    if outcome.nothing_captured:
+        sentence, step = why_nothing(outcome)
+        lines = [f"ulpscope: warning: nothing was captured: {sentence}"]
+    else:
+        lines = [f"ulpscope: captured {_total(outcome.captured)} in {outcome.trace}"]
+        step = f"ulpscope show {shlex.quote(outcome.trace)}"
+        if len(outcome.captured) > 1:
+            lines += [f"  {process.directory}: {_total([process])}" for process in outcome.captured]
+    lines += [f"  {note}" for note in notes(outcome)]
+    return "\n".join([*lines, f"  next: {step}"])
+
+
+def notes(outcome: RunOutcome) -> list[str]:
+    """Everything that was not captured, or not as one might think."""
+    texts = [_exit_note(outcome)]
+    if not outcome.nothing_captured:
+        texts += [*_unmatched_ranks(outcome), *_unmatched_steps(outcome)]
+        texts += [_without_ulpscope(*found)[0] for found in outcome.seen.without_ulpscope.items()]
+    texts += [_left_alone(reason, count) for reason, count in sorted(outcome.seen.left_alone.items())]
+    for process in outcome.captured:
+        texts += [f"{process.directory}: {text}" for text in _process_notes(process)]
+    return [text for text in texts if text]
+
+
+def why_nothing(outcome: RunOutcome) -> Advice:
+    """The most likely reason for an empty trace."""
+    seen = outcome.seen
+    if seen.failures:
+        return seen.failures[0], "remove the cause, or report it if it is a fault of ulpscope"
+    if not seen.ranks:
+        return _why_never_started(outcome)
+    if outcome.settings.ranks and not any(rank in outcome.settings.ranks for rank in seen.ranks):
+        ranks = ranges_text(seen.ranks)
+        return f"{_asked('rank', outcome.settings.ranks)}, but {_ran('rank', seen.ranks)}", f"use --ranks {ranks}"
+    steps = max((process.steps for process in seen.finished), default=0)
+    if outcome.settings.steps and steps and not any(step in outcome.settings.steps for step in range(steps)):
+        sentence = f"{_asked('step', outcome.settings.steps)}, but {_ran('step', range(steps))}"
+        return sentence, f"use --steps {ranges_text(range(steps))} or fewer of them"
+    calls = sum(process.calls for process in seen.finished)
+    if calls and (outcome.settings.only or outcome.settings.skip):
+        return f"{_filters(outcome.settings)} left none of {count_text(calls, 'call')}", "widen or drop the patterns"
+    if outcome.script_exit or outcome.interrupted or not seen.finished:
+        return "the script ended before anything was written", "run it to the end of a step at least"
+    return (
+        "torch was imported, but the script made no call that is recorded",
+        "check that the script computes something",
+    )
+
+
+def outcome_object(outcome: RunOutcome) -> dict[str, Any]:
+    """The object that `--json` prints."""
+    next_step = why_nothing(outcome)[1] if outcome.nothing_captured else f"ulpscope show {shlex.quote(outcome.trace)}"
+    sentences = [why_nothing(outcome)[0]] if outcome.nothing_captured else []
+    return {
+        "schema": 1,
+        "command": "run",
+        "verdict": "nothing_captured" if outcome.nothing_captured else "captured",
+        "trace": outcome.trace,
+        "exit": outcome.exit_code,
+        "script": {
+            "command": list(outcome.command),
+            "exit": outcome.script_exit,
+            "interrupted": outcome.interrupted,
+        },
+        "ranks": [_process_object(process) for process in outcome.captured],
+        "findings": [],
+        "notes": [{"sentence": sentence} for sentence in [*sentences, *notes(outcome), *outcome.seen.messages]],
+        "counts": {
+            "ranks": len(outcome.captured),
+            "calls": sum(process.calls for process in outcome.captured),
+            "bytes": sum(process.bytes for process in outcome.captured),
+        },
+        "next": next_step,
+    }
+
+
+def _process_object(process: CapturedProcess) -> dict[str, Any]:
+    return {
+        "rank": process.info.rank,
+        "directory": process.directory,
+        "steps": list(process.steps),
+        "calls": process.calls,
+        "bytes": process.bytes,
+        "closed": process.info.closed is not None,
+        "exit": process.info.exit,
+        "errors": list(process.info.errors),
+    }
+
+
+def _why_never_started(outcome: RunOutcome) -> Advice:
+    seen = outcome.seen
+    for interpreter, reason in seen.without_ulpscope.items():
+        return _without_ulpscope(interpreter, reason)
+    if seen.left_alone:
+        return "the processes that imported torch were none that compute", "check what the command starts"
+    if seen.pythons:
+        runs = count_text(seen.pythons, "Python process")
+        return f"{runs} ran, and none imported torch", "check that the command reaches the training script"
+    return (
+        "the command started no Python that could be watched",
+        "start Python without -I, -E and -S, and keep PYTHONPATH: they hide the capture from it",
+    )
+
+
+def _without_ulpscope(interpreter: str, reason: str) -> Advice:
+    install = f"{shlex.quote(interpreter)} -m pip install {_requirement()}"
+    missing = reason.endswith("No module named 'ulpscope'")
+    problem = "has no ulpscope" if missing else f"could not import ulpscope ({reason})"
+    return f"{interpreter} imported torch but {problem}; install it there: {install}", install
+
+
+def _requirement() -> str:
+    """What pip must install elsewhere to get this very version: the release, or the directory it came from."""
+    try:
+        origin = distribution("ulpscope").read_text("direct_url.json")
+    except PackageNotFoundError:
+        origin = None
+    url = str(json.loads(origin).get("url", "")) if origin else ""
+    return shlex.quote(url.removeprefix("file://")) if url else f"ulpscope=={__version__}"
+
+
+def _total(processes: Iterable[CapturedProcess]) -> str:
+    processes = list(processes)
+    steps = {step for process in processes for step in process.steps}
+    parts = [
+        f"step{'s' * (len(steps) > 1)} {ranges_text(steps)}" if steps else "no steps",
+        count_text(sum(process.calls for process in processes), "call"),
+        bytes_text(sum(process.bytes for process in processes)),
+    ]
+    if len(processes) > 1:
+        parts.insert(0, count_text(len(processes), "process"))
+    return ", ".join(parts)
+
+
+def _exit_note(outcome: RunOutcome) -> str:
+    if outcome.interrupted:
+        return "interrupted; what was captured until then is kept"
+    if outcome.script_exit > 128:
+        return f"the script was ended by signal {outcome.script_exit - 128}"
+    return f"the script ended with exit code {outcome.script_exit}" if outcome.script_exit else ""
+
+
+def _left_alone(reason: str, count: int) -> str:
+    return f"left alone: {reason}" if count == 1 else f"left alone: {reason} ({count:,} of them)"
+
+
+def _process_notes(process: CapturedProcess) -> list[str]:
+    found = coverage_notes(process.info.coverage)
+    if process.info.closed is None:
+        found.append("was not closed (killed, left by os._exit, or unable to write); what was flushed is readable")
+    elif process.info.exit not in (None, "ended"):
+        found.append(f"ended: {process.info.exit}")
+    return found + [f"error of ulpscope, the run went on: {error}" for error in process.info.errors]
+
+
+def coverage_notes(coverage: Coverage) -> list[str]:
+    """What a capture did not see or not keep."""
+    found = []
+    if coverage.calls_filtered:
+        found.append(f"{count_text(coverage.calls_filtered, 'call')} left out by the filters")
+    found += _by_reason(coverage.calls_unobserved, "call", "not looked into")
+    found += _by_reason(coverage.values_unsummarized, "value", "without stats")
+    if coverage.other_threads:
+        found.append(f"{count_text(coverage.other_threads, 'module call')} in other threads not captured")
+    if coverage.not_saved:
+        found.append(f"data of {count_text(coverage.not_saved, 'value')} not saved: --max-disk was reached")
+    if coverage.summaries_wrong:
+        found.append(f"{count_text(coverage.summaries_wrong, 'reused summary')} differed from the value: report this")
+    return found
+
+
+def _by_reason(counts: Mapping[str, int], noun: str, what: str) -> list[str]:
+    if not counts:
+        return []
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
+    return [f"{count_text(sum(counts.values()), noun)} {what}: {reasons}"]
+
+
+def _unmatched_ranks(outcome: RunOutcome) -> list[str]:
+    wanted = outcome.settings.ranks
+    if wanted is None or all(any(low <= rank <= high for rank in outcome.seen.ranks) for low, high in wanted.ranges):
+        return []
+    return [f"{_asked('rank', wanted)}, but {_ran('rank', outcome.seen.ranks)}"]
+
+
+def _unmatched_steps(outcome: RunOutcome) -> list[str]:
+    wanted = outcome.settings.steps
+    steps = max((process.steps for process in outcome.seen.finished), default=0)
+    if wanted is None or steps == 0 or wanted.last < steps or outcome.settings.stop:
+        return []
+    return [f"{_asked('step', wanted)}, but {_ran('step', range(steps))}"]
+
+
+def _asked(noun: str, wanted: IntRanges) -> str:
+    several = len(wanted.ranges) > 1 or wanted.ranges[0][0] != wanted.ranges[0][1]
+    return f"{noun}{'s' * several} {wanted} asked for"
+
+
+def _ran(noun: str, numbers: Sequence[int]) -> str:
+    return f"{'only ' * (len(numbers) == 1)}{noun}{'s' * (len(numbers) > 1)} {ranges_text(numbers)} ran"
+
+
+def _filters(settings: CaptureSettings) -> str:
+    words = [f"--only {shlex.quote(pattern)}" for pattern in settings.only]
+    words += [f"--skip {shlex.quote(pattern)}" for pattern in settings.skip]
+    return " ".join(words)

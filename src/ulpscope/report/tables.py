@@ -1,0 +1,55 @@
+"""Plain text and tables of it, made with rich. Nothing that a trace holds is taken for markup or terminal control."""
+
+import io
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+
+def plain(content: object, *, style: str = "") -> Text:
+    """Text as it is; control characters, which could steer a terminal, are written out."""
+    return Text("".join(_visible(character) for character in str(content)), style=style, overflow="fold")
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
+    """Columns without a frame; a cell that is too long goes on in the next line, nothing is cut off."""
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for header in headers:
+        drawn.add_column(plain(header), justify="right" if header in right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(cell if isinstance(cell, Text) else plain(cell) for cell in row))
+    return drawn
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> Table:
+    """A name and what there is to say about it, one a line."""
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    drawn.add_column(no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for name, content in rows:
+        drawn.add_row(plain(name), content if isinstance(content, Text) else plain(content))
+    return drawn
+
+
+def section(title: str, *content: RenderableType) -> Group:
+    """A title with its content below, set in."""
+    return Group(Text(), plain(title, style="bold"), *(Padding(part, (0, 0, 0, 2)) for part in content))
+
+
+def render(content: RenderableType, *, width: int, color: bool) -> str:
+    """The text that a terminal of this width shows, without blanks at the ends of lines."""
+    console = Console(file=io.StringIO(), width=width, force_terminal=color, highlight=False, markup=False, emoji=False)
+    with console.capture() as capture:
+        console.print(content)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _visible(character: str) -> str:
+    if character == "\n" or unicodedata.category(character) not in ("Cc", "Cf", "Cs"):
+        return character
+    return character.encode("unicode_escape").decode()

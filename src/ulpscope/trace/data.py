@@ -1,0 +1,257 @@
+"""Saved data: contents of tensors, packed into safetensors files, each content once.
+
+Offsets and strides of a place count elements of the value's own dtype. Reading maps the file and looks through them;
+what would reach outside of the stored tensor is refused.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import TensorSpec, serialize_file
+
+from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
+from ulpscope.records.errors import TraceError
+from ulpscope.records.values import DataPlace
+from ulpscope.trace.schema import data_name, step_name
+from ulpscope.trace.writer import write_aside
+
+PACK_BYTES = 64 * 2**20
+# safetensors refuses longer headers too: a hostile length must not make us allocate.
+HEADER_LIMIT = 100_000_000
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Spans: TypeAlias = dict[str, tuple[int, int]]
+
+SAFETENSORS_DTYPES = DTYPES.keys() - {"complex32", "complex128"}
+# What numpy has no element for (packed, quantized, opaque) is given as its bits.
+BIT_DTYPES = {
+    "float4_e2m1fn_x2": "uint8",
+    "bits8": "uint8",
+    "bits16": "uint16",
+    "qint8": "int8",
+    "qint32": "int32",
+    "quint8": "uint8",
+    "quint4x2": "uint8",
+    "quint2x4": "uint8",
+}
+DATA_FILE = re.compile(r"step\d+/data-\d+\.safetensors")
+
+
+@dataclass(slots=True)
+class _Stored:
+    """One content that was accepted: in memory until its pack is written, then in a file."""
+
+    file: str
+    key: str
+    raw: Bytes | None
+    start: int = 0
+
+
+class DataPacker:
+    """Collects tensors of one rank and writes them in packs."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._step = 0
+        self._packs: dict[int, int] = {}
+        self._pending: dict[str, _Stored] = {}
+        self._specs: dict[str, TensorSpec] = {}
+        self._pending_bytes = 0
+        self._written_bytes = 0
+        self._seen: dict[tuple[int, str, int], list[_Stored]] = {}
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes on disk and on their way there."""
+        return self._written_bytes + self._pending_bytes
+
+    def add(self, step: int, *, raw: Bytes, dtype: str, shape: tuple[int, ...], digest: int | None) -> tuple[str, str]:
+        """Take a tensor's bytes over (they must not change until the next flush); gives its file and key."""
+        identity = None if digest is None else (digest, dtype, raw.nbytes)
+        earlier = self._find(identity, raw)
+        if earlier is not None:
+            return earlier.file, earlier.key
+        if step != self._step:
+            self.flush(step)
+        stored = self._accept(raw, dtype=dtype, shape=shape)
+        if identity is not None:
+            self._seen.setdefault(identity, []).append(stored)
+        if self._pending_bytes >= PACK_BYTES:
+            self.flush(step)
+        return stored.file, stored.key
+
+    def flush(self, step: int) -> None:
+        """Write what is pending and go on with `step`; a part whose values point to data is written after this."""
+        if self._pending:
+            path = self.directory / self._file()
+            self._written_bytes += write_aside(path, lambda aside: serialize_file(self._specs, aside))
+            self._packs[self._step] = self._packs.get(self._step, 0) + 1
+            self._settle(read_spans(path))
+        self._step = step
+
+    def move(self, new_directory: Path) -> None:
+        """Follow a rank directory that was renamed."""
+        self.directory = new_directory
+
+    def _file(self) -> str:
+        return f"{step_name(self._step)}/{data_name(self._packs.get(self._step, 0))}"
+
+    def _accept(self, raw: Bytes, *, dtype: str, shape: tuple[int, ...]) -> _Stored:
+        stored = _Stored(self._file(), str(len(self._pending)), raw)
+        known = dtype in SAFETENSORS_DTYPES and math.prod(shape) * numpy_dtype(dtype).itemsize == raw.nbytes
+        self._specs[stored.key] = TensorSpec(
+            dtype=dtype if known else "uint8",
+            shape=list(shape) if known else [raw.nbytes],
+            data_ptr=raw.ctypes.data,
+            data_len=raw.nbytes,
+        )
+        self._pending[stored.key] = stored
+        self._pending_bytes += raw.nbytes
+        return stored
+
+    def _settle(self, spans: Spans) -> None:
+        for key, stored in self._pending.items():
+            stored.raw, stored.start = None, spans[key][0]
+        self._pending, self._specs, self._pending_bytes = {}, {}, 0
+
+    def _find(self, identity: tuple[int, str, int] | None, raw: Bytes) -> _Stored | None:
+        if identity is None:
+            return None
+        for stored in self._seen.get(identity, ()):
+            if _equal(self._bytes(stored, raw.nbytes), raw):
+                return stored
+        return None
+
+    def _bytes(self, stored: _Stored, length: int) -> Bytes:
+        if stored.raw is not None:
+            return stored.raw
+        return map_bytes(self.directory / stored.file, start=stored.start, length=length)
+
+
+def read_value(rank_dir: Path, place: DataPlace, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The elements of a saved value, mapped from its file and read-only."""
+    path = _data_path(rank_dir, place.file)
+    start, stop = _span(path, place.key)
+    element = element_type(dtype)
+    _check_view(path, place, shape=shape, elements=(stop - start) // element.itemsize)
+    if 0 in shape:
+        return np.empty(shape, element)
+    raw = map_bytes(path, start=start, length=stop - start)
+    try:
+        return np.ndarray(
+            shape,
+            element,
+            buffer=raw,
+            offset=place.offset * element.itemsize,
+            strides=tuple(stride * element.itemsize for stride in place.strides),
+        )
+    except ValueError as error:
+        raise _bad_data(path, f"tensor {place.key!r} cannot be seen as {dtype} {list(shape)}: {error}") from error
+
+
+def element_type(dtype: str) -> np.dtype[Any]:
+    """The numpy type of a value's elements, from a closed table: a trace must never choose numpy's object type."""
+    if dtype == "complex32":
+        return np.dtype([("real", np.float16), ("imag", np.float16)])
+    name = BIT_DTYPES.get(dtype, dtype)
+    if name not in DTYPES:
+        raise TraceError(
+            f"field dtype of a value says {dtype!r}",
+            expected="a dtype such as float32, bfloat16 or int64",
+            next_step="read the trace with the ulpscope version that wrote it (see rank.json)",
+        )
+    return numpy_dtype(name)
+
+
+def map_bytes(path: Path, *, start: int, length: int) -> Bytes:
+    """Some bytes of a file, mapped."""
+    if length == 0:
+        return np.empty(0, np.uint8)
+    return np.memmap(path, dtype=np.uint8, mode="r", offset=start, shape=(length,))
+
+
+def read_spans(path: Path) -> Spans:
+    """Where each tensor of a safetensors file begins and ends, in bytes of the file."""
+    try:
+        stat = os.stat(path)
+    except OSError as error:
+        raise _bad_data(path, error.strerror or str(error)) from error
+    return _cached_spans(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _cached_spans(path: Path, size: int, modified: int) -> Spans:
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(HEADER_LIMIT, size - 8):
+            raise _bad_data(path, f"its header claims {length} bytes, the file has {size}")
+        text = file.read(length)
+    try:
+        header = json.loads(text)
+        entries = [(key, entry["data_offsets"]) for key, entry in header.items() if key != "__metadata__"]
+        spans = {key: (8 + length + int(begin), 8 + length + int(end)) for key, (begin, end) in entries}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _bad_data(path, f"its header cannot be read ({error})") from error
+    for key, (begin, end) in spans.items():
+        if not 8 + length <= begin <= end <= size:
+            raise _bad_data(path, f"tensor {key!r} reaches from byte {begin} to {end}, the file has {size}")
+    return spans
+
+
+def _equal(stored: Bytes, raw: Bytes) -> bool:
+    words = raw.nbytes // 8 * 8
+    same_words = np.array_equal(stored[:words].view(np.uint64), raw[:words].view(np.uint64))
+    return same_words and np.array_equal(stored[words:], raw[words:])
+
+
+def _data_path(rank_dir: Path, file: str) -> Path:
+    if not DATA_FILE.fullmatch(file):
+        raise TraceError(
+            f"field data_file of a value in {rank_dir} says {file!r}",
+            expected="a data file of this rank, such as step0/data-000.safetensors",
+            next_step="capture again; this trace was changed after it was written",
+        )
+    return rank_dir / file
+
+
+def _span(path: Path, key: str) -> tuple[int, int]:
+    spans = read_spans(path)
+    if key not in spans:
+        raise _bad_data(path, f"it has no tensor {key!r} (field data_key of a value)")
+    return spans[key]
+
+
+def _check_view(path: Path, place: DataPlace, *, shape: tuple[int, ...], elements: int) -> None:
+    if len(place.strides) != len(shape):
+        raise _bad_data(path, f"shape {list(shape)} and data_strides {list(place.strides)} differ in length")
+    if min(shape, default=0) < 0:
+        raise _bad_data(path, f"shape {list(shape)} of tensor {place.key!r} is negative")
+    reach = _reach(shape, place.strides)
+    first, last = place.offset + sum(x for x in reach if x < 0), place.offset + sum(x for x in reach if x > 0)
+    if 0 not in shape and not 0 <= first <= last < elements:
+        raise _bad_data(
+            path,
+            f"data_offset {place.offset} with data_strides {list(place.strides)} and shape {list(shape)} reaches "
+            f"elements {first} to {last} of tensor {place.key!r}, which has {elements}",
+        )
+
+
+def _reach(shape: Iterable[int], strides: Iterable[int]) -> list[int]:
+    return [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+
+
+def _bad_data(path: Path, problem: str) -> TraceError:
+    return TraceError(
+        f"saved data in {path}: {problem}",
+        expected="the safetensors file that the capture wrote",
+        next_step="copy the trace again or capture again; `ulpscope show` still lists its calls and stats",
+    )

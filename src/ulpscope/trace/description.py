@@ -1,0 +1,111 @@
+"""Reads rank.json and step.json; an unreadable one is named with the field that is wrong."""
+
+import json
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from ulpscope.records.errors import TraceError
+from ulpscope.records.runs import Coverage, RankInfo, StepInfo
+from ulpscope.trace.schema import SCHEMA_MAJOR, SCHEMA_MINOR
+
+_NUMBER = (int, float)
+_TEXT_OR_NOTHING = (str, type(None))
+
+_RANK_TYPES: dict[str, tuple[type, ...]] = {
+    "rank": (int,),
+    "world_size": (int,),
+    "process": (dict,),
+    "framework": (dict,),
+    "versions": (dict,),
+    "devices": (list,),
+    "environment": (dict,),
+    "seeds": (dict,),
+    "capture": (dict,),
+    "started": (str,),
+    "closed": _TEXT_OR_NOTHING,
+    "exit": _TEXT_OR_NOTHING,
+    "coverage": (dict,),
+    "errors": (list,),
+}
+
+
+def read_rank_info(path: Path) -> RankInfo:
+    """What rank.json says about the process, if this version of ulpscope can read its trace."""
+    content = _read_object(path)
+    _check_version(path, content)
+    found = {name: _field(path, content, name, types) for name, types in _RANK_TYPES.items()}
+    found["devices"] = tuple(map(str, found["devices"]))
+    found["errors"] = tuple(map(str, found["errors"]))
+    found["coverage"] = _coverage(path, found["coverage"])
+    return RankInfo(**found)
+
+
+def read_summary_id(path: Path) -> str:
+    """Which constants made this rank's sketches and digests; those of different ids cannot be compared."""
+    return str(_field(path, _read_object(path), "summary", (str,)))
+
+
+def read_step_info(path: Path) -> StepInfo:
+    """What step.json says about a finished step."""
+    content = _read_object(path)
+    found = {item.name: _field(path, content, item.name, (int,)) for item in fields(StepInfo) if item.name != "seconds"}
+    return StepInfo(**found, seconds=float(_field(path, content, "seconds", _NUMBER)))
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _bad_file(path, f"cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise _bad_file(path, "does not hold a JSON object")
+    return content
+
+
+def _check_version(path: Path, content: dict[str, Any]) -> None:
+    schema = str(_field(path, content, "schema", (str,)))
+    if schema.split(".")[0] != str(SCHEMA_MAJOR):
+        raise TraceError(
+            f"{path}: field schema says {schema!r}",
+            expected=f"version {SCHEMA_MAJOR}.x; this ulpscope writes {SCHEMA_MAJOR}.{SCHEMA_MINOR}",
+            next_step=f"read it with ulpscope {content.get('ulpscope', 'unknown')}, which wrote it, or capture again",
+        )
+
+
+def _coverage(path: Path, content: dict[str, Any]) -> Coverage:
+    found: dict[str, Any] = {}
+    for item in fields(Coverage):
+        default = {} if item.default is MISSING else item.default
+        found[item.name] = _field(path, {item.name: default} | content, item.name, (type(default),))
+        if isinstance(default, dict):
+            _check_counts(path, item.name, found[item.name])
+    return Coverage(**found)
+
+
+def _check_counts(path: Path, name: str, counts: dict[str, Any]) -> None:
+    for reason in counts:
+        _field(path, counts, reason, (int,), within=f"coverage.{name}.")
+
+
+def _field(path: Path, content: dict[str, Any], name: str, types: tuple[type, ...], *, within: str = "") -> Any:
+    if name not in content:
+        raise _bad_file(path, f"has no field {within}{name}")
+    found = content[name]
+    if not isinstance(found, types) or (isinstance(found, bool) and bool not in types):
+        wanted = " or ".join(kind.__name__ for kind in types)
+        raise _bad_file(path, f"field {within}{name} holds {_short(found)}, not {wanted}")
+    return found
+
+
+def _short(found: object) -> str:
+    text = repr(found)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _bad_file(path: Path, problem: str) -> TraceError:
+    return TraceError(
+        f"{path} {problem}",
+        expected="the file as the capture wrote it",
+        next_step="copy the trace again or capture again",
+    )

@@ -1,0 +1,184 @@
+"""Finds calls: by patterns on what they are, or one by its name or id.
+
+A pattern with `*` or `?` must fit the whole text, any other may stand anywhere in it; upper and lower case are alike.
+"""
+
+import difflib
+import shlex
+from dataclasses import dataclass, fields
+
+import polars as pl
+
+from ulpscope.records.calls import Call
+from ulpscope.records.enums import Kind, Phase
+from ulpscope.records.errors import TraceError
+from ulpscope.records.settings import IntRanges
+from ulpscope.trace.objects import call_from_row
+from ulpscope.trace.reader import RankTrace, Trace
+
+TEXT_COLUMNS = ("name", "op", "module", "module_class", "arguments", "error")
+PLACES_LISTED = 12
+# Above this many different names, comparing each with a misspelt one takes seconds.
+NAMES_COMPARED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallFilter:
+    """Which calls are wanted; what is None does not matter."""
+
+    op: str | None = None
+    module: str | None = None
+    phase: Phase | None = None
+    step: IntRanges | None = None
+    rank: IntRanges | None = None
+    kind: Kind | None = None
+    text: str | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, field.name) is not None for field in fields(self))
+
+    def __str__(self) -> str:
+        """The options that a user would write."""
+        given = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        return " ".join(f"--{name} {_word(wanted)}" for name, wanted in given if wanted is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCall:
+    """A call and the process that made it."""
+
+    rank_trace: RankTrace
+    call: Call
+
+
+def match_calls(trace: Trace, wanted: CallFilter) -> pl.LazyFrame:
+    """The calls that a filter wants, in execution order of each process."""
+    ranks = [rank for rank in trace.ranks if wanted.rank is None or rank.info.rank in wanted.rank]
+    frame = pl.concat(rank.calls() for rank in ranks) if ranks else trace.calls().clear()
+    return frame.filter(*_conditions(wanted))
+
+
+def select_calls(trace: Trace, wanted: CallFilter) -> pl.DataFrame:
+    """The calls that a filter wants, with all columns."""
+    return trace.collect(match_calls(trace, wanted))
+
+
+def with_outputs(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """Add dtype, shape and the count of nan and inf of each call's first output; null where there is none."""
+    keys = ["process", "call"]
+    made = trace.tensors().filter(
+        pl.col("call").is_in(calls["id"].unique().to_list()), pl.col("role").is_in(["output", "grad_input"])
+    )
+    first = trace.collect(made).unique(keys, keep="first", maintain_order=True).select(*keys, "value")
+    values = trace.values().select(
+        "process",
+        value="id",
+        output_dtype="dtype",
+        output_shape="shape",
+        output_not_finite=pl.col("nan") + pl.col("pos_inf") + pl.col("neg_inf"),
+    )
+    wanted = values.filter(pl.col("value").is_in(first["value"].unique().to_list()))
+    outputs = first.join(trace.collect(wanted), on=["process", "value"]).drop("value")
+    return calls.join(outputs, left_on=["process", "id"], right_on=keys, how="left", maintain_order="left")
+
+
+def find_call(
+    trace: Trace,
+    name_or_id: str | int,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: Phase | None = None,
+) -> FoundCall:
+    """The one call of this name (or end of a name) or id; step, rank and phase choose among several."""
+    narrowing = CallFilter(step=_exactly(step), rank=_exactly(rank), phase=phase)
+    candidates = match_calls(trace, narrowing)
+    found = _named(trace, candidates, str(name_or_id))
+    if found.is_empty():
+        raise _no_such_call(trace, str(name_or_id), narrowing)
+    if found.height > 1:
+        raise _ambiguous(trace, str(name_or_id), found)
+    row = found.row(0, named=True)
+    return FoundCall(trace.process(row["process"]), call_from_row(row))
+
+
+def nearest_names(trace: Trace, name: str, *, column: str = "name") -> list[str]:
+    """Names in the trace that look like this one."""
+    names = trace.collect(trace.calls().select(pl.col(column).drop_nulls().unique().sort().head(NAMES_COMPARED)))
+    return difflib.get_close_matches(name, names[column].to_list(), n=3, cutoff=0.5)
+
+
+def _conditions(wanted: CallFilter) -> list[pl.Expr]:
+    conditions = [pl.lit(True)]
+    if wanted.op is not None:
+        conditions.append(_fits("op", wanted.op))
+    if wanted.module is not None:
+        conditions.append(_fits("module", wanted.module))
+    if wanted.text is not None:
+        conditions.append(pl.any_horizontal(_fits(column, wanted.text) for column in TEXT_COLUMNS))
+    if wanted.phase is not None:
+        conditions.append(pl.col("phase") == wanted.phase.value)
+    if wanted.kind is not None:
+        conditions.append(pl.col("kind") == wanted.kind.value)
+    if wanted.step is not None:
+        conditions.append(pl.any_horizontal(pl.col("step").is_between(low, high) for low, high in wanted.step.ranges))
+    return conditions
+
+
+def _fits(column: str, pattern: str) -> pl.Expr:
+    return pl.col(column).str.contains(_regex(pattern)).fill_null(False)
+
+
+def _regex(pattern: str) -> str:
+    if not set("*?") & set(pattern):
+        return f"(?is){pl.escape_regex(pattern)}"
+    whole = pl.escape_regex(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    return f"(?is)^{whole}$"
+
+
+def _named(trace: Trace, candidates: pl.LazyFrame, name: str) -> pl.DataFrame:
+    """Calls with this id or exactly this name; if there are none, calls whose name ends in it."""
+    if name.isascii() and name.isdigit():
+        return trace.collect(candidates.filter(pl.col("id") == min(int(name), 2**63 - 1)))
+    found = trace.collect(candidates.filter((pl.col("name") == name) | pl.col("name").str.ends_with(f".{name}")))
+    exact = found.filter(pl.col("name") == name)
+    return found if exact.is_empty() else exact
+
+
+def _no_such_call(trace: Trace, name: str, narrowing: CallFilter) -> TraceError:
+    among = f" among those of {narrowing}" if narrowing else ""
+    is_op = not trace.collect(trace.calls().filter(pl.col("op") == name).head(1)).is_empty()
+    near = [] if is_op else nearest_names(trace, name)
+    if is_op:
+        expected, following = f"one call of this operation, such as {name}.0", f"--op {shlex.quote(name)}"
+    elif near:
+        expected, following = f"the name of a call; did you mean {' or '.join(near)}", shlex.quote(near[0])
+    else:
+        expected, following = "the id or name of a call", "--op '*'"
+    return TraceError(
+        f"{trace.path} has no call {name!r}{among}",
+        expected=expected,
+        next_step=f"ulpscope show {trace.path} {following}",
+    )
+
+
+def _ambiguous(trace: Trace, name: str, found: pl.DataFrame) -> TraceError:
+    rows = found.head(PLACES_LISTED).iter_rows(named=True)
+    places = [f"{row['name']} (id {row['id']}, {row['process']}, step {row['step']}, {row['phase']})" for row in rows]
+    more = found.height - len(places)
+    listed = "".join(f"\n    {place}" for place in places) + (f"\n    and {more} more" if more else "")
+    # An id is unique within a process, whose directory is a trace of its own.
+    first = trace.path / found["process"][0] if found["process"].n_unique() > 1 else trace.path
+    return TraceError(
+        f"{found.height} calls are named {name!r}:{listed}",
+        expected="one call; --step, --phase and --rank choose among them, or an id within one process",
+        next_step=f"ulpscope show {first} {found['id'][0]}",
+    )
+
+
+def _exactly(number: int | None) -> IntRanges | None:
+    return None if number is None else IntRanges(((number, number),))
+
+
+def _word(wanted: Phase | Kind | IntRanges | str) -> str:
+    return shlex.quote(str(wanted.value) if isinstance(wanted, Phase | Kind) else str(wanted))

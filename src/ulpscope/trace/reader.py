@@ -1,0 +1,276 @@
+"""Opens traces: the one door through which every command reads a run.
+
+    trace = open_trace("runs/ref")
+    trace.collect(trace.calls(step=0).group_by("op").len())
+    rank = trace.ranks[0]
+    rank.data(rank.value(17))
+
+Opening lists files only. Frames are lazy and carry `rank` and `process` (the name of the rank's directory); objects are
+made only of what is asked for.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+from numpy.typing import NDArray
+from polars.exceptions import PanicException, PolarsError
+
+from ulpscope.records.calls import Call, Frame
+from ulpscope.records.errors import TraceError
+from ulpscope.records.runs import RankInfo, StepInfo
+from ulpscope.records.values import Use, Value
+from ulpscope.trace.data import read_value
+from ulpscope.trace.description import read_rank_info, read_summary_id
+from ulpscope.trace.objects import Row, call_from_row, frame_from_row, use_from_row, value_from_row
+from ulpscope.trace.parts import survey_rank
+from ulpscope.trace.schema import RANK_FILE, TABLES, Table
+
+Found = TypeVar("Found", Call, Value)
+
+
+class RankTrace:
+    """What one process of the run left."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.name = directory.resolve().name
+        self.info: RankInfo = read_rank_info(directory / RANK_FILE)
+        self._parts = survey_rank(directory)
+        self._sound: set[Path] = set()
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(self._parts.steps)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What a complete trace would have and this one has not, one sentence each."""
+        if self.info.closed is None:
+            return ("not closed: the process is still running or was killed", *self._parts.missing)
+        return self._parts.missing
+
+    @cached_property
+    def summary_id(self) -> str:
+        """Which constants made the sketches and digests."""
+        return read_summary_id(self.directory / RANK_FILE)
+
+    def step_info(self, step: int) -> StepInfo | None:
+        """What the step's own record says; none while it is unfinished."""
+        return self._parts.steps[step].info if step in self._parts.steps else None
+
+    def calls(self, step: int | None = None) -> pl.LazyFrame:
+        return self._scan("calls", self._steps(step))
+
+    def tensors(self, step: int | None = None) -> pl.LazyFrame:
+        return self._scan("tensors", self._steps(step))
+
+    def values(self, step: int | None = None) -> pl.LazyFrame:
+        """All values, or those that the calls of a step use, whenever they were made."""
+        if step is None:
+            return self._scan("values", self.steps)
+        used = self.collect(self.tensors(step).select(pl.col("value").unique()))["value"].to_list()
+        return self._scan("values", self._steps_with(used)).filter(pl.col("id").is_in(used))
+
+    def stacks(self) -> pl.LazyFrame:
+        return self._scan("stacks", ())
+
+    def call(self, call_id: int) -> Call:
+        return self._one(self.find_calls([call_id]), call_id, "call")
+
+    def value(self, value_id: int) -> Value:
+        return self._one(self.find_values([value_id]), value_id, "value")
+
+    def uses(self, call_id: int) -> list[Use]:
+        """The tensors that a call read or made, in the order in which they were recorded."""
+        rows = self._rows(self.tensors().filter(pl.col("call") == call_id))
+        return [use_from_row(row) for row in rows]
+
+    def stack(self, stack_id: int) -> tuple[Frame, ...]:
+        """Innermost frame first; empty where the stack was not recorded."""
+        rows = self._rows(self.stacks().filter(pl.col("stack") == stack_id).sort("depth"))
+        return tuple(frame_from_row(row) for row in rows)
+
+    def data(self, value: Value) -> NDArray[Any] | None:
+        """The elements of a value whose data was saved."""
+        if value.data is None:
+            return None
+        return read_value(self.directory, value.data, value.dtype, value.shape)
+
+    def find_calls(self, call_ids: Iterable[int]) -> dict[int, Call]:
+        """Many calls in one read; those that are not there are left out."""
+        rows = self._rows(self.calls().filter(pl.col("id").is_in(list(call_ids))))
+        return {row["id"]: call_from_row(row) for row in rows}
+
+    def find_values(self, value_ids: Iterable[int]) -> dict[int, Value]:
+        """Many values in one read; those that are not there are left out."""
+        ids = sorted(set(value_ids))
+        rows = self._rows(self._scan("values", self._steps_with(ids)).filter(pl.col("id").is_in(ids)))
+        return {row["id"]: value_from_row(row) for row in rows}
+
+    def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
+        """Run a query over this rank's frames; a broken file is named."""
+        return _collect(query, [self])
+
+    def broken_file(self) -> tuple[Path, str] | None:
+        """The first table file that cannot be read to its end, and why."""
+        files = [file for table in TABLES for file in self._parts.files(table, self.steps)]
+        for file in files:
+            try:
+                pl.read_parquet(file)
+            except (PolarsError, PanicException, OSError) as error:
+                return file, str(error)
+        return None
+
+    def _steps(self, step: int | None) -> Sequence[int]:
+        if step is None:
+            return self.steps
+        return [step] if step in self._parts.steps else []
+
+    def _steps_with(self, value_ids: list[int]) -> Sequence[int]:
+        """Steps whose files hold these values: where step.json says they begin, or else all of them."""
+        likely = self._steps_beginning_before(value_ids)
+        held = self._scan("values", likely).filter(pl.col("id").is_in(value_ids)).select(pl.col("id").n_unique())
+        return likely if self.collect(held).item() == len(value_ids) else self.steps
+
+    def _steps_beginning_before(self, value_ids: list[int]) -> list[int]:
+        infos = [info for step in self.steps if (info := self.step_info(step)) is not None and info.values]
+        firsts = [info.first_value for info in infos]
+        unfinished = {step for step in self.steps if self.step_info(step) is None}
+        places = {bisect_right(firsts, value_id) - 1 for value_id in value_ids}
+        return sorted(unfinished | {infos[place].step for place in places if place >= 0})
+
+    def _scan(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
+        files = self._parts.files(table, steps)
+        columns = TABLES[table]
+        for file in files:
+            self._check_columns(file, table)
+        frame = pl.scan_parquet(files, extra_columns="ignore") if files else pl.LazyFrame(schema=dict(columns))
+        return frame.select(
+            *columns,
+            rank=pl.lit(self.info.rank, dtype=pl.Int64),
+            process=pl.lit(self.name, dtype=pl.String),
+        )
+
+    def _check_columns(self, file: Path, table: Table) -> None:
+        if file in self._sound:
+            return
+        try:
+            found = pl.read_parquet_schema(file)
+        except (PolarsError, PanicException, OSError) as error:
+            raise _broken(file, str(error)) from error
+        for name, dtype in TABLES[table].items():
+            if name not in found:
+                raise _broken(file, f"it has no column {name}")
+            if found[name] != dtype:
+                raise _broken(file, f"its column {name} holds {found[name]}, not {dtype}")
+        self._sound.add(file)
+
+    def _rows(self, query: pl.LazyFrame) -> Iterable[Row]:
+        return self.collect(query).iter_rows(named=True)
+
+    def _one(self, found: dict[int, Found], wanted: int, word: str) -> Found:
+        if wanted not in found:
+            raise TraceError(
+                f"{self.directory} has no {word} {wanted}",
+                expected=f"the id of a {word} in this trace",
+                next_step=f"list what is there: ulpscope show {self.directory}",
+            )
+        return found[wanted]
+
+
+class Trace:
+    """A captured run: its ranks, and their tables as one."""
+
+    def __init__(self, path: Path, ranks: Sequence[RankTrace], *, missing_ranks: Sequence[str] = ()) -> None:
+        self.path = path
+        self.ranks = tuple(sorted(ranks, key=lambda rank: (rank.info.rank, rank.name)))
+        self.missing_ranks = tuple(missing_ranks)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What is missing of any rank, one sentence each."""
+        return (*self.missing_ranks, *(f"{rank.name}: {sentence}" for rank in self.ranks for sentence in rank.missing))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(sorted({step for rank in self.ranks for step in rank.steps}))
+
+    def process(self, name: str) -> RankTrace:
+        """The rank whose directory has this name."""
+        for rank in self.ranks:
+            if rank.name == name:
+                return rank
+        raise TraceError(
+            f"{self.path} has no process {name!r}",
+            expected=f"one of {', '.join(rank.name for rank in self.ranks)}",
+            next_step=f"see what is there: ulpscope show {self.path}",
+        )
+
+    def calls(self, step: int | None = None) -> pl.LazyFrame:
+        return pl.concat(rank.calls(step) for rank in self.ranks)
+
+    def values(self, step: int | None = None) -> pl.LazyFrame:
+        """All values, or those that the calls of a step use, whenever they were made."""
+        return pl.concat(rank.values(step) for rank in self.ranks)
+
+    def tensors(self, step: int | None = None) -> pl.LazyFrame:
+        return pl.concat(rank.tensors(step) for rank in self.ranks)
+
+    def stacks(self) -> pl.LazyFrame:
+        return pl.concat(rank.stacks() for rank in self.ranks)
+
+    def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
+        """Run a query over this trace's frames; a broken file is named."""
+        return _collect(query, self.ranks)
+
+
+def open_trace(path: str | Path) -> Trace:
+    """Open a trace directory, or one rank's directory of it."""
+    root = Path(path)
+    if not root.is_dir():
+        raise _no_trace(root, "is not a directory" if root.exists() else "does not exist")
+    if (root / RANK_FILE).is_file():
+        return Trace(root, [RankTrace(root)])
+    folders = _folders(root)
+    ranks = [RankTrace(folder) for folder in folders if (folder / RANK_FILE).is_file()]
+    if not ranks:
+        raise _no_trace(root, f"holds no directory with a {RANK_FILE}")
+    empty = [folder.name for folder in folders if not (folder / RANK_FILE).is_file()]
+    return Trace(root, ranks, missing_ranks=[f"{name}: no {RANK_FILE}, it is not read" for name in empty])
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in root.iterdir() if entry.is_dir())
+    except OSError as error:
+        raise _no_trace(root, f"cannot be listed: {error.strerror}") from error
+
+
+def _collect(query: pl.LazyFrame, ranks: Iterable[RankTrace]) -> pl.DataFrame:
+    try:
+        return query.collect()
+    except (PolarsError, PanicException, OSError) as error:
+        broken = next((found for rank in ranks if (found := rank.broken_file()) is not None), None)
+        if broken is None:
+            raise
+        raise _broken(broken[0], broken[1]) from error
+
+
+def _no_trace(path: Path, problem: str) -> TraceError:
+    return TraceError(
+        f"no trace: {path} {problem}",
+        expected="a directory that `ulpscope run -o DIR` wrote, or one rank's directory of it",
+        next_step="check the path, or capture a run: ulpscope run -o DIR -- python train.py",
+    )
+
+
+def _broken(file: Path, problem: str) -> TraceError:
+    return TraceError(
+        f"{file} cannot be read: {problem.splitlines()[0] if problem else 'unknown reason'}",
+        expected="the Parquet file that the capture wrote",
+        next_step="copy the trace again or capture again",
+    )

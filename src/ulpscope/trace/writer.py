@@ -1,0 +1,166 @@
+"""Writes one rank's part of a trace so that it stays readable if the process dies at any moment.
+
+Every file is written aside under a name that starts with a dot, then renamed. Of a part, the calls file comes last:
+where it exists, everything its calls point to exists too. Of a step, step.json comes last.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import polars as pl
+from polars.exceptions import PolarsError
+from safetensors import SafetensorError
+
+from ulpscope._version import __version__
+from ulpscope.numerics.constants import SUMMARY_ID
+from ulpscope.records.errors import TraceError
+from ulpscope.records.runs import RankInfo, StepInfo
+from ulpscope.trace.schema import (
+    CALLS,
+    RANK_FILE,
+    SCHEMA_MAJOR,
+    SCHEMA_MINOR,
+    STACKS,
+    STEP_FILE,
+    TENSORS,
+    VALUES,
+    Columns,
+    part_name,
+    step_name,
+)
+
+# Sketches are noise to a compressor: higher levels of zstd take ten times as long and save under 1 %.
+ZSTD_LEVEL = 3
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+def claim_rank_directory(out: Path, rank: int) -> Path:
+    """Make the rank's directory; a second process of the same rank gets `rankN-p2`, a third `rankN-p3`."""
+    process = 1
+    while True:
+        directory = out / (f"rank{rank}" if process == 1 else f"rank{rank}-p{process}")
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            directory.mkdir()
+        except FileExistsError:
+            if not out.is_dir():
+                raise _unwritable(out, "it is not a directory") from None
+            process += 1
+        except OSError as error:
+            raise _unwritable(directory, error.strerror or str(error)) from error
+        else:
+            return directory
+
+
+def write_aside(path: Path, write: Callable[[Path], object]) -> int:
+    """Let `write` fill a file beside `path`, then put it in place; gives its size."""
+    aside = path.with_name(f".{path.name}")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write(aside)
+        size = aside.stat().st_size
+        os.replace(aside, path)
+    except (OSError, PolarsError, SafetensorError) as error:
+        _discard(aside)
+        raise _unwritable(path, str(error)) from error
+    return size
+
+
+class RankWriter:
+    """The tables and descriptions of one process of a run."""
+
+    def __init__(self, directory: Path, info: RankInfo) -> None:
+        self.directory = directory
+        self._parts: dict[int, int] = {}
+        self._stack_parts = 0
+        self.update(info)
+
+    def update(self, info: RankInfo) -> None:
+        """State anew what is known about the run so far."""
+        description = {
+            "schema": f"{SCHEMA_MAJOR}.{SCHEMA_MINOR}",
+            "summary": SUMMARY_ID,
+            "ulpscope": __version__,
+            **asdict(info),
+        }
+        _write_json(self.directory / RANK_FILE, description)
+
+    def close(self, info: RankInfo) -> None:
+        """State how the run ended; `info.closed` tells a reader that nothing is missing."""
+        self.update(info)
+
+    def write_part(
+        self,
+        step: int,
+        *,
+        calls: pl.DataFrame,
+        values: pl.DataFrame,
+        tensors: pl.DataFrame,
+        stacks: pl.DataFrame,
+    ) -> int:
+        """Write what happened since the last part of this step; gives the bytes written.
+
+        Columns that are left out are written as nulls. Data that values point to must lie on disk already.
+        """
+        part = self._parts.get(step, 0)
+        folder = self.directory / step_name(step)
+        size = self._write_stacks(stacks)
+        size += _write_table(folder / part_name("values", part), values, VALUES)
+        size += _write_table(folder / part_name("tensors", part), tensors, TENSORS)
+        size += _write_table(folder / part_name("calls", part), calls, CALLS)
+        self._parts[step] = part + 1
+        return size
+
+    def finish_step(self, info: StepInfo) -> None:
+        """Mark a step as whole."""
+        _write_json(self.directory / step_name(info.step) / STEP_FILE, asdict(info))
+
+    def move(self, new_directory: Path) -> None:
+        """Go on in another directory: a process may learn its rank after it has begun to write.
+
+        `new_directory` may be one that `claim_rank_directory` has just made.
+        """
+        try:
+            os.rename(self.directory, new_directory)
+        except OSError as error:
+            raise _unwritable(new_directory, error.strerror or str(error)) from error
+        self.directory = new_directory
+
+    def _write_stacks(self, stacks: pl.DataFrame) -> int:
+        if stacks.is_empty():
+            return 0
+        size = _write_table(self.directory / part_name("stacks", self._stack_parts), stacks, STACKS)
+        self._stack_parts += 1
+        return size
+
+
+def _write_table(path: Path, frame: pl.DataFrame, columns: Columns) -> int:
+    whole = frame.select(
+        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None).cast(dtype).alias(name)
+        for name, dtype in columns.items()
+    ).head(frame.height)
+    return write_aside(path, lambda aside: whole.write_parquet(aside, compression="zstd", compression_level=ZSTD_LEVEL))
+
+
+def _write_json(path: Path, content: Json) -> int:
+    text = json.dumps(content, indent=1, default=str)
+    return write_aside(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
+def _discard(aside: Path) -> None:
+    with contextlib.suppress(OSError):
+        aside.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, reason: str) -> TraceError:
+    return TraceError(
+        f"cannot write {path}: {reason}",
+        expected="a directory that can be written and has space left",
+        next_step="free some space or choose another directory with -o",
+    )

@@ -1,0 +1,186 @@
+"""Capture leaves the run as it is: numbers, errors, torch itself."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from watched import watch
+
+import ulpscope
+from ulpscope.capture.torch import watching
+from ulpscope.capture.torch.values import ValueTable
+from ulpscope.trace.reader import open_trace
+
+PATCHED = (
+    lambda: nn.Module.__call__,
+    lambda: torch.autograd.Function.__dict__["apply"],
+    lambda: torch.autograd._engine_run_backward,
+    lambda: torch.amp.GradScaler.step,
+    lambda: torch.optim.Optimizer.__init__,
+    lambda: torch.compile,
+    lambda: torch.distributed.Work.wait,
+    lambda: torch._C._len_torch_function_stack(),
+    lambda: torch._C._len_torch_dispatch_stack(),
+)
+
+
+def test_torch_is_left_as_it_was_found(tmp_path: Path) -> None:
+    before = [get() for get in PATCHED]
+    with pytest.raises(ZeroDivisionError), ulpscope.capture(tmp_path / "t", level="kernel"):
+        torch.ones(2) + 1
+        raise ZeroDivisionError
+    assert [get() for get in PATCHED] == before
+    assert open_trace(tmp_path / "t").ranks[0].info.exit.startswith("ZeroDivisionError")
+
+
+def test_an_error_of_ours_is_noted_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: Any, **_kwargs: Any) -> int:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(ValueTable, "observe", fail)
+    model = nn.Linear(2, 2)
+    with ulpscope.capture(tmp_path / "t"):
+        model(torch.ones(1, 2)).sum().backward()
+        torch.optim.SGD(model.parameters(), 0.1).step()
+    assert model.weight.grad is not None
+    errors = open_trace(tmp_path / "t").ranks[0].info.errors
+    assert errors
+    assert all("planted" in error for error in errors)
+
+
+def test_writing_that_fails_stops_the_capture_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ulpscope.trace.writer import RankWriter
+
+    def fail(*_args: Any, **_kwargs: Any) -> int:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(RankWriter, "write_part", fail)
+    model, outputs = nn.Linear(2, 2), []
+    with ulpscope.capture(tmp_path / "t"):
+        for _ in range(8):
+            outputs.append(model(torch.ones(1, 2)))
+    assert len(outputs) == 8
+
+
+@pytest.mark.parametrize("inference", [torch.no_grad, torch.inference_mode])
+def test_the_transformers_fast_path_is_taken_and_is_one_call(tmp_path: Path, inference: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
+    x, mask = torch.randn(2, 5, 16), torch.zeros(2, 5, dtype=torch.bool)
+    mask[0, 3:] = True
+    with inference():
+        plain = model(x, src_key_padding_mask=mask)
+    assert (plain[0, 3:] == 0).all()  # only the fast path gives zeros at padding
+    results = []
+
+    def work() -> None:
+        with inference():
+            results.append(model(x, src_key_padding_mask=mask))
+
+    watched = watch(tmp_path, work, level="kernel")
+    assert torch.equal(results[0], plain)
+    assert watched.ops(kind="module") == ["torch.nn.modules.transformer.TransformerEncoder"]
+    assert watched.trace.info.coverage.calls_unobserved == {"transformer fast path": 1}
+
+
+def test_a_compiled_function_runs_compiled_and_is_one_call(tmp_path: Path) -> None:
+    graphs = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    x = torch.randn(4, requires_grad=True)
+
+    def work() -> None:
+        compiled = torch.compile(lambda y: F.gelu(y * 2).sum(), backend=backend)
+        for _ in range(3):
+            compiled(x).backward()
+
+    torch._dynamo.reset()
+    watched = watch(tmp_path, work, save="tensors")
+    assert len(graphs) == 1
+    assert watched.ops(kind="compiled") == [watched.call("<lambda>", kind="compiled").op] * 3
+    assert "torch.nn.functional.gelu" not in watched.ops()
+    call = watched.call("<lambda>", kind="compiled")
+    np.testing.assert_array_equal(watched.data(call, "input"), x.detach().numpy())
+    backward = watched.trace.call(watched.calls.filter(watched.calls["forward"] == call.id)["id"][0])
+    np.testing.assert_allclose(watched.data(backward, "grad_input"), x.grad.numpy() / 3, rtol=1e-6)
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).relu()
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "in place"])
+def test_a_compiled_module_runs_compiled_and_is_one_call(tmp_path: Path, when: str) -> None:
+    graphs = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = Small()
+    early = torch.compile(model, backend=backend) if when == "before" else None
+    if when == "in place":
+        model.compile(backend=backend)
+
+    def work() -> None:
+        runs = early if early is not None else model if when == "in place" else torch.compile(model, backend=backend)
+        for _ in range(2):
+            runs(torch.ones(1, 3)).sum().backward()
+
+    watched = watch(tmp_path, work)
+    assert len(graphs) == 1
+    assert len(watched.ops(kind="compiled")) == 2
+    assert not watched.ops(op="torch.nn.functional.linear")
+
+
+def test_eager_form_of_compiled_code_can_be_seen(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+
+    def work() -> None:
+        torch.compile(lambda y: F.gelu(y * 2), backend="eager")(torch.ones(3))
+
+    watched = watch(tmp_path, work, compiled="eager")
+    assert "torch.nn.functional.gelu" in watched.ops()
+    assert watched.trace.info.capture["compiled"] == "eager"
+    assert torch._dynamo.eval_frame._stance.stance == "default"
+
+
+def test_other_threads_are_counted_not_mixed_in(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+
+    def work() -> None:
+        thread = threading.Thread(target=lambda: model(torch.ones(1, 2)))
+        thread.start()
+        thread.join()
+        torch.ones(2).neg()
+
+    watched = watch(tmp_path, work)
+    assert not watched.ops(kind="module")
+    assert watched.trace.info.coverage.other_threads == 1
+
+
+def test_our_own_torch_calls_are_not_recorded(tmp_path: Path) -> None:
+    watched = watch(tmp_path, lambda: torch.ones(3, dtype=torch.complex64).t().conj().exp(), level="kernel")
+    assert len(watched.ops(kind="kernel")) <= 6
+    assert watching.CallWatcher.__name__ not in str(watched.calls["name"].to_list())
+
+
+def test_a_second_capture_inside_one_is_refused(tmp_path: Path) -> None:
+    from ulpscope.records.errors import UlpscopeError
+
+    with ulpscope.capture(tmp_path / "a"), pytest.raises(UlpscopeError), ulpscope.capture(tmp_path / "b"):
+        pass

@@ -1,0 +1,146 @@
+"""Filters, limits and what a trace says about itself."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from watched import watch
+
+import ulpscope
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.reader import open_trace
+
+
+def three_steps(model: nn.Module) -> None:
+    for _ in range(3):
+        model(torch.ones(2, 3)).relu().sum()
+
+
+def test_only_the_wanted_steps_are_there(tmp_path: Path) -> None:
+    watched = watch(tmp_path, lambda: three_steps(nn.Linear(3, 3)), steps="0,2")
+    assert watched.trace.steps == (0, 2)
+    assert set(watched.calls["step"]) == {0, 2}
+
+
+def test_a_storage_written_between_captured_steps_has_no_known_producer(tmp_path: Path) -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def work() -> None:
+        for _ in range(3):
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+
+    watched = watch(tmp_path, work, steps="0,2")
+    linear = watched.call("torch.nn.functional.linear", step=2, kind="api")
+    assert watched.value(linear, "input", "args.1").producer is None
+
+
+@pytest.mark.parametrize(
+    ("options", "ops"),
+    [
+        ({"only": ["relu"]}, {"torch.Tensor.relu"}),
+        ({"only": ["torch.Tensor.*"]}, {"torch.Tensor.relu", "torch.Tensor.sum"}),
+        ({"only": ["model"], "skip": ["Linear"]}, {"torch.nn.functional.linear"}),
+        ({"skip": ["torch.nn.*", "relu"]}, {"torch.ones", "torch.Tensor.sum"}),
+    ],
+)
+def test_patterns_choose_calls(tmp_path: Path, options: dict[str, list[str]], ops: set[str]) -> None:
+    watched = watch(tmp_path, lambda: three_steps(nn.Linear(3, 3)), steps="1", **options)
+    assert set(watched.ops()) == ops
+    assert watched.trace.info.coverage.calls_filtered > 0
+
+
+def test_saving_stops_at_the_limit_and_says_so(tmp_path: Path) -> None:
+    def work() -> None:
+        x = torch.randn(1000)
+        for _ in range(10):
+            x = x * 2
+
+    watched = watch(tmp_path, work, save="tensors", max_disk=20_000)
+    coverage = watched.trace.info.coverage
+    assert coverage.saved_bytes <= 20_000
+    assert coverage.not_saved > 0
+    values = watched.trace.values().collect()
+    assert values["data_file"].null_count() == coverage.not_saved
+    assert values["digest"].null_count() == 0
+
+
+def test_each_content_is_saved_once(tmp_path: Path) -> None:
+    def work() -> None:
+        x = torch.randn(256, 256)
+        x.t()
+        x.view(-1)
+        x.clone()
+        x.expand(4, 256, 256)
+
+    watch(tmp_path, work, save="tensors")
+    data = sum(file.stat().st_size for file in (tmp_path / "trace").rglob("*.safetensors"))
+    assert 256 * 256 * 4 <= data < 256 * 256 * 4 * 1.2
+
+
+def test_a_view_reads_back_as_it_was(tmp_path: Path) -> None:
+    x = torch.randn(6, 8)
+    views = [x.t(), x[::2, 1:5], x.expand(2, 6, 8), x.flatten()[3:7], x.unfold(1, 3, 1)]
+
+    def work() -> None:
+        for view in views:
+            view.exp()
+
+    watched = watch(tmp_path, work, save="tensors")
+    for number, view in enumerate(views):
+        assert (watched.data(watched.call("exp", number), "input") == view.numpy()).all()
+
+
+def test_existing_trace_is_refused_and_replaced_only_on_demand(tmp_path: Path) -> None:
+    watch(tmp_path, lambda: torch.ones(2).neg())
+    with pytest.raises(UlpscopeError, match="already holds a trace"), ulpscope.capture(tmp_path / "trace"):
+        pass
+    watched = watch(tmp_path, lambda: torch.ones(2).exp())
+    assert "torch.Tensor.neg" not in watched.ops()
+
+
+def test_the_trace_tells_environment_and_seeds(tmp_path: Path) -> None:
+    torch.manual_seed(1234)
+    info = watch(tmp_path, lambda: torch.ones(2).neg()).trace.info
+    assert info.framework["version"] == torch.__version__
+    assert info.seeds["torch_initial_seed"] == "1234"
+    assert info.environment["switches"]["num_threads"] == 1
+    assert info.environment["variables"]["OMP_NUM_THREADS"] == "1"
+    assert info.closed is not None
+
+
+def test_nothing_captured_leaves_no_rank(tmp_path: Path) -> None:
+    with ulpscope.capture(tmp_path / "t"):
+        pass
+    with pytest.raises(UlpscopeError):
+        open_trace(tmp_path / "t")
+
+
+def test_unknown_words_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(UlpscopeError, match="level"):
+        ulpscope.capture(tmp_path / "t", level="deep")
+    with pytest.raises(UlpscopeError, match="steps"):
+        ulpscope.capture(tmp_path / "t", steps="x")
+
+
+def test_values_of_every_kind_have_a_row(tmp_path: Path) -> None:
+    def work() -> None:
+        for tensor in (
+            torch.empty(0).neg(),
+            torch.tensor(3.0).neg(),
+            torch.ones(3, dtype=torch.int64).neg(),
+            torch.ones(3, dtype=torch.bool),
+            torch.ones(3, dtype=torch.complex64).conj(),
+            torch.ones(3, dtype=torch.float8_e4m3fn),
+            torch.ones(3).to_sparse(),
+            torch.ones(3, device="meta"),
+        ):
+            tensor.clone()
+
+    watched = watch(tmp_path, work, save="tensors")
+    unsummarized = watched.trace.info.coverage.values_unsummarized
+    assert set(unsummarized) == {"sparse", "meta"}
+    values = watched.trace.values().collect()
+    assert {"float32", "int64", "bool", "complex64", "float8_e4m3fn"} <= set(values["dtype"])

@@ -1,0 +1,45 @@
+"""`ulpscope demo` on this machine: it must work at once, or a new user leaves."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+LONGEST_SECONDS = 60
+
+
+def test_the_demo_shows_the_planted_fault_in_under_a_minute(tmp_path: Path) -> None:
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "ulpscope", "demo"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - start < LONGEST_SECONDS
+    reference, target = done.stdout.split("$ ulpscope show ulpscope-demo/target torch")
+    assert "eps     1e-05" in reference
+    assert "eps     0.01" in target
+    assert (tmp_path / "ulpscope-demo" / "reference" / "rank0" / "rank.json").exists()
+
+
+def test_the_script_alone_gives_the_losses_that_the_demo_shows(tmp_path: Path) -> None:
+    demo = subprocess.run(
+        [sys.executable, "-m", "ulpscope", "demo", "-o", "d"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    for option in ([], ["--fault"]):
+        alone = subprocess.run(
+            [sys.executable, "d/train.py", *option], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert alone.stdout in demo.stdout
+
+
+def test_a_demo_directory_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "ulpscope", "demo", "-o", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "holds files that are no trace (thesis.tex)" in done.stderr

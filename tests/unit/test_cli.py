@@ -1,0 +1,113 @@
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from ulpscope.cli import main as cli
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+
+HELP_SECONDS = 0.4
+
+
+def stub_command(monkeypatch: pytest.MonkeyPatch, run: object) -> None:
+    stub = SimpleNamespace(register=lambda subparsers: subparsers.add_parser("stub"), run=run)
+    monkeypatch.setattr(cli, "COMMANDS", ("stub",))
+    monkeypatch.setattr(cli, "_module", lambda name: stub)
+
+
+def raising(error: BaseException) -> object:
+    def run(arguments: object) -> int:
+        raise error
+
+    return run
+
+
+def test_help_is_quick() -> None:
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "ulpscope", "--help"], capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - start)
+        assert "run" in done.stdout
+    assert min(times) < HELP_SECONDS
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "--help"]) == ExitCode.OK
+    assert "usage: ulpscope" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["nonsense"],
+        ["--nonsense"],
+        ["run", "-o", "x", "--nonsense", "--", "true"],
+        ["run", "-o", "x", "--over", "--", "true"],
+        ["run", "--", "true"],
+        ["run", "-o", "x", "--level", "deep", "--", "true"],
+        ["run", "-o", "x", "--steps", "two", "--", "true"],
+        ["run", "-o", "x", "--max-disk", "much", "--", "true"],
+        ["run", "-o", "x", "--stop", "--", "true"],
+        ["run", "-o", "x"],
+    ],
+)
+def test_bad_usage_says_what_to_do_next(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(argv) == ExitCode.USAGE
+    first, expected, next_step = capsys.readouterr().err.splitlines()
+    assert first.startswith("ulpscope: error: ")
+    assert expected.startswith("  expected: ")
+    assert next_step.startswith("  next: ")
+
+
+def test_the_users_own_options_are_not_read() -> None:
+    words = ["run", "-o", "x", "--", "python", "t.py", "--debug", "--", "-o"]
+    assert cli.split_command(words) == (["run", "-o", "x"], ["python", "t.py", "--debug", "--", "-o"])
+    assert cli.split_command(["show", "run", "--", "x"]) == (["show", "run", "--", "x"], [])
+
+
+def test_an_error_of_the_user_has_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = UlpscopeError("seen", expected="this", next_step="that", code=ExitCode.NOTHING)
+    stub_command(monkeypatch, raising(error))
+    assert cli.main(["stub"]) == ExitCode.NOTHING
+    assert capsys.readouterr().err == "ulpscope: error: seen\n  expected: this\n  next: that\n"
+
+
+def test_our_own_fault_is_70_and_asks_for_debug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub_command(monkeypatch, raising(ZeroDivisionError("by zero")))
+    assert cli.main(["stub"]) == ExitCode.OWN_FAULT
+    told = capsys.readouterr().err
+    assert "ZeroDivisionError: by zero" in told
+    assert "--debug" in told
+    assert "Traceback" not in told
+    assert cli.main(["--debug", "stub"]) == ExitCode.OWN_FAULT
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub_command(monkeypatch, raising(KeyboardInterrupt()))
+    assert cli.main(["stub"]) == ExitCode.INTERRUPTED
+
+
+def test_a_reader_that_went_away_is_no_traceback() -> None:
+    code = (
+        "import sys, types; from ulpscope.cli import main as cli; "
+        "stub = types.SimpleNamespace(register=lambda s: s.add_parser('stub'), run=lambda a: print('x' * 10**6) or 0); "
+        "cli.COMMANDS = ('stub',); cli._module = lambda name: stub; sys.exit(cli.main(['stub']))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.wait() == cli.BROKEN_PIPE
+    assert process.stderr.read() == b""
+    process.stderr.close()

@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import pytest
+
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.workflows.destination import prepare_destination
+
+
+def make_trace(out: Path) -> Path:
+    (out / "rank0").mkdir(parents=True)
+    (out / "rank0" / "rank.json").write_text("{}")
+    return out
+
+
+def test_a_new_directory_is_made(tmp_path: Path) -> None:
+    prepare_destination(tmp_path / "a" / "b", overwrite=False)
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_trace_is_kept_unless_overwrite_is_given(tmp_path: Path) -> None:
+    out = make_trace(tmp_path / "ref")
+    with pytest.raises(UlpscopeError, match="already holds a trace") as caught:
+        prepare_destination(out, overwrite=False)
+    assert "--overwrite" in caught.value.next_step
+    assert (out / "rank0" / "rank.json").exists()
+    prepare_destination(out, overwrite=True)
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_other_files_are_never_removed(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(UlpscopeError, match=r"no trace \(thesis.tex\)"):
+        prepare_destination(tmp_path, overwrite=overwrite)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_overwrite_refuses_before_it_removes(tmp_path: Path) -> None:
+    out = make_trace(tmp_path / "ref")
+    (out / "rank1").mkdir()
+    (out / "rank1" / "thesis.tex").write_text("precious")
+    with pytest.raises(UlpscopeError, match="rank1"):
+        prepare_destination(out, overwrite=True)
+    assert (out / "rank1" / "thesis.tex").exists()
+    assert (out / "rank0" / "rank.json").exists()
+
+
+def test_overwrite_does_not_follow_links(tmp_path: Path) -> None:
+    elsewhere = make_trace(tmp_path / "elsewhere")
+    out = tmp_path / "ref"
+    out.mkdir()
+    (out / "rank0").symlink_to(elsewhere / "rank0")
+    prepare_destination(out, overwrite=True)
+    assert (elsewhere / "rank0" / "rank.json").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_is_not_a_destination(tmp_path: Path, overwrite: bool) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("precious")
+    with pytest.raises(UlpscopeError, match="is not a directory"):
+        prepare_destination(file, overwrite=overwrite)
+    with pytest.raises(UlpscopeError, match="cannot write to"):
+        prepare_destination(file / "below", overwrite=overwrite)
+    assert file.read_text() == "precious"

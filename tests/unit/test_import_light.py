@@ -1,0 +1,53 @@
+"""Importing ulpscope must cost nothing; `ulpscope.capture` is a room and a function in every order of imports."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "tensorflow", "mindspore", "jax", "numpy", "polars", "rich", "numba", "safetensors")
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import ulpscope",
+        "import ulpscope.capture.bootstrap, ulpscope.capture.settings, ulpscope.capture.events",
+        "from ulpscope.cli.main import build_parser; build_parser()",
+        "import ulpscope.workflows.run",
+    ],
+)
+def test_importing_loads_nothing_heavy(imports: str) -> None:
+    heavy = run_python(f"import sys; {imports}; print([name for name in {HEAVY!r} if name in sys.modules])")
+    assert heavy == "[]"
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import ulpscope",
+        "import ulpscope.capture.settings",
+        "from ulpscope.capture import settings; import ulpscope",
+        "import ulpscope; from ulpscope import capture; import ulpscope.capture.events",
+        "import ulpscope; ulpscope.capture; import ulpscope.capture.events as events",
+    ],
+)
+def test_capture_is_callable_in_every_import_order(imports: str) -> None:
+    stub = "import sys, types; stub = types.ModuleType('stub'); stub.capture = lambda *a, **k: (a, k)"
+    place = "sys.modules['ulpscope.workflows.capture'] = stub"
+    called = run_python(f"{stub}; {imports}; {place}; print(ulpscope.capture('runs/ref', level='api'))")
+    assert called == "(('runs/ref',), {'level': 'api'})"
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    assert run_python("import ulpscope; print(hasattr(ulpscope, 'no_such_name'))") == "False"
+
+
+def test_open_trace_is_the_reader() -> None:
+    assert run_python("import ulpscope; print(ulpscope.open_trace.__module__)") == "ulpscope.trace.reader"

@@ -1,0 +1,187 @@
+"""The text of `ulpscope run` is a product: each sentence that a user may meet is written down here."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, RunOutcome, SeenProcesses
+from ulpscope.records.runs import Coverage, RankInfo
+from ulpscope.records.settings import CaptureSettings, IntRanges
+from ulpscope.report.quantities import bytes_text, count_text, ranges_text, seconds_text
+from ulpscope.report.run import outcome_object, plan_text, summary_text, why_nothing
+
+SETTINGS = CaptureSettings(out=Path("runs/ref"))
+RAN = SeenProcesses(pythons=1, ranks=(0,), finished=(FinishedProcess(rank=0, steps=3, calls=1200, recorded=1200),))
+
+
+def rank_info(rank: int = 0, **changes: object) -> RankInfo:
+    info = RankInfo(
+        rank=rank,
+        world_size=1,
+        process={},
+        framework={},
+        versions={},
+        devices=("cpu",),
+        environment={},
+        seeds={},
+        capture={},
+        started="2026-01-01T00:00:00",
+        closed="2026-01-01T00:01:00",
+        exit="ended",
+    )
+    return replace(info, **changes)  # type: ignore[arg-type]
+
+
+def captured(rank: int = 0, *, calls: int = 1200, unfinished: bool = False, **changes: object) -> CapturedProcess:
+    return CapturedProcess(
+        directory=f"rank{rank}",
+        info=rank_info(rank, **changes),
+        steps=(0, 1, 2) if calls else (),
+        calls=calls,
+        unfinished=unfinished,
+        bytes=1_340_000,
+    )
+
+
+def outcome(**changes: object) -> RunOutcome:
+    plain = RunOutcome(
+        trace="runs/ref",
+        command=("python", "train.py"),
+        settings=SETTINGS,
+        script_exit=0,
+        interrupted=False,
+        captured=(captured(),),
+        seen=RAN,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_plan_states_what_will_be_captured() -> None:
+    settings = replace(SETTINGS, steps=IntRanges(((0, 2),)), only=("*norm*",), max_disk=10**10, stop=True)
+    assert plan_text(settings, command=["python", "my train.py"], interpreter="/env/bin/python").splitlines() == [
+        "ulpscope: capturing into runs/ref",
+        "  command      python 'my train.py'",
+        "  interpreter  /env/bin/python",
+        "  level        api",
+        "  save         stats",
+        "  steps        0-2",
+        "  ranks        all",
+        "  only         *norm*",
+        "  max-disk     10.0 GB a rank",
+        "  stop         after step 2",
+    ]
+
+
+def test_summary_of_a_good_run() -> None:
+    assert summary_text(outcome()).splitlines() == [
+        "ulpscope: captured steps 0-2, 1,200 calls, 1.3 MB in runs/ref",
+        "  next: ulpscope show runs/ref",
+    ]
+
+
+def test_summary_of_two_ranks_and_their_gaps() -> None:
+    coverage = Coverage(calls_unobserved={"fast path": 2, "other": 1}, not_saved=3)
+    told = summary_text(outcome(captured=(captured(0, coverage=coverage), captured(1, closed=None))))
+    assert told.splitlines() == [
+        "ulpscope: captured 2 processes, steps 0-2, 2,400 calls, 2.7 MB in runs/ref",
+        "  rank0: steps 0-2, 1,200 calls, 1.3 MB",
+        "  rank1: steps 0-2, 1,200 calls, 1.3 MB",
+        "  rank0: 3 calls not looked into: fast path 2, other 1",
+        "  rank0: data of 3 values not saved: --max-disk was reached",
+        "  rank1: was not closed (killed, left by os._exit, or unable to write); what was flushed is readable",
+        "  next: ulpscope show runs/ref",
+    ]
+
+
+def test_processes_left_alone_are_told() -> None:
+    told = summary_text(outcome(seen=replace(RAN, left_alone={"a launcher of ranks": 1, "a forked process": 2})))
+    assert told.splitlines()[1:3] == [
+        "  left alone: a forked process (2 of them)",
+        "  left alone: a launcher of ranks",
+    ]
+
+
+def test_summary_of_a_crashed_script() -> None:
+    told = summary_text(outcome(script_exit=1, captured=(captured(exit="ZeroDivisionError: division by zero"),)))
+    assert "the script ended with exit code 1" in told
+    assert "rank0: ended: ZeroDivisionError: division by zero" in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, 0),
+        ({"captured": ()}, 3),
+        ({"captured": (captured(calls=0),)}, 3),
+        ({"captured": (captured(calls=0, unfinished=True),)}, 0),
+        ({"captured": (), "script_exit": 7}, 7),
+        ({"script_exit": 137}, 137),
+        ({"script_exit": 1, "interrupted": True}, 130),
+    ],
+)
+def test_exit_codes(changes: dict[str, object], code: int) -> None:
+    assert outcome(**changes).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen", "sentence", "step"),
+    [
+        (SETTINGS, SeenProcesses(), "the command started no Python that could be watched", "-I, -E and -S"),
+        (SETTINGS, SeenProcesses(pythons=2), "2 Python processes ran, and none imported torch", "training script"),
+        (
+            SETTINGS,
+            SeenProcesses(pythons=1, without_ulpscope={"/o/python": "ModuleNotFoundError: No module named 'ulpscope'"}),
+            "/o/python imported torch but has no ulpscope; install it there",
+            "/o/python -m pip install ",
+        ),
+        (
+            SETTINGS,
+            SeenProcesses(pythons=1, without_ulpscope={"/o/python": "ImportError: polars"}),
+            "/o/python imported torch but could not import ulpscope (ImportError: polars)",
+            "/o/python -m pip install ",
+        ),
+        (
+            replace(SETTINGS, ranks=IntRanges(((4, 4),))),
+            SeenProcesses(pythons=2, ranks=(0, 1)),
+            "rank 4 asked for, but ranks 0-1 ran",
+            "--ranks 0-1",
+        ),
+        (replace(SETTINGS, ranks=IntRanges(((4, 5),))), RAN, "ranks 4-5 asked for, but only rank 0 ran", "--ranks 0"),
+        (replace(SETTINGS, steps=IntRanges(((7, 9),))), RAN, "steps 7-9 asked for, but steps 0-2 ran", "--steps 0-2"),
+        (replace(SETTINGS, only=("*lstm*",)), RAN, "--only '*lstm*' left none of 1,200 calls", "patterns"),
+        (SETTINGS, SeenProcesses(pythons=1, ranks=(0,)), "the script ended before anything was written", "step"),
+        (
+            SETTINGS,
+            SeenProcesses(pythons=1, ranks=(0,), failures=("capture did not start: OSError: disk",)),
+            "capture did not start: OSError: disk",
+            "report",
+        ),
+        (SETTINGS, SeenProcesses(pythons=1, left_alone={"pip": 1}), "none that compute", "starts"),
+    ],
+)
+def test_why_nothing_was_captured(settings: CaptureSettings, seen: SeenProcesses, sentence: str, step: str) -> None:
+    told = why_nothing(outcome(captured=(), seen=seen, settings=settings))
+    assert sentence in told[0]
+    assert step in told[1]
+
+
+def test_filters_that_matched_only_in_part_are_told() -> None:
+    told = summary_text(outcome(settings=replace(SETTINGS, ranks=IntRanges(((0, 0), (4, 4))))))
+    assert "  ranks 0,4 asked for, but only rank 0 ran" in told.splitlines()
+    told = summary_text(outcome(settings=replace(SETTINGS, steps=IntRanges(((2, 5),)))))
+    assert "  steps 2-5 asked for, but steps 0-2 ran" in told.splitlines()
+
+
+def test_json_has_every_commands_shape() -> None:
+    told = outcome_object(outcome(captured=(), seen=SeenProcesses(pythons=1)))
+    assert (told["schema"], told["command"], told["verdict"], told["exit"]) == (1, "run", "nothing_captured", 3)
+    assert told["notes"] == [{"sentence": "1 Python process ran, and none imported torch"}]
+    assert outcome_object(outcome())["counts"] == {"ranks": 1, "calls": 1200, "bytes": 1_340_000}
+
+
+def test_quantities() -> None:
+    assert [count_text(n, "process") for n in (0, 1, 1000)] == ["0 processes", "1 process", "1,000 processes"]
+    assert [bytes_text(n) for n in (0, 999, 1000, 10**9)] == ["0 B", "999 B", "1.0 KB", "1.0 GB"]
+    assert [seconds_text(s) for s in (0.0412, 0.41, 1.26, 75.4)] == ["0.041 s", "0.41 s", "1.3 s", "75 s"]
+    assert ranges_text([5, 0, 2, 1, 1]) == "0-2,5"

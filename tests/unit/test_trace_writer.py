@@ -1,0 +1,148 @@
+"""What the writer puts on disk, and what is left of it when it is interrupted."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from tests.unit.traces import call_row, frame, make_trace, rank_info, stacks_frame, use_row, value_row
+
+from ulpscope.numerics.constants import EXPONENT_BINS, SKETCH_LENGTH, SUMMARY_ID
+from ulpscope.records.errors import TraceError
+from ulpscope.records.runs import Coverage
+from ulpscope.trace.reader import open_trace
+from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
+from ulpscope.trace.writer import RankWriter, claim_rank_directory
+
+FULL_CALL = call_row(
+    7,
+    "torch.add.0@recompute",
+    module="layers.0",
+    module_class="Linear",
+    step=3,
+    micro_step=2,
+    parent=6,
+    forward=5,
+    stack=0,
+    autocast="bfloat16",
+    recompute=True,
+    random=True,
+    generator="00ff",
+    arguments='{"args":[1,{"$float":"nan"}]}',
+    error="RuntimeError: 数",
+)
+FULL_VALUE = value_row(
+    9,
+    producer=7,
+    requires_grad=True,
+    min=float("-inf"),
+    max=float("nan"),
+    nan=1,
+    pos_inf=2,
+    neg_inf=3,
+    set_aside=6,
+    subnormal=4,
+    exponents=list(range(EXPONENT_BINS)),
+    sketch=[1.0 / (1 + place) for place in range(SKETCH_LENGTH)],
+    digest=2**64 - 1,
+    data_file="step3/data-000.safetensors",
+    data_key="0",
+    data_offset=4,
+    data_strides=[3, 1],
+    global_shape=[4, 3],
+    global_offset=[2, 0],
+    mesh="dp=2",
+)
+BARE_VALUE = {
+    name: FULL_VALUE[name] for name in ("storage", "dtype", "shape", "strides", "device", "layout", "initialized")
+}
+
+
+def test_every_column_comes_back(tmp_path: Path) -> None:
+    tables = {
+        "calls": frame(CALLS, [FULL_CALL, call_row(8, "torch.add.1")]),
+        "values": frame(VALUES, [FULL_VALUE, BARE_VALUE | {"id": 10, "shape": []}]),
+        "tensors": frame(TENSORS, [use_row(7, "input", "args.0", 9), use_row(8, "output", "output.0", 10)]),
+        "stacks": stacks_frame(),
+    }
+    directory = claim_rank_directory(tmp_path, 0)
+    written = RankWriter(directory, rank_info()).write_part(3, **tables)
+    rank = open_trace(tmp_path).ranks[0]
+    for name, table in tables.items():
+        found = rank.collect(getattr(rank, name)())
+        assert found["rank"].to_list() == [0] * table.height
+        assert found["process"].to_list() == ["rank0"] * table.height
+        assert_frame_equal(found.drop("rank", "process"), table)
+    assert written == sum(file.stat().st_size for file in directory.rglob("*.parquet"))
+
+
+def test_columns_left_out_are_null(tmp_path: Path) -> None:
+    writer = RankWriter(claim_rank_directory(tmp_path, 0), rank_info())
+    some = ["id", "name", "kind", "op", "phase", "step", "micro_step"]
+    calls = frame(CALLS, [FULL_CALL]).select(some)
+    writer.write_part(0, calls=calls, values=pl.DataFrame(), tensors=pl.DataFrame(), stacks=pl.DataFrame())
+    rank = open_trace(tmp_path).ranks[0]
+    assert rank.collect(rank.calls())["module"].to_list() == [None]
+    assert rank.collect(rank.values()).height == 0
+    assert rank.call(7).arguments == {}
+
+
+def test_rank_json_states_everything(tmp_path: Path) -> None:
+    coverage = Coverage(calls_seen=3, calls_unobserved={"x": 1})
+    info = rank_info(closed="later", exit="1", coverage=coverage, errors=("e",))
+    directory = claim_rank_directory(tmp_path, 0)
+    RankWriter(directory, rank_info()).close(info)
+    written = json.loads((directory / "rank.json").read_text())
+    assert written["schema"] == "1.0"
+    assert written["summary"] == SUMMARY_ID
+    assert written["ulpscope"]
+    assert {name: written[name] for name in asdict(info)} == json.loads(json.dumps(asdict(info)))
+    rank = open_trace(directory).ranks[0]
+    assert rank.info == info
+    assert rank.summary_id == SUMMARY_ID
+
+
+def test_processes_of_one_rank_get_directories_of_their_own(tmp_path: Path) -> None:
+    names = [claim_rank_directory(tmp_path / "new" / "run", 0).name for _ in range(3)]
+    assert names == ["rank0", "rank0-p2", "rank0-p3"]
+    assert claim_rank_directory(tmp_path / "new" / "run", 1).name == "rank1"
+
+
+def test_an_unwritable_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TraceError, match=r"cannot write .*file.*\n  expected: a directory that can be written"):
+        claim_rank_directory(tmp_path / "file", 0)
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    directory = make_trace(tmp_path)
+    (directory / "step9").write_text("in the way")
+    writer = RankWriter(directory, rank_info())
+    empty = pl.DataFrame()
+    with pytest.raises(TraceError, match=r"cannot write .*step9"):
+        writer.write_part(9, calls=empty, values=empty, tensors=empty, stacks=empty)
+    assert not list(directory.glob("**/.*"))
+
+
+def test_a_rank_that_is_learnt_late_takes_its_files_along(tmp_path: Path) -> None:
+    writer = RankWriter(claim_rank_directory(tmp_path, 0), rank_info())
+    calls = frame(CALLS, [FULL_CALL])
+    writer.write_part(3, calls=calls, values=pl.DataFrame(), tensors=pl.DataFrame(), stacks=frame(STACKS, []))
+    writer.move(claim_rank_directory(tmp_path, 1))
+    writer.update(rank_info(rank=1, world_size=2))
+    writer.write_part(3, calls=calls, values=pl.DataFrame(), tensors=pl.DataFrame(), stacks=frame(STACKS, []))
+    trace = open_trace(tmp_path)
+    assert [rank.name for rank in trace.ranks] == ["rank1"]
+    assert trace.collect(trace.calls())["rank"].to_list() == [1, 1]
+
+
+def test_a_part_is_named_only_when_all_of_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    renamed: list[str] = []
+    monkeypatch.setattr("ulpscope.trace.writer.os.replace", lambda source, target: renamed.append(target.name))
+    writer = RankWriter(claim_rank_directory(tmp_path, 0), rank_info())
+    writer.write_part(0, calls=pl.DataFrame(), values=pl.DataFrame(), tensors=pl.DataFrame(), stacks=stacks_frame())
+    assert renamed[0] == "rank.json"
+    assert renamed[-1] == "calls-000.parquet"
+    assert set(renamed[1:-1]) == {"stacks-000.parquet", "values-000.parquet", "tensors-000.parquet"}
