@@ -4,8 +4,8 @@
     python benchmarks/breadth.py --ops add lu    some of them
     python benchmarks/breadth.py --quick 40      40 of them, spread over the database
 
-An operator passes if, for each of its first samples, the captured result equals the plain one bit for bit (or both raise
-the same), and one recorded call's saved inputs and outputs are the true ones. Exit code 1 if fewer than 99 % pass.
+An operator passes if, for each of its first samples, the captured result equals the plain one bit for bit (or both
+raise the same), and one recorded call's saved inputs and outputs are the true ones. Exit code 1 if fewer than 99 % pass.
 """
 
 import os
@@ -43,7 +43,7 @@ OPS_PER_TRACE = 60
 SEED = 1
 
 UNDEFINED = frozenset(
-    """empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_""".split()
+    "empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_".split()  # noqa: SIM905
 )
 
 
@@ -97,7 +97,7 @@ class Verdict:
     failure: str | None = None
     wrapped: bool = False
     composed: bool = False
-    """Failed, but every true tensor is one of a recorded call inside it: torch's own Python code, which no mode sees."""
+    """Failed, but every true tensor belongs to a recorded call inside: torch's own Python code, which no mode sees."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -190,6 +190,11 @@ def judge(name: str, trials: Sequence[Trial], recorded: "Recorded") -> Verdict:
     reason = why_excluded(trials)
     verdict = Verdict(name, excluded=reason)
     if reason == UNDEFINED_CONTENTS:
+        differing = [trial for trial in trials if form_of(trial.plain) != form_of(trial.captured)]
+        if differing:
+            return Verdict(
+                name, failure=f"plain: {form_of(differing[0].plain)}, captured: {form_of(differing[0].captured)}"
+            )
         return verdict
     for number, trial in enumerate(trials):
         try:
@@ -267,7 +272,11 @@ class Recorded:
 
     def _have_all(self, calls: Sequence[tuple[int, str]], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
         return all(
-            any(self._differs(self._values[value], tensor) is None for call, _ in calls for value in self._uses[call][role])
+            any(
+                self._differs(self._values[value], tensor) is None
+                for call, _ in calls
+                for value in self._uses[call][role]
+            )
             for role, tensors in (("input", inputs), ("output", outputs))
             for tensor in tensors
         )
@@ -299,6 +308,11 @@ def copy_tensor(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
 
 def tensors_of(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
+
+
+def form_of(outcome: Outcome) -> Any:
+    """What a result looks like apart from its contents."""
+    return outcome.error or [(t.dtype, t.shape, t.stride()) for t in tensors_of(outcome.result)]
 
 
 def difference(plain: Outcome, captured: Outcome) -> str | None:

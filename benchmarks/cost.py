@@ -3,8 +3,8 @@
     python benchmarks/cost.py              the table
     python benchmarks/cost.py --profile    where the time of a captured step goes
 
-CPU, one thread, a 4-layer GPT (width 256, 8 heads, vocabulary 1000, batch 4 x 128) with AdamW. Plain and captured blocks
-of steps alternate in one process; each ratio is that of the best step of either. Exit code 1 if a bar is missed.
+CPU, one thread, a 4-layer GPT (width 256, 8 heads, vocabulary 1000, batch 4 x 128) with AdamW. Plain and captured
+blocks of steps alternate in one process; each ratio is that of the best step of either. Exit code 1 if a bar is missed.
 """
 
 import os
@@ -188,7 +188,9 @@ def help_seconds(tries: int = 5) -> float:
 
 
 def tell(measured: Sequence[Measured], seconds: float) -> int:
-    print(f"{'save':8}{'level':8}{'plain':>9}{'captured':>10}{'best':>7}{'median':>8}{'calls':>8}{'values':>8}{'B/value':>9}")
+    print(
+        f"{'save':8}{'level':8}{'plain':>9}{'captured':>10}{'best':>7}{'median':>8}{'calls':>8}{'values':>8}{'B/value':>9}"
+    )
     for one in measured:
         print(
             f"{one.save:8}{one.level:8}{min(one.plain) * 1e3:7.1f}ms{min(one.captured) * 1e3:8.1f}ms"
@@ -231,7 +233,7 @@ def profile(training: Training, *, level: str, save: str, steps: int = 5) -> Non
         for _ in range(steps):
             training.step()
         profiler.disable()
-    print(f"plain step {plain * 1e3:.1f} ms, captured {unprofiled * 1e3:.1f} ms; below: {steps} steps under the profiler")
+    print(f"plain step {plain * 1e3:.1f} ms, captured {unprofiled * 1e3:.1f} ms; below: {steps} steps, profiled")
     stats = pstats.Stats(profiler)
     stats.sort_stats("tottime").print_stats(25)
     print_modules(stats, steps)

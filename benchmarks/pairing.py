@@ -3,7 +3,7 @@
     python benchmarks/pairing.py
     python benchmarks/pairing.py --only lstm
 
-Autograd's gradients of the replayed call must equal those captured (rtol 1e-4, atol 1e-5), and what it returns must equal
+Autograd's gradients of the replayed call must equal those captured (rtol 1e-4, atol 1e-5), and what it returns must be
 what it returned. Every call through which a gradient must have flowed needs a backward. Exit code 1 if any does not.
 """
 

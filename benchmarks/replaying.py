@@ -89,6 +89,8 @@ def resolve(op: str, functions: Functions) -> Callable[..., Any]:
         found = inspect.getattr_static(found, name) if found is torch.Tensor else getattr(found, name, None)
     if inspect.isgetsetdescriptor(found) or isinstance(found, property):
         return found.__get__  # type: ignore[no-any-return]
+    if isinstance(found, type) and issubclass(found, Function):
+        return found.apply
     # A path may lead out of torch (torch.os.system): what it leads to must have the recorded name itself.
     if not callable(found) or (root == "torch" and api_name(found) != op):
         raise CannotReplayError(f"no torch function {op}")

@@ -26,6 +26,7 @@ from ulpscope.numerics.constants import (
     NAN,
     ROW_LENGTH,
     SKETCH,
+    SUBNORMAL,
     SUM,
     SUM_SQUARES,
 )
@@ -110,6 +111,11 @@ def test_hostile_values(name: str) -> None:
     check(torch.tensor(HOSTILE, dtype=torch.float64).to(getattr(torch, name)))
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("float8")])
+def test_padding_adds_nothing(name: str) -> None:
+    check(torch.arange(3, dtype=torch.uint8).view(getattr(torch, name)))
+
+
 def test_a_channels_last_tensor_equals_its_contiguous_self() -> None:
     tensor = torch.randn(2, 3, 8, 7)
     moved = tensor.to(memory_format=torch.channels_last)
@@ -190,6 +196,19 @@ def test_summaries_leave_the_graph_alone() -> None:
     version = made._version
     summarize_both(made)
     assert (made._version, made.grad_fn is not None) == (version, True)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+def test_counts_do_not_depend_on_flushing_subnormals(name: str) -> None:
+    tensor = random_bits(name, 3000) if name == "float16" else (torch.randn(3000) * 1e-38).to(getattr(torch, name))
+    expected = reference_row(tensor)[NAN:SKETCH]
+    try:
+        torch.set_flush_denormal(True)
+        rows = rows_of(tensor)
+    finally:
+        torch.set_flush_denormal(False)
+    assert rows["compiled"][NAN:SKETCH].tolist() == expected.tolist()
+    assert expected[SUBNORMAL - NAN] > 0
 
 
 class Tagged(torch.Tensor):

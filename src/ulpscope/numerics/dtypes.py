@@ -86,11 +86,6 @@ DTYPES: dict[str, Dtype] = {
 }
 
 
-def dtype_of(array: NDArray[np.generic]) -> str:
-    """The short name of an array's element type; numpy and ml_dtypes call them the same."""
-    return array.dtype.name
-
-
 @cache
 def numpy_dtype(name: str) -> np.dtype[np.generic]:
     """The numpy element type of that name; small floats come from ml_dtypes. complex32 has none: its real parts do."""

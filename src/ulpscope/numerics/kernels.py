@@ -272,20 +272,22 @@ def _widen_float16(raw, bits, spare):
 
 
 @_compiled
-def _widen_float8(raw, table, bits):
-    for i in range(BLOCK):
+def _widen_float8(raw, n, table, bits):
+    for i in range(n):
         bits[i] = table[np.uint8(raw[i])]
+    for i in range(n, BLOCK):  # byte 0 need not stand for 0: in float8_e8m0fnu it is 2**-127
+        bits[i] = 0
 
 
 @_compiled
-def _widen(raw, plan, bits, spare):
+def _widen(raw, n, plan, bits, spare):
     form = plan[0]
     if form == BFLOAT16:
         _widen_bfloat16(raw, bits)
     elif form == FLOAT16:
         _widen_float16(raw, bits, spare)
     elif form == FLOAT8:
-        _widen_float8(raw, plan[PLAN_TABLE:], bits)
+        _widen_float8(raw, n, plan[PLAN_TABLE:], bits)
 
 
 @_compiled
@@ -314,7 +316,7 @@ def widened(flat, plan, row):
     for block in range((flat.size + BLOCK - 1) // BLOCK):
         n = _load(flat, block * BLOCK, raw)
         digest += _digest_part(words, block)
-        _widen(raw, plan, bits, spare)
+        _widen(raw, n, plan, bits, spare)
         block_low, block_high = _add_float32_bits(bits, n, plan[1], row)
         low = min(low, block_low)
         high = max(high, block_high)

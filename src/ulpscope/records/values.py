@@ -40,7 +40,8 @@ class Value:
     """One content of a tensor: a storage at a version, seen through one view."""
 
     id: int
-    storage: int
+    storage: int | None
+    """None for what has no memory of its own here (sparse, meta, a wrapper)."""
     version: int | None
     producer: int | None
     """The call that made this content; none if it came from outside the trace."""

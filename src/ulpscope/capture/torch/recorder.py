@@ -78,7 +78,14 @@ class CallCounts:
 class Recorder:
     """The rows of the step that is running. All methods may be called from autograd's threads."""
 
-    def __init__(self, settings: CaptureSettings, *, saver: Saver | None, hand_over: Callable[[Part], None]) -> None:
+    def __init__(
+        self,
+        settings: CaptureSettings,
+        *,
+        saver: Saver | None,
+        on_first_call: Callable[[], None],
+        hand_over: Callable[[Part], None],
+    ) -> None:
         self.settings = settings
         self.steps = Steps()
         self.values = ValueTable(saver=saver, verify=settings.verify)
@@ -88,6 +95,7 @@ class Recorder:
         self.capturing = self._wants_step(0)
         self.lock = threading.RLock()
         self._saver = saver
+        self._on_first_call = on_first_call
         self._hand_over = hand_over
         self._patterns = CallPatterns(only=settings.only, skip=settings.skip)
         self._stacks = StackTable()
@@ -116,6 +124,8 @@ class Recorder:
             number = self._numbers.get(key, 0)
             self._numbers[key] = number + 1
             name = f"{op}.{number}@recompute" if recompute else f"{op}.{number}"
+            if self.counts.seen == 0:
+                self._on_first_call()
             self.counts.seen += 1
             wanted = forward.wanted if forward is not None else self._patterns.wants(op, module, name)
             call = OpenCall(

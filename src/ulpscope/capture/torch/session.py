@@ -41,13 +41,14 @@ class Session:
         self._owner = os.getpid()
         self._thread = threading.get_ident()
         self._saver = Saver(settings.max_disk) if settings.save is Save.TENSORS else None
-        self.recorder = Recorder(settings, saver=self._saver, hand_over=self._hand_over)
+        self.recorder = Recorder(settings, saver=self._saver, on_first_call=self._note_seeds, hand_over=self._hand_over)
         self._watcher = CallWatcher(self.recorder, Pairing(self.recorder), Scopes())
         self._patches = Patches(
             self._watcher, here=self._is_here, begin_outermost=self._begin_outermost, next_step=self.next_step
         )
         self._output: Output | None = None
         self._started = _now()
+        self._seeds: dict[str, Any] = {}
         self._step_times: list[float] = []
         self._running = self._closed = False
         self.directory: Path | None = None
@@ -110,7 +111,11 @@ class Session:
     def _is_here(self) -> bool:
         return threading.get_ident() == self._thread or self.recorder.steps.in_backward
 
+    def _note_seeds(self) -> None:
+        self._seeds = environment.seeds()
+
     def _begin_outermost(self, module: nn.Module) -> None:
+        self._learn_rank()
         if self.recorder.steps.begins_new_step(id(module)):
             self.next_step()
         self.recorder.steps.outermost_forward(id(module))
@@ -183,7 +188,7 @@ class Session:
             versions=environment.versions(),
             devices=environment.devices(),
             environment=environment.environment(),
-            seeds=environment.seeds(),
+            seeds=self._seeds,
             capture=json.loads(settings_to_json(self.settings)),
             started=self._started,
             closed=closed,

@@ -179,8 +179,10 @@ def _summarize_chunk(elements: Tensor, first_block: int, constants: Constants) -
     padded = _whole_blocks(elements)
     digest = _digest(padded, first_block, constants)
     if _KINDS[elements.dtype] is DtypeKind.FLOAT:
-        numbers = padded.view(elements.dtype)
-        return _summarize_floats(numbers, elements.numel(), first_block, constants)._replace(digest=digest)
+        # Padding bytes need not stand for 0: in float8_e8m0fnu they are 2**-127.
+        is_byte = elements.element_size() == 1
+        numbers = _whole_blocks(elements.float()).view(torch.float32) if is_byte else padded.view(elements.dtype)
+        return _summarize_floats(numbers, elements, first_block, constants)._replace(digest=digest)
     return _summarize_integers(elements, constants)._replace(digest=digest)
 
 
@@ -210,8 +212,9 @@ def _summarize_integers(elements: Tensor, constants: Constants) -> _Part:
     )
 
 
-def _summarize_floats(elements: Tensor, count: int, first_block: int, constants: Constants) -> _Part:
-    numbers = elements if elements.element_size() >= 4 else elements.float()
+def _summarize_floats(padded: Tensor, elements: Tensor, first_block: int, constants: Constants) -> _Part:
+    numbers = padded if padded.element_size() >= 4 else padded.float()
+    count = elements.numel()
     codes = constants.codes(elements.dtype)
     bits = numbers.view(codes.integer)
     sizes = bits & codes.size_mask
