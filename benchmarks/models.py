@@ -505,6 +505,36 @@ def in_place(setting: Setting) -> Results:
     )
 
 
+class Mixer(nn.Module):
+    """Uses its second input last: what autograd remembers of it must not be made earlier."""
+
+    def forward(self, whole: Tensor, part: Tensor, factors: Tensor) -> Tensor:
+        return (whole * factors[0]).sum() + (whole * factors[1]).sum() + (part * factors[2, : len(part)]).sum()
+
+
+@scenario()
+def stale_views(setting: Setting) -> Results:
+    """Views whose base was written after they were made get their history when they are next used, and not before."""
+    start = torch.randn(1000).to(setting.device).requires_grad_()
+    factors = torch.randn(3, 1000).to(setting.device)
+    mixer = Mixer()
+
+    def gradient_of(loss: Tensor) -> Tensor:
+        return torch.autograd.grad(loss, start)[0]
+
+    whole = start * 1
+    part = whole[:500]
+    whole.mul_(2)
+    given = mixer(whole, part, factors)
+    whole = start * 1
+    part = whole[:500]
+    whole.mul_(2)
+    looked_at = part > 0
+    used = mixer.forward(whole, part, factors)
+    gradients = {"given": gradient_of(given), "used": gradient_of(used)}
+    return Results(losses={"given": given.detach(), "used": used.detach(), "mask": looked_at}, gradients=gradients)
+
+
 def compiler_backend() -> str:
     from torch._inductor import cpp_builder
 

@@ -27,6 +27,7 @@ from models import FUNCTIONS, SCENARIOS, Scenario, Setting  # noqa: E402
 from replaying import ByPlace, CannotReplayError, RecordedRank, Replayed, replay  # noqa: E402
 from ulpscope.records.calls import Call  # noqa: E402
 from ulpscope.records.enums import Kind, Role  # noqa: E402
+from ulpscope.records.values import Value  # noqa: E402
 from ulpscope.trace.reader import open_trace  # noqa: E402
 from ulpscope.workflows.capture import capture  # noqa: E402
 
@@ -45,6 +46,8 @@ class Score:
     bad: list[str] = field(default_factory=list)
     exceptions: list[str] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    reached: dict[int, str] = field(default_factory=dict)
+    """Values to which a gradient must have flowed, each with the call that sent it."""
     unpaired: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
@@ -85,21 +88,40 @@ def score(scenario: Scenario, setting: Setting) -> Score:
 
 
 def replay_all(rank: RecordedRank, result: Score) -> None:
-    partial = False
+    passes = BackwardPasses()
     for call in rank.calls.values():
+        passes.see(call)
         if call.op in STARTS_BACKWARD:
-            partial = asks_for_some(call)
+            result.reached.update((value.id, call.name) for value in rank.places(call, Role.LOSS).values())
         if call.kind is not Kind.BACKWARD or call.forward is None:
             continue
         result.backwards += 1
         try:
-            check_backward(rank, call, result, partial=partial)
+            check_backward(rank, call, result, passes)
         except CannotReplayError as reason:
             result.skipped[str(reason)] += 1
         except Exception as error:
             text = str(error).partition("\n")[0]
-            result.exceptions.append(f"{describe(rank, call)}: {type(error).__name__}: {text}")
-    result.unpaired = list(find_unpaired(rank))
+            result.exceptions.append(f"{describe(call)}: {type(error).__name__}: {text}")
+    result.unpaired = list(find_unpaired(rank, result.reached))
+
+
+@dataclass
+class BackwardPasses:
+    """What is known of the backward pass that a call belongs to."""
+
+    partial: bool = False
+    """It was asked for the gradients of some tensors only."""
+    creates_graph: bool = False
+    differentiated: set[int] = field(default_factory=set)
+    """Forwards whose gradients have a graph of their own: from there gradients enter them at places inside."""
+
+    def see(self, call: Call) -> None:
+        if call.op in STARTS_BACKWARD:
+            self.partial = asks_for_some(call)
+            self.creates_graph = call.arguments.get("kwargs", {}).get("create_graph") is True
+        elif call.kind is Kind.BACKWARD and call.forward is not None and self.creates_graph:
+            self.differentiated.add(call.forward)
 
 
 def asks_for_some(call: Call) -> bool:
@@ -108,18 +130,44 @@ def asks_for_some(call: Call) -> bool:
     return call.op == "torch.autograd.grad" or kwargs.get("inputs") is not None or len(args) > 4
 
 
-def check_backward(rank: RecordedRank, backward: Call, result: Score, *, partial: bool) -> None:
-    forward = rank.calls[backward.forward] if backward.forward is not None else backward
+def check_backward(rank: RecordedRank, backward: Call, result: Score, passes: BackwardPasses) -> None:
+    if backward.forward is None:
+        return
+    forward = rank.calls[backward.forward]
+    if forward.id in passes.differentiated and not passes.creates_graph:
+        raise CannotReplayError("second order")
     replayed = replay(rank, forward, FUNCTIONS)
     check_outputs(rank, forward, replayed, result)
     captured = rank.tensors(backward, Role.GRAD_INPUT)
-    computed = replayed.gradients(rank.tensors(backward, Role.GRAD_OUTPUT))
+    arriving = rank.tensors(backward, Role.GRAD_OUTPUT)
+    if not arriving:
+        result.bad.append(f"{describe(backward)}: no gradient arrives")
+        return
+    computed = replayed.gradients(arriving)
     for place in sorted(captured.keys() | computed.keys()):
-        problem = difference(captured.get(place), computed.get(place), partial=partial)
+        problem = difference(captured.get(place), computed.get(place), partial=passes.partial)
         if problem is None:
             result.equal += place in captured
         else:
-            result.bad.append(f"{describe(rank, backward)} {place}: {problem}")
+            result.bad.append(f"{describe(backward)} {place}: {problem}")
+        if computed.get(place) is not None and not passes.partial:
+            result.reached[written_base(rank, forward, place).id] = backward.name
+
+
+def written_base(rank: RecordedRank, forward: Call, place: str) -> Value:
+    """The value at an input to which its gradient goes next: autograd sends that of a written view to the base."""
+    value = rank.places(forward, Role.INPUT)[place]
+    outputs = rank.places(forward, Role.OUTPUT).values()
+    written = any(made.storage == value.storage and made.version != value.version for made in outputs)
+    while written and value.producer in rank.calls:
+        made_of = rank.places(rank.calls[value.producer], Role.INPUT).values()
+        base = next(
+            (given for given in made_of if (given.storage, given.version) == (value.storage, value.version)), None
+        )
+        if base is None or base.id == value.id:
+            break
+        value = base
+    return value
 
 
 def check_outputs(rank: RecordedRank, forward: Call, replayed: Replayed, result: Score) -> None:
@@ -127,7 +175,7 @@ def check_outputs(rank: RecordedRank, forward: Call, replayed: Replayed, result:
     for place in sorted(recorded.keys() | replayed.outputs.keys()):
         problem = difference(recorded.get(place), replayed.outputs.get(place), partial=False)
         if problem is not None:
-            result.bad.append(f"{describe(rank, forward)} {place}: {problem}")
+            result.bad.append(f"{describe(forward)} {place}: {problem}")
 
 
 def difference(captured: Tensor | None, computed: Tensor | None, *, partial: bool) -> str | None:
@@ -148,35 +196,25 @@ def as_double(tensor: Tensor) -> Tensor:
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def find_unpaired(rank: RecordedRank) -> Iterator[str]:
-    """Calls that made a value a gradient was computed for, and have no backward themselves."""
+def find_unpaired(rank: RecordedRank, reached: dict[int, str]) -> Iterator[str]:
+    """Calls that made a value to which a gradient must have flowed, and have no backward themselves."""
     paired = {call.forward for call in rank.calls.values() if call.kind is Kind.BACKWARD}
+    parameters = parameter_storages(rank)
     reported = set()
-    for value_id, reader in values_with_gradients(rank):
-        producer = rank.calls.get(rank.values[value_id].producer or -1)
-        if producer is None or producer.id in paired or not built_graph(rank, producer, value_id):
+    for value_id, sender in reached.items():
+        value = rank.values[value_id]
+        producer = None if value.producer is None else rank.calls.get(value.producer)
+        if producer is None or value.storage in parameters or not built_graph(rank, producer, value):
             continue
-        if producer.id not in reported:
+        if producer.id not in paired | reported:
             reported.add(producer.id)
-            yield f"{producer.name} (step {producer.step}), whose output {reader} sends a gradient to"
+            yield f"{describe(producer)}, whose output gets a gradient from {sender}"
 
 
-def values_with_gradients(rank: RecordedRank) -> Iterator[tuple[int, str]]:
-    for call in rank.calls.values():
-        if call.kind is Kind.BACKWARD and call.forward in rank.calls:
-            inputs = rank.places(rank.calls[call.forward], Role.INPUT)
-            yield from ((inputs[place].id, call.name) for place in rank.places(call, Role.GRAD_INPUT))
-        elif call.op in STARTS_BACKWARD:
-            yield from ((value.id, call.name) for value in rank.places(call, Role.LOSS).values())
-
-
-def built_graph(rank: RecordedRank, producer: Call, value_id: int) -> bool:
-    """Whether a call made this value with a history: it is no leaf that was only written."""
-    value = rank.values[value_id]
+def built_graph(rank: RecordedRank, producer: Call, value: Value) -> bool:
+    """Whether the call gave this value a history; without one it is a leaf."""
     wanted = [given.requires_grad for given in rank.places(producer, Role.INPUT).values()]
-    if producer.kind is not Kind.API or not value.requires_grad or not any(wanted):
-        return False
-    return value.storage not in parameter_storages(rank)
+    return producer.kind is Kind.API and value.requires_grad and any(wanted)
 
 
 def parameter_storages(rank: RecordedRank) -> set[int]:
@@ -185,7 +223,7 @@ def parameter_storages(rank: RecordedRank) -> set[int]:
     }
 
 
-def describe(rank: RecordedRank, call: Call) -> str:
+def describe(call: Call) -> str:
     module = f" in {call.module}" if call.module else ""
     return f"{call.kind.value} {call.name}{module} (id {call.id}, forward {call.forward}, step {call.step})"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,6 @@ class Replayed:
     """Value of each input, by place; the same value at two places was one tensor."""
     leaves: dict[int, Tensor]
     outputs: ByPlace
-    used: dict[int, Tensor] = field(default_factory=dict)
 
     def gradients(self, grad_outputs: ByPlace) -> dict[str, Tensor | None]:
         """Gradients of the inputs that want one; at each place of an input that was given twice, the total."""
@@ -171,8 +170,8 @@ def replay(rank: RecordedRank, call: Call, functions: Functions) -> Replayed:
     inputs = rank.places(call, Role.INPUT)
     leaves = {value.id: leaf(rank.tensor(value), value) for value in inputs.values()}
     with torch.enable_grad(), autocast_as(call, inputs):
-        # The call may write its inputs, which a leaf that wants a gradient forbids.
-        given = {number: tensor.clone() if tensor.requires_grad else tensor for number, tensor in leaves.items()}
+        # The call may write what it is given, which a leaf that wants a gradient forbids.
+        given = {number: tensor.clone() for number, tensor in leaves.items()}
         tensors = {place: given[value.id] for place, value in inputs.items()}
         args = decode(call.arguments["args"], tensors)
         kwargs = {name: decode(item, tensors) for name, item in call.arguments.get("kwargs", {}).items()}

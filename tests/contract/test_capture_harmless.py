@@ -88,7 +88,8 @@ def test_the_transformers_fast_path_is_taken_and_is_one_call(tmp_path: Path, inf
     assert watched.trace.info.coverage.calls_unobserved == {"transformer fast path": 1}
 
 
-def test_a_compiled_function_runs_compiled_and_is_one_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_a_compiled_function_runs_compiled_and_is_one_call(tmp_path: Path, early: bool) -> None:
     graphs = []
 
     def backend(graph: Any, _inputs: Any) -> Any:
@@ -97,12 +98,14 @@ def test_a_compiled_function_runs_compiled_and_is_one_call(tmp_path: Path) -> No
 
     x = torch.randn(4, requires_grad=True)
 
+    torch._dynamo.reset()
+    ready = torch.compile(lambda y: F.gelu(y * 2).sum(), backend=backend) if early else None
+
     def work() -> None:
-        compiled = torch.compile(lambda y: F.gelu(y * 2).sum(), backend=backend)
+        compiled = ready or torch.compile(lambda y: F.gelu(y * 2).sum(), backend=backend)
         for _ in range(3):
             compiled(x).backward()
 
-    torch._dynamo.reset()
     watched = watch(tmp_path, work, save="tensors")
     assert len(graphs) == 1
     assert watched.ops(kind="compiled") == [watched.call("<lambda>", kind="compiled").op] * 3

@@ -6,6 +6,7 @@ Nothing here may end or change the user's run: whatever goes wrong becomes a mes
 import atexit
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Protocol, cast
@@ -58,6 +59,8 @@ def _close(session: Session, events: EventLog, *, owner: int) -> None:
     # A forked child that ends by sys.exit runs the handlers it inherited.
     if os.getpid() != owner:
         return
+    # The script has ended: a second Ctrl-C must not cost the trace its last step.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         session.close(_how_ended())
     except Exception as error:

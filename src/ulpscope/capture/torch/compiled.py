@@ -1,17 +1,23 @@
 """Compiled callables run as compiled: capture steps aside, and records them as one call."""
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
 
 from ulpscope.capture.torch.apis import Action, Api
+from ulpscope.capture.torch.watching import Before, CallWatcher
 from ulpscope.records.enums import Kind
 
 _DYNAMO = "torch._dynamo.eval_frame"
+_WRAPPERS = ("compile_wrapper", "_fn")
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
@@ -36,63 +42,87 @@ class EagerForm:
 
 
 class CompiledFunctions:
-    """Wraps what torch.compile makes of plain functions while a capture runs."""
+    """Steps aside whenever a compiled function runs, however and whenever it was compiled.
 
-    def __init__(
-        self,
-        observe: Callable[[Api, Kind, Callable[..., Any], tuple[Any, ...], Any], Any],
-        suspended: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._observe = observe
-        self._suspended = suspended
+    The wrapper that torch.compile makes of a function sets the frame evaluator before it runs the function, and resets
+    it after; both go through one function of dynamo's. Its caller's frame tells what is being called.
+    """
+
+    def __init__(self, watcher: CallWatcher, watches: Callable[[], bool]) -> None:
+        self._watcher = watcher
+        self._watches = watches
         self._compile = torch.compile
-        self._context_call: Callable[..., Any] | None = None
+        self._set_evaluator: Callable[..., Any] | None = None
+        self._running: list[_Running] = []
 
     def install(self) -> None:
-        torch.compile = self._compiling
+        torch.compile = self._compiling()
         if _DYNAMO in sys.modules:
-            self._wrap_context()
+            self._intercept()
 
     def uninstall(self) -> None:
         torch.compile = self._compile
-        if self._context_call is not None:
-            del sys.modules[_DYNAMO].OptimizeContext.__call__
-            self._context_call = None
+        if self._set_evaluator is not None:
+            sys.modules[_DYNAMO]._maybe_set_eval_frame = self._set_evaluator  # type: ignore[attr-defined]
+            self._set_evaluator = None
 
-    @property
     def _compiling(self) -> Callable[..., Any]:
         @functools.wraps(self._compile)
-        def compile_and_watch(*args: Any, **kwargs: Any) -> Any:
+        def compile_unwatched(*args: Any, **kwargs: Any) -> Any:
             import torch._dynamo.eval_frame  # noqa: F401
 
-            self._wrap_context()
-            with self._suspended():
+            self._intercept()
+            # What is compiled keeps a reference to nn.Module.__call__: it must be torch's own.
+            with self._watcher.suspended():
                 return self._compile(*args, **kwargs)
 
-        return compile_and_watch
+        return compile_unwatched
 
-    def _wrap_context(self) -> None:
-        context = sys.modules[_DYNAMO].OptimizeContext
-        if self._context_call is not None:
+    def _intercept(self) -> None:
+        dynamo: Any = sys.modules[_DYNAMO]
+        if self._set_evaluator is not None:
             return
-        self._context_call = original = context.__call__
+        self._set_evaluator = original = dynamo._maybe_set_eval_frame
 
-        def call(context_self: Any, function: Any) -> Any:
-            # What is compiled keeps a reference to nn.Module.__call__: it must be torch's own.
-            with self._suspended():
-                made = original(context_self, function)
-            if isinstance(made, torch.nn.Module | type) or not callable(made):
-                return made
-            return self._watched(made, function)
+        def set_evaluator(callback: Any) -> Any:
+            frame = sys._getframe(1)
+            if self._running and self._running[-1].frame is frame:
+                set_back = original(callback)
+                self._leave(self._running.pop())
+                return set_back
+            if frame.f_code.co_name in _WRAPPERS and callable(callback) and self._watches():
+                self._enter(frame)
+            return original(callback)
 
-        context.__call__ = call
+        dynamo._maybe_set_eval_frame = set_evaluator
 
-    def _watched(self, made: Callable[..., Any], function: Any) -> Callable[..., Any]:
-        name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
+    def _enter(self, frame: FrameType) -> None:
+        function, args, kwargs = (frame.f_locals.get(name) for name in ("fn", "args", "kwargs"))
+        original = getattr(function, "_torchdynamo_orig_callable", function)
+        name = f"{getattr(original, '__module__', '?')}.{getattr(original, '__qualname__', repr(original))}"
         api = Api(name, Action.RECORD, may_write=True)
+        before = self._watcher.begin(api, Kind.COMPILED, args or (), kwargs or {})
+        suspension = self._watcher.suspended()
+        suspension.__enter__()
+        self._running.append(_Running(frame, api, before, suspension))
 
-        @functools.wraps(made)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            return self._observe(api, Kind.COMPILED, made, args, kwargs)
+    def _leave(self, running: _Running) -> None:
+        running.suspension.__exit__(None, None, None)
+        recorder = self._watcher.recorder
+        recorder.unobserved("compiled")
+        recorder.values.storages.forget_all()
+        if running.before is None:
+            return
+        seen = running.frame.f_locals
+        if "result" in seen:
+            self._watcher.end(running.api, running.before, seen["args"], seen["kwargs"], seen["result"])
+        else:
+            self._watcher.fail(running.before, "the compiled function raised")
 
-        return watched
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    frame: FrameType
+    api: Api
+    before: Before | None
+    suspension: AbstractContextManager[None]

@@ -94,15 +94,12 @@ class ModuleBefore:
 class ModuleWatcher:
     """Stands in for nn.Module.__call__ while a capture runs."""
 
-    def __init__(
-        self, watcher: CallWatcher, *, begin_outermost: Callable[[nn.Module], None], suspended: Callable[[], Any]
-    ) -> None:
+    def __init__(self, watcher: CallWatcher, *, begin_outermost: Callable[[nn.Module], None]) -> None:
         self.paths = ModulePaths()
         self._watcher = watcher
         self._recorder = watcher.recorder
         self._scopes = watcher.scopes
         self._begin_outermost = begin_outermost
-        self._suspended = suspended
         self._backward_calls: dict[int, tuple[weakref.ref[nn.Module], OpenCall]] = {}
 
     def call(self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
@@ -153,7 +150,7 @@ class ModuleWatcher:
     def _run_unseen(
         self, reason: str, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: Any
     ) -> Any:
-        with self._suspended():
+        with self._watcher.suspended():
             result = original(module, *args, **kwargs)
         self._recorder.unobserved(reason)
         if reason == "compiled":

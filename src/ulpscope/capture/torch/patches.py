@@ -9,7 +9,6 @@ from torch import nn
 from torch.overrides import _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ulpscope.capture.torch.apis import Api
 from ulpscope.capture.torch.compiled import CompiledFunctions, EagerForm
 from ulpscope.capture.torch.functions import AutogradPatches
 from ulpscope.capture.torch.kernels import KernelMode
@@ -18,7 +17,7 @@ from ulpscope.capture.torch.modules import ModuleWatcher
 from ulpscope.capture.torch.optimizers import OptimizerWatcher
 from ulpscope.capture.torch.recorder import Recorder
 from ulpscope.capture.torch.watching import CallWatcher
-from ulpscope.records.enums import Compiled, Kind, Level
+from ulpscope.records.enums import Compiled, Level
 
 
 class Patches:
@@ -35,7 +34,8 @@ class Patches:
         self._watcher = watcher
         self._recorder: Recorder = watcher.recorder
         self._here = here
-        self.modules = ModuleWatcher(watcher, begin_outermost=begin_outermost, suspended=self.suspended)
+        watcher.suspended = self.suspended
+        self.modules = ModuleWatcher(watcher, begin_outermost=begin_outermost)
         self._mode = WatchMode(watcher)
         self._autograd = AutogradPatches(watcher, self._mode, self._after_backward)
         self._optimizers = OptimizerWatcher(
@@ -43,7 +43,7 @@ class Patches:
         )
         eager = self._recorder.settings.compiled is Compiled.EAGER
         self._compiled: CompiledFunctions | EagerForm = (
-            EagerForm() if eager else CompiledFunctions(self._watch_compiled, self.suspended)
+            EagerForm() if eager else CompiledFunctions(watcher, self._watches_compiled)
         )
         self._kernels = KernelMode(watcher) if self._recorder.settings.level is Level.KERNEL else None
         self._module_call = nn.Module.__dict__["__call__"]
@@ -120,21 +120,9 @@ class Patches:
 
         torch.distributed.Work.wait = wait  # type: ignore[method-assign,assignment]
 
-    def _watch_compiled(
-        self, api: Api, kind: Kind, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
-    ) -> Any:
-        recorder = self._recorder
-        if self._suspensions or not self._here() or not recorder.capturing or self._watcher.scopes.hidden:
-            return function(*args, **kwargs)
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            with self.suspended():
-                return function(*args, **kwargs)
-
-        result = self._watcher.watch(api, kind, run, args, kwargs)
-        recorder.unobserved("compiled")
-        recorder.values.storages.forget_all()
-        return result
+    def _watches_compiled(self) -> bool:
+        watched = self._recorder.capturing and not self._watcher.scopes.hidden
+        return watched and not self._suspensions and self._here()
 
     def _after_backward(self) -> None:
         if self._recorder.capturing:

@@ -1,6 +1,7 @@
 """Where in the run a thread is: which modules and calls are open."""
 
 import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ulpscope.capture.torch.recorder import OpenCall
@@ -20,6 +21,8 @@ class Scopes(threading.local):
     def __init__(self) -> None:
         self.modules: list[ModuleScope] = []
         self.calls: list[OpenCall] = []
+        self.hidings: list[AbstractContextManager[None]] = []
+        """Suspensions that a backward hook began and another one ends."""
         self.hidden = 0
         """Above zero while code runs that is not to be recorded call by call."""
 

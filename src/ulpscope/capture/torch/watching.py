@@ -1,6 +1,8 @@
 """Observes one call: what goes in, what comes out, what it wrote, and its backward."""
 
+import contextlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +38,8 @@ class CallWatcher:
     """Runs functions for the function mode and its kin, and records what they did."""
 
     def __init__(self, recorder: Recorder, pairing: Pairing, scopes: Scopes) -> None:
+        self.suspended: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        """How to run code as if no capture existed; whoever installs the capture sets it."""
         self.recorder = recorder
         self.pairing = pairing
         self.scopes = scopes
@@ -49,19 +53,32 @@ class CallWatcher:
         """Run `function(*args, **kwargs)` and record it."""
         if not self._records_calls and kind is Kind.API:
             return self._track_writes(api, function, args, kwargs)
-        before = self._guard(self._before, api, kind, args, kwargs)
+        before = self.begin(api, kind, args, kwargs)
         if before is None:
             return function(*args, **kwargs)
         self.scopes.calls.append(before.call)
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            self._guard(self._after_failure, before, error)
+            self.fail(before, f"{type(error).__name__}: {error}")
             raise
         finally:
             self.scopes.calls.pop()
-        self._guard(self._after, api, before, args, kwargs, result)
+        self.end(api, before, args, kwargs, result)
         return result
+
+    def begin(self, api: Api, kind: Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before | None:
+        """Note what goes into a call; None if that failed."""
+        before: Before | None = self._guard(self._before, api, kind, args, kwargs)
+        return before
+
+    def end(self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Note what came out of it."""
+        self._guard(self._after, api, before, args, kwargs, result)
+
+    def fail(self, before: Before, error: str) -> None:
+        """Note that it raised."""
+        self._guard(self._after_failure, before, error)
 
     def watch_kernel(
         self, api: Api, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -84,10 +101,13 @@ class CallWatcher:
             node.register_hook(lambda _leaving, _arriving: self._unhide())
 
     def _hide(self) -> None:
-        self.scopes.hidden += 1
+        hiding = self.suspended()
+        hiding.__enter__()
+        self.scopes.hidings.append(hiding)
 
     def _unhide(self) -> None:
-        self.scopes.hidden -= 1
+        if self.scopes.hidings:
+            self.scopes.hidings.pop().__exit__(None, None, None)
 
     def expose(self, args: tuple[Any, ...]) -> None:
         """The first argument's memory is given to somebody outside of torch."""
@@ -108,7 +128,9 @@ class CallWatcher:
             self.pending.clear()
 
     def finish_backward(self) -> None:
-        """A backward pass has ended."""
+        """A backward pass has ended, perhaps by an exception."""
+        while self.scopes.hidings:
+            self._unhide()
         self._guard(self.pairing.finish)
 
     def _record_loss(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -198,11 +220,13 @@ class CallWatcher:
             if returned is not None:
                 before.encoded["returned"] = returned
         if before.edges is not None:
-            self.pairing.attach(call, outputs, before.edges)
+            nodes = self.pairing.attach(call, outputs, before.edges)
+            if call.kind is Kind.COMPILED:
+                self.hide_backward(nodes)
         self.recorder.close(call, before.encoded)
 
-    def _after_failure(self, before: Before, error: BaseException) -> None:
-        before.call.error = f"{type(error).__name__}: {error}"[:500]
+    def _after_failure(self, before: Before, error: str) -> None:
+        before.call.error = error[:500]
         self.recorder.close(before.call, before.encoded)
 
     def _use_outputs(self, call: OpenCall, outputs: Placed) -> None:
