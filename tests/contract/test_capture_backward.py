@@ -90,6 +90,42 @@ def test_module_backward_has_gradients_of_inputs_and_parameters(tmp_path: Path) 
     np.testing.assert_array_equal(watched.data(call, "grad_output", "output.0"), np.ones((4, 2), np.float32))
 
 
+def test_a_module_that_writes_its_input_has_a_backward(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True)), torch.randn(4, 3)
+    watched = watch(tmp_path, lambda: model(x).sum().backward(), level="module", save="tensors")
+    call = watched.call("ReLU", kind="module_backward")
+    np.testing.assert_array_equal(watched.data(call, "grad_output", "output.0"), np.ones((4, 3), np.float32))
+    assert set(np.unique(watched.data(call, "grad_input", "args.0"))) <= {0.0, 1.0}
+
+
+def test_writing_into_a_view_is_paired_through_its_base(tmp_path: Path) -> None:
+    weight = torch.randn(4, 2, requires_grad=True)
+    arriving = torch.randn(4, 2)
+
+    def work() -> None:
+        x = weight * 1
+        x[:2].mul_(3)
+        (x * arriving).sum().backward()
+
+    watched = watch(tmp_path, work, save="tensors")
+    call = backward_of(watched, "torch.Tensor.mul_")
+    np.testing.assert_array_equal(watched.data(call, "grad_output", "output.0"), arriving[:2].numpy())
+    np.testing.assert_array_equal(watched.data(call, "grad_input", "args.0"), 3 * arriving[:2].numpy())
+
+
+def test_each_use_of_a_weight_under_autocast_has_its_own_gradient(tmp_path: Path) -> None:
+    weight, x, y = torch.randn(2, 2, requires_grad=True), torch.randn(1, 2), torch.randn(1, 2)
+
+    def work() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            (F.linear(x, weight) + F.linear(y, weight)).sum().backward()
+
+    watched = watch(tmp_path, work, save="tensors")
+    for number, given in enumerate((x, y)):
+        found = watched.data(backward_of(watched, "torch.nn.functional.linear", number), "grad_input", "args.1")
+        np.testing.assert_array_equal(found, given.bfloat16().float().expand(2, 2).numpy())
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_recomputation_is_counted_apart(tmp_path: Path, reentrant: bool) -> None:
     layer, x = nn.Linear(3, 3), torch.randn(2, 3, requires_grad=True)

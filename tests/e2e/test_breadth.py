@@ -6,8 +6,8 @@ from pathlib import Path
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "breadth.py"
 
-OPS = """abs add addmm argsort baddbmm bernoulli bmm cat cdist clamp complex cumsum diag_embed einsum exp fft.fft
-gather index_put index_select linalg.svd linalg.solve log_softmax logsumexp masked_scatter max.reduction_with_dim meshgrid
+OPS = """abs add addmm argsort baddbmm bernoulli bmm cat cdist clamp complex cumsum diag_embed einsum exp fft.fft gather
+index_put index_select linalg.svd linalg.solve log_softmax logsumexp masked_scatter max.reduction_with_dim meshgrid
 native_layer_norm nn.functional.conv2d nn.functional.dropout nn.functional.gelu nn.functional.grid_sample
 nn.functional.scaled_dot_product_attention norm permute polar randn_like scatter_add split topk unfold""".split()
 

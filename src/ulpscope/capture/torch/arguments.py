@@ -58,8 +58,7 @@ def to_json(encoded: dict[str, Any]) -> str:
 
 def _encode(item: Any, place: str, tensors: Placed, depth: int) -> Any:
     if isinstance(item, torch.Tensor):
-        tensors.append((place, item))
-        return {"$tensor": place}
+        return _encode_tensor(item, place, tensors)
     kind = type(item)
     if kind is str:
         return item if len(item) <= MAX_TEXT else {"$truncated": len(item)}
@@ -74,6 +73,12 @@ def _encode(item: Any, place: str, tensors: Placed, depth: int) -> Any:
     if isinstance(item, Mapping):
         return _encode_mapping(item, place, tensors, depth)
     return _encode_word(item, place, tensors, depth)
+
+
+def _encode_tensor(item: torch.Tensor, place: str, tensors: Placed) -> dict[str, str]:
+    first = next((known for known, tensor in tensors if tensor is item), None)
+    tensors.append((place, item))
+    return {"$tensor": place} if first is None else {"$tensor": place, "as": first}
 
 
 def _encode_sequence(item: list[Any] | tuple[Any, ...], place: str, tensors: Placed, depth: int) -> Any:

@@ -30,15 +30,36 @@ class KernelMode(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and _is_composite(func):
+            return self._decompose(func, args, kwargs)
         if not self._watcher.recorder.capturing:
             return func(*args, **kwargs)
         return self._watcher.watch_kernel(self._api(func), func, args, kwargs)
+
+    def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let a composite operator choose its parts as it would without a mode.
+
+        In inference mode composites reach us whole, with the key excluded that tells views of parameters apart; matmul
+        then folds differently, and other kernels run.
+        """
+        included = torch._C._dispatch_tls_local_include_set()
+        excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.ADInplaceOrView)
+        with torch._C._ForceDispatchKeyGuard(included, excluded), self:
+            return func.decompose(*args, **kwargs)
 
     def _api(self, func: Any) -> Api:
         api = self._apis.get(func)
         if api is None:
             api = self._apis[func] = _describe(func)
         return api
+
+
+def _is_composite(func: Any) -> bool:
+    return (
+        isinstance(func, torch._ops.OpOverload)
+        and func._can_decompose()
+        and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    )
 
 
 def _describe(func: Any) -> Api:
@@ -53,6 +74,6 @@ def _describe(func: Any) -> Api:
         may_write=writes or not name.startswith("aten.") or "batch_norm" in base,
         may_draw=torch.Tag.nondeterministic_seeded in func.tags,
         uninitialized=base in ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted"),
-        computed_later=name.startswith("_c10d_functional.") and "wait_tensor" not in name,
+        computed_later=name.startswith(("c10d.", "_c10d_functional.")) and "wait_tensor" not in name,
         collective=name.startswith(("c10d.", "_c10d_functional.")),
     )

@@ -10,11 +10,11 @@ from torch import nn
 
 from ulpscope.capture.torch.arguments import Placed, encode_call, find_tensors
 from ulpscope.capture.torch.compiled import is_compiled
-from ulpscope.capture.torch.pairing import InputEdges
+from ulpscope.capture.torch.edges import InputEdges, note_inputs
 from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.recorder import OpenCall
 from ulpscope.capture.torch.scopes import ModuleScope
-from ulpscope.capture.torch.watching import CallWatcher
+from ulpscope.capture.torch.watching import CallWatcher, version_of
 from ulpscope.records.enums import Compiled, Kind, Role
 
 ROOT = "model"
@@ -88,6 +88,8 @@ class ModuleBefore:
 
     call: OpenCall
     encoded: dict[str, Any]
+    tensors: Placed
+    versions: list[int | None]
     edges: InputEdges | None
 
 
@@ -193,8 +195,8 @@ class ModuleWatcher:
             recorder.use_all(call, Role.INPUT, tensors)
             recorder.use_all(call, Role.PARAMETER, _own(module._parameters))
             recorder.use_all(call, Role.BUFFER, _own(module._buffers))
-            edges = self._watcher.pairing.note_inputs(tensors + _own(module._parameters))
-        return ModuleBefore(call, encoded, edges)
+            edges = note_inputs(tensors + _own(module._parameters), writes=False)
+        return ModuleBefore(call, encoded, tensors, [version_of(tensor) for _, tensor in tensors], edges)
 
     def _after(self, module: nn.Module, before: ModuleBefore, result: Any, unseen: str | None) -> None:
         call, recorder = before.call, self._recorder
@@ -205,8 +207,16 @@ class ModuleWatcher:
         recorder.close(call, before.encoded)
         if before.edges is None:
             return
+        pairs = zip(before.tensors, before.versions, strict=True)
+        written = {id(tensor) for (_, tensor), version in pairs if version != version_of(tensor)}
         roots = self._watcher.pairing.attach(
-            call, outputs, before.edges, kind=Kind.MODULE_BACKWARD, on_run=self._remember(module)
+            call,
+            outputs,
+            before.edges,
+            untouched={id(tensor) for _, tensor in before.tensors} - written,
+            written=written,
+            kind=Kind.MODULE_BACKWARD,
+            on_run=self._remember(module),
         )
         if unseen == "compiled":
             self._watcher.hide_backward(roots)

@@ -1,7 +1,7 @@
 """Which step, micro-step and phase a moment of the run belongs to.
 
-A new step begins at the first outermost forward after an optimizer's (or GradScaler's) step. A run that has no
-optimizer, and a forward that no backward follows, begin one whenever a root module runs again.
+A new step begins at the first outermost forward after an optimizer's (or GradScaler's) step. In a run that has no
+optimizer, and without gradients before the first update, one begins whenever a root module runs again.
 """
 
 import gc
@@ -26,7 +26,7 @@ class Steps:
         self._closures = 0
         self._backward = 0
         self._updated = False
-        self._saw_backward = False
+        self._ever_updated = False
         self._roots: list[int] = []
 
     @property
@@ -49,15 +49,15 @@ class Steps:
             return False
         if self._updated:
             return True
-        repeated = root in self._roots
-        waits_for_update = self._saw_backward and self.optimizers_exist
-        return repeated and not waits_for_update
+        if self._ever_updated or (self.optimizers_exist and torch.is_grad_enabled()):
+            return False
+        return root in self._roots
 
     def advance(self) -> None:
         """Go to the next step."""
         self.step += 1
         self.micro_step = 0
-        self._updated = self._saw_backward = False
+        self._updated = False
         self._updating = 0
         self._roots.clear()
 
@@ -74,7 +74,6 @@ class Steps:
 
     def leave_backward(self) -> None:
         self._backward -= 1
-        self._saw_backward = True
         if not self._updating:
             self._between = Phase.OTHER
 
@@ -88,7 +87,7 @@ class Steps:
     def note_update(self) -> None:
         """Parameters were updated, or a GradScaler decided not to."""
         self.optimizers_exist = True
-        self._updated = True
+        self._updated = self._ever_updated = True
         self._between = Phase.OTHER
 
     def begins_with_closure(self) -> bool:

@@ -30,6 +30,8 @@ class StorageState:
     trusted: bool
     """False once its memory can be changed behind torch's back."""
     values: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    summaries: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """Summary and saved place of each content that still holds."""
     saved: list[SavedContent] = field(default_factory=list)
     writer: int | None = None
     unwritten: int = 0
@@ -38,6 +40,7 @@ class StorageState:
     def forget(self) -> None:
         """Its content may have changed."""
         self.values.clear()
+        self.summaries.clear()
         self.saved.clear()
 
 

@@ -68,7 +68,7 @@ class ValueTable:
         state = self.storages.of(tensor)
         version = None if tensor.is_inference() else tensor._version
         key = (version, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj())
-        known = state.values.get(key)
+        known = state.values.get((key, tensor.requires_grad))
         if known is not None:
             self._count_reuse(tensor, known)
             return known
@@ -138,16 +138,21 @@ class ValueTable:
         row.producer = producer if producer is not None else state.writer
         row.initialized = state.unwritten == 0
         if row.initialized:
-            row.summary = self._rows.summarize(tensor)
-            self.counts.made += 1
-            if self._saver is not None:
-                row.place = self._saver.save(tensor, state, version)
+            row.summary, row.place = state.summaries.get(key) or self._summarize(tensor, state, version)
         self._keep(row)
         if version is not None and state.trusted and row.initialized:
-            state.values[key] = row.id
+            state.values[key, row.requires_grad] = row.id
+            state.summaries[key] = row.summary, row.place
             if self._verify and row.summary is not None:
                 self._summaries[row.id] = row.summary
         return row.id
+
+    def _summarize(
+        self, tensor: torch.Tensor, state: StorageState, version: int | None
+    ) -> tuple[RowRef, PendingPlace | None]:
+        self.counts.made += 1
+        place = self._saver.save(tensor, state, version) if self._saver is not None else None
+        return self._rows.summarize(tensor), place
 
     def _add_opaque(self, tensor: torch.Tensor, producer: int | None, reason: str) -> int:
         self.counts.unsummarized[reason] = self.counts.unsummarized.get(reason, 0) + 1

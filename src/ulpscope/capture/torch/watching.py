@@ -11,7 +11,8 @@ import torch
 from ulpscope.capture.torch.apis import Api
 from ulpscope.capture.torch.arguments import Placed, encode_call, encode_scalar, find_tensors
 from ulpscope.capture.torch.collectives import describe_group, written_by
-from ulpscope.capture.torch.pairing import InputEdges, Pairing
+from ulpscope.capture.torch.edges import InputEdges, note_inputs
+from ulpscope.capture.torch.pairing import Pairing
 from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.randomness import generator_digest
 from ulpscope.capture.torch.recorder import OpenCall, Recorder
@@ -108,6 +109,7 @@ class CallWatcher:
     def _unhide(self) -> None:
         if self.scopes.hidings:
             self.scopes.hidings.pop().__exit__(None, None, None)
+            self.recorder.values.storages.forget_all()
 
     def expose(self, args: tuple[Any, ...]) -> None:
         """The first argument's memory is given to somebody outside of torch."""
@@ -119,6 +121,8 @@ class CallWatcher:
         known = self.pending.pop(id(handle), None)
         if known is not None:
             _, call, tensors = known
+            for _, tensor in tensors:
+                self._guard(self.recorder.values.suspect, tensor)
             self._guard(self._use_outputs, call, tensors)
 
     def drop_pending(self) -> None:
@@ -171,7 +175,7 @@ class CallWatcher:
         generator = generator_digest(tensors, kwargs) if api.may_draw else None
         if call.wanted:
             recorder.use_all(call, Role.INPUT, tensors)
-        return Before(call, tensors, [_version(tensor) for _, tensor in tensors], encoded, None, generator)
+        return Before(call, tensors, [version_of(tensor) for _, tensor in tensors], encoded, None, generator)
 
     def _before(self, api: Api, kind: Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before:
         recorder, scopes = self.recorder, self.scopes
@@ -199,13 +203,13 @@ class CallWatcher:
         if call.wanted:
             call.autocast = _autocast(tensors)
             recorder.use_all(call, Role.INPUT, tensors)
-            edges = self.pairing.note_inputs(tensors)
-        return Before(call, tensors, [_version(tensor) for _, tensor in tensors], encoded, edges, generator)
+            edges = note_inputs(tensors, writes=_writes(api, args, kwargs))
+        return Before(call, tensors, [version_of(tensor) for _, tensor in tensors], encoded, edges, generator)
 
     def _after(self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         call = before.call
         outputs = self._outputs(api, before, args, kwargs, result)
-        self._note_writes(api, before, args, kwargs, outputs)
+        written = self._note_writes(api, before, args, kwargs, outputs)
         if not call.wanted:
             return
         if before.generator is not None:
@@ -220,7 +224,8 @@ class CallWatcher:
             if returned is not None:
                 before.encoded["returned"] = returned
         if before.edges is not None:
-            nodes = self.pairing.attach(call, outputs, before.edges)
+            untouched = {id(tensor) for _, tensor in before.tensors} - written
+            nodes = self.pairing.attach(call, outputs, before.edges, untouched=untouched, written=written)
             if call.kind is Kind.COMPILED:
                 self.hide_backward(nodes)
         self.recorder.close(call, before.encoded)
@@ -247,21 +252,26 @@ class CallWatcher:
 
     def _note_writes(
         self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Placed
-    ) -> None:
+    ) -> set[int]:
+        """Tell the table of values what was written; gives the ids of the tensors."""
         values, call = self.recorder.values, before.call
         if api.uninitialized:
             for _, tensor in outputs:
                 values.uninitialized(tensor)
         written = {}
         for (_, tensor), version in zip(before.tensors, before.versions, strict=True):
-            if version != _version(tensor):
+            if version != version_of(tensor):
                 written[id(tensor)] = tensor
             elif api.may_write and not _is_read_only(api, tensor, args):
                 values.suspect(tensor)
+        if api.computed_later:
+            for _, tensor in before.tensors:  # written at some time after this
+                values.expose(tensor)
         if api.in_place or "out" in kwargs or api.collective:
             written.update((id(tensor), tensor) for _, tensor in outputs)
         for tensor in written.values():
             values.wrote(tensor, call.id, elements=_elements_written(api, args, tensor))
+        return set(written)
 
     def _track_writes(
         self, api: Api, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -285,7 +295,13 @@ class CallWatcher:
                 values.initialized(tensor)
 
 
-def _version(tensor: torch.Tensor) -> int | None:
+def _writes(api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call may write into its inputs as far as its name and arguments tell."""
+    asked = api.name.startswith("torch.nn.functional.") and any(item is True for item in args)
+    return api.in_place or api.may_write or asked or "out" in kwargs or kwargs.get("inplace") is True
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
