@@ -63,3 +63,14 @@ def test_a_file_is_not_a_destination(tmp_path: Path, overwrite: bool) -> None:
     with pytest.raises(UlpscopeError, match="cannot write to"):
         prepare_destination(file / "below", overwrite=overwrite)
     assert file.read_text() == "precious"
+
+
+def test_a_rank_looks_at_its_own_part_only(tmp_path: Path) -> None:
+    for name in ("rank0", "rank1", "rank10"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank.json").write_text("{}")
+    with pytest.raises(UlpscopeError, match="rank1"):
+        prepare_destination(tmp_path, overwrite=False, rank=1)
+    prepare_destination(tmp_path, overwrite=False, rank=2)
+    prepare_destination(tmp_path, overwrite=True, rank=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0", "rank10"]

@@ -37,8 +37,9 @@ class Capture:
     def __enter__(self) -> Capture:
         from ulpscope.capture.torch.session import Session
 
-        prepare_destination(self.path, overwrite=self._overwrite)
         self._session = Session(self._settings)
+        rank = self._session.rank if self._session.world_size > 1 else None
+        prepare_destination(self.path, overwrite=self._overwrite, rank=rank)
         self._session.start(self._models)
         return self
 

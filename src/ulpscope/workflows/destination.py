@@ -13,19 +13,24 @@ from ulpscope.records.errors import UlpscopeError
 _TRIAL_BYTES = 64 * 1024
 
 
-def prepare_destination(out: Path, *, overwrite: bool) -> None:
-    """Make `out` a writable directory without a trace, or say why that cannot be."""
-    ranks = rank_directories(out)
+def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) -> None:
+    """Make `out` a writable directory without a trace, or say why that cannot be.
+
+    A process that is one rank of several (`rank`) looks at that rank's part only: the others write beside it.
+    """
+    everything = rank_directories(out)
+    ranks = everything if rank is None else [found for found in everything if _is_rank(found, rank)]
     if ranks and not overwrite:
         raise UlpscopeError(
-            f"{out} already holds a trace ({_first_names(rank.name for rank in ranks)})",
+            f"{out} already holds a trace ({_first_names(directory.name for directory in ranks)})",
             expected="a directory that does not exist yet or is empty",
             next_step=f"choose another directory, or replace this trace: -o {shlex.quote(str(out))} --overwrite",
         )
     try:
-        _refuse_other_files(out, ranks)
-        for rank in ranks:
-            _remove(rank)
+        if rank is None:
+            _refuse_other_files(out, ranks)
+        for directory in ranks:
+            _remove(directory)
         out.mkdir(parents=True, exist_ok=True)
         _try_to_write(out)
     except OSError as error:
@@ -35,6 +40,10 @@ def prepare_destination(out: Path, *, overwrite: bool) -> None:
 def rank_directories(out: Path) -> list[Path]:
     """The parts of a trace in `out`; none if it holds no trace."""
     return sorted(file.parent for file in out.glob("rank*/rank.json"))
+
+
+def _is_rank(directory: Path, rank: int) -> bool:
+    return directory.name == f"rank{rank}" or directory.name.startswith(f"rank{rank}-")
 
 
 def _refuse_other_files(out: Path, ranks: Sequence[Path]) -> None:

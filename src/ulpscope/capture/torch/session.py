@@ -53,6 +53,7 @@ class Session:
         self._running = self._closed = False
         self.directory: Path | None = None
         self.rank, self.world_size = rank_and_world_size(os.environ)
+        self._learn_rank()
 
     def start(self, models: Mapping[str, nn.Module] | None = None) -> None:
         """Begin to observe."""
