@@ -38,7 +38,7 @@ from ulpscope.records.values import Value
 from ulpscope.trace.reader import RankTrace, open_trace
 
 BAR = 0.99
-SAMPLES = 3
+SAMPLES = 12
 OPS_PER_TRACE = 60
 SEED = 1
 

@@ -23,8 +23,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from models import FUNCTIONS, SCENARIOS, Scenario, Setting  # noqa: E402
 from replaying import ByPlace, CannotReplayError, RecordedRank, Replayed, replay  # noqa: E402
+from scenarios import FUNCTIONS, SCENARIOS, Scenario, Setting  # noqa: E402
 from ulpscope.records.calls import Call  # noqa: E402
 from ulpscope.records.enums import Kind, Role  # noqa: E402
 from ulpscope.records.values import Value  # noqa: E402

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,22 +144,23 @@ _DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
 class Replayed:
     """A call that was executed again."""
 
-    inputs: dict[str, int]
-    """Value of each input, by place; the same value at two places was one tensor."""
-    leaves: dict[int, Tensor]
+    firsts: dict[str, str]
+    """For the place of each input the first one at which the same tensor was given: most often itself."""
+    leaves: ByPlace
+    """The tensors that were given, by their first places."""
     outputs: ByPlace
 
     def gradients(self, grad_outputs: ByPlace) -> dict[str, Tensor | None]:
         """Gradients of the inputs that want one; at each place of an input that was given twice, the total."""
-        wanted = {number: leaf for number, leaf in self.leaves.items() if leaf.requires_grad}
+        wanted = {place: leaf for place, leaf in self.leaves.items() if leaf.requires_grad}
         found = torch.autograd.grad(
             [self.outputs[place] for place in grad_outputs],
             list(wanted.values()),
             list(grad_outputs.values()),
             allow_unused=True,
         )
-        by_value = dict(zip(wanted, found, strict=True))
-        return {place: by_value[number] for place, number in self.inputs.items() if number in by_value}
+        totals = dict(zip(wanted, found, strict=True))
+        return {place: totals[first] for place, first in self.firsts.items() if first in totals}
 
 
 def replay(rank: RecordedRank, call: Call, functions: Functions) -> Replayed:
@@ -168,16 +169,27 @@ def replay(rank: RecordedRank, call: Call, functions: Functions) -> Replayed:
         raise CannotReplayError("random")
     function = resolve(call.op, functions)
     inputs = rank.places(call, Role.INPUT)
-    leaves = {value.id: leaf(rank.tensor(value), value) for value in inputs.values()}
+    firsts = {place: place for place in inputs} | dict(find_repeated(call.arguments))
+    leaves = {place: leaf(rank.tensor(inputs[place]), inputs[place]) for place in set(firsts.values())}
     with torch.enable_grad(), autocast_as(call, inputs):
         # The call may write what it is given, which a leaf that wants a gradient forbids.
-        given = {number: tensor.clone() for number, tensor in leaves.items()}
-        tensors = {place: given[value.id] for place, value in inputs.items()}
+        given = {place: tensor.clone() for place, tensor in leaves.items()}
+        tensors = {place: given[first] for place, first in firsts.items()}
         args = decode(call.arguments["args"], tensors)
         kwargs = {name: decode(item, tensors) for name, item in call.arguments.get("kwargs", {}).items()}
         result = function(*args, **kwargs)
     outputs = find_tensors(args[0] if result is None else result, "output")
-    return Replayed({place: value.id for place, value in inputs.items()}, leaves, dict(outputs))
+    return Replayed(firsts, leaves, dict(outputs))
+
+
+def find_repeated(encoded: Any) -> Iterator[tuple[str, str]]:
+    """Places of tensors that stand in the arguments again, each with the first place of the same tensor."""
+    if isinstance(encoded, dict) and "$tensor" in encoded:
+        if "as" in encoded:
+            yield encoded["$tensor"], encoded["as"]
+    elif isinstance(encoded, dict | list):
+        for item in encoded.values() if isinstance(encoded, dict) else encoded:
+            yield from find_repeated(item)
 
 
 def leaf(tensor: Tensor, value: Value) -> Tensor:

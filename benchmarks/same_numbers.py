@@ -29,7 +29,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent / "src"), os.environ
 
 import torch  # noqa: E402
 
-from models import SCENARIOS, Setting  # noqa: E402
+from scenarios import SCENARIOS, Setting  # noqa: E402
 
 Tensors = dict[str, torch.Tensor]
 DDP = "ddp"

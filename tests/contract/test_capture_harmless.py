@@ -187,3 +187,68 @@ def test_a_second_capture_inside_one_is_refused(tmp_path: Path) -> None:
 
     with ulpscope.capture(tmp_path / "a"), pytest.raises(UlpscopeError), ulpscope.capture(tmp_path / "b"):
         pass
+
+
+def test_storages_can_still_be_resized(tmp_path: Path) -> None:
+    x = torch.ones(4)
+
+    def work() -> None:
+        x * 2
+        x.resize_(100)
+        x.untyped_storage().resize_(0)
+
+    watch(tmp_path, work, save="tensors")
+    assert x.untyped_storage().resizable()
+
+
+def test_tracing_sees_the_users_operations_only(tmp_path: Path) -> None:
+    model, traced = Small(), []
+    watch(tmp_path, lambda: traced.append(torch.jit.trace(model, torch.ones(1, 3))))
+    assert torch.equal(traced[0](torch.ones(2, 3)), model(torch.ones(2, 3)))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda x: torch.func.grad(lambda a: (a**3).sum())(x),
+        lambda x: torch.func.jvp(lambda a: a.sin(), (x,), (x,))[1],
+        lambda x: torch.func.vmap(lambda a: F.dropout(a * 2, 0.5), randomness="different")(x),
+        lambda x: torch.func.hessian(lambda a: (a**3).sum())(x),
+    ],
+)
+def test_function_transforms_run_as_ever(tmp_path: Path, transform: Any) -> None:
+    x, results = torch.randn(3), []
+    torch.manual_seed(0)
+    plain = transform(x)
+    torch.manual_seed(0)
+    watch(tmp_path, lambda: (x.neg(), results.append(transform(x))))
+    assert torch.equal(results[0], plain)
+
+
+def test_overridden_methods_of_a_tensor_class_are_not_called_by_us(tmp_path: Path) -> None:
+    asked = []
+
+    class Nosy(torch.Tensor):
+        def stride(self, *args: Any) -> Any:
+            asked.append("stride")
+            return super().stride(*args)
+
+        def detach(self) -> Any:
+            asked.append("detach")
+            return super().detach()
+
+    watch(tmp_path, lambda: torch.ones(3).as_subclass(Nosy).neg(), save="tensors")
+    assert not asked
+
+
+def test_modules_on_the_meta_device_are_built_in_peace(tmp_path: Path) -> None:
+    def work() -> None:
+        with torch.device("meta"):
+            nn.Linear(3, 4)
+
+    assert watch(tmp_path, work).ops()
+
+
+def test_an_empty_capture_warns(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="captured nothing"), ulpscope.capture(tmp_path / "t"):
+        pass

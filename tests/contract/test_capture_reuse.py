@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from watched import watch
 
+import ulpscope
 from ulpscope.trace.reader import open_trace
 
 
@@ -155,7 +156,9 @@ def test_verify_mode_counts_what_it_recomputed_and_finds_a_lie(tmp_path: Path) -
         x.neg()
 
     pointer = x.data_ptr()
-    watch(tmp_path, work, verify=True)
-    coverage = open_trace(tmp_path / "trace").ranks[0].info.coverage
-    assert coverage.summaries_verified == 2
-    assert coverage.summaries_wrong == 1
+    with ulpscope.capture(tmp_path / "t", verify=True):
+        work()
+    info = open_trace(tmp_path / "t").ranks[0].info
+    assert info.coverage.summaries_verified == 2
+    assert info.coverage.summaries_wrong == 1
+    assert "reused after its content had changed" in info.errors[0]

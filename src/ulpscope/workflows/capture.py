@@ -7,6 +7,7 @@ with ulpscope.capture("runs/ref", model=model) as cap:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -46,8 +47,11 @@ class Capture:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            self._session.close("ended" if error is None else f"{type(error).__name__}: {error}")
+        if self._session is None:
+            return
+        self._session.close("ended" if error is None else f"{type(error).__name__}: {error}")
+        if not self._session.recorder.counts.recorded:
+            warnings.warn(f"ulpscope captured nothing: {self.path} holds no trace", stacklevel=2)
 
     def step(self) -> None:
         """A new step begins now; from the first use on, only this begins steps."""

@@ -46,7 +46,8 @@ class AutogradPatches:
         """Record a custom Function; the torch calls inside it are calls of their own, with it as parent."""
         watcher = self._watcher
         unwatched = not watcher.recorder.capturing or watcher.scopes.hidden or mode_depth(self._mode) is None
-        if unwatched or torch._C._functorch.peek_interpreter_stack() is not None:
+        traced = torch._C._get_tracing_state() is not None
+        if unwatched or traced or torch._C._functorch.peek_interpreter_stack() is not None:
             return original(cls, *args, **kwargs)
         return watcher.watch(self._api(cls), Kind.API, lambda *a, **k: original(cls, *a, **k), args, kwargs)
 

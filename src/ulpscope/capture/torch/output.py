@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from ulpscope.capture.torch.recorder import OpenCall, Part
-from ulpscope.capture.torch.rows import RowRef, gather
+from ulpscope.capture.torch.rows import gather
 from ulpscope.capture.torch.saving import Content, Saver
-from ulpscope.capture.torch.values import ValueRow
+from ulpscope.capture.torch.values import Recheck, ValueRow
 from ulpscope.numerics.rows import Column, rows_to_columns
 from ulpscope.records.calls import Frame
 from ulpscope.records.runs import RankInfo, StepInfo
@@ -26,11 +26,20 @@ WAITING_PARTS = 4
 class Output:
     """The writer's side of a capture. Parts are written in the order in which they come."""
 
-    def __init__(self, directory: Path, info: RankInfo, *, saver: Saver | None, failed: Callable[[Exception], None]):
+    def __init__(
+        self,
+        directory: Path,
+        info: RankInfo,
+        *,
+        saver: Saver | None,
+        failed: Callable[[Exception], None],
+        changed_unseen: Callable[[int], None],
+    ):
         self._writer = RankWriter(directory, info)
         self._packer = DataPacker(directory)
         self._saver = saver
         self._failed = failed
+        self._changed_unseen = changed_unseen
         self._queue: queue.Queue[Part | None] = queue.Queue(WAITING_PARTS)
         self._open_step: dict[str, int] = {}
         self._broken = False
@@ -113,13 +122,16 @@ class Output:
             for content in contents:
                 self._saver.release(content)
 
-    def _recheck(self, rechecks: list[tuple[RowRef, RowRef]]) -> None:
+    def _recheck(self, rechecks: list[Recheck]) -> None:
         if not rechecks:
             return
-        before, after = (gather([pair[side] for pair in rechecks]) for side in (0, 1))
-        same = np.array([one.tobytes() == other.tobytes() for one, other in zip(before, after, strict=True)])
-        self.verified += len(same)
-        self.wrong += int((~same).sum())
+        reused = gather([recheck.reused for recheck in rechecks])
+        fresh = gather([recheck.fresh for recheck in rechecks])
+        for recheck, one, other in zip(rechecks, reused, fresh, strict=True):
+            self.verified += 1
+            if one.tobytes() != other.tobytes():
+                self.wrong += 1
+                self._changed_unseen(recheck.value)
 
     def _count(self, part: Part) -> None:
         totals = self._open_step

@@ -14,6 +14,7 @@ from ulpscope.capture.torch.functions import AutogradPatches
 from ulpscope.capture.torch.kernels import KernelMode
 from ulpscope.capture.torch.mode import WatchMode, insert_mode, remove_mode
 from ulpscope.capture.torch.modules import ModuleWatcher
+from ulpscope.capture.torch.namespaces import NamespacePatches
 from ulpscope.capture.torch.optimizers import OptimizerWatcher
 from ulpscope.capture.torch.recorder import Recorder
 from ulpscope.capture.torch.watching import CallWatcher
@@ -46,6 +47,7 @@ class Patches:
             EagerForm() if eager else CompiledFunctions(watcher, self._watches_compiled)
         )
         self._kernels = KernelMode(watcher) if self._recorder.settings.level is Level.KERNEL else None
+        self._namespaces = NamespacePatches(watcher, self._mode)
         self._module_call = nn.Module.__dict__["__call__"]
         self._work_wait: Callable[..., Any] | None = None
         self._suspensions = 0
@@ -54,6 +56,7 @@ class Patches:
         """Start observing this thread."""
         self._install_entries()
         self._optimizers.install()
+        self._namespaces.install()
         self._compiled.install()
         _push_mode(self._mode)
         if self._kernels is not None:
@@ -65,6 +68,7 @@ class Patches:
             self._kernels.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         remove_mode(self._mode)
         self._compiled.uninstall()
+        self._namespaces.uninstall()
         self._optimizers.uninstall()
         self._uninstall_entries()
 
@@ -92,6 +96,8 @@ class Patches:
         recorder = self._recorder
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch._C._get_tracing_state() is not None:
+                return original(module, *args, **kwargs)
             if not here():
                 recorder.counts.other_threads += 1
                 return original(module, *args, **kwargs)

@@ -11,6 +11,8 @@ from ulpscope.capture.torch.arguments import Placed
 
 def generator_digest(tensors: Placed, kwargs: Mapping[str, Any]) -> str | None:
     """Digest of the state of the generator this call would use; None if that cannot be told."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return None  # inside a transform, even a generator's state has no memory to read
     generator = _generator_of(tensors, kwargs)
     if generator is None:
         return None
@@ -24,7 +26,7 @@ def _generator_of(tensors: Placed, kwargs: Mapping[str, Any]) -> torch.Generator
     device = _device_of(tensors, kwargs)
     if device.type == "cpu":
         return torch.default_generator
-    generators = getattr(torch.get_device_module(device), "default_generators", ())
+    generators = getattr(getattr(torch, device.type, None), "default_generators", ())
     index = device.index or 0
     return generators[index] if index < len(generators) else None
 

@@ -10,11 +10,10 @@ import torch
 
 from ulpscope.capture.filters import CallPatterns
 from ulpscope.capture.torch.arguments import Placed, to_json
-from ulpscope.capture.torch.rows import RowRef
 from ulpscope.capture.torch.saving import Content, Saver
 from ulpscope.capture.torch.stacks import StackTable
 from ulpscope.capture.torch.steps import Steps
-from ulpscope.capture.torch.values import ValueRow, ValueTable
+from ulpscope.capture.torch.values import Recheck, ValueRow, ValueTable
 from ulpscope.records.calls import Frame
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.settings import CaptureSettings
@@ -59,7 +58,7 @@ class Part:
     uses: list[tuple[int, str, str, int]]
     stacks: list[tuple[int, tuple[Frame, ...]]]
     contents: list[Content]
-    rechecks: list[tuple[RowRef, RowRef]]
+    rechecks: list[Recheck]
     finishes_step: bool
     seconds: float
 

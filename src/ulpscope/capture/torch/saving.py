@@ -97,7 +97,7 @@ class Saver:
     def _take(self, nbytes: int) -> bool:
         if self._max_bytes is not None and self.taken_bytes + nbytes > self._max_bytes:
             return False
-        self.taken_bytes += nbytes
+        self.taken_bytes += int(nbytes)
         return True
 
     def _copy(self, tensor: torch.Tensor, dtype: str, *, whole_value: bool) -> Content:

@@ -113,7 +113,10 @@ class Session:
         return threading.get_ident() == self._thread or self.recorder.steps.in_backward
 
     def _note_seeds(self) -> None:
-        self._seeds = environment.seeds()
+        try:
+            self._seeds = environment.seeds()
+        except Exception as error:
+            self.recorder.own_error("seeds", error)
 
     def _begin_outermost(self, module: nn.Module) -> None:
         self._learn_rank()
@@ -136,9 +139,18 @@ class Session:
     def _open_output(self) -> None:
         try:
             self.directory = claim_rank_directory(self.settings.out, self.rank)
-            self._output = Output(self.directory, self._info(), saver=self._saver, failed=self._writing_failed)
+            self._output = Output(
+                self.directory,
+                self._info(),
+                saver=self._saver,
+                failed=self._writing_failed,
+                changed_unseen=self._changed_unseen,
+            )
         except Exception as error:
             self._writing_failed(error)
+
+    def _changed_unseen(self, value: int) -> None:
+        self.recorder.own_error("verify", AssertionError(f"value {value} was reused after its content had changed"))
 
     def _writing_failed(self, error: Exception) -> None:
         """The trace cannot be written: stop capturing, let the run go on."""

@@ -19,7 +19,7 @@ from ulpscope.capture.torch.double_bits import row_bits
 from ulpscope.numerics.compiled import summarize_into
 from ulpscope.numerics.constants import BLOCK_ELEMENTS, BLOCK_ROWS, SKETCH_LENGTH
 from ulpscope.numerics.digest import words_per_block
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
 
 _CHUNK = CHUNK_BLOCKS * BLOCK_ELEMENTS
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -30,6 +30,9 @@ _AS_BITS = {
     dtype: _CARRIERS[DTYPES[name].item_size]
     for dtype, name in _NAMES.items()
     if name == "bfloat16" or name.startswith("float8")
+}
+_TYPES = {
+    dtype: numpy_dtype(name).str for dtype, name in _NAMES.items() if dtype not in _AS_BITS and not dtype.is_complex
 }
 _ORDINARY = frozenset({Tensor, torch.nn.Parameter})
 _SUBCLASS_REASONS: dict[type, str | None] = {}
@@ -84,8 +87,26 @@ def summarize_cpu_into(tensor: Tensor, row: NDArray[np.float64]) -> bool:
     carrier = _AS_BITS.get(elements.dtype)
     if carrier is not None:
         elements = elements.view(carrier)
-    summarize_into(elements.numpy().reshape(-1), name, row)
+    summarize_into(_as_array(elements), name, row)
     return True
+
+
+class _Memory:
+    """A tensor's memory for numpy. Tensor.numpy() would forbid the user to resize the storage ever after."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.__array_interface__ = {
+            "data": (tensor.data_ptr(), True),
+            "shape": (tensor.numel(),),
+            "typestr": _TYPES[tensor.dtype],
+            "version": 3,
+        }
+
+
+def _as_array(tensor: Tensor) -> NDArray[np.generic]:
+    if tensor.numel() == 0:
+        return np.empty(0, _TYPES[tensor.dtype])
+    return np.asarray(_Memory(tensor))
 
 
 def _readable(tensor: Tensor) -> Tensor:

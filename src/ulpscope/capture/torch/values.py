@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,6 +35,14 @@ class ValueRow:
     shard: tuple[tuple[int, ...], str] | None = None
 
 
+class Recheck(NamedTuple):
+    """A reused summary and the one that verify mode made instead."""
+
+    value: int
+    reused: RowRef
+    fresh: RowRef
+
+
 @dataclass(slots=True)
 class ValueCounts:
     """What the table did so far."""
@@ -51,7 +60,7 @@ class ValueTable:
         self.storages = StorageTable()
         self.counts = ValueCounts()
         self.fresh: list[ValueRow] = []
-        self.rechecks: list[tuple[RowRef, RowRef]] = []
+        self.rechecks: list[Recheck] = []
         self._rows = RowPool()
         self._saver = saver
         self._verify = verify
@@ -114,7 +123,7 @@ class ValueTable:
         fresh, self.fresh = self.fresh, []
         return fresh
 
-    def take_rechecks(self) -> list[tuple[RowRef, RowRef]]:
+    def take_rechecks(self) -> list[Recheck]:
         rechecks, self.rechecks = self.rechecks, []
         return rechecks
 
@@ -138,7 +147,10 @@ class ValueTable:
         row.producer = producer if producer is not None else state.writer
         row.initialized = state.unwritten == 0
         if row.initialized:
-            row.summary, row.place = state.summaries.get(key) or self._summarize(tensor, state, version)
+            try:
+                row.summary, row.place = state.summaries.get(key) or self._summarize(tensor, state, version)
+            except RuntimeError:  # a tensor of a transform that hides that it has no memory
+                return self._add_opaque(tensor, producer, "unreadable")
         self._keep(row)
         if version is not None and state.trusted and row.initialized:
             state.values[key, row.requires_grad] = row.id
@@ -172,7 +184,7 @@ class ValueTable:
     def _count_reuse(self, tensor: torch.Tensor, known: int) -> None:
         self.counts.reused += 1
         if self._verify and known in self._summaries:
-            self.rechecks.append((self._summaries[known], self._rows.summarize(tensor)))
+            self.rechecks.append(Recheck(known, self._summaries[known], self._rows.summarize(tensor)))
 
 
 def _describe(tensor: torch.Tensor, number: int) -> ValueRow:
@@ -181,16 +193,21 @@ def _describe(tensor: torch.Tensor, number: int) -> ValueRow:
         storage=None,
         version=None,
         producer=None,
-        dtype=str(tensor.dtype).removeprefix("torch."),
+        dtype=_word(tensor.dtype),
         shape=_plain(lambda: tensor.shape),
         strides=_plain(tensor.stride) if tensor.layout == torch.strided else (),
-        device=str(tensor.device),
-        layout=str(tensor.layout).removeprefix("torch."),
+        device=_word(tensor.device),
+        layout=_word(tensor.layout),
         requires_grad=tensor.requires_grad,
         initialized=True,
         summary=None,
         place=None,
     )
+
+
+@lru_cache(maxsize=1024)
+def _word(thing: torch.dtype | torch.device | torch.layout) -> str:
+    return str(thing).removeprefix("torch.")
 
 
 def _plain(sizes: Callable[[], Any]) -> tuple[int, ...]:
@@ -204,17 +221,21 @@ def _plain(sizes: Callable[[], Any]) -> tuple[int, ...]:
 def _shard_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], str] | None:
     """Global shape and mesh of a distributed tensor, None for any other."""
     distributed: Any = tensor
-    if _local(tensor) is tensor:
+    if type(tensor) in _ORDINARY or not hasattr(tensor, "_local_tensor"):
         return None
     return _plain(lambda: tensor.shape), f"{distributed.device_mesh} {distributed.placements}"
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """What this process holds of a distributed tensor; any other tensor as it is."""
-    if type(tensor) in _ORDINARY:
+    """What this process holds of a distributed tensor; of another class, a plain tensor whose methods are torch's."""
+    kind = type(tensor)
+    if kind in _ORDINARY:
         return tensor
     local = getattr(tensor, "_local_tensor", None)
-    return local if isinstance(local, torch.Tensor) else tensor
+    if isinstance(local, torch.Tensor):
+        return local
+    overrides_dispatch = kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return tensor if overrides_dispatch else torch._C.TensorBase.as_subclass(tensor, torch.Tensor)
 
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter)
