@@ -32,8 +32,8 @@ import torch  # noqa: E402
 from scenarios import SCENARIOS, Setting  # noqa: E402
 
 Tensors = dict[str, torch.Tensor]
-DDP = "ddp"
-DDP_SCRIPT = HERE / "ddp_model.py"
+DISTRIBUTED = ("ddp", "ddp_hooked", "fsdp", "tensor_parallel", "collectives")
+DISTRIBUTED_SCRIPT = HERE / "ddp_model.py"
 RANKS = 2
 
 
@@ -135,10 +135,10 @@ def run_apart(model: str, setting: Setting, variant: Variant | None, folder: Pat
     return {} if not succeeds(command) else dict(torch.load(out, weights_only=True))
 
 
-def run_ddp(setting: Setting, variant: Variant | None, folder: Path) -> Tensors:
+def run_distributed(kind: str, setting: Setting, variant: Variant | None, folder: Path) -> Tensors:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
-    options = ["--out", str(folder), "--seed", str(setting.seed), "--steps", str(setting.steps)]
-    if not succeeds([*launcher, str(DDP_SCRIPT), *options, *capture_options(variant, folder)]):
+    options = ["--kind", kind, "--out", str(folder), "--seed", str(setting.seed), "--steps", str(setting.steps)]
+    if not succeeds([*launcher, str(DISTRIBUTED_SCRIPT), *options, *capture_options(variant, folder)]):
         return {}
     ranks = [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(RANKS)]
     return {f"rank {rank} {name}": tensor for rank, found in enumerate(ranks) for name, tensor in found.items()}
@@ -159,8 +159,8 @@ def succeeds(command: list[str]) -> bool:
 
 
 def run(model: str, setting: Setting, variant: Variant | None, folder: Path) -> Tensors:
-    if model == DDP:
-        return run_ddp(setting, variant, folder)
+    if model in DISTRIBUTED:
+        return run_distributed(model, setting, variant, folder)
     if SCENARIOS[model].compiled:
         return run_apart(model, setting, variant, folder)
     if variant is None:
@@ -226,7 +226,9 @@ def child(options: argparse.Namespace, setting: Setting) -> int:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=[*SCENARIOS, DDP], help="this model; may be given again")
+    parser.add_argument(
+        "--only", action="append", choices=[*SCENARIOS, *DISTRIBUTED], help="this model; may be given again"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=3)
@@ -243,7 +245,7 @@ def main(arguments: list[str] | None = None) -> int:
     setting = Setting(seed=options.seed, steps=options.steps, device=options.device)
     if options.child is not None:
         return child(options, setting)
-    models = options.only or ([*SCENARIOS, DDP] if options.device == "cpu" else ["gpt"])
+    models = options.only or ([*SCENARIOS, *DISTRIBUTED] if options.device == "cpu" else ["gpt"])
     passed = failed = 0
     print(HEADER)
     for model in models:

@@ -20,6 +20,7 @@ from ulpscope.capture.torch import environment
 from ulpscope.capture.torch.output import Output
 from ulpscope.capture.torch.pairing import Pairing
 from ulpscope.capture.torch.patches import Patches
+from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.recorder import Part, Recorder
 from ulpscope.capture.torch.saving import Saver
 from ulpscope.capture.torch.scopes import Scopes
@@ -75,14 +76,21 @@ class Session:
         """Finish the running step; end the script if that was the last one wanted."""
         if not self._running:
             return
-        self._watcher.drop_pending()
-        self._step_times.append(time.monotonic())
-        self.recorder.next_step()
-        self._emit_progress()
+        try:
+            with quiet():
+                self._finish_step()
+        except Exception as error:
+            self.recorder.own_error("end of a step", error)
         last = None if self.settings.steps is None else self.settings.steps.last
         if self.settings.stop and last is not None and self.recorder.steps.step > last:
             self.close(f"stopped after step {last}")
             raise SystemExit(0)
+
+    def _finish_step(self) -> None:
+        self._watcher.drop_pending()
+        self._step_times.append(time.monotonic())
+        self.recorder.next_step()
+        self._emit_progress()
 
     def close(self, exit: str) -> None:
         """Write what is left."""
