@@ -129,9 +129,8 @@ def main() -> int:
     for level, save, verify in VARIANTS:
         seen = capture_steps(device, level, save, verify=verify)
         ratio, more = seen.seconds / seconds, seen.memory / memory
-        print(
-            f"{seen.name:20} {seen.seconds * 1e3:8.2f} ms  {ratio:5.1f}x  memory {more:4.2f}x  {len(seen.problems)} problems"
-        )
+        figures = f"{seen.seconds * 1e3:8.2f} ms  {ratio:5.1f}x  memory {more:4.2f}x"
+        print(f"{seen.name:20} {figures}  {len(seen.problems)} problems")
         for problem in seen.problems[:5]:
             print(f"    {problem}")
         failed += bool(seen.problems)
