@@ -37,7 +37,8 @@ class DeviceBatch:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._module = torch.get_device_module(device)
-        self._rows = torch.zeros((BATCH_ROWS, ROW_LENGTH), dtype=torch.float64, device=device)
+        # The bits of float64 in int64: some devices have no float64.
+        self._rows = torch.zeros((BATCH_ROWS, ROW_LENGTH), dtype=torch.int64, device=device)
         self._streams = {self._module.current_stream(device)}
         self._host: torch.Tensor | None = None
         self._landed: Any = None
@@ -68,7 +69,7 @@ class DeviceBatch:
         self.land()
         assert self._host is not None
         self._landed.synchronize()
-        return self._host.numpy()
+        return self._host.numpy().view(np.float64)
 
 
 Batch = HostBatch | DeviceBatch

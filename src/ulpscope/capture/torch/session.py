@@ -26,11 +26,15 @@ from ulpscope.capture.torch.saving import Saver
 from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.capture.torch.steps import optimizer_exists
 from ulpscope.capture.torch.watching import CallWatcher
+from ulpscope.numerics.compiled import compiled_available
 from ulpscope.records.enums import Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import Coverage, RankInfo
 from ulpscope.records.settings import CaptureSettings
 from ulpscope.trace.writer import claim_rank_directory
+
+# Loading compiled kernels takes half a second; longer means that they were compiled.
+COMPILE_SECONDS = 2.0
 
 
 class Session:
@@ -50,6 +54,7 @@ class Session:
         self._output: Output | None = None
         self._started = _now()
         self._seeds: dict[str, Any] = {}
+        self._told: set[str] = set()
         self._step_times: list[float] = []
         self._running = self._closed = False
         self.directory: Path | None = None
@@ -62,10 +67,18 @@ class Session:
             self._patches.modules.paths.add_root(model, name)
         self.recorder.steps.optimizers_exist = optimizer_exists()
         _claim(self)
+        self._prepare_kernels()
         self._patches.install()
         self._running = True
         if self.world_size > 1 and not self._wants_rank():
             self._stop_observing()
+
+    def _prepare_kernels(self) -> None:
+        began = time.monotonic()
+        if not compiled_available():
+            self._tell_once("kernels", "numba cannot be used here: summaries of CPU tensors are 10 to 30 times slower")
+        elif time.monotonic() - began > COMPILE_SECONDS:
+            self._tell_once("kernels", "compiled the kernels that summarise CPU tensors; that is done once")
 
     def step(self) -> None:
         """The user's own mark: a new step begins now."""
@@ -143,6 +156,22 @@ class Session:
             self._open_output()
         if self._output is not None:
             self._output.put(part)
+            self._keep_to_disk_limit(self._output.table_bytes)
+
+    def _keep_to_disk_limit(self, table_bytes: int) -> None:
+        limit = self.settings.max_disk
+        if limit is None:
+            return
+        if self._saver is not None and self._saver.not_saved:
+            self._tell_once("data", "--max-disk reached: no more data is saved")
+        if table_bytes > limit:
+            self._tell_once("tables", "--max-disk reached: capture ends")
+            self.recorder.give_up()
+
+    def _tell_once(self, topic: str, text: str) -> None:
+        if self._events is not None and topic not in self._told:
+            self._told.add(topic)
+            self._events.emit("message", text=f"{text} (step {self.recorder.steps.step})")
 
     def _open_output(self) -> None:
         try:
