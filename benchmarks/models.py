@@ -61,6 +61,8 @@ class Scenario:
     compiled: bool = False
     """Runs in a process of its own: compiled code is kept for the life of a process."""
     trains: bool = True
+    interrupts: bool = False
+    """Some of its backward passes raise on purpose: what lies beyond gets no backward."""
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -68,14 +70,16 @@ FUNCTIONS: dict[str, type[Function]] = {}
 """Custom Functions of the models, by the name they have in a trace."""
 
 
-def scenario(*, compiled: bool = False, trains: bool = True) -> Callable[..., Callable[[Setting], Results]]:
+def scenario(
+    *, compiled: bool = False, trains: bool = True, interrupts: bool = False
+) -> Callable[..., Callable[[Setting], Results]]:
     def register(run: Callable[[Setting], Results]) -> Callable[[Setting], Results]:
         @functools.wraps(run)
         def seeded(setting: Setting) -> Results:
             torch.manual_seed(setting.seed)
             return run(setting)
 
-        SCENARIOS[run.__name__] = Scenario(run.__name__, seeded, compiled=compiled, trains=trains)
+        SCENARIOS[run.__name__] = Scenario(run.__name__, seeded, compiled, trains, interrupts)
         return seeded
 
     return register

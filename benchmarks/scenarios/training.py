@@ -328,7 +328,7 @@ def raise_in_backward(_gradient: Tensor) -> None:
     raise ValueError("on purpose")
 
 
-@scenario()
+@scenario(interrupts=True)
 def caught_exceptions(setting: Setting) -> Results:
     """The run catches what its forward and its backward raise, and goes on."""
     model = nn.Sequential(Fragile(), nn.ReLU()).to(setting.device)

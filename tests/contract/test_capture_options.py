@@ -144,3 +144,31 @@ def test_values_of_every_kind_have_a_row(tmp_path: Path) -> None:
     assert set(unsummarized) == {"sparse", "meta"}
     values = watched.trace.values().collect()
     assert {"float32", "int64", "bool", "complex64", "float8_e4m3fn"} <= set(values["dtype"])
+
+
+def test_lazy_conjugates_and_negatives_are_contents_of_their_own(tmp_path: Path) -> None:
+    z = torch.tensor([1 + 2j, 3 + 4j])
+
+    def work() -> None:
+        z.imag.clone()
+        z.conj().imag.clone()
+        z.conj().clone()
+
+    watched = watch(tmp_path, work, save="tensors", verify=True)
+    for number, true in enumerate((z.imag, z.conj().imag, z.conj())):
+        call = watched.call("torch.Tensor.clone", number)
+        assert (watched.data(call, "input") == true.resolve_neg().resolve_conj().numpy()).all()
+    assert watched.trace.info.coverage.summaries_wrong == 0
+
+
+def test_a_backward_that_raises_says_so(tmp_path: Path) -> None:
+    x = torch.ones(2, requires_grad=True)
+
+    def work() -> None:
+        y = x * 2
+        y.register_hook(lambda _gradient: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            y.sum().backward()
+
+    call = watch(tmp_path, work).call("torch.Tensor.backward")
+    assert call.error == "ZeroDivisionError: division by zero"

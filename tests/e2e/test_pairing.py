@@ -32,6 +32,20 @@ SAMPLE = (
     "double_backward",
     "tensor_hooks",
     "embedding_max_norm",
+    "parametrized",
+    "packed_sequences",
+    "upsampler",
+    "masked_attention",
+    "averaged_weights",
+    "optimizer_in_backward",
+    "every_hook",
+    "caught_exceptions",
+    "residual_in_place",
+    "returned_inputs",
+    "written_views_of_modules",
+    "sparse_gradients",
+    "functional_weights",
+    "scripted",
 )
 
 

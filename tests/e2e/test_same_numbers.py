@@ -33,6 +33,23 @@ SAMPLE = (
     "tensor_hooks",
     "dropout",
     "embedding_max_norm",
+    "parametrized",
+    "packed_sequences",
+    "upsampler",
+    "masked_attention",
+    "averaged_weights",
+    "optimizer_in_backward",
+    "every_hook",
+    "caught_exceptions",
+    "residual_in_place",
+    "returned_inputs",
+    "written_views_of_modules",
+    "sparse_gradients",
+    "functional_weights",
+    "scripted",
+    "sgd_by_hand",
+    "default_device",
+    "vmap_in_forward",
 )
 
 

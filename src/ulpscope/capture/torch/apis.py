@@ -68,6 +68,7 @@ class Api:
     collective: bool = False
     computed_later: bool = False
     """Its result may only be read after a wait."""
+    waits: bool = False
 
 
 class ApiTable:
@@ -123,7 +124,8 @@ def _recorded(name: str, short: str, function: Any) -> Api:
         may_draw=_may_draw(short),
         uninitialized=short in UNINITIALIZED,
         collective=collective,
-        computed_later=name.startswith("_c10d_functional.") and "wait_tensor" not in name,
+        computed_later=starts_collective(name),
+        waits="wait_tensor" in name,
     )
 
 
@@ -160,6 +162,12 @@ def _is_in_place(short: str) -> bool:
     if short.startswith("__i") and short.endswith("__"):
         return short not in ("__invert__", "__index__", "__int__")
     return short.endswith("_") and not short.endswith("__")
+
+
+def starts_collective(name: str) -> bool:
+    """Whether an operator returns before its result is there."""
+    functional = name.startswith("_c10d_functional.") and not name.startswith("_c10d_functional._wrap")
+    return (functional or name.startswith("c10d.")) and "wait_tensor" not in name
 
 
 def _is_collective(name: str) -> bool:

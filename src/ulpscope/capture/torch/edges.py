@@ -67,7 +67,7 @@ def note_inputs(tensors: Placed, *, writes: bool) -> InputEdges | None:
     if not torch.is_grad_enabled():
         return None
     wanting = [(place, tensor) for place, tensor in tensors if tensor.requires_grad]
-    if not wanting or torch._C._functorch.peek_interpreter_stack() is not None:
+    if not wanting or any(_is_transformed(tensor) for _, tensor in wanting):
         return None
     device = wanting[0][1].device.type
     autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
@@ -78,6 +78,10 @@ def note_inputs(tensors: Placed, *, writes: bool) -> InputEdges | None:
         else:
             edges.add(place, tensor)
     return edges
+
+
+def _is_transformed(tensor: torch.Tensor) -> bool:
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def _may_be_stale(tensor: torch.Tensor) -> bool:
@@ -91,6 +95,8 @@ def arrivals(outputs: Placed, untouched: set[int], written: set[int], edges: Inp
     `untouched` and `written` are the ids of inputs that the call left alone and of tensors that it wrote.
     """
     fresh = [(place, tensor) for place, tensor in outputs if tensor.requires_grad and id(tensor) not in untouched]
+    if any(_is_transformed(tensor) for _, tensor in fresh):
+        return []
     if fresh:
         for place, tensor in edges.later:
             edges.add(place, tensor)

@@ -63,6 +63,9 @@ class AutogradPatches:
             _push_mode(self._mode)
         try:
             return self._engine(*args, **kwargs)
+        except BaseException as error:
+            watcher.backward_failed(error)
+            raise
         finally:
             if missing:
                 _pop_mode()

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ulpscope.capture.torch.apis import Action, Api
+from ulpscope.capture.torch.apis import Action, Api, starts_collective
 from ulpscope.capture.torch.watching import CallWatcher
 
 
@@ -74,6 +74,7 @@ def _describe(func: Any) -> Api:
         may_write=writes or not name.startswith("aten.") or "batch_norm" in base,
         may_draw=torch.Tag.nondeterministic_seeded in func.tags,
         uninitialized=base in ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted"),
-        computed_later=name.startswith(("c10d.", "_c10d_functional.")) and "wait_tensor" not in name,
+        computed_later=starts_collective(name),
+        waits="wait_tensor" in name,
         collective=name.startswith(("c10d.", "_c10d_functional.")),
     )

@@ -11,8 +11,6 @@ from ulpscope.capture.torch.arguments import Placed
 
 def generator_digest(tensors: Placed, kwargs: Mapping[str, Any]) -> str | None:
     """Digest of the state of the generator this call would use; None if that cannot be told."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return None  # inside a transform, even a generator's state has no memory to read
     generator = _generator_of(tensors, kwargs)
     if generator is None:
         return None

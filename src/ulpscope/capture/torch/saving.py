@@ -65,10 +65,11 @@ class Saver:
         """Where the tensor's elements will lie on disk; None once the disk budget is spent."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         first, last = _extent(tensor)
-        found = _covering(state, tensor.dtype, version, first, last)
+        lazy = tensor.is_conj() or tensor.is_neg()
+        found = None if lazy else _covering(state, tensor.dtype, version, first, last)
         if found is not None:
             return PendingPlace(found.content, int(tensor.storage_offset()) - found.start, tensor.stride())
-        dense = last - first + 1 <= tensor.numel() * SPARE_SHARE and not (tensor.is_conj() or tensor.is_neg())
+        dense = last - first + 1 <= tensor.numel() * SPARE_SHARE and not lazy
         nbytes = (last - first + 1 if dense else tensor.numel()) * tensor.element_size()
         if not self._take(nbytes):
             self.not_saved += 1

@@ -21,6 +21,8 @@ class Scopes(threading.local):
     def __init__(self) -> None:
         self.modules: list[ModuleScope] = []
         self.calls: list[OpenCall] = []
+        self.backward: OpenCall | None = None
+        """The call that started the last backward pass."""
         self.hidings: list[AbstractContextManager[None]] = []
         """Suspensions that a backward hook began and another one ends."""
         self.hidden = 0

@@ -76,7 +76,8 @@ class ValueTable:
             return self._add_opaque(tensor, producer, reason)
         state = self.storages.of(tensor)
         version = None if tensor.is_inference() else tensor._version
-        key = (version, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj())
+        lazy = (tensor.is_conj(), tensor.is_neg())
+        key = (version, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, lazy)
         known = state.values.get((key, tensor.requires_grad))
         if known is not None:
             self._count_reuse(tensor, known)

@@ -46,6 +46,7 @@ class CallWatcher:
         self.scopes = scopes
         self.pending: dict[int, tuple[Any, OpenCall, Placed]] = {}
         """Collectives under way, by the id of the handle that waits for them."""
+        self._in_flight: list[torch.Tensor] = []
         self._records_calls = recorder.settings.level is not Level.MODULE
 
     def watch(
@@ -122,11 +123,12 @@ class CallWatcher:
         if known is not None:
             _, call, tensors = known
             for _, tensor in tensors:
-                self._guard(self.recorder.values.suspect, tensor)
+                self._guard(self.recorder.values.initialized, tensor)
             self._guard(self._use_outputs, call, tensors)
 
     def drop_pending(self) -> None:
         """Nobody waited for these in this step."""
+        self._guard(self._land)
         if self.pending:
             self.recorder.unobserved("collective without wait", len(self.pending))
             self.pending.clear()
@@ -135,6 +137,7 @@ class CallWatcher:
         """A backward pass has ended, perhaps by an exception."""
         while self.scopes.hidings:
             self._unhide()
+        self._guard(self._land)
         self._guard(self.pairing.finish)
 
     def _record_loss(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -153,6 +156,12 @@ class CallWatcher:
                 is_loss = place == "args.0" or place.startswith("args.0.")
                 self.recorder.use(call, Role.LOSS if is_loss else Role.INPUT, place, tensor)
         self.recorder.close(call, encoded)
+        scopes.backward = call
+
+    def backward_failed(self, error: BaseException) -> None:
+        """The backward pass that was started last has raised."""
+        if self.scopes.backward is not None:
+            self.scopes.backward.error = f"{type(error).__name__}: {error}"[:500]
 
     def _guard(self, work: Callable[..., Any], *args: Any) -> Any:
         """Our own work, seen by nobody; an error in it is noted and the run goes on."""
@@ -217,6 +226,8 @@ class CallWatcher:
             call.random = generator_digest(before.tensors, kwargs) != before.generator
         if outputs and self._is_handle(api, result):
             self.pending[id(result)] = (result, call, outputs)
+            for _, tensor in outputs:
+                self.recorder.values.uninitialized(tensor)
         elif not api.computed_later:
             self._use_outputs(call, outputs)
         if not outputs:
@@ -265,13 +276,29 @@ class CallWatcher:
             elif api.may_write and not _is_read_only(api, tensor, args):
                 values.suspect(tensor)
         if api.computed_later:
-            for _, tensor in before.tensors:  # written at some time after this
-                values.expose(tensor)
+            self._note_flight(before.tensors, outputs)
+        elif api.waits:
+            for _, tensor in outputs:
+                values.initialized(tensor)
         if api.in_place or "out" in kwargs or api.collective:
             written.update((id(tensor), tensor) for _, tensor in outputs)
         for tensor in written.values():
             values.wrote(tensor, call.id, elements=_elements_written(api, args, tensor))
         return set(written)
+
+    def _note_flight(self, inputs: Placed, outputs: Placed) -> None:
+        """These are written at some time after the call: until then they hold nothing that can be compared."""
+        for _, tensor in inputs:
+            self.recorder.values.expose(tensor)
+        for _, tensor in outputs:
+            self.recorder.values.uninitialized(tensor)
+            self._in_flight.append(tensor)
+
+    def _land(self) -> None:
+        """A backward pass waits for the collectives that it started."""
+        for tensor in self._in_flight:
+            self.recorder.values.initialized(tensor)
+        self._in_flight.clear()
 
     def _track_writes(
         self, api: Api, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
