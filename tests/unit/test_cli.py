@@ -46,6 +46,8 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     [
         [],
         ["nonsense"],
+        ["show", "x", "--nonsense"],
+        ["run", "-o", "x", "true"],
         ["--nonsense"],
         ["run", "-o", "x", "--nonsense", "--", "true"],
         ["run", "-o", "x", "--over", "--", "true"],
@@ -63,6 +65,11 @@ def test_bad_usage_says_what_to_do_next(argv: list[str], capsys: pytest.CaptureF
     assert first.startswith("ulpscope: error: ")
     assert expected.startswith("  expected: ")
     assert next_step.startswith("  next: ")
+
+
+def test_a_command_without_its_border_is_written_out_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "-o", "x", "python", "t.py", "--steps", "3", "--lr", "1"]) == ExitCode.USAGE
+    assert capsys.readouterr().err.endswith("next: ulpscope run -o x -- python t.py --steps 3 --lr 1\n")
 
 
 def test_the_users_own_options_are_not_read() -> None:

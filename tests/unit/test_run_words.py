@@ -94,6 +94,28 @@ def test_summary_of_two_ranks_and_their_gaps() -> None:
     ]
 
 
+def test_a_capture_that_ended_early_is_told_again_at_the_end() -> None:
+    failure = "capture stopped at step 2: cannot write x: No space left on device\n  expected: a directory with space"
+    seen = replace(RAN, failures=(failure,), messages=(failure, "--max-disk reached: capture ends (step 3)"))
+    assert summary_text(outcome(seen=seen)).splitlines()[1:3] == [
+        "  capture stopped at step 2: cannot write x: No space left on device",
+        "  --max-disk reached: capture ends (step 3)",
+    ]
+    assert len(outcome_object(outcome(seen=seen))["notes"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "note"),
+    [
+        (0, "  rank0: 104 reused summaries recomputed, none differed"),
+        (1, "  rank0: 1 reused summary differed from the value: report this"),
+    ],
+)
+def test_verify_says_what_it_found(wrong: int, note: str) -> None:
+    coverage = Coverage(summaries_verified=104, summaries_wrong=wrong)
+    assert note in summary_text(outcome(captured=(captured(0, coverage=coverage),))).splitlines()
+
+
 def test_processes_left_alone_are_told() -> None:
     told = summary_text(outcome(seen=replace(RAN, left_alone={"a launcher of ranks": 1, "a forked process": 2})))
     assert told.splitlines()[1:3] == [

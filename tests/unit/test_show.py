@@ -236,6 +236,17 @@ def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
     assert "torch.nn.functional.linear.0" in text
 
 
+def test_numbers_stay_whole_in_eighty_columns(tmp_path: Path) -> None:
+    numbers = {"min": -3.054321e-10, "max": 123456.7, "mean": -8.75445e-10, "norm": 1.234567e10}
+    values = [value_row(7, **numbers), value_row(8, nan=12345, set_aside=12345, **numbers)]
+    uses = [use_row(0, "parameter_after", "model.layers.10.attention.weight", number) for number in (7, 8)]
+    write_calls(tmp_path, [call_row(0, "torch.optim.adamw.AdamW.0")], values=values, uses=uses)
+    text = show(tmp_path, call=0).text(width=80)
+    for whole in ("-3.05432e-10", "123457", "-8.75445e-10", "1.23457e+10", "12,345", "8000000000000007"):
+        assert whole in text
+    assert "+inf" not in text
+
+
 def test_names_are_neither_markup_nor_terminal_control(tmp_path: Path) -> None:
     name = "[red]torch[/red].\x1b[2Jadd\x07:smile:[link=x].0"
     arguments = json.dumps({"args": ["[bold]x[/bold]", {"$odd": "\x1b[0m"}]})

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -45,10 +46,14 @@ def main(argv: Sequence[str]) -> int:
 
 def _dispatch(argv: Sequence[str]) -> int:
     options, command = split_command(argv)
+    if not options:
+        raise _no_command()
     try:
-        arguments = build_parser().parse_args(options)
+        arguments, unknown = build_parser().parse_known_args(options)
     except SystemExit as finished:
         return int(finished.code or 0)
+    if unknown:
+        raise _unknown_words(arguments.subcommand, unknown, options=options, border=len(options) < len(argv))
     arguments.command = command
     return int(_module(arguments.subcommand).run(arguments))
 
@@ -71,6 +76,29 @@ def build_parser() -> argparse.ArgumentParser:
     for name in COMMANDS:
         _module(name).register(subparsers)
     return parser
+
+
+def _no_command() -> UlpscopeError:
+    return UlpscopeError(
+        "no command given",
+        expected=f"one of {', '.join(COMMANDS)}",
+        next_step="ulpscope demo, for a first look; ulpscope --help tells the rest",
+    )
+
+
+def _unknown_words(command: str, unknown: list[str], *, options: list[str], border: bool) -> UlpscopeError:
+    if command == "run" and not border and not unknown[0].startswith("-"):
+        begins = options.index(unknown[0])
+        return UlpscopeError(
+            f"the command {shlex.join(unknown)} without `--` before it",
+            expected="ulpscope run -o TRACE [options] -- CMD ...",
+            next_step=f"ulpscope {shlex.join(options[:begins])} -- {shlex.join(options[begins:])}",
+        )
+    return UlpscopeError(
+        f"unrecognized arguments: {shlex.join(unknown)}",
+        expected=f"the arguments that ulpscope {command} knows",
+        next_step=f"see ulpscope {command} --help",
+    )
 
 
 def _module(name: str):  # type: ignore[no-untyped-def]

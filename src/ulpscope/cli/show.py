@@ -1,9 +1,10 @@
 """List, filter and look into the calls and values of a trace.
 
-  ulpscope show runs/ref                                     what the trace holds
-  ulpscope show runs/ref --op '*layer_norm' --phase forward  calls that match
-  ulpscope show runs/ref layer_norm.3 --step 0               one call, by name or id
-  ulpscope show runs/ref 57 --tensor output.0 --elements 20  elements of a saved tensor
+  ulpscope show runs/ref                                        what the trace holds
+  ulpscope show runs/ref --op '*layer_norm' --phase forward     calls that match
+  ulpscope show runs/ref 57                                     one call, by its id
+  ulpscope show runs/ref layer_norm.3 --step 0 --phase forward  one call, by its name
+  ulpscope show runs/ref 57 --tensor output.0 --elements 20     elements of a saved tensor
 
 Patterns of --op, --module and --text may stand anywhere in the text; one with * or ? must fit all of it. Upper and
 lower case are alike. Exit codes: 0, 2 if the trace or the call cannot be read or found, 3 if nothing matches.
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
     from ulpscope.trace.query import CallFilter
     from ulpscope.workflows.show import Aspect
 
+USAGE = "ulpscope show TRACE [CALL] [options]"
+
 # Tables are as wide as their content: a file or a pipe gets whole names on one line.
 PIPE_WIDTH = 240
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `show` to the command line."""
-    parser = add_command(subparsers, "show", doc=__doc__ or "")
+    parser = add_command(subparsers, "show", doc=__doc__ or "", usage=USAGE)
     parser.add_argument("trace", metavar="TRACE", type=Path, help="directory of a trace, or of one rank of it")
     parser.add_argument("call", metavar="CALL", nargs="?", help="name (or its end) or id of one call")
     _add_filter(parser)
@@ -104,21 +107,21 @@ def _check(args: argparse.Namespace) -> None:
     """Refuse options that would have no effect."""
     whole = "--env" if args.env else "--coverage" if args.coverage else None
     if args.call is None:
-        _refuse(args, ("tensor", "elements"), beside="no CALL")
+        _refuse(args, ("tensor", "elements"), beside="no CALL", expected="the id or name of the call that uses it")
     else:
-        _refuse(args, ("op", "module", "kind", "text", "env", "coverage"), beside="the name of one call")
+        options = ("op", "module", "kind", "text", "env", "coverage")
+        expected = "only --step, --phase and --rank, which choose among calls of that name"
+        _refuse(args, options, beside="the name of one call", expected=expected)
     if whole is not None:
-        _refuse(args, ("op", "module", "phase", "step", "kind", "text"), beside=whole)
+        options = ("op", "module", "phase", "step", "kind", "text")
+        _refuse(args, options, beside=whole, expected="only --rank")
 
 
-def _refuse(args: argparse.Namespace, options: tuple[str, ...], *, beside: str) -> None:
+def _refuse(args: argparse.Namespace, options: tuple[str, ...], *, beside: str, expected: str) -> None:
     given = [f"--{option}" for option in options if getattr(args, option) not in (None, False)]
     if given:
-        raise UlpscopeError(
-            f"{' and '.join(given)} with {beside}",
-            expected="options that go together",
-            next_step="see ulpscope show --help",
-        )
+        seen = f"{' and '.join(given)} with {beside}"
+        raise UlpscopeError(seen, expected=expected, next_step="see ulpscope show --help")
 
 
 def _count(text: str) -> int:

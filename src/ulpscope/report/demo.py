@@ -11,12 +11,12 @@ Every call of both runs is now on disk, with its inputs, outputs, gradients and 
 module in the first step, forward and backward:"""
 
 SUSPECT_INTRODUCTION = """\
-The call itself, in the reference and in the target: same input, another eps, another output."""
+The call itself, in the reference and in the target: the same input (equal digests), another eps, another output."""
 
 
 def heading(text: str) -> str:
     """A paragraph that stands apart from the commands' own output."""
-    return f"\n{text}\n"
+    return f"\n{text}"
 
 
 def prompt(command: str) -> str:
@@ -32,6 +32,13 @@ def losses_text(reference: Sequence[str], target: Sequence[str]) -> str:
     return heading(f"The losses alone hardly tell that something is wrong, and nothing about where:\n\n{table}")
 
 
-def ending(directory: str) -> str:
-    """Where to go from here."""
-    return heading(f"The traces stay in {directory}. Your own script is captured the same way: ulpscope run --help")
+def ending(directory: str, *, program: str | None) -> str:
+    """Where to go from here; `program` is our own path where typing `ulpscope` would not find it."""
+    lines = [
+        f"The script and both traces stay in {directory}. Your own script is captured the same way:",
+        "",
+        "  ulpscope run -o runs/ref -- python train.py",
+    ]
+    if program is not None:
+        lines += ["", f"`ulpscope` is not on your PATH: type {program}, or activate its environment first."]
+    return heading("\n".join(lines))

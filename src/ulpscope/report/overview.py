@@ -1,12 +1,14 @@
 """Tells what a trace holds as a whole: its processes, their environment, what was seen of them."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ulpscope.records.enums import Compiled, Kind, Phase
 from ulpscope.records.runs import Coverage
 from ulpscope.report.quantities import bytes_text, count_text, ranges_text
 from ulpscope.report.tables import pairs, plain, section, table
@@ -35,8 +37,9 @@ def overview_part(overview: Overview) -> RenderableType:
     heads: list[RenderableType] = [plain(f"{overview.path}: {_processes(len(ranks))}, {calls}", style="bold")]
     heads += [plain(f"missing: {sentence}", style="yellow") for sentence in overview.missing]
     path = shlex.quote(overview.path)
-    hint = plain(f"List calls: ulpscope show {path} --op '*'    Look into one: ulpscope show {path} CALL")
-    return Group(*heads, *(section(rank.name, pairs(_rank_lines(rank)), _kinds(rank)) for rank in ranks), Text(), hint)
+    hints = [("List calls:", f"ulpscope show {path} --op '*'"), ("Look into one:", f"ulpscope show {path} ID")]
+    parts = (section(rank.name, pairs(_rank_lines(rank)), _kinds(rank)) for rank in ranks)
+    return Group(*heads, *parts, Text(), pairs(hints))
 
 
 def environment_part(overview: Overview) -> RenderableType:
@@ -55,7 +58,7 @@ def _rank_lines(rank: RankOverview) -> Iterator[tuple[str, object]]:
     yield "devices", ", ".join(info.devices) or "none"
     yield "rank", f"{info.rank} (world size {info.world_size})"
     yield "command", _command(info.process)
-    yield "captured", _words({name: content for name, content in info.capture.items() if name != "out"})
+    yield "captured", _settings_words(info.capture)
     yield "steps", f"{ranges_text(rank.steps) or 'none'} ({len(rank.steps)})"
     yield "values", f"{rank.values:,}, {rank.saved_values:,} with data"
     yield "started", info.started
@@ -78,11 +81,27 @@ def _problems(rank: RankOverview) -> Iterator[tuple[str, Text]]:
 def _kinds(rank: RankOverview) -> RenderableType:
     if not rank.counts:
         return plain("No calls.")
-    phases = sorted({count.phase for count in rank.counts})
-    kinds = sorted({count.kind for count in rank.counts})
+    phases = _in_order({count.phase for count in rank.counts}, Phase)
+    kinds = _in_order({count.kind for count in rank.counts}, Kind)
     calls = {(count.kind, count.phase): count.calls for count in rank.counts}
     rows = ([kind, *(f"{calls.get((kind, phase), 0):,}" for phase in phases)] for kind in kinds)
     return Group(Text(), table(["calls", *phases], rows, right=phases))
+
+
+def _in_order(found: set[str], words: Iterable[Enum]) -> list[str]:
+    """As a run goes through them; words that this version does not know come last."""
+    known = [word.value for word in words if word.value in found]
+    return [*known, *sorted(found - set(known))]
+
+
+def _settings_words(capture: Mapping[str, Any]) -> str:
+    """What the capture was asked for, without what goes without saying."""
+    asked = {name: content for name, content in capture.items() if name != "out"}
+    if asked.get("compiled") == Compiled.AS_COMPILED.value:
+        del asked["compiled"]
+    if isinstance(asked.get("max_disk"), int):
+        asked["max_disk"] = bytes_text(asked["max_disk"])
+    return _words({name.replace("_", "-"): content for name, content in asked.items()})
 
 
 def _environment_lines(rank: RankOverview) -> Iterator[tuple[str, object]]:
@@ -156,5 +175,5 @@ def _word(content: object) -> str:
     if isinstance(content, Mapping):
         return ", ".join(f"{key} {_word(item)}" for key, item in content.items())
     if isinstance(content, list | tuple):
-        return ", ".join(map(_word, content))
+        return ", ".join(map(_word, content)) or "none"
     return "unset" if content is None else str(content)

@@ -59,7 +59,15 @@ def notes(outcome: RunOutcome) -> list[str]:
     texts += [_left_alone(reason, count) for reason, count in sorted(outcome.seen.left_alone.items())]
     for process in outcome.captured:
         texts += [f"{process.directory}: {text}" for text in _process_notes(process)]
-    return [text for text in texts if text]
+    return [text for text in [*texts, *_early_ends(outcome)] if text]
+
+
+def _early_ends(outcome: RunOutcome) -> list[str]:
+    """Why a capture ended before its script did: said when it happened, which may be long ago."""
+    if outcome.nothing_captured:
+        return []
+    ended = [text.partition("\n")[0] for text in outcome.seen.failures]
+    return ended + [text for text in outcome.seen.messages if "capture ends" in text and text not in ended]
 
 
 def why_nothing(outcome: RunOutcome) -> Advice:
@@ -104,7 +112,7 @@ def outcome_object(outcome: RunOutcome) -> dict[str, Any]:
         },
         "ranks": [_process_object(process) for process in outcome.captured],
         "findings": [],
-        "notes": [{"sentence": sentence} for sentence in [*sentences, *notes(outcome), *outcome.seen.messages]],
+        "notes": [{"sentence": sentence} for sentence in _each_once(sentences, notes(outcome), outcome.seen.messages)],
         "counts": {
             "ranks": len(outcome.captured),
             "calls": sum(process.calls for process in outcome.captured),
@@ -112,6 +120,10 @@ def outcome_object(outcome: RunOutcome) -> dict[str, Any]:
         },
         "next": next_step,
     }
+
+
+def _each_once(*groups: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(text.partition("\n")[0] for group in groups for text in group))
 
 
 def _process_object(process: CapturedProcess) -> dict[str, Any]:
@@ -206,6 +218,8 @@ def coverage_notes(coverage: Coverage) -> list[str]:
         found.append(f"data of {count_text(coverage.not_saved, 'value')} not saved: --max-disk was reached")
     if coverage.summaries_wrong:
         found.append(f"{count_text(coverage.summaries_wrong, 'reused summary')} differed from the value: report this")
+    elif coverage.summaries_verified:
+        found.append(f"{count_text(coverage.summaries_verified, 'reused summary')} recomputed, none differed")
     return found
 
 

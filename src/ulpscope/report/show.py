@@ -8,10 +8,12 @@ Called from
       return F.layer_norm(x, ...)
 """
 
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from ulpscope.records.calls import Call, Frame
@@ -33,7 +35,8 @@ from ulpscope.report.views import (
 )
 from ulpscope.trace.neighbours import Edge
 
-_NUMBERS = ("id", "step", "rank", "min", "max", "mean", "norm", "nan", "+inf", "-inf", "set aside", "value")
+_COUNTS = {"nan": "nan", "+inf": "pos_inf", "-inf": "neg_inf", "set aside": "set_aside"}
+_NUMBERS = ("id", "step", "rank", "min", "max", "mean", "norm", *_COUNTS, "value")
 
 
 def show_text(view: View, *, width: int, color: bool = False) -> str:
@@ -57,13 +60,14 @@ def _content(view: View) -> RenderableType:
 
 def _call_list(view: CallListView) -> RenderableType:
     if view.total == 0:
-        return Group(plain(f"No call of {view.path} matches {view.filter}."), *map(plain, view.hints))
+        hints = view.hints or (f"List all calls: ulpscope show {shlex.quote(view.path)} --op '*'",)
+        return Group(plain(f"No call of {view.path} matches {view.filter}."), *map(plain, hints))
     several = view.processes > 1
     headers = ["id", *(["rank"] if several else []), "step", "phase", "call", "module", "output"]
     rows = (_call_row(row, several=several) for row in view.calls.iter_rows(named=True))
     more = view.total - view.calls.height
     last = f"{more:,} more; --limit 0 for all" if more else count_text(view.total, "call")
-    return Group(table(headers, rows, right=_NUMBERS), plain(last))
+    return Group(table(headers, rows, right=_NUMBERS, folds=("call", "module")), plain(last))
 
 
 def _call_row(row: dict[str, Any], *, several: bool) -> list[object]:
@@ -118,13 +122,15 @@ def _stack_lines(stack: Iterable[Frame]) -> Iterator[RenderableType]:
         yield plain(frame)
         line = source_line(frame.file, frame.line)
         if line is not None:
-            yield plain(f"    {line}", style="cyan")
+            yield Padding(plain(line, style="cyan"), (0, 0, 0, 4))
 
 
 def _tensors(view: CallView) -> RenderableType:
-    headers = ["role", "place", "value", "dtype", "shape", "device", "digest", "saved"]
-    rows = [_tensor_row(use, view.around.values.get(use.value)) for use in view.around.uses]
-    return table(headers, rows, right=_NUMBERS)
+    values = view.around.values
+    some_saved = any(value.data is not None for value in values.values())
+    headers = ["role", "place", "value", "dtype", "shape", "device", "digest", *(["saved"] if some_saved else [])]
+    rows = [_tensor_row(use, values.get(use.value))[: len(headers)] for use in view.around.uses]
+    return table(headers, rows, right=_NUMBERS, folds=("place", "shape"))
 
 
 def _tensor_row(use: Use, value: Value | None) -> list[object]:
@@ -137,19 +143,23 @@ def _tensor_row(use: Use, value: Value | None) -> list[object]:
 
 
 def _stats(view: CallView) -> RenderableType:
-    headers = ["value", "place", "min", "max", "mean", "norm", "nan", "+inf", "-inf", "set aside"]
-    values, rows, told = view.around.values, [], set()
+    first: dict[int, Use] = {}
     for use in view.around.uses:
-        value = values.get(use.value)
-        if value is not None and value.stats is not None and use.value not in told:
-            told.add(use.value)
-            rows.append([use.value, use.place, *_stats_cells(value.stats)])
-    return table(headers, rows, right=_NUMBERS) if rows else plain("No stats.")
+        first.setdefault(use.value, use)
+    used = ((use, view.around.values.get(number)) for number, use in first.items())
+    rows = [(use, value.stats) for use, value in used if value is not None and value.stats is not None]
+    if not rows:
+        return plain("No stats.")
+    counted = [column for column in _COUNTS if any(getattr(stats, _COUNTS[column]) for _, stats in rows)]
+    headers = ["value", "place", "min", "max", "mean", "norm", *counted]
+    cells = ([use.value, use.place, *_stats_cells(stats, counted)] for use, stats in rows)
+    drawn = table(headers, cells, right=_NUMBERS, folds=("place",))
+    return drawn if counted else Group(drawn, plain("no nan, no inf, nothing set aside"))
 
 
-def _stats_cells(stats: Stats) -> list[object]:
+def _stats_cells(stats: Stats, counted: Iterable[str]) -> list[object]:
     numbers = [_number(number) for number in (stats.min, stats.max, stats.mean, stats.norm)]
-    counts = [stats.nan, stats.pos_inf, stats.neg_inf, stats.set_aside]
+    counts = [getattr(stats, _COUNTS[column]) or 0 for column in counted]
     return [*numbers, *(plain(f"{count:,}", style="red" if count else "") for count in counts)]
 
 

@@ -3,6 +3,7 @@
 import io
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -12,14 +13,22 @@ from rich.text import Text
 
 def plain(content: object, *, style: str = "") -> Text:
     """Text as it is; control characters, which could steer a terminal, are written out."""
-    return Text("".join(_visible(character) for character in str(content)), style=style, overflow="fold")
+    visible = "".join(_visible(character) for character in str(content))
+    return Text(visible, style=style, overflow="fold", no_wrap=False)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
-    """Columns without a frame; a cell that is too long goes on in the next line, nothing is cut off."""
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = (), folds: Sequence[str] = ()
+) -> Table:
+    """Columns without a frame; a cell that is too long goes on in the next line, nothing is cut off.
+
+    Where the width does not suffice, the columns of `folds` give way first, so that no number is broken in two.
+    """
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for header in headers:
-        drawn.add_column(plain(header), justify="right" if header in right else "left", overflow="fold")
+        whole = bool(folds) and header not in folds
+        justify: Literal["left", "right"] = "right" if header in right else "left"
+        drawn.add_column(plain(header), justify=justify, overflow="fold", no_wrap=whole)
     for row in rows:
         drawn.add_row(*(cell if isinstance(cell, Text) else plain(cell) for cell in row))
     return drawn

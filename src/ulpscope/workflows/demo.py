@@ -40,13 +40,13 @@ def run_demo(out: Path | None) -> None:
     reference, target = directory / "reference", directory / "target"
     losses = [_train(script, reference), _train(script, target, "--fault")]
     _say(losses_text(*losses))
-    _say(SHOW_INTRODUCTION)
+    _say(heading(SHOW_INTRODUCTION))
     for trace in (reference, target):
         _ulpscope("show", str(trace), "--module", SUSPECT_MODULE, "--step", "0")
-    _say(heading(SUSPECT_INTRODUCTION).rstrip("\n"))
+    _say(heading(SUSPECT_INTRODUCTION))
     for trace in (reference, target):
         _ulpscope("show", str(trace), SUSPECT_CALL, "--step", "0", "--phase", "forward")
-    _say(ending(str(directory)))
+    _say(ending(str(directory), program=_program()))
 
 
 def _require_torch() -> None:
@@ -71,21 +71,23 @@ def _demo_directory(out: Path | None) -> Path:
 
 def _train(script: Path, trace: Path, *options: str) -> list[str]:
     output = _ulpscope("run", "-o", str(trace), "--", _python(), str(script), *options, stdout=subprocess.PIPE)
-    _say(output.rstrip("\n"))
     return _LOSS.findall(output)
 
 
 def _ulpscope(*arguments: str, stdout: int | None = None) -> str:
-    """Run one of our own commands as the user would; gives what it printed into a pipe."""
+    """Run one of our own commands as the user would; shows what comes through a pipe, and gives it."""
     typed = shlex.join(["ulpscope", *arguments])
     _say(prompt(typed))
-    command = [sys.executable, "-m", "ulpscope", *arguments]
-    done = subprocess.run(command, stdout=stdout, text=True, check=False)
-    if done.returncode == ExitCode.INTERRUPTED:
+    printed = []
+    with subprocess.Popen([sys.executable, "-m", "ulpscope", *arguments], stdout=stdout, text=True) as process:
+        for line in process.stdout or ():
+            printed.append(line)
+            _say(line.rstrip("\n"))
+    if process.returncode == ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
-    if done.returncode:
-        raise _failed(typed, done.returncode)
-    return done.stdout or ""
+    if process.returncode:
+        raise _failed(typed, process.returncode)
+    return "".join(printed)
 
 
 def _failed(command: str, code: int) -> UlpscopeError:
@@ -100,8 +102,22 @@ def _failed(command: str, code: int) -> UlpscopeError:
 def _python() -> str:
     """`python` where that is this interpreter, so that the printed command works when it is typed."""
     found = shutil.which("python")
-    same = found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)
-    return "python" if same else sys.executable
+    return "python" if found is not None and _is_same(found, sys.executable) else sys.executable
+
+
+def _program() -> str | None:
+    """Our own program, if typing `ulpscope` would start another one or none."""
+    own = Path(sys.executable).with_name("ulpscope")
+    found = shutil.which("ulpscope")
+    known = found is not None and _is_same(found, str(own))
+    return None if known or not own.exists() else str(own)
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Two names of one program, such as python and python3; another environment's link to it is another program."""
+    return os.path.dirname(os.path.abspath(one)) == os.path.dirname(os.path.abspath(other)) and (
+        os.path.realpath(one) == os.path.realpath(other)
+    )
 
 
 def _say(text: str) -> None:

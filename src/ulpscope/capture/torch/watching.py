@@ -87,9 +87,14 @@ class CallWatcher:
     ) -> Any:
         """Run an ATen operator and record it; pairing belongs to the level above."""
         before = self._guard(self._before_kernel, api, args, kwargs)
-        result = function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            if before is not None:
+                self.fail(before, f"{type(error).__name__}: {error}")
+            raise
         if before is not None:
-            self._guard(self._after, api, before, args, kwargs, result)
+            self.end(api, before, args, kwargs, result)
         return result
 
     def record_loss(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -280,7 +285,7 @@ class CallWatcher:
         elif api.waits:
             for _, tensor in outputs:
                 values.initialized(tensor)
-        if api.in_place or "out" in kwargs or api.collective:
+        if api.in_place or "out" in kwargs or (api.collective and not api.computed_later):
             written.update((id(tensor), tensor) for _, tensor in outputs)
         for tensor in written.values():
             values.wrote(tensor, call.id, elements=_elements_written(api, args, tensor))
