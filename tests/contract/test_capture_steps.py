@@ -155,3 +155,23 @@ def test_names_count_per_step_and_phase_before_any_filter(tmp_path: Path) -> Non
         ("torch.Tensor.neg.1", 0, "forward"),
         ("torch.Tensor.neg.1", 1, "forward"),
     ]
+
+
+def test_backwards_are_numbered_before_any_filter_too(tmp_path: Path) -> None:
+    x = torch.ones(2, requires_grad=True)
+
+    def work() -> None:
+        x.exp().mul(2).mul(3).sum().backward()
+
+    everything = watch(tmp_path, work)
+    some = watch(tmp_path, work, only=["torch.Tensor.mul.0", "torch.Tensor.exp"])
+    first = everything.call("torch.Tensor.mul", 0, kind="api")
+    names = [
+        everything.trace.call(number).name
+        for number in everything.calls.filter(everything.calls["forward"] == first.id)["id"]
+    ]
+    assert names == ["torch.Tensor.mul.1"]
+    assert names[0] in some.calls.filter(some.calls["kind"] == "backward")["name"].to_list()
+    coverage = some.trace.info.coverage
+    assert coverage.calls_seen == everything.trace.info.coverage.calls_seen
+    assert coverage.calls_recorded + coverage.calls_filtered == coverage.calls_seen

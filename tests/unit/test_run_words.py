@@ -180,6 +180,7 @@ def test_exit_codes(changes: dict[str, object], code: int) -> None:
             "report",
         ),
         (SETTINGS, SeenProcesses(pythons=1, left_alone={"pip": 1}), "none that compute", "starts"),
+        (SETTINGS, replace(RAN, left_alone={"a forked process": 2}), "computes in forked processes", "spawn"),
     ],
 )
 def test_why_nothing_was_captured(settings: CaptureSettings, seen: SeenProcesses, sentence: str, step: str) -> None:

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 
 INTRODUCTION = """\
-A two-layer transformer is trained twice for three steps on this CPU. The second run has a fault planted in it: one
-LayerNorm uses eps=0.01 where the first uses eps=0.00001. Both runs are captured, without a change to the script."""
+A two-layer transformer is trained twice for three steps on this CPU. The
+second run has a fault planted in it: one LayerNorm uses eps=0.01 where the
+first uses eps=0.00001. Both runs are captured, without a change to the script."""
 
 SHOW_INTRODUCTION = """\
-Every call of both runs is now on disk, with its inputs, outputs, gradients and source line. The calls of the faulty
-module in the first step, forward and backward:"""
+Every call of both runs is now on disk, with its inputs, outputs, gradients and
+source line. The calls of the faulty module in the first step:"""
 
 SUSPECT_INTRODUCTION = """\
-The call itself, in the reference and in the target: the same input (equal digests), another eps, another output."""
+The call itself, in the reference and in the target: the same input (equal
+digests), another eps, another output."""
 
 
 def heading(text: str) -> str:
@@ -35,10 +37,11 @@ def losses_text(reference: Sequence[str], target: Sequence[str]) -> str:
 def ending(directory: str, *, program: str | None) -> str:
     """Where to go from here; `program` is our own path where typing `ulpscope` would not find it."""
     lines = [
-        f"The script and both traces stay in {directory}. Your own script is captured the same way:",
+        f"The script and both traces stay in {directory}.",
+        "Your own script is captured the same way:",
         "",
         "  ulpscope run -o runs/ref -- python train.py",
     ]
     if program is not None:
-        lines += ["", f"`ulpscope` is not on your PATH: type {program}, or activate its environment first."]
+        lines += ["", "`ulpscope` is not on your PATH. It is here:", "", f"  {program}"]
     return heading("\n".join(lines))

@@ -12,6 +12,9 @@ from ulpscope.records.runs import Coverage
 from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.report.quantities import bytes_text, count_text, ranges_text
 
+FORKED = "a forked process"
+"""How a capture names a fork that it leaves alone."""
+
 Advice = tuple[str, str]
 """A sentence and the next step."""
 
@@ -89,6 +92,8 @@ def why_nothing(outcome: RunOutcome) -> Advice:
         return f"{_filters(outcome.settings)} left none of {count_text(calls, 'call')}", "widen or drop the patterns"
     if outcome.script_exit or outcome.interrupted or not seen.finished:
         return "the script ended before anything was written", "run it to the end of a step at least"
+    if seen.left_alone.get(FORKED):
+        return "the script computes in forked processes, which are left alone", "start them by spawn or with torchrun"
     return (
         "torch was imported, but the script made no call that is recorded",
         "check that the script computes something",

@@ -24,7 +24,8 @@ def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) 
         raise UlpscopeError(
             f"{out} already holds a trace ({_first_names(directory.name for directory in ranks)})",
             expected="a directory that does not exist yet or is empty",
-            next_step=f"choose another directory, or replace this trace: -o {shlex.quote(str(out))} --overwrite",
+            next_step=f"choose another directory, or replace this trace: -o {shlex.quote(str(out))} --overwrite "
+            "(overwrite=True in Python)",
         )
     try:
         if rank is None:

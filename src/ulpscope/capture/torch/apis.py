@@ -21,7 +21,7 @@ METADATA = frozenset(
     q_scale q_zero_point _set_grad_enabled _set_autograd_fallback_mode _has_compatible_shallow_copy_type
     _make_subclass _make_wrapper_subclass _is_view _is_zerotensor _sync _assert_async __len__ __hash__ __repr__
     __str__ __format__ __dir__ __reduce_ex__ __reduce__ __setstate__ __iter__ vmap get_rng_state set_rng_state
-    manual_seed seed initial_seed""".split()
+    manual_seed seed initial_seed device""".split()
 )
 
 EXPOSING = frozenset({"numpy", "__array__", "data_ptr", "untyped_storage", "storage", "__dlpack__", "share_memory_"})

@@ -26,10 +26,9 @@ class AutogradPatches:
 
     def install(self) -> None:
         patches = self
-        original = self._apply.__func__
 
         def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-            return patches.apply(cls, original, args, kwargs)
+            return patches.apply(cls, args, kwargs)
 
         Function.apply = classmethod(apply)  # type: ignore[assignment]
         torch.autograd._engine_run_backward = self.run_backward  # type: ignore[attr-defined]
@@ -40,16 +39,15 @@ class AutogradPatches:
         torch.autograd._engine_run_backward = self._engine  # type: ignore[attr-defined]
         torch.autograd.graph._engine_run_backward = self._engine
 
-    def apply(
-        self, cls: type[Function], original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def apply(self, cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a custom Function; the torch calls inside it are calls of their own, with it as parent."""
         watcher = self._watcher
+        original = self._apply.__get__(None, cls)  # a classmethod in Python or in C, as torch's version has it
         unwatched = not watcher.recorder.capturing or watcher.scopes.hidden or mode_depth(self._mode) is None
         traced = torch._C._get_tracing_state() is not None
         if unwatched or traced or torch._C._functorch.peek_interpreter_stack() is not None:
-            return original(cls, *args, **kwargs)
-        return watcher.watch(self._api(cls), Kind.API, lambda *a, **k: original(cls, *a, **k), args, kwargs)
+            return original(*args, **kwargs)
+        return watcher.watch(self._api(cls), Kind.API, original, args, kwargs)
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the engine with the mode on the stack (Tensor.backward takes it off), and note where backward ends."""

@@ -32,9 +32,11 @@ class KernelMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.is_inference_mode_enabled() and _is_composite(func):
             return self._decompose(func, args, kwargs)
-        if not self._watcher.recorder.capturing:
-            return func(*args, **kwargs)
-        return self._watcher.watch_kernel(self._api(func), func, args, kwargs)
+        # In backward the function mode is on the stack: an operator called from here is not the user's call.
+        with torch._C.DisableTorchFunction():
+            if not self._watcher.recorder.capturing:
+                return func(*args, **kwargs)
+            return self._watcher.watch_kernel(self._api(func), func, args, kwargs)
 
     def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let a composite operator choose its parts as it would without a mode.
@@ -44,7 +46,7 @@ class KernelMode(TorchDispatchMode):
         """
         included = torch._C._dispatch_tls_local_include_set()
         excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.ADInplaceOrView)
-        with torch._C._ForceDispatchKeyGuard(included, excluded), self:
+        with torch._C.DisableTorchFunction(), torch._C._ForceDispatchKeyGuard(included, excluded), self:
             return func.decompose(*args, **kwargs)
 
     def _api(self, func: Any) -> Api:

@@ -190,21 +190,19 @@ class ModuleWatcher:
         )
         tensors, encoded = encode_call(args, kwargs)
         encoded["training"] = module.training
-        edges = None
         if call.wanted:
             recorder.use_all(call, Role.INPUT, tensors)
             recorder.use_all(call, Role.PARAMETER, _own(module._parameters))
             recorder.use_all(call, Role.BUFFER, _own(module._buffers))
-            edges = note_inputs(tensors + _own(module._parameters), writes=False)
+        edges = note_inputs(tensors + _own(module._parameters), writes=False)
         return ModuleBefore(call, encoded, tensors, [version_of(tensor) for _, tensor in tensors], edges)
 
     def _after(self, module: nn.Module, before: ModuleBefore, result: Any, unseen: str | None) -> None:
         call, recorder = before.call, self._recorder
-        if not call.wanted:
-            return
         outputs = find_tensors(result, "output")
-        recorder.use_all(call, Role.OUTPUT, outputs)
-        recorder.close(call, before.encoded)
+        if call.wanted:
+            recorder.use_all(call, Role.OUTPUT, outputs)
+            recorder.close(call, before.encoded)
         if before.edges is None:
             return
         pairs = zip(before.tensors, before.versions, strict=True)

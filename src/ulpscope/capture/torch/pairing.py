@@ -67,6 +67,9 @@ class Pairing:
         if not arriving:
             return []
         paired = Paired(forward, kind, on_run=on_run)
+        if not forward.wanted:
+            self._count_only(paired, arriving)
+            return list({arrival.node for arrival in arriving})
         leaving, nodes = crossings(arriving, outputs, edges)
         for crossing in leaving:
             key = _key(crossing.edge)
@@ -94,6 +97,11 @@ class Pairing:
         if paired is None:
             return None
         return self._run_of(paired).call.id
+
+    def _count_only(self, paired: Paired, arriving: list[Arrival]) -> None:
+        """A call that a filter leaves out is still numbered: names do not depend on filters."""
+        for node in {arrival.node for arrival in arriving}:
+            node.register_prehook(self._see_arriving(paired, []))
 
     def _watch_arrivals(self, paired: Paired, arriving: list[Arrival]) -> None:
         by_node: dict[Any, list[tuple[int, str, Change | None]]] = {}

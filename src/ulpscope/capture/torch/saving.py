@@ -58,6 +58,8 @@ class Saver:
         self.fresh_bytes = 0
         self._fresh: list[Content] = []
         self.taken_bytes = 0
+        self.table_bytes = 0
+        """What the tables take of the same budget; whoever writes them says so."""
         self.not_saved = 0
         self.waits = 0
 
@@ -96,7 +98,7 @@ class Saver:
             self._room.notify()
 
     def _take(self, nbytes: int) -> bool:
-        if self._max_bytes is not None and self.taken_bytes + nbytes > self._max_bytes:
+        if self._max_bytes is not None and self.table_bytes + self.taken_bytes + nbytes > self._max_bytes:
             return False
         self.taken_bytes += int(nbytes)
         return True

@@ -162,10 +162,13 @@ class Session:
         limit = self.settings.max_disk
         if limit is None:
             return
-        if self._saver is not None and self._saver.not_saved:
-            self._tell_once("data", "--max-disk reached: no more data is saved")
+        if self._saver is not None:
+            self._saver.table_bytes = table_bytes
+            if self._saver.not_saved:
+                self._tell_once("data", "--max-disk reached: no more data is saved")
         if table_bytes > limit:
             self._tell_once("tables", "--max-disk reached: capture ends")
+            self.recorder.own_error("capture ended early", UserWarning(f"--max-disk of {limit} bytes reached"))
             self.recorder.give_up()
 
     def _tell_once(self, topic: str, text: str) -> None:

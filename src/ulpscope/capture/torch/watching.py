@@ -213,17 +213,21 @@ class CallWatcher:
         if api.collective:
             encoded["group"] = describe_group(args, kwargs)
         generator = generator_digest(tensors, kwargs) if api.may_draw else None
-        edges = None
         if call.wanted:
             call.autocast = _autocast(tensors)
             recorder.use_all(call, Role.INPUT, tensors)
-            edges = note_inputs(tensors, writes=_writes(api, args, kwargs))
+        edges = note_inputs(tensors, writes=_writes(api, args, kwargs))
         return Before(call, tensors, [version_of(tensor) for _, tensor in tensors], encoded, edges, generator)
 
     def _after(self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         call = before.call
         outputs = self._outputs(api, before, args, kwargs, result)
         written = self._note_writes(api, before, args, kwargs, outputs)
+        if before.edges is not None:
+            untouched = {id(tensor) for _, tensor in before.tensors} - written
+            nodes = self.pairing.attach(call, outputs, before.edges, untouched=untouched, written=written)
+            if call.kind is Kind.COMPILED:
+                self.hide_backward(nodes)
         if not call.wanted:
             return
         if before.generator is not None:
@@ -239,11 +243,6 @@ class CallWatcher:
             returned = encode_scalar(result)
             if returned is not None:
                 before.encoded["returned"] = returned
-        if before.edges is not None:
-            untouched = {id(tensor) for _, tensor in before.tensors} - written
-            nodes = self.pairing.attach(call, outputs, before.edges, untouched=untouched, written=written)
-            if call.kind is Kind.COMPILED:
-                self.hide_backward(nodes)
         self.recorder.close(call, before.encoded)
 
     def _after_failure(self, before: Before, error: str) -> None:
