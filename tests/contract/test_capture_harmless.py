@@ -252,3 +252,104 @@ def test_modules_on_the_meta_device_are_built_in_peace(tmp_path: Path) -> None:
 def test_an_empty_capture_warns(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="captured nothing"), ulpscope.capture(tmp_path / "t"):
         pass
+
+
+def test_steps_that_are_not_wanted_do_not_disturb_compiled_code(tmp_path: Path) -> None:
+    graphs = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = torch.compile(Small(), backend=backend, fullgraph=True)
+
+    def work() -> None:
+        for _ in range(4):
+            model(torch.ones(1, 3)).sum().backward()
+
+    watched = watch(tmp_path, work, steps="2")
+    assert len(graphs) == 1
+    assert len(watched.ops(kind="compiled")) == 1
+
+
+def test_a_compiled_model_has_parameters_and_gradients(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    model = Small()
+    compiled = torch.compile(model, backend="aot_eager")
+    watched = watch(tmp_path, lambda: compiled(torch.ones(1, 3)).sum().backward(), save="tensors")
+    forward = watched.call("OptimizedModule", kind="compiled")
+    assert ("parameter", "_orig_mod.inner.weight") in watched.roles(forward)
+    backward = watched.trace.call(watched.calls.filter(watched.calls["forward"] == forward.id)["id"][0])
+    found = watched.data(backward, "gradient", "_orig_mod.inner.weight")
+    np.testing.assert_array_equal(found, model.inner.weight.grad.numpy())
+    assert watched.ops(phase="backward", kind="api") == ["torch.Tensor.backward"]
+
+
+class Batches(torch.utils.data.Dataset[torch.Tensor]):
+    def __init__(self) -> None:
+        self.model = nn.Linear(3, 3)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        with torch.no_grad():
+            return self.model(torch.ones(3))
+
+
+def test_forked_workers_of_a_capture_from_python_are_left_alone(tmp_path: Path) -> None:
+    model = nn.Linear(3, 3)
+
+    def work() -> None:
+        model(torch.ones(1, 3))
+        for batch in torch.utils.data.DataLoader(Batches(), 2, num_workers=1, timeout=60):
+            model(batch)
+
+    watched = watch(tmp_path, work)
+    assert watched.ops(kind="module") == ["torch.nn.modules.linear.Linear"] * 3
+
+
+def test_reading_arguments_runs_none_of_the_users_code(tmp_path: Path) -> None:
+    from collections.abc import Iterator, Mapping
+
+    class Lazy(Mapping[str, torch.Tensor]):
+        def __getitem__(self, key: str) -> torch.Tensor:
+            raise AssertionError("asked")
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(["a"])
+
+        def __len__(self) -> int:
+            return 1
+
+    class Ignoring(nn.Module):
+        def forward(self, _given: Any) -> torch.Tensor:
+            return torch.ones(1)
+
+    watch(tmp_path, lambda: Ignoring()(Lazy()))
+
+
+def test_an_exception_without_words_passes_through_as_it_is(tmp_path: Path) -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    class Failing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise MuteError
+
+    def work() -> None:
+        with pytest.raises(MuteError):
+            Failing()(torch.ones(1))
+
+    assert watch(tmp_path, work).call("Failing").error == "MuteError"
+
+
+def test_nothing_is_recorded_after_the_end(tmp_path: Path) -> None:
+    x, kept = torch.ones(2, requires_grad=True), []
+    with ulpscope.capture(tmp_path / "t"):
+        kept.append((x * 2).sum())
+    kept[0].backward()
+    calls = open_trace(tmp_path / "t").ranks[0].calls().collect()
+    assert set(calls["kind"]) == {"api"}

@@ -31,6 +31,7 @@ def halve(x: torch.Tensor) -> torch.Tensor:
     [
         (lambda x: torch.relu(x), "torch.relu"),
         (lambda x: relu(x), "torch.relu"),
+        (lambda x: torch.mm(x, x), "torch.mm"),
         (lambda x: F.gelu(x), "torch.nn.functional.gelu"),
         (lambda x: x.sigmoid(), "torch.Tensor.sigmoid"),
         (lambda x: x.T, "torch.Tensor.T"),

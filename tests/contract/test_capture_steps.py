@@ -1,5 +1,6 @@
 """Steps, micro-steps, phases and the optimizer's call."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -175,3 +176,64 @@ def test_backwards_are_numbered_before_any_filter_too(tmp_path: Path) -> None:
     coverage = some.trace.info.coverage
     assert coverage.calls_seen == everything.trace.info.coverage.calls_seen
     assert coverage.calls_recorded + coverage.calls_filtered == coverage.calls_seen
+
+
+def test_an_optimizer_that_raises_costs_nothing_but_its_own_step(tmp_path: Path) -> None:
+    model = nn.Linear(3, 3)
+
+    class Failing(torch.optim.SGD):
+        fails = True
+
+        def step(self, closure: object = None) -> None:
+            if self.fails:
+                raise ValueError
+            super().step()
+
+    optimizer = Failing(model.parameters(), 0.1)
+
+    def work() -> None:
+        for fails in (True, False, False):
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.fails = fails
+            with contextlib.suppress(ValueError):
+                optimizer.step()
+
+    watched = watch(tmp_path, work)
+    assert [step for step, _ in steps_of(watched, "Linear")] == [0, 1, 2]
+    assert watched.calls.filter(watched.calls["kind"] == "optimizer")["error"].to_list()[0] is not None
+
+
+def test_master_weights_are_seen_after_the_step(tmp_path: Path) -> None:
+    model = nn.Linear(3, 3, bias=False)
+    master = model.weight.detach().clone()
+
+    class Copying(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:
+            master.sub_(0.5)
+            model.weight.data.copy_(master)
+
+    optimizer = Copying(model.parameters(), 0.1)
+
+    def work() -> None:
+        for _ in range(2):
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+
+    before = model.weight.detach().clone()
+    watched = watch(tmp_path, work, save="tensors")
+    linear = watched.call("torch.nn.functional.linear", 1, kind="api")
+    np.testing.assert_array_equal(watched.data(linear, "input", "args.1"), (before - 0.5).numpy())
+
+
+def test_temporary_modules_keep_their_name(tmp_path: Path) -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def work() -> None:
+        for _ in range(3):
+            nn.MSELoss()(model(torch.ones(2, 3)), torch.zeros(2, 3)).backward()
+            optimizer.step()
+
+    watched = watch(tmp_path, work)
+    losses = watched.calls.filter(watched.calls["op"].str.ends_with("MSELoss") & (watched.calls["kind"] == "module"))
+    assert set(losses["module"]) == {"MSELoss"}

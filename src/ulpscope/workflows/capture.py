@@ -50,6 +50,8 @@ class Capture:
         if self._session is None:
             return
         self._session.close("ended" if error is None else f"{type(error).__name__}: {error}")
+        for problem in self._session.recorder.errors:
+            warnings.warn(f"ulpscope: {problem}", stacklevel=2)
         if not self._session.recorder.counts.recorded:
             warnings.warn(f"ulpscope captured nothing: {self.path} holds no trace", stacklevel=2)
 

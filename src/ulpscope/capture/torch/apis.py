@@ -137,6 +137,9 @@ def api_name(function: Any) -> str:
 
 
 def _resolved(function: Any) -> str | None:
+    plain = getattr(function, "__name__", "")
+    if getattr(torch, plain, None) is function:
+        return f"torch.{plain}"  # resolve_name would give the last alias: torch.spmm for torch.mm
     try:
         name = resolve_name(function)
     except Exception:

@@ -70,7 +70,7 @@ def _encode(item: Any, place: str, tensors: Placed, depth: int) -> Any:
         return {"$truncated": depth}
     if isinstance(item, list | tuple):
         return _encode_sequence(item, place, tensors, depth)
-    if isinstance(item, Mapping):
+    if isinstance(item, dict):  # not any Mapping: reading one may run the user's code
         return _encode_mapping(item, place, tensors, depth)
     return _encode_word(item, place, tensors, depth)
 

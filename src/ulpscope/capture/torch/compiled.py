@@ -48,9 +48,10 @@ class CompiledFunctions:
     it after; both go through one function of dynamo's. Its caller's frame tells what is being called.
     """
 
-    def __init__(self, watcher: CallWatcher, watches: Callable[[], bool]) -> None:
+    def __init__(self, watcher: CallWatcher, *, steps_aside: Callable[[], bool], records: Callable[[], bool]) -> None:
         self._watcher = watcher
-        self._watches = watches
+        self._steps_aside = steps_aside
+        self._records = records
         self._compile = torch.compile
         self._set_evaluator: Callable[..., Any] | None = None
         self._running: list[_Running] = []
@@ -90,7 +91,7 @@ class CompiledFunctions:
                 set_back = original(callback)
                 self._leave(self._running.pop())
                 return set_back
-            if frame.f_code.co_name in _WRAPPERS and callable(callback) and self._watches():
+            if frame.f_code.co_name in _WRAPPERS and callable(callback) and self._steps_aside():
                 self._enter(frame)
             return original(callback)
 
@@ -101,18 +102,18 @@ class CompiledFunctions:
         original = getattr(function, "_torchdynamo_orig_callable", function)
         name = f"{getattr(original, '__module__', '?')}.{getattr(original, '__qualname__', repr(original))}"
         api = Api(name, Action.RECORD, may_write=True)
-        before = self._watcher.begin(api, Kind.COMPILED, args or (), kwargs or {})
+        before = self._watcher.begin(api, Kind.COMPILED, args or (), kwargs or {}) if self._records() else None
         suspension = self._watcher.suspended()
         suspension.__enter__()
         self._running.append(_Running(frame, api, before, suspension))
 
     def _leave(self, running: _Running) -> None:
         running.suspension.__exit__(None, None, None)
+        if running.before is None:
+            return
         recorder = self._watcher.recorder
         recorder.unobserved("compiled")
         recorder.values.storages.forget_all()
-        if running.before is None:
-            return
         seen = running.frame.f_locals
         if "result" in seen:
             self._watcher.end(running.api, running.before, seen["args"], seen["kwargs"], seen["result"])

@@ -46,8 +46,12 @@ class KernelMode(TorchDispatchMode):
         """
         included = torch._C._dispatch_tls_local_include_set()
         excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.ADInplaceOrView)
+        composite = torch._C.DispatchKey.CompositeImplicitAutograd
+        if any(returned.alias_info is not None for returned in func._schema.returns):
+            with torch._C.DisableTorchFunction(), self:  # with that key, it could not return views
+                return func._op_dk(composite, *args, **kwargs)
         with torch._C.DisableTorchFunction(), torch._C._ForceDispatchKeyGuard(included, excluded), self:
-            return func.decompose(*args, **kwargs)
+            return func._op_dk(composite, *args, **kwargs)
 
     def _api(self, func: Any) -> Api:
         api = self._apis.get(func)

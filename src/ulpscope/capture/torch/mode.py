@@ -27,12 +27,14 @@ class WatchMode(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if torch.compiler.is_compiling():
+            return func(*args, **kwargs)
         watcher = self._watcher
         api = self._apis.find(func)
-        if api.action is Action.PASS or not watcher.recorder.capturing or watcher.scopes.hidden:
-            return func(*args, **kwargs)
         if api.action is Action.EXPOSE:
             watcher.expose(args)
+            return func(*args, **kwargs)
+        if api.action is Action.PASS or not watcher.recorder.capturing or watcher.scopes.hidden:
             return func(*args, **kwargs)
         if torch._C._get_tracing_state() is not None:
             return func(*args, **kwargs)

@@ -14,10 +14,13 @@ from ulpscope.capture.torch.edges import InputEdges, note_inputs
 from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.recorder import OpenCall
 from ulpscope.capture.torch.scopes import ModuleScope
-from ulpscope.capture.torch.watching import CallWatcher, version_of
+from ulpscope.capture.torch.watching import CallWatcher, describe_error, version_of
 from ulpscope.records.enums import Compiled, Kind, Role
 
 ROOT = "model"
+
+SCRIPT = "script"
+_NO_SCOPE = ModuleScope("", "")
 
 FAST_PATH = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
 
@@ -68,6 +71,7 @@ class ModulePaths:
             self._paths[id(module)] = (weakref.ref(module), f"{name}.{path}" if path else name)
 
     def _root_name(self, root: nn.Module) -> str:
+        self._roots = [(ref, path) for ref, path in self._roots if ref() is not None]
         inside = {id(module) for module in root.modules()}
         known = [(ref(), path) for ref, path in self._roots]
         replaced = [path for module, path in known if module is not None and id(module) in inside]
@@ -107,25 +111,21 @@ class ModuleWatcher:
     def call(self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run a module's __call__ and record it."""
         scopes = self._scopes
-        steps = self._recorder.steps
-        if not scopes.modules and not steps.in_backward and not scopes.hidden:
+        if not scopes.modules and not self._recorder.steps.in_backward:
             self._begin_outermost(module)
+        unseen = self._guarded(self._why_unseen, module, args, kwargs)
         if not self._recorder.capturing or scopes.hidden:
-            return self._run_inside(ModuleScope("", ""), original, module, args, kwargs)
-        scope = ModuleScope(self.paths.of(module, scopes.module), _class_name(module))
-        unseen = self._why_unseen(module, args, kwargs)
+            return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
+        scope = self._guarded(self._scope_of, module) or _NO_SCOPE
         before = self._guarded(self._before, module, scope, args, kwargs, unseen)
         if before is None:
-            return self._run_inside(scope, original, module, args, kwargs)
+            return self._run(scope, unseen, original, module, args, kwargs)
         scopes.calls.append(before.call)
         try:
-            if unseen is None:
-                result = self._run_inside(scope, original, module, args, kwargs)
-            else:
-                result = self._run_unseen(unseen, original, module, args, kwargs)
+            result = self._run(scope, unseen, original, module, args, kwargs)
         except BaseException as error:
-            before.call.error = f"{type(error).__name__}: {error}"[:500]
-            self._recorder.close(before.call, before.encoded)
+            before.call.error = describe_error(error)
+            self._guarded(self._close, module, before)
             raise
         finally:
             scopes.calls.pop()
@@ -140,24 +140,32 @@ class ModuleWatcher:
             if module is not None and call.wanted:
                 self._guarded(self._use_gradients, module, call)
 
-    def _run_inside(
-        self, scope: ModuleScope, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: Any
+    def _run(
+        self,
+        scope: ModuleScope,
+        unseen: str | None,
+        original: Callable[..., Any],
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Any,
     ) -> Any:
         self._scopes.modules.append(scope)
         try:
-            return original(module, *args, **kwargs)
+            if unseen is None or unseen == SCRIPT:
+                return original(module, *args, **kwargs)
+            with self._watcher.suspended():
+                return original(module, *args, **kwargs)
         finally:
             self._scopes.modules.pop()
+            if unseen is not None:
+                self._recorder.unobserved(unseen)
+                self._recorder.values.storages.forget_all()
 
-    def _run_unseen(
-        self, reason: str, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: Any
-    ) -> Any:
-        with self._watcher.suspended():
-            result = original(module, *args, **kwargs)
-        self._recorder.unobserved(reason)
-        if reason == "compiled":
-            self._recorder.values.storages.forget_all()
-        return result
+    def _scope_of(self, module: nn.Module) -> ModuleScope:
+        return ModuleScope(self.paths.of(module, self._scopes.module), _class_name(module))
+
+    def _close(self, module: nn.Module, before: ModuleBefore) -> None:
+        self._recorder.close(before.call, before.encoded)
 
     def _why_unseen(self, module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> str | None:
         """Why this module must run as if nobody watched, or None."""
@@ -165,6 +173,8 @@ class ModuleWatcher:
             return "compiled"
         if isinstance(module, FAST_PATH) and not module.training and not _builds_graph(module, args, kwargs):
             return "transformer fast path"
+        if isinstance(module, torch.jit.ScriptModule):
+            return SCRIPT
         return None
 
     def _guarded(self, work: Callable[..., Any], *args: Any) -> Any:
@@ -192,9 +202,9 @@ class ModuleWatcher:
         encoded["training"] = module.training
         if call.wanted:
             recorder.use_all(call, Role.INPUT, tensors)
-            recorder.use_all(call, Role.PARAMETER, _own(module._parameters))
+            recorder.use_all(call, Role.PARAMETER, _parameters(module, unseen))
             recorder.use_all(call, Role.BUFFER, _own(module._buffers))
-        edges = note_inputs(tensors + _own(module._parameters), writes=False)
+        edges = note_inputs(tensors + _parameters(module, unseen), writes=False)
         return ModuleBefore(call, encoded, tensors, [version_of(tensor) for _, tensor in tensors], edges)
 
     def _after(self, module: nn.Module, before: ModuleBefore, result: Any, unseen: str | None) -> None:
@@ -228,9 +238,14 @@ class ModuleWatcher:
         return remember
 
     def _use_gradients(self, module: nn.Module, call: OpenCall) -> None:
-        for name, parameter in _own(module._parameters):
+        for name, parameter in _parameters(module, "compiled" if is_compiled(module) else None):
             if parameter.grad is not None:
                 self._recorder.use(call, Role.GRADIENT, name, parameter.grad)
+
+
+def _parameters(module: nn.Module, unseen: str | None) -> Placed:
+    """A module's own parameters; all of them if nothing inside it will be seen."""
+    return _own(module._parameters) if unseen is None else list(module.named_parameters())
 
 
 def _own(tensors: Mapping[str, torch.Tensor | None]) -> Placed:

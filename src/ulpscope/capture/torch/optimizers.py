@@ -34,11 +34,30 @@ class OptimizerWatcher:
         self._scaler_step = torch.amp.GradScaler.step
         self._init = Optimizer.__init__
 
-    def install(self) -> None:
+    def add_hooks(self) -> None:
         self._handles = [
             register_optimizer_step_pre_hook(self._before),
             register_optimizer_step_post_hook(self._after),
         ]
+
+    def remove_hooks(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def abort(self) -> None:
+        """A step was begun and never ended: it has raised."""
+        while self._open:
+            self._scopes.hidden = max(0, self._scopes.hidden - 1)
+            for call, _, encoded in self._open.pop():
+                if self._scopes.calls and self._scopes.calls[-1] is call:
+                    self._scopes.calls.pop()
+                call.error = "the optimizer's step raised"
+                self._recorder.close(call, encoded)
+            self._recorder.steps.leave_update()
+            self._recorder.values.storages.forget_all()
+
+    def install(self) -> None:
+        self.add_hooks()
         watcher, scaler_step, init = self, self._scaler_step, self._init
 
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,8 +74,7 @@ class OptimizerWatcher:
         Optimizer.__init__ = construct  # type: ignore[method-assign,assignment]
 
     def uninstall(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        self.remove_hooks()
         torch.amp.GradScaler.step = self._scaler_step  # type: ignore[method-assign]
         Optimizer.__init__ = self._init  # type: ignore[method-assign]
 
@@ -129,6 +147,7 @@ class OptimizerWatcher:
     ) -> None:
         names = self._parameter_names()
         values = self._recorder.values
+        values.storages.forget_all()  # an optimizer may write anything: master weights, averages, through .data
         for call, group, encoded in opened:
             for place, parameter in _parameters(group, names):
                 state = optimizer.state.get(parameter)

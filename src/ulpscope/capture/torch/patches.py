@@ -44,13 +44,17 @@ class Patches:
         )
         eager = self._recorder.settings.compiled is Compiled.EAGER
         self._compiled: CompiledFunctions | EagerForm = (
-            EagerForm() if eager else CompiledFunctions(watcher, self._watches_compiled)
+            EagerForm() if eager else CompiledFunctions(watcher, steps_aside=self._steps_aside, records=self._records)
         )
         self._kernels = KernelMode(watcher) if self._recorder.settings.level is Level.KERNEL else None
         self._namespaces = NamespacePatches(watcher, self._mode)
         self._module_call = nn.Module.__dict__["__call__"]
         self._work_wait: Callable[..., Any] | None = None
         self._suspensions = 0
+
+    def abort_update(self) -> None:
+        """No optimizer is running now, whatever was begun."""
+        self._optimizers.abort()
 
     def install(self) -> None:
         """Start observing this thread."""
@@ -76,8 +80,10 @@ class Patches:
     def suspended(self) -> Iterator[None]:
         """Run code as if no capture existed."""
         depth = remove_mode(self._mode)
-        self._uninstall_entries()
         self._suspensions += 1
+        if self._suspensions == 1:
+            self._uninstall_entries()
+            self._optimizers.remove_hooks()
         try:
             if self._kernels is not None:
                 with _disable_current_modes():
@@ -86,7 +92,9 @@ class Patches:
                 yield
         finally:
             self._suspensions -= 1
-            self._install_entries()
+            if self._suspensions == 0:
+                self._install_entries()
+                self._optimizers.add_hooks()
             if depth is not None:
                 insert_mode(self._mode, depth)
 
@@ -96,7 +104,8 @@ class Patches:
         recorder = self._recorder
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch._C._get_tracing_state() is not None:
+            # Whoever traces this (export, a compiler that was not seen coming) must find torch's own call.
+            if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
                 return original(module, *args, **kwargs)
             if not here():
                 recorder.counts.other_threads += 1
@@ -126,9 +135,12 @@ class Patches:
 
         torch.distributed.Work.wait = wait  # type: ignore[method-assign,assignment]
 
-    def _watches_compiled(self) -> bool:
-        watched = self._recorder.capturing and not self._watcher.scopes.hidden
-        return watched and not self._suspensions and self._here()
+    def _steps_aside(self) -> bool:
+        """Whether a compiled function that begins now must not find us."""
+        return not self._suspensions and self._here()
+
+    def _records(self) -> bool:
+        return self._recorder.capturing and not self._watcher.scopes.hidden
 
     def _after_backward(self) -> None:
         if self._recorder.capturing:

@@ -5,7 +5,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,19 @@ class Session:
         self._prepare_kernels()
         self._patches.install()
         self._running = True
+        os.register_at_fork(after_in_child=self._forget_in_child())
         if self.world_size > 1 and not self._wants_rank():
             self._stop_observing()
+
+    def _forget_in_child(self) -> Callable[[], None]:
+        reference = weakref.ref(self)  # at-fork handlers stay for good, a session does not
+
+        def forget() -> None:
+            session = reference()
+            if session is not None and session._running:
+                session.abandon()
+
+        return forget
 
     def _prepare_kernels(self) -> None:
         began = time.monotonic()
@@ -111,7 +123,9 @@ class Session:
             return
         self._closed = True
         self._stop_observing()
+        self._watcher.drop_pending()
         self.recorder.finish_step()
+        self.recorder.give_up()
         if self._output is None and self.recorder.errors:
             self._open_output()
         if self._output is not None:
@@ -122,6 +136,7 @@ class Session:
 
     def abandon(self) -> None:
         """This is a forked process: forget the capture, it belongs to the parent."""
+        self.recorder.give_up()
         self._stop_observing()
 
     def _stop_observing(self) -> None:
@@ -140,23 +155,33 @@ class Session:
             self.recorder.own_error("seeds", error)
 
     def _begin_outermost(self, module: nn.Module) -> None:
-        self._learn_rank()
+        try:
+            self._patches.abort_update()
+            self._learn_rank()
+        except Exception as error:
+            self.recorder.own_error("begin of a forward", error)
         if self.recorder.steps.begins_new_step(id(module)):
             self.next_step()
         self.recorder.steps.outermost_forward(id(module))
 
     def _hand_over(self, part: Part) -> None:
+        if os.getpid() != self._owner:
+            return
         self._learn_rank()
         if not self._wants_rank():
             self._stop_observing()
-            return
-        if self._output is None:
-            if not part.calls:
-                return
+        elif self._output is None and part.calls:
             self._open_output()
-        if self._output is not None:
-            self._output.put(part)
-            self._keep_to_disk_limit(self._output.table_bytes)
+        if self._output is None:
+            self._drop(part)
+            return
+        self._output.put(part)
+        self._keep_to_disk_limit(self._output.table_bytes)
+
+    def _drop(self, part: Part) -> None:
+        if self._saver is not None:
+            for content in part.contents:
+                self._saver.release(content)
 
     def _keep_to_disk_limit(self, table_bytes: int) -> None:
         limit = self.settings.max_disk

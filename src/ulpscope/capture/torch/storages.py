@@ -33,6 +33,8 @@ class StorageState:
     summaries: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     """Summary and saved place of each content that still holds."""
     saved: list[SavedContent] = field(default_factory=list)
+    met: bool = False
+    """Whether a content of it was seen before: a view's call did not make what was there already."""
     writer: int | None = None
     unwritten: int = 0
     """Bytes of a torch.empty nobody has written yet."""

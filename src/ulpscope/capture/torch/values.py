@@ -141,8 +141,9 @@ class ValueTable:
         shard: tuple[tuple[int, ...], str] | None,
     ) -> int:
         version = key[0]
-        if producer is not None and state.writer is None:
+        if producer is not None and not state.met:
             state.writer = producer
+        state.met = True
         row = _describe(tensor, self.counts.values)
         row.storage, row.version, row.shard = state.number, version, shard
         row.producer = producer if producer is not None else state.writer

@@ -20,6 +20,7 @@ from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.capture.torch.stacks import calling_torch_files
 from ulpscope.records.enums import Kind, Level, Phase, Role
 
+MAX_ERROR_TEXT = 500
 UPDATE_FILES = ("nn/utils/clip_grad.py", "amp/grad_scaler.py", "cuda/amp/grad_scaler.py")
 
 
@@ -62,7 +63,7 @@ class CallWatcher:
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            self.fail(before, f"{type(error).__name__}: {error}")
+            self.fail(before, describe_error(error))
             raise
         finally:
             self.scopes.calls.pop()
@@ -91,7 +92,7 @@ class CallWatcher:
             result = function(*args, **kwargs)
         except BaseException as error:
             if before is not None:
-                self.fail(before, f"{type(error).__name__}: {error}")
+                self.fail(before, describe_error(error))
             raise
         if before is not None:
             self.end(api, before, args, kwargs, result)
@@ -166,7 +167,7 @@ class CallWatcher:
     def backward_failed(self, error: BaseException) -> None:
         """The backward pass that was started last has raised."""
         if self.scopes.backward is not None:
-            self.scopes.backward.error = f"{type(error).__name__}: {error}"[:500]
+            self.scopes.backward.error = describe_error(error)
 
     def _guard(self, work: Callable[..., Any], *args: Any) -> Any:
         """Our own work, seen by nobody; an error in it is noted and the run goes on."""
@@ -246,7 +247,7 @@ class CallWatcher:
         self.recorder.close(call, before.encoded)
 
     def _after_failure(self, before: Before, error: str) -> None:
-        before.call.error = error[:500]
+        before.call.error = error
         self.recorder.close(before.call, before.encoded)
 
     def _use_outputs(self, call: OpenCall, outputs: Placed) -> None:
@@ -326,6 +327,14 @@ class CallWatcher:
                 values.initialized(tensor)
 
 
+def describe_error(error: BaseException) -> str:
+    """An exception in words; one whose own text raises is told by its class."""
+    try:
+        return f"{type(error).__name__}: {error}"[:MAX_ERROR_TEXT]
+    except Exception:
+        return type(error).__name__
+
+
 def _writes(api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call may write into its inputs as far as its name and arguments tell."""
     asked = api.name.startswith("torch.nn.functional.") and any(item is True for item in args)
@@ -350,7 +359,8 @@ def _is_basic(index: Any) -> bool:
 
 def _is_read_only(api: Api, tensor: torch.Tensor, args: tuple[Any, ...]) -> bool:
     """Normalisations write their running statistics, not what they normalise."""
-    return "norm" in api.name and (tensor.requires_grad or (bool(args) and tensor is args[0]))
+    normalises = api.name.startswith("torch.") and ("batch_norm" in api.name or "instance_norm" in api.name)
+    return normalises and (tensor.requires_grad or (bool(args) and tensor is args[0]))
 
 
 def _autocast(tensors: Placed) -> str | None:
