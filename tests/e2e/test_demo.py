@@ -2,23 +2,18 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
-LONGEST_SECONDS = 60
 
-
-def test_the_demo_shows_the_planted_fault_in_under_a_minute(tmp_path: Path) -> None:
-    start = time.monotonic()
+def test_the_demo_shows_the_planted_fault(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ulpscope", "demo"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - start < LONGEST_SECONDS
     reference, target = done.stdout.split("$ ulpscope show ulpscope-demo/target torch")
     assert "eps     1e-05" in reference
     assert "eps     0.01" in target

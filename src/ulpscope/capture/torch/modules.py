@@ -11,7 +11,7 @@ from torch import nn
 from ulpscope.capture.torch.arguments import Placed, encode_call, find_tensors
 from ulpscope.capture.torch.compiled import is_compiled
 from ulpscope.capture.torch.edges import InputEdges, note_inputs
-from ulpscope.capture.torch.quiet import quiet
+from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.recorder import OpenCall
 from ulpscope.capture.torch.scopes import ModuleScope
 from ulpscope.capture.torch.watching import CallWatcher, describe_error, version_of
@@ -178,12 +178,7 @@ class ModuleWatcher:
         return None
 
     def _guarded(self, work: Callable[..., Any], *args: Any) -> Any:
-        try:
-            with quiet():
-                return work(*args)
-        except Exception as error:
-            self._recorder.own_error(f"module {type(args[0]).__name__}", error)
-            return None
+        return guarded(self._recorder, f"module {type(args[0]).__name__}", work, *args)
 
     def _before(
         self, module: nn.Module, scope: ModuleScope, args: tuple[Any, ...], kwargs: Any, unseen: str | None

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ulpscope.capture.torch.arguments import encode_call
-from ulpscope.capture.torch.quiet import quiet
+from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.recorder import OpenCall, Recorder
 from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.records.enums import Kind, Role
@@ -166,12 +166,7 @@ class OptimizerWatcher:
             self._recorder.use(call, role, f"{place}.{name}", tensor)
 
     def _guarded(self, work: Callable[..., Any], *args: Any) -> Any:
-        try:
-            with quiet():
-                return work(*args)
-        except Exception as error:
-            self._recorder.own_error(f"optimizer {type(args[0]).__name__}", error)
-            return None
+        return guarded(self._recorder, f"optimizer {type(args[0]).__name__}", work, *args)
 
 
 def _parameters(group: dict[str, Any], names: dict[int, str]) -> Iterator[tuple[str, torch.Tensor]]:

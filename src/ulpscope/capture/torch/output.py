@@ -60,9 +60,6 @@ class Output:
             self.waits += 1
         self._queue.put(part)
 
-    def update(self, info: RankInfo) -> None:
-        self._writer.update(info)
-
     def move(self, directory: Path) -> None:
         """Go on in another rank directory; call it while no part is being written."""
         self._queue.join()

@@ -39,10 +39,6 @@ class Steps:
     def in_backward(self) -> bool:
         return self._backward > 0
 
-    @property
-    def in_update(self) -> bool:
-        return self._updating > 0
-
     def begins_new_step(self, root: int) -> bool:
         """Whether an outermost forward of module `root` that is about to run opens another step."""
         if self.manual or self._closures or not self._roots:

@@ -86,6 +86,3 @@ class StorageTable:
         for state in self._states.values():
             torch.UntypedStorage._free_weak_ref(state.weak)
         self._states.clear()
-
-    def __len__(self) -> int:
-        return len(self._states)

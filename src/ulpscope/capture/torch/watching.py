@@ -12,8 +12,8 @@ from ulpscope.capture.torch.apis import Api
 from ulpscope.capture.torch.arguments import Placed, encode_call, encode_scalar, find_tensors
 from ulpscope.capture.torch.collectives import describe_group, written_by
 from ulpscope.capture.torch.edges import InputEdges, note_inputs
+from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.pairing import Pairing
-from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.randomness import generator_digest
 from ulpscope.capture.torch.recorder import OpenCall, Recorder
 from ulpscope.capture.torch.scopes import Scopes
@@ -171,12 +171,7 @@ class CallWatcher:
 
     def _guard(self, work: Callable[..., Any], *args: Any) -> Any:
         """Our own work, seen by nobody; an error in it is noted and the run goes on."""
-        try:
-            with quiet():
-                return work(*args)
-        except Exception as error:
-            self.recorder.own_error(getattr(work, "__name__", "capture"), error)
-            return None
+        return guarded(self.recorder, getattr(work, "__name__", "capture"), work, *args)
 
     def _before_kernel(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before:
         recorder, scopes = self.recorder, self.scopes
