@@ -192,3 +192,10 @@ def test_edges_lead_from_a_result_to_its_readers(tmp_path: Path) -> None:
     assert watched.value(exp, "input").producer == view.id
     assert watched.value(view, "input").producer == mul.id
     assert watched.value(view, "input").storage == watched.value(exp, "input").storage
+
+
+def test_long_lists_of_tensors_are_seen_whole(tmp_path: Path) -> None:
+    tensors = [torch.zeros(1) for _ in range(5000)]
+    watched = watch(tmp_path, lambda: torch._foreach_add_(tensors, 1.0))
+    roles = [role for role, _ in watched.roles(watched.call("torch._foreach_add_"))]
+    assert roles.count("output") == 5000

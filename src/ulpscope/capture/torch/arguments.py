@@ -18,6 +18,8 @@ Placed = list[tuple[str, torch.Tensor]]
 MAX_ITEMS = 4096
 MAX_TEXT = 4096
 MAX_DEPTH = 12
+# Repeated tensors are looked for among this many; a list of all parameters would cost its length squared.
+MAX_ALIASED = 32
 
 _PLAIN = (bool, int, str, type(None))
 _TORCH_WORDS: tuple[tuple[type, str], ...] = (
@@ -76,15 +78,17 @@ def _encode(item: Any, place: str, tensors: Placed, depth: int) -> Any:
 
 
 def _encode_tensor(item: torch.Tensor, place: str, tensors: Placed) -> dict[str, str]:
-    first = next((known for known, tensor in tensors if tensor is item), None)
+    first = next((known for known, tensor in tensors[:MAX_ALIASED] if tensor is item), None)
     tensors.append((place, item))
     return {"$tensor": place} if first is None else {"$tensor": place, "as": first}
 
 
 def _encode_sequence(item: list[Any] | tuple[Any, ...], place: str, tensors: Placed, depth: int) -> Any:
-    inner = [_encode(part, f"{place}.{i}", tensors, depth + 1) for i, part in enumerate(item[:MAX_ITEMS])]
-    if len(item) > MAX_ITEMS:
-        inner.append({"$truncated": len(item) - MAX_ITEMS})
+    holds_tensors = bool(item) and isinstance(item[0], torch.Tensor)
+    kept = item if holds_tensors else item[:MAX_ITEMS]
+    inner = [_encode(part, f"{place}.{i}", tensors, depth + 1) for i, part in enumerate(kept)]
+    if len(item) > len(kept):
+        inner.append({"$truncated": len(item) - len(kept)})
     if isinstance(item, torch.Size):
         return {"$size": inner}
     return inner if isinstance(item, list) else {"$tuple": inner}
