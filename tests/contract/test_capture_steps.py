@@ -140,6 +140,9 @@ def test_a_closure_is_looked_into(tmp_path: Path) -> None:
     assert {step for step, _ in steps_of(watched, "Linear")} == {0, 1}
     assert watched.calls.filter(watched.calls["kind"] == "optimizer")["step"].to_list() == [0, 1]
     assert watched.call("pow").phase.value == "forward"
+    optimizing = watched.call("LBFGS")
+    assert optimizing.error is None
+    assert "parameter_after" in {role for role, _ in watched.roles(optimizing)}
 
 
 def test_names_count_per_step_and_phase_before_any_filter(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Optimizer steps: one call a parameter group, with gradients, parameters before and after, and state."""
 
+import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -30,6 +32,8 @@ class OptimizerWatcher:
         self._parameter_names = parameter_names
         self._next_step = next_step
         self._open: list[list[tuple[OpenCall, dict[str, Any], dict[str, Any]]]] = []
+        self._frames: list[FrameType] = []
+        """The frames that run the open steps."""
         self._handles: list[Any] = []
         self._scaler_step = torch.amp.GradScaler.step
         self._init = Optimizer.__init__
@@ -45,8 +49,9 @@ class OptimizerWatcher:
             handle.remove()
 
     def abort(self) -> None:
-        """A step was begun and never ended: it has raised."""
-        while self._open:
+        """Close steps that were begun and are no longer running: they have raised."""
+        while self._open and not _is_running(self._frames[-1]):
+            self._frames.pop()
             self._scopes.hidden = max(0, self._scopes.hidden - 1)
             for call, _, encoded in self._open.pop():
                 if self._scopes.calls and self._scopes.calls[-1] is call:
@@ -85,6 +90,7 @@ class OptimizerWatcher:
         self._recorder.steps.enter_update()
         opened = self._guarded(self._open_groups, optimizer) if self._recorder.capturing else None
         self._open.append(opened or [])
+        self._frames.append(sys._getframe(1))
         self._scopes.calls.extend(call for call, _, _ in self._open[-1][:1])
         self._scopes.hidden += 1
         return watched
@@ -94,6 +100,7 @@ class OptimizerWatcher:
             return
         self._scopes.hidden -= 1
         opened = self._open.pop()
+        self._frames.pop()
         if opened:
             self._scopes.calls.pop()
             self._guarded(self._close_groups, optimizer, opened)
@@ -167,6 +174,13 @@ class OptimizerWatcher:
 
     def _guarded(self, work: Callable[..., Any], *args: Any) -> Any:
         return guarded(self._recorder, f"optimizer {type(args[0]).__name__}", work, *args)
+
+
+def _is_running(wanted: FrameType) -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _parameters(group: dict[str, Any], names: dict[int, str]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -18,10 +18,10 @@ from ulpscope.capture.events import EventLog
 from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment
+from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.output import Output
 from ulpscope.capture.torch.pairing import Pairing
 from ulpscope.capture.torch.patches import Patches
-from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.recorder import Part, Recorder
 from ulpscope.capture.torch.saving import Saver
 from ulpscope.capture.torch.scopes import Scopes
@@ -101,11 +101,7 @@ class Session:
         """Finish the running step; end the script if that was the last one wanted."""
         if not self._running:
             return
-        try:
-            with quiet():
-                self._finish_step()
-        except Exception as error:
-            self.recorder.own_error("end of a step", error)
+        guarded(self.recorder, "end of a step", self._finish_step)
         last = None if self.settings.steps is None else self.settings.steps.last
         if self.settings.stop and last is not None and self.recorder.steps.step > last:
             self.close(f"stopped after step {last}")
@@ -155,11 +151,8 @@ class Session:
             self.recorder.own_error("seeds", error)
 
     def _begin_outermost(self, module: nn.Module) -> None:
-        try:
-            self._patches.abort_update()
-            self._learn_rank()
-        except Exception as error:
-            self.recorder.own_error("begin of a forward", error)
+        guarded(self.recorder, "begin of a forward", self._patches.abort_update)
+        guarded(self.recorder, "begin of a forward", self._learn_rank)
         if self.recorder.steps.begins_new_step(id(module)):
             self.next_step()
         self.recorder.steps.outermost_forward(id(module))
