@@ -1,0 +1,236 @@
+"""Findings and notes: what a comparison has to say, as values. report.words makes sentences of them."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ulpscope.records.enums import Phase
+from ulpscope.records.pairs import Measured
+
+
+class FindingKind(str, Enum):
+    """The cause of a difference."""
+
+    COMPUTATION = "computation"
+    OPTIMIZER = "optimizer"
+    INPUT = "input"
+    PARAMETER = "parameter"
+    RANDOMNESS = "randomness"
+    OVERFLOW = "overflow"
+    STRUCTURE = "structure"
+    DTYPE = "dtype"
+    CHOICE = "choice"
+
+
+class Outcome(str, Enum):
+    """How a comparison ended."""
+
+    AGREE = "agree"
+    DIVERGED = "diverged"
+    NOTHING_COMPARED = "nothing_compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the target something is; names are those of the target, or of the reference if only that has it."""
+
+    rank: int
+    step: int
+    phase: Phase
+    call: str | None = None
+    call_id: int | None = None
+    """Id of that call in the target; none if only the reference makes it."""
+    op: str | None = None
+    module: str | None = None
+    tensor: str | None = None
+    """`output.0`, `args.1`, a parameter's name."""
+    source: str | None = None
+    """`model.py:57`, the innermost line of the user's code."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentDifference:
+    """An argument that is not the same in both runs, as readable text."""
+
+    place: str
+    reference: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a finding rests on; what does not apply is None or empty. Errors are relative L2 distances."""
+
+    measured: Measured | None = None
+    error_in: float | None = None
+    """Of the worst input."""
+    error_out: float | None = None
+    expected: float | None = None
+    """What rounding and the inputs' errors explain of error_out."""
+    dtype: str | None = None
+    """The coarsest element type of the call in either run."""
+    dtypes: tuple[str, str] | None = None
+    """Of the tensor, in reference and target, where they differ."""
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    arguments: tuple[ArgumentDifference, ...] = ()
+    only_reference: tuple[str, ...] = ()
+    """Calls without a partner between the last agreeing tensors and this one."""
+    only_target: tuple[str, ...] = ()
+    classes: tuple[str, str] | None = None
+    """Of a module that is of another class in the other run."""
+    not_finite: tuple[int, int] | None = None
+    """Elements that are inf or nan, in reference and target."""
+    extremes: tuple[float | None, float | None] | None = None
+    """Largest finite |x| in reference and target."""
+    generators: tuple[str, str] | None = None
+    """Digests of the generator's state before a random call."""
+    parameters: tuple[str, ...] = ()
+    """Parameters that differ (names; at most a few)."""
+    count: int | None = None
+    """How many tensors, calls or elements this is about."""
+    followers: int | None = None
+    """Calls that carry the error on."""
+    peers: float | None = None
+    """How much of its inputs' error the same operation passes on elsewhere in the run."""
+    gain: float | None = None
+    """error_out / error_in, each counted as at least the rounding of the dtype."""
+    scale: float | None = None
+    """Factor between the two runs (of a loss that is scaled)."""
+    worst: tuple[int, ...] | None = None
+    """Index of the element that differs most."""
+    worst_values: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong (in findings) or differs and is not wrong (in notes)."""
+
+    kind: FindingKind
+    place: Place
+    evidence: Evidence
+
+
+class AdviceKind(str, Enum):
+    """What an expert would say to this result."""
+
+    SAME_ARGUMENT = "same_argument"
+    RAISE_PRECISION = "raise_precision"
+    RUN_ON_CPU = "run_on_cpu"
+    UNFUSE = "unfuse"
+    COMPARE_LOGIC = "compare_logic"
+    SAME_DATA = "same_data"
+    SAME_WEIGHTS = "same_weights"
+    SAME_SEED = "same_seed"
+    SAME_SETTING = "same_setting"
+    FP16_OVERFLOW = "fp16_overflow"
+    INPUT_INCONSISTENT = "input_inconsistent"
+    GLOBAL_CONSISTENCY = "global_consistency"
+    PROBLEM_NODE = "problem_node"
+    SINGLE_POINT_ERROR = "single_point_error"
+    SAVE_TENSORS = "save_tensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    kind: AdviceKind
+    subject: str | None = None
+    """The call, tensor or setting it is about."""
+
+
+class Nearness(str, Enum):
+    """Where a call stands beside the answer."""
+
+    BEFORE = "before"
+    HERE = "here"
+    AFTER = "after"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A call around the answer, with the error that came in and went out."""
+
+    nearness: Nearness
+    call: str
+    op: str
+    module: str | None
+    error_in: float | None
+    error_out: float | None
+    judgement: str
+    """A word of Judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorPart:
+    """What both runs started from: whether it was the same."""
+
+    what: str
+    """inputs, parameters, embedding, or a module's path."""
+    compared: int
+    identical: int
+    worst: float | None
+    """Largest relative distance among those that are not identical."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    calls_reference: int = 0
+    calls_target: int = 0
+    matched: int = 0
+    unmatched_reference: int = 0
+    unmatched_target: int = 0
+    tensors_compared: int = 0
+    identical: int = 0
+    rounding: int = 0
+    inherited: int = 0
+    made_here: int = 0
+    after_choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What of the two traces was compared, and what was not."""
+
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    ranks_reference_only: tuple[int, ...] = ()
+    ranks_target_only: tuple[int, ...] = ()
+    steps_reference_only: tuple[int, ...] = ()
+    steps_target_only: tuple[int, ...] = ()
+    levels: tuple[str, str] = ("api", "api")
+    measured: tuple[tuple[Measured, int], ...] = ()
+    """How many tensors were compared from what."""
+    not_compared: tuple[tuple[str, int], ...] = ()
+    """Tensor pairs left out, by reason."""
+    standard: str = "rounding"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that `ulpscope compare` found."""
+
+    reference: str
+    target: str
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
+    counts: Counts
+    scope: Scope
+    anchor: tuple[AnchorPart, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    missing: tuple[str, ...] = ()
+    """What the traces themselves lack, one sentence each."""
+
+
+def evidence_json(evidence: Evidence) -> dict[str, Any]:
+    """The evidence of a finding as JSON, without what does not apply."""
+    entries = {name: getattr(evidence, name) for name in Evidence.__slots__}
+    return {name: _plain(entry) for name, entry in entries.items() if entry is not None and entry != ()}
+
+
+def _plain(entry: Any) -> Any:
+    if isinstance(entry, ArgumentDifference):
+        return {"place": entry.place, "reference": entry.reference, "target": entry.target}
+    if isinstance(entry, Enum):
+        return entry.value
+    return [_plain(item) for item in entry] if isinstance(entry, tuple) else entry
