@@ -57,7 +57,8 @@ def test_integers_have_stats_without_what_only_floats_have(tmp_path: Path) -> No
     nulls = dict.fromkeys(
         ("norm", "abs_sum", "nan", "pos_inf", "neg_inf", "set_aside", "subnormal", "exponents", "sketch")
     )
-    values = [value_row(0, dtype="int64", **nulls), value_row(1, **nulls, zero=None, digest=None)]
+    none = dict.fromkeys(("min", "max", "mean", "zero", "digest"))
+    values = [value_row(0, dtype="int64", **nulls), value_row(1, **nulls, **none)]
     empty = pl.DataFrame()
     writer.write_part(0, calls=empty, values=frame(VALUES, values), tensors=empty, stacks=empty)
     found = open_trace(tmp_path).ranks[0].find_values([0, 1])

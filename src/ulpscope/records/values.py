@@ -18,7 +18,8 @@ class Stats:
     pos_inf: int
     neg_inf: int
     set_aside: int
-    zero: int
+    zero: int | None
+    """None where another tool's dump does not tell."""
     subnormal: int
     exponents: tuple[int, ...]
     """Counts of finite nonzero elements in 32 bins of 8 binary exponents, from 2**-127 up."""

@@ -9,9 +9,12 @@ from ulpscope.records.calls import Call, Frame
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.errors import TraceError
 from ulpscope.records.values import DataPlace, Stats, Use, Value
+from ulpscope.trace.schema import VALUE_SUMMARY
 
 Row: TypeAlias = Mapping[str, Any]
 Word = TypeVar("Word", bound=Enum)
+
+_STATS = [name for name in VALUE_SUMMARY if name not in ("sketch", "digest")]
 
 
 def call_from_row(row: Row) -> Call:
@@ -80,8 +83,8 @@ def frame_from_row(row: Row) -> Frame:
 
 
 def _stats(row: Row) -> Stats | None:
-    # Every summarised value has a count of zeros; ints and bools have none of what only floats can be.
-    if row["zero"] is None:
+    # Ints and bools have none of what only floats can be; other tools' dumps know a few of these numbers.
+    if all(row[name] is None for name in _STATS):
         return None
     return Stats(
         min=row["min"],

@@ -9,6 +9,7 @@ Opening lists files only. Frames are lazy and carry `rank` and `process` (the na
 made only of what is asked for.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -32,35 +33,43 @@ from ulpscope.trace.schema import RANK_FILE, TABLES, Table
 Found = TypeVar("Found", Call, Value)
 
 
-class RankTrace:
-    """What one process of the run left."""
+class RankTrace(ABC):
+    """What one process of the run left, wherever its tables are kept."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, name: str, info: RankInfo) -> None:
         self.directory = directory
-        self.name = directory.resolve().name
-        self.info: RankInfo = read_rank_info(directory / RANK_FILE)
-        self._parts = survey_rank(directory)
-        self._sound: set[Path] = set()
+        self.name = name
+        self.info = info
 
     @property
-    def steps(self) -> tuple[int, ...]:
-        return tuple(self._parts.steps)
+    @abstractmethod
+    def steps(self) -> tuple[int, ...]: ...
 
     @property
+    @abstractmethod
     def missing(self) -> tuple[str, ...]:
         """What a complete trace would have and this one has not, one sentence each."""
-        if self.info.closed is None:
-            return ("not closed: the process is still running or was killed", *self._parts.missing)
-        return self._parts.missing
 
-    @cached_property
+    @property
+    @abstractmethod
     def summary_id(self) -> str:
         """Which constants made the sketches and digests."""
-        return read_summary_id(self.directory / RANK_FILE)
 
+    @abstractmethod
     def step_info(self, step: int) -> StepInfo | None:
-        """What the step's own record says; none while it is unfinished."""
-        return self._parts.steps[step].info if step in self._parts.steps else None
+        """What is known of a step as a whole; none while it is unfinished."""
+
+    @abstractmethod
+    def data(self, value: Value) -> NDArray[Any] | None:
+        """The elements of a value whose data was saved."""
+
+    @abstractmethod
+    def broken_file(self) -> tuple[Path, str] | None:
+        """The first table file that cannot be read to its end, and why."""
+
+    @abstractmethod
+    def _table(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
+        """All columns of a table's schema, in any order."""
 
     def calls(self, step: int | None = None) -> pl.LazyFrame:
         return self._scan("calls", self._steps(step))
@@ -94,12 +103,6 @@ class RankTrace:
         rows = self._rows(self.stacks().filter(pl.col("stack") == stack_id).sort("depth"))
         return tuple(frame_from_row(row) for row in rows)
 
-    def data(self, value: Value) -> NDArray[Any] | None:
-        """The elements of a value whose data was saved."""
-        if value.data is None:
-            return None
-        return read_value(self.directory, value.data, value.dtype, value.shape)
-
     def find_calls(self, call_ids: Iterable[int]) -> dict[int, Call]:
         """Many calls in one read; those that are not there are left out."""
         rows = self._rows(self.calls().filter(pl.col("id").is_in(list(call_ids))))
@@ -115,20 +118,10 @@ class RankTrace:
         """Run a query over this rank's frames; a broken file is named."""
         return _collect(query, [self])
 
-    def broken_file(self) -> tuple[Path, str] | None:
-        """The first table file that cannot be read to its end, and why."""
-        files = [file for table in TABLES for file in self._parts.files(table, self.steps)]
-        for file in files:
-            try:
-                pl.read_parquet(file)
-            except (PolarsError, PanicException, OSError) as error:
-                return file, str(error)
-        return None
-
     def _steps(self, step: int | None) -> Sequence[int]:
         if step is None:
             return self.steps
-        return [step] if step in self._parts.steps else []
+        return [step] if step in self.steps else []
 
     def _steps_with(self, value_ids: list[int]) -> Sequence[int]:
         """Steps whose files hold these values: where step.json says they begin, or else all of them."""
@@ -144,16 +137,69 @@ class RankTrace:
         return sorted(unfinished | {infos[place].step for place in places if place >= 0})
 
     def _scan(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
-        files = self._parts.files(table, steps)
-        columns = TABLES[table]
-        for file in files:
-            self._check_columns(file, table)
-        frame = pl.scan_parquet(files, extra_columns="ignore") if files else pl.LazyFrame(schema=dict(columns))
-        return frame.select(
-            *columns,
+        return self._table(table, steps).select(
+            *TABLES[table],
             rank=pl.lit(self.info.rank, dtype=pl.Int64),
             process=pl.lit(self.name, dtype=pl.String),
         )
+
+    def _rows(self, query: pl.LazyFrame) -> Iterable[Row]:
+        return self.collect(query).iter_rows(named=True)
+
+    def _one(self, found: dict[int, Found], wanted: int, word: str) -> Found:
+        if wanted not in found:
+            raise TraceError(
+                f"{self.directory} has no {word} {wanted}",
+                expected=f"the id of a {word} in this trace",
+                next_step=f"list what is there: ulpscope show {self.directory}",
+            )
+        return found[wanted]
+
+
+class StoredRank(RankTrace):
+    """A rank's directory of a trace on disk."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, name=directory.resolve().name, info=read_rank_info(directory / RANK_FILE))
+        self._parts = survey_rank(directory)
+        self._sound: set[Path] = set()
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(self._parts.steps)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        if self.info.closed is None:
+            return ("not closed: the process is still running or was killed", *self._parts.missing)
+        return self._parts.missing
+
+    @cached_property
+    def summary_id(self) -> str:
+        return read_summary_id(self.directory / RANK_FILE)
+
+    def step_info(self, step: int) -> StepInfo | None:
+        return self._parts.steps[step].info if step in self._parts.steps else None
+
+    def data(self, value: Value) -> NDArray[Any] | None:
+        if value.data is None:
+            return None
+        return read_value(self.directory, value.data, value.dtype, value.shape)
+
+    def broken_file(self) -> tuple[Path, str] | None:
+        files = [file for table in TABLES for file in self._parts.files(table, self.steps)]
+        for file in files:
+            try:
+                pl.read_parquet(file)
+            except (PolarsError, PanicException, OSError) as error:
+                return file, str(error)
+        return None
+
+    def _table(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
+        files = self._parts.files(table, steps)
+        for file in files:
+            self._check_columns(file, table)
+        return pl.scan_parquet(files, extra_columns="ignore") if files else pl.LazyFrame(schema=dict(TABLES[table]))
 
     def _check_columns(self, file: Path, table: Table) -> None:
         if file in self._sound:
@@ -168,18 +214,6 @@ class RankTrace:
             if found[name] != dtype:
                 raise _broken(file, f"its column {name} holds {found[name]}, not {dtype}")
         self._sound.add(file)
-
-    def _rows(self, query: pl.LazyFrame) -> Iterable[Row]:
-        return self.collect(query).iter_rows(named=True)
-
-    def _one(self, found: dict[int, Found], wanted: int, word: str) -> Found:
-        if wanted not in found:
-            raise TraceError(
-                f"{self.directory} has no {word} {wanted}",
-                expected=f"the id of a {word} in this trace",
-                next_step=f"list what is there: ulpscope show {self.directory}",
-            )
-        return found[wanted]
 
 
 class Trace:
@@ -234,9 +268,9 @@ def open_trace(path: str | Path) -> Trace:
     if not root.is_dir():
         raise _no_trace(root, "is not a directory" if root.exists() else "does not exist")
     if (root / RANK_FILE).is_file():
-        return Trace(root, [RankTrace(root)])
+        return Trace(root, [StoredRank(root)])
     folders = _folders(root)
-    ranks = [RankTrace(folder) for folder in folders if (folder / RANK_FILE).is_file()]
+    ranks = [StoredRank(folder) for folder in folders if (folder / RANK_FILE).is_file()]
     if not ranks:
         raise _no_trace(root, f"holds no directory with a {RANK_FILE}")
     empty = [folder.name for folder in folders if not (folder / RANK_FILE).is_file()]

@@ -60,6 +60,30 @@ class Capture:
         if self._session is not None:
             self._session.step()
 
+    def begin_at(self, step: int) -> None:
+        """The running step has this number; from now on, only step() begins steps."""
+        if self._session is not None:
+            self._session.begin_at(step)
+
+    def pause(self) -> None:
+        """Record nothing until resume()."""
+        if self._session is not None:
+            self._session.pause()
+
+    def resume(self, model: Any = None) -> None:
+        """Record again; `model` is named as the one that `capture` takes."""
+        if self._session is not None:
+            self._session.resume(_named(model))
+
+    def record(self, op: str, name: str, content: Any, *, gradients: bool = True) -> None:
+        """Put tensors (also in lists and dictionaries) into the trace as a call `name.N`, and their gradients later."""
+        if self._session is not None:
+            self._session.record(op, name, content, gradients=gradients)
+
+    @property
+    def step_number(self) -> int:
+        return 0 if self._session is None else self._session.recorder.steps.step
+
 
 def capture(
     out: str | Path,

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError
 from ulpscope.records.settings import IntRanges
@@ -29,7 +30,7 @@ from ulpscope.trace.elements import pick_elements
 from ulpscope.trace.neighbours import Neighbours, neighbours
 from ulpscope.trace.overview import Overview, overview_of
 from ulpscope.trace.query import CallFilter, FoundCall, find_call, match_calls, nearest_names, with_outputs
-from ulpscope.trace.reader import RankTrace, Trace, open_trace
+from ulpscope.trace.reader import RankTrace, Trace
 
 DEFAULT_LIMIT = 50
 DEFAULT_ELEMENTS = 10
@@ -78,7 +79,7 @@ def show(
 
     `tensor` and `elements` ask for elements of a call's saved tensors. 0 as limit or number of elements means all.
     """
-    trace = open_trace(path)
+    trace = open_run(path)
     wanted = wanted or CallFilter()
     if call is not None:
         found = _find(trace, call, wanted)

@@ -90,7 +90,7 @@ class Recorder:
         self.values = ValueTable(saver=saver, verify=settings.verify)
         self.counts = CallCounts()
         self.errors: list[str] = []
-        self._given_up = False
+        self._given_up = self._paused = False
         self.capturing = self._wants_step(0)
         self.lock = threading.RLock()
         self._saver = saver
@@ -115,14 +115,16 @@ class Recorder:
         phase: Phase | None = None,
         recompute: bool = False,
         forward: OpenCall | None = None,
+        called: str | None = None,
     ) -> OpenCall:
-        """Number a call. It is recorded by close(), if it is wanted."""
+        """Number a call, by its operation or what it is `called`. It is recorded by close(), if it is wanted."""
         with self.lock:
             phase = phase or self.steps.phase
-            key = (phase, recompute, op)
+            stem = called or op
+            key = (phase, recompute, stem)
             number = self._numbers.get(key, 0)
             self._numbers[key] = number + 1
-            name = f"{op}.{number}@recompute" if recompute else f"{op}.{number}"
+            name = f"{stem}.{number}@recompute" if recompute else f"{stem}.{number}"
             if self.counts.seen == 0:
                 self._on_first_call()
             self.counts.seen += 1
@@ -187,18 +189,39 @@ class Recorder:
         self.capturing = False
         self._given_up = True
 
+    def pause(self) -> None:
+        """Record nothing until resume(); the step goes on."""
+        with self.lock:
+            self._paused, self.capturing = True, False
+            self.values.storages.lose_track()
+
+    def resume(self) -> None:
+        with self.lock:
+            self._paused, self.capturing = False, self._wants_step(self.steps.step)
+
     def next_step(self) -> None:
         """Finish the running step and begin the next."""
         with self.lock:
             self.finish_step()
             self.steps.advance()
-            self.capturing = self._wants_step(self.steps.step)
-            if not self.capturing:
-                self.values.storages.lose_track()
+            self._look_at_step()
+
+    def begin_at(self, step: int) -> None:
+        """The running step has this number; only steps that are marked by hand follow it."""
+        with self.lock:
+            if self._calls:
+                self.finish_step()
+            self.steps.step, self.steps.manual = step, True
+            self._look_at_step()
+
+    def _look_at_step(self) -> None:
+        self.capturing = not self._paused and self._wants_step(self.steps.step)
+        if not self.capturing:
+            self.values.storages.lose_track()
 
     def finish_step(self) -> None:
         with self.lock:
-            if self.capturing:
+            if self._wants_step(self.steps.step):
                 self._flush(finishes_step=True)
             self._numbers.clear()
             self._step_began = time.monotonic()

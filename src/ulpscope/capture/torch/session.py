@@ -18,6 +18,7 @@ from ulpscope.capture.events import EventLog
 from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment
+from ulpscope.capture.torch.custom import CustomCalls
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.output import Output
 from ulpscope.capture.torch.pairing import Pairing
@@ -57,7 +58,8 @@ class Session:
         self._seeds: dict[str, Any] = {}
         self._told: set[str] = set()
         self._step_times: list[float] = []
-        self._running = self._closed = False
+        self._custom = CustomCalls(self._watcher)
+        self._running = self._closed = self._paused = False
         self.directory: Path | None = None
         self.rank, self.world_size = rank_and_world_size(os.environ)
         self._learn_rank()
@@ -91,6 +93,32 @@ class Session:
             self._tell_once("kernels", "numba cannot be used here: summaries of CPU tensors are 10 to 30 times slower")
         elif time.monotonic() - began > COMPILE_SECONDS:
             self._tell_once("kernels", "compiled the kernels that summarise CPU tensors; that is done once")
+
+    def pause(self) -> None:
+        """Leave torch alone until resume(); steps are still counted by step()."""
+        if self._running and not self._paused:
+            self._paused = True
+            guarded(self.recorder, "pause", self._watcher.drop_pending)
+            self._patches.uninstall()
+            self.recorder.pause()
+
+    def resume(self, models: Mapping[str, nn.Module] | None = None) -> None:
+        """Observe again; `models` get names for their paths."""
+        for name, model in (models or {}).items():
+            self._patches.modules.paths.add_root(model, name)
+        if self._running and self._paused:
+            self._paused = False
+            self._patches.install()
+            self.recorder.resume()
+
+    def record(self, op: str, name: str, content: Any, *, gradients: bool) -> None:
+        """A call of the user's own making: the tensors in `content` as they are now, and their gradients later."""
+        if self._running and self.recorder.capturing and self._is_here():
+            self._custom.record(op, name, content, gradients=gradients)
+
+    def begin_at(self, step: int) -> None:
+        """The running step has this number; from now on, only step() begins steps."""
+        guarded(self.recorder, "number of a step", self.recorder.begin_at, step)
 
     def step(self) -> None:
         """The user's own mark: a new step begins now."""
@@ -138,7 +166,8 @@ class Session:
     def _stop_observing(self) -> None:
         if self._running:
             self._running = False
-            self._patches.uninstall()
+            if not self._paused:
+                self._patches.uninstall()
             _release()
 
     def _is_here(self) -> bool:

@@ -11,9 +11,10 @@ from ulpscope.records.calls import Frame
 
 MAX_DEPTH = 64
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("capture", "workflows", "compat"))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_HIDDEN_PREFIXES = (_OURS, _TORCH, "<frozen ")
+_HIDDEN_PREFIXES = (*_OURS, _TORCH, "<frozen ")
 
 
 class StackTable:

@@ -1,0 +1,136 @@
+"""How often `ulpscope compare` names the right fault: captures every run of the zoo, compares, prints the score.
+
+    cd benchmarks && python -m zoo                         the whole zoo, from summaries
+    python -m zoo --save tensors                           from saved data
+    python -m zoo --only 'gpt.*' --only '*norm*'           some cases; patterns of FAMILY.NAME
+    python -m zoo --traces DIR                             keep traces and results in DIR; what is there is used again
+    python -m zoo --list                                   what there is
+    python -m zoo --measure                                how large each fault is beside the noise; compares nothing
+
+Faults are captured on top of fp32 and of bf16 autocast, always against the fp32 run. Those that change what their own
+calls make by less than 4 times what bf16 alone does are scored apart. Exit code 1 below the bar: 95 % of the faults
+named, no finding on a clean pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fnmatch
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+if __package__ in (None, ""):
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from zoo.captures import Case, Run, capture_all, case_of_clean_pair, case_of_fault, missing_runs
+from zoo.clean_pairs import CLEAN_PAIRS
+from zoo.effects import measured
+from zoo.faults import FAULTS
+from zoo.measuring import Effect
+from zoo.printing import print_cases, print_effects, print_scores
+from zoo.scoring import Score, compare, total
+from zoo.stripping import strip
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def main() -> int:
+    options = parse()
+    cases = chosen_cases(options.only)
+    if options.list:
+        print_cases(cases)
+        return 0
+    with working_directory(options.traces) as work:
+        prepare(cases, work, options)
+        effects = measured(cases, work, jobs=options.jobs)
+        if options.measure:
+            print_effects(cases, effects)
+            return 0
+        scores = scored(cases, effects, work, options)
+    print_scores(scores, save=options.save)
+    return 0 if total(scores).is_passed else 1
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m zoo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--save", choices=["stats", "tensors"], default="stats")
+    parser.add_argument("--only", action="append", metavar="PATTERN", help="may be repeated")
+    parser.add_argument("--traces", "--keep", type=Path, metavar="DIR")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--measure", action="store_true")
+    return parser.parse_args()
+
+
+def chosen_cases(patterns: Sequence[str] | None) -> list[Case]:
+    faults = [case_of_fault(fault, variant) for fault in FAULTS for variant in fault.variants]
+    cases = [*faults, *(case_of_clean_pair(pair) for pair in CLEAN_PAIRS)]
+    if not patterns:
+        return cases
+    return [case for case in cases if any(fnmatch.fnmatch(case.subject.name, pattern) for pattern in patterns)]
+
+
+@contextlib.contextmanager
+def working_directory(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(prefix="zoo-") as directory:
+        yield Path(directory)
+
+
+def prepare(cases: Sequence[Case], work: Path, options: argparse.Namespace) -> None:
+    """Every run is captured once, with data; what `--save stats` would have left is made of that."""
+    missing = missing_runs(cases, work / "tensors")
+    count = Countdown("captured", len(missing))
+    capture_all(missing, work / "tensors", save="tensors", jobs=options.jobs, done=count)
+    if options.save == "stats":
+        (work / "stats").mkdir(exist_ok=True)
+        missing = missing_runs(cases, work / "stats")
+        spread(lambda run: strip(work / "tensors" / run.name, work / "stats" / run.name), missing, options.jobs)
+
+
+def scored(cases: Sequence[Case], effects: dict[str, Effect], work: Path, options: argparse.Namespace) -> list[Score]:
+    count = Countdown("compared", len(cases))
+    results = work / "results" / options.save
+
+    def score(case: Case) -> Score:
+        found = compare(case, work / options.save, results)
+        effect = effects.get(case.name) if case.baseline is not None else None
+        count(case)
+        return Score(case, found.findings, found.problem, effect)
+
+    results.mkdir(parents=True, exist_ok=True)
+    return spread(score, cases, options.jobs)
+
+
+def spread(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> list[Result]:
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(work, items))
+
+
+class Countdown:
+    """Tells progress on stderr, on a terminal only."""
+
+    def __init__(self, verb: str, count: int) -> None:
+        self.verb, self.count, self.done = verb, count, 0
+
+    def __call__(self, item: Run | Case) -> None:
+        self.done += 1
+        if sys.stderr.isatty():
+            print(f"{self.verb} {self.done} of {self.count}: {item.name}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    sys.exit(main())

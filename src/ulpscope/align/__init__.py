@@ -1,0 +1,1 @@
+"""Plans which call of the reference is which call of the target."""

@@ -1,0 +1,287 @@
+"""Pairs the calls of one rank and step.
+
+Calls form a tree: modules and composite functions around what they call. Two trees are matched from the root down;
+within a pair of parents, children are aligned as sequences of operations, so that an extra cast or another attention
+leaves the rest matched. A backward is matched through its forward.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import polars as pl
+
+from ulpscope.align.sequences import align, gaps
+from ulpscope.records.enums import Kind, Role
+
+BACKWARDS = (Kind.BACKWARD.value, Kind.MODULE_BACKWARD.value)
+
+Indices: TypeAlias = Sequence[int]
+IndexPairs: TypeAlias = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class StepCalls:
+    """The calls of one rank and step, as columns; an index is a row. `module` and `op` are in the reference's names."""
+
+    id: list[int]
+    kind: list[str]
+    op: list[str]
+    module: list[str | None]
+    parent: list[int | None]
+    forward: list[int | None]
+    recompute: list[bool]
+    arguments: list[str | None]
+    mapped: list[bool]
+    """Of a module call: whether the other run has this module, too."""
+    shapes: Callable[[str], dict[int, str]]
+    """For a role, the shapes of each call's tensors as text; asked only where the two runs differ."""
+
+    @cached_property
+    def outputs(self) -> dict[int, str]:
+        return self.shapes(Role.OUTPUT.value)
+
+    @cached_property
+    def inputs(self) -> dict[int, str]:
+        return self.shapes(Role.INPUT.value)
+
+    @cached_property
+    def rows(self) -> dict[int, int]:
+        return {call: row for row, call in enumerate(self.id)}
+
+    @cached_property
+    def children(self) -> dict[int | None, list[int]]:
+        """Rows of the calls inside each call, recomputed ones and backwards apart from the rest."""
+        found: dict[int | None, list[int]] = defaultdict(list)
+        for row, parent in enumerate(self.parent):
+            if self.kind[row] not in BACKWARDS and not self.recompute[row]:
+                found[None if parent is None else self.rows.get(parent)].append(row)
+        return found
+
+    def token(self, row: int) -> Hashable:
+        """What a call is, for alignment: the module, the optimizer's group, or the operation."""
+        kind = self.kind[row]
+        if kind == Kind.MODULE.value:
+            return kind, self.module[row]
+        if kind == Kind.OPTIMIZER.value:
+            return kind
+        return self.op[row]
+
+    def shaped_token(self, row: int) -> Hashable:
+        """The operation and the shapes of its results."""
+        return self.token(row), self.outputs.get(self.id[row])
+
+    def bare_token(self, row: int) -> Hashable:
+        """The same without the namespace through which it was called: torch.add is Tensor.__add__ is add_."""
+        token = self.token(row)
+        return bare_name(token) if isinstance(token, str) else token, self.outputs.get(self.id[row])
+
+    def place(self, row: int) -> Hashable:
+        return self.kind[row], self.module[row], self.op[row]
+
+    def close_token(self, row: int) -> Hashable:
+        """The same with arguments and shapes, to tell equal operations apart."""
+        return self.token(row), self.arguments[row], self.inputs.get(self.id[row])
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Index pairs of one step, and those among them that replace each other rather than being the same operation."""
+
+    pairs: IndexPairs
+    replaced: set[tuple[int, int]]
+
+
+def plan_step(reference: StepCalls, target: StepCalls) -> StepPlan:
+    """Pair the calls of one step."""
+    if _same_structure(reference, target):
+        return StepPlan([(row, row) for row in range(len(reference.id))], set())
+    planner = _Planner(reference, target)
+    planner.scope(reference.children[None], target.children[None])
+    planner.recomputed()
+    planner.backwards()
+    return StepPlan(sorted(planner.pairs, key=lambda pair: pair[1]), planner.replaced)
+
+
+def _same_structure(reference: StepCalls, target: StepCalls) -> bool:
+    if len(reference.id) != len(target.id) or not all(reference.mapped) or not all(target.mapped):
+        return False
+    if (reference.kind, reference.op, reference.module) != (target.kind, target.op, target.module):
+        return False
+    if reference.recompute != target.recompute:
+        return False
+    return _relative(reference) == _relative(target)
+
+
+def _relative(calls: StepCalls) -> list[tuple[int | None, int | None]]:
+    rows = calls.rows
+    places = zip(calls.parent, calls.forward, strict=True)
+    return [
+        (rows.get(parent, -1) if parent is not None else None, rows.get(forward, -1) if forward is not None else None)
+        for parent, forward in places
+    ]
+
+
+class _Planner:
+    def __init__(self, reference: StepCalls, target: StepCalls) -> None:
+        self.reference = reference
+        self.target = target
+        self.pairs: IndexPairs = []
+        self.replaced: set[tuple[int, int]] = set()
+
+    def scope(self, reference: Indices, target: Indices) -> None:
+        """Pair two sequences of calls, and what is inside each pair."""
+        for pair in self._align(_spliced(self.reference, reference), _spliced(self.target, target)):
+            self.pairs.append(pair)
+            self.scope(self.reference.children.get(pair[0], ()), self.target.children.get(pair[1], ()))
+
+    def _align(self, reference: Indices, target: Indices) -> IndexPairs:
+        if not reference or not target:
+            return []
+        coarse = StepCalls.token
+        if [coarse(self.reference, row) for row in reference] == [coarse(self.target, row) for row in target]:
+            return list(zip(reference, target, strict=True))
+        return self._refine(reference, target, (StepCalls.close_token, StepCalls.shaped_token, StepCalls.bare_token))
+
+    def _refine(
+        self, reference: Indices, target: Indices, tokens: Sequence[Callable[[StepCalls, int], Hashable]]
+    ) -> IndexPairs:
+        """Align by the first kind of token, what lies between by the next, and at last by what can replace what."""
+        if not tokens:
+            return self._last_resort(reference, target)
+        token, *coarser = tokens
+        matches = align([token(self.reference, r) for r in reference], [token(self.target, t) for t in target])
+        pairs = [(reference[r], target[t]) for r, t in matches]
+        for gap_reference, gap_target in gaps(matches, reference=len(reference), target=len(target)):
+            if gap_reference and gap_target:
+                pairs += self._refine([reference[r] for r in gap_reference], [target[t] for t in gap_target], coarser)
+        return sorted(pairs, key=lambda pair: pair[1])
+
+    def _last_resort(self, reference: Indices, target: Indices) -> IndexPairs:
+        """Calls that stand alone against each other replace each other; composite ones are opened."""
+        if len(reference) == len(target) == 1 and self.reference.token(reference[0]) == self.target.token(target[0]):
+            return [(reference[0], target[0])]
+        if len(reference) == len(target) == 1 and self._can_replace(reference[0], target[0]):
+            self.replaced.add((reference[0], target[0]))
+            return [(reference[0], target[0])]
+        open_reference, open_target = _opened(self.reference, reference), _opened(self.target, target)
+        if (open_reference, open_target) == (list(reference), list(target)):
+            return []
+        return self._refine(open_reference, open_target, (StepCalls.shaped_token, StepCalls.bare_token))
+
+    def _can_replace(self, reference: int, target: int) -> bool:
+        ids = self.reference.id[reference], self.target.id[target]
+        outputs = self.reference.outputs.get(ids[0]), self.target.outputs.get(ids[1])
+        inputs = self.reference.inputs.get(ids[0]), self.target.inputs.get(ids[1])
+        return outputs[0] is not None and outputs[0] == outputs[1] and inputs[0] == inputs[1]
+
+    def recomputed(self) -> None:
+        """Recomputed calls are matched as what they repeat."""
+        originals = dict(self.pairs)
+        for row, original in canonical(self.reference).items():
+            candidates = self._repeats_of_target.get(originals.get(original, -1))
+            if candidates:
+                self.pairs.append((row, candidates.pop(0)))
+
+    @cached_property
+    def _repeats_of_target(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = defaultdict(list)
+        for row, original in canonical(self.target).items():
+            found[original].append(row)
+        return found
+
+    def backwards(self) -> None:
+        """Backwards are matched through their forwards; a recomputed forward stands for the one it repeats."""
+        partners = dict(self.pairs)
+        waiting = _backwards_by_forward(self.target)
+        for (forward, kind), rows in _backwards_by_forward(self.reference).items():
+            partner = partners.get(forward)
+            if partner is None:
+                continue
+            for pair in zip(rows, waiting.get((partner, kind), ()), strict=False):
+                self.pairs.append(pair)
+                self.scope(self.reference.children.get(pair[0], ()), self.target.children.get(pair[1], ()))
+
+
+def canonical(calls: StepCalls) -> dict[int, int]:
+    """For each recomputed call the one it repeats: the first, second, ... of that operation in that module."""
+    originals: dict[Hashable, list[int]] = defaultdict(list)
+    for row, again in enumerate(calls.recompute):
+        if not again and calls.kind[row] not in BACKWARDS:
+            originals[calls.place(row)].append(row)
+    seen: dict[Hashable, int] = defaultdict(int)
+    found = {}
+    for row in _recomputed(calls):
+        key = calls.place(row)
+        if seen[key] < len(originals[key]):
+            found[row] = originals[key][seen[key]]
+        seen[key] += 1
+    return found
+
+
+def _recomputed(calls: StepCalls) -> list[int]:
+    return [row for row, again in enumerate(calls.recompute) if again and calls.kind[row] not in BACKWARDS]
+
+
+def _backwards_by_forward(calls: StepCalls) -> dict[tuple[int, str], list[int]]:
+    repeats = canonical(calls)
+    found: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for row, forward in enumerate(calls.forward):
+        if calls.kind[row] in BACKWARDS and forward is not None and forward in calls.rows:
+            forward_row = calls.rows[forward]
+            found[repeats.get(forward_row, forward_row), calls.kind[row]].append(row)
+    return found
+
+
+def _spliced(calls: StepCalls, rows: Indices) -> list[int]:
+    """The same sequence with the contents of each module that the other run has not in its place."""
+    found: list[int] = []
+    for row in rows:
+        if calls.kind[row] == Kind.MODULE.value and not calls.mapped[row]:
+            found += _spliced(calls, calls.children.get(row, ()))
+        else:
+            found.append(row)
+    return found
+
+
+def _opened(calls: StepCalls, rows: Indices) -> list[int]:
+    return [inner for row in rows for inner in (calls.children.get(row) or [row])]
+
+
+def bare_name(op: str) -> str:
+    """`add` for torch.add, torch.Tensor.__iadd__ and torch.Tensor.add_."""
+    name = op.rpartition(".")[2]
+    special = re.fullmatch(r"__[ir]?(\w+?)__", name)
+    # __and__, __or__ and __invert__ begin with what looks like the mark of a reflected or in-place form.
+    if special:
+        name = name.strip("_") if name in ("__invert__", "__index__", "__round__") else special[1]
+    return name.rstrip("_") or name
+
+
+def step_calls(
+    frame: pl.DataFrame,
+    *,
+    modules: Mapping[str, str],
+    mapped: Container[str],
+    ops: Mapping[str, str],
+    shapes: Callable[[str], dict[int, str]],
+) -> StepCalls:
+    """Columns of one step, in the reference's names: `modules` and `ops` translate those that differ."""
+    paths = frame["module"].to_list()
+    kinds = frame["kind"].to_list()
+    names = frame["op"].to_list()
+    return StepCalls(
+        id=frame["id"].to_list(),
+        kind=kinds,
+        op=[ops.get(name, name) for name in names] if ops else names,
+        module=[modules.get(path, path) for path in paths] if modules else paths,
+        parent=frame["parent"].to_list(),
+        forward=frame["forward"].to_list(),
+        recompute=frame["recompute"].to_list(),
+        arguments=frame["arguments"].to_list(),
+        mapped=[kind != Kind.MODULE.value or path in mapped for kind, path in zip(kinds, paths, strict=True)],
+        shapes=shapes,
+    )

@@ -1,0 +1,289 @@
+"""The plan of a comparison: which ranks, steps and calls of two traces belong together. It prints and saves itself."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from ulpscope.align.calls import StepCalls, plan_step, step_calls
+from ulpscope.align.mapping import Mapped, NamePatterns
+from ulpscope.align.modules import map_modules
+from ulpscope.records.enums import ExitCode, Kind
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.pairs import Pair
+from ulpscope.records.settings import IntRanges
+from ulpscope.trace.reader import RankTrace, Trace
+
+CALL_COLUMNS = ("id", "name", "kind", "op", "module", "module_class", "phase", "step", "parent", "forward", "recompute")
+UNMATCHED_COLUMNS = ("rank", "step", "id", "name", "kind", "op", "module", "phase", "recompute")
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlan:
+    """The pairs of one rank."""
+
+    rank: int
+    traces: Pair[RankTrace]
+    steps: tuple[int, ...]
+    pairs: pl.DataFrame
+    """Columns step, reference, target (ids of calls), replaced."""
+    calls: Pair[pl.DataFrame]
+    """Calls of the planned steps, columns of the trace."""
+    modules: dict[str, str]
+    """Module paths of the target that bear another name in the reference, with that name."""
+    shared_modules: Pair[frozenset[str]]
+    """Module paths that the other run has, too."""
+
+    @property
+    def unmatched(self) -> Pair[pl.DataFrame]:
+        """Calls without a partner."""
+        return Pair(
+            reference=self.calls.reference.join(self.pairs, left_on="id", right_on="reference", how="anti"),
+            target=self.calls.target.join(self.pairs, left_on="id", right_on="target", how="anti"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be compared with what."""
+
+    ranks: tuple[RankPlan, ...]
+    ranks_only: Pair[tuple[int, ...]]
+    steps_only: Pair[tuple[int, ...]]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(sorted({step for rank in self.ranks for step in rank.steps}))
+
+
+def make_plan(
+    traces: Pair[Trace], *, steps: IntRanges | None = None, ranks: IntRanges | None = None, mapped: Mapped | None = None
+) -> Plan:
+    """Plan the comparison of two traces."""
+    by_rank = Pair(_ranks(traces.reference, ranks), _ranks(traces.target, ranks))
+    common = [rank for rank in by_rank.reference if rank in by_rank.target]
+    if not common and len(by_rank.reference) == len(by_rank.target) == 1 and ranks is None:
+        return _plan_of([(next(iter(by_rank.target)), *_only(by_rank))], by_rank, steps, mapped or Mapped())
+    if not common:
+        raise _nothing("rank", traces, Pair(list(by_rank.reference), list(by_rank.target)))
+    chosen = [(rank, by_rank.reference[rank], by_rank.target[rank]) for rank in common]
+    plan = _plan_of(chosen, by_rank, steps, mapped or Mapped())
+    if not plan.steps:
+        raise _nothing("step", traces, Pair(list(traces.reference.steps), list(traces.target.steps)))
+    return plan
+
+
+def _only(by_rank: Pair[dict[int, RankTrace]]) -> tuple[RankTrace, RankTrace]:
+    return next(iter(by_rank.reference.values())), next(iter(by_rank.target.values()))
+
+
+def _plan_of(
+    chosen: list[tuple[int, RankTrace, RankTrace]],
+    by_rank: Pair[dict[int, RankTrace]],
+    steps: IntRanges | None,
+    mapped: Mapped,
+) -> Plan:
+    plans = tuple(
+        plan_rank(rank, Pair(reference, target), steps=steps, mapped=mapped) for rank, reference, target in chosen
+    )
+    planned = {rank for rank, _, _ in chosen}
+    all_steps = Pair(_all_steps(r for _, r, _ in chosen), _all_steps(t for _, _, t in chosen))
+    common = {step for plan in plans for step in plan.steps}
+    return Plan(
+        ranks=plans,
+        ranks_only=Pair(
+            tuple(rank for rank in by_rank.reference if rank not in planned),
+            tuple(rank for rank in by_rank.target if rank not in planned),
+        ),
+        steps_only=Pair(_without(all_steps.reference, common, steps), _without(all_steps.target, common, steps)),
+    )
+
+
+def _all_steps(traces: Any) -> set[int]:
+    return {step for trace in traces for step in trace.steps}
+
+
+def _without(all_steps: set[int], common: set[int], wanted: IntRanges | None) -> tuple[int, ...]:
+    return tuple(sorted(step for step in all_steps - common if wanted is None or step in wanted))
+
+
+def _ranks(trace: Trace, wanted: IntRanges | None) -> dict[int, RankTrace]:
+    found: dict[int, RankTrace] = {}
+    for rank in trace.ranks:
+        if wanted is None or rank.info.rank in wanted:
+            found.setdefault(rank.info.rank, rank)
+    return found
+
+
+def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, mapped: Mapped) -> RankPlan:
+    """Pair the calls of one rank in all steps that both traces have."""
+    common = tuple(
+        step for step in traces.reference.steps if step in traces.target.steps and (steps is None or step in steps)
+    )
+    calls = Pair(_calls(traces.reference, common), _calls(traces.target, common))
+    names = _names(calls, mapped)
+    planned = [_plan_step(step, traces, calls, names) for step in common]
+    pairs = pl.concat(planned) if planned else _pairs_frame(0, [], [], [])
+    renamed = {path: name for path, name in names.modules.items() if path != name}
+    shared = Pair(frozenset(names.modules.values()), frozenset(names.modules))
+    return RankPlan(rank, traces, common, pairs, calls, renamed, shared)
+
+
+def _calls(trace: RankTrace, steps: tuple[int, ...]) -> pl.DataFrame:
+    frames = [trace.calls(step) for step in steps]
+    if not frames:
+        return trace.collect(trace.calls()).clear()
+    return _with_modules(trace.collect(pl.concat(frames)).sort("id"))
+
+
+def _with_modules(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls inside of a call belong to its module: those of a custom backward run in none of their own."""
+    homeless = pl.col("module").is_null() & pl.col("parent").is_not_null()
+    if calls.filter(homeless).is_empty():
+        return calls
+    parents = calls.select(parent="id", parent_module="module", parent_class="module_class")
+    joined = calls.join(parents, on="parent", how="left", maintain_order="left")
+    return joined.with_columns(
+        pl.coalesce("module", "parent_module").alias("module"),
+        pl.coalesce("module_class", "parent_class").alias("module_class"),
+    ).drop("parent_module", "parent_class")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    modules: dict[str, str]
+    """All mapped module paths of the target, with the reference's."""
+    ops: dict[str, str]
+
+
+def _names(calls: Pair[pl.DataFrame], mapped: Mapped) -> _Names:
+    classes = Pair(_classes(calls.reference), _classes(calls.target))
+    modules = map_modules(classes.reference, _renamed(classes.target, mapped.modules))
+    by_user = {path: renamed for path in classes.target if (renamed := mapped.modules.to_reference(path))}
+    translated = {path: modules.get(by_user.get(path, path)) for path in classes.target}
+    ops = calls.target["op"].unique().to_list() if mapped.ops else []
+    return _Names(
+        modules={path: name for path, name in translated.items() if name is not None},
+        ops={op: renamed for op in ops if (renamed := mapped.ops.to_reference(op))},
+    )
+
+
+def _renamed(classes: Mapping[str, str | None], patterns: NamePatterns) -> dict[str, str | None]:
+    return {patterns.to_reference(path) or path: class_name for path, class_name in classes.items()}
+
+
+def _classes(calls: pl.DataFrame) -> dict[str, str | None]:
+    """Class of each module path, in order of first appearance."""
+    known = calls.filter(pl.col("module").is_not_null()).select("module", "module_class", "kind")
+    first = known.unique("module", keep="first", maintain_order=True)
+    named = known.filter(pl.col("kind") == Kind.MODULE.value).unique("module", keep="first")
+    classes = dict(zip(named["module"], named["module_class"], strict=True))
+    return {path: classes.get(path, class_name) for path, class_name, _ in first.iter_rows()}
+
+
+def _plan_step(step: int, traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names) -> pl.DataFrame:
+    common = set(names.modules.values())
+    reference = _step(calls.reference, step, traces.reference, modules={}, mapped=common, ops={})
+    target = _step(calls.target, step, traces.target, modules=names.modules, mapped=names.modules, ops=names.ops)
+    plan = plan_step(reference, target)
+    return _pairs_frame(
+        step,
+        [reference.id[r] for r, _ in plan.pairs],
+        [target.id[t] for _, t in plan.pairs],
+        [pair in plan.replaced for pair in plan.pairs] if plan.replaced else [False] * len(plan.pairs),
+    )
+
+
+def _step(calls: pl.DataFrame, step: int, trace: RankTrace, *, modules: Any, mapped: Any, ops: Any) -> StepCalls:
+    frame = calls.filter(pl.col("step") == step)
+    return step_calls(frame, modules=modules, mapped=mapped, ops=ops, shapes=_shapes_of(trace, step))
+
+
+def _shapes_of(trace: RankTrace, step: int) -> Callable[[str], dict[int, str]]:
+    def shapes(role: str) -> dict[int, str]:
+        uses = trace.collect(trace.tensors(step).filter(pl.col("role") == role).select("call", "value"))
+        values = trace.collect(trace.values(step).select(value="id", shape="shape"))
+        text = pl.col("shape").list.eval(pl.element().cast(pl.String)).list.join(",")
+        joined = uses.join(values, on="value", how="left", maintain_order="left").with_columns(text)
+        by_call = joined.group_by("call", maintain_order=True).agg(pl.col("shape").fill_null("?").str.join(";"))
+        return dict(by_call.iter_rows())
+
+    return shapes
+
+
+def _pairs_frame(step: int, reference: list[int], target: list[int], replaced: list[bool]) -> pl.DataFrame:
+    schema = {"reference": pl.Int64, "target": pl.Int64, "replaced": pl.Boolean}
+    frame = pl.DataFrame({"reference": reference, "target": target, "replaced": replaced}, schema=schema)
+    return frame.select(pl.lit(step, dtype=pl.Int64).alias("step"), *schema)
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON: what is paired with what, and what has no partner."""
+    return {
+        "schema": 1,
+        "steps": list(plan.steps),
+        "ranks_only": {"reference": list(plan.ranks_only.reference), "target": list(plan.ranks_only.target)},
+        "steps_only": {"reference": list(plan.steps_only.reference), "target": list(plan.steps_only.target)},
+        "ranks": [_rank_json(rank) for rank in plan.ranks],
+    }
+
+
+def _rank_json(rank: RankPlan) -> dict[str, Any]:
+    pairs = rank.pairs
+    return {
+        "rank": rank.rank,
+        "modules": rank.modules,
+        "pairs": {column: pairs[column].to_list() for column in ("step", "reference", "target")},
+        "replaced": pairs.filter("replaced").select("reference", "target").rows(),
+        "unmatched_reference": _unmatched_json(rank.unmatched.reference),
+        "unmatched_target": _unmatched_json(rank.unmatched.target),
+    }
+
+
+def _unmatched_json(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    return frame.select("id", "step", "name", "module", "phase").to_dicts()
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The plan as text, a line a call, in the order of the target."""
+    return [line for rank in plan.ranks for line in _rank_lines(rank)]
+
+
+def _rank_lines(rank: RankPlan) -> list[str]:
+    named = Pair(
+        *(frame.select("id", "step", "name", "phase", "module") for frame in (rank.calls.reference, rank.calls.target))
+    )
+    joined = named.target.join(
+        rank.pairs.drop("step"), left_on="id", right_on="target", how="left", maintain_order="left"
+    )
+    joined = joined.join(
+        named.reference.select(reference="id", partner="name"), on="reference", how="left", maintain_order="left"
+    )
+    lines = [f"rank {rank.rank}: target <- reference"]
+    for row in joined.iter_rows(named=True):
+        partner = row["partner"] or "(no partner)"
+        mark = " (replaced)" if row["replaced"] else ""
+        lines.append(
+            f"  step {row['step']} {row['phase']:<8} {row['name']} <- {partner}{mark}  {row['module'] or ''}".rstrip()
+        )
+    only = rank.unmatched.reference
+    lines += [
+        f"  step {row['step']} {row['phase']:<8} (no partner) <- {row['name']}  {row['module'] or ''}".rstrip()
+        for row in only.iter_rows(named=True)
+    ]
+    return lines
+
+
+def _nothing(word: str, traces: Pair[Trace], numbers: Pair[list[int]]) -> UlpscopeError:
+    return UlpscopeError(
+        f"no common {word}: {traces.reference.path} has {_listed(numbers.reference)}, "
+        f"{traces.target.path} has {_listed(numbers.target)}",
+        expected=f"at least one {word} that both traces have",
+        next_step=f"capture both with the same --{word}s, or choose others here with --{word}s",
+        code=ExitCode.NOTHING,
+    )
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "") if numbers else "none"

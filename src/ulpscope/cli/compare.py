@@ -1,0 +1,143 @@
+"""Compare two runs and name the first operation that went wrong.
+
+  ulpscope compare runs/ref runs/target                    one answer, on the terminal
+  ulpscope compare runs/ref runs/target --out result       summary.json and the tables behind it, too
+  ulpscope compare runs/ref runs/target --steps 0 --json   one JSON object on stdout
+  ulpscope compare runs/ref runs/target --plan             which call is compared with which
+  ulpscope compare compare.json                            as an old msprobe config says
+
+REFERENCE is the run that is trusted, TARGET the one under suspicion: traces of ulpscope, or dumps of msprobe. Exit
+codes: 0 they agree, 1 they diverge, 2 an input cannot be read, 3 nothing could be compared.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.records.errors import UlpscopeError
+
+if TYPE_CHECKING:
+    from ulpscope.workflows.compare import CompareOptions
+
+USAGE = "ulpscope compare REFERENCE TARGET [options]"
+PIPE_WIDTH = 120
+
+
+def register(subparsers: "Subparsers[Parser]") -> None:
+    """Add `compare` to the command line."""
+    parser = add_command(subparsers, "compare", doc=__doc__ or "", usage=USAGE)
+    parser.add_argument("reference", metavar="REFERENCE", type=Path, help="the run that is trusted")
+    parser.add_argument("target", metavar="TARGET", type=Path, nargs="?", help="the run under suspicion")
+    scope = parser.add_argument_group("what is compared")
+    scope.add_argument("--steps", metavar="0,2-4", help="training steps (default: all that both have)")
+    scope.add_argument("--ranks", metavar="0,2-4", help="ranks of a distributed run (default: all that both have)")
+    scope.add_argument(
+        "--map", metavar="FILE.yaml", type=Path, help="modules, operations or tensors that belong together"
+    )
+    scope.add_argument("--plan", action="store_true", help="print which call is compared with which, and stop")
+    judge = parser.add_argument_group("how")
+    judge.add_argument(
+        "--standard",
+        metavar="NAME",
+        default="rounding",
+        help="rounding (default), msprobe, cosine:0.98, or a YAML file",
+    )
+    judge.add_argument("--details", action="store_true", help="ULP and KL divergence too, where tensors were saved")
+    judge.add_argument(
+        "--jobs", metavar="N", type=int, default=_cores(), help="threads that read tensors (default: cores)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", "-o", metavar="DIR", type=Path, help="write summary.json, tensors.csv, ... there")
+    output.add_argument("--overwrite", action="store_true", help="replace an earlier result in DIR")
+    output.add_argument("--xlsx", action="store_true", help="write tensors.xlsx, too (with --out)")
+    output.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    output.add_argument("--language", choices=("en", "zh"), default="en", help="of sentences (default: en)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, and give the exit code."""
+    from ulpscope.report.language import Language
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.compare import compare
+    from ulpscope.workflows.results import prepare_result
+
+    _check(args)
+    reference, target = _sides(args)
+    options = _options(args)
+    if args.plan:
+        return _print_plan(reference, target, options)
+    if args.out is not None:
+        prepare_result(args.out, overwrite=args.overwrite)
+    with progress("comparing tensors") as advance:
+        result = compare(reference, target, options, advance=advance)
+    language = Language(args.language)
+    if args.out is not None:
+        result.write(args.out, xlsx=args.xlsx, language=language)
+    if args.json:
+        _write(json.dumps(result.json(language), allow_nan=False) + "\n")
+    else:
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
+        _write(result.text(width=width, color=terminal, language=language))
+    return int(result.code)
+
+
+def _print_plan(reference: Path, target: Path, options: "CompareOptions") -> int:
+    from ulpscope.align.plan import plan_lines
+    from ulpscope.workflows.compare import plan_comparison
+
+    plan, _ = plan_comparison(reference, target, options)
+    _write("\n".join(plan_lines(plan)) + "\n")
+    return 0
+
+
+def _options(args: argparse.Namespace) -> "CompareOptions":
+    from ulpscope.capture.settings import parse_ranges
+    from ulpscope.workflows.compare import CompareOptions
+
+    return CompareOptions(
+        steps=None if args.steps is None else parse_ranges(args.steps, option="--steps"),
+        ranks=None if args.ranks is None else parse_ranges(args.ranks, option="--ranks"),
+        mapping=args.map,
+        details=args.details,
+        jobs=args.jobs,
+        standard=args.standard,
+    )
+
+
+def _sides(args: argparse.Namespace) -> tuple[Path, Path]:
+    """The two runs, also where an old compare.json names them."""
+    from ulpscope.workflows.compare import compare_configured
+
+    if args.target is not None:
+        return args.reference, args.target
+    configured = compare_configured(args.reference)
+    if configured is None:
+        raise UlpscopeError(
+            f"one run, {args.reference}",
+            expected="two: the reference and the target",
+            next_step=f"ulpscope compare {args.reference} TARGET",
+        )
+    return configured.reference, configured.target
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.xlsx and args.out is None:
+        raise UlpscopeError("--xlsx without --out", expected="a directory for it", next_step="add --out DIR")
+    if args.jobs < 1:
+        raise UlpscopeError(f"--jobs {args.jobs}", expected="a number from 1 up", next_step="leave it out: all cores")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _write(text: str) -> None:
+    # A trace holds names in any script; a terminal that cannot write them must still get the rest.
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -1,0 +1,87 @@
+"""Compare two tensors, or all tensors of two files.
+
+  ulpscope diff reference.npy target.pt                      two tensors: metrics, and where they differ most
+  ulpscope diff a.safetensors b.safetensors                  two checkpoints: a line a tensor, the worst first
+  ulpscope diff checkpoint-10/ checkpoint-20/                the same, sharded
+  ulpscope diff a.safetensors b.pt --key model.norm.weight   one tensor of each
+  ulpscope diff a.npz::x b.npz::y --rtol 1e-3                tensors of other names, within a tolerance
+
+Reads .npy, .npz, .safetensors and what torch.save wrote (.pt, .pth, .bin), of any type down to float8; nothing in a
+file is executed. Numbers of other types are compared by value. Exit codes: 0 all equal, or within the given tolerance;
+1 a difference: also of shapes, or a tensor that one side lacks; 2 a file cannot be read; 3 no name in common.
+"""
+
+import argparse
+import json
+import math
+import shutil
+import sys
+
+from ulpscope.cli.arguments import Parser, Subparsers, add_command
+
+USAGE = "ulpscope diff X Y [options]"
+PIPE_WIDTH = 240
+
+
+def register(subparsers: "Subparsers[Parser]") -> None:
+    """Add `diff` to the command line."""
+    parser = add_command(subparsers, "diff", doc=__doc__ or "", usage=USAGE)
+    parser.add_argument("reference", metavar="X", help="file or directory of tensors that is trusted; X::KEY names one")
+    parser.add_argument("target", metavar="Y", help="file or directory of tensors under suspicion")
+    parser.add_argument("--key", metavar="NAME", help="one tensor, by its name in both files")
+    tolerance = parser.add_argument_group("what counts as equal: |y - x| <= ATOL + RTOL * |x|")
+    tolerance.add_argument("--atol", type=_tolerance, help="absolute (default: 0)")
+    tolerance.add_argument("--rtol", type=_tolerance, help="relative (default: 0)")
+    parser.add_argument(
+        "-n", metavar="N", type=_count, default=10, help="elements or tensors listed; 0 for all (default: 10)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, and give the exit code."""
+    from ulpscope.numerics.metrics import compiled_available
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.diff import diff
+
+    with progress("compiling kernels, once"):
+        compiled_available()
+    with progress("comparing tensors") as advance:
+        result = diff(
+            args.reference,
+            args.target,
+            key=args.key,
+            atol=args.atol,
+            rtol=args.rtol,
+            count=args.n,
+            advance=advance,
+        )
+    if args.json:
+        _write(json.dumps(result.json(), allow_nan=False) + "\n")
+    else:
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
+        _write(result.text(width=width, color=terminal))
+    return int(result.code)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
+    return int(text)
+
+
+def _tolerance(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0.0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from 0 up")
+    return number
+
+
+def _write(text: str) -> None:
+    # Names of tensors may be in any script; a terminal that cannot write them must still get the rest.
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

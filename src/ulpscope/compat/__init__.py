@@ -1,0 +1,1 @@
+"""Names that users of the tools it succeeds have in their scripts."""

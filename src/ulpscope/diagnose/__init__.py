@@ -1,0 +1,1 @@
+"""Turns judged pairs into findings and notes."""

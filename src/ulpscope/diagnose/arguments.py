@@ -1,0 +1,94 @@
+"""Arguments of a call that are not the same in both runs."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ulpscope.records.findings import ArgumentDifference
+
+# How a run is carried out, not what it computes.
+IMPLEMENTATION = frozenset(
+    "foreach fused capturable differentiable device non_blocking layout pin_memory inplace is_causal keepdim copy "
+    "requires_grad enable_gqa need_weights memory_format out".split()
+)
+LONGEST_TEXT = 60
+# From here on a number is a mask's: finfo(float16).min is the smallest of them.
+MASK_SIZE = 1.0e4
+
+
+def argument_differences(reference: str | None, target: str | None) -> tuple[ArgumentDifference, ...]:
+    """What differs between two recorded argument lists, tensors and devices left out."""
+    if reference == target:
+        return ()
+    sides = [dict(_leaves("", _plain(_load(text)))) for text in (reference, target)]
+    places = dict.fromkeys([*sides[0], *sides[1]])
+    differing = [place for place in places if sides[0].get(place) != sides[1].get(place)]
+    return tuple(
+        ArgumentDifference(place, _text(sides[0], place), _text(sides[1], place))
+        for place in differing
+        if place.rpartition(".")[2] not in IMPLEMENTATION
+    )
+
+
+def numbers_differ(reference: str | None, target: str | None) -> bool:
+    """Whether a float among the arguments differs; a limit of an element type (a mask's value) may."""
+    if reference == target:
+        return False
+    sides = [dict(_leaves("", _plain(_load(text)))) for text in (reference, target)]
+    shared = [place for place in sides[0] if place in sides[1] and place.rpartition(".")[2] not in IMPLEMENTATION]
+    return any(_numbers_apart(sides[0][place], sides[1][place]) for place in shared)
+
+
+def any_number_differs(reference: str | None, target: str | None) -> bool:
+    """The same, a number that only one run states counted in."""
+    if reference == target:
+        return False
+    sides = [dict(_leaves("", _plain(_load(text)))) for text in (reference, target)]
+    places = [place for place in (sides[0] | sides[1]) if place.rpartition(".")[2] not in IMPLEMENTATION]
+    return any(_numbers_apart(sides[0].get(place, 0.0), sides[1].get(place, 0.0)) for place in places)
+
+
+def _numbers_apart(reference: Any, target: Any) -> bool:
+    numbers = [entry for entry in (reference, target) if isinstance(entry, int | float) and not isinstance(entry, bool)]
+    some_float = any(isinstance(entry, float) for entry in numbers)
+    return len(numbers) == 2 and some_float and reference != target and max(map(abs, numbers)) < MASK_SIZE
+
+
+def _load(text: str | None) -> Any:
+    try:
+        loaded = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return {key: entry for key, entry in loaded.items() if key != "returned"} if isinstance(loaded, dict) else {}
+
+
+def _plain(entry: Any) -> Any:
+    """Marked entries as what they stand for; tensors, devices and callables say nothing about numbers."""
+    if isinstance(entry, list):
+        return [_plain(item) for item in entry]
+    if not isinstance(entry, dict):
+        return entry
+    word = next(iter(entry), "")
+    if not word.startswith("$"):
+        return {key: _plain(item) for key, item in entry.items()}
+    if word in ("$tensor", "$device", "$generator", "$layout", "$memory_format", "$object"):
+        return None
+    return _plain(entry[word])
+
+
+def _leaves(path: str, entry: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(entry, dict):
+        for key, item in entry.items():
+            yield from _leaves(f"{path}.{key}" if path else str(key), item)
+    elif isinstance(entry, list):
+        for number, item in enumerate(entry):
+            yield from _leaves(f"{path}.{number}", item)
+    elif entry is not None:
+        yield path, entry
+
+
+def _text(side: dict[str, Any], place: str) -> str:
+    if place not in side:
+        return ""
+    text = str(side[place]) if isinstance(side[place], str) else json.dumps(side[place])
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"

@@ -1,0 +1,161 @@
+"""Names the cause of a difference that was made here."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from ulpscope.diagnose.arguments import argument_differences
+from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow import Birth, Cause
+from ulpscope.diagnose.gaps import GapFinder
+from ulpscope.diagnose.involvement import model_pairs
+from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.findings import FindingKind
+
+OWNED_ROLES = (Role.PARAMETER.value, Role.BUFFER.value)
+
+
+class Causes:
+    """Tells of each birth what kind of finding it is."""
+
+    def __init__(self, evidence: RankEvidence, gaps: GapFinder, births: Sequence[Birth]) -> None:
+        self.evidence = evidence
+        self.births = births
+        self.gaps = gaps
+        self.model = model_pairs(evidence, gaps.parameter_storages | set(gaps.gradient_storages))
+
+    @cached_property
+    def state_storages(self) -> set[int]:
+        """Where states of optimizers lie."""
+        storages = self.evidence.values.values.target.storage
+        roles = (Role.STATE.value, Role.STATE_AFTER.value)
+        return {int(storages[slot.values]) for slot in self.evidence.slots if slot.role in roles} - {-1}
+
+    def _draws_data(self, birth: Birth) -> bool:
+        """Random data or its order, made before the first step, while no other random numbers differ."""
+        return not self._is_parameter(birth) and self._only_data_is_random
+
+    @cached_property
+    def _only_data_is_random(self) -> bool:
+        """Whether all random calls that differ make data or its order: no parameters, no noise of the training."""
+        random = [birth for birth in self.births if birth.gap is None and self._random(birth)]
+        return all(self._prepares(birth) and not self._is_parameter(birth) for birth in random)
+
+    def _prepares(self, birth: Birth) -> bool:
+        pair = birth.slot.pair
+        is_order = self.evidence.bare_ops[pair] == "randperm"
+        return not self.model[pair] and (is_order or self.evidence.calls["phase"][pair] == Phase.SETUP.value)
+
+    def kind(self, birth: Birth) -> FindingKind:
+        pair = birth.slot.pair
+        if birth.gap is None and self._random(birth):
+            return FindingKind.INPUT if self._draws_data(birth) else FindingKind.RANDOMNESS
+        if self._is_parameter(birth):
+            return FindingKind.PARAMETER
+        if int(self.evidence.values.values.target.storage[birth.slot.values]) in self.state_storages:
+            return FindingKind.OPTIMIZER
+        if not self._computes(birth):
+            return FindingKind.INPUT
+        if birth.gap is not None and any(self._unmatched_random(birth)):
+            return FindingKind.RANDOMNESS
+        if self._overflows(birth.slot.values):
+            return FindingKind.OVERFLOW
+        if birth.cause is Cause.OUTSIDE:
+            return self._outside(birth.slot)
+        if birth.gap is not None and self._structural(birth):
+            return FindingKind.STRUCTURE
+        if self.evidence.calls["kind"][pair] == Kind.OPTIMIZER.value and birth.slot.makes:
+            return FindingKind.OPTIMIZER
+        return FindingKind.COMPUTATION
+
+    def _overflows(self, row: int) -> bool:
+        """inf or nan where the reference has none; another number of -inf is another mask."""
+        if not self.evidence.values.pattern[row]:
+            return False
+        reference, target = self.evidence.values.values.reference, self.evidence.values.values.target
+        born = int(target.nan[row] + target.pos_inf[row]) > int(reference.nan[row] + reference.pos_inf[row])
+        return born or (int(reference.not_finite()[row]) == 0 < int(target.not_finite()[row]))
+
+    def _random(self, birth: Birth) -> bool:
+        calls, pair = self.evidence.calls, birth.slot.pair
+        if not (calls["random"][pair] or calls["reference_random"][pair]):
+            return False
+        same_state = calls["generator"][pair] == calls["reference_generator"][pair]
+        return not (same_state and argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair]))
+
+    def _unmatched_random(self, birth: Birth) -> list[bool]:
+        assert birth.gap is not None
+        sides = (
+            (self.evidence.plan.calls.reference, birth.gap.only_reference),
+            (self.evidence.plan.calls.target, birth.gap.only_target),
+        )
+        return [bool(flag) for calls, ids in sides for flag in calls.filter(calls["id"].is_in(list(ids)))["random"]]
+
+    def _is_parameter(self, birth: Birth) -> bool:
+        """A parameter or buffer that differs before any step of an optimizer has changed it."""
+        slot = birth.slot
+        if slot.role in (Role.PARAMETER_AFTER.value, Role.STATE_AFTER.value, Role.STATE.value, Role.GRADIENT.value):
+            return False
+        if not (slot.role in OWNED_ROLES or self.gaps.is_parameter(slot)):
+            return False
+        setup = self.evidence.calls["phase"][slot.pair] == Phase.SETUP.value
+        return setup or birth.cause in (Cause.OUTSIDE, Cause.GAP)
+
+    def _computes(self, birth: Birth) -> bool:
+        """Whether the model has to do with it; an input of the model comes from outside or from calls before it."""
+        if not birth.slot.makes:
+            maker = int(self.evidence.values.values.target.producer[birth.slot.values])
+            pair = self.evidence.pair_of_target.get(maker, -1)
+            if birth.cause is Cause.OUTSIDE:
+                return birth.slot.role != Role.INPUT.value
+            if birth.gap is not None and birth.slot.role == Role.INPUT.value and pair < 0:
+                return any(self._from_model(source) for source in birth.gap.sources) or self._inside(birth)
+        return self.model[birth.slot.pair]
+
+    def _inside(self, birth: Birth) -> bool:
+        """Whether a call of the gap ran inside of a module."""
+        assert birth.gap is not None
+        sides = (
+            (self.evidence.plan.calls.reference, birth.gap.only_reference),
+            (self.evidence.plan.calls.target, birth.gap.only_target),
+        )
+        return any(
+            module is not None
+            for calls, ids in sides
+            for module in calls.filter(calls["id"].is_in(list(ids)))["module"]
+        )
+
+    def _from_model(self, values: int) -> bool:
+        maker = self.evidence.makers[values]
+        return maker >= 0 and self.model[maker]
+
+    def _outside(self, slot: Slot) -> FindingKind:
+        if slot.role == Role.STATE.value:
+            return FindingKind.OPTIMIZER
+        return FindingKind.INPUT if slot.role == Role.INPUT.value else FindingKind.COMPUTATION
+
+    def _structural(self, birth: Birth) -> bool:
+        """A collective or a whole module that only one run has."""
+        assert birth.gap is not None
+        sides = (
+            (self.evidence.plan.calls.reference, birth.gap.only_reference),
+            (self.evidence.plan.calls.target, birth.gap.only_target),
+        )
+        for calls, ids in sides:
+            kinds = calls.filter(calls["id"].is_in(list(ids)))
+            if (kinds["kind"] == Kind.COLLECTIVE.value).any():
+                return True
+        return self._missing_module(birth)
+
+    def _missing_module(self, birth: Birth) -> bool:
+        """Whether a call of the gap belongs to a module that only one run calls at all."""
+        assert birth.gap is not None
+        plan = self.evidence.plan
+        sides = (
+            (plan.calls.reference, birth.gap.only_reference, plan.shared_modules.reference),
+            (plan.calls.target, birth.gap.only_target, plan.shared_modules.target),
+        )
+        for calls, ids, known in sides:
+            modules = calls.filter(calls["id"].is_in(list(ids)))["module"].drop_nulls().to_list()
+            if any(module not in known for module in modules):
+                return True
+        return False

@@ -1,0 +1,197 @@
+"""Everything that is known of one rank's pairs, as columns: what the flow of errors is judged on."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ulpscope.align.calls import bare_name
+from ulpscope.align.plan import RankPlan
+from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES
+from ulpscope.diagnose.arguments import numbers_differ
+from ulpscope.diagnose.scaling import without_loss_scale
+from ulpscope.judge.measuring import ValuePairs
+from ulpscope.judge.operations import Operand
+from ulpscope.judge.rounding import unit_roundoff
+from ulpscope.records.enums import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One tensor of a pair of calls."""
+
+    row: int
+    pair: int
+    role: str
+    place: str
+    values: int
+    """Row of its pair of values."""
+    makes: bool
+    """Whether the call made it; else it was read or shown."""
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    """Pairs of calls and values of one rank, indexed by row; calls are those of the target unless said otherwise."""
+
+    plan: RankPlan
+    slots: list[Slot]
+    values: ValuePairs
+    calls: dict[str, list[Any]]
+    """Columns of the plan's pairs: target's call columns, and `reference_*` for those of the reference."""
+    moved: dict[int, int]
+    """Rows of slots whose reference belongs to another call than the pair's, with that call."""
+    scales: dict[int, float]
+    """Loss scale of the target by step, where there is one; the pairs of values are without it."""
+
+    @cached_property
+    def bare_ops(self) -> list[str]:
+        return [bare_name(op) for op in self.calls["op"]]
+
+    @cached_property
+    def operands(self) -> list[Operand]:
+        """Each pair of values as an operand, with the reference's size."""
+        norms = np.nan_to_num(self.values.values.reference.summaries.norm)
+        elements = self.values.values.reference.summaries.elements
+        errors = np.nan_to_num(self.values.error, nan=0.0, posinf=np.inf)
+        shapes = self.values.values.target.shapes()
+        columns = zip(errors.tolist(), norms.tolist(), elements.tolist(), shapes, strict=True)
+        return [Operand(error, norm, count, shape) for error, norm, count, shape in columns]
+
+    @cached_property
+    def roundoffs(self) -> list[float]:
+        """The coarser unit roundoff of each pair of values."""
+        names = set(self.values.values.reference.dtype) | set(self.values.values.target.dtype)
+        known = {name: unit_roundoff(name) for name in names}
+        both = zip(self.values.values.reference.dtype, self.values.values.target.dtype, strict=True)
+        return [max(known[reference], known[target]) for reference, target in both]
+
+    @cached_property
+    def slots_of(self) -> list[list[Slot]]:
+        found: list[list[Slot]] = [[] for _ in range(len(self.calls["id"]))]
+        for slot in self.slots:
+            found[slot.pair].append(slot)
+        return found
+
+    @cached_property
+    def pair_of_target(self) -> dict[int, int]:
+        return {call: pair for pair, call in enumerate(self.calls["id"])}
+
+    @cached_property
+    def pair_of_reference(self) -> dict[int, int]:
+        return {call: pair for pair, call in enumerate(self.calls["reference_id"])}
+
+    @cached_property
+    def makers(self) -> list[int]:
+        """The pair of calls that made each pair of values; -1 if the two were not made by partners."""
+        target, reference = self.pair_of_target, self.pair_of_reference
+        producers = zip(
+            self.values.values.reference.producer.tolist(), self.values.values.target.producer.tolist(), strict=True
+        )
+        found = []
+        for made_reference, made_target in producers:
+            pair = target.get(made_target, -1)
+            found.append(pair if pair >= 0 and reference.get(made_reference) == pair else -1)
+        return found
+
+    @cached_property
+    def other_numbers(self) -> set[int]:
+        """Pairs of calls among whose arguments a number differs."""
+        arguments = zip(self.calls["reference_arguments"], self.calls["arguments"], strict=True)
+        return {pair for pair, (reference, target) in enumerate(arguments) if numbers_differ(reference, target)}
+
+    @cached_property
+    def regrouped(self) -> dict[int, tuple[str | None, str | None]]:
+        """Slots of parameters in another group of the optimizer: settings of the group in reference and target."""
+        arguments = dict(self.plan.calls.reference.select("id", "arguments").iter_rows()) if self.moved else {}
+        return {
+            row: (arguments.get(call), self.calls["arguments"][self.slots[row].pair])
+            for row, call in self.moved.items()
+        }
+
+    @cached_property
+    def forwards(self) -> list[int]:
+        """For each backward the pair of its forward; -1 for the rest."""
+        return [self.pair_of_target.get(call, -1) if call is not None else -1 for call in self.calls["forward"]]
+
+    @cached_property
+    def _forward_ends(self) -> dict[int, int]:
+        parents = self.plan.calls.target.select("id", "parent").rows()
+        ends = {call: call for call, _ in parents}
+        for call, parent in reversed(parents):
+            if parent in ends:
+                ends[parent] = max(ends[parent], ends[call])
+        return ends
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """When a call was over: the largest id inside it."""
+        ids: list[int] = self.calls["id"]
+        ends = self._forward_ends
+        return [max(ends[call], self._backward_ends.get(call, 0)) for call in ids]
+
+    @cached_property
+    def _backward_ends(self) -> dict[int, int]:
+        """For the backward of a module the last backward of what ran inside of it."""
+        calls = self.plan.calls.target
+        inner = calls.filter(pl.col("kind") == Kind.BACKWARD.value).select("forward", "id").drop_nulls().sort("forward")
+        outer = calls.filter(pl.col("kind") == Kind.MODULE_BACKWARD.value).select("id", "forward").drop_nulls()
+        forwards, ids = inner["forward"].to_numpy(), inner["id"].to_numpy()
+        found = {}
+        for call, forward in outer.iter_rows():
+            first, last = np.searchsorted(forwards, [forward, self._forward_ends.get(forward, forward) + 1])
+            if last > first:
+                found[call] = int(ids[first:last].max())
+        return found
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Pairs in the order in which the target finished them, inner ones first."""
+        ids: list[int] = self.calls["id"]
+        backwards = [kind in BACKWARD_KINDS for kind in self.calls["kind"]]
+        # A module's backward is recorded when its gradients are whole; an inner one of the same time comes first.
+        keys = [
+            (end, backward and kind == Kind.MODULE_BACKWARD.value, -call)
+            for end, backward, kind, call in zip(self.ends, backwards, self.calls["kind"], ids, strict=True)
+        ]
+        return sorted(range(len(ids)), key=keys.__getitem__)
+
+    @cached_property
+    def inner_outputs(self) -> dict[int, list[int]]:
+        """For each pair of modules the values that the pairs directly inside of it made."""
+        parents = [self.pair_of_target.get(parent, -1) if parent is not None else -1 for parent in self.calls["parent"]]
+        found: dict[int, list[int]] = defaultdict(list)
+        for slot in self.slots:
+            if slot.makes and parents[slot.pair] >= 0:
+                found[parents[slot.pair]].append(slot.values)
+        return found
+
+
+CALL_FIELDS = (
+    "id", "name", "kind", "op", "module", "module_class", "phase", "step", "parent", "forward", "stack", "recompute",
+    "random", "generator", "arguments",
+)  # fmt: skip
+REFERENCE_FIELDS = ("id", "name", "op", "module", "random", "generator", "arguments")
+
+
+def gather(plan: RankPlan, slots: pl.DataFrame, rows: np.ndarray, values: ValuePairs) -> RankEvidence:
+    """Put plan, slots and measured values together; `rows` gives each slot its row of values."""
+    target = plan.pairs.select(id="target").join(plan.calls.target, on="id", how="left", maintain_order="left")
+    reference = plan.pairs.select(id="reference").join(plan.calls.reference, on="id", how="left", maintain_order="left")
+    calls = {name: target[name].to_list() for name in CALL_FIELDS}
+    calls |= {f"reference_{name}": reference[name].to_list() for name in REFERENCE_FIELDS}
+    calls["replaced"] = plan.pairs["replaced"].to_list()
+    columns = zip(
+        slots["pair"].to_list(), slots["role"].to_list(), slots["place"].to_list(), rows.tolist(), strict=True
+    )
+    listed = [
+        Slot(row, pair, role, place, value, role in MAKING_ROLES)
+        for row, (pair, role, place, value) in enumerate(columns)
+    ]
+    scaled = without_loss_scale(slots, rows, calls, values, plan.calls.target["op"].unique())
+    owners = zip(listed, slots["reference_call"].to_list(), strict=True)
+    moved = {slot.row: call for slot, call in owners if calls["reference_id"][slot.pair] != call}
+    return RankEvidence(plan, listed, scaled.values, calls, moved, scaled.scales)

@@ -1,0 +1,179 @@
+"""Findings of one rank: births named, told once each, in the order in which they happened."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from ulpscope.diagnose.arguments import argument_differences
+from ulpscope.diagnose.causes import Causes
+from ulpscope.diagnose.evidence import RankEvidence
+from ulpscope.diagnose.flow import Birth, Cause, Flow, State
+from ulpscope.diagnose.peers import PeerGains
+from ulpscope.diagnose.places import place_of_birth, place_of_parameter
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.records.enums import Kind
+from ulpscope.records.findings import Evidence, Finding, FindingKind, Place
+
+# How many times more than explained a second fault must be, to stand out of what the first one left behind.
+STANDS_OUT = 10.0
+NAMES_LISTED = 6
+
+# Told once a step, whatever the number of tensors.
+COLLECTED = (FindingKind.INPUT, FindingKind.PARAMETER, FindingKind.RANDOMNESS, FindingKind.OPTIMIZER)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedFinding:
+    """A finding with its place in time."""
+
+    finding: Finding
+    birth: Birth
+    moment: tuple[int, int]
+    """Step, and position in the order of the target's calls."""
+
+
+def find(evidence: RankEvidence, flow: Flow, causes: Causes, peers: PeerGains) -> list[RankedFinding]:
+    """The findings of one rank, the first first; what merely follows is left out."""
+    positions = {pair: position for position, pair in enumerate(evidence.order)}
+    named = [(causes.kind(birth), birth) for birth in flow.births]
+    ordered = sorted(named, key=lambda entry: positions[entry[1].slot.pair])
+    found: list[RankedFinding] = []
+    told: set[tuple[object, ...]] = set()
+    for kind, birth in ordered:
+        place = _place(evidence, kind, birth)
+        key = _key(kind, place)
+        if key in told or (found and not _stands_out(kind, birth)):
+            continue
+        told.add(key)
+        alike = [other for other_kind, other in ordered if other_kind is kind and _step(evidence, other) == place.step]
+        finding = Finding(kind, place, _evidence(evidence, flow, kind, birth, alike, peers))
+        found.append(RankedFinding(finding, birth, (place.step, positions[birth.slot.pair])))
+    return found
+
+
+def _step(evidence: RankEvidence, birth: Birth) -> object:
+    return evidence.calls["step"][birth.slot.pair]
+
+
+def _place(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> Place:
+    if kind is FindingKind.PARAMETER:
+        return place_of_parameter(evidence, birth.slot)
+    return place_of_birth(evidence, birth)
+
+
+def _key(kind: FindingKind, place: Place) -> tuple[object, ...]:
+    """What counts as the same finding; a fault shows again in every step."""
+    return (kind,) if kind in COLLECTED else (kind, place.module, place.op)
+
+
+def _stands_out(kind: FindingKind, birth: Birth) -> bool:
+    return kind in COLLECTED or birth.score >= STANDS_OUT
+
+
+def _evidence(
+    evidence: RankEvidence, flow: Flow, kind: FindingKind, birth: Birth, alike: Sequence[Birth], peers: PeerGains
+) -> Evidence:
+    slot, pair, calls = birth.slot, birth.slot.pair, evidence.calls
+    values = evidence.values.values
+    row = slot.values
+    dtypes = str(values.reference.dtype[row]), str(values.target.dtype[row])
+    shapes = values.reference.shape(row), values.target.shape(row)
+    not_finite = int(values.reference.not_finite()[row]), int(values.target.not_finite()[row])
+    generators = calls["reference_generator"][pair], calls["generator"][pair]
+    metrics = evidence.values.metrics.get(row)
+    gap_names = _gap_names(evidence, birth)
+    measured = evidence.values.measured[row]
+    return Evidence(
+        measured=measured,
+        error_in=None if birth.cause is Cause.OUTSIDE else birth.error_in,
+        error_out=_finite(birth.error_out),
+        expected=birth.expected or None,
+        dtype=_coarsest(evidence, birth),
+        dtypes=dtypes if dtypes[0] != dtypes[1] else None,
+        shapes=shapes if shapes[0] != shapes[1] else None,
+        arguments=_arguments(evidence, birth),
+        only_reference=gap_names[0],
+        only_target=gap_names[1],
+        classes=_classes(evidence, birth),
+        not_finite=not_finite if not_finite != (0, 0) else None,
+        extremes=_extremes(evidence, row) if kind is FindingKind.OVERFLOW else None,
+        generators=generators if kind is FindingKind.RANDOMNESS and None not in generators else None,
+        parameters=_parameters(evidence, alike) if kind in (FindingKind.PARAMETER, FindingKind.OPTIMIZER) else (),
+        count=len(alike) if kind in COLLECTED else None,
+        followers=sum(state is State.INHERITED for state in flow.states),
+        peers=peers.usual(pair, slot.place) if birth.gap is None else None,
+        gain=_finite(birth.gain),
+        worst=_worst(metrics, shapes[1]) if metrics is not None else None,
+    )
+
+
+def _finite(number: float) -> float | None:
+    return number if number == number and abs(number) != float("inf") else None
+
+
+def _worst(metrics: object, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    flat = getattr(metrics, "worst", None)
+    if flat is None or not shape:
+        return None
+    index = []
+    for size in reversed(shape):
+        flat, place = divmod(flat, size)
+        index.append(place)
+    return tuple(reversed(index))
+
+
+def _coarsest(evidence: RankEvidence, birth: Birth) -> str | None:
+    values = evidence.values.values
+    rows = [slot.values for slot in evidence.slots_of[birth.slot.pair]]
+    names = {str(side.dtype[row]) for row in rows for side in (values.reference, values.target)}
+    floats = [name for name in names if name in DTYPES and DTYPES[name].unit_roundoff]
+    return max(floats, key=lambda name: DTYPES[name].unit_roundoff, default=None)
+
+
+def _arguments(evidence: RankEvidence, birth: Birth):  # type: ignore[no-untyped-def]
+    if birth.gap is not None and (birth.gap.only_target or birth.gap.only_reference):
+        return ()
+    calls, pair = evidence.calls, birth.slot.pair
+    if birth.slot.row in evidence.regrouped:
+        return argument_differences(*evidence.regrouped[birth.slot.row])
+    own = argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair])
+    forward = evidence.forwards[pair]
+    if own or forward < 0:
+        return own
+    return argument_differences(calls["reference_arguments"][forward], calls["arguments"][forward])
+
+
+def _gap_names(evidence: RankEvidence, birth: Birth) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if birth.gap is None:
+        return (), ()
+    plan = evidence.plan
+    return _names(plan.calls.reference, birth.gap.only_reference), _names(plan.calls.target, birth.gap.only_target)
+
+
+def _names(calls: pl.DataFrame, ids: tuple[int, ...]) -> tuple[str, ...]:
+    shown = calls.filter(pl.col("id").is_in(list(ids)), pl.col("kind") != Kind.MODULE.value)
+    return tuple(shown["name"].head(NAMES_LISTED).to_list())
+
+
+def _classes(evidence: RankEvidence, birth: Birth) -> tuple[str, str] | None:
+    """Of a call that replaces another one: the two operations."""
+    calls, pair = evidence.calls, birth.slot.pair
+    if not calls["replaced"][pair]:
+        return None
+    return str(calls["reference_op"][pair]), str(calls["op"][pair])
+
+
+def _extremes(evidence: RankEvidence, row: int) -> tuple[float | None, float | None]:
+    sides = evidence.values.values.reference.summaries, evidence.values.values.target.summaries
+    pairs = [(abs(float(side.min[row])), abs(float(side.max[row]))) for side in sides]
+    return _finite(max(pairs[0])), _finite(max(pairs[1]))
+
+
+def _parameters(evidence: RankEvidence, births: Sequence[Birth]) -> tuple[str, ...]:
+    places = [place_of_parameter(evidence, birth.slot) for birth in births[:NAMES_LISTED]]
+    names = [
+        f"{p.module}.{p.tensor}" if p.module and p.tensor and not p.tensor.startswith(p.module) else p.tensor
+        for p in places
+    ]
+    return tuple(dict.fromkeys(name for name in names if name))

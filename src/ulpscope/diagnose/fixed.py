@@ -1,0 +1,66 @@
+"""The answer by a fixed standard: the first tensor that fails it although the inputs of its call do not."""
+
+from dataclasses import replace
+
+import polars as pl
+
+from ulpscope.judge.standards import MAKING, Standard
+from ulpscope.records.enums import Phase
+from ulpscope.records.findings import Comparison, Counts, Evidence, Finding, FindingKind, Outcome, Place
+from ulpscope.records.pairs import Judgement, Measured
+
+CALLS = ["rank", "id_target"]
+
+
+def judge_by(standard: Standard, comparison: Comparison, pairs: pl.DataFrame) -> tuple[Comparison, pl.DataFrame]:
+    """The same comparison, judged by limits instead of by rounding."""
+    judged = _judgements(pairs, standard)
+    made = judged.filter(pl.col("judgement") == Judgement.MADE_HERE.value)
+    findings = tuple(_finding(row) for row in made.head(1).iter_rows(named=True))
+    counts = _counts(comparison.counts, judged)
+    outcome = comparison.outcome
+    if outcome is not Outcome.NOTHING_COMPARED:
+        outcome = Outcome.DIVERGED if findings else Outcome.AGREE
+    scope = replace(comparison.scope, standard=standard.name)
+    return (
+        replace(comparison, outcome=outcome, findings=findings, counts=counts, scope=scope, neighbours=(), advice=()),
+        judged,
+    )
+
+
+def _judgements(pairs: pl.DataFrame, standard: Standard) -> pl.DataFrame:
+    failing = pairs.with_columns(fails=standard.failing(pairs) & pl.col("judgement").is_not_null())
+    makes = pl.col("role").is_in(MAKING)
+    failing_input = (pl.col("fails") & ~makes).any().over(CALLS)
+    first_seen = pl.col("value_target").is_first_distinct().over("rank")
+    word = (
+        pl.when(pl.col("judgement").is_null() | (pl.col("judgement") == Judgement.IDENTICAL.value))
+        .then("judgement")
+        .when(~pl.col("fails"))
+        .then(pl.lit(Judgement.ROUNDING.value))
+        .when(first_seen & ~(makes & failing_input))
+        .then(pl.lit(Judgement.MADE_HERE.value))
+        .otherwise(pl.lit(Judgement.INHERITED.value))
+    )
+    return failing.with_columns(judgement=word).drop("fails")
+
+
+def _finding(row: dict[str, object]) -> Finding:
+    place = Place(
+        rank=row["rank"],  # type: ignore[arg-type]
+        step=row["step"],  # type: ignore[arg-type]
+        phase=Phase(row["phase"]),
+        call=row["call_target"],  # type: ignore[arg-type]
+        call_id=row["id_target"],  # type: ignore[arg-type]
+        op=row["op"],  # type: ignore[arg-type]
+        module=row["module"],  # type: ignore[arg-type]
+        tensor=row["place"],  # type: ignore[arg-type]
+    )
+    measured = Measured(row["measured"]) if row["measured"] is not None else None
+    evidence = Evidence(measured=measured, error_in=row["error_in"], error_out=row["error"])  # type: ignore[arg-type]
+    return Finding(FindingKind.COMPUTATION, place, evidence)
+
+
+def _counts(counts: Counts, judged: pl.DataFrame) -> Counts:
+    numbers = dict(judged["judgement"].drop_nulls().value_counts().iter_rows())
+    return replace(counts, **{word.value: numbers.get(word.value, 0) for word in Judgement})

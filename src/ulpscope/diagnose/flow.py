@@ -1,0 +1,455 @@
+"""Follows errors through a run: for every pair of values whether its difference was made here or came in.
+
+Pairs of calls are taken in the order in which the target finished them. Each pair of values is judged once, where it
+appears first: as an output, against the operands of the call that made it; as an input, against what came before the
+calls in between that have no partner (a gap), or as something that came from outside.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import polars as pl
+
+from ulpscope.align.calls import bare_name
+from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.diagnose.arguments import numbers_differ
+from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.diagnose.gaps import Gap, GapFinder
+from ulpscope.diagnose.updates import compare_updates
+from ulpscope.judge.measuring import SHAPE_DIFFERS
+from ulpscope.judge.operations import (
+    CHOOSING,
+    SUMMING,
+    Operand,
+    incoming,
+    natural_gradient_norm,
+    natural_norm,
+    summed_length,
+)
+from ulpscope.judge.rounding import LIMITS, Limits, default_gain, family_of, floor_of, gap_gain, kink_error, sum_floor
+from ulpscope.records.enums import Kind, Role
+from ulpscope.records.pairs import Judgement, Measured
+
+
+class State(int, Enum):
+    """What is known of a pair of values."""
+
+    UNKNOWN = 0
+    IDENTICAL = 1
+    ROUNDING = 2
+    AFTER_CHOICE = 3
+    INHERITED = 4
+    MADE = 5
+
+
+WRONG = (State.INHERITED, State.MADE)
+JUDGEMENTS = {
+    State.IDENTICAL: Judgement.IDENTICAL,
+    State.ROUNDING: Judgement.ROUNDING,
+    State.AFTER_CHOICE: Judgement.AFTER_CHOICE,
+    State.INHERITED: Judgement.INHERITED,
+    State.MADE: Judgement.MADE_HERE,
+}
+
+
+class Cause(str, Enum):
+    """Why a difference counts as made here."""
+
+    ERROR = "error"
+    """More than rounding and operands explain."""
+    NOT_FINITE = "not_finite"
+    DISCRETE = "discrete"
+    """Integers differ although all operands are identical."""
+    GAP = "gap"
+    """It appeared between a producer's output and its consumer's input."""
+    OUTSIDE = "outside"
+    """It came from outside of the trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """A pair of values whose difference began here."""
+
+    slot: Slot
+    cause: Cause
+    error_in: float
+    error_out: float
+    expected: float
+    gain: float
+    gap: Gap | None = None
+
+    @property
+    def score(self) -> float:
+        """How many times more than explained."""
+        return self.error_out / self.expected if self.expected > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Integers that flipped although their operands differ by rounding only."""
+
+    slot: Slot
+    error_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How a call passed error on: what its peers are compared by."""
+
+    pair: int
+    place: str
+    gain: float
+    sound: bool
+    """Whether what came in was rounding only."""
+
+
+@dataclass(slots=True)
+class Flow:
+    """The judgement of one rank."""
+
+    states: list[State]
+    births: list[Birth] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    gains: list[Gain] = field(default_factory=list)
+    error_in: dict[int, float] = field(default_factory=dict)
+    """Of an output's slot, by its row."""
+    expected: dict[int, float] = field(default_factory=dict)
+    started: list[Slot] = field(default_factory=list)
+    """Parameters and states that differed a little when the comparison began, at a step other than 0."""
+    first_slot: dict[int, Slot] = field(default_factory=dict)
+    """Where each pair of values was judged."""
+
+
+AllowedGain = Callable[[int, str], float]
+"""Of a pair of calls and the place of its output."""
+
+
+ForeignErrors = Mapping[tuple[int, str], float]
+"""By pair of calls and place ("" for all): the largest error of the same operands in any rank."""
+
+
+def follow(
+    evidence: RankEvidence,
+    *,
+    allowed: AllowedGain | None = None,
+    limits: Limits = LIMITS,
+    foreign_errors: ForeignErrors | None = None,
+) -> Flow:
+    """Judge all pairs of values of one rank."""
+    return _Follower(evidence, allowed, limits, foreign_errors or {}).run()
+
+
+# Relative distance that no pair of unrelated tensors of like size exceeds.
+SATURATED_OUTPUT = 3.0
+STARTING_ERROR = 0.02
+"""Parameters that differ by no more at a first captured step after the first of the run are a starting condition."""
+
+
+class _Follower:
+    def __init__(
+        self, evidence: RankEvidence, allowed: AllowedGain | None, limits: Limits, foreign_errors: ForeignErrors
+    ) -> None:
+        self.evidence = evidence
+        self.limits = limits
+        self.foreign_errors = foreign_errors
+        self.flow = Flow([State.UNKNOWN] * len(evidence.operands))
+        self.gaps = GapFinder(evidence, self._operands_of)
+        self.updates = compare_updates(evidence)
+        self.worst: dict[tuple[int, str], float] = defaultdict(float)
+        self.allowed = allowed or (lambda pair, _place: default_gain(evidence.bare_ops[pair], limits))
+        self.identical = evidence.values.identical.tolist()
+        self.compared = evidence.values.compared.tolist()
+        self.discrete = evidence.values.discrete.tolist()
+        self.pattern = evidence.values.pattern.tolist()
+        self.reshaped = (evidence.values.reason == SHAPE_DIFFERS).tolist()
+        self.measured = evidence.values.measured.tolist()
+
+    def run(self) -> Flow:
+        for pair in self.evidence.order:
+            slots = self.evidence.slots_of[pair]
+            for slot in slots:
+                if not slot.makes and slot.values not in self.flow.first_slot:
+                    self._arrive(slot)
+            made = [slot for slot in slots if slot.makes and slot.values not in self.flow.first_slot]
+            if made:
+                self._judge_outputs(pair, made)
+        return self.flow
+
+    def _arrive(self, slot: Slot) -> None:
+        """A pair of values that no pair of calls made: from outside, or through calls without partners."""
+        value = slot.values
+        maker = self.evidence.makers[value]
+        if maker >= 0:
+            # Shown before its makers' end (a hook's tensor), or a copy of what they made (a gradient in another dtype).
+            # Or written since, unseen, as batch norm writes its running stats.
+            sources = (*self._operands_of(maker), *self.gaps.added_to(slot), *self.gaps.same_storage_before(slot))
+            gap = Gap(sources, (), (), outside=False)
+        else:
+            gap = self.gaps.find(slot)
+        if gap.outside and self._is_start(slot):
+            self.flow.first_slot[value] = slot
+            self.flow.states[value] = State.ROUNDING
+            self.flow.started.append(slot)
+            return
+        self._settle(slot, gap.sources, Cause.OUTSIDE if gap.outside else Cause.GAP, gain=self._gap_gain(gap), gap=gap)
+
+    def _gap_gain(self, gap: Gap) -> float:
+        calls = len(gap.only_reference) + len(gap.only_target)
+        return gap_gain(calls, one_sided=gap.one_sided, limits=self.limits)
+
+    def _is_start(self, slot: Slot) -> bool:
+        first = self.evidence.plan.steps[0]
+        if first == 0 or self.evidence.calls["step"][slot.pair] != first or not self.compared[slot.values]:
+            return False
+        owned = slot.role in (Role.PARAMETER.value, Role.BUFFER.value, Role.STATE.value)
+        small = 0 < self.evidence.operands[slot.values].error <= STARTING_ERROR
+        return small and (owned or self.gaps.is_parameter(slot))
+
+    def _judge_outputs(self, pair: int, made: Sequence[Slot]) -> None:
+        optimizer = self.evidence.calls["kind"][pair] == Kind.OPTIMIZER.value
+        sources = [] if optimizer else self._operands_of(pair)
+        by_parameter = self._by_parameter(pair) if optimizer else {}
+        for slot in made:
+            if self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
+                gap = self.gaps.find(slot)
+                self._settle(slot, gap.sources, Cause.GAP, gain=self._gap_gain(gap), gap=gap)
+            elif optimizer:
+                known = by_parameter.get(_parameter_name(slot), [])
+                self._settle(slot, known, Cause.ERROR, gain=self.limits.loose_gain)
+            else:
+                self._settle(slot, sources, Cause.ERROR, gain=self.allowed(pair, slot.place))
+
+    def _operands_of(self, pair: int) -> list[int]:
+        """Values that an output may depend on; of a backward its forward's, too."""
+        values = [slot.values for slot in self.evidence.slots_of[pair] if not slot.makes]
+        forward = self.evidence.forwards[pair]
+        if forward >= 0:
+            values += [slot.values for slot in self.evidence.slots_of[forward]]
+        if self.evidence.calls["kind"][pair] == Kind.MODULE.value:
+            values += self.evidence.inner_outputs.get(pair, [])
+        if self.evidence.calls["kind"][pair] == Kind.MODULE_BACKWARD.value:
+            made = [slot for slot in self.evidence.slots_of[pair] if slot.makes]
+            values += [row for slot in made for row in self.gaps.gradient_sources(slot)]
+        return values
+
+    def _by_parameter(self, pair: int) -> dict[str, list[int]]:
+        """What an optimizer read, by the parameter it is about."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for slot in self.evidence.slots_of[pair]:
+            if not slot.makes:
+                found[_parameter_name(slot)].append(slot.values)
+        return found
+
+    def _settle(self, slot: Slot, sources: Iterable[int], cause: Cause, *, gain: float, gap: Gap | None = None) -> None:
+        value = slot.values
+        self.flow.first_slot[value] = slot
+        if not self.compared[value] and not self.reshaped[value]:
+            return
+        if self.identical[value]:
+            self.flow.states[value] = State.IDENTICAL
+            return
+        known = [source for source in dict.fromkeys(sources) if source != value]
+        if self.discrete[value] or self.reshaped[value]:
+            self._settle_discrete(slot, known, cause, gap)
+        elif self.pattern[value]:
+            self._settle_pattern(slot, known, cause, gap)
+        else:
+            self._settle_numbers(slot, known, cause, gain=gain, gap=gap)
+
+    def _settle_discrete(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
+        states = {self.flow.states[source] for source in sources}
+        if states & set(WRONG):
+            self.flow.states[slot.values] = State.INHERITED
+        elif State.AFTER_CHOICE in states:
+            self.flow.states[slot.values] = State.AFTER_CHOICE
+        elif self.reshaped[slot.values] and gap is not None and not self._chooses(gap):
+            # Other calls, other shapes: what they make of it is judged on its own.
+            return
+        elif State.ROUNDING in states and self._may_flip(slot, gap):
+            self.flow.states[slot.values] = State.AFTER_CHOICE
+            error = max(self.evidence.operands[source].error for source in sources)
+            self.flow.choices.append(Choice(slot, error))
+        else:
+            self._born(slot, cause if cause is not Cause.ERROR else Cause.DISCRETE, 0.0, 0.0, gain=math.inf, gap=gap)
+
+    def _may_flip(self, slot: Slot, gap: Gap | None) -> bool:
+        """Whether rounding can have changed this: integers and masks, and shapes that depend on them."""
+        return not self.reshaped[slot.values] or (
+            self._chooses(gap) if gap is not None else self.evidence.bare_ops[slot.pair] in CHOOSING
+        )
+
+    def _chooses(self, gap: Gap) -> bool:
+        plan = self.evidence.plan
+        sides = (plan.calls.reference, gap.only_reference), (plan.calls.target, gap.only_target)
+        ops = [op for calls, ids in sides for op in calls.filter(pl.col("id").is_in(list(ids)))["op"]]
+        return any(bare_name(op) in CHOOSING for op in ops)
+
+    def _settle_pattern(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
+        """inf or nan that only one run has: inherited from other inf and nan, or from plainly wrong operands."""
+        if any(self.pattern[source] or self._explains_anything(source) for source in sources):
+            self.flow.states[slot.values] = self._inherited_state(sources)
+            return
+        worst = max((self.evidence.operands[source].error for source in sources), default=0.0)
+        self._born(slot, Cause.NOT_FINITE if gap is None else cause, worst, 0.0, gain=math.inf, gap=gap)
+
+    def _explains_anything(self, source: int) -> bool:
+        return (
+            self.flow.states[source] in (*WRONG, State.AFTER_CHOICE) and not self.evidence.operands[source].error < 0.5
+        )
+
+    def _inherited_state(self, sources: list[int]) -> State:
+        if any(self.flow.states[source] in WRONG for source in sources):
+            return State.INHERITED
+        return (
+            State.AFTER_CHOICE if any(self.flow.states[s] is State.AFTER_CHOICE for s in sources) else State.INHERITED
+        )
+
+    def _settle_numbers(self, slot: Slot, sources: list[int], cause: Cause, *, gain: float, gap: Gap | None) -> None:
+        if any(self._differs_freely(source) for source in sources):
+            self.flow.states[slot.values] = self._inherited_state([s for s in sources if self._differs_freely(s)])
+            return
+        everything = self._explained(slot, sources, gain, gap)
+        error = everything.error
+        self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, everything.expected
+        sound = [
+            source for source in sources if self.flow.states[source] in (State.IDENTICAL, State.ROUNDING, State.UNKNOWN)
+        ]
+        only_sound = len(sound) == len(sources)
+        moment = self.evidence.calls["step"][slot.pair], self.evidence.calls["phase"][slot.pair]
+        self.worst[moment] = max(self.worst[moment], error)
+        self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
+        if error > everything.expected or self._follows_from_argument(slot, everything):
+            self._born(slot, cause, everything.incoming, everything.expected, gain=everything.gain, gap=gap)
+        elif only_sound or self._is_rounding(slot, sound, gain, gap):
+            self.flow.states[slot.values] = State.ROUNDING
+        else:
+            self.flow.states[slot.values] = self._inherited_state(sources)
+
+    def _is_rounding(self, slot: Slot, sound: list[int], gain: float, gap: Gap | None) -> bool:
+        """Whether the operands that are not wrong explain all of it; an update is too sensitive to tell."""
+        if slot.row in self.updates:
+            return False
+        return self.evidence.operands[slot.values].error <= self._explained(slot, sound, gain, gap).expected
+
+    def _follows_from_argument(self, slot: Slot, explained: "_Explained") -> bool:
+        """Where a number among the arguments differs, any error of some size is its work."""
+        if slot.row in self.evidence.regrouped:
+            return slot.role == Role.PARAMETER_AFTER.value and numbers_differ(*self.evidence.regrouped[slot.row])
+        if slot.pair not in self.evidence.other_numbers or not slot.makes:
+            return False
+        kind = self.evidence.calls["kind"][slot.pair]
+        if kind == Kind.OPTIMIZER.value:
+            return slot.role == Role.PARAMETER_AFTER.value
+        return kind not in BACKWARD_KINDS and explained.error > max(
+            explained.floor, self.limits.argument * explained.incoming
+        )
+
+    def _differs_freely(self, source: int) -> bool:
+        """Shapes, integers or masks that differ, and inf or nan: nothing can be said of what is made of them."""
+        if self.pattern[source] or self.reshaped[source]:
+            return self.flow.states[source] is not State.UNKNOWN
+        return self.discrete[source] and self.compared[source] and not self.identical[source]
+
+    def _born(
+        self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None
+    ) -> None:
+        self.flow.states[slot.values] = State.MADE
+        update = self.updates.get(slot.row)
+        error = self.evidence.operands[slot.values].error if update is None else update.error
+        self.flow.births.append(Birth(slot, cause, error_in, error, expected, gain, gap))
+
+    def _explained(self, slot: Slot, sources: list[int], gain: float, gap: Gap | None) -> "_Explained":
+        evidence = self.evidence
+        output = evidence.operands[slot.values]
+        floats = [source for source in sources if not self.discrete[source] and self.compared[source]]
+        roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
+        measured = self.measured[slot.values]
+        floor = floor_of(roundoff, measured, self.limits)
+        gain = gain * (self.limits.stats_factor if measured is Measured.STATS else 1.0)
+        operands = [evidence.operands[source] for source in floats]
+        kind = evidence.calls["kind"][slot.pair]
+        if gap is not None:
+            norm, came_in, extra = output.norm, _gap_incoming(gap, operands, output), 0.0
+            came_in = max(came_in, self.foreign_errors.get((slot.pair, slot.place), 0.0))
+            if gap.adds or gap.only_reference or gap.only_target:
+                floor = math.hypot(floor, sum_floor(max(operand.elements for operand in (output, *operands))))
+            if not gap.sources and not gap.outside:
+                # Nobody knows what it was made of: at best of all that was there.
+                came_in = self.worst.get((evidence.calls["step"][slot.pair], evidence.calls["phase"][slot.pair]), 0.0)
+        elif kind in BACKWARD_KINDS:
+            norm, came_in, extra = self._backward(slot, floats, output)
+            if family_of(evidence.bare_ops[slot.pair]) in SUMMING or extra:
+                floor = math.hypot(floor, sum_floor(max((operand.elements for operand in operands), default=1.0)))
+        elif slot.row in self.updates:
+            return self._explained_update(slot, operands, gain)
+        elif slot.role == Role.STATE_AFTER.value:
+            norm, came_in, extra = output.norm, max((o.error for o in operands), default=0.0), 0.0
+        else:
+            family = family_of(evidence.bare_ops[slot.pair])
+            norm = natural_norm(family, operands, output)
+            floor = math.hypot(floor, sum_floor(summed_length(family, operands, output)))
+            came_in, extra = incoming(family, operands, output, norm), 0.0
+            came_in = max(came_in, self.foreign_errors.get((slot.pair, ""), 0.0))
+        widened = norm / output.norm if output.norm > 0 else 1.0
+        if came_in > self.limits.saturated:
+            extra = max(extra, SATURATED_OUTPUT)
+        base = math.hypot(came_in, floor)
+        return _Explained(
+            output.error,
+            came_in,
+            max(gain * base * widened, extra),
+            output.error / widened / base if base else math.inf,
+            floor,
+        )
+
+    def _explained_update(self, slot: Slot, operands: Sequence[Operand], gain: float) -> "_Explained":
+        """An adaptive update follows the sign of a gradient: where that is noise, so is the update."""
+        update = self.updates[slot.row]
+        came_in = max((operand.error for operand in operands), default=0.0)
+        base = math.hypot(came_in, self.limits.rounding * self.evidence.roundoffs[slot.values], update.resolution)
+        lost = 2.0 * math.sqrt(update.uncertain)
+        expected = max(gain * base, min(max(self.limits.adaptive * math.sqrt(base), lost), self.limits.update_cap))
+        return _Explained(update.error, came_in, expected, update.error / base if base else math.inf, base)
+
+    def _backward(self, slot: Slot, sources: list[int], output: Operand) -> tuple[float, float, float]:
+        evidence = self.evidence
+        op = evidence.bare_ops[slot.pair]
+        own = {s.values for s in evidence.slots_of[slot.pair] if s.role == Role.GRAD_OUTPUT.value}
+        gradients = [evidence.operands[source] for source in sources if source in own]
+        others = [evidence.operands[source] for source in sources if source not in own]
+        worst_other = max((operand.error for operand in others), default=0.0)
+        norm = output.norm
+        if gradients:
+            norm = max(norm, natural_gradient_norm(family_of(op), gradients[0], others, output))
+        came_in = max(worst_other, max((operand.error for operand in gradients), default=0.0))
+        return norm, came_in, kink_error(op, worst_other, output.elements, self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    error: float
+    incoming: float
+    expected: float
+    gain: float
+    floor: float
+
+
+def _parameter_name(slot: Slot) -> str:
+    is_state = slot.role in (Role.STATE.value, Role.STATE_AFTER.value)
+    return slot.place.rpartition(".")[0] if is_state else slot.place
+
+
+def _gap_incoming(gap: Gap, operands: Sequence[Operand], output: Operand) -> float:
+    if gap.adds and output.norm > 0:
+        return sum(operand.distance for operand in operands) / output.norm
+    return max((operand.error for operand in operands), default=0.0)
+
+
+def births_by_pair(flow: Flow) -> dict[int, list[Birth]]:
+    found: dict[int, list[Birth]] = defaultdict(list)
+    for birth in flow.births:
+        found[birth.slot.pair].append(birth)
+    return found

@@ -1,0 +1,287 @@
+"""What lies between the last agreeing tensors and one whose makers are no partners."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from ulpscope.align.tensors import MAKING_ROLES
+from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.records.enums import Kind, Role
+from ulpscope.records.pairs import Pair
+from ulpscope.trace.reader import RankTrace
+
+# Calls that one gap may lead through: more is another program, not a difference.
+LONGEST = 400
+READING = [
+    role.value for role in (Role.INPUT, Role.PARAMETER, Role.BUFFER, Role.GRAD_OUTPUT, Role.GRADIENT, Role.STATE)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Calls without partners through which a value came, and the values that went into them."""
+
+    sources: tuple[int, ...]
+    """Rows of pairs of values."""
+    only_reference: tuple[int, ...]
+    """Ids of calls."""
+    only_target: tuple[int, ...]
+    outside: bool
+    """Neither run shows where the value came from."""
+    adds: bool = False
+    """The engine's own sum of gradients."""
+
+    @property
+    def one_sided(self) -> bool:
+        """Only one run has calls here: if they are harmless, they change nothing."""
+        return not (self.only_reference and self.only_target)
+
+
+class GapFinder:
+    """Walks back from a value through calls without partners."""
+
+    def __init__(self, evidence: RankEvidence, operands_of: Callable[[int], list[int]]) -> None:
+        self.evidence = evidence
+        self._operands_of = operands_of
+
+    def find(self, slot: Slot) -> Gap:
+        """The gap before a value that appears first as the input of a call."""
+        values = self.evidence.values.values
+        made = Pair(int(values.reference.producer[slot.values]), int(values.target.producer[slot.values]))
+        if self._is_gradient(slot) and min(made.reference, made.target) < 0:
+            sources = self.gradient_sources(slot)
+            if sources:
+                return Gap(tuple(sources), *self._walk_names(made), outside=False, adds=True)
+        if slot.role in (Role.PARAMETER.value, Role.BUFFER.value, Role.STATE.value) or self.is_parameter(slot):
+            earlier = self.same_storage_before(slot)
+            if earlier:
+                return Gap(tuple(earlier), *self._walk_names(made), outside=False)
+        if made.reference < 0 and made.target < 0:
+            return self._uncaptured(slot)
+        sources_reference, calls_reference = self._walk("reference", made.reference)
+        sources_target, calls_target = self._walk("target", made.target)
+        sources = list(dict.fromkeys([*sources_reference, *sources_target]))
+        return Gap(tuple(sources), tuple(sorted(calls_reference)), tuple(sorted(calls_target)), outside=False)
+
+    def _is_gradient(self, slot: Slot) -> bool:
+        if slot.role in (Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value, Role.GRADIENT.value):
+            return True
+        return int(self.evidence.values.values.target.storage[slot.values]) in self.gradient_storages
+
+    def added_to(self, slot: Slot) -> list[int]:
+        """Of a parameter's gradient: all gradients that were added up in it."""
+        return self._parameter_gradients(slot) if slot.role == Role.GRADIENT.value else []
+
+    def passed_through(self, slot: Slot) -> bool:
+        """Whether an output was made by other calls than the one that returned it."""
+        values, calls = self.evidence.values.values, self.evidence.calls
+        made = int(values.reference.producer[slot.values]), int(values.target.producer[slot.values])
+        if calls["kind"][slot.pair] == Kind.MODULE_BACKWARD.value and max(made) < 0:
+            return bool(self.gradient_sources(slot))
+        return made != (calls["reference_id"][slot.pair], calls["id"][slot.pair]) and max(made) >= 0
+
+    def _walk_names(self, made: Pair[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (
+            tuple(sorted(self._walk("reference", made.reference)[1])),
+            tuple(sorted(self._walk("target", made.target)[1])),
+        )
+
+    def _walk(self, side: str, start: int) -> tuple[list[int], list[int]]:
+        """Values with a partner that lead into `start` through calls without one, and those calls."""
+        if start < 0:
+            return [], []
+        inputs = self._inputs.reference if side == "reference" else self._inputs.target
+        rows = self._rows.reference if side == "reference" else self._rows.target
+        producers = self._producers.reference if side == "reference" else self._producers.target
+        partners = self.evidence.pair_of_reference if side == "reference" else self.evidence.pair_of_target
+        seen, waiting, found = {start}, [start], []
+        while waiting and len(seen) < LONGEST:
+            call = waiting.pop()
+            if call in partners:
+                found += self._operands_of(partners[call])
+                continue
+            for value in inputs.get(call, ()):
+                if value in rows:
+                    found.append(rows[value])
+                elif value not in producers:
+                    found += self._gradients_into(side, call)
+                elif (producer := producers.get(value, -1)) >= 0 and producer not in seen:
+                    seen.add(producer)
+                    waiting.append(producer)
+        return found, [call for call in seen if call not in partners]
+
+    def _gradients_into(self, side: str, call: int) -> list[int]:
+        """Of a backward without a partner: the gradients that were added up for it."""
+        forwards = self._forwards.reference if side == "reference" else self._forwards.target
+        outputs = self._outputs.reference if side == "reference" else self._outputs.target
+        gradients = self._gradients_of_value.reference if side == "reference" else self._gradients_of_value.target
+        made = outputs.get(forwards.get(call, -1), ())
+        return [row for value in made for row in gradients.get(value, ())]
+
+    @cached_property
+    def _forwards(self) -> Pair[dict[int, int]]:
+        calls = self.evidence.plan.calls
+        sides = [frame.select("id", "forward").drop_nulls() for frame in (calls.reference, calls.target)]
+        return Pair(dict(sides[0].iter_rows()), dict(sides[1].iter_rows()))
+
+    @cached_property
+    def _outputs(self) -> Pair[dict[int, list[int]]]:
+        plan, roles = self.evidence.plan, [Role.OUTPUT.value]
+        return Pair(_uses_of(plan.traces.reference, plan.steps, roles), _uses_of(plan.traces.target, plan.steps, roles))
+
+    @cached_property
+    def _inputs(self) -> Pair[dict[int, list[int]]]:
+        plan = self.evidence.plan
+        return Pair(
+            _uses_of(plan.traces.reference, plan.steps, READING), _uses_of(plan.traces.target, plan.steps, READING)
+        )
+
+    @cached_property
+    def _rows(self) -> Pair[dict[int, int]]:
+        values = self.evidence.values.values
+        return Pair(
+            {value: row for row, value in enumerate(values.reference.id.tolist())},
+            {value: row for row, value in enumerate(values.target.id.tolist())},
+        )
+
+    @cached_property
+    def _producers(self) -> Pair[dict[int, int]]:
+        plan = self.evidence.plan
+        return Pair(_producers_of(plan.traces.reference), _producers_of(plan.traces.target))
+
+    @cached_property
+    def _gradients_of_value(self) -> Pair[dict[int, list[int]]]:
+        """For a forward value of either side: rows of the gradients that its consumers gave it."""
+        evidence = self.evidence
+        forward_inputs = {(s.pair, s.place): s.values for s in evidence.slots if s.role == Role.INPUT.value}
+        ids = evidence.values.values.reference.id.tolist(), evidence.values.values.target.id.tolist()
+        found: tuple[dict[int, list[int]], dict[int, list[int]]] = (defaultdict(list), defaultdict(list))
+        for slot in evidence.slots:
+            if slot.role == Role.GRAD_INPUT.value and evidence.forwards[slot.pair] >= 0:
+                row = forward_inputs.get((evidence.forwards[slot.pair], slot.place))
+                if row is not None:
+                    found[0][ids[0][row]].append(slot.values)
+                    found[1][ids[1][row]].append(slot.values)
+        return Pair(*found)
+
+    @cached_property
+    def _gradients_of_storage(self) -> dict[int, list[int]]:
+        evidence = self.evidence
+        storages = dict(
+            zip(evidence.values.values.target.id.tolist(), evidence.values.values.target.storage.tolist(), strict=True)
+        )
+        found: dict[int, list[int]] = defaultdict(list)
+        for value, rows in self._gradients_of_value.target.items():
+            found[storages[value]] += rows
+        return found
+
+    @cached_property
+    def gradient_storages(self) -> dict[int, list[Slot]]:
+        """Where parameters' gradients lie: the slots that show them, by storage of the target."""
+        storages = self.evidence.values.values.target.storage.tolist()
+        found: dict[int, list[Slot]] = defaultdict(list)
+        for slot in self.evidence.slots:
+            if slot.role == Role.GRADIENT.value and storages[slot.values] >= 0:
+                found[storages[slot.values]].append(slot)
+        return found
+
+    def gradient_sources(self, slot: Slot) -> list[int]:
+        """Gradients whose sum this one is."""
+        evidence = self.evidence
+        if slot.role == Role.GRADIENT.value:
+            return self._parameter_gradients(slot)
+        if slot.role not in (Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value):
+            shown = self.gradient_storages[int(evidence.values.values.target.storage[slot.values])]
+            return [row for other in shown for row in self._parameter_gradients(other)]
+        forward = evidence.forwards[slot.pair]
+        if forward < 0:
+            return []
+        role = Role.OUTPUT.value if slot.role == Role.GRAD_OUTPUT.value else Role.INPUT.value
+        values = [s.values for s in evidence.slots_of[forward] if s.role == role and s.place == slot.place]
+        ids = [int(evidence.values.values.target.id[row]) for row in values]
+        return [row for value in ids for row in self._gradients_of_value.target.get(value, []) if row != slot.values]
+
+    def _parameter_gradients(self, slot: Slot) -> list[int]:
+        """Gradients that the step's backwards gave to this parameter."""
+        evidence = self.evidence
+        forward = evidence.forwards[slot.pair]
+        shown = evidence.slots_of[slot.pair] + (evidence.slots_of[forward] if forward >= 0 else [])
+        for other in shown:
+            if other.role == Role.PARAMETER.value and other.place == slot.place:
+                storage = int(evidence.values.values.target.storage[other.values])
+                step = evidence.calls["step"][slot.pair]
+                rows = self._gradients_of_storage.get(storage, [])
+                return [row for row in rows if self._step_of(row) == step]
+        return []
+
+    @cached_property
+    def _steps(self) -> dict[int, object]:
+        return {slot.values: self.evidence.calls["step"][slot.pair] for slot in self.evidence.slots if slot.makes}
+
+    def _step_of(self, row: int) -> object:
+        return self._steps.get(row)
+
+    def is_parameter(self, slot: Slot) -> bool:
+        return int(self.evidence.values.values.target.storage[slot.values]) in self.parameter_storages
+
+    @cached_property
+    def parameter_storages(self) -> set[int]:
+        storages = self.evidence.values.values.target.storage
+        owned = (Role.PARAMETER.value, Role.BUFFER.value, Role.PARAMETER_AFTER.value)
+        return {int(storages[slot.values]) for slot in self.evidence.slots if slot.role in owned} - {-1}
+
+    @cached_property
+    def _storage_history(self) -> dict[int, list[Slot]]:
+        """For each storage of the target: the slots that showed it, in order."""
+        storages = self.evidence.values.values.target.storage.tolist()
+        found: dict[int, list[Slot]] = defaultdict(list)
+        for slot in self.evidence.slots:
+            found[storages[slot.values]].append(slot)
+        return found
+
+    def same_storage_before(self, slot: Slot) -> list[int]:
+        """The last content of the same memory that was compared before, and what the calls that used it had at hand.
+
+        Such a call may have written it unseen, as batch norm writes its running stats.
+        """
+        storage = int(self.evidence.values.values.target.storage[slot.values])
+        if storage < 0:
+            return []
+        earlier = [
+            other for other in self._storage_history[storage] if other.row < slot.row and other.values != slot.values
+        ]
+        usable = [other for other in earlier if self.evidence.values.compared[other.values]]
+        if not usable:
+            return []
+        last = [other for other in usable if other.values == usable[-1].values]
+        operands = [row for other in last for row in self._operands_of(other.pair)]
+        return [usable[-1].values, *(row for row in operands if row != slot.values)]
+
+    def _uncaptured(self, slot: Slot) -> Gap:
+        """A value that no recorded call made: at level module, what the parent computed from what is known in it."""
+        evidence = self.evidence
+        parent = evidence.calls["parent"][slot.pair]
+        pair = evidence.pair_of_target.get(parent, -1) if isinstance(parent, int) else -1
+        if pair < 0 or slot.role not in (Role.INPUT.value, Role.GRAD_OUTPUT.value):
+            return Gap((), (), (), outside=slot.role not in (Role.GRAD_OUTPUT.value, Role.GRADIENT.value))
+        known = [s.values for s in evidence.slots_of[pair] if s.role not in MAKING_ROLES]
+        known += evidence.inner_outputs.get(pair, [])
+        return Gap(tuple(known), (), (), outside=False)
+
+
+def _uses_of(trace: RankTrace, steps: Sequence[int], roles: Sequence[str]) -> dict[int, list[int]]:
+    """Values that each call uses in these roles."""
+    frames = [trace.tensors(step) for step in steps]
+    uses = trace.collect(pl.concat(frames).filter(pl.col("role").is_in(roles)).select("call", "value"))
+    found: dict[int, list[int]] = defaultdict(list)
+    for call, value in uses.iter_rows():
+        found[call].append(value)
+    return found
+
+
+def _producers_of(trace: RankTrace) -> dict[int, int]:
+    values = trace.collect(trace.values().select("id", "producer").drop_nulls())
+    return dict(values.iter_rows())

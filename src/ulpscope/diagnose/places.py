@@ -1,0 +1,126 @@
+"""Where something is, in the target's names, with the line of the user's source."""
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from ulpscope.diagnose.arguments import any_number_differs
+from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow import Birth
+from ulpscope.records.enums import Phase, Role
+from ulpscope.records.findings import Place
+from ulpscope.trace.reader import RankTrace
+
+
+def place_of(evidence: RankEvidence, slot: Slot) -> Place:
+    """The place of a tensor of a pair of calls."""
+    calls, pair = evidence.calls, slot.pair
+    return Place(
+        rank=evidence.plan.rank,
+        step=calls["step"][pair],
+        phase=Phase(calls["phase"][pair]),
+        call=calls["name"][pair],
+        call_id=calls["id"][pair],
+        op=calls["op"][pair],
+        module=module_of(evidence, slot),
+        tensor=slot.place,
+        source=source_line(evidence.plan.traces.target, calls["stack"][pair]),
+    )
+
+
+def place_of_parameter(evidence: RankEvidence, slot: Slot) -> Place:
+    """Where a parameter belongs, whichever call has shown it."""
+    owner = parameter_owners(evidence).get(int(evidence.values.values.target.storage[slot.values]))
+    place = place_of(evidence, slot)
+    return place if owner is None else replace(place, module=owner[0], tensor=owner[1])
+
+
+def parameter_owners(evidence: RankEvidence) -> dict[int, tuple[str, str]]:
+    """For the storage of each parameter and buffer: the module that owns it, and its name there."""
+    storages, calls = evidence.values.values.target.storage, evidence.calls
+    owned = (Role.PARAMETER.value, Role.BUFFER.value)
+    shown = [slot for slot in evidence.slots if slot.role in owned and calls["module"][slot.pair] is not None]
+    return {int(storages[slot.values]): (str(calls["module"][slot.pair]), slot.place) for slot in reversed(shown)}
+
+
+def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
+    """Of a gap: the call without a partner that made the tensor; else the pair of calls itself.
+
+    What shows in a backward and comes from its forward, an extra call or another argument, is placed there.
+    """
+    gap = birth.gap
+    if gap is None or not (gap.only_target or gap.only_reference):
+        return _place_of_pair(evidence, birth.slot)
+    values = evidence.values.values
+    if gap.only_target:
+        maker = int(values.target.producer[birth.slot.values])
+        call = maker if maker in gap.only_target else gap.only_target[-1]
+        return _place_of_call(evidence, birth.slot, call, target=True)
+    maker = int(values.reference.producer[birth.slot.values])
+    call = maker if maker in gap.only_reference else gap.only_reference[-1]
+    return _place_of_call(evidence, birth.slot, call, target=False)
+
+
+def _place_of_pair(evidence: RankEvidence, slot: Slot) -> Place:
+    """The pair's own place, or that of the first forward of its kind whose arguments differ."""
+    calls, forward = evidence.calls, evidence.forwards[slot.pair]
+    if forward < 0 or not _arguments_differ(evidence, forward):
+        return place_of(evidence, slot)
+    alike = [
+        pair
+        for pair in range(len(calls["id"]))
+        if all(calls[name][pair] == calls[name][forward] for name in ("kind", "op", "module", "name"))
+    ]
+    first = next(pair for pair in alike if _arguments_differ(evidence, pair))
+    outputs = [other for other in evidence.slots_of[first] if other.makes]
+    return place_of(evidence, outputs[0]) if outputs else place_of(evidence, slot)
+
+
+def _arguments_differ(evidence: RankEvidence, pair: int) -> bool:
+    calls = evidence.calls
+    return any_number_differs(calls["reference_arguments"][pair], calls["arguments"][pair])
+
+
+def _place_of_call(evidence: RankEvidence, slot: Slot, call: int, *, target: bool) -> Place:
+    plan = evidence.plan
+    calls, trace = (plan.calls.target, plan.traces.target) if target else (plan.calls.reference, plan.traces.reference)
+    row = _origin(calls, call, plan.unmatched.target if target else plan.unmatched.reference)
+    return Place(
+        rank=plan.rank,
+        step=row["step"],
+        phase=Phase(row["phase"]),
+        call=row["name"],
+        call_id=row["id"] if target else None,
+        op=row["op"],
+        module=row["module"],
+        tensor=slot.place,
+        source=source_line(trace, row["stack"]),
+    )
+
+
+def _origin(calls: pl.DataFrame, call: int, unmatched: pl.DataFrame) -> dict[str, Any]:
+    """The call itself; of a backward without a partner the first forward of its kind that has none either."""
+    row = calls.row(by_predicate=pl.col("id") == call, named=True)
+    if row["forward"] is None:
+        return row
+    alike = unmatched.filter(
+        pl.col("op") == row["op"], pl.col("module").eq_missing(row["module"]), pl.col("forward").is_null()
+    )
+    return alike.sort("id").row(0, named=True) if not alike.is_empty() else row
+
+
+def module_of(evidence: RankEvidence, slot: Slot) -> str | None:
+    """The module of a call; of a parameter that an optimizer or the set-up shows, the module that owns it."""
+    module = evidence.calls["module"][slot.pair]
+    if module is not None:
+        return str(module)
+    if slot.role in (Role.PARAMETER.value, Role.PARAMETER_AFTER.value, Role.GRADIENT.value) and "." in slot.place:
+        return slot.place.rpartition(".")[0]
+    return None
+
+
+def source_line(trace: RankTrace, stack: int | None) -> str | None:
+    """The innermost line of the user's code, as path:line."""
+    frames = trace.stack(stack) if stack is not None else []
+    return f"{frames[0].file}:{frames[0].line}" if frames else None

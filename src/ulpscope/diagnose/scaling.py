@@ -1,0 +1,97 @@
+"""Loss scaling: gradients of a run under a GradScaler are a power of two times those of a run without."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ulpscope.judge.measuring import ValuePairs
+from ulpscope.numerics.sketch import estimate_distance
+from ulpscope.records.enums import Kind, Role
+from ulpscope.records.pairs import Measured
+
+SCALED_ROLES = (
+    Role.GRAD_OUTPUT.value,
+    Role.GRAD_INPUT.value,
+    Role.GRADIENT.value,
+    Role.LOSS.value,
+    Role.OUTPUT.value,
+    Role.INPUT.value,
+)
+USED = "used by the optimizer"
+GRADIENT_ROLES = (Role.GRAD_INPUT.value, Role.GRAD_OUTPUT.value)
+# In binary exponents: how near a power of two the usual ratio must be, and how near the usual one a scaled value.
+NEARNESS = 0.1
+SPREAD = 0.6
+LEAST_SHARE = 0.5
+# A loss that is forgotten to be divided by 2 is no loss scale: without a GradScaler in sight it must be a large one.
+LEAST_UNANNOUNCED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Pairs of values with the loss scale taken out, and that scale by step."""
+
+    values: ValuePairs
+    scales: dict[int, float]
+
+
+def without_loss_scale(
+    slots: pl.DataFrame, rows: np.ndarray, calls: Mapping[str, list[Any]], values: ValuePairs, ops: Iterable[str]
+) -> Scaled:
+    """Divide the target's gradients by its loss scale, where it is undone before the optimizer reads them.
+
+    `slots` has role and pair, `rows` each slot's pair of values, `calls` the step and kind of each pair of calls;
+    `ops` are all operations of the target, among which a GradScaler shows.
+    """
+    norms = values.values.reference.summaries.norm, values.values.target.summaries.norm
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.log2(norms[1] / norms[0])
+    by_step: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for pair, role, row in zip(slots["pair"].to_list(), slots["role"].to_list(), rows.tolist(), strict=True):
+        if role in SCALED_ROLES:
+            used = calls["kind"][pair] == Kind.OPTIMIZER.value
+            by_step[calls["step"][pair]][USED if used else role].append(row)
+    least = 1 if any("_amp_" in op for op in ops) else LEAST_UNANNOUNCED
+    found = {step: _scale(roles, ratios) for step, roles in by_step.items()}
+    scales = {step: scale for step, scale in found.items() if scale is not None and abs(scale) >= least}
+    chosen = {row: scale for step, scale in scales.items() for row in _scaled_rows(by_step[step], ratios, scale)}
+    return Scaled(_rescaled(values, chosen), {step: 2.0**scale for step, scale in scales.items()})
+
+
+def _scale(roles: dict[str, list[int]], ratios: np.ndarray) -> int | None:
+    """The exponent of a step's loss scale; none if there is none, or if the optimizer still sees it."""
+    gradients = [float(ratios[row]) for role in GRADIENT_ROLES for row in roles[role] if np.isfinite(ratios[row])]
+    if not gradients:
+        return None
+    usual = median(gradients)
+    exponent = round(usual)
+    near = sum(abs(ratio - exponent) < SPREAD for ratio in gradients)
+    used = [float(ratios[row]) for row in roles[USED] if np.isfinite(ratios[row])]
+    if used and abs(median(used)) > SPREAD:
+        return None
+    if exponent == 0 or abs(usual - exponent) > NEARNESS or near < LEAST_SHARE * len(gradients):
+        return None
+    return exponent
+
+
+def _scaled_rows(roles: dict[str, list[int]], ratios: np.ndarray, exponent: int) -> list[int]:
+    return [row for role in SCALED_ROLES for row in set(roles[role]) if abs(ratios[row] - exponent) < SPREAD]
+
+
+def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
+    sketches = values.values.reference.summaries.sketch, values.values.target.summaries.sketch
+    if not exponents or sketches[0] is None or sketches[1] is None:
+        return values
+    rows = np.array(list(exponents))
+    factors = 2.0 ** -np.array(list(exponents.values()), dtype=np.float64)
+    distance, error, measured = values.distance.copy(), values.error.copy(), values.measured.copy()
+    distance[rows] = estimate_distance(sketches[0][rows], sketches[1][rows].astype(np.float64) * factors[:, None])
+    error[rows] = distance[rows] / values.values.reference.summaries.norm[rows]
+    measured[rows] = Measured.SKETCH
+    metrics = {row: found for row, found in values.metrics.items() if row not in exponents}
+    return replace(values, distance=distance, error=error, measured=measured, metrics=metrics)

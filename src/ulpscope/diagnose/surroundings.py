@@ -1,0 +1,123 @@
+"""What a reader wants to see around the answer: the anchor, the calls before it, and what follows."""
+
+import numpy as np
+
+from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow import JUDGEMENTS, Birth, Flow, State
+from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.findings import AnchorPart, Nearness, Neighbour
+
+BEFORE_SHOWN = 3
+VIEWS = frozenset(
+    "view reshape transpose permute t mT flatten unflatten contiguous expand expand_as squeeze unsqueeze chunk split "
+    "getitem narrow select unbind detach clone to float half bfloat16 type view_as T".split()
+)
+
+
+def anchor_of(evidence: RankEvidence) -> list[AnchorPart]:
+    """What both runs started from in the first compared step."""
+    first = evidence.plan.steps[0] if evidence.plan.steps else 0
+    slots = [slot for slot in evidence.slots if evidence.calls["step"][slot.pair] == first]
+    parts = [
+        ("inputs", _first_inputs(evidence, slots)),
+        ("parameters", _parameters(evidence, slots)),
+        ("embedding", _embedding(evidence, slots)),
+    ]
+    return [part for what, chosen in parts if (part := _part(evidence, what, chosen)) is not None]
+
+
+def _first_inputs(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
+    """What goes into the outermost modules."""
+    calls = evidence.calls
+    outer = {s.pair for s in slots if calls["kind"][s.pair] == Kind.MODULE.value and calls["parent"][s.pair] is None}
+    if not outer:
+        makers = evidence.makers
+        return [s.values for s in slots if s.role == Role.INPUT.value and makers[s.values] < 0]
+    first = min(outer, key=lambda pair: calls["id"][pair])
+    return [slot.values for slot in evidence.slots_of[first] if slot.role == Role.INPUT.value]
+
+
+def _parameters(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
+    forward = Phase.FORWARD.value
+    return list(
+        dict.fromkeys(
+            s.values for s in slots if s.role == Role.PARAMETER.value and evidence.calls["phase"][s.pair] == forward
+        )
+    )
+
+
+def _embedding(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
+    found = [
+        s for s in slots if evidence.bare_ops[s.pair] in ("embedding", "embedding_bag") and s.role == Role.OUTPUT.value
+    ]
+    return [found[0].values] if found else []
+
+
+def _part(evidence: RankEvidence, what: str, chosen: list[int]) -> AnchorPart | None:
+    rows = [row for row in chosen if evidence.values.compared[row]]
+    if not rows:
+        return None
+    identical = int(evidence.values.identical[rows].sum())
+    errors = [float(evidence.values.error[row]) for row in rows if not evidence.values.identical[row]]
+    finite = [error for error in errors if np.isfinite(error)]
+    return AnchorPart(what, len(rows), identical, max(finite, default=None))
+
+
+def neighbours_of(evidence: RankEvidence, flow: Flow, birth: Birth) -> list[Neighbour]:
+    """The calls that led to the answer, the worst operand's way back, and the answer itself."""
+    before: list[Neighbour] = []
+    seen = {birth.slot.pair}
+    sources = list(birth.gap.sources) if birth.gap is not None else _operands(evidence, birth.slot.pair)
+    while len(before) < BEFORE_SHOWN:
+        maker = _worst_maker(evidence, sources, seen)
+        if maker is None:
+            break
+        seen.add(maker)
+        sources = _operands(evidence, maker)
+        if evidence.bare_ops[maker] not in VIEWS:
+            before.append(_neighbour(evidence, flow, Nearness.BEFORE, maker))
+    return [*reversed(before), _here(evidence, birth)]
+
+
+def _operands(evidence: RankEvidence, pair: int) -> list[int]:
+    return [slot.values for slot in evidence.slots_of[pair] if not slot.makes]
+
+
+def _worst_maker(evidence: RankEvidence, sources: list[int], seen: set[int]) -> int | None:
+    made = [row for row in sources if evidence.makers[row] >= 0 and evidence.makers[row] not in seen]
+    if not made:
+        return None
+    return evidence.makers[max(made, key=lambda row: evidence.operands[row].error)]
+
+
+def _neighbour(evidence: RankEvidence, flow: Flow, nearness: Nearness, pair: int) -> Neighbour:
+    made = [slot for slot in evidence.slots_of[pair] if slot.makes and evidence.values.compared[slot.values]]
+    worst = max(made, key=lambda slot: evidence.operands[slot.values].error, default=None)
+    incoming = [evidence.operands[row].error for row in _operands(evidence, pair)]
+    state = State.UNKNOWN if worst is None else flow.states[worst.values]
+    return Neighbour(
+        nearness=nearness,
+        call=str(evidence.calls["name"][pair]),
+        op=str(evidence.calls["op"][pair]),
+        module=evidence.calls["module"][pair],
+        error_in=_finite(max(incoming, default=0.0)),
+        error_out=None if worst is None else _finite(evidence.operands[worst.values].error),
+        judgement=JUDGEMENTS[state].value if state is not State.UNKNOWN else "",
+    )
+
+
+def _here(evidence: RankEvidence, birth: Birth) -> Neighbour:
+    pair = birth.slot.pair
+    return Neighbour(
+        nearness=Nearness.HERE,
+        call=str(evidence.calls["name"][pair]),
+        op=str(evidence.calls["op"][pair]),
+        module=evidence.calls["module"][pair],
+        error_in=_finite(birth.error_in),
+        error_out=_finite(birth.error_out),
+        judgement=JUDGEMENTS[State.MADE].value,
+    )
+
+
+def _finite(number: float) -> float | None:
+    return number if np.isfinite(number) else None

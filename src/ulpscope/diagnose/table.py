@@ -1,0 +1,112 @@
+"""The table behind a comparison: a row a tensor of a pair of calls (records.pair_table)."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.diagnose.evidence import RankEvidence
+from ulpscope.diagnose.flow import JUDGEMENTS, Flow, State
+from ulpscope.judge.measuring import Values
+from ulpscope.numerics.estimates import cosines, standard_deviations
+from ulpscope.records.pair_table import PAIR_COLUMNS
+from ulpscope.records.pairs import Judgement, PairMetrics
+
+CALL_TEXTS = {
+    "kind": "kind", "op": "op", "module": "module", "phase": "phase",
+    "call_reference": "reference_name", "call_target": "name",
+}  # fmt: skip
+CALL_NUMBERS = {"step": "step", "id_reference": "reference_id", "id_target": "id"}
+DATA_METRICS = (
+    "max_abs", "max_rel", "mean_rel", "accumulated_rel", "mae", "kl_divergence", "within_thousandth",
+    "within_five_thousandths", "max_ulp", "mean_ulp",
+)  # fmt: skip
+
+
+def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
+    """All tensor pairs of one rank, in the order of the target's calls."""
+    slots = evidence.slots
+    pairs = np.fromiter((slot.pair for slot in slots), dtype=np.int64, count=len(slots))
+    rows = np.fromiter((slot.values for slot in slots), dtype=np.int64, count=len(slots))
+    columns: dict[str, Any] = {"rank": pl.repeat(evidence.plan.rank, len(slots), dtype=pl.Int64, eager=True)}
+    for name, source in CALL_TEXTS.items():
+        columns[name] = pl.Series(evidence.calls[source], dtype=pl.String).gather(pairs)
+    for name, source in CALL_NUMBERS.items():
+        columns[name] = pl.Series(evidence.calls[source], dtype=pl.Int64).gather(pairs)
+    columns["role"] = [slot.role for slot in slots]
+    columns["place"] = [slot.place for slot in slots]
+    columns |= {name: column.gather(rows) for name, column in _value_columns(evidence).items()}
+    columns |= _judged(evidence, flow, rows)
+    frame = pl.DataFrame(columns)
+    return frame.select(list(PAIR_COLUMNS))
+
+
+def _value_columns(evidence: RankEvidence) -> dict[str, pl.Series]:
+    """Columns that depend on the pair of values alone."""
+    pairs = evidence.values
+    reference, target = pairs.values.reference, pairs.values.target
+    compared = pairs.compared
+    continuous = compared & ~pairs.discrete
+    summaries = reference.summaries, target.summaries
+    norms = summaries[0].norm, summaries[1].norm
+    columns = {
+        "measured": pl.Series(pairs.measured.tolist(), dtype=pl.String),
+        "reason": pl.Series([reason or None for reason in pairs.reason], dtype=pl.String),
+        "error": _known(pairs.error, compared & ~np.isinf(pairs.error)),
+        "distance": _known(pairs.distance, continuous),
+        "cosine": _known(cosines(norms[0], norms[1], np.nan_to_num(pairs.distance)), continuous),
+        "relative_distance": _known(pairs.error, continuous),
+        "rmse": _known(pairs.distance / np.sqrt(np.maximum(summaries[0].elements, 1)), continuous),
+        "std_reference": _known(standard_deviations(summaries[0]), continuous),
+        "std_target": _known(standard_deviations(summaries[1]), continuous),
+        "mismatched": pl.Series(pairs.pattern.astype(np.int64)),
+    }
+    columns |= {name: pl.repeat(None, len(pairs.error), dtype=pl.Float64, eager=True) for name in DATA_METRICS}
+    for side, values in (("reference", reference), ("target", target)):
+        columns |= {f"{name}_{side}": column for name, column in _side(values).items()}
+    return _with_data(columns, pairs.metrics)
+
+
+def _side(values: Values) -> dict[str, pl.Series]:
+    frame = values.frame
+    shown = {name: frame[name] for name in ("dtype", "shape", "min", "max", "mean", "norm")}
+    return {"value": frame["id"], **shown, "not_finite": pl.Series(values.not_finite())}
+
+
+def _with_data(columns: dict[str, pl.Series], metrics: dict[int, PairMetrics]) -> dict[str, pl.Series]:
+    """Replace estimates by what saved data says."""
+    if not metrics:
+        return columns
+    rows = list(metrics)
+    found = [metrics[row] for row in rows]
+    for name in (*DATA_METRICS, "cosine", "relative_distance", "rmse", "distance", "mismatched"):
+        numbers = [getattr(entry, name) for entry in found]
+        columns[name] = columns[name].scatter(rows, pl.Series(numbers, dtype=columns[name].dtype, strict=False))
+    for name, field in (("std_reference", "reference_std"), ("std_target", "target_std")):
+        columns[name] = columns[name].scatter(
+            rows, pl.Series([getattr(entry, field) for entry in found], dtype=pl.Float64)
+        )
+    return columns
+
+
+def _known(numbers: NDArray[np.float64], where: NDArray[np.bool_] | None = None) -> pl.Series:
+    valid = ~np.isnan(numbers) if where is None else where & ~np.isnan(numbers)
+    return pl.select(pl.when(pl.Series(valid)).then(pl.Series(numbers))).to_series()
+
+
+def _judged(evidence: RankEvidence, flow: Flow, rows: NDArray[np.int64]) -> dict[str, pl.Series]:
+    slots = evidence.slots
+    judgements: list[str | None] = []
+    compared = evidence.values.compared.tolist()
+    for slot in slots:
+        state = flow.states[slot.values] if compared[slot.values] else State.UNKNOWN
+        if state is State.MADE and flow.first_slot[slot.values] is not slot:
+            judgements.append(Judgement.INHERITED.value)
+        else:
+            judgements.append(JUDGEMENTS[state].value if state is not State.UNKNOWN else None)
+    return {
+        "judgement": pl.Series(judgements, dtype=pl.String),
+        "error_in": pl.Series([flow.error_in.get(slot.row) for slot in slots], dtype=pl.Float64),
+        "expected": pl.Series([flow.expected.get(slot.row) for slot in slots], dtype=pl.Float64),
+    }

@@ -1,0 +1,74 @@
+"""What an optimizer did to a parameter, compared: the difference of the two updates, not of the two parameters.
+
+A sketch is linear: sketch(after) - sketch(before) is the sketch of the update.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.numerics.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT
+from ulpscope.numerics.sketch import Floats
+from ulpscope.records.enums import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Of one parameter in one step of an optimizer."""
+
+    error: float
+    """Relative distance of the two updates."""
+    resolution: float
+    """Rounding of the parameter itself, relative to the update."""
+    uncertain: float
+    """Share of the gradient's elements that are no larger than its error: an adaptive optimizer amplifies them all."""
+
+
+def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
+    """Updates by the row of the slot that holds the parameter after it."""
+    before = {(s.pair, s.place): s for s in evidence.slots if s.role == Role.PARAMETER.value}
+    after = [s for s in evidence.slots if s.role == Role.PARAMETER_AFTER.value and (s.pair, s.place) in before]
+    sketches = evidence.values.values.reference.summaries.sketch, evidence.values.values.target.summaries.sketch
+    if not after or sketches[0] is None or sketches[1] is None:
+        return {}
+    rows_after = np.array([slot.values for slot in after])
+    rows_before = np.array([before[slot.pair, slot.place].values for slot in after])
+    updates = [_update_sketch(side, rows_before, rows_after) for side in (sketches[0], sketches[1])]
+    norms = [np.linalg.norm(update, axis=1) for update in updates]
+    distance = np.linalg.norm(updates[1] - updates[0], axis=1)
+    gradients = {(s.pair, s.place): s.values for s in evidence.slots if s.role == Role.GRADIENT.value}
+    uncertain = [_uncertain(evidence, gradients.get((slot.pair, slot.place))) for slot in after]
+    return {
+        slot.row: _update(evidence, slot, float(d), float(r or t), share)
+        for slot, d, r, t, share in zip(after, distance, norms[0], norms[1], uncertain, strict=True)
+        if np.isfinite(d)
+    }
+
+
+def _update_sketch(sketches: NDArray[np.float32], before: NDArray[np.intp], after: NDArray[np.intp]) -> Floats:
+    difference: Floats = sketches[after].astype(np.float64) - sketches[before]
+    return difference
+
+
+def _uncertain(evidence: RankEvidence, row: int | None) -> float:
+    """Share of elements in the bins of exponents up to twice the error of an average element."""
+    exponents = evidence.values.values.reference.exponents
+    if row is None or exponents is None:
+        return 0.0
+    operand = evidence.operands[row]
+    noise = 2.0 * operand.distance / math.sqrt(max(operand.elements, 1.0))
+    if noise <= 0 or not math.isfinite(noise):
+        return 0.0
+    last = min(max((math.frexp(noise)[1] - 1 + EXPONENT_BIAS) >> EXPONENT_BIN_SHIFT, 0), exponents.shape[1] - 1)
+    return float(exponents[row, : last + 1].sum() / max(operand.elements, 1.0))
+
+
+def _update(evidence: RankEvidence, slot: Slot, distance: float, norm: float, uncertain: float) -> Update:
+    size = evidence.operands[slot.values].norm
+    resolution = max(evidence.roundoffs[slot.values], 1.0e-7) * size
+    if norm <= 0:
+        return Update(0.0 if distance <= resolution else 1.0, 0.0, uncertain)
+    return Update(distance / norm, resolution / norm, uncertain)

@@ -1,0 +1,1 @@
+"""The files of msprobe: read as a trace, and written from one."""

@@ -1,0 +1,171 @@
+"""Rebuilds which tensors of a dump are one value, as msprobe tells contents only.
+
+What an API returns is a new value. Everything else (arguments, parameters, what a module hands on from inside) is the
+value that was last seen with the same dtype, shape, Max, Min, Mean, Norm and checksum, if these tell a content at all:
+a finite mean or norm, a checksum, or all elements equal. msprobe leaves out most views and casts: a float tensor with
+as many elements and the same Max and Min as one that a call made was made by that call, too.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+Tensor: TypeAlias = dict[str, Any]
+Shape: TypeAlias = tuple[int, ...]
+Key: TypeAlias = tuple[Any, ...]
+
+STATS = ("Max", "Min", "Mean", "Norm")
+NUMBERS = frozenset({int, float, bool, type(None)})
+CHECKSUMS = frozenset({str, *NUMBERS})
+LARGEST_SIZE = 2**62
+# What an even number of equal elements gives, whatever they are.
+EMPTY_XOR = "0x0000000000000000"
+
+
+@dataclass(slots=True)
+class NewValues:
+    """The values that were first seen in one step, in order of their ids."""
+
+    first: int = 0
+    tensors: list[Tensor] = field(default_factory=list)
+    producers: list[int | None] = field(default_factory=list)
+    entries: list[str] = field(default_factory=list)
+    """Where each was first seen, for messages."""
+    data_names: dict[int, str] = field(default_factory=dict)
+    """Of those whose data was saved with a later entry: any of them will do."""
+
+
+class Values:
+    """All values of a rank; ids go on over its steps."""
+
+    def __init__(self) -> None:
+        self.new = NewValues()
+        self._count = 0
+        self._around: Mapping[int, int] = {}
+        self._latest: dict[Key, tuple[int, int | None]] = {}
+        self._elements: dict[tuple[str, Shape], int] = {}
+        self._makers: dict[Key, int] = {}
+
+    def begin_step(self, around: Mapping[int, int]) -> None:
+        """Go on with a step in which these calls stand inside of those."""
+        self.new, self._around = NewValues(first=self._count), around
+
+    def end_step(self) -> None:
+        """Let go of what the step was read from."""
+        self.new, self._around = NewValues(first=self._count), {}
+
+    def read(self, tensor: Tensor, entry: str) -> int:
+        """A tensor that a call was given."""
+        key = self._key(tensor)
+        known = self._latest.get(key) if key is not None else None
+        if known is not None:
+            return self._again(known[0], tensor)
+        return self._add(tensor, key, self._maker(tensor), entry)
+
+    def made(self, tensor: Tensor, entry: str, call: int) -> int:
+        """A tensor that an API returned."""
+        return self._add(tensor, self._key(tensor), call, entry)
+
+    def handed_on(self, tensor: Tensor, entry: str, call: int) -> int:
+        """A tensor that a module returned: that of a call inside it, or a new one."""
+        key = self._key(tensor)
+        known = self._latest.get(key) if key is not None else None
+        if known is not None and self._is_inside(known[1], call):
+            return self._again(known[0], tensor)
+        maker = self._maker(tensor)
+        return self._add(tensor, key, maker if self._is_inside(maker, call) else call, entry)
+
+    def _maker(self, tensor: Tensor) -> int | None:
+        """The call whose result this is a view or a cast of."""
+        return self._makers.get(self._extent(tensor)) if "loat" in tensor["dtype"] else None
+
+    def _extent(self, tensor: Tensor) -> Key:
+        form = tensor["dtype"], tuple(tensor["shape"])
+        elements = self._elements.get(form)
+        if elements is None:
+            elements = self._elements[form] = _count_elements(*form)
+        return elements, tensor.get("Max"), tensor.get("Min")
+
+    def _is_inside(self, producer: int | None, call: int) -> bool:
+        while producer is not None and producer != call:
+            producer = self._around.get(producer)
+        return producer is not None
+
+    def _again(self, number: int, tensor: Tensor) -> int:
+        if "data_name" in tensor and number >= self.new.first:
+            self.new.data_names.setdefault(number - self.new.first, tensor["data_name"])
+        return number
+
+    def _add(self, tensor: Tensor, key: Key | None, producer: int | None, entry: str) -> int:
+        _, high, low = extent = self._extent(tensor)
+        if producer is not None and type(high) is type(low) is float and -math.inf < low < high < math.inf:
+            self._makers[extent] = producer
+        number, new = self._count, self.new
+        self._count += 1
+        new.tensors.append(tensor)
+        new.producers.append(producer)
+        new.entries.append(entry)
+        if key is not None:
+            self._latest[key] = number, producer
+            if key[-1] is not None:
+                self._latest[(*key[:-1], None)] = number, producer
+        return number
+
+    def _key(self, tensor: Tensor) -> Key | None:
+        """What tells this content from others; none where nothing does."""
+        high, low, mean, norm = map(tensor.get, STATS)
+        # The checksum is made later than the rest, and may be that of what was written since: stats that tell all win.
+        if high is not None and high == low:
+            return tensor["dtype"], tuple(tensor["shape"]), high, low, None, None, None
+        checksum = tensor.get("md5")
+        if (
+            # Norm and mean are floats or null; what is finite gives 0 when it is taken from itself.
+            (type(norm) is float and norm - norm == 0.0)
+            or (type(mean) is float and mean - mean == 0.0)
+            or (checksum is not None and checksum != EMPTY_XOR)
+        ):
+            return tensor["dtype"], tuple(tensor["shape"]), high, low, mean, norm, checksum
+        return None
+
+
+def wrong_field(tensor: Tensor) -> tuple[str, object, str] | None:
+    """The first field of a tensor that cannot be used: its name, what it holds, what it should hold."""
+    if not isinstance(tensor["dtype"], str):
+        return "dtype", tensor["dtype"], "the name of a dtype"
+    shape = tensor["shape"]
+    if not isinstance(shape, list) or any(type(size) is not int or not 0 <= size < LARGEST_SIZE for size in shape):
+        return "shape", shape, "a list of sizes"
+    for name in STATS:
+        if type(tensor.get(name)) not in NUMBERS:
+            return name, tensor[name], "a number"
+    if type(tensor.get("md5")) not in CHECKSUMS:
+        return "md5", tensor["md5"], "a checksum"
+    if not isinstance(tensor.get("data_name"), str | None):
+        return "data_name", tensor["data_name"], "the name of a file"
+    return None
+
+
+def digest_of(tensor: Tensor) -> int | None:
+    """64 bits that stand for msprobe's checksum with this dtype and shape, and for no digest of our own."""
+    checksum, high = tensor.get("md5"), tensor.get("Max")
+    if checksum is None:
+        return None
+    content = f"all {high}" if high is not None and high == tensor.get("Min") else checksum
+    text = f"msprobe {content} {tensor['dtype']} {tensor['shape']}"
+    return int.from_bytes(blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest(), "little")
+
+
+def without_checksum(tensor: Tensor) -> Tensor:
+    """A tensor that its call overwrites: the CRC-32 beside its stats may be that of the result."""
+    if "md5" not in tensor or tensor.get("Max") is None:
+        return tensor
+    return {name: item for name, item in tensor.items() if name != "md5"}
+
+
+def _count_elements(dtype: str, shape: Shape) -> int:
+    """Refuses what wrong_field will name."""
+    if not isinstance(dtype, str) or any(type(size) is not int or not 0 <= size < LARGEST_SIZE for size in shape):
+        raise TypeError("dtype or shape")
+    return math.prod(shape)

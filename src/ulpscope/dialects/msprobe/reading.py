@@ -1,0 +1,178 @@
+"""One rank of a dump as the tables of a trace, step by step."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.dialects.msprobe.entry_names import Direction, NameReader, forward_name
+from ulpscope.dialects.msprobe.identity import Values
+from ulpscope.dialects.msprobe.json_files import (
+    Header,
+    bad_field,
+    bad_file,
+    collector_paused,
+    read_if_there,
+    read_object,
+)
+from ulpscope.dialects.msprobe.stacks import Stack, StackTable
+from ulpscope.dialects.msprobe.structure import MICRO_STEPS, PlannedCall, plan_calls, read_parents
+from ulpscope.dialects.msprobe.tensor_data import DataFolder, read_elements
+from ulpscope.dialects.msprobe.uses import EntryReader, UseRow
+from ulpscope.dialects.msprobe.value_frames import data_names, summary_of, values_frame
+from ulpscope.records.values import Value
+from ulpscope.trace.frames import StepFrames
+from ulpscope.trace.schema import CALLS, TENSORS
+
+
+@dataclass(frozen=True, slots=True)
+class DumpFolder:
+    """What one process wrote in one step."""
+
+    directory: Path
+    files: tuple[Path, ...]
+    """dump.json, debug.json, or both."""
+
+
+class MsprobeRank:
+    """A source of frames: the folders of one rank by step."""
+
+    def __init__(self, folders: dict[int, DumpFolder], header: Header, *, missing: list[str]) -> None:
+        self._folders = folders
+        self._header = header
+        self._names = NameReader(header.framework)
+        self._values = Values()
+        self._stacks = StackTable()
+        self._data: dict[int, DataFolder] = {}
+        self._missing = missing
+        self._calls = 0
+        self._summary: str | None = None
+
+    @property
+    def summary_id(self) -> str:
+        return self._summary or "msprobe-stats"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(self._missing)
+
+    def load(self, step: int) -> StepFrames:
+        # What was parsed must be gone when the collector may look around again.
+        with collector_paused():
+            return self._read(step, self._folders[step])
+
+    def data(self, value: Value) -> NDArray[Any] | None:
+        if value.data is None:
+            return None
+        step, _, name = value.data.file.partition("/")
+        return read_elements(self._data[int(step.removeprefix("step"))], name, value)
+
+    def _read(self, step: int, folder: DumpFolder) -> StepFrames:
+        dumps = {path: read_object(path) for path in folder.files}
+        data = {path: _data(path, content) for path, content in dumps.items()}
+        self._data[step] = DataFolder.find(folder.directory, [dump.get("dump_data_dir") for dump in dumps.values()])
+        frames = self._frames(step, folder.directory, data)
+        self._values.end_step()
+        return frames
+
+    def _frames(self, step: int, directory: Path, data: dict[Path, dict[str, Any]]) -> StepFrames:
+        construct, stack_file = directory / "construct.json", directory / "stack.json"
+        parents = read_parents(construct, read_if_there(construct))
+        stacks = self._stacks.read(stack_file, read_if_there(stack_file))
+        entries = [entry for content in data.values() for entry in content]
+        # A dump of the task structure has no data: construct.json alone tells its calls.
+        entries = entries or [entry for entry in parents.around if entry != MICRO_STEPS]
+        calls = plan_calls(entries, names=self._names, parents=parents, stacks=stacks)
+        ids = {entry: self._calls + index for index, entry in enumerate(calls)}
+        self._calls += len(calls)
+        self._values.begin_step({ids[call.entry]: ids[call.parent] for call in calls.values() if call.parent})
+        reader = EntryReader(calls, ids, self._values)
+        for path, content in data.items():
+            reader.read(path, content)
+        try:
+            return StepFrames(
+                calls=_calls_frame(step, calls, ids, reader.arguments, stacks),
+                values=self._values_frame(step, next(iter(data))),
+                tensors=_uses_frame(reader.uses),
+                stacks=self._stacks.take_new(),
+            )
+        except UnicodeEncodeError as error:
+            raise bad_file(directory, f"holds text that is not Unicode ({error.reason})") from error
+
+    def _values_frame(self, step: int, path: Path) -> pl.DataFrame:
+        new = self._values.new
+        self._summary = self._summary or summary_of(new)
+        names = data_names(new)
+        absent = self._data[step].absent(path, names)
+        if absent:
+            self._missing.append(_absent_sentence(step, absent))
+        return values_frame(new, [None if name in absent else name for name in names], path=path, step=step)
+
+
+def _absent_sentence(step: int, absent: set[str]) -> str:
+    first = min(absent)
+    return f"step {step}: {len(absent)} tensor file{'s are' if len(absent) > 1 else ' is'} not there, such as {first}"
+
+
+def _data(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    data = content.get("data")
+    if "data" not in content:
+        raise bad_file(path, "has no field data")
+    if data is not None and not isinstance(data, dict):
+        raise bad_field(path, "data", data, "an object of entries")
+    return data or {}
+
+
+def _calls_frame(
+    step: int,
+    calls: dict[str, PlannedCall],
+    ids: dict[str, int],
+    arguments: dict[str, str],
+    stacks: dict[str, Stack],
+) -> pl.DataFrame:
+    forwards = [_forward(call) for call in calls.values()]
+    sources = [forward or entry for entry, forward in zip(calls, forwards, strict=True)]
+    columns: dict[str, Any] = {
+        "id": np.fromiter(ids.values(), np.int64, len(ids)),
+        "name": _names(calls),
+        "kind": [call.kind.value for call in calls.values()],
+        "op": [call.parsed.op for call in calls.values()],
+        "module": [call.module for call in calls.values()],
+        "module_class": [call.module_class for call in calls.values()],
+        "phase": [call.phase.value for call in calls.values()],
+        "micro_step": [call.micro_step for call in calls.values()],
+        "parent": [None if call.parent is None else ids[call.parent] for call in calls.values()],
+        "forward": [None if forward is None else ids.get(forward) for forward in forwards],
+        "stack": [None if (stack := stacks.get(source)) is None else stack.id for source in sources],
+        "recompute": [call.recompute for call in calls.values()],
+        "arguments": [arguments.get(entry) for entry in calls],
+    }
+    frame = pl.DataFrame(columns, schema={name: CALLS[name] for name in columns})
+    return frame.with_columns(step=pl.lit(step, dtype=pl.Int64), random=pl.lit(False))
+
+
+def _forward(call: PlannedCall) -> str | None:
+    return forward_name(call.entry) if call.parsed.direction is Direction.BACKWARD else None
+
+
+def _names(calls: dict[str, PlannedCall]) -> list[str]:
+    """APIs keep msprobe's number; modules, which it numbers by path, are counted by class."""
+    counts: dict[tuple[str, str], int] = {}
+    names = []
+    for call in calls.values():
+        number = call.parsed.number
+        if call.parsed.is_module:
+            key = call.parsed.op, call.phase.value
+            number = str(counts.get(key, 0))
+            counts[key] = counts.get(key, 0) + 1
+        names.append(f"{call.parsed.op}.{number}{'@recompute' if call.recompute else ''}")
+    return names
+
+
+def _uses_frame(uses: list[UseRow]) -> pl.DataFrame:
+    call, role, place, value = zip(*uses, strict=True) if uses else ((), (), (), ())
+    columns = {"call": np.array(call, np.int64), "role": role, "place": place, "value": np.array(value, np.int64)}
+    return pl.DataFrame(columns, schema=dict(TENSORS))

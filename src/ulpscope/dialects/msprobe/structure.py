@@ -1,0 +1,168 @@
+"""Which calls a step has, in which order and phase, and what is inside of what.
+
+dump.json has a module behind everything inside it, construct.json says who is inside of whom. Calls are put in the
+order in which they began: a module before what is inside it.
+
+Phases are told from the order, as msprobe does not write them. A forward entry behind the last backward of its step
+belongs to the update, unless a module runs there again. One between backwards begins a new micro-step (gradient
+accumulation), or is run again by activation checkpointing: its stack tells which. Without a stack it counts as
+recomputed if a forward from before it still waits for its backward.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ulpscope.dialects.msprobe.entry_names import Direction, EntryName, NameReader, backward_name, forward_name
+from ulpscope.dialects.msprobe.json_files import bad_field
+from ulpscope.dialects.msprobe.stacks import Stack
+from ulpscope.records.enums import Kind, Phase
+
+MICRO_STEPS = "megatron_micro_step_number"
+
+
+@dataclass(slots=True)
+class PlannedCall:
+    """A call before it has an id: what its entry's name and its neighbours say."""
+
+    entry: str
+    parsed: EntryName
+    is_backward: bool
+    parent: str | None = None
+    module: str | None = None
+    module_class: str | None = None
+    phase: Phase = Phase.FORWARD
+    micro_step: int = 0
+    recompute: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        if self.parsed.is_module:
+            return Kind.MODULE_BACKWARD if self.is_backward else Kind.MODULE
+        if self.is_backward:
+            return Kind.BACKWARD
+        return Kind.COLLECTIVE if self.parsed.collective else Kind.API
+
+
+@dataclass(frozen=True, slots=True)
+class Parents:
+    """construct.json: the entry around an entry, and the micro-step where Megatron said it."""
+
+    around: Mapping[str, str | None]
+    micro_steps: Mapping[str, int]
+
+
+def read_parents(path: Path, content: dict[str, Any]) -> Parents:
+    around: dict[str, str | None] = {}
+    micro_steps: dict[str, int] = {}
+    for entry, parent in content.items():
+        if entry == MICRO_STEPS:
+            continue
+        if isinstance(parent, list) and len(parent) == 2 and type(parent[1]) is int:
+            parent, micro_steps[entry] = parent
+        if parent is not None and not isinstance(parent, str):
+            raise bad_field(path, entry, parent, "the name of an entry")
+        around[entry] = parent
+    return Parents(around, micro_steps)
+
+
+def plan_calls(
+    entries: Sequence[str], *, names: NameReader, parents: Parents, stacks: Mapping[str, Stack]
+) -> dict[str, PlannedCall]:
+    """The calls of a step by their entry, in the order in which they began."""
+    planned = {
+        entry: PlannedCall(entry, parsed, parsed.direction is Direction.BACKWARD)
+        for entry, parsed in _calls(entries, names).items()
+    }
+    for call in planned.values():
+        _place(call, planned, names=names, around=parents.around)
+    ordered = _parents_first(planned)
+    _tell_phases(list(ordered.values()), stacks)
+    for call in ordered.values():
+        call.micro_step = parents.micro_steps.get(call.entry, call.micro_step)
+        if call.is_backward and (forward := ordered.get(forward_name(call.entry))):
+            call.micro_step = forward.micro_step
+            call.module, call.module_class = call.module or forward.module, call.module_class or forward.module_class
+    return ordered
+
+
+def _calls(entries: Sequence[str], names: NameReader) -> dict[str, EntryName]:
+    """Entries that are calls; gradients of parameters belong to their module's backward, if there is one."""
+    parsed = {entry: names.parse(entry) for entry in entries}
+    found: dict[str, EntryName] = {}
+    for entry, name in parsed.items():
+        if name.direction is not Direction.PARAMETERS_GRAD:
+            found[entry] = name
+        elif (alone := backward_name(entry)) not in parsed:
+            found[alone] = names.parse(alone)
+    return found
+
+
+def _place(
+    call: PlannedCall, planned: Mapping[str, PlannedCall], *, names: NameReader, around: Mapping[str, str | None]
+) -> None:
+    """Find the call around this one, and the module: also one that the dump leaves out."""
+    if call.parsed.is_module:
+        call.module, call.module_class = call.parsed.module, call.parsed.op
+    above, seen = around.get(call.entry), {call.entry}
+    while above is not None and above not in seen:
+        seen.add(above)
+        if call.module is None and (parsed := names.parse(above)).is_module:
+            call.module, call.module_class = parsed.module, parsed.op
+        if above in planned:
+            call.parent = above
+            return
+        above = around.get(above)
+
+
+def _parents_first(planned: Mapping[str, PlannedCall]) -> dict[str, PlannedCall]:
+    ordered: dict[str, PlannedCall] = {}
+    for entry in planned:
+        chain: list[str] = []
+        above: str | None = entry
+        while above is not None and above not in ordered and above not in chain:
+            chain.append(above)
+            above = planned[above].parent
+        for name in reversed(chain):
+            call = ordered[name] = planned[name]
+            # In a file that was tampered with, calls may stand inside of each other.
+            if call.parent not in ordered:
+                call.parent = None
+    return ordered
+
+
+def _tell_phases(calls: Sequence[PlannedCall], stacks: Mapping[str, Stack]) -> None:
+    backwards = [place for place, call in enumerate(calls) if call.is_backward]
+    last = backwards[-1] if backwards else len(calls)
+    waiting = _earliest_waiting(calls)
+    micro_step, segment, after_backward, runs_again = 0, 0, False, False
+    for place, call in enumerate(calls):
+        if call.is_backward:
+            call.phase, after_backward, segment = Phase.BACKWARD, True, place + 1
+        elif call.parsed.direction is Direction.DEBUG:
+            call.phase = Phase.OTHER
+        elif place > last and not (runs_again := runs_again or call.parsed.is_module):
+            call.phase = Phase.UPDATE
+        elif place < last and _is_inside_backward(call, stacks.get(call.entry), waits=waiting[place] < segment):
+            call.phase = Phase.BACKWARD
+        else:
+            micro_step += after_backward
+            after_backward = False
+        call.micro_step = micro_step
+
+
+def _is_inside_backward(call: PlannedCall, stack: Stack | None, *, waits: bool) -> bool:
+    call.recompute = waits if stack is None else stack.recompute
+    return call.recompute or (stack is not None and stack.in_backward)
+
+
+def _earliest_waiting(calls: Sequence[PlannedCall]) -> list[int]:
+    """For each place: the first forward whose backward comes later than this place."""
+    places = {call.entry: place for place, call in enumerate(calls)}
+    waiting, earliest = [0] * len(calls), len(calls)
+    for place in range(len(calls) - 1, -1, -1):
+        waiting[place] = earliest
+        if calls[place].is_backward:
+            earliest = min(earliest, places.get(forward_name(calls[place].entry), earliest))
+    return waiting

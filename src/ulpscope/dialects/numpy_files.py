@@ -1,0 +1,100 @@
+"""Arrays in .npy and .npz files, mapped where they lie uncompressed; nothing is ever unpickled."""
+
+import math
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from ulpscope.dialects.stored import AnyArray, StoredTensor, unreadable, unsupported
+from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
+
+# numpy writes ml_dtypes' elements as bytes without a name. Of those with two bytes there is only one.
+_NAMELESS = {"V2": "bfloat16"}
+_ZIP_LOCAL_HEADER = 30
+
+
+def read_npy(path: Path) -> dict[str, StoredTensor]:
+    """The one array of a .npy file, under the key ''."""
+    with open(path, "rb") as file:
+        return {"": _describe(path, file, key="", start=0)}
+
+
+def read_npz(path: Path) -> dict[str, StoredTensor]:
+    """The arrays of a .npz file by name."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+            return {entry.filename[:-4]: _describe_entry(path, archive, entry) for entry in entries}
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise unreadable(
+            path, f"not a complete .npz file ({error})", expected="an archive that numpy.savez wrote"
+        ) from error
+
+
+def _describe_entry(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> StoredTensor:
+    key = entry.filename[:-4]
+    start = _stored_at(path, entry) if entry.compress_type == zipfile.ZIP_STORED else None
+    with archive.open(entry) as file:
+        return _describe(path, file, key=key, start=start)
+
+
+def _stored_at(path: Path, entry: zipfile.ZipInfo) -> int:
+    """Where an entry's bytes begin; the directory of a zip file does not tell, its local header does."""
+    with open(path, "rb") as file:
+        file.seek(entry.header_offset)
+        header = file.read(_ZIP_LOCAL_HEADER)
+    name, extra = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
+    return entry.header_offset + _ZIP_LOCAL_HEADER + name + extra
+
+
+def _describe(path: Path, file: IO[bytes], *, key: str, start: int | None) -> StoredTensor:
+    shape, fortran, dtype = _header(path, file)
+    name = _NAMELESS.get(dtype.str[1:], dtype.newbyteorder("=").name)
+    if name not in DTYPES or dtype.hasobject or dtype.names is not None:
+        return unsupported(path, key, dtype=str(dtype), shape=shape)
+    if start is None:
+        return StoredTensor(name, shape, lambda: _native(_load_entry(path, key), name))
+    offset = start + file.tell()
+    return StoredTensor(name, shape, lambda: _native(_map(path, dtype, shape, fortran=fortran, offset=offset), name))
+
+
+def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except (ValueError, OSError, EOFError) as error:
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise unreadable(
+            path, f"its header cannot be read ({problem})", expected="an array that numpy.save wrote"
+        ) from error
+    return tuple(map(int, shape)), bool(fortran), dtype
+
+
+def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], *, fortran: bool, offset: int) -> AnyArray:
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    needed = math.prod(shape) * dtype.itemsize
+    held = path.stat().st_size - offset
+    if needed > held:
+        problem = f"its header says {list(shape)} {dtype}, {needed} bytes; {max(held, 0)} follow"
+        raise unreadable(path, problem, expected="the whole file that numpy.save wrote")
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+
+
+def _load_entry(path: Path, key: str) -> AnyArray:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            array: AnyArray = archive[key]
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise unreadable(path, f"entry {key!r}: {error}", expected="an archive that numpy.savez wrote") from error
+    return array
+
+
+def _native(array: AnyArray, name: str) -> AnyArray:
+    if not array.dtype.isnative:
+        return array.astype(array.dtype.newbyteorder("="))
+    return array.view(numpy_dtype(name))

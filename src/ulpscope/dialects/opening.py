@@ -1,0 +1,34 @@
+"""Opens a run, whichever tool wrote it down: the door for every command that takes a trace."""
+
+from pathlib import Path
+
+from ulpscope.dialects.msprobe.layout import is_dump, open_dump
+from ulpscope.records.errors import TraceError
+from ulpscope.trace.reader import Trace, open_trace
+from ulpscope.trace.schema import RANK_FILE
+
+
+def open_run(path: str | Path) -> Trace:
+    """Open a trace, or a dump of msprobe: its dump_path, a step or a rank of it, or a dump.json."""
+    root = Path(path)
+    if not _is_trace(root) and is_dump(root):
+        return open_dump(root)
+    try:
+        return open_trace(root)
+    except TraceError as error:
+        if _is_trace(root):
+            raise
+        raise TraceError(
+            error.seen,
+            expected=f"{error.expected}, or a dump of msprobe: its dump_path, a step or a rank of it, or a dump.json",
+            next_step=error.next_step,
+        ) from error
+
+
+def _is_trace(root: Path) -> bool:
+    if not root.is_dir():
+        return False
+    try:
+        return (root / RANK_FILE).is_file() or any((entry / RANK_FILE).is_file() for entry in root.iterdir())
+    except OSError:
+        return False

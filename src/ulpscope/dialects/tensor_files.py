@@ -1,0 +1,116 @@
+"""Files of tensors, whoever wrote them: .npy, .npz, safetensors, torch.save, and directories of shards.
+
+tensors = load_tensor_file(Path("model.safetensors"))
+tensors["model.embed.weight"].dtype                      'bfloat16'
+tensors["model.embed.weight"].array()                    mapped, read when it is looked at
+"""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ulpscope.dialects.numpy_files import read_npy, read_npz
+from ulpscope.dialects.pt import read_pt
+from ulpscope.dialects.safetensors_files import read_safetensors
+from ulpscope.dialects.stored import StoredTensor, TensorFile, unreadable
+from ulpscope.records.errors import UlpscopeError
+
+__all__ = ["StoredTensor", "TensorFile", "load_tensor_file"]
+
+Reader = Callable[[Path], dict[str, StoredTensor]]
+
+READERS: dict[str, Reader] = {
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".safetensors": read_safetensors,
+    ".pt": read_pt,
+    ".pth": read_pt,
+    ".bin": read_pt,
+    ".ckpt": read_pt,
+}
+KINDS = ".npy, .npz, .safetensors, .pt, .pth or .bin"
+_SHARDS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+_NPY_MAGIC = b"\x93NUMPY"
+_ZIP_MAGIC = b"PK\x03\x04"
+# What torch.save without an archive begins with: a pickle of protocol 2.
+_PICKLE_MAGIC = b"\x80\x02"
+
+
+def load_tensor_file(path: Path) -> TensorFile:
+    """The tensors of a file, or of a directory of shards, by name; the one tensor of a nameless file has the key ''."""
+    if path.is_dir():
+        return _load_directory(path)
+    try:
+        reader = READERS.get(path.suffix.lower()) or _recognise(path)
+        return reader(path)
+    except OSError as error:
+        raise unreadable(
+            path, error.strerror or str(error), expected=f"a file of tensors: {KINDS}", next_step="check the path"
+        ) from error
+
+
+def _recognise(path: Path) -> Reader:
+    with open(path, "rb") as file:
+        start = file.read(len(_NPY_MAGIC))
+    if start == _NPY_MAGIC:
+        return read_npy
+    if start.startswith(_ZIP_MAGIC):
+        return read_npz if _holds_npy(path) else read_pt
+    if start.startswith(_PICKLE_MAGIC):
+        return read_pt
+    raise UlpscopeError(
+        f"{path} is of no kind that is known by its name or its first bytes",
+        expected=f"a file of tensors: {KINDS}",
+        next_step="give it the ending of what it is, or convert it",
+    )
+
+
+def _holds_npy(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(".npy") for name in archive.namelist())
+    except zipfile.BadZipFile:
+        return False
+
+
+def _load_directory(path: Path) -> TensorFile:
+    tensors: dict[str, StoredTensor] = {}
+    origin: dict[str, str] = {}
+    for shard in _shards(path):
+        for key, tensor in load_tensor_file(shard).items():
+            if key in tensors:
+                problem = f"tensor {key!r} is in {origin[key]} and in {shard.name}"
+                raise unreadable(
+                    path, problem, expected="each tensor in one shard", next_step="compare the files one by one"
+                )
+            tensors[key], origin[key] = tensor, shard.name
+    return tensors
+
+
+def _shards(path: Path) -> list[Path]:
+    indices = sorted(path.glob("*.index.json"))
+    if indices:
+        return _indexed(path, indices[0])
+    for pattern in _SHARDS:
+        found = sorted(path.glob(pattern))
+        if found:
+            return found
+    raise UlpscopeError(
+        f"the directory {path} holds no file of tensors",
+        expected="*.safetensors or *.bin, with or without an index",
+        next_step="name the file itself",
+    )
+
+
+def _indexed(path: Path, index: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        shards = [path / name for name in names if Path(name).name == name]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise unreadable(index, f"not an index of shards ({error})", expected='{"weight_map": {...}}') from error
+    missing = [shard.name for shard in shards if not shard.exists()]
+    if missing or len(shards) != len(names):
+        problem = f"shards that are not there: {', '.join(missing or names)}"
+        raise unreadable(index, problem, expected="every shard beside its index", next_step="copy the missing shards")
+    return shards

@@ -1,0 +1,1 @@
+"""Standards: from evidence to "rounding or not"."""

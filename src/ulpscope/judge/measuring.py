@@ -1,0 +1,294 @@
+"""Measures pairs of values: from saved data, from sketches, from stats, or only whether they are identical."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.estimates import Summaries, sketch_distances, stats_distances
+from ulpscope.records.pairs import Measured, Pair, PairMetrics
+from ulpscope.trace.reader import RankTrace
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NO_REASON = ""
+SHAPE_DIFFERS = "shapes differ"
+DTYPE_DIFFERS = "one holds integers, the other floats"
+UNINITIALIZED = "memory that nobody has written"
+NO_SUMMARY = "no stats"
+MASK_DIFFERS = "other elements are set aside (attention masks)"
+
+VALUE_COLUMNS = (
+    "id", "producer", "storage", "dtype", "shape", "initialized", "min", "max", "mean", "norm", "abs_sum",
+    "nan", "pos_inf", "neg_inf", "set_aside", "zero", "digest",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values of one side, a row a value of some list; nan and -1 stand for what is not known."""
+
+    id: Ints
+    producer: Ints
+    storage: Ints
+    dtype: NDArray[np.object_]
+    frame: pl.DataFrame
+    """The same rows as a table, for what is only shown."""
+    initialized: Bools
+    summarized: Bools
+    summaries: Summaries
+    nan: Ints
+    pos_inf: Ints
+    neg_inf: Ints
+    set_aside: Ints
+    digest: NDArray[np.uint64]
+    has_digest: Bools
+    has_data: Bools
+    exponents: NDArray[np.uint32] | None
+
+    def shapes(self) -> list[list[int]]:
+        return self.frame["shape"].to_list()
+
+    def shape(self, row: int) -> tuple[int, ...]:
+        return tuple(self.frame["shape"][row])
+
+    def not_finite(self) -> Ints:
+        return self.nan + self.pos_inf + self.neg_inf
+
+    def large(self) -> Ints:
+        """Finite elements that are set aside: masks."""
+        return self.set_aside - self.not_finite()
+
+    def take(self, rows: NDArray[np.intp]) -> "Values":
+        """The same columns for a choice of rows."""
+        summaries = self.summaries
+        return Values(
+            id=self.id[rows],
+            producer=self.producer[rows],
+            storage=self.storage[rows],
+            dtype=self.dtype[rows],
+            frame=self.frame[rows],
+            initialized=self.initialized[rows],
+            summarized=self.summarized[rows],
+            summaries=Summaries(
+                elements=summaries.elements[rows],
+                min=summaries.min[rows],
+                max=summaries.max[rows],
+                mean=summaries.mean[rows],
+                norm=summaries.norm[rows],
+                sketch=None if summaries.sketch is None else summaries.sketch[rows],
+            ),
+            nan=self.nan[rows],
+            pos_inf=self.pos_inf[rows],
+            neg_inf=self.neg_inf[rows],
+            set_aside=self.set_aside[rows],
+            digest=self.digest[rows],
+            has_digest=self.has_digest[rows],
+            has_data=self.has_data[rows],
+            exponents=None if self.exponents is None else self.exponents[rows],
+        )
+
+
+def read_values(trace: RankTrace, ids: Ints) -> Values:
+    """The values of these ids, in the order of their ids."""
+    wanted = pl.DataFrame({"id": np.unique(ids)}, schema={"id": pl.Int64})
+    columns = [*VALUE_COLUMNS, "sketch", "exponents", pl.col("data_file").is_not_null().alias("has_data")]
+    frame = trace.collect(trace.values().select(columns))
+    frame = frame.join(wanted, on="id", how="semi").sort("id")
+    return Values(
+        id=frame["id"].to_numpy(),
+        producer=_ints(frame, "producer", missing=-1),
+        storage=_ints(frame, "storage", missing=-1),
+        dtype=frame["dtype"].to_numpy().astype(object),
+        frame=frame.select("id", "dtype", "shape", "min", "max", "mean", "norm"),
+        initialized=frame["initialized"].fill_null(True).to_numpy(),
+        summarized=(frame["zero"].is_not_null() | frame["norm"].is_not_null() | frame["max"].is_not_null()).to_numpy(),
+        summaries=_summaries(frame),
+        nan=_ints(frame, "nan"),
+        pos_inf=_ints(frame, "pos_inf"),
+        neg_inf=_ints(frame, "neg_inf"),
+        set_aside=_ints(frame, "set_aside"),
+        digest=frame["digest"].fill_null(0).to_numpy(),
+        has_digest=frame["digest"].is_not_null().to_numpy(),
+        has_data=frame["has_data"].to_numpy(),
+        exponents=_arrays(frame["exponents"]),
+    )
+
+
+def _summaries(frame: pl.DataFrame) -> Summaries:
+    shapes = frame["shape"].to_list()
+    parts = [DTYPES[name].parts if name in DTYPES else 1 for name in frame["dtype"].to_list()]
+    elements = [math.prod(shape) * part for shape, part in zip(shapes, parts, strict=True)]
+    return Summaries(
+        elements=np.asarray(elements, dtype=np.float64),
+        min=_floats(frame, "min"),
+        max=_floats(frame, "max"),
+        mean=_floats(frame, "mean"),
+        norm=_floats(frame, "norm"),
+        sketch=_arrays(frame["sketch"]),
+    )
+
+
+def _arrays(column: pl.Series) -> NDArray[Any] | None:
+    """A column of fixed-length arrays as one array; missing ones are nan or 0; none if all are missing."""
+    if column.null_count() == len(column) or not isinstance(column.dtype, pl.Array):
+        return None
+    if column.null_count():
+        empty = 0 if column.dtype.inner.is_integer() else np.nan
+        column = column.fill_null(pl.Series([[empty] * column.dtype.size], dtype=column.dtype))
+    return column.to_numpy()
+
+
+def _floats(frame: pl.DataFrame, column: str) -> Floats:
+    return frame[column].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def _ints(frame: pl.DataFrame, column: str, *, missing: int = 0) -> Ints:
+    return frame[column].fill_null(missing).to_numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePairs:
+    """Pairs of values with what is known of their difference."""
+
+    values: Pair[Values]
+    """Rows of the pairs on each side."""
+    identical: Bools
+    distance: Floats
+    """L2 distance over what is finite and not set aside; nan if not known."""
+    error: Floats
+    """Distance relative to the reference; inf where discrete values differ; nan if not compared."""
+    discrete: Bools
+    """Integers and bools: they are equal or not."""
+    pattern: Bools
+    """inf, nan or mask values are not in the same number on both sides."""
+    measured: NDArray[np.object_]
+    reason: NDArray[np.object_]
+    """Why a pair was not compared; empty if it was."""
+    metrics: dict[int, PairMetrics]
+    """From saved data, by row."""
+
+    @property
+    def compared(self) -> Bools:
+        compared: Bools = self.reason == NO_REASON
+        return compared
+
+
+def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePairs:
+    """Measure pairs from summaries; row i of one belongs to row i of the other."""
+    discrete_reference, discrete_target = _discrete(reference), _discrete(target)
+    discrete = discrete_reference & discrete_target
+    reason = _reasons(reference, target, discrete_reference != discrete_target)
+    identical = same_digests & reference.has_digest & target.has_digest & (reference.digest == target.digest)
+    distance, measured = _distances(reference, target)
+    distance[identical] = 0.0
+    measured[identical] = Measured.DIGEST
+    error = _relative(distance, reference.summaries.norm, target.summaries.norm)
+    if discrete.any():
+        equal = identical | _equal_integers(reference, target, same_digests=same_digests)
+        error = np.where(discrete, np.where(equal, 0.0, np.inf), error)
+        identical = np.where(discrete, equal, identical)
+        measured[discrete] = Measured.DIGEST
+    unknown = np.isnan(error) & (reason == NO_REASON)
+    only_digest = unknown & same_digests & reference.has_digest & target.has_digest
+    error[only_digest] = np.inf
+    measured[only_digest] = Measured.DIGEST
+    reason[unknown & ~only_digest] = NO_SUMMARY
+    pattern = (
+        (reason == NO_REASON)
+        & ~discrete
+        & (
+            (reference.large() != target.large())
+            | (reference.nan != target.nan)
+            | (reference.pos_inf != target.pos_inf)
+            | (reference.neg_inf != target.neg_inf)
+        )
+    )
+    measured[reason != NO_REASON] = None
+    error[reason != NO_REASON] = np.nan
+    identical = identical & (reason == NO_REASON)
+    return ValuePairs(Pair(reference, target), identical, distance, error, discrete, pattern, measured, reason, {})
+
+
+def _discrete(values: Values) -> Bools:
+    kinds = {
+        name: name in DTYPES and DTYPES[name].kind in (DtypeKind.INT, DtypeKind.BOOL) for name in set(values.dtype)
+    }
+    return np.fromiter((kinds[name] for name in values.dtype), dtype=np.bool_, count=len(values.dtype))
+
+
+def _reasons(reference: Values, target: Values, other_kind: Bools) -> NDArray[np.object_]:
+    reason = np.full(len(reference.id), NO_REASON, dtype=object)
+    # finfo(dtype).min is another number in another dtype, and may be set aside in one and not in the other.
+    other_mask = (reference.large() != target.large()) & (reference.dtype != target.dtype)
+    reason[other_mask] = MASK_DIFFERS
+    reason[other_kind] = DTYPE_DIFFERS
+    reason[reference.summaries.elements != target.summaries.elements] = SHAPE_DIFFERS
+    reason[~(reference.summarized | reference.has_digest) | ~(target.summarized | target.has_digest)] = NO_SUMMARY
+    reason[~reference.initialized | ~target.initialized] = UNINITIALIZED
+    return reason
+
+
+def _distances(reference: Values, target: Values) -> tuple[Floats, NDArray[np.object_]]:
+    measured = np.full(len(reference.id), None, dtype=object)
+    distance = np.full(len(reference.id), np.nan)
+    sketches = reference.summaries.sketch, target.summaries.sketch
+    if sketches[0] is not None and sketches[1] is not None:
+        distance = sketch_distances(sketches[0], sketches[1])
+        measured[~np.isnan(distance)] = Measured.SKETCH
+    guess = np.isnan(distance)
+    if guess.any():
+        guessed = stats_distances(reference.summaries, target.summaries)
+        distance = np.where(guess, guessed, distance)
+        measured[guess & ~np.isnan(guessed)] = Measured.STATS
+    return distance, measured
+
+
+def _relative(distance: Floats, reference_norm: Floats, target_norm: Floats) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        against = np.where(reference_norm > 0, reference_norm, target_norm)
+        return np.where(distance == 0, 0.0, distance / against)
+
+
+def _equal_integers(reference: Values, target: Values, *, same_digests: bool) -> Bools:
+    """Integers of different types, or without a common digest, are told apart by their stats."""
+    comparable = (reference.dtype != target.dtype) | (not same_digests) | ~reference.has_digest | ~target.has_digest
+    one, other = reference.summaries, target.summaries
+    equal = (one.min == other.min) & (one.max == other.max) & ((one.mean == other.mean) | np.isnan(one.mean))
+    return np.asarray(comparable & equal, dtype=np.bool_)
+
+
+ReadPair = Callable[[int], PairMetrics | None]
+
+
+def refine(pairs: ValuePairs, rows: list[int], read: ReadPair, *, advance: Callable[[int], None]) -> ValuePairs:
+    """Replace estimates by what the saved data says."""
+    distance, error, measured = pairs.distance.copy(), pairs.error.copy(), pairs.measured.copy()
+    identical, pattern = pairs.identical.copy(), pairs.pattern.copy()
+    metrics = dict(pairs.metrics)
+    large = pairs.values.reference.large(), pairs.values.target.large()
+    for row in rows:
+        found = read(row)
+        advance(1)
+        if found is None:
+            continue
+        metrics[row] = found
+        measured[row] = Measured.DATA
+        pattern[row] = found.mismatched > 0 or (pairs.pattern[row] and large[0][row] != large[1][row])
+        # A mask's values are set aside in a sketch; in the data they drown everything else.
+        masked = pairs.measured[row] is Measured.SKETCH and max(large[0][row], large[1][row]) > 0
+        if not pairs.discrete[row] and not masked:
+            distance[row] = found.distance
+            norms = np.array([found.reference_norm]), np.array([found.target_norm])
+            error[row] = _relative(np.array([found.distance]), *norms)[0]
+        identical[row] = found.different == 0 and found.mismatched == 0
+    return replace(
+        pairs, distance=distance, error=error, measured=measured, identical=identical, pattern=pattern, metrics=metrics
+    )

@@ -1,0 +1,104 @@
+"""Fixed standards, by name: for users who must report against them. The default, `rounding`, is not among them.
+
+cosine:0.98     cosine similarity of at least 0.98
+msprobe         the rules behind msprobe's column Result (statistics or tensors)
+FILE.yaml       limits of your own: `cosine: 0.99`, `max_abs: 0.001`, ... , all of which must hold
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ulpscope.records.errors import UlpscopeError
+
+AT_LEAST = ("cosine", "within_thousandth", "within_five_thousandths")
+AT_MOST = (
+    "max_abs", "max_rel", "mean_rel", "accumulated_rel", "relative_distance", "rmse", "mae", "kl_divergence", "max_ulp",
+    "mean_ulp", "error", "distance", "mismatched",
+)  # fmt: skip
+# msprobe's own numbers (26.2.0): an output is wrong if its inputs are within the first and it is beyond the second.
+MSPROBE_NORM_IN, MSPROBE_NORM_OUT = 0.1, 0.5
+MSPROBE_SHARE_IN, MSPROBE_SHARE_OUT = 0.9, 0.1
+MAKING = ("output", "grad_input", "parameter_after", "state_after")
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """A named rule of limits on metrics."""
+
+    name: str
+    limits: dict[str, float]
+
+    def failing(self, pairs: pl.DataFrame) -> pl.Series:
+        """For each row whether it fails; a metric that is not known for a row does not count."""
+        if self.name == "msprobe":
+            return pairs.select(_msprobe()).to_series()
+        tests = [_fails(metric, limit) for metric, limit in self.limits.items()]
+        return pairs.select(pl.any_horizontal(tests).fill_null(False) | (pl.col("mismatched") > 0)).to_series()
+
+
+def parse_standard(text: str) -> Standard | None:
+    """The standard of that name or file; none for `rounding`."""
+    if text == "rounding":
+        return None
+    if text == "msprobe":
+        return Standard("msprobe", {})
+    metric, colon, number = text.partition(":")
+    if colon and metric in (*AT_LEAST, *AT_MOST):
+        return Standard(text, {metric: _number(text, number)})
+    path = Path(text)
+    if path.suffix in (".yaml", ".yml"):
+        return Standard(text, _read(path))
+    raise _unknown(f"the standard {text!r}")
+
+
+def _fails(metric: str, limit: float) -> pl.Expr:
+    return pl.col(metric) < limit if metric in AT_LEAST else pl.col(metric) > limit
+
+
+def _msprobe() -> pl.Expr:
+    """Errors of msprobe: target not finite, dtype or shape differs, or clean inputs and a wrong output."""
+    calls = ["rank", "id_target"]
+    makes = pl.col("role").is_in(MAKING)
+    norm_error = (pl.col("norm_target") - pl.col("norm_reference")).abs() / pl.col("norm_reference").abs()
+    in_norm = norm_error.filter(~makes).max().over(calls).fill_null(0.0)
+    in_share = pl.col("within_thousandth").filter(~makes).min().over(calls).fill_null(1.0)
+    not_finite = (pl.col("not_finite_target") > 0) & (pl.col("not_finite_reference") == 0)
+    differs = (pl.col("dtype_target") != pl.col("dtype_reference")) | (
+        pl.col("shape_target") != pl.col("shape_reference")
+    )
+    by_norm = makes & (in_norm < MSPROBE_NORM_IN) & (norm_error > MSPROBE_NORM_OUT)
+    by_share = makes & (in_share > MSPROBE_SHARE_IN) & (pl.col("within_thousandth") < MSPROBE_SHARE_OUT)
+    return pl.any_horizontal(not_finite, differs, by_norm, by_share).fill_null(False)
+
+
+def _read(path: Path) -> dict[str, float]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise _unknown(f"the standard {path}, which cannot be read ({str(error).splitlines()[0]})") from error
+    if not isinstance(content, dict) or not content:
+        raise _unknown(f"the standard {path}, which holds no limits")
+    for metric in content:
+        if metric not in (*AT_LEAST, *AT_MOST):
+            raise _unknown(f"the limit {metric!r} in {path}")
+    return {str(metric): _number(f"{metric} in {path}", limit) for metric, limit in content.items()}
+
+
+def _number(what: str, given: Any) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise _unknown(f"{what}, whose limit {given!r} is no number") from None
+
+
+def _unknown(seen: str) -> UlpscopeError:
+    return UlpscopeError(
+        seen,
+        expected=f"rounding, msprobe, METRIC:LIMIT or a YAML file of limits on {', '.join((*AT_LEAST, *AT_MOST))}",
+        next_step="see docs/compare.md, section Standards",
+    )

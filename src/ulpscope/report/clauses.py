@@ -1,0 +1,208 @@
+"""The evidence of a finding, each piece in words: clauses without an end, of which words.py makes sentences."""
+
+import math
+from collections.abc import Iterator
+
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.records.enums import Phase
+from ulpscope.records.findings import ArgumentDifference, Finding, FindingKind
+from ulpscope.records.pairs import Measured
+from ulpscope.report.language import NAMES_SHOWN, Phrases, element_text, number_text, shown_name
+
+# Rounding errors of a few calls add up before anyone would call it more than rounding.
+ROUNDINGS = 16
+RATIOS_TOLD = (2.0, 1e6)
+LONGEST_ARGUMENT = 100
+_HAS_DISTANCE = (
+    FindingKind.COMPUTATION,
+    FindingKind.OPTIMIZER,
+    FindingKind.INPUT,
+    FindingKind.PARAMETER,
+    FindingKind.RANDOMNESS,
+)
+
+
+def tensor_text(phrases: Phrases, finding: Finding) -> str:
+    """What the finding is about, as a part of its call."""
+    name, phase = finding.place.tensor, finding.place.phase
+    if finding.kind is FindingKind.INPUT:
+        return phrases.say("tensor.input", name=shown_name(name)) if name else phrases.say("tensor.any_input")
+    if finding.kind in (FindingKind.OPTIMIZER, FindingKind.PARAMETER):
+        return phrases.say("tensor.parameter", name=shown_name(name)) if name else phrases.say("tensor.any_parameter")
+    if name is None or name in ("output", "output.0"):
+        return phrases.say("tensor.output")
+    is_argument = name.split(".", 1)[0] in ("args", "kwargs")
+    key = "tensor.gradient" if is_argument and phase is Phase.BACKWARD else "tensor.named"
+    return phrases.say(key, name=shown_name(name))
+
+
+def inputs_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """How far the inputs agree."""
+    error, dtype = finding.evidence.error_in, finding.evidence.dtype
+    if error is None:
+        return None
+    inputs = phrases.say("inputs.update" if finding.kind is FindingKind.OPTIMIZER else "inputs.call")
+    if not math.isfinite(error):
+        return phrases.say("in.unmeasured", inputs=inputs)
+    if error == 0:
+        return phrases.say("in.identical", inputs=inputs)
+    if dtype is not None and error <= ROUNDINGS * _unit_roundoff(dtype):
+        return phrases.say("in.rounding", inputs=inputs, dtype=shown_name(dtype), error=number_text(error))
+    return phrases.say("in.differ", inputs=inputs, error=number_text(error))
+
+
+def output_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """How far the output differs."""
+    error = finding.evidence.error_out
+    tensor = tensor_text(phrases, finding)
+    if error is None:
+        return None
+    if not math.isfinite(error):
+        return phrases.say("out.unmeasured", tensor=tensor)
+    if error == 0:
+        return phrases.say("out.identical", tensor=tensor)
+    return phrases.say("out.differs", tensor=tensor, error=number_text(error))
+
+
+def distance_clause(phrases: Phrases, finding: Finding, *, key: str = "distance") -> str | None:
+    """The distance alone, of what has been named already."""
+    error = finding.evidence.error_out
+    return phrases.say(key, error=number_text(error)) if error and math.isfinite(error) else None
+
+
+def errors_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """Inputs and output in one breath."""
+    parts = [inputs_clause(phrases, finding), output_clause(phrases, finding)]
+    return _after_comma(phrases, [part for part in parts if part is not None]) or None
+
+
+def blaming_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """Inputs and output, and how much more the output differs than it should."""
+    told = errors_clause(phrases, finding)
+    return None if told is None else _after_comma(phrases, [told, *_beside(phrases, finding)])
+
+
+def is_explained(finding: Finding) -> bool:
+    """Whether rounding and the inputs' errors account for all of the output's."""
+    error, expected = finding.evidence.error_out, finding.evidence.expected
+    return error is not None and expected is not None and error <= expected
+
+
+def is_scaled(finding: Finding) -> bool:
+    """Whether there is a factor between the runs that can be told."""
+    return finding.evidence.scale is not None and math.isfinite(finding.evidence.scale)
+
+
+def _beside(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """The ratio to what came in, where it says something; else what would be explained."""
+    error, came_in, expected = finding.evidence.error_out, finding.evidence.error_in, finding.evidence.expected
+    if not error or not math.isfinite(error):
+        return
+    ratio = error / came_in if came_in and math.isfinite(came_in) else math.inf
+    if RATIOS_TOLD[0] <= ratio < RATIOS_TOLD[1]:
+        yield phrases.say("out.ratio", ratio=number_text(ratio))
+    elif expected is not None and math.isfinite(expected) and expected < error:
+        yield phrases.say("out.expected", expected=number_text(expected))
+
+
+def not_finite_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """How many elements are inf or nan."""
+    counts = finding.evidence.not_finite
+    if counts is None or not any(counts):
+        return None
+    reference, target = (
+        phrases.count(count, "element") if count else phrases.say("not_finite.none") for count in counts
+    )
+    parts = {"tensor": tensor_text(phrases, finding), "target": target}
+    if counts[0] == counts[1]:
+        return phrases.say("not_finite.both", **parts)
+    return phrases.say("not_finite", reference=reference, **parts)
+
+
+def extremes_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """How near the numbers came to the end of their type."""
+    extremes, dtype = finding.evidence.extremes, finding.evidence.dtype
+    if extremes is None or None in extremes:
+        return None
+    reference, target = (element_text(extreme) for extreme in extremes if extreme is not None)
+    told = phrases.say("extremes", reference=reference, target=target)
+    known = None if dtype is None else DTYPES.get(dtype)
+    if known is None or not known.largest:
+        return told
+    return phrases.say("largest", extremes=told, dtype=known.name, largest=element_text(known.largest))
+
+
+def arguments_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """Arguments that differ, or settings of an optimizer."""
+    differences = finding.evidence.arguments
+    if not differences:
+        return None
+    word = "setting" if finding.kind is FindingKind.OPTIMIZER else "argument"
+    texts = [_argument(phrases, difference) for difference in differences[:NAMES_SHOWN]]
+    if len(differences) == 1:
+        return phrases.say(f"{word}.one", list=texts[0])
+    joined, left = phrases.semicolon.join(texts), len(differences) - len(texts)
+    listed = phrases.say("names.more", names=joined, left=left) if left else joined
+    return phrases.say(f"{word}.many", number=len(differences), list=listed)
+
+
+def two_sided_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """What has another class, shape or dtype in the other run."""
+    evidence, tensor = finding.evidence, tensor_text(phrases, finding)
+    if evidence.classes is not None:
+        reference, target = map(shown_name, evidence.classes)
+        yield phrases.say("classes", reference=reference, target=target)
+    if evidence.shapes is not None:
+        reference, target = (str(list(shape)) for shape in evidence.shapes)
+        yield phrases.say("shapes", tensor=tensor, reference=reference, target=target)
+    if evidence.dtypes is not None:
+        reference, target = map(shown_name, evidence.dtypes)
+        yield phrases.say("dtypes", tensor=tensor, reference=reference, target=target)
+
+
+def only_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """Calls that one run makes and the other does not."""
+    evidence = finding.evidence
+    if evidence.only_reference:
+        yield phrases.say("only.reference", names=phrases.names(evidence.only_reference))
+    if evidence.only_target:
+        yield phrases.say("only.target", names=phrases.names(evidence.only_target))
+
+
+def generators_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """The states that random numbers were drawn from, where they are not the same."""
+    states = finding.evidence.generators
+    if states is None or states[0] == states[1]:
+        return None
+    reference, target = map(shown_name, states)
+    return phrases.say("generators", reference=reference, target=target)
+
+
+def detail_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """What comes last: the factor between the runs, the same operation elsewhere, one element, how it is known."""
+    evidence = finding.evidence
+    if evidence.scale is not None and is_scaled(finding):
+        yield phrases.say("scale", scale=element_text(evidence.scale))
+    if evidence.peers is not None and math.isfinite(evidence.peers):
+        yield phrases.say("peers", peers=number_text(evidence.peers))
+    if evidence.worst is not None and evidence.worst_values is not None:
+        reference, target = map(element_text, evidence.worst_values)
+        yield phrases.say("worst", index=list(evidence.worst), reference=reference, target=target)
+    if finding.kind in _HAS_DISTANCE and evidence.measured is Measured.DIGEST and evidence.error_out is None:
+        yield phrases.say("digests")
+
+
+def _argument(phrases: Phrases, difference: ArgumentDifference) -> str:
+    texts = (shown_name(text, longest=LONGEST_ARGUMENT) for text in (difference.reference, difference.target))
+    reference, target = (text or phrases.say("argument.absent") for text in texts)
+    place = shown_name(difference.place.removeprefix("kwargs."))
+    return phrases.say("argument", place=place, reference=reference, target=target)
+
+
+def _after_comma(phrases: Phrases, parts: list[str]) -> str:
+    return phrases.clause_comma.join(parts)
+
+
+def _unit_roundoff(dtype: str) -> float:
+    known = DTYPES.get(dtype)
+    return 0.0 if known is None else known.unit_roundoff

@@ -1,0 +1,92 @@
+"""The JSON object of `ulpscope compare --json`, which is also summary.json; docs/compare.md tells its keys.
+
+Floats that JSON has no number for are written as text: "nan", "inf", "-inf".
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from enum import Enum
+from typing import Any
+
+from ulpscope.records.findings import Comparison, Finding, Scope, evidence_json
+from ulpscope.report.compare_lines import verdict
+from ulpscope.report.language import Language
+from ulpscope.report.words import advice_sentence, has_several_ranks, next_command, note_sentence, sentence
+
+SCHEMA = 1
+
+
+def compare_json(comparison: Comparison, language: Language = Language.EN) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    strict: dict[str, Any] = _strict(
+        {
+            "schema": SCHEMA,
+            "command": "compare",
+            "verdict": verdict(comparison),
+            "findings": [finding_json(finding, comparison, language) for finding in comparison.findings],
+            "notes": [note_json(note, comparison, language) for note in comparison.notes],
+            "counts": asdict(comparison.counts),
+            "reference": comparison.reference,
+            "target": comparison.target,
+            "scope": _scope(comparison.scope),
+            "anchor": [asdict(part) for part in comparison.anchor],
+            "neighbours": [asdict(neighbour) for neighbour in comparison.neighbours],
+            "advice": [
+                {**asdict(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice
+            ],
+            "missing": comparison.missing,
+        }
+    )
+    return strict
+
+
+def finding_json(finding: Finding, comparison: Comparison, language: Language = Language.EN) -> dict[str, Any]:
+    """One finding with its sentence."""
+    told = sentence(finding, language, several_ranks=has_several_ranks(comparison))
+    return _entry(finding, comparison, told)
+
+
+def note_json(note: Finding, comparison: Comparison, language: Language = Language.EN) -> dict[str, Any]:
+    """One note with its sentence: the shape of a finding."""
+    told = note_sentence(note, language, several_ranks=has_several_ranks(comparison))
+    return _entry(note, comparison, told)
+
+
+def _entry(finding: Finding, comparison: Comparison, told: str) -> dict[str, Any]:
+    place = finding.place
+    return {
+        "kind": finding.kind,
+        "rank": place.rank,
+        "step": place.step,
+        "phase": place.phase,
+        "call": place.call,
+        "op": place.op,
+        "module": place.module,
+        "tensor": place.tensor,
+        "source": place.source,
+        "evidence": evidence_json(finding.evidence),
+        "sentence": told,
+        "next": next_command(finding, comparison),
+    }
+
+
+def _scope(scope: Scope) -> dict[str, Any]:
+    return {
+        **asdict(scope),
+        "levels": {"reference": scope.levels[0], "target": scope.levels[1]},
+        "measured": {measured.value: number for measured, number in scope.measured},
+        "not_compared": [{"reason": reason, "tensors": number} for reason, number in scope.not_compared],
+    }
+
+
+def _strict(content: Any) -> Any:
+    if isinstance(content, Enum):
+        return content.value
+    if isinstance(content, float):
+        return content if math.isfinite(content) else str(content)
+    if isinstance(content, Mapping):
+        return {str(key): _strict(item) for key, item in content.items()}
+    if isinstance(content, list | tuple):
+        return [_strict(item) for item in content]
+    return content

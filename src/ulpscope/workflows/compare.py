@@ -1,0 +1,187 @@
+"""`ulpscope compare`: two runs, aligned, judged and told."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ulpscope.align.mapping import Mapped, read_mapping
+from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json
+from ulpscope.align.tensors import pair_tensors
+from ulpscope.diagnose.comparing import judge_ranks, summarise
+from ulpscope.diagnose.evidence import RankEvidence, gather
+from ulpscope.diagnose.fixed import judge_by
+from ulpscope.dialects.msprobe.compare_config import is_compare_config, read_compare_config
+from ulpscope.dialects.opening import open_run
+from ulpscope.judge.measuring import ValuePairs, measure, read_values, refine
+from ulpscope.judge.standards import parse_standard
+from ulpscope.numerics.metrics import compare_arrays
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import TraceError
+from ulpscope.records.findings import Comparison, Finding, Outcome
+from ulpscope.records.pairs import Pair, PairMetrics
+from ulpscope.records.settings import IntRanges
+from ulpscope.report.compare import compare_text
+from ulpscope.report.compare_json import compare_json
+from ulpscope.report.compare_tables import write_csv, write_xlsx
+from ulpscope.report.language import Language
+from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.workflows.results import SUMMARY, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What of two traces is compared, and how."""
+
+    steps: IntRanges | None = None
+    ranks: IntRanges | None = None
+    mapping: Path | None = None
+    details: bool = False
+    """ULP and KL divergence too, where data was saved."""
+    jobs: int = 1
+    standard: str = "rounding"
+
+
+@dataclass(frozen=True, slots=True)
+class CompareResult:
+    """What a comparison found, with the tables behind it."""
+
+    comparison: Comparison
+    pairs: pl.DataFrame
+    plan: Plan
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.comparison.findings
+
+    @property
+    def code(self) -> ExitCode:
+        return _CODES[self.comparison.outcome]
+
+    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
+        return compare_text(self.comparison, width=width, color=color, language=language)
+
+    def json(self, language: Language = Language.EN) -> dict[str, Any]:
+        return compare_json(self.comparison, language)
+
+    def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> None:
+        """Write summary.json and the tables behind it into a directory that is empty."""
+        write_json(out / "plan.json", plan_json(self.plan))
+        self.pairs.write_parquet(out / "pairs.parquet")
+        write_csv(self.pairs, out / "tensors.csv")
+        if xlsx:
+            write_xlsx(self.pairs, out / "tensors.xlsx", self.comparison, language=language)
+        write_json(out / SUMMARY, self.json(language))
+
+
+_CODES = {
+    Outcome.AGREE: ExitCode.OK,
+    Outcome.DIVERGED: ExitCode.DIFFERENCE,
+    Outcome.NOTHING_COMPARED: ExitCode.NOTHING,
+}
+
+Advance = Callable[[int], None]
+
+
+def plan_comparison(reference: str | Path, target: str | Path, options: CompareOptions) -> tuple[Plan, Pair[Trace]]:
+    """Open both traces and plan their comparison."""
+    traces = Pair(open_run(reference), open_run(target))
+    mapped = read_mapping(options.mapping) if options.mapping is not None else None
+    return make_plan(traces, steps=options.steps, ranks=options.ranks, mapped=mapped), traces
+
+
+def compare(
+    reference: str | Path,
+    target: str | Path,
+    options: CompareOptions | None = None,
+    *,
+    advance: Advance = lambda _: None,
+) -> CompareResult:
+    """Compare two traces and name the first operation that went wrong."""
+    options = options or CompareOptions()
+    plan, traces = plan_comparison(reference, target, options)
+    mapped = read_mapping(options.mapping) if options.mapping is not None else None
+    ranks = [_evidence(rank, mapped, options, advance) for rank in plan.ranks]
+    missing = [f"{side.path}: {sentence}" for side in (traces.reference, traces.target) for sentence in side.missing]
+    standard = parse_standard(options.standard)
+    comparison, table = summarise(
+        plan,
+        judge_ranks(ranks),
+        names=Pair(str(reference), str(target)),
+        levels=(_level(traces.reference), _level(traces.target)),
+        missing=missing,
+    )
+    if standard is not None:
+        comparison, table = judge_by(standard, comparison, table)
+    return CompareResult(comparison, table, plan)
+
+
+def compare_configured(path: Path) -> Pair[Path] | None:
+    """The two dumps that an old compare.json names; none if the file is no such config."""
+    return read_compare_config(path) if is_compare_config(path) else None
+
+
+def _level(trace: Trace) -> str:
+    return str(trace.ranks[0].info.capture.get("level", "api"))
+
+
+def _evidence(plan: RankPlan, mapped: Mapped | None, options: CompareOptions, advance: Advance) -> RankEvidence:
+    slots = pair_tensors(plan, mapped)
+    unique = slots.select("reference", "target").unique(maintain_order=True).with_row_index("row")
+    rows = slots.join(unique, on=["reference", "target"], how="left", maintain_order="left")["row"].to_numpy()
+    ids = Pair(unique["reference"].to_numpy(), unique["target"].to_numpy())
+    known = Pair(read_values(plan.traces.reference, ids.reference), read_values(plan.traces.target, ids.target))
+    pairs = measure(
+        known.reference.take(np.searchsorted(known.reference.id, ids.reference)),
+        known.target.take(np.searchsorted(known.target.id, ids.target)),
+        same_digests=plan.traces.reference.summary_id == plan.traces.target.summary_id,
+    )
+    return gather(plan, slots, rows, _from_data(plan, pairs, options, advance))
+
+
+def _from_data(plan: RankPlan, pairs: ValuePairs, options: CompareOptions, advance: Advance) -> ValuePairs:
+    """Measure anew, from saved data, what is not identical."""
+    both = pairs.values.reference.has_data & pairs.values.target.has_data & pairs.compared & ~pairs.identical
+    rows = np.flatnonzero(both).tolist()
+    if not rows:
+        return pairs
+    read = _Reader(plan.traces, pairs, rows, detailed=options.details)
+    if options.jobs == 1:
+        return refine(pairs, rows, read, advance=advance)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        found = dict(zip(rows, pool.map(read, rows), strict=True))
+    return refine(pairs, rows, found.__getitem__, advance=advance)
+
+
+class _Reader:
+    """Reads the saved data of pairs of values and compares it."""
+
+    def __init__(self, traces: Pair[RankTrace], pairs: ValuePairs, rows: list[int], *, detailed: bool) -> None:
+        self.traces = traces
+        self.pairs = pairs
+        self.detailed = detailed
+        self.values = Pair(
+            traces.reference.find_values(pairs.values.reference.id[rows].tolist()),
+            traces.target.find_values(pairs.values.target.id[rows].tolist()),
+        )
+
+    def __call__(self, row: int) -> PairMetrics | None:
+        reference = self.values.reference[int(self.pairs.values.reference.id[row])]
+        target = self.values.target[int(self.pairs.values.target.id[row])]
+        try:
+            arrays = self.traces.reference.data(reference), self.traces.target.data(target)
+        except TraceError:
+            return None
+        if arrays[0] is None or arrays[1] is None:
+            return None
+        return compare_arrays(
+            arrays[0].reshape(-1) if arrays[0].shape != arrays[1].shape else arrays[0],
+            arrays[1].reshape(-1) if arrays[0].shape != arrays[1].shape else arrays[1],
+            reference_dtype=reference.dtype,
+            target_dtype=target.dtype,
+            detailed=self.detailed,
+        )

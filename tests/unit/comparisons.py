@@ -1,0 +1,105 @@
+"""Comparisons built by hand, with the numbers of a real one: eps of a norm differs in one layer."""
+
+from dataclasses import replace
+from typing import Any
+
+from ulpscope.records.enums import Phase
+from ulpscope.records.findings import (
+    Advice,
+    AdviceKind,
+    AnchorPart,
+    ArgumentDifference,
+    Comparison,
+    Counts,
+    Evidence,
+    Finding,
+    FindingKind,
+    Nearness,
+    Neighbour,
+    Outcome,
+    Place,
+    Scope,
+)
+from ulpscope.records.pairs import Measured
+
+PLACE = Place(
+    rank=0,
+    step=0,
+    phase=Phase.FORWARD,
+    call="torch.Tensor.add.17",
+    call_id=57,
+    op="torch.Tensor.add",
+    module="model.layers.2.input_layernorm",
+    tensor="output.0",
+    source="/home/me/modeling.py:66",
+)
+EPS = ArgumentDifference("args.1", "1e-06", "1e-02")
+EVIDENCE = Evidence(
+    measured=Measured.SKETCH,
+    error_in=1.0e-3,
+    error_out=5.9,
+    expected=8e-3,
+    dtype="bfloat16",
+    arguments=(EPS,),
+    followers=683,
+)
+
+HOSTILE = "[red]torch[/red].\x1b[2Jadd\n\x07:smile:\u202e\u2028{call}%s.0"
+HARMLESS = "[red]torch[/red].\\x1b[2Jadd\\n\\x07:smile:\\u202e\\u2028{call}%s.0"
+
+
+def finding(kind: FindingKind = FindingKind.COMPUTATION, place: Place = PLACE, **evidence: Any) -> Finding:
+    """A finding of this evidence; without any, that of the planted eps."""
+    return Finding(kind, place, Evidence(**evidence) if evidence else EVIDENCE)
+
+
+def place(**changes: Any) -> Place:
+    return replace(PLACE, **changes)
+
+
+def neighbour(nearness: Nearness, module: str, op: str, errors: tuple[float, float], judgement: str) -> Neighbour:
+    return Neighbour(nearness, f"{op}.1", op, module, errors[0], errors[1], judgement)
+
+
+def diverged(**changes: Any) -> Comparison:
+    near = (
+        neighbour(
+            Nearness.BEFORE,
+            "model.layers.1.mlp.down_proj",
+            "torch.nn.functional.linear",
+            (7.0e-3, 7.2e-3),
+            "rounding",
+        ),
+        neighbour(Nearness.BEFORE, "model.layers.1", "torch.Tensor.add", (7.2e-3, 4.4e-3), "rounding"),
+        neighbour(Nearness.HERE, "model.layers.2.input_layernorm", "torch.Tensor.add", (1.0e-3, 5.9), "made_here"),
+    )
+    comparison = Comparison(
+        reference="runs/ref",
+        target="runs/target",
+        outcome=Outcome.DIVERGED,
+        findings=(finding(),),
+        notes=(),
+        counts=Counts(1007, 1007, 1001, 6, 6, 2913, 401, 1120, 1391, 1, 0),
+        scope=Scope(ranks=(0,), steps=(0, 1, 2), measured=((Measured.DIGEST, 401), (Measured.SKETCH, 2512))),
+        anchor=(
+            AnchorPart("inputs", 2, 2, None),
+            AnchorPart("parameters", 38, 38, None),
+            AnchorPart("embedding", 1, 1, None),
+        ),
+        neighbours=near,
+        advice=(Advice(AdviceKind.SAME_ARGUMENT, "torch.Tensor.add.17"),),
+    )
+    return replace(comparison, **changes)
+
+
+def agreeing(**changes: Any) -> Comparison:
+    counts = Counts(1001, 1001, 1001, 0, 0, 2913, 401, 2512, 0, 0, 0)
+    quiet: dict[str, Any] = {"findings": (), "neighbours": (), "advice": (), "counts": counts}
+    return diverged(**{"outcome": Outcome.AGREE, **quiet, **changes})
+
+
+def nothing_compared(**changes: Any) -> Comparison:
+    counts = Counts(calls_reference=12, calls_target=1007, unmatched_reference=12, unmatched_target=1007)
+    scope = Scope(ranks=(0,), steps=(), steps_reference_only=(0, 1), steps_target_only=(4,))
+    empty: dict[str, Any] = {"counts": counts, "scope": scope, "anchor": ()}
+    return agreeing(**{"outcome": Outcome.NOTHING_COMPARED, **empty, **changes})
