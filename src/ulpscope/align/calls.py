@@ -251,13 +251,16 @@ def _opened(calls: StepCalls, rows: Indices) -> list[int]:
     return [inner for row in rows for inner in (calls.children.get(row) or [row])]
 
 
+# These begin with what looks like the mark of a reflected or in-place form.
+_UNMARKED = frozenset("__invert__ __index__ __int__ __round__ __rshift__ __reversed__".split())
+
+
 def bare_name(op: str) -> str:
     """`add` for torch.add, torch.Tensor.__iadd__ and torch.Tensor.add_."""
     name = op.rpartition(".")[2]
     special = re.fullmatch(r"__[ir]?(\w+?)__", name)
-    # __and__, __or__ and __invert__ begin with what looks like the mark of a reflected or in-place form.
     if special:
-        name = name.strip("_") if name in ("__invert__", "__index__", "__round__") else special[1]
+        name = name.strip("_") if name in _UNMARKED else special[1]
     return name.rstrip("_") or name
 
 

@@ -74,7 +74,7 @@ def _load(path: Path) -> Mapping[str, Any]:
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise _bad(path, str(error).splitlines()[0]) from error
     if not isinstance(content, dict):
         raise _bad(path, f"it holds {type(content).__name__}, not a mapping")

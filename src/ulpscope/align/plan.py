@@ -63,11 +63,11 @@ def make_plan(
     """Plan the comparison of two traces."""
     by_rank = Pair(_ranks(traces.reference, ranks), _ranks(traces.target, ranks))
     common = [rank for rank in by_rank.reference if rank in by_rank.target]
-    if not common and len(by_rank.reference) == len(by_rank.target) == 1 and ranks is None:
-        return _plan_of([(next(iter(by_rank.target)), *_only(by_rank))], by_rank, steps, mapped or Mapped())
-    if not common:
-        raise _nothing("rank", traces, Pair(list(by_rank.reference), list(by_rank.target)))
     chosen = [(rank, by_rank.reference[rank], by_rank.target[rank]) for rank in common]
+    if not common and len(by_rank.reference) == len(by_rank.target) == 1 and ranks is None:
+        chosen = [(next(iter(by_rank.target)), *_only(by_rank))]
+    if not chosen:
+        raise _nothing("rank", traces, Pair(list(by_rank.reference), list(by_rank.target)))
     plan = _plan_of(chosen, by_rank, steps, mapped or Mapped())
     if not plan.steps:
         raise _nothing("step", traces, Pair(list(traces.reference.steps), list(traces.target.steps)))
@@ -140,14 +140,16 @@ def _calls(trace: RankTrace, steps: tuple[int, ...]) -> pl.DataFrame:
 def _with_modules(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls inside of a call belong to its module: those of a custom backward run in none of their own."""
     homeless = pl.col("module").is_null() & pl.col("parent").is_not_null()
-    if calls.filter(homeless).is_empty():
-        return calls
-    parents = calls.select(parent="id", parent_module="module", parent_class="module_class")
-    joined = calls.join(parents, on="parent", how="left", maintain_order="left")
-    return joined.with_columns(
-        pl.coalesce("module", "parent_module").alias("module"),
-        pl.coalesce("module_class", "parent_class").alias("module_class"),
-    ).drop("parent_module", "parent_class")
+    while not calls.filter(homeless).is_empty():
+        parents = calls.select(parent="id", parent_module="module", parent_class="module_class")
+        joined = calls.join(parents, on="parent", how="left", maintain_order="left")
+        if joined.filter(homeless & pl.col("parent_module").is_not_null()).is_empty():
+            break
+        calls = joined.with_columns(
+            pl.coalesce("module", "parent_module").alias("module"),
+            pl.coalesce("module_class", "parent_class").alias("module_class"),
+        ).drop("parent_module", "parent_class")
+    return calls
 
 
 @dataclass(frozen=True, slots=True)

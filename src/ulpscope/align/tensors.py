@@ -33,7 +33,8 @@ def pair_tensors(plan: RankPlan, mapped: Mapped | None = None) -> pl.DataFrame:
     slots = pl.concat([exact, by_order, moved.select(exact.columns)]).sort("order")
     if mapped is None or not mapped.tensors:
         return slots
-    return pl.concat([slots, _mapped_by_user(plan, uses, mapped)]).sort("order")
+    by_user = _mapped_by_user(plan, uses, mapped)
+    return pl.concat([slots.join(by_user, on="order", how="anti"), by_user]).sort("order")
 
 
 def _uses(plan: RankPlan, side: str) -> pl.DataFrame:

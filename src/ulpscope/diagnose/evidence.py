@@ -16,7 +16,7 @@ from ulpscope.diagnose.scaling import without_loss_scale
 from ulpscope.judge.measuring import ValuePairs
 from ulpscope.judge.operations import Operand
 from ulpscope.judge.rounding import unit_roundoff
-from ulpscope.records.enums import Kind
+from ulpscope.records.enums import Kind, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,19 @@ class RankEvidence:
     """Rows of slots whose reference belongs to another call than the pair's, with that call."""
     scales: dict[int, float]
     """Loss scale of the target by step, where there is one; the pairs of values are without it."""
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether both traces hold every call; other tools leave some out."""
+        traces = self.plan.traces.reference, self.plan.traces.target
+        return all("tool" not in trace.info.capture for trace in traces)
+
+    @cached_property
+    def has_optimizer(self) -> bool:
+        """Whether updates of parameters were seen, as steps of an optimizer or as the calls that make them."""
+        return any(kind == Kind.OPTIMIZER.value for kind in self.calls["kind"]) or any(
+            phase == Phase.UPDATE.value for phase in self.calls["phase"]
+        )
 
     @cached_property
     def bare_ops(self) -> list[str]:

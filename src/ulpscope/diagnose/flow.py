@@ -7,7 +7,7 @@ calls in between that have no partner (a gap), or as something that came from ou
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -17,21 +17,13 @@ from ulpscope.align.calls import bare_name
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.diagnose.explaining import Explained, Explainer, ForeignErrors
 from ulpscope.diagnose.gaps import Gap, GapFinder
-from ulpscope.diagnose.updates import compare_updates
 from ulpscope.judge.measuring import SHAPE_DIFFERS
-from ulpscope.judge.operations import (
-    CHOOSING,
-    SUMMING,
-    Operand,
-    incoming,
-    natural_gradient_norm,
-    natural_norm,
-    summed_length,
-)
-from ulpscope.judge.rounding import LIMITS, Limits, default_gain, family_of, floor_of, gap_gain, kink_error, sum_floor
+from ulpscope.judge.operations import CHOOSING
+from ulpscope.judge.rounding import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.records.enums import Kind, Role
-from ulpscope.records.pairs import Judgement, Measured
+from ulpscope.records.pairs import Judgement
 
 
 class State(int, Enum):
@@ -127,10 +119,6 @@ AllowedGain = Callable[[int, str], float]
 """Of a pair of calls and the place of its output."""
 
 
-ForeignErrors = Mapping[tuple[int, str], float]
-"""By pair of calls and place ("" for all): the largest error of the same operands in any rank."""
-
-
 def follow(
     evidence: RankEvidence,
     *,
@@ -142,8 +130,8 @@ def follow(
     return _Follower(evidence, allowed, limits, foreign_errors or {}).run()
 
 
-# Relative distance that no pair of unrelated tensors of like size exceeds.
-SATURATED_OUTPUT = 3.0
+# A copy in another dtype has the error of its original, give or take its own rounding.
+SAME_ERROR = 0.3
 STARTING_ERROR = 0.02
 """Parameters that differ by no more at a first captured step after the first of the run are a starting condition."""
 
@@ -154,11 +142,9 @@ class _Follower:
     ) -> None:
         self.evidence = evidence
         self.limits = limits
-        self.foreign_errors = foreign_errors
         self.flow = Flow([State.UNKNOWN] * len(evidence.operands))
         self.gaps = GapFinder(evidence, self._operands_of)
-        self.updates = compare_updates(evidence)
-        self.worst: dict[tuple[int, str], float] = defaultdict(float)
+        self.explainer = Explainer(evidence, limits, foreign_errors)
         self.allowed = allowed or (lambda pair, _place: default_gain(evidence.bare_ops[pair], limits))
         self.identical = evidence.values.identical.tolist()
         self.compared = evidence.values.compared.tolist()
@@ -182,9 +168,13 @@ class _Follower:
         """A pair of values that no pair of calls made: from outside, or through calls without partners."""
         value = slot.values
         maker = self.evidence.makers[value]
+        copied = self._copied_from(slot, maker)
+        if copied is not None:
+            self.flow.first_slot[value] = slot
+            self.flow.states[value] = copied
+            return
         if maker >= 0:
-            # Shown before its makers' end (a hook's tensor), or a copy of what they made (a gradient in another dtype).
-            # Or written since, unseen, as batch norm writes its running stats.
+            # Shown before its makers' end (a hook's tensor), or written since, unseen, as batch norm writes its stats.
             sources = (*self._operands_of(maker), *self.gaps.added_to(slot), *self.gaps.same_storage_before(slot))
             gap = Gap(sources, (), (), outside=False)
         else:
@@ -196,17 +186,34 @@ class _Follower:
             return
         self._settle(slot, gap.sources, Cause.OUTSIDE if gap.outside else Cause.GAP, gain=self._gap_gain(gap), gap=gap)
 
+    def _copied_from(self, slot: Slot, maker: int) -> State | None:
+        """What is known of the output that this is a copy of: a gradient in another dtype, a cast."""
+        if maker < 0 or not self.compared[slot.values] or self.discrete[slot.values] or self.pattern[slot.values]:
+            return None
+        own = self.evidence.operands[slot.values]
+        for made in self.evidence.slots_of[maker]:
+            other = self.evidence.operands[made.values]
+            like = made.makes and other.elements == own.elements and self.flow.states[made.values] is not State.UNKNOWN
+            if like and abs(other.error - own.error) <= SAME_ERROR * max(other.error, own.error):
+                state = self.flow.states[made.values]
+                return State.INHERITED if state is State.MADE else state
+        return None
+
     def _gap_gain(self, gap: Gap) -> float:
         calls = len(gap.only_reference) + len(gap.only_target)
-        return gap_gain(calls, one_sided=gap.one_sided, limits=self.limits)
+        return gap_gain(calls, one_sided=gap.one_sided and self.evidence.complete, limits=self.limits)
 
     def _is_start(self, slot: Slot) -> bool:
-        first = self.evidence.plan.steps[0]
-        if first == 0 or self.evidence.calls["step"][slot.pair] != first or not self.compared[slot.values]:
+        """A parameter whose last update was not seen: before the first compared step, or without an optimizer."""
+        first, step = self.evidence.plan.steps[0], self.evidence.calls["step"][slot.pair]
+        updates_seen = self.evidence.has_optimizer and self.evidence.complete
+        unseen = (first != 0 and step == first) or (step != first and not updates_seen)
+        if not unseen or not self.compared[slot.values]:
             return False
         owned = slot.role in (Role.PARAMETER.value, Role.BUFFER.value, Role.STATE.value)
         small = 0 < self.evidence.operands[slot.values].error <= STARTING_ERROR
-        return small and (owned or self.gaps.is_parameter(slot))
+        persistent = owned or self.gaps.is_parameter(slot) or (step != first and not self.evidence.complete)
+        return small and persistent
 
     def _judge_outputs(self, pair: int, made: Sequence[Slot]) -> None:
         optimizer = self.evidence.calls["kind"][pair] == Kind.OPTIMIZER.value
@@ -311,15 +318,14 @@ class _Follower:
         if any(self._differs_freely(source) for source in sources):
             self.flow.states[slot.values] = self._inherited_state([s for s in sources if self._differs_freely(s)])
             return
-        everything = self._explained(slot, sources, gain, gap)
+        everything = self.explainer.explain(slot, sources, gain, gap)
         error = everything.error
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, everything.expected
         sound = [
             source for source in sources if self.flow.states[source] in (State.IDENTICAL, State.ROUNDING, State.UNKNOWN)
         ]
         only_sound = len(sound) == len(sources)
-        moment = self.evidence.calls["step"][slot.pair], self.evidence.calls["phase"][slot.pair]
-        self.worst[moment] = max(self.worst[moment], error)
+        self.explainer.note(slot, error)
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
         if error > everything.expected or self._follows_from_argument(slot, everything):
             self._born(slot, cause, everything.incoming, everything.expected, gain=everything.gain, gap=gap)
@@ -330,11 +336,11 @@ class _Follower:
 
     def _is_rounding(self, slot: Slot, sound: list[int], gain: float, gap: Gap | None) -> bool:
         """Whether the operands that are not wrong explain all of it; an update is too sensitive to tell."""
-        if slot.row in self.updates:
+        if slot.row in self.explainer.updates:
             return False
-        return self.evidence.operands[slot.values].error <= self._explained(slot, sound, gain, gap).expected
+        return self.evidence.operands[slot.values].error <= self.explainer.explain(slot, sound, gain, gap).expected
 
-    def _follows_from_argument(self, slot: Slot, explained: "_Explained") -> bool:
+    def _follows_from_argument(self, slot: Slot, explained: Explained) -> bool:
         """Where a number among the arguments differs, any error of some size is its work."""
         if slot.row in self.evidence.regrouped:
             return slot.role == Role.PARAMETER_AFTER.value and numbers_differ(*self.evidence.regrouped[slot.row])
@@ -357,99 +363,11 @@ class _Follower:
         self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None
     ) -> None:
         self.flow.states[slot.values] = State.MADE
-        update = self.updates.get(slot.row)
+        update = self.explainer.updates.get(slot.row)
         error = self.evidence.operands[slot.values].error if update is None else update.error
         self.flow.births.append(Birth(slot, cause, error_in, error, expected, gain, gap))
-
-    def _explained(self, slot: Slot, sources: list[int], gain: float, gap: Gap | None) -> "_Explained":
-        evidence = self.evidence
-        output = evidence.operands[slot.values]
-        floats = [source for source in sources if not self.discrete[source] and self.compared[source]]
-        roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
-        measured = self.measured[slot.values]
-        floor = floor_of(roundoff, measured, self.limits)
-        gain = gain * (self.limits.stats_factor if measured is Measured.STATS else 1.0)
-        operands = [evidence.operands[source] for source in floats]
-        kind = evidence.calls["kind"][slot.pair]
-        if gap is not None:
-            norm, came_in, extra = output.norm, _gap_incoming(gap, operands, output), 0.0
-            came_in = max(came_in, self.foreign_errors.get((slot.pair, slot.place), 0.0))
-            if gap.adds or gap.only_reference or gap.only_target:
-                floor = math.hypot(floor, sum_floor(max(operand.elements for operand in (output, *operands))))
-            if not gap.sources and not gap.outside:
-                # Nobody knows what it was made of: at best of all that was there.
-                came_in = self.worst.get((evidence.calls["step"][slot.pair], evidence.calls["phase"][slot.pair]), 0.0)
-        elif kind in BACKWARD_KINDS:
-            norm, came_in, extra = self._backward(slot, floats, output)
-            if family_of(evidence.bare_ops[slot.pair]) in SUMMING or extra:
-                floor = math.hypot(floor, sum_floor(max((operand.elements for operand in operands), default=1.0)))
-        elif slot.row in self.updates:
-            return self._explained_update(slot, operands, gain)
-        elif slot.role == Role.STATE_AFTER.value:
-            norm, came_in, extra = output.norm, max((o.error for o in operands), default=0.0), 0.0
-        else:
-            family = family_of(evidence.bare_ops[slot.pair])
-            norm = natural_norm(family, operands, output)
-            floor = math.hypot(floor, sum_floor(summed_length(family, operands, output)))
-            came_in, extra = incoming(family, operands, output, norm), 0.0
-            came_in = max(came_in, self.foreign_errors.get((slot.pair, ""), 0.0))
-        widened = norm / output.norm if output.norm > 0 else 1.0
-        if came_in > self.limits.saturated:
-            extra = max(extra, SATURATED_OUTPUT)
-        base = math.hypot(came_in, floor)
-        return _Explained(
-            output.error,
-            came_in,
-            max(gain * base * widened, extra),
-            output.error / widened / base if base else math.inf,
-            floor,
-        )
-
-    def _explained_update(self, slot: Slot, operands: Sequence[Operand], gain: float) -> "_Explained":
-        """An adaptive update follows the sign of a gradient: where that is noise, so is the update."""
-        update = self.updates[slot.row]
-        came_in = max((operand.error for operand in operands), default=0.0)
-        base = math.hypot(came_in, self.limits.rounding * self.evidence.roundoffs[slot.values], update.resolution)
-        lost = 2.0 * math.sqrt(update.uncertain)
-        expected = max(gain * base, min(max(self.limits.adaptive * math.sqrt(base), lost), self.limits.update_cap))
-        return _Explained(update.error, came_in, expected, update.error / base if base else math.inf, base)
-
-    def _backward(self, slot: Slot, sources: list[int], output: Operand) -> tuple[float, float, float]:
-        evidence = self.evidence
-        op = evidence.bare_ops[slot.pair]
-        own = {s.values for s in evidence.slots_of[slot.pair] if s.role == Role.GRAD_OUTPUT.value}
-        gradients = [evidence.operands[source] for source in sources if source in own]
-        others = [evidence.operands[source] for source in sources if source not in own]
-        worst_other = max((operand.error for operand in others), default=0.0)
-        norm = output.norm
-        if gradients:
-            norm = max(norm, natural_gradient_norm(family_of(op), gradients[0], others, output))
-        came_in = max(worst_other, max((operand.error for operand in gradients), default=0.0))
-        return norm, came_in, kink_error(op, worst_other, output.elements, self.limits)
-
-
-@dataclass(frozen=True, slots=True)
-class _Explained:
-    error: float
-    incoming: float
-    expected: float
-    gain: float
-    floor: float
 
 
 def _parameter_name(slot: Slot) -> str:
     is_state = slot.role in (Role.STATE.value, Role.STATE_AFTER.value)
     return slot.place.rpartition(".")[0] if is_state else slot.place
-
-
-def _gap_incoming(gap: Gap, operands: Sequence[Operand], output: Operand) -> float:
-    if gap.adds and output.norm > 0:
-        return sum(operand.distance for operand in operands) / output.norm
-    return max((operand.error for operand in operands), default=0.0)
-
-
-def births_by_pair(flow: Flow) -> dict[int, list[Birth]]:
-    found: dict[int, list[Birth]] = defaultdict(list)
-    for birth in flow.births:
-        found[birth.slot.pair].append(birth)
-    return found

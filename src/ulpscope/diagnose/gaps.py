@@ -9,7 +9,7 @@ import polars as pl
 
 from ulpscope.align.tensors import MAKING_ROLES
 from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.records.enums import Kind, Role
+from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
@@ -260,13 +260,20 @@ class GapFinder:
         operands = [row for other in last for row in self._operands_of(other.pair)]
         return [usable[-1].values, *(row for row in operands if row != slot.values)]
 
+    def _may_come_from_outside(self, slot: Slot) -> bool:
+        """Gradients do not, nor do the operands of an update that another tool has recorded call by call."""
+        if slot.role in (Role.GRAD_OUTPUT.value, Role.GRADIENT.value):
+            return False
+        late = self.evidence.calls["phase"][slot.pair] in (Phase.UPDATE.value, Phase.BACKWARD.value)
+        return self.evidence.complete or not late
+
     def _uncaptured(self, slot: Slot) -> Gap:
         """A value that no recorded call made: at level module, what the parent computed from what is known in it."""
         evidence = self.evidence
         parent = evidence.calls["parent"][slot.pair]
         pair = evidence.pair_of_target.get(parent, -1) if isinstance(parent, int) else -1
         if pair < 0 or slot.role not in (Role.INPUT.value, Role.GRAD_OUTPUT.value):
-            return Gap((), (), (), outside=slot.role not in (Role.GRAD_OUTPUT.value, Role.GRADIENT.value))
+            return Gap((), (), (), outside=self._may_come_from_outside(slot))
         known = [s.values for s in evidence.slots_of[pair] if s.role not in MAKING_ROLES]
         known += evidence.inner_outputs.get(pair, [])
         return Gap(tuple(known), (), (), outside=False)

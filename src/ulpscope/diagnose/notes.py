@@ -88,9 +88,11 @@ def _choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
 
 
 def _start(evidence: RankEvidence, flow: Flow) -> list[Finding]:
-    if not flow.started:
+    first = evidence.plan.steps[0] if evidence.plan.steps else 0
+    started = [slot for slot in flow.started if evidence.calls["step"][slot.pair] == first]
+    if not started:
         return []
-    worst = max(flow.started, key=lambda slot: evidence.operands[slot.values].error)
+    worst = max(started, key=lambda slot: evidence.operands[slot.values].error)
     size = evidence.operands[worst.values].error
-    note = Evidence(error_out=size, count=len(flow.started))
+    note = Evidence(error_out=size, count=len(started))
     return [Finding(FindingKind.PARAMETER, place_of(evidence, worst), note)]

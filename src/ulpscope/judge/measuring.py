@@ -31,6 +31,9 @@ VALUE_COLUMNS = (
 )  # fmt: skip
 
 
+SUMMARIZED = pl.any_horizontal(pl.col("zero", "norm", "max", "nan").is_not_null())
+
+
 @dataclass(frozen=True, slots=True)
 class Values:
     """Values of one side, a row a value of some list; nan and -1 stand for what is not known."""
@@ -109,7 +112,7 @@ def read_values(trace: RankTrace, ids: Ints) -> Values:
         dtype=frame["dtype"].to_numpy().astype(object),
         frame=frame.select("id", "dtype", "shape", "min", "max", "mean", "norm"),
         initialized=frame["initialized"].fill_null(True).to_numpy(),
-        summarized=(frame["zero"].is_not_null() | frame["norm"].is_not_null() | frame["max"].is_not_null()).to_numpy(),
+        summarized=frame.select(SUMMARIZED).to_series().to_numpy(),
         summaries=_summaries(frame),
         nan=_ints(frame, "nan"),
         pos_inf=_ints(frame, "pos_inf"),
@@ -191,6 +194,10 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
     distance[identical] = 0.0
     measured[identical] = Measured.DIGEST
     error = _relative(distance, reference.summaries.norm, target.summaries.norm)
+    # Other tools' stats have no digest: equal numbers are all that can be known.
+    no_digest = ~(reference.has_digest & target.has_digest) if same_digests else np.ones_like(identical)
+    from_stats = np.fromiter((word is Measured.STATS for word in measured), dtype=np.bool_, count=len(measured))
+    identical = identical | (no_digest & from_stats & (distance == 0.0))
     if discrete.any():
         equal = identical | _equal_integers(reference, target, same_digests=same_digests)
         error = np.where(discrete, np.where(equal, 0.0, np.inf), error)

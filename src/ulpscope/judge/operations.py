@@ -38,7 +38,7 @@ class Family(str, Enum):
 
 
 _FAMILIES: dict[Family, str] = {
-    Family.SUM: "add sub subtract rsub lerp addcmul addcdiv cumsum diff",
+    Family.SUM: "add sub subtract rsub lerp cumsum diff",
     Family.PRODUCT: "mul multiply square",
     Family.CONTRACTION: "linear matmul rmatmul mm bmm mv dot inner einsum tensordot addmm baddbmm addbmm addmv",
     Family.CONVOLUTION: "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
@@ -48,7 +48,7 @@ _FAMILIES: dict[Family, str] = {
     "cross_entropy nll_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div gumbel_softmax",
     Family.LOGARITHM: "log log2 log10 log1p",
     Family.ATTENTION: "scaled_dot_product_attention multi_head_attention_forward",
-    Family.DIVISION: "div divide true_divide truediv reciprocal rsqrt sqrt pow rpow rtruediv norm vector_norm",
+    Family.DIVISION: "div divide true_divide truediv reciprocal rsqrt sqrt pow rpow rtruediv norm vector_norm addcdiv",
     Family.NORMALIZATION: "layer_norm batch_norm group_norm instance_norm rms_norm normalize local_response_norm "
     "var std var_mean std_mean cosine_similarity",
     Family.RECURRENT: "lstm gru rnn_tanh rnn_relu",

@@ -79,7 +79,7 @@ def _read(path: Path) -> dict[str, float]:
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise _unknown(f"the standard {path}, which cannot be read ({str(error).splitlines()[0]})") from error
     if not isinstance(content, dict) or not content:
         raise _unknown(f"the standard {path}, which holds no limits")

@@ -1,0 +1,169 @@
+"""How much of an error rounding and the operands explain."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.diagnose.gaps import Gap
+from ulpscope.diagnose.updates import compare_updates
+from ulpscope.judge.operations import (
+    SUMMING,
+    Family,
+    Operand,
+    incoming,
+    natural_gradient_norm,
+    natural_norm,
+    summed_length,
+)
+from ulpscope.judge.rounding import Limits, family_of, floor_of, kink_error, sum_floor
+from ulpscope.records.enums import Phase, Role
+from ulpscope.records.pairs import Measured
+
+ForeignErrors = Mapping[tuple[int, str], float]
+"""By pair of calls and place ("" for all): the largest error of the same operands in any rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The error of a tensor beside what explains it."""
+
+    error: float
+    incoming: float
+    expected: float
+    gain: float
+    floor: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """What goes into an explanation."""
+
+    incoming: float
+    floor: float
+    norm: float
+    """What the error is measured against; larger than the output's own norm where that has cancelled."""
+    extra: float = 0.0
+    """Error that may be there whatever came in."""
+
+
+class Explainer:
+    """Explains errors of one rank; `note` tells it what was seen so far."""
+
+    def __init__(self, evidence: RankEvidence, limits: Limits, foreign_errors: ForeignErrors) -> None:
+        self.evidence = evidence
+        self.limits = limits
+        self.foreign_errors = foreign_errors
+        self.updates = compare_updates(evidence)
+        self._worst: dict[int, float] = defaultdict(float)
+        """Largest error so far, by step."""
+        self._discrete = evidence.values.discrete.tolist()
+        self._compared = evidence.values.compared.tolist()
+        self._measured = evidence.values.measured.tolist()
+
+    def note(self, slot: Slot, error: float) -> None:
+        """Tell of an error that was judged."""
+        step = self.evidence.calls["step"][slot.pair]
+        self._worst[step] = max(self._worst[step], error)
+
+    def explain(self, slot: Slot, sources: Sequence[int], gain: float, gap: Gap | None) -> Explained:
+        """What of a tensor's error rounding and these sources explain, if a sound operation has at most this gain."""
+        evidence = self.evidence
+        floats = [source for source in sources if not self._discrete[source] and self._compared[source]]
+        operands = [evidence.operands[source] for source in floats]
+        if slot.row in self.updates and gap is None:
+            return self._update(slot, operands, gain)
+        output = evidence.operands[slot.values]
+        measured = self._measured[slot.values]
+        roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
+        floor = floor_of(roundoff, measured, self.limits)
+        account = self._account(slot, floats, operands, floor, gap)
+        if measured is Measured.STATS:
+            gain *= self.limits.stats_factor
+        return self._finish(output, account, gain)
+
+    def _account(
+        self, slot: Slot, sources: list[int], operands: list[Operand], floor: float, gap: Gap | None
+    ) -> _Account:
+        if gap is not None:
+            return self._gap(slot, gap, operands, floor)
+        if self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS:
+            return self._backward(slot, sources, operands, floor)
+        if slot.role == Role.STATE_AFTER.value:
+            worst = max((operand.error for operand in operands), default=0.0)
+            return _Account(worst, floor, self.evidence.operands[slot.values].norm)
+        return self._forward(slot, operands, floor)
+
+    def _finish(self, output: Operand, account: _Account, gain: float) -> Explained:
+        widened = account.norm / output.norm if output.norm > 0 else 1.0
+        saturated = math.inf if account.incoming > self.limits.saturated else 0.0
+        base = math.hypot(account.incoming, account.floor)
+        return Explained(
+            error=output.error,
+            incoming=account.incoming,
+            expected=max(gain * base * widened, account.extra, saturated),
+            gain=output.error / widened / base if base else math.inf,
+            floor=account.floor,
+        )
+
+    def _forward(self, slot: Slot, operands: list[Operand], floor: float) -> _Account:
+        output = self.evidence.operands[slot.values]
+        family = family_of(self.evidence.bare_ops[slot.pair])
+        norm = natural_norm(family, operands, output)
+        came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
+        floor = math.hypot(floor, sum_floor(summed_length(family, operands, output)))
+        adaptive = family is Family.DIVISION and self.evidence.calls["phase"][slot.pair] == Phase.UPDATE.value
+        extra = min(self.limits.adaptive * math.sqrt(came_in), self.limits.update_cap) if adaptive else 0.0
+        return _Account(came_in, floor, norm, extra)
+
+    def _backward(self, slot: Slot, sources: list[int], operands: list[Operand], floor: float) -> _Account:
+        evidence = self.evidence
+        output = evidence.operands[slot.values]
+        op = evidence.bare_ops[slot.pair]
+        own = {s.values for s in evidence.slots_of[slot.pair] if s.role == Role.GRAD_OUTPUT.value}
+        gradients = [evidence.operands[source] for source in sources if source in own]
+        others = [evidence.operands[source] for source in sources if source not in own]
+        worst_other = max((operand.error for operand in others), default=0.0)
+        came_in = max(worst_other, max((operand.error for operand in gradients), default=0.0))
+        norm = natural_gradient_norm(family_of(op), gradients[0], others, output) if gradients else output.norm
+        extra = kink_error(op, worst_other, output.elements, self.limits)
+        if family_of(op) in SUMMING or extra:
+            floor = math.hypot(floor, sum_floor(max((operand.elements for operand in operands), default=1.0)))
+        return _Account(came_in, floor, max(norm, output.norm), extra)
+
+    def _gap(self, slot: Slot, gap: Gap, operands: list[Operand], floor: float) -> _Account:
+        output = self.evidence.operands[slot.values]
+        came_in = max((operand.error for operand in operands), default=0.0)
+        if gap.adds and output.norm > 0:
+            came_in = sum(operand.distance for operand in operands) / output.norm
+        came_in = max(came_in, self.foreign_errors.get((slot.pair, slot.place), 0.0))
+        if gap.adds or gap.only_reference or gap.only_target:
+            floor = math.hypot(floor, sum_floor(max(operand.elements for operand in (output, *operands))))
+        if not gap.sources and not gap.outside:
+            # Nobody knows what it was made of: at best of all that was there.
+            came_in = self._worst[self.evidence.calls["step"][slot.pair]]
+        return _Account(came_in, floor, self._gradient_norm(slot, output))
+
+    def _gradient_norm(self, slot: Slot, output: Operand) -> float:
+        """Of a parameter's gradient that a module's backward shows: it is a sum over all of the module's rows."""
+        evidence = self.evidence
+        forward = evidence.forwards[slot.pair]
+        if slot.role != Role.GRADIENT.value or forward < 0:
+            return output.norm
+        shown = [s for s in evidence.slots_of[slot.pair] if s.role == Role.GRAD_OUTPUT.value]
+        inputs = [evidence.operands[s.values] for s in evidence.slots_of[forward] if s.role == Role.INPUT.value]
+        if not shown:
+            return output.norm
+        gradient = evidence.operands[shown[0].values]
+        return max(output.norm, natural_gradient_norm(Family.CONTRACTION, gradient, inputs, output))
+
+    def _update(self, slot: Slot, operands: Sequence[Operand], gain: float) -> Explained:
+        """An adaptive update follows the sign of a gradient: where that is noise, so is the update."""
+        update = self.updates[slot.row]
+        came_in = max((operand.error for operand in operands), default=0.0)
+        base = math.hypot(came_in, self.limits.rounding * self.evidence.roundoffs[slot.values], update.resolution)
+        lost = 2.0 * math.sqrt(update.uncertain)
+        expected = max(gain * base, min(max(self.limits.adaptive * math.sqrt(base), lost), self.limits.update_cap))
+        return Explained(update.error, came_in, expected, update.error / base if base else math.inf, base)
