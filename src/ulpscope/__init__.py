@@ -1,7 +1,7 @@
 """ulpscope finds the operation where a deep-learning run's numbers went wrong.
 
-`ulpscope.capture(...)` captures from Python, `ulpscope.open_trace(...)` reads a trace. Importing this package
-imports no framework and no table library; the first use of a name does.
+`ulpscope.capture(...)` captures from Python, `ulpscope.compare(...)` compares two traces, `ulpscope.open_trace(...)`
+reads one. Importing this package imports no framework and no table library; the first use of a name does.
 """
 
 from types import ModuleType
@@ -12,6 +12,7 @@ from ulpscope._version import __version__
 if TYPE_CHECKING:
     from ulpscope.trace.reader import open_trace
     from ulpscope.workflows.capture import capture
+    from ulpscope.workflows.python import compare
 else:
     import ulpscope.capture as _room
 
@@ -30,7 +31,11 @@ else:
             from ulpscope.trace.reader import open_trace
 
             return open_trace
+        if name == "compare":
+            from ulpscope.workflows.python import compare
+
+            return compare
         raise AttributeError(f"module 'ulpscope' has no attribute {name!r}")
 
 
-__all__ = ["__version__", "capture", "open_trace"]
+__all__ = ["__version__", "capture", "compare", "open_trace"]

@@ -146,7 +146,9 @@ def test_operations_of_other_shapes_do_not_replace_each_other(changes: dict[str,
 
 def test_another_namespace_is_the_same_operation() -> None:
     reference = [module("m", Node("up", LINEAR), Node("sum", "torch.add"), Node("down", LINEAR))]
-    target = [module("m", Node("up", LINEAR), Node("sum", "torch.Tensor.__iadd__"), Node("x", TO), Node("down", LINEAR))]
+    target = [
+        module("m", Node("up", LINEAR), Node("sum", "torch.Tensor.__iadd__"), Node("x", TO), Node("down", LINEAR))
+    ]
     assert paired(reference, target) == same("m", "up", "sum", "down")
     assert replaced(reference, target) == set()
 
@@ -304,5 +306,7 @@ def test_columns_come_in_the_references_names() -> None:
     assert calls.module == ["model.layers.0", None]
     assert calls.op == ["Block", GELU]
     assert calls.mapped == [True, True]
-    other = step_calls(pl.DataFrame(columns, schema_overrides=schema), modules={}, mapped=(), ops={}, shapes=calls.shapes)
+    other = step_calls(
+        pl.DataFrame(columns, schema_overrides=schema), modules={}, mapped=(), ops={}, shapes=calls.shapes
+    )
     assert other.mapped == [False, True]

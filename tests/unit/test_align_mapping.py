@@ -32,11 +32,16 @@ def test_names_of_the_target_become_those_of_the_reference(tmp_path: Path) -> No
     assert mapped.modules.to_reference("model.lm_head") == "model.head"
     assert mapped.ops.to_reference("mylib.ops.gelu") == "torch.nn.functional.gelu"
     assert mapped.ops.to_reference("mylib.torch.relu") == "torch.relu"
-    target, reference = TensorName("torch.Tensor.matmul.7", "output.0"), TensorName("torch.nn.functional.linear.3", "output.0")
+    target, reference = (
+        TensorName("torch.Tensor.matmul.7", "output.0"),
+        TensorName("torch.nn.functional.linear.3", "output.0"),
+    )
     assert mapped.tensors == {target: reference}
 
 
-@pytest.mark.parametrize("name", ["model.blocks", "model.blocks.", "other.model.lm_head", "model.lm_head.x", "modelxlm_head"])
+@pytest.mark.parametrize(
+    "name", ["model.blocks", "model.blocks.", "other.model.lm_head", "model.lm_head.x", "modelxlm_head"]
+)
 def test_a_rule_speaks_only_of_whole_names(tmp_path: Path, name: str) -> None:
     assert read_mapping(written(tmp_path, WHOLE)).modules.to_reference(name) is None
 

@@ -1,5 +1,8 @@
 """Alignment of token sequences: as many matches as there can be, in order."""
 
+import itertools
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,9 +23,7 @@ def longest_common(reference: list[str], target: list[str]) -> int:
 
 def check_common_subsequence(matches: Matches, reference: list[str], target: list[str]) -> None:
     assert all(reference[r] == target[t] for r, t in matches)
-    assert all(
-        earlier[0] < later[0] and earlier[1] < later[1] for earlier, later in zip(matches, matches[1:], strict=False)
-    )
+    assert all(earlier[0] < later[0] and earlier[1] < later[1] for earlier, later in itertools.pairwise(matches))
 
 
 @given(TOKENS, TOKENS)
@@ -49,7 +50,7 @@ def test_a_repeated_token_matches_once() -> None:
     assert len(align("aaa", "aa")) == 2
 
 
-def test_beyond_the_exact_search_the_result_is_still_common(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_beyond_the_exact_search_the_result_is_still_common(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "EXACT_DIFFERENCES", 3)
     reference, target = list("abcdefgh" * 4), list("hgfedcba" * 4)
     matches = align(reference, target)

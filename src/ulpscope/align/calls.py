@@ -17,7 +17,15 @@ import polars as pl
 from ulpscope.align.sequences import align, gaps
 from ulpscope.records.enums import Kind, Role
 
-BACKWARDS = (Kind.BACKWARD.value, Kind.MODULE_BACKWARD.value)
+# Looked up as members of their enums, these would cost more than what is done with them.
+INPUT_ROLE = Role.INPUT.value
+OUTPUT_ROLE = Role.OUTPUT.value
+BACKWARD_KIND = Kind.BACKWARD.value
+MODULE_KIND = Kind.MODULE.value
+MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
+OPTIMIZER_KIND = Kind.OPTIMIZER.value
+
+BACKWARDS = (BACKWARD_KIND, MODULE_BACKWARD_KIND)
 
 Indices: TypeAlias = Sequence[int]
 IndexPairs: TypeAlias = list[tuple[int, int]]
@@ -42,11 +50,11 @@ class StepCalls:
 
     @cached_property
     def outputs(self) -> dict[int, str]:
-        return self.shapes(Role.OUTPUT.value)
+        return self.shapes(OUTPUT_ROLE)
 
     @cached_property
     def inputs(self) -> dict[int, str]:
-        return self.shapes(Role.INPUT.value)
+        return self.shapes(INPUT_ROLE)
 
     @cached_property
     def rows(self) -> dict[int, int]:
@@ -64,9 +72,9 @@ class StepCalls:
     def token(self, row: int) -> Hashable:
         """What a call is, for alignment: the module, the optimizer's group, or the operation."""
         kind = self.kind[row]
-        if kind == Kind.MODULE.value:
+        if kind == MODULE_KIND:
             return kind, self.module[row]
-        if kind == Kind.OPTIMIZER.value:
+        if kind == OPTIMIZER_KIND:
             return kind
         return self.op[row]
 
@@ -240,7 +248,7 @@ def _spliced(calls: StepCalls, rows: Indices) -> list[int]:
     """The same sequence with the contents of each module that the other run has not in its place."""
     found: list[int] = []
     for row in rows:
-        if calls.kind[row] == Kind.MODULE.value and not calls.mapped[row]:
+        if calls.kind[row] == MODULE_KIND and not calls.mapped[row]:
             found += _spliced(calls, calls.children.get(row, ()))
         else:
             found.append(row)
@@ -285,6 +293,6 @@ def step_calls(
         forward=frame["forward"].to_list(),
         recompute=frame["recompute"].to_list(),
         arguments=frame["arguments"].to_list(),
-        mapped=[kind != Kind.MODULE.value or path in mapped for kind, path in zip(kinds, paths, strict=True)],
+        mapped=[kind != MODULE_KIND or path in mapped for kind, path in zip(kinds, paths, strict=True)],
         shapes=shapes,
     )

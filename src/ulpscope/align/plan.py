@@ -1,5 +1,6 @@
 """The plan of a comparison: which ranks, steps and calls of two traces belong together. It prints and saves itself."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import polars as pl
 from ulpscope.align.calls import StepCalls, plan_step, step_calls
 from ulpscope.align.mapping import Mapped, NamePatterns
 from ulpscope.align.modules import map_modules
+from ulpscope.align.scans import calls_of
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
@@ -123,7 +125,8 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
     )
     calls = Pair(_calls(traces.reference, common), _calls(traces.target, common))
     names = _names(calls, mapped)
-    planned = [_plan_step(step, traces, calls, names) for step in common]
+    by_step = Pair(_by_step(calls.reference), _by_step(calls.target))
+    planned = [_plan_step(step, traces, Pair(by_step.reference[step], by_step.target[step]), names) for step in common]
     pairs = pl.concat(planned) if planned else _pairs_frame(0, [], [], [])
     renamed = {path: name for path, name in names.modules.items() if path != name}
     shared = Pair(frozenset(names.modules.values()), frozenset(names.modules))
@@ -131,10 +134,8 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
 
 
 def _calls(trace: RankTrace, steps: tuple[int, ...]) -> pl.DataFrame:
-    frames = [trace.calls(step) for step in steps]
-    if not frames:
-        return trace.collect(trace.calls()).clear()
-    return _with_modules(trace.collect(pl.concat(frames)).sort("id"))
+    calls = calls_of(trace, steps)
+    return _with_modules(calls) if steps else calls.clear()
 
 
 def _with_modules(calls: pl.DataFrame) -> pl.DataFrame:
@@ -184,6 +185,12 @@ def _classes(calls: pl.DataFrame) -> dict[str, str | None]:
     return {path: classes.get(path, class_name) for path, class_name, _ in first.iter_rows()}
 
 
+def _by_step(calls: pl.DataFrame) -> dict[int, pl.DataFrame]:
+    parts = calls.partition_by("step", as_dict=True)
+    # A step of which no call was recorded has no part.
+    return defaultdict(calls.clear, {int(key[0]): part for key, part in parts.items()})
+
+
 def _plan_step(step: int, traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names) -> pl.DataFrame:
     common = set(names.modules.values())
     reference = _step(calls.reference, step, traces.reference, modules={}, mapped=common, ops={})
@@ -198,8 +205,7 @@ def _plan_step(step: int, traces: Pair[RankTrace], calls: Pair[pl.DataFrame], na
 
 
 def _step(calls: pl.DataFrame, step: int, trace: RankTrace, *, modules: Any, mapped: Any, ops: Any) -> StepCalls:
-    frame = calls.filter(pl.col("step") == step)
-    return step_calls(frame, modules=modules, mapped=mapped, ops=ops, shapes=_shapes_of(trace, step))
+    return step_calls(calls, modules=modules, mapped=mapped, ops=ops, shapes=_shapes_of(trace, step))
 
 
 def _shapes_of(trace: RankTrace, step: int) -> Callable[[str], dict[int, str]]:

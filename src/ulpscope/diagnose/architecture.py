@@ -6,7 +6,6 @@ from typing import Any
 import polars as pl
 
 from ulpscope.diagnose.evidence import RankEvidence
-from ulpscope.diagnose.places import source_line
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.findings import Evidence, Finding, FindingKind, Place
 from ulpscope.trace.reader import RankTrace
@@ -41,7 +40,7 @@ def missing_module(evidence: RankEvidence) -> Finding | None:
             absent = row["module"] not in shared and steps[row["module"]] == len(plan.steps)
             if absent and owned.get(row["id"]):
                 outermost = _outermost(modules, row["module"], shared)
-                return _absence(evidence, outermost, trace, in_target=number == 1)
+                return _absence(evidence, outermost, in_target=number == 1)
     return None
 
 
@@ -54,7 +53,8 @@ def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict
     return modules.filter(pl.col("module") == found).sort("id").row(0, named=True)
 
 
-def _absence(evidence: RankEvidence, row: dict[str, Any], trace: RankTrace, *, in_target: bool) -> Finding:
+def _absence(evidence: RankEvidence, row: dict[str, Any], *, in_target: bool) -> Finding:
+    lines = evidence.source_lines.target if in_target else evidence.source_lines.reference
     place = Place(
         rank=evidence.plan.rank,
         step=row["step"],
@@ -63,7 +63,7 @@ def _absence(evidence: RankEvidence, row: dict[str, Any], trace: RankTrace, *, i
         call_id=row["id"] if in_target else None,
         op=row["op"],
         module=row["module"],
-        source=source_line(trace, row["stack"]),
+        source=lines.get(row["stack"]),
     )
     names = (row["name"],)
     only = Evidence(only_target=names) if in_target else Evidence(only_reference=names)
@@ -91,6 +91,6 @@ def _finding(evidence: RankEvidence, pair: int, reference: list[str], target: li
         op=calls["op"][pair],
         module=calls["module"][pair],
         tensor=(target or reference)[0],
-        source=source_line(evidence.plan.traces.target, calls["stack"][pair]),
+        source=evidence.source_lines.target.get(calls["stack"][pair]),
     )
     return Finding(FindingKind.STRUCTURE, place, Evidence(only_reference=tuple(reference), only_target=tuple(target)))

@@ -11,7 +11,19 @@ from ulpscope.diagnose.involvement import model_pairs
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.findings import FindingKind
 
-OWNED_ROLES = (Role.PARAMETER.value, Role.BUFFER.value)
+# Looked up as members of their enums, these would cost more than what is done with them.
+BUFFER_ROLE = Role.BUFFER.value
+GRADIENT_ROLE = Role.GRADIENT.value
+INPUT_ROLE = Role.INPUT.value
+PARAMETER_ROLE = Role.PARAMETER.value
+PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
+STATE_ROLE = Role.STATE.value
+STATE_AFTER_ROLE = Role.STATE_AFTER.value
+COLLECTIVE_KIND = Kind.COLLECTIVE.value
+OPTIMIZER_KIND = Kind.OPTIMIZER.value
+SETUP_PHASE = Phase.SETUP.value
+
+OWNED_ROLES = (PARAMETER_ROLE, BUFFER_ROLE)
 
 
 class Causes:
@@ -27,7 +39,7 @@ class Causes:
     def state_storages(self) -> set[int]:
         """Where states of optimizers lie."""
         storages = self.evidence.values.values.target.storage
-        roles = (Role.STATE.value, Role.STATE_AFTER.value)
+        roles = (STATE_ROLE, STATE_AFTER_ROLE)
         return {int(storages[slot.values]) for slot in self.evidence.slots if slot.role in roles} - {-1}
 
     def _draws_data(self, birth: Birth) -> bool:
@@ -43,7 +55,7 @@ class Causes:
     def _prepares(self, birth: Birth) -> bool:
         pair = birth.slot.pair
         is_order = self.evidence.bare_ops[pair] == "randperm"
-        return not self.model[pair] and (is_order or self.evidence.calls["phase"][pair] == Phase.SETUP.value)
+        return not self.model[pair] and (is_order or self.evidence.calls["phase"][pair] == SETUP_PHASE)
 
     def kind(self, birth: Birth) -> FindingKind:
         pair = birth.slot.pair
@@ -63,7 +75,7 @@ class Causes:
             return self._outside(birth.slot)
         if birth.gap is not None and self._structural(birth):
             return FindingKind.STRUCTURE
-        if self.evidence.calls["kind"][pair] == Kind.OPTIMIZER.value and birth.slot.makes:
+        if self.evidence.calls["kind"][pair] == OPTIMIZER_KIND and birth.slot.makes:
             return FindingKind.OPTIMIZER
         return FindingKind.COMPUTATION
 
@@ -93,11 +105,11 @@ class Causes:
     def _is_parameter(self, birth: Birth) -> bool:
         """A parameter or buffer that differs before any step of an optimizer has changed it."""
         slot = birth.slot
-        if slot.role in (Role.PARAMETER_AFTER.value, Role.STATE_AFTER.value, Role.STATE.value, Role.GRADIENT.value):
+        if slot.role in (PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE, STATE_ROLE, GRADIENT_ROLE):
             return False
         if not (slot.role in OWNED_ROLES or self.gaps.is_parameter(slot)):
             return False
-        setup = self.evidence.calls["phase"][slot.pair] == Phase.SETUP.value
+        setup = self.evidence.calls["phase"][slot.pair] == SETUP_PHASE
         return setup or birth.cause in (Cause.OUTSIDE, Cause.GAP)
 
     def _computes(self, birth: Birth) -> bool:
@@ -106,8 +118,8 @@ class Causes:
             maker = int(self.evidence.values.values.target.producer[birth.slot.values])
             pair = self.evidence.pair_of_target.get(maker, -1)
             if birth.cause is Cause.OUTSIDE:
-                return birth.slot.role != Role.INPUT.value
-            if birth.gap is not None and birth.slot.role == Role.INPUT.value and pair < 0:
+                return birth.slot.role != INPUT_ROLE
+            if birth.gap is not None and birth.slot.role == INPUT_ROLE and pair < 0:
                 return any(self._from_model(source) for source in birth.gap.sources) or self._inside(birth)
         return self.model[birth.slot.pair]
 
@@ -129,9 +141,9 @@ class Causes:
         return maker >= 0 and self.model[maker]
 
     def _outside(self, slot: Slot) -> FindingKind:
-        if slot.role == Role.STATE.value:
+        if slot.role == STATE_ROLE:
             return FindingKind.OPTIMIZER
-        return FindingKind.INPUT if slot.role == Role.INPUT.value else FindingKind.COMPUTATION
+        return FindingKind.INPUT if slot.role == INPUT_ROLE else FindingKind.COMPUTATION
 
     def _structural(self, birth: Birth) -> bool:
         """A collective or a whole module that only one run has."""
@@ -142,7 +154,7 @@ class Causes:
         )
         for calls, ids in sides:
             kinds = calls.filter(calls["id"].is_in(list(ids)))
-            if (kinds["kind"] == Kind.COLLECTIVE.value).any():
+            if (kinds["kind"] == COLLECTIVE_KIND).any():
                 return True
         return self._missing_module(birth)
 

@@ -12,8 +12,7 @@ from ulpscope.diagnose.architecture import missing_module, unshared_parameters
 from ulpscope.diagnose.causes import Causes
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.findings import RankedFinding, find
-from ulpscope.diagnose.flow import Flow, follow
-from ulpscope.diagnose.gaps import GapFinder
+from ulpscope.diagnose.flow import Flow, Follower
 from ulpscope.diagnose.notes import notes_of
 from ulpscope.diagnose.peers import PeerGains
 from ulpscope.diagnose.ranks import errors_across_ranks
@@ -34,22 +33,17 @@ class JudgedRank:
 
 def judge_ranks(ranks: Sequence[RankEvidence]) -> list[JudgedRank]:
     """Judge each rank, with what the others sent it."""
-    first = [follow(evidence) for evidence in ranks]
     others = errors_across_ranks(ranks)
     judged = []
-    for evidence, flow, errors in zip(ranks, first, others, strict=True):
+    for evidence, errors in zip(ranks, others, strict=True):
+        follower = Follower(evidence, foreign_errors=errors)
+        flow = follower.follow()
         peers = PeerGains(evidence, flow)
-        flow = follow(evidence, allowed=peers.allowed, foreign_errors=errors)
-        causes = Causes(evidence, GapFinder(evidence, lambda _pair: []), flow.births)
-        judged.append(
-            JudgedRank(
-                evidence,
-                flow,
-                find(evidence, flow, causes, peers),
-                notes_of(evidence, flow),
-                pair_table(evidence, flow),
-            )
-        )
+        if peers.would_change(flow):
+            flow = follower.follow(peers.allowed)
+        causes = Causes(evidence, follower.gaps, flow.births)
+        found = find(evidence, flow, causes, peers)
+        judged.append(JudgedRank(evidence, flow, found, notes_of(evidence, flow), pair_table(evidence, flow)))
     return judged
 
 

@@ -17,6 +17,14 @@ from ulpscope.judge.measuring import ValuePairs
 from ulpscope.judge.operations import Operand
 from ulpscope.judge.rounding import unit_roundoff
 from ulpscope.records.enums import Kind, Phase
+from ulpscope.records.pairs import Pair
+from ulpscope.trace.reader import RankTrace
+
+# Looked up as members of their enums, these would cost more than what is done with them.
+BACKWARD_KIND = Kind.BACKWARD.value
+MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
+OPTIMIZER_KIND = Kind.OPTIMIZER.value
+UPDATE_PHASE = Phase.UPDATE.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +64,19 @@ class RankEvidence:
     @cached_property
     def has_optimizer(self) -> bool:
         """Whether updates of parameters were seen, as steps of an optimizer or as the calls that make them."""
-        return any(kind == Kind.OPTIMIZER.value for kind in self.calls["kind"]) or any(
-            phase == Phase.UPDATE.value for phase in self.calls["phase"]
+        return any(kind == OPTIMIZER_KIND for kind in self.calls["kind"]) or any(
+            phase == UPDATE_PHASE for phase in self.calls["phase"]
         )
 
     @cached_property
+    def source_lines(self) -> Pair[dict[int, str]]:
+        """For each stack the innermost line of the user's code, as path:line."""
+        return Pair(_source_lines(self.plan.traces.reference), _source_lines(self.plan.traces.target))
+
+    @cached_property
     def bare_ops(self) -> list[str]:
-        return [bare_name(op) for op in self.calls["op"]]
+        bare = {op: bare_name(op) for op in set(self.calls["op"])}
+        return [bare[op] for op in self.calls["op"]]
 
     @cached_property
     def operands(self) -> list[Operand]:
@@ -150,8 +164,8 @@ class RankEvidence:
     def _backward_ends(self) -> dict[int, int]:
         """For the backward of a module the last backward of what ran inside of it."""
         calls = self.plan.calls.target
-        inner = calls.filter(pl.col("kind") == Kind.BACKWARD.value).select("forward", "id").drop_nulls().sort("forward")
-        outer = calls.filter(pl.col("kind") == Kind.MODULE_BACKWARD.value).select("id", "forward").drop_nulls()
+        inner = calls.filter(pl.col("kind") == BACKWARD_KIND).select("forward", "id").drop_nulls().sort("forward")
+        outer = calls.filter(pl.col("kind") == MODULE_BACKWARD_KIND).select("id", "forward").drop_nulls()
         forwards, ids = inner["forward"].to_numpy(), inner["id"].to_numpy()
         found = {}
         for call, forward in outer.iter_rows():
@@ -167,7 +181,7 @@ class RankEvidence:
         backwards = [kind in BACKWARD_KINDS for kind in self.calls["kind"]]
         # A module's backward is recorded when its gradients are whole; an inner one of the same time comes first.
         keys = [
-            (end, backward and kind == Kind.MODULE_BACKWARD.value, -call)
+            (end, backward and kind == MODULE_BACKWARD_KIND, -call)
             for end, backward, kind, call in zip(self.ends, backwards, self.calls["kind"], ids, strict=True)
         ]
         return sorted(range(len(ids)), key=keys.__getitem__)
@@ -181,6 +195,11 @@ class RankEvidence:
             if slot.makes and parents[slot.pair] >= 0:
                 found[parents[slot.pair]].append(slot.values)
         return found
+
+
+def _source_lines(trace: RankTrace) -> dict[int, str]:
+    frames = trace.collect(trace.stacks().filter(pl.col("depth") == 0).select("stack", "file", "line"))
+    return {stack: f"{file}:{line}" for stack, file, line in frames.iter_rows()}
 
 
 CALL_FIELDS = (

@@ -22,6 +22,14 @@ from ulpscope.judge.rounding import Limits, family_of, floor_of, kink_error, sum
 from ulpscope.records.enums import Phase, Role
 from ulpscope.records.pairs import Measured
 
+# Looked up as members of their enums, these would cost more than what is done with them.
+GRADIENT_ROLE = Role.GRADIENT.value
+GRAD_OUTPUT_ROLE = Role.GRAD_OUTPUT.value
+INPUT_ROLE = Role.INPUT.value
+STATE_AFTER_ROLE = Role.STATE_AFTER.value
+UPDATE_PHASE = Phase.UPDATE.value
+
+STATS = Measured.STATS
 ForeignErrors = Mapping[tuple[int, str], float]
 """By pair of calls and place ("" for all): the largest error of the same operands in any rank."""
 
@@ -35,6 +43,12 @@ class Explained:
     expected: float
     gain: float
     floor: float
+    widened: float = 1.0
+    """By how much the output has cancelled."""
+
+    def explained_by(self, incoming: float, gain: float) -> bool:
+        """Whether operands with this error alone, at this gain, explain all of it."""
+        return self.error <= gain * math.hypot(incoming, self.floor) * self.widened
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,7 @@ class Explainer:
         self.limits = limits
         self.foreign_errors = foreign_errors
         self.updates = compare_updates(evidence)
+        self._accounts: dict[int, _Account] = {}
         self._worst: dict[int, float] = defaultdict(float)
         """Largest error so far, by step."""
         self._discrete = evidence.values.discrete.tolist()
@@ -70,19 +85,25 @@ class Explainer:
 
     def explain(self, slot: Slot, sources: Sequence[int], gain: float, gap: Gap | None) -> Explained:
         """What of a tensor's error rounding and these sources explain, if a sound operation has at most this gain."""
-        evidence = self.evidence
-        floats = [source for source in sources if not self._discrete[source] and self._compared[source]]
-        operands = [evidence.operands[source] for source in floats]
         if slot.row in self.updates and gap is None:
-            return self._update(slot, operands, gain)
-        output = evidence.operands[slot.values]
-        measured = self._measured[slot.values]
-        roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
-        floor = floor_of(roundoff, measured, self.limits)
-        account = self._account(slot, floats, operands, floor, gap)
-        if measured is Measured.STATS:
+            return self._update(slot, [self.evidence.operands[source] for source in self._floats(sources)], gain)
+        # A tensor is explained twice, the second time with what its peers allow.
+        account = self._accounts.get(slot.row)
+        if account is None or (gap is not None and not gap.sources):
+            account = self._accounts[slot.row] = self._account_of(slot, self._floats(sources), gap)
+        if self._measured[slot.values] is STATS:
             gain *= self.limits.stats_factor
-        return self._finish(output, account, gain)
+        return self._finish(self.evidence.operands[slot.values], account, gain)
+
+    def _floats(self, sources: Sequence[int]) -> list[int]:
+        return [source for source in sources if not self._discrete[source] and self._compared[source]]
+
+    def _account_of(self, slot: Slot, floats: list[int], gap: Gap | None) -> _Account:
+        evidence = self.evidence
+        operands = [evidence.operands[source] for source in floats]
+        roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
+        floor = floor_of(roundoff, self._measured[slot.values], self.limits)
+        return self._account(slot, floats, operands, floor, gap)
 
     def _account(
         self, slot: Slot, sources: list[int], operands: list[Operand], floor: float, gap: Gap | None
@@ -91,7 +112,7 @@ class Explainer:
             return self._gap(slot, gap, operands, floor)
         if self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS:
             return self._backward(slot, sources, operands, floor)
-        if slot.role == Role.STATE_AFTER.value:
+        if slot.role == STATE_AFTER_ROLE:
             worst = max((operand.error for operand in operands), default=0.0)
             return _Account(worst, floor, self.evidence.operands[slot.values].norm)
         return self._forward(slot, operands, floor)
@@ -106,15 +127,17 @@ class Explainer:
             expected=max(gain * base * widened, account.extra, saturated),
             gain=output.error / widened / base if base else math.inf,
             floor=account.floor,
+            widened=widened,
         )
 
     def _forward(self, slot: Slot, operands: list[Operand], floor: float) -> _Account:
         output = self.evidence.operands[slot.values]
-        family = family_of(self.evidence.bare_ops[slot.pair])
+        op = self.evidence.bare_ops[slot.pair]
+        family = family_of(op)
         norm = natural_norm(family, operands, output)
         came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
-        floor = math.hypot(floor, sum_floor(summed_length(family, operands, output)))
-        adaptive = family is Family.DIVISION and self.evidence.calls["phase"][slot.pair] == Phase.UPDATE.value
+        floor = math.hypot(floor, sum_floor(summed_length(op, family, operands, output)))
+        adaptive = family is Family.DIVISION and self.evidence.calls["phase"][slot.pair] == UPDATE_PHASE
         extra = min(self.limits.adaptive * math.sqrt(came_in), self.limits.update_cap) if adaptive else 0.0
         return _Account(came_in, floor, norm, extra)
 
@@ -122,7 +145,7 @@ class Explainer:
         evidence = self.evidence
         output = evidence.operands[slot.values]
         op = evidence.bare_ops[slot.pair]
-        own = {s.values for s in evidence.slots_of[slot.pair] if s.role == Role.GRAD_OUTPUT.value}
+        own = {s.values for s in evidence.slots_of[slot.pair] if s.role == GRAD_OUTPUT_ROLE}
         gradients = [evidence.operands[source] for source in sources if source in own]
         others = [evidence.operands[source] for source in sources if source not in own]
         worst_other = max((operand.error for operand in others), default=0.0)
@@ -150,10 +173,10 @@ class Explainer:
         """Of a parameter's gradient that a module's backward shows: it is a sum over all of the module's rows."""
         evidence = self.evidence
         forward = evidence.forwards[slot.pair]
-        if slot.role != Role.GRADIENT.value or forward < 0:
+        if slot.role != GRADIENT_ROLE or forward < 0:
             return output.norm
-        shown = [s for s in evidence.slots_of[slot.pair] if s.role == Role.GRAD_OUTPUT.value]
-        inputs = [evidence.operands[s.values] for s in evidence.slots_of[forward] if s.role == Role.INPUT.value]
+        shown = [s for s in evidence.slots_of[slot.pair] if s.role == GRAD_OUTPUT_ROLE]
+        inputs = [evidence.operands[s.values] for s in evidence.slots_of[forward] if s.role == INPUT_ROLE]
         if not shown:
             return output.norm
         gradient = evidence.operands[shown[0].values]

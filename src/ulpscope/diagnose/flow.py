@@ -25,6 +25,14 @@ from ulpscope.judge.rounding import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.records.enums import Kind, Role
 from ulpscope.records.pairs import Judgement
 
+# Looked up as members of their enums, these would cost more than what is done with them.
+BUFFER_ROLE = Role.BUFFER.value
+PARAMETER_ROLE = Role.PARAMETER.value
+PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
+STATE_ROLE = Role.STATE.value
+STATE_AFTER_ROLE = Role.STATE_AFTER.value
+OPTIMIZER_KIND = Kind.OPTIMIZER.value
+
 
 class State(int, Enum):
     """What is known of a pair of values."""
@@ -37,7 +45,11 @@ class State(int, Enum):
     MADE = 5
 
 
-WRONG = (State.INHERITED, State.MADE)
+# Looked up as members, they would cost more than what is done with them.
+UNKNOWN, IDENTICAL, ROUNDING = State.UNKNOWN, State.IDENTICAL, State.ROUNDING
+AFTER_CHOICE, INHERITED, MADE = State.AFTER_CHOICE, State.INHERITED, State.MADE
+WRONG = frozenset((INHERITED, MADE))
+SOUND = frozenset((IDENTICAL, ROUNDING, UNKNOWN))
 JUDGEMENTS = {
     State.IDENTICAL: Judgement.IDENTICAL,
     State.ROUNDING: Judgement.ROUNDING,
@@ -119,15 +131,21 @@ AllowedGain = Callable[[int, str], float]
 """Of a pair of calls and the place of its output."""
 
 
-def follow(
-    evidence: RankEvidence,
-    *,
-    allowed: AllowedGain | None = None,
-    limits: Limits = LIMITS,
-    foreign_errors: ForeignErrors | None = None,
-) -> Flow:
-    """Judge all pairs of values of one rank."""
-    return _Follower(evidence, allowed, limits, foreign_errors or {}).run()
+class Follower:
+    """Judges all pairs of values of one rank, as often as it is asked; what does not change is kept."""
+
+    def __init__(
+        self, evidence: RankEvidence, *, limits: Limits = LIMITS, foreign_errors: ForeignErrors | None = None
+    ) -> None:
+        self.evidence = evidence
+        self.limits = limits
+        self.gaps = GapFinder(evidence)
+        self.explainer = Explainer(evidence, limits, foreign_errors or {})
+
+    def follow(self, allowed: AllowedGain | None = None) -> Flow:
+        """Judge with the gains that are allowed; without them, with those of the kinds of operations."""
+        usual: AllowedGain = lambda pair, _place: default_gain(self.evidence.bare_ops[pair], self.limits)  # noqa: E731
+        return _Pass(self, allowed or usual).run()
 
 
 # A copy in another dtype has the error of its original, give or take its own rounding.
@@ -136,22 +154,23 @@ STARTING_ERROR = 0.02
 """Parameters that differ by no more at a first captured step after the first of the run are a starting condition."""
 
 
-class _Follower:
-    def __init__(
-        self, evidence: RankEvidence, allowed: AllowedGain | None, limits: Limits, foreign_errors: ForeignErrors
-    ) -> None:
+class _Pass:
+    """One way through the run."""
+
+    def __init__(self, follower: Follower, allowed: AllowedGain) -> None:
+        evidence = follower.evidence
         self.evidence = evidence
-        self.limits = limits
-        self.flow = Flow([State.UNKNOWN] * len(evidence.operands))
-        self.gaps = GapFinder(evidence, self._operands_of)
-        self.explainer = Explainer(evidence, limits, foreign_errors)
-        self.allowed = allowed or (lambda pair, _place: default_gain(evidence.bare_ops[pair], limits))
+        self.limits = follower.limits
+        self.gaps = follower.gaps
+        self.explainer = follower.explainer
+        self.allowed = allowed
+        self.flow = Flow([UNKNOWN] * len(evidence.operands))
         self.identical = evidence.values.identical.tolist()
         self.compared = evidence.values.compared.tolist()
         self.discrete = evidence.values.discrete.tolist()
         self.pattern = evidence.values.pattern.tolist()
         self.reshaped = (evidence.values.reason == SHAPE_DIFFERS).tolist()
-        self.measured = evidence.values.measured.tolist()
+        self.free = _differing_freely(evidence)
 
     def run(self) -> Flow:
         for pair in self.evidence.order:
@@ -175,13 +194,13 @@ class _Follower:
             return
         if maker >= 0:
             # Shown before its makers' end (a hook's tensor), or written since, unseen, as batch norm writes its stats.
-            sources = (*self._operands_of(maker), *self.gaps.added_to(slot), *self.gaps.same_storage_before(slot))
+            sources = (*self.gaps.operands_of(maker), *self.gaps.added_to(slot), *self.gaps.same_storage_before(slot))
             gap = Gap(sources, (), (), outside=False)
         else:
             gap = self.gaps.find(slot)
         if gap.outside and self._is_start(slot):
             self.flow.first_slot[value] = slot
-            self.flow.states[value] = State.ROUNDING
+            self.flow.states[value] = ROUNDING
             self.flow.started.append(slot)
             return
         self._settle(slot, gap.sources, Cause.OUTSIDE if gap.outside else Cause.GAP, gain=self._gap_gain(gap), gap=gap)
@@ -193,10 +212,10 @@ class _Follower:
         own = self.evidence.operands[slot.values]
         for made in self.evidence.slots_of[maker]:
             other = self.evidence.operands[made.values]
-            like = made.makes and other.elements == own.elements and self.flow.states[made.values] is not State.UNKNOWN
+            like = made.makes and other.elements == own.elements and self.flow.states[made.values] is not UNKNOWN
             if like and abs(other.error - own.error) <= SAME_ERROR * max(other.error, own.error):
                 state = self.flow.states[made.values]
-                return State.INHERITED if state is State.MADE else state
+                return INHERITED if state is MADE else state
         return None
 
     def _gap_gain(self, gap: Gap) -> float:
@@ -210,14 +229,14 @@ class _Follower:
         unseen = (first != 0 and step == first) or (step != first and not updates_seen)
         if not unseen or not self.compared[slot.values]:
             return False
-        owned = slot.role in (Role.PARAMETER.value, Role.BUFFER.value, Role.STATE.value)
+        owned = slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE)
         small = 0 < self.evidence.operands[slot.values].error <= STARTING_ERROR
         persistent = owned or self.gaps.is_parameter(slot) or (step != first and not self.evidence.complete)
         return small and persistent
 
     def _judge_outputs(self, pair: int, made: Sequence[Slot]) -> None:
-        optimizer = self.evidence.calls["kind"][pair] == Kind.OPTIMIZER.value
-        sources = [] if optimizer else self._operands_of(pair)
+        optimizer = self.evidence.calls["kind"][pair] == OPTIMIZER_KIND
+        sources = [] if optimizer else self.gaps.operands_of(pair)
         by_parameter = self._by_parameter(pair) if optimizer else {}
         for slot in made:
             if self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
@@ -228,19 +247,6 @@ class _Follower:
                 self._settle(slot, known, Cause.ERROR, gain=self.limits.loose_gain)
             else:
                 self._settle(slot, sources, Cause.ERROR, gain=self.allowed(pair, slot.place))
-
-    def _operands_of(self, pair: int) -> list[int]:
-        """Values that an output may depend on; of a backward its forward's, too."""
-        values = [slot.values for slot in self.evidence.slots_of[pair] if not slot.makes]
-        forward = self.evidence.forwards[pair]
-        if forward >= 0:
-            values += [slot.values for slot in self.evidence.slots_of[forward]]
-        if self.evidence.calls["kind"][pair] == Kind.MODULE.value:
-            values += self.evidence.inner_outputs.get(pair, [])
-        if self.evidence.calls["kind"][pair] == Kind.MODULE_BACKWARD.value:
-            made = [slot for slot in self.evidence.slots_of[pair] if slot.makes]
-            values += [row for slot in made for row in self.gaps.gradient_sources(slot)]
-        return values
 
     def _by_parameter(self, pair: int) -> dict[str, list[int]]:
         """What an optimizer read, by the parameter it is about."""
@@ -256,9 +262,9 @@ class _Follower:
         if not self.compared[value] and not self.reshaped[value]:
             return
         if self.identical[value]:
-            self.flow.states[value] = State.IDENTICAL
+            self.flow.states[value] = IDENTICAL
             return
-        known = [source for source in dict.fromkeys(sources) if source != value]
+        known = [source for source in sources if source != value]
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
         elif self.pattern[value]:
@@ -268,15 +274,15 @@ class _Follower:
 
     def _settle_discrete(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
         states = {self.flow.states[source] for source in sources}
-        if states & set(WRONG):
-            self.flow.states[slot.values] = State.INHERITED
-        elif State.AFTER_CHOICE in states:
-            self.flow.states[slot.values] = State.AFTER_CHOICE
+        if states & WRONG:
+            self.flow.states[slot.values] = INHERITED
+        elif AFTER_CHOICE in states:
+            self.flow.states[slot.values] = AFTER_CHOICE
         elif self.reshaped[slot.values] and gap is not None and not self._chooses(gap):
             # Other calls, other shapes: what they make of it is judged on its own.
             return
-        elif State.ROUNDING in states and self._may_flip(slot, gap):
-            self.flow.states[slot.values] = State.AFTER_CHOICE
+        elif ROUNDING in states and self._may_flip(slot, gap):
+            self.flow.states[slot.values] = AFTER_CHOICE
             error = max(self.evidence.operands[source].error for source in sources)
             self.flow.choices.append(Choice(slot, error))
         else:
@@ -303,71 +309,71 @@ class _Follower:
         self._born(slot, Cause.NOT_FINITE if gap is None else cause, worst, 0.0, gain=math.inf, gap=gap)
 
     def _explains_anything(self, source: int) -> bool:
-        return (
-            self.flow.states[source] in (*WRONG, State.AFTER_CHOICE) and not self.evidence.operands[source].error < 0.5
-        )
+        return self.flow.states[source] in WRONG | {AFTER_CHOICE} and not self.evidence.operands[source].error < 0.5
 
     def _inherited_state(self, sources: list[int]) -> State:
         if any(self.flow.states[source] in WRONG for source in sources):
-            return State.INHERITED
-        return (
-            State.AFTER_CHOICE if any(self.flow.states[s] is State.AFTER_CHOICE for s in sources) else State.INHERITED
-        )
+            return INHERITED
+        return AFTER_CHOICE if any(self.flow.states[s] is AFTER_CHOICE for s in sources) else INHERITED
 
     def _settle_numbers(self, slot: Slot, sources: list[int], cause: Cause, *, gain: float, gap: Gap | None) -> None:
-        if any(self._differs_freely(source) for source in sources):
-            self.flow.states[slot.values] = self._inherited_state([s for s in sources if self._differs_freely(s)])
+        free = [source for source in sources if self.free[source] and self._is_judged(source)]
+        if free:
+            self.flow.states[slot.values] = self._inherited_state(free)
             return
         everything = self.explainer.explain(slot, sources, gain, gap)
         error = everything.error
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, everything.expected
-        sound = [
-            source for source in sources if self.flow.states[source] in (State.IDENTICAL, State.ROUNDING, State.UNKNOWN)
-        ]
+        sound = [source for source in sources if self.flow.states[source] in (IDENTICAL, ROUNDING, UNKNOWN)]
         only_sound = len(sound) == len(sources)
         self.explainer.note(slot, error)
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
         if error > everything.expected or self._follows_from_argument(slot, everything):
             self._born(slot, cause, everything.incoming, everything.expected, gain=everything.gain, gap=gap)
-        elif only_sound or self._is_rounding(slot, sound, gain, gap):
-            self.flow.states[slot.values] = State.ROUNDING
+        elif only_sound or self._is_rounding(slot, sound, everything, gain):
+            self.flow.states[slot.values] = ROUNDING
         else:
             self.flow.states[slot.values] = self._inherited_state(sources)
 
-    def _is_rounding(self, slot: Slot, sound: list[int], gain: float, gap: Gap | None) -> bool:
+    def _is_rounding(self, slot: Slot, sound: list[int], explained: Explained, gain: float) -> bool:
         """Whether the operands that are not wrong explain all of it; an update is too sensitive to tell."""
         if slot.row in self.explainer.updates:
             return False
-        return self.evidence.operands[slot.values].error <= self.explainer.explain(slot, sound, gain, gap).expected
+        return explained.explained_by(max((self.evidence.operands[s].error for s in sound), default=0.0), gain)
 
     def _follows_from_argument(self, slot: Slot, explained: Explained) -> bool:
         """Where a number among the arguments differs, any error of some size is its work."""
         if slot.row in self.evidence.regrouped:
-            return slot.role == Role.PARAMETER_AFTER.value and numbers_differ(*self.evidence.regrouped[slot.row])
+            return slot.role == PARAMETER_AFTER_ROLE and numbers_differ(*self.evidence.regrouped[slot.row])
         if slot.pair not in self.evidence.other_numbers or not slot.makes:
             return False
         kind = self.evidence.calls["kind"][slot.pair]
-        if kind == Kind.OPTIMIZER.value:
-            return slot.role == Role.PARAMETER_AFTER.value
+        if kind == OPTIMIZER_KIND:
+            return slot.role == PARAMETER_AFTER_ROLE
         return kind not in BACKWARD_KINDS and explained.error > max(
             explained.floor, self.limits.argument * explained.incoming
         )
 
-    def _differs_freely(self, source: int) -> bool:
-        """Shapes, integers or masks that differ, and inf or nan: nothing can be said of what is made of them."""
-        if self.pattern[source] or self.reshaped[source]:
-            return self.flow.states[source] is not State.UNKNOWN
-        return self.discrete[source] and self.compared[source] and not self.identical[source]
+    def _is_judged(self, source: int) -> bool:
+        return self.flow.states[source] is not UNKNOWN or self.discrete[source]
 
     def _born(
         self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None
     ) -> None:
-        self.flow.states[slot.values] = State.MADE
+        self.flow.states[slot.values] = MADE
         update = self.explainer.updates.get(slot.row)
         error = self.evidence.operands[slot.values].error if update is None else update.error
         self.flow.births.append(Birth(slot, cause, error_in, error, expected, gain, gap))
 
 
+def _differing_freely(evidence: RankEvidence) -> list[bool]:
+    """Shapes, integers or masks that differ, and inf or nan: nothing can be said of what is made of them."""
+    values = evidence.values
+    integers = values.discrete & values.compared & ~values.identical
+    free: list[bool] = (values.pattern | (values.reason == SHAPE_DIFFERS) | integers).tolist()
+    return free
+
+
 def _parameter_name(slot: Slot) -> str:
-    is_state = slot.role in (Role.STATE.value, Role.STATE_AFTER.value)
+    is_state = slot.role in (STATE_ROLE, STATE_AFTER_ROLE)
     return slot.place.rpartition(".")[0] if is_state else slot.place

@@ -1,17 +1,34 @@
 """What lies between the last agreeing tensors and one whose makers are no partners."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
+from ulpscope.align.scans import uses_of
 from ulpscope.align.tensors import MAKING_ROLES
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
+
+# Looked up as members of their enums, these would cost more than what is done with them.
+BUFFER_ROLE = Role.BUFFER.value
+GRADIENT_ROLE = Role.GRADIENT.value
+GRAD_INPUT_ROLE = Role.GRAD_INPUT.value
+GRAD_OUTPUT_ROLE = Role.GRAD_OUTPUT.value
+INPUT_ROLE = Role.INPUT.value
+LOSS_ROLE = Role.LOSS.value
+OUTPUT_ROLE = Role.OUTPUT.value
+PARAMETER_ROLE = Role.PARAMETER.value
+PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
+STATE_ROLE = Role.STATE.value
+MODULE_KIND = Kind.MODULE.value
+MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
+BACKWARD_PHASE = Phase.BACKWARD.value
+UPDATE_PHASE = Phase.UPDATE.value
 
 # Calls that one gap may lead through: more is another program, not a difference.
 LONGEST = 400
@@ -43,9 +60,28 @@ class Gap:
 class GapFinder:
     """Walks back from a value through calls without partners."""
 
-    def __init__(self, evidence: RankEvidence, operands_of: Callable[[int], list[int]]) -> None:
+    def __init__(self, evidence: RankEvidence) -> None:
         self.evidence = evidence
-        self._operands_of = operands_of
+        self._operands: dict[int, list[int]] = {}
+
+    def operands_of(self, pair: int) -> list[int]:
+        """Values that an output of these calls may depend on; of a backward its forward's, too."""
+        if pair not in self._operands:
+            self._operands[pair] = list(dict.fromkeys(self._find_operands(pair)))
+        return self._operands[pair]
+
+    def _find_operands(self, pair: int) -> list[int]:
+        evidence = self.evidence
+        values = [slot.values for slot in evidence.slots_of[pair] if not slot.makes]
+        forward, kind = evidence.forwards[pair], evidence.calls["kind"][pair]
+        if forward >= 0:
+            values += [slot.values for slot in evidence.slots_of[forward]]
+        if kind == MODULE_KIND:
+            values += evidence.inner_outputs.get(pair, [])
+        if kind == MODULE_BACKWARD_KIND:
+            made = [slot for slot in evidence.slots_of[pair] if slot.makes]
+            values += [row for slot in made for row in self.gradient_sources(slot)]
+        return values
 
     def find(self, slot: Slot) -> Gap:
         """The gap before a value that appears first as the input of a call."""
@@ -55,7 +91,7 @@ class GapFinder:
             sources = self.gradient_sources(slot)
             if sources:
                 return Gap(tuple(sources), *self._walk_names(made), outside=False, adds=True)
-        if slot.role in (Role.PARAMETER.value, Role.BUFFER.value, Role.STATE.value) or self.is_parameter(slot):
+        if slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE) or self.is_parameter(slot):
             earlier = self.same_storage_before(slot)
             if earlier:
                 return Gap(tuple(earlier), *self._walk_names(made), outside=False)
@@ -67,19 +103,19 @@ class GapFinder:
         return Gap(tuple(sources), tuple(sorted(calls_reference)), tuple(sorted(calls_target)), outside=False)
 
     def _is_gradient(self, slot: Slot) -> bool:
-        if slot.role in (Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value, Role.GRADIENT.value):
+        if slot.role in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE, GRADIENT_ROLE):
             return True
         return int(self.evidence.values.values.target.storage[slot.values]) in self.gradient_storages
 
     def added_to(self, slot: Slot) -> list[int]:
         """Of a parameter's gradient: all gradients that were added up in it."""
-        return self._parameter_gradients(slot) if slot.role == Role.GRADIENT.value else []
+        return self._parameter_gradients(slot) if slot.role == GRADIENT_ROLE else []
 
     def passed_through(self, slot: Slot) -> bool:
         """Whether an output was made by other calls than the one that returned it."""
         values, calls = self.evidence.values.values, self.evidence.calls
         made = int(values.reference.producer[slot.values]), int(values.target.producer[slot.values])
-        if calls["kind"][slot.pair] == Kind.MODULE_BACKWARD.value and max(made) < 0:
+        if calls["kind"][slot.pair] == MODULE_BACKWARD_KIND and max(made) < 0:
             return bool(self.gradient_sources(slot))
         return made != (calls["reference_id"][slot.pair], calls["id"][slot.pair]) and max(made) >= 0
 
@@ -101,7 +137,7 @@ class GapFinder:
         while waiting and len(seen) < LONGEST:
             call = waiting.pop()
             if call in partners:
-                found += self._operands_of(partners[call])
+                found += self.operands_of(partners[call])
                 continue
             for value in inputs.get(call, ()):
                 if value in rows:
@@ -129,7 +165,7 @@ class GapFinder:
 
     @cached_property
     def _outputs(self) -> Pair[dict[int, list[int]]]:
-        plan, roles = self.evidence.plan, [Role.OUTPUT.value]
+        plan, roles = self.evidence.plan, [OUTPUT_ROLE]
         return Pair(_uses_of(plan.traces.reference, plan.steps, roles), _uses_of(plan.traces.target, plan.steps, roles))
 
     @cached_property
@@ -156,11 +192,11 @@ class GapFinder:
     def _gradients_of_value(self) -> Pair[dict[int, list[int]]]:
         """For a forward value of either side: rows of the gradients that its consumers gave it."""
         evidence = self.evidence
-        forward_inputs = {(s.pair, s.place): s.values for s in evidence.slots if s.role == Role.INPUT.value}
+        forward_inputs = {(s.pair, s.place): s.values for s in evidence.slots if s.role == INPUT_ROLE}
         ids = evidence.values.values.reference.id.tolist(), evidence.values.values.target.id.tolist()
         found: tuple[dict[int, list[int]], dict[int, list[int]]] = (defaultdict(list), defaultdict(list))
         for slot in evidence.slots:
-            if slot.role == Role.GRAD_INPUT.value and evidence.forwards[slot.pair] >= 0:
+            if slot.role == GRAD_INPUT_ROLE and evidence.forwards[slot.pair] >= 0:
                 row = forward_inputs.get((evidence.forwards[slot.pair], slot.place))
                 if row is not None:
                     found[0][ids[0][row]].append(slot.values)
@@ -184,22 +220,22 @@ class GapFinder:
         storages = self.evidence.values.values.target.storage.tolist()
         found: dict[int, list[Slot]] = defaultdict(list)
         for slot in self.evidence.slots:
-            if slot.role == Role.GRADIENT.value and storages[slot.values] >= 0:
+            if slot.role == GRADIENT_ROLE and storages[slot.values] >= 0:
                 found[storages[slot.values]].append(slot)
         return found
 
     def gradient_sources(self, slot: Slot) -> list[int]:
         """Gradients whose sum this one is."""
         evidence = self.evidence
-        if slot.role == Role.GRADIENT.value:
+        if slot.role == GRADIENT_ROLE:
             return self._parameter_gradients(slot)
-        if slot.role not in (Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value):
+        if slot.role not in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE):
             shown = self.gradient_storages[int(evidence.values.values.target.storage[slot.values])]
             return [row for other in shown for row in self._parameter_gradients(other)]
         forward = evidence.forwards[slot.pair]
         if forward < 0:
             return []
-        role = Role.OUTPUT.value if slot.role == Role.GRAD_OUTPUT.value else Role.INPUT.value
+        role = OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE
         values = [s.values for s in evidence.slots_of[forward] if s.role == role and s.place == slot.place]
         ids = [int(evidence.values.values.target.id[row]) for row in values]
         return [row for value in ids for row in self._gradients_of_value.target.get(value, []) if row != slot.values]
@@ -210,7 +246,7 @@ class GapFinder:
         forward = evidence.forwards[slot.pair]
         shown = evidence.slots_of[slot.pair] + (evidence.slots_of[forward] if forward >= 0 else [])
         for other in shown:
-            if other.role == Role.PARAMETER.value and other.place == slot.place:
+            if other.role == PARAMETER_ROLE and other.place == slot.place:
                 storage = int(evidence.values.values.target.storage[other.values])
                 step = evidence.calls["step"][slot.pair]
                 rows = self._gradients_of_storage.get(storage, [])
@@ -230,7 +266,7 @@ class GapFinder:
     @cached_property
     def parameter_storages(self) -> set[int]:
         storages = self.evidence.values.values.target.storage
-        owned = (Role.PARAMETER.value, Role.BUFFER.value, Role.PARAMETER_AFTER.value)
+        owned = (PARAMETER_ROLE, BUFFER_ROLE, PARAMETER_AFTER_ROLE)
         return {int(storages[slot.values]) for slot in self.evidence.slots if slot.role in owned} - {-1}
 
     @cached_property
@@ -257,14 +293,14 @@ class GapFinder:
         if not usable:
             return []
         last = [other for other in usable if other.values == usable[-1].values]
-        operands = [row for other in last for row in self._operands_of(other.pair)]
+        operands = [row for other in last for row in self.operands_of(other.pair)]
         return [usable[-1].values, *(row for row in operands if row != slot.values)]
 
     def _may_come_from_outside(self, slot: Slot) -> bool:
-        """Gradients do not, nor do the operands of an update that another tool has recorded call by call."""
-        if slot.role in (Role.GRAD_OUTPUT.value, Role.GRADIENT.value):
+        """Losses and gradients do not, nor do the operands of an update that another tool has recorded call by call."""
+        if slot.role in (GRAD_OUTPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE):
             return False
-        late = self.evidence.calls["phase"][slot.pair] in (Phase.UPDATE.value, Phase.BACKWARD.value)
+        late = self.evidence.calls["phase"][slot.pair] in (UPDATE_PHASE, BACKWARD_PHASE)
         return self.evidence.complete or not late
 
     def _uncaptured(self, slot: Slot) -> Gap:
@@ -272,17 +308,18 @@ class GapFinder:
         evidence = self.evidence
         parent = evidence.calls["parent"][slot.pair]
         pair = evidence.pair_of_target.get(parent, -1) if isinstance(parent, int) else -1
-        if pair < 0 or slot.role not in (Role.INPUT.value, Role.GRAD_OUTPUT.value):
+        if pair < 0 or slot.role not in (INPUT_ROLE, GRAD_OUTPUT_ROLE) or self.is_parameter(slot):
             return Gap((), (), (), outside=self._may_come_from_outside(slot))
         known = [s.values for s in evidence.slots_of[pair] if s.role not in MAKING_ROLES]
-        known += evidence.inner_outputs.get(pair, [])
+        makers, ids = evidence.makers, evidence.calls["id"]
+        inner = evidence.inner_outputs.get(pair, [])
+        known += [row for row in inner if makers[row] < 0 or ids[makers[row]] < ids[slot.pair]]
         return Gap(tuple(known), (), (), outside=False)
 
 
 def _uses_of(trace: RankTrace, steps: Sequence[int], roles: Sequence[str]) -> dict[int, list[int]]:
     """Values that each call uses in these roles."""
-    frames = [trace.tensors(step) for step in steps]
-    uses = trace.collect(pl.concat(frames).filter(pl.col("role").is_in(roles)).select("call", "value"))
+    uses = trace.collect(uses_of(trace, steps).filter(pl.col("role").is_in(roles)).select("call", "value"))
     found: dict[int, list[int]] = defaultdict(list)
     for call, value in uses.iter_rows():
         found[call].append(value)

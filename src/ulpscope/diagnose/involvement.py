@@ -3,15 +3,26 @@
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.records.enums import Kind, Phase, Role
 
+# Looked up as members of their enums, these would cost more than what is done with them.
+BUFFER_ROLE = Role.BUFFER.value
+PARAMETER_ROLE = Role.PARAMETER.value
+BACKWARD_KIND = Kind.BACKWARD.value
+COLLECTIVE_KIND = Kind.COLLECTIVE.value
+COMPILED_KIND = Kind.COMPILED.value
+MODULE_KIND = Kind.MODULE.value
+MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
+OPTIMIZER_KIND = Kind.OPTIMIZER.value
+SETUP_PHASE = Phase.SETUP.value
+
 ALWAYS_MODEL = (
-    Kind.BACKWARD.value,
-    Kind.MODULE.value,
-    Kind.MODULE_BACKWARD.value,
-    Kind.OPTIMIZER.value,
-    Kind.COLLECTIVE.value,
-    Kind.COMPILED.value,
+    BACKWARD_KIND,
+    MODULE_KIND,
+    MODULE_BACKWARD_KIND,
+    OPTIMIZER_KIND,
+    COLLECTIVE_KIND,
+    COMPILED_KIND,
 )
-OWNED_ROLES = (Role.PARAMETER.value, Role.BUFFER.value)
+OWNED_ROLES = (PARAMETER_ROLE, BUFFER_ROLE)
 
 
 def model_pairs(evidence: RankEvidence, model_storages: set[int]) -> list[bool]:
@@ -21,7 +32,7 @@ def model_pairs(evidence: RankEvidence, model_storages: set[int]) -> list[bool]:
     """
     calls = evidence.calls
     if not any(module is not None for module in calls["module"]):
-        return [phase != Phase.SETUP.value for phase in calls["phase"]]
+        return [phase != SETUP_PHASE for phase in calls["phase"]]
     storages = evidence.values.values.target.storage.tolist()
     from_model = [False] * len(storages)
     # One more, for what no pair of calls made (-1).
@@ -36,7 +47,7 @@ def model_pairs(evidence: RankEvidence, model_storages: set[int]) -> list[bool]:
             if not s.makes
         )
         reading[pair] = inside or reads
-        found[pair] = inside or (reads and calls["phase"][pair] != Phase.SETUP.value)
+        found[pair] = inside or (reads and calls["phase"][pair] != SETUP_PHASE)
         if inside or reads:
             for slot in slots:
                 if slot.makes:

@@ -47,6 +47,14 @@ class PeerGains:
         allowed = max(math.log(self._limits.peer_ratio), self._limits.peer_scatter * scatter)
         return times * math.exp(middle + allowed)
 
+    def would_change(self, flow: Flow) -> bool:
+        """Whether any call was judged otherwise than its peers would have it."""
+        for gain in flow.gains:
+            usual = default_gain(self._evidence.bare_ops[gain.pair], self._limits)
+            if (gain.gain > usual) != (gain.gain > self.allowed(gain.pair, gain.place)):
+                return True
+        return False
+
     def usual(self, pair: int, place: str) -> float | None:
         """The median gain of an output's peers in other modules."""
         found = self._middle_and_scatter(pair, place)

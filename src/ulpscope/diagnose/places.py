@@ -10,7 +10,6 @@ from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow import Birth
 from ulpscope.records.enums import Phase, Role
 from ulpscope.records.findings import Place
-from ulpscope.trace.reader import RankTrace
 
 
 def place_of(evidence: RankEvidence, slot: Slot) -> Place:
@@ -25,7 +24,7 @@ def place_of(evidence: RankEvidence, slot: Slot) -> Place:
         op=calls["op"][pair],
         module=module_of(evidence, slot),
         tensor=slot.place,
-        source=source_line(evidence.plan.traces.target, calls["stack"][pair]),
+        source=evidence.source_lines.target.get(calls["stack"][pair]),
     )
 
 
@@ -84,7 +83,8 @@ def _arguments_differ(evidence: RankEvidence, pair: int) -> bool:
 
 def _place_of_call(evidence: RankEvidence, slot: Slot, call: int, *, target: bool) -> Place:
     plan = evidence.plan
-    calls, trace = (plan.calls.target, plan.traces.target) if target else (plan.calls.reference, plan.traces.reference)
+    calls = plan.calls.target if target else plan.calls.reference
+    lines = evidence.source_lines.target if target else evidence.source_lines.reference
     row = _origin(calls, call, plan.unmatched.target if target else plan.unmatched.reference)
     return Place(
         rank=plan.rank,
@@ -95,7 +95,7 @@ def _place_of_call(evidence: RankEvidence, slot: Slot, call: int, *, target: boo
         op=row["op"],
         module=row["module"],
         tensor=slot.place,
-        source=source_line(trace, row["stack"]),
+        source=lines.get(row["stack"]),
     )
 
 
@@ -118,9 +118,3 @@ def module_of(evidence: RankEvidence, slot: Slot) -> str | None:
     if slot.role in (Role.PARAMETER.value, Role.PARAMETER_AFTER.value, Role.GRADIENT.value) and "." in slot.place:
         return slot.place.rpartition(".")[0]
     return None
-
-
-def source_line(trace: RankTrace, stack: int | None) -> str | None:
-    """The innermost line of the user's code, as path:line."""
-    frames = trace.stack(stack) if stack is not None else []
-    return f"{frames[0].file}:{frames[0].line}" if frames else None

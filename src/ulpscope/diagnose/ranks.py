@@ -6,6 +6,13 @@ from collections.abc import Sequence
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.records.enums import Kind, Role
 
+# Looked up as members of their enums, these would cost more than what is done with them.
+GRADIENT_ROLE = Role.GRADIENT.value
+GRAD_INPUT_ROLE = Role.GRAD_INPUT.value
+BACKWARD_KIND = Kind.BACKWARD.value
+COLLECTIVE_KIND = Kind.COLLECTIVE.value
+OPTIMIZER_KIND = Kind.OPTIMIZER.value
+
 
 def errors_across_ranks(ranks: Sequence[RankEvidence]) -> list[dict[tuple[int, str], float]]:
     """For each rank: by pair of calls and place, the largest error among the same operands of all ranks."""
@@ -27,10 +34,10 @@ def _shared(evidence: RankEvidence) -> dict[tuple[int, str], tuple[object, ...]]
     calls = evidence.calls
     found: dict[tuple[int, str], tuple[object, ...]] = {}
     for pair, kind in enumerate(calls["kind"]):
-        if kind == Kind.COLLECTIVE.value:
+        if kind == COLLECTIVE_KIND:
             found[pair, ""] = (calls["step"][pair], calls["name"][pair])
-        elif kind == Kind.OPTIMIZER.value:
-            gradients = [slot for slot in evidence.slots_of[pair] if slot.role == Role.GRADIENT.value]
+        elif kind == OPTIMIZER_KIND:
+            gradients = [slot for slot in evidence.slots_of[pair] if slot.role == GRADIENT_ROLE]
             found |= {(pair, slot.place): (calls["step"][pair], slot.place) for slot in gradients}
     return found
 
@@ -50,7 +57,7 @@ def _gradient_error(evidence: RankEvidence, place: str, step: object) -> float:
         evidence.operands[slot.values].error
         for pair in _backwards(evidence).get((step, module), ())
         for slot in evidence.slots_of[pair]
-        if slot.role == Role.GRAD_INPUT.value
+        if slot.role == GRAD_INPUT_ROLE
     ]
     return max(errors, default=0.0)
 
@@ -59,6 +66,6 @@ def _backwards(evidence: RankEvidence) -> dict[tuple[object, str], list[int]]:
     calls = evidence.calls
     found: dict[tuple[object, str], list[int]] = defaultdict(list)
     for pair, kind in enumerate(calls["kind"]):
-        if kind == Kind.BACKWARD.value and calls["module"][pair] is not None:
+        if kind == BACKWARD_KIND and calls["module"][pair] is not None:
             found[calls["step"][pair], str(calls["module"][pair])].append(pair)
     return found

@@ -14,16 +14,25 @@ from ulpscope.numerics.sketch import estimate_distance
 from ulpscope.records.enums import Kind, Role
 from ulpscope.records.pairs import Measured
 
+# Looked up as members of their enums, these would cost more than what is done with them.
+GRADIENT_ROLE = Role.GRADIENT.value
+GRAD_INPUT_ROLE = Role.GRAD_INPUT.value
+GRAD_OUTPUT_ROLE = Role.GRAD_OUTPUT.value
+INPUT_ROLE = Role.INPUT.value
+LOSS_ROLE = Role.LOSS.value
+OUTPUT_ROLE = Role.OUTPUT.value
+OPTIMIZER_KIND = Kind.OPTIMIZER.value
+
 SCALED_ROLES = (
-    Role.GRAD_OUTPUT.value,
-    Role.GRAD_INPUT.value,
-    Role.GRADIENT.value,
-    Role.LOSS.value,
-    Role.OUTPUT.value,
-    Role.INPUT.value,
+    GRAD_OUTPUT_ROLE,
+    GRAD_INPUT_ROLE,
+    GRADIENT_ROLE,
+    LOSS_ROLE,
+    OUTPUT_ROLE,
+    INPUT_ROLE,
 )
 USED = "used by the optimizer"
-GRADIENT_ROLES = (Role.GRAD_INPUT.value, Role.GRAD_OUTPUT.value)
+GRADIENT_ROLES = (GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE)
 # In binary exponents: how near a power of two the usual ratio must be, and how near the usual one a scaled value.
 NEARNESS = 0.1
 SPREAD = 0.6
@@ -54,7 +63,7 @@ def without_loss_scale(
     by_step: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for pair, role, row in zip(slots["pair"].to_list(), slots["role"].to_list(), rows.tolist(), strict=True):
         if role in SCALED_ROLES:
-            used = calls["kind"][pair] == Kind.OPTIMIZER.value
+            used = calls["kind"][pair] == OPTIMIZER_KIND
             by_step[calls["step"][pair]][USED if used else role].append(row)
     least = 1 if any("_amp_" in op for op in ops) else LEAST_UNANNOUNCED
     found = {step: _scale(roles, ratios) for step, roles in by_step.items()}

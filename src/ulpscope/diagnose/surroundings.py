@@ -7,6 +7,13 @@ from ulpscope.diagnose.flow import JUDGEMENTS, Birth, Flow, State
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.findings import AnchorPart, Nearness, Neighbour
 
+# Looked up as members of their enums, these would cost more than what is done with them.
+INPUT_ROLE = Role.INPUT.value
+OUTPUT_ROLE = Role.OUTPUT.value
+PARAMETER_ROLE = Role.PARAMETER.value
+MODULE_KIND = Kind.MODULE.value
+FORWARD_PHASE = Phase.FORWARD.value
+
 BEFORE_SHOWN = 3
 VIEWS = frozenset(
     "view reshape transpose permute t mT flatten unflatten contiguous expand expand_as squeeze unsqueeze chunk split "
@@ -29,27 +36,25 @@ def anchor_of(evidence: RankEvidence) -> list[AnchorPart]:
 def _first_inputs(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
     """What goes into the outermost modules."""
     calls = evidence.calls
-    outer = {s.pair for s in slots if calls["kind"][s.pair] == Kind.MODULE.value and calls["parent"][s.pair] is None}
+    outer = {s.pair for s in slots if calls["kind"][s.pair] == MODULE_KIND and calls["parent"][s.pair] is None}
     if not outer:
         makers = evidence.makers
-        return [s.values for s in slots if s.role == Role.INPUT.value and makers[s.values] < 0]
+        return [s.values for s in slots if s.role == INPUT_ROLE and makers[s.values] < 0]
     first = min(outer, key=lambda pair: calls["id"][pair])
-    return [slot.values for slot in evidence.slots_of[first] if slot.role == Role.INPUT.value]
+    return [slot.values for slot in evidence.slots_of[first] if slot.role == INPUT_ROLE]
 
 
 def _parameters(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
-    forward = Phase.FORWARD.value
+    forward = FORWARD_PHASE
     return list(
         dict.fromkeys(
-            s.values for s in slots if s.role == Role.PARAMETER.value and evidence.calls["phase"][s.pair] == forward
+            s.values for s in slots if s.role == PARAMETER_ROLE and evidence.calls["phase"][s.pair] == forward
         )
     )
 
 
 def _embedding(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
-    found = [
-        s for s in slots if evidence.bare_ops[s.pair] in ("embedding", "embedding_bag") and s.role == Role.OUTPUT.value
-    ]
+    found = [s for s in slots if evidence.bare_ops[s.pair] in ("embedding", "embedding_bag") and s.role == OUTPUT_ROLE]
     return [found[0].values] if found else []
 
 

@@ -14,6 +14,11 @@ from ulpscope.numerics.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT
 from ulpscope.numerics.sketch import Floats
 from ulpscope.records.enums import Role
 
+# Looked up as members of their enums, these would cost more than what is done with them.
+GRADIENT_ROLE = Role.GRADIENT.value
+PARAMETER_ROLE = Role.PARAMETER.value
+PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
@@ -29,8 +34,8 @@ class Update:
 
 def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
     """Updates by the row of the slot that holds the parameter after it."""
-    before = {(s.pair, s.place): s for s in evidence.slots if s.role == Role.PARAMETER.value}
-    after = [s for s in evidence.slots if s.role == Role.PARAMETER_AFTER.value and (s.pair, s.place) in before]
+    before = {(s.pair, s.place): s for s in evidence.slots if s.role == PARAMETER_ROLE}
+    after = [s for s in evidence.slots if s.role == PARAMETER_AFTER_ROLE and (s.pair, s.place) in before]
     sketches = evidence.values.values.reference.summaries.sketch, evidence.values.values.target.summaries.sketch
     if not after or sketches[0] is None or sketches[1] is None:
         return {}
@@ -39,7 +44,7 @@ def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
     updates = [_update_sketch(side, rows_before, rows_after) for side in (sketches[0], sketches[1])]
     norms = [np.linalg.norm(update, axis=1) for update in updates]
     distance = np.linalg.norm(updates[1] - updates[0], axis=1)
-    gradients = {(s.pair, s.place): s.values for s in evidence.slots if s.role == Role.GRADIENT.value}
+    gradients = {(s.pair, s.place): s.values for s in evidence.slots if s.role == GRADIENT_ROLE}
     uncertain = [_uncertain(evidence, gradients.get((slot.pair, slot.place))) for slot in after]
     return {
         slot.row: _update(evidence, slot, float(d), float(r or t), share)

@@ -130,12 +130,14 @@ SUMMING = (
 )  # fmt: skip
 
 
-def summed_length(family: Family, operands: Sequence[Operand], output: Operand) -> float:
-    """How many terms an element of the output is a sum of; at least that many."""
+def summed_length(op: str, family: Family, operands: Sequence[Operand], output: Operand) -> float:
+    """How many terms an element of the output is a sum of; at least that many. `op` is its bare name."""
     if family not in SUMMING or not operands:
         return 1.0
     if family in (Family.CONTRACTION, Family.CONVOLUTION) and len(operands) >= 2:
         return _contracted(family, operands[0], operands[1])
+    if op in ("layer_norm", "rms_norm", "normalize", "cosine_similarity"):
+        return operands[0].shape[-1] if operands[0].shape else 1.0
     largest = max(operand.elements for operand in operands)
     inner = family in (Family.NORMALIZATION, Family.ATTENTION, Family.RECURRENT)
     return largest if inner else largest / max(output.elements, 1)

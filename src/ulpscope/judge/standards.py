@@ -5,6 +5,7 @@ msprobe         the rules behind msprobe's column Result (statistics or tensors)
 FILE.yaml       limits of your own: `cosine: 0.99`, `max_abs: 0.001`, ... , all of which must hold
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ def _msprobe() -> pl.Expr:
     """Errors of msprobe: target not finite, dtype or shape differs, or clean inputs and a wrong output."""
     calls = ["rank", "id_target"]
     makes = pl.col("role").is_in(MAKING)
-    norm_error = (pl.col("norm_target") - pl.col("norm_reference")).abs() / pl.col("norm_reference").abs()
+    gap = (pl.col("norm_target") - pl.col("norm_reference")).abs()
+    # Equal norms have no error, also if both are 0.
+    norm_error = pl.when(gap == 0).then(0.0).otherwise(gap / pl.col("norm_reference").abs())
     in_norm = norm_error.filter(~makes).max().over(calls).fill_null(0.0)
     in_share = pl.col("within_thousandth").filter(~makes).min().over(calls).fill_null(1.0)
     not_finite = (pl.col("not_finite_target") > 0) & (pl.col("not_finite_reference") == 0)
@@ -91,9 +94,12 @@ def _read(path: Path) -> dict[str, float]:
 
 def _number(what: str, given: Any) -> float:
     try:
-        return float(given)
+        number = math.nan if isinstance(given, bool) else float(given)
     except (TypeError, ValueError):
-        raise _unknown(f"{what}, whose limit {given!r} is no number") from None
+        number = math.nan
+    if math.isnan(number):
+        raise _unknown(f"{what}, whose limit {given!r} is no number")
+    return number
 
 
 def _unknown(seen: str) -> UlpscopeError:

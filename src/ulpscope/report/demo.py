@@ -7,13 +7,12 @@ A two-layer transformer is trained twice for three steps on this CPU. The
 second run has a fault planted in it: one LayerNorm uses eps=0.01 where the
 first uses eps=0.00001. Both runs are captured, without a change to the script."""
 
-SHOW_INTRODUCTION = """\
+COMPARE_INTRODUCTION = """\
 Every call of both runs is now on disk, with its inputs, outputs, gradients and
-source line. The calls of the faulty module in the first step:"""
+source line. Where did the target's numbers go wrong first?"""
 
 SUSPECT_INTRODUCTION = """\
-The call itself, in the reference and in the target: the same input (equal
-digests), another eps, another output."""
+The call itself, as the answer's last line proposes:"""
 
 
 def heading(text: str) -> str:
@@ -38,9 +37,11 @@ def ending(directory: str, *, program: str | None) -> str:
     """Where to go from here; `program` is our own path where typing `ulpscope` would not find it."""
     lines = [
         f"The script and both traces stay in {directory}.",
-        "Your own script is captured the same way:",
+        "Your own script is captured and compared the same way:",
         "",
         "  ulpscope run -o runs/ref -- python train.py",
+        "  ulpscope run -o runs/target -- python train.py   # there, where the numbers differ",
+        "  ulpscope compare runs/ref runs/target",
     ]
     if program is not None:
         lines += ["", "`ulpscope` is not on your PATH. It is here:", "", f"  {program}"]

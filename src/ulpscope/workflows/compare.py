@@ -1,7 +1,9 @@
 """`ulpscope compare`: two runs, aligned, judged and told."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from ulpscope.judge.standards import parse_standard
 from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError
-from ulpscope.records.findings import Comparison, Finding, Outcome
+from ulpscope.records.findings import Comparison, Outcome
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.settings import IntRanges
 from ulpscope.report.compare import compare_text
@@ -47,6 +49,24 @@ class CompareOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ToldFinding:
+    """A finding or note with its sentence: the fields of summary.json."""
+
+    kind: str
+    rank: int
+    step: int
+    phase: str
+    call: str | None
+    op: str | None
+    module: str | None
+    tensor: str | None
+    source: str | None
+    evidence: dict[str, Any]
+    sentence: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
 class CompareResult:
     """What a comparison found, with the tables behind it."""
 
@@ -55,8 +75,19 @@ class CompareResult:
     plan: Plan
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        return self.comparison.findings
+    def verdict(self) -> str:
+        """agree, diverged or nothing_compared."""
+        return self.comparison.outcome.value
+
+    @property
+    def findings(self) -> tuple[ToldFinding, ...]:
+        """What is wrong; the first is the answer."""
+        return tuple(ToldFinding(**finding) for finding in self.json()["findings"])
+
+    @property
+    def notes(self) -> tuple[ToldFinding, ...]:
+        """What differs and is not wrong."""
+        return tuple(ToldFinding(**note) for note in self.json()["notes"])
 
     @property
     def code(self) -> ExitCode:
@@ -102,7 +133,23 @@ def compare(
     advance: Advance = lambda _: None,
 ) -> CompareResult:
     """Compare two traces and name the first operation that went wrong."""
-    options = options or CompareOptions()
+    with _without_garbage_collection():
+        return _compare(reference, target, options or CompareOptions(), advance)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Hundreds of thousands of small values, all of which stay: looking for cycles among them takes a fifth longer."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: Advance) -> CompareResult:
     plan, traces = plan_comparison(reference, target, options)
     mapped = read_mapping(options.mapping) if options.mapping is not None else None
     ranks = [_evidence(rank, mapped, options, advance) for rank in plan.ranks]

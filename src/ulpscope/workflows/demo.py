@@ -13,8 +13,8 @@ from pathlib import Path
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.demo import (
+    COMPARE_INTRODUCTION,
     INTRODUCTION,
-    SHOW_INTRODUCTION,
     SUSPECT_INTRODUCTION,
     ending,
     heading,
@@ -25,7 +25,6 @@ from ulpscope.workflows.destination import prepare_destination
 
 SCRIPT = Path(__file__).parent.parent / "demo_script" / "train.py"
 DEFAULT_DIRECTORY = Path("ulpscope-demo")
-SUSPECT_MODULE = "blocks.1.norm1"
 SUSPECT_CALL = "torch.nn.functional.layer_norm.2"
 
 _LOSS = re.compile(r"^step \d+ loss (\S+)$", re.MULTILINE)
@@ -40,12 +39,10 @@ def run_demo(out: Path | None) -> None:
     reference, target = directory / "reference", directory / "target"
     losses = [_train(script, reference), _train(script, target, "--fault")]
     _say(losses_text(*losses))
-    _say(heading(SHOW_INTRODUCTION))
-    for trace in (reference, target):
-        _ulpscope("show", str(trace), "--module", SUSPECT_MODULE, "--step", "0")
+    _say(heading(COMPARE_INTRODUCTION))
+    _ulpscope("compare", str(reference), str(target), expected=ExitCode.DIFFERENCE)
     _say(heading(SUSPECT_INTRODUCTION))
-    for trace in (reference, target):
-        _ulpscope("show", str(trace), SUSPECT_CALL, "--step", "0", "--phase", "forward")
+    _ulpscope("show", str(target), SUSPECT_CALL, "--step", "0", "--phase", "forward")
     _say(ending(str(directory), program=_program()))
 
 
@@ -74,7 +71,7 @@ def _train(script: Path, trace: Path, *options: str) -> list[str]:
     return _LOSS.findall(output)
 
 
-def _ulpscope(*arguments: str, stdout: int | None = None) -> str:
+def _ulpscope(*arguments: str, stdout: int | None = None, expected: ExitCode = ExitCode.OK) -> str:
     """Run one of our own commands as the user would; shows what comes through a pipe, and gives it."""
     typed = shlex.join(["ulpscope", *arguments])
     _say(prompt(typed))
@@ -85,15 +82,15 @@ def _ulpscope(*arguments: str, stdout: int | None = None) -> str:
             _say(line.rstrip("\n"))
     if process.returncode == ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
-    if process.returncode:
-        raise _failed(typed, process.returncode)
+    if process.returncode != expected:
+        raise _failed(typed, process.returncode, expected)
     return "".join(printed)
 
 
-def _failed(command: str, code: int) -> UlpscopeError:
+def _failed(command: str, code: int, expected: ExitCode) -> UlpscopeError:
     return UlpscopeError(
         f"`{command}` ended with exit code {code}",
-        expected="0: the demo's own script and traces are sound",
+        expected=f"{expected.value}: the demo knows what its own script does",
         next_step=f"{command} --debug" if " -- " not in command else "run it alone and report what it says",
         code=ExitCode.OWN_FAULT,
     )

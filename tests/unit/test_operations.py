@@ -1,0 +1,216 @@
+"""What operations make of errors, against numpy's random arrays."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ulpscope.judge.operations import (
+    FAMILIES,
+    Family,
+    Operand,
+    incoming,
+    natural_gradient_norm,
+    natural_norm,
+    summed_length,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+def operand(array: Array, error: float = 0.0) -> Operand:
+    return Operand(error, float(np.linalg.norm(array)), array.size, array.shape)
+
+
+def shaped(norm: float, *shape: int, error: float = 0.0) -> Operand:
+    return Operand(error, norm, math.prod(shape), shape)
+
+
+def test_size_of_an_operand() -> None:
+    found = operand(np.array([3.0, 4.0]), error=0.1)
+    assert found.rms == pytest.approx(5 / math.sqrt(2))
+    assert found.distance == pytest.approx(0.5)
+    assert shaped(0.0, 0).rms == 0.0
+
+
+def test_a_sum_that_cancels_is_measured_by_what_went_in(random: np.random.Generator) -> None:
+    x = random.standard_normal(4000)
+    left = operand(1e-3 * x)
+    norm = natural_norm(Family.SUM, [operand(x), operand(-0.999 * x)], left)
+    assert norm == pytest.approx(np.linalg.norm(np.hypot(x, 0.999 * x)))
+    assert norm > 1000 * left.norm
+
+
+def test_a_sum_of_random_signs_is_its_own_measure(random: np.random.Generator) -> None:
+    x, y = random.standard_normal((2, 4000))
+    assert natural_norm(Family.SUM, [operand(x), operand(y)], operand(x + y)) == pytest.approx(
+        np.linalg.norm(x + y), rel=0.05
+    )
+
+
+def test_a_broadcast_operand_of_a_sum_counts_as_often_as_it_is_added(random: np.random.Generator) -> None:
+    x, bias = random.standard_normal((200, 30)), np.full(30, 5.0)
+    cancelled = operand(np.zeros((200, 30)))
+    expected = math.sqrt(np.linalg.norm(x) ** 2 + 200 * 30 * 25)
+    assert natural_norm(Family.SUM, [operand(x), operand(bias)], cancelled) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(60, 200, 50), (300, 16, 40), (1, 500, 300)])
+def test_a_matrix_product_of_random_matrices(rows: int, inner: int, columns: int, random: np.random.Generator) -> None:
+    x, w = 3 * random.standard_normal((rows, inner)), 0.1 * random.standard_normal((inner, columns))
+    cancelled = operand(np.zeros((rows, columns)))
+    assert natural_norm(Family.CONTRACTION, [operand(x), operand(w)], cancelled) == pytest.approx(
+        np.linalg.norm(x @ w), rel=0.15
+    )
+
+
+def test_a_matrix_product_that_cancels_is_measured_by_its_terms(random: np.random.Generator) -> None:
+    x = np.ones((10, 400)) * np.tile([1.0, -1.0], 200)
+    w = np.ones((400, 8)) + 1e-6 * random.standard_normal((400, 8))
+    output = operand(x @ w)
+    norm = natural_norm(Family.CONTRACTION, [operand(x), operand(w)], output)
+    assert norm == pytest.approx(math.sqrt(400 * 10 * 8), rel=1e-3)
+    assert norm > 1e4 * output.norm
+
+
+def test_the_natural_norm_is_never_less_than_the_own() -> None:
+    ones = operand(np.ones((10, 10)))
+    aligned = operand(np.full((10, 10), 10.0))
+    for family in Family:
+        assert natural_norm(family, [ones, ones], aligned) >= aligned.norm
+        assert natural_norm(family, [], aligned) == aligned.norm
+
+
+def test_a_convolution_of_random_kernels(random: np.random.Generator) -> None:
+    x, kernel = random.standard_normal((3, 2000)), random.standard_normal((4, 3, 5))
+    output = np.stack([sum(np.convolve(x[c], kernel[o, c], "same") for c in range(3)) for o in range(4)])
+    cancelled = operand(np.zeros_like(output))
+    assert natural_norm(Family.CONVOLUTION, [operand(x), operand(kernel)], cancelled) == pytest.approx(
+        np.linalg.norm(output), rel=0.25
+    )
+
+
+def test_reductions_of_random_numbers(random: np.random.Generator) -> None:
+    x = random.standard_normal((500, 300))
+    cancelled = operand(np.zeros(300))
+    assert natural_norm(Family.REDUCTION, [operand(x)], cancelled) == pytest.approx(
+        np.linalg.norm(x.sum(axis=0)), rel=0.15
+    )
+    assert natural_norm(Family.AVERAGE, [operand(x)], cancelled) == pytest.approx(
+        np.linalg.norm(x.mean(axis=0)), rel=0.15
+    )
+
+
+def test_a_product_of_random_numbers(random: np.random.Generator) -> None:
+    x, y = random.standard_normal((2, 20_000))
+    assert natural_norm(Family.PRODUCT, [operand(x), operand(y)], operand(np.zeros(20_000))) == pytest.approx(
+        np.linalg.norm(x * y), rel=0.05
+    )
+
+
+def test_a_logarithm_near_one_is_measured_by_one(random: np.random.Generator) -> None:
+    x = 1 + 1e-6 * random.standard_normal(900)
+    assert natural_norm(Family.LOGARITHM, [operand(x)], operand(np.log(x))) == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "operands", "output", "length"),
+    [
+        (Family.CONTRACTION, [shaped(1, 7, 64), shaped(1, 32, 64)], shaped(1, 7, 32), 64),
+        (Family.CONVOLUTION, [shaped(1, 2, 3, 8, 8), shaped(1, 16, 3, 3, 3)], shaped(1, 2, 16, 8, 8), 27),
+        (Family.REDUCTION, [shaped(1, 500, 20)], shaped(1, 20), 500),
+        (Family.EXPONENTIAL, [shaped(1, 8, 10)], shaped(1, 1), 80),
+        (Family.NORMALIZATION, [shaped(1, 8, 10)], shaped(1, 8, 10), 80),
+        (Family.SUM, [shaped(1, 8), shaped(1, 8)], shaped(1, 8), 1),
+        (Family.REDUCTION, [], shaped(1, 20), 1),
+    ],
+)
+def test_how_many_terms_an_element_sums(
+    family: Family, operands: list[Operand], output: Operand, length: float
+) -> None:
+    assert summed_length(family, operands, output) == length
+
+
+def test_gradients_of_a_random_matrix_product(random: np.random.Generator) -> None:
+    x, w = random.standard_normal((70, 40)), random.standard_normal((50, 40))
+    gradient = random.standard_normal((70, 50))
+    others = [operand(x), operand(w)]
+    for true in (gradient @ w, gradient.T @ x):
+        cancelled = operand(np.zeros_like(true))
+        found = natural_gradient_norm(Family.CONTRACTION, operand(gradient), others, cancelled)
+        assert found == pytest.approx(np.linalg.norm(true), rel=0.15)
+
+
+def test_the_gradient_of_a_bias_is_a_sum(random: np.random.Generator) -> None:
+    gradient = random.standard_normal((400, 50))
+    cancelled = operand(np.zeros(50))
+    found = natural_gradient_norm(Family.SUM, operand(gradient), [operand(np.ones((400, 50)))], cancelled)
+    assert found == pytest.approx(np.linalg.norm(gradient.sum(axis=0)), rel=0.3)
+
+
+def test_the_gradient_of_a_broadcast_factor_grows_with_what_it_multiplied(random: np.random.Generator) -> None:
+    gradient, x = random.standard_normal((400, 50)), 20 * random.standard_normal((400, 50))
+    cancelled = operand(np.zeros(50))
+    found = natural_gradient_norm(Family.PRODUCT, operand(gradient), [operand(x)], cancelled)
+    assert found == pytest.approx(np.linalg.norm((gradient * x).sum(axis=0)), rel=0.3)
+
+
+def test_what_comes_in_without_operands_is_nothing() -> None:
+    assert all(incoming(family, [], shaped(1, 4), 1.0) == 0.0 for family in Family)
+
+
+@pytest.mark.parametrize("family", sorted(Family))
+def test_sound_operands_explain_nothing(family: Family) -> None:
+    clean = shaped(2.0, 4, 4)
+    assert incoming(family, [clean, clean], shaped(3.0, 4, 4), 3.0) == 0.0
+
+
+def test_a_small_term_of_a_sum_brings_little_in() -> None:
+    large, small = shaped(100.0, 50), shaped(0.1, 50, error=0.5)
+    found = incoming(Family.SUM, [large, small], shaped(100.0, 50), 100.0)
+    assert found == pytest.approx(0.05 / 100)
+    assert incoming(Family.OTHER, [large, small], shaped(100.0, 50), 100.0) == 0.5
+
+
+def test_a_selection_may_hold_all_of_the_error() -> None:
+    whole, part = shaped(100.0, 1000, error=1e-3), shaped(1.0, 10)
+    assert incoming(Family.SELECTION, [whole], part, part.norm) == pytest.approx(0.1)
+
+
+def test_an_exponential_turns_absolute_error_into_relative(random: np.random.Generator) -> None:
+    x = 50 * random.standard_normal(3000)
+    wrong = x * (1 + 1e-3 * random.standard_normal(3000))
+    error = float(np.linalg.norm(wrong - x) / np.linalg.norm(x))
+    true = np.sqrt(np.mean(((np.exp(wrong) - np.exp(x)) / np.exp(x)) ** 2))
+    found = incoming(Family.EXPONENTIAL, [operand(x, error)], operand(np.exp(x / 50)), 1.0)
+    assert found == pytest.approx(true, rel=0.1)
+
+
+def test_attention_scores_grow_with_queries_and_keys() -> None:
+    clean = [shaped(100.0, 100, error=1e-3), shaped(100.0, 100, error=1e-3), shaped(1.0, 100)]
+    assert incoming(Family.ATTENTION, clean, shaped(1.0, 100), 1.0) == pytest.approx(10 * 10 * 2e-3)
+
+
+def test_a_loss_of_differences_is_worse_the_smaller_it_is(random: np.random.Generator) -> None:
+    truth = random.standard_normal(2000)
+    guess = truth + 1e-2 * random.standard_normal(2000)
+    wrong = guess + 1e-4 * random.standard_normal(2000)
+    loss, other = np.mean((guess - truth) ** 2), np.mean((wrong - truth) ** 2)
+    error = float(np.linalg.norm(wrong - guess) / np.linalg.norm(guess))
+    output = Operand(0.0, float(loss), 1, ())
+    found = incoming(Family.DIFFERENCE_LOSS, [operand(guess, error), operand(truth)], output, output.norm)
+    assert abs(other - loss) / loss <= found < 0.1
+
+
+def test_every_operation_has_one_family() -> None:
+    assert FAMILIES["linear"] is Family.CONTRACTION
+    assert FAMILIES["add"] is Family.SUM
+    assert FAMILIES["layer_norm"] is Family.NORMALIZATION
+    assert FAMILIES["softmax"] is Family.EXPONENTIAL
+    assert "relu" not in FAMILIES
