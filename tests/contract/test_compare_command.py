@@ -155,6 +155,14 @@ def test_a_result_is_replaced_only_if_asked(tmp_path: Path, capsys: pytest.Captu
     assert json.loads((tmp_path / "result/summary.json").read_text())["verdict"] == "agree"
 
 
+def test_a_result_behind_a_link_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert main(["compare", "ref", "eps", "--out", str(tmp_path / "link")]) == 1
+    assert main(["compare", "ref", "same", "--out", str(tmp_path / "link"), "--overwrite"]) == 0
+    assert json.loads((tmp_path / "real/summary.json").read_text())["verdict"] == "agree"
+
+
 def test_files_of_others_are_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     assert main(["compare", "ref", "eps", "--out", str(tmp_path), "--overwrite"]) == 2

@@ -129,9 +129,7 @@ def scaled_output(model: nn.Module) -> None:
 def inf_in_output(model: nn.Module) -> None:
     first = torch.zeros(2 * WIDTH, dtype=torch.bool)
     first[0] = True
-    model.blocks[1].up.register_forward_hook(
-        lambda module, args, output: output.masked_fill(first, torch.inf)
-    )
+    model.blocks[1].up.register_forward_hook(lambda module, args, output: output.masked_fill(first, torch.inf))
 
 
 def wrong_weight(model: nn.Module) -> None:

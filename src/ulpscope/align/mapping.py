@@ -9,7 +9,7 @@ tensors:                                 # one tensor of one call
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,12 @@ class NamePatterns:
             if found:
                 return _fill(template, found.groups())
         return None
+
+    def without_match(self, names: Iterable[str]) -> list[str]:
+        """The patterns, as the user wrote them, that fit none of these names."""
+        known = list(names)
+        unused = [pattern for pattern, _ in self.rules if not any(pattern.fullmatch(name) for name in known)]
+        return [pattern.pattern.replace("(.+)", "*").replace("\\", "") for pattern in unused]
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,11 @@ def make_plan(
     if not common and len(by_rank.reference) == len(by_rank.target) == 1 and ranks is None:
         chosen = [(next(iter(by_rank.target)), *_only(by_rank))]
     if not chosen:
-        raise _nothing("rank", traces, Pair(list(by_rank.reference), list(by_rank.target)))
+        everything = Pair([r.info.rank for r in traces.reference.ranks], [r.info.rank for r in traces.target.ranks])
+        raise _nothing("rank", traces, everything, ranks)
     plan = _plan_of(chosen, by_rank, steps, mapped or Mapped())
     if not plan.steps:
-        raise _nothing("step", traces, Pair(list(traces.reference.steps), list(traces.target.steps)))
+        raise _nothing("step", traces, Pair(list(traces.reference.steps), list(traces.target.steps)), steps)
     return plan
 
 
@@ -124,10 +125,13 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
         step for step in traces.reference.steps if step in traces.target.steps and (steps is None or step in steps)
     )
     calls = Pair(_calls(traces.reference, common), _calls(traces.target, common))
+    recorded = set(calls.reference["step"]) & set(calls.target["step"])
+    common = tuple(step for step in common if step in recorded)
     names = _names(calls, mapped)
     by_step = Pair(_by_step(calls.reference), _by_step(calls.target))
     planned = [_plan_step(step, traces, Pair(by_step.reference[step], by_step.target[step]), names) for step in common]
-    pairs = pl.concat(planned) if planned else _pairs_frame(0, [], [], [])
+    pairs = pl.concat([_pairs_frame(0, [], [], []), *planned])
+    pairs = pl.concat([pairs, _mapped_calls(pairs, calls, mapped)])
     renamed = {path: name for path, name in names.modules.items() if path != name}
     shared = Pair(frozenset(names.modules.values()), frozenset(names.modules))
     return RankPlan(rank, traces, common, pairs, calls, renamed, shared)
@@ -183,6 +187,33 @@ def _classes(calls: pl.DataFrame) -> dict[str, str | None]:
     named = known.filter(pl.col("kind") == Kind.MODULE.value).unique("module", keep="first")
     classes = dict(zip(named["module"], named["module_class"], strict=True))
     return {path: classes.get(path, class_name) for path, class_name, _ in first.iter_rows()}
+
+
+def _mapped_calls(pairs: pl.DataFrame, calls: Pair[pl.DataFrame], mapped: Mapped) -> pl.DataFrame:
+    """Calls without partners whose tensors a mapping file pairs."""
+    names = pl.DataFrame(
+        [(target.call, reference.call) for target, reference in mapped.tensors.items()],
+        schema={"name": pl.String, "reference_name": pl.String},
+        orient="row",
+    ).unique()
+    keys = ("step", "phase", "kind")
+    free = calls.target.join(pairs, left_on="id", right_on="target", how="anti").select(*keys, "name", target="id")
+    left = calls.reference.join(pairs, left_on="id", right_on="reference", how="anti")
+    partners = left.select(*keys, reference_name="name", reference="id")
+    found = free.join(names, on="name").join(partners, on=[*keys, "reference_name"])
+    return found.select("step", "reference", "target", pl.lit(True).alias("replaced"))
+
+
+def unused_rules(plan: Plan, mapped: Mapped) -> list[str]:
+    """What a mapping file says that fits nothing in the target, a sentence each."""
+    calls = [rank.calls.target for rank in plan.ranks]
+    paths = {path for frame in calls for path in frame["module"].drop_nulls().unique()}
+    ops = {op for frame in calls for op in frame["op"].unique()}
+    names = {name for frame in calls for name in frame["name"].unique()}
+    unused = [f"module {rule!r}" for rule in mapped.modules.without_match(paths)]
+    unused += [f"operation {rule!r}" for rule in mapped.ops.without_match(ops)]
+    unused += [f"tensor of {tensor.call!r}" for tensor in mapped.tensors if tensor.call not in names]
+    return [f"the mapping file speaks of the {what}, which the target has not" for what in unused]
 
 
 def _by_step(calls: pl.DataFrame) -> dict[int, pl.DataFrame]:
@@ -283,9 +314,10 @@ def _rank_lines(rank: RankPlan) -> list[str]:
     return lines
 
 
-def _nothing(word: str, traces: Pair[Trace], numbers: Pair[list[int]]) -> UlpscopeError:
+def _nothing(word: str, traces: Pair[Trace], numbers: Pair[list[int]], wanted: IntRanges | None) -> UlpscopeError:
+    among = f" among --{word}s {wanted}" if wanted is not None else ""
     return UlpscopeError(
-        f"no common {word}: {traces.reference.path} has {_listed(numbers.reference)}, "
+        f"no common {word}{among}: {traces.reference.path} has {_listed(numbers.reference)}, "
         f"{traces.target.path} has {_listed(numbers.target)}",
         expected=f"at least one {word} that both traces have",
         next_step=f"capture both with the same --{word}s, or choose others here with --{word}s",

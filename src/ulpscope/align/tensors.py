@@ -62,12 +62,17 @@ def _reference_place(plan: RankPlan) -> pl.Expr:
 
 def _joined(uses: Pair[pl.DataFrame]) -> pl.DataFrame:
     """Uses with equal keys; one that stands twice under a key on both sides is paired in order."""
-    counted = [frame.with_columns(again=pl.int_range(pl.len()).over(KEYS)) for frame in (uses.reference, uses.target)]
-    reference, target = counted
+    reference, target = (_counted(frame) for frame in (uses.reference, uses.target))
     partners = reference.select(*KEYS, "again", reference="value", reference_call="call")
     joined = target.join(partners, on=[*KEYS, "again"], how="inner")
     columns = ("pair", "role", "key", "place", "reference")
     return joined.select(*columns, target="value", order="order", reference_call="reference_call")
+
+
+def _counted(uses: pl.DataFrame) -> pl.DataFrame:
+    if uses.select(KEYS).is_duplicated().any():
+        return uses.with_columns(again=pl.int_range(pl.len()).over(KEYS))
+    return uses.with_columns(again=pl.lit(0, dtype=pl.Int64))
 
 
 def _moved(plan: RankPlan, left: Pair[pl.DataFrame]) -> pl.DataFrame:

@@ -64,19 +64,20 @@ def run(args: argparse.Namespace) -> int:
     from ulpscope.report.language import Language
     from ulpscope.report.progress import progress
     from ulpscope.workflows.compare import compare
-    from ulpscope.workflows.results import prepare_result
+    from ulpscope.workflows.results import check_result, prepare_result
 
     _check(args)
     reference, target = _sides(args)
     options = _options(args)
     if args.plan:
-        return _print_plan(reference, target, options)
+        return _print_plan(reference, target, options, as_json=args.json)
     if args.out is not None:
-        prepare_result(args.out, overwrite=args.overwrite)
+        check_result(args.out, overwrite=args.overwrite)
     with progress("comparing tensors") as advance:
         result = compare(reference, target, options, advance=advance)
     language = Language(args.language)
     if args.out is not None:
+        prepare_result(args.out, overwrite=args.overwrite)
         result.write(args.out, xlsx=args.xlsx, language=language)
     if args.json:
         _write(json.dumps(result.json(language), allow_nan=False) + "\n")
@@ -87,19 +88,26 @@ def run(args: argparse.Namespace) -> int:
     return int(result.code)
 
 
-def _print_plan(reference: Path, target: Path, options: "CompareOptions") -> int:
-    from ulpscope.align.plan import plan_lines
+def _print_plan(reference: Path, target: Path, options: "CompareOptions", *, as_json: bool) -> int:
+    from ulpscope.align.plan import plan_json, plan_lines
+    from ulpscope.report.tables import plain
     from ulpscope.workflows.compare import plan_comparison
 
     plan, _ = plan_comparison(reference, target, options)
-    _write("\n".join(plan_lines(plan)) + "\n")
+    if as_json:
+        _write(json.dumps(plan_json(plan), allow_nan=False) + "\n")
+        return 0
+    _write("".join(f"{plain(line).plain}\n" for line in plan_lines(plan)))
     return 0
 
 
 def _options(args: argparse.Namespace) -> "CompareOptions":
     from ulpscope.capture.settings import parse_ranges
+    from ulpscope.judge.standards import parse_standard
     from ulpscope.workflows.compare import CompareOptions
 
+    # A mistake is told at once, not after the comparison.
+    parse_standard(args.standard)
     return CompareOptions(
         steps=None if args.steps is None else parse_ranges(args.steps, option="--steps"),
         ranks=None if args.ranks is None else parse_ranges(args.ranks, option="--ranks"),
@@ -116,7 +124,13 @@ def _sides(args: argparse.Namespace) -> tuple[Path, Path]:
 
     if args.target is not None:
         return args.reference, args.target
-    configured = compare_configured(args.reference)
+    configured = compare_configured(args.reference) if args.reference.is_file() else None
+    if configured is None and not args.reference.exists():
+        raise UlpscopeError(
+            f"{args.reference} does not exist",
+            expected="a trace and a second one, or an old compare.json",
+            next_step=f"check the path; {USAGE}",
+        )
     if configured is None:
         raise UlpscopeError(
             f"one run, {args.reference}",

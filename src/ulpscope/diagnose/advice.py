@@ -17,6 +17,8 @@ _BY_KIND = {
     FindingKind.OPTIMIZER: (AdviceKind.SAME_SETTING,),
     FindingKind.STRUCTURE: (AdviceKind.COMPARE_LOGIC,),
 }
+# What only moves data has no precision to raise.
+_MOVING = frozenset("view reshape transpose permute flatten chunk split __getitem__ cat stack copy_".split())
 _FUSED = ("scaled_dot_product_attention", "fused", "flash", "npu_", "multi_head_attention")
 
 
@@ -25,8 +27,14 @@ def advise(findings: Sequence[Finding], pairs: pl.DataFrame) -> list[Advice]:
     if not findings:
         return [Advice(AdviceKind.GLOBAL_CONSISTENCY)]
     first = findings[0]
-    found = [Advice(kind, first.place.call) for kind in _of_finding(first)]
+    found = [Advice(kind, _subject(first)) for kind in _of_finding(first)]
     return [*found, _of_result(first, pairs)]
+
+
+def _subject(finding: Finding) -> str | None:
+    if finding.kind is FindingKind.PARAMETER and finding.evidence.parameters:
+        return finding.evidence.parameters[0]
+    return finding.place.call
 
 
 def _of_finding(finding: Finding) -> list[AdviceKind]:
@@ -38,6 +46,8 @@ def _of_finding(finding: Finding) -> list[AdviceKind]:
     if finding.evidence.arguments:
         return [AdviceKind.SAME_ARGUMENT]
     if finding.evidence.only_reference or finding.evidence.only_target or finding.evidence.classes:
+        return [AdviceKind.COMPARE_LOGIC]
+    if finding.evidence.error_out is None or (finding.place.op or "").rpartition(".")[2] in _MOVING:
         return [AdviceKind.COMPARE_LOGIC]
     fused = any(word in (finding.place.op or "") for word in _FUSED)
     tries = [AdviceKind.RAISE_PRECISION, AdviceKind.RUN_ON_CPU] + [AdviceKind.UNFUSE] * fused

@@ -28,6 +28,9 @@ def unshared_parameters(evidence: RankEvidence) -> Finding | None:
 def missing_module(evidence: RankEvidence) -> Finding | None:
     """The first module with parameters that one run calls in every step and the other never."""
     plan = evidence.plan
+    if any((calls["kind"] == Kind.COMPILED.value).any() for calls in (plan.calls.reference, plan.calls.target)):
+        # No modules are seen inside of compiled regions.
+        return None
     sides = (
         (plan.calls.reference, plan.traces.reference, plan.shared_modules.reference),
         (plan.calls.target, plan.traces.target, plan.shared_modules.target),

@@ -20,6 +20,7 @@ PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
 STATE_ROLE = Role.STATE.value
 STATE_AFTER_ROLE = Role.STATE_AFTER.value
 COLLECTIVE_KIND = Kind.COLLECTIVE.value
+COMPILED_KIND = Kind.COMPILED.value
 OPTIMIZER_KIND = Kind.OPTIMIZER.value
 SETUP_PHASE = Phase.SETUP.value
 
@@ -61,11 +62,13 @@ class Causes:
         pair = birth.slot.pair
         if birth.gap is None and self._random(birth):
             return FindingKind.INPUT if self._draws_data(birth) else FindingKind.RANDOMNESS
+        if self.writer(birth) is not None:
+            return FindingKind.COMPUTATION
         if self._is_parameter(birth):
             return FindingKind.PARAMETER
         if int(self.evidence.values.values.target.storage[birth.slot.values]) in self.state_storages:
             return FindingKind.OPTIMIZER
-        if not self._computes(birth):
+        if not self._computes(birth) and not self.evidence.calls["replaced"][pair]:
             return FindingKind.INPUT
         if birth.gap is not None and any(self._unmatched_random(birth)):
             return FindingKind.RANDOMNESS
@@ -78,6 +81,16 @@ class Causes:
         if self.evidence.calls["kind"][pair] == OPTIMIZER_KIND and birth.slot.makes:
             return FindingKind.OPTIMIZER
         return FindingKind.COMPUTATION
+
+    def writer(self, birth: Birth) -> int | None:
+        """Of a parameter or buffer: the earlier pair of calls that had it at hand and whose arguments differ.
+
+        What it wrote into it, such as batch norm's running stats, is none of its outputs.
+        """
+        if birth.slot.makes or not self._is_parameter(birth):
+            return None
+        users = self.gaps.users_before(birth.slot)
+        return next((pair for pair in reversed(users) if pair in self.evidence.other_numbers), None)
 
     def _overflows(self, row: int) -> bool:
         """inf or nan where the reference has none; another number of -inf is another mask."""
@@ -156,7 +169,12 @@ class Causes:
             kinds = calls.filter(calls["id"].is_in(list(ids)))
             if (kinds["kind"] == COLLECTIVE_KIND).any():
                 return True
-        return self._missing_module(birth)
+        return not self._has_compiled() and self._missing_module(birth)
+
+    def _has_compiled(self) -> bool:
+        """Whether a run has compiled regions, inside of which no modules are seen."""
+        calls = self.evidence.plan.calls
+        return any((frame["kind"] == COMPILED_KIND).any() for frame in (calls.reference, calls.target))
 
     def _missing_module(self, birth: Birth) -> bool:
         """Whether a call of the gap belongs to a module that only one run calls at all."""

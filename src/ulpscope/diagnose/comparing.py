@@ -62,9 +62,9 @@ def summarise(
         ]
     )
     neighbours = []
-    if ordered:
+    if ordered and findings[0] is ordered[0][0].finding:
         entry, rank = ordered[0]
-        neighbours = neighbours_of(rank.evidence, rank.flow, entry.birth)
+        neighbours = neighbours_of(rank.evidence, rank.flow, entry.birth, entry.finding.place)
     comparison = Comparison(
         reference=names.reference,
         target=names.target,

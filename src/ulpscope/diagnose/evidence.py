@@ -145,7 +145,7 @@ class RankEvidence:
         return [self.pair_of_target.get(call, -1) if call is not None else -1 for call in self.calls["forward"]]
 
     @cached_property
-    def _forward_ends(self) -> dict[int, int]:
+    def forward_ends(self) -> dict[int, int]:
         parents = self.plan.calls.target.select("id", "parent").rows()
         ends = {call: call for call, _ in parents}
         for call, parent in reversed(parents):
@@ -157,7 +157,7 @@ class RankEvidence:
     def ends(self) -> list[int]:
         """When a call was over: the largest id inside it."""
         ids: list[int] = self.calls["id"]
-        ends = self._forward_ends
+        ends = self.forward_ends
         return [max(ends[call], self._backward_ends.get(call, 0)) for call in ids]
 
     @cached_property
@@ -169,7 +169,7 @@ class RankEvidence:
         forwards, ids = inner["forward"].to_numpy(), inner["id"].to_numpy()
         found = {}
         for call, forward in outer.iter_rows():
-            first, last = np.searchsorted(forwards, [forward, self._forward_ends.get(forward, forward) + 1])
+            first, last = np.searchsorted(forwards, [forward, self.forward_ends.get(forward, forward) + 1])
             if last > first:
                 found[call] = int(ids[first:last].max())
         return found
@@ -185,6 +185,14 @@ class RankEvidence:
             for end, backward, kind, call in zip(self.ends, backwards, self.calls["kind"], ids, strict=True)
         ]
         return sorted(range(len(ids)), key=keys.__getitem__)
+
+    @cached_property
+    def moments(self) -> list[tuple[int, bool]]:
+        """Pairs as the target began (true) and finished (false) them: a call reads before what is inside of it runs."""
+        ids: list[int] = self.calls["id"]
+        begins = [(call, 0, pair) for pair, call in enumerate(ids)]
+        finishes = [(self.ends[pair], 1 + place, pair) for place, pair in enumerate(self.order)]
+        return [(pair, place == 0) for _, place, pair in sorted([*begins, *finishes])]
 
     @cached_property
     def inner_outputs(self) -> dict[int, list[int]]:

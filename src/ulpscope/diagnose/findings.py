@@ -1,7 +1,7 @@
 """Findings of one rank: births named, told once each, in the order in which they happened."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -10,13 +10,14 @@ from ulpscope.diagnose.causes import Causes
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.flow import Birth, Cause, Flow, State
 from ulpscope.diagnose.peers import PeerGains
-from ulpscope.diagnose.places import place_of_birth, place_of_parameter
+from ulpscope.diagnose.places import place_of, place_of_birth, place_of_parameter
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Kind
-from ulpscope.records.findings import Evidence, Finding, FindingKind, Place
+from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
 
 # How many times more than explained a second fault must be, to stand out of what the first one left behind.
 STANDS_OUT = 10.0
+CLEAN_INPUT = 0.02
 NAMES_LISTED = 6
 
 # Told once a step, whatever the number of tensors.
@@ -41,13 +42,17 @@ def find(evidence: RankEvidence, flow: Flow, causes: Causes, peers: PeerGains) -
     found: list[RankedFinding] = []
     told: set[tuple[object, ...]] = set()
     for kind, birth in ordered:
-        place = _place(evidence, kind, birth)
+        place = _place(evidence, kind, birth, causes.writer(birth))
         key = _key(kind, place)
-        if key in told or (found and not _stands_out(kind, birth)):
+        if key in told or (found and not _stands_out(evidence, kind, birth)):
             continue
         told.add(key)
         alike = [other for other_kind, other in ordered if other_kind is kind and _step(evidence, other) == place.step]
         finding = Finding(kind, place, _evidence(evidence, flow, kind, birth, alike, peers))
+        writer = causes.writer(birth)
+        if writer is not None:
+            arguments = _differing_arguments(evidence, writer)
+            finding = replace(finding, evidence=replace(finding.evidence, arguments=arguments, error_in=None))
         found.append(RankedFinding(finding, birth, (place.step, positions[birth.slot.pair])))
     return found
 
@@ -56,7 +61,10 @@ def _step(evidence: RankEvidence, birth: Birth) -> object:
     return evidence.calls["step"][birth.slot.pair]
 
 
-def _place(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> Place:
+def _place(evidence: RankEvidence, kind: FindingKind, birth: Birth, writer: int | None) -> Place:
+    if writer is not None:
+        shown = evidence.slots_of[writer][0]
+        return replace(place_of(evidence, shown), tensor=place_of_parameter(evidence, birth.slot).tensor)
     if kind is FindingKind.PARAMETER:
         return place_of_parameter(evidence, birth.slot)
     return place_of_birth(evidence, birth)
@@ -67,8 +75,16 @@ def _key(kind: FindingKind, place: Place) -> tuple[object, ...]:
     return (kind,) if kind in COLLECTED else (kind, place.module, place.op)
 
 
-def _stands_out(kind: FindingKind, birth: Birth) -> bool:
-    return kind in COLLECTED or birth.score >= STANDS_OUT
+def _stands_out(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> bool:
+    """Whether a later finding is not explained by the first one."""
+    first_step = evidence.plan.steps[0] == _step(evidence, birth)
+    if kind is FindingKind.PARAMETER:
+        return first_step
+    if kind is FindingKind.OPTIMIZER:
+        return bool(_arguments(evidence, birth))
+    if kind in COLLECTED:
+        return True
+    return birth.score >= STANDS_OUT and birth.error_in <= CLEAN_INPUT
 
 
 def _evidence(
@@ -89,7 +105,7 @@ def _evidence(
         error_in=None if birth.cause is Cause.OUTSIDE else birth.error_in,
         error_out=_finite(birth.error_out),
         expected=birth.expected or None,
-        dtype=_coarsest(evidence, birth),
+        dtype=_coarsest(evidence, birth) if birth.gap is None or kind is not FindingKind.OVERFLOW else None,
         dtypes=dtypes if dtypes[0] != dtypes[1] else None,
         shapes=shapes if shapes[0] != shapes[1] else None,
         arguments=_arguments(evidence, birth),
@@ -97,7 +113,7 @@ def _evidence(
         only_target=gap_names[1],
         classes=_classes(evidence, birth),
         not_finite=not_finite if not_finite != (0, 0) else None,
-        extremes=_extremes(evidence, row) if kind is FindingKind.OVERFLOW else None,
+        extremes=_extremes(evidence, row) if kind is FindingKind.OVERFLOW and birth.gap is None else None,
         generators=generators if kind is FindingKind.RANDOMNESS and None not in generators else None,
         parameters=_parameters(evidence, alike) if kind in (FindingKind.PARAMETER, FindingKind.OPTIMIZER) else (),
         count=len(alike) if kind in COLLECTED else None,
@@ -131,17 +147,22 @@ def _coarsest(evidence: RankEvidence, birth: Birth) -> str | None:
     return max(floats, key=lambda name: DTYPES[name].unit_roundoff, default=None)
 
 
-def _arguments(evidence: RankEvidence, birth: Birth):  # type: ignore[no-untyped-def]
+def _arguments(evidence: RankEvidence, birth: Birth) -> tuple[ArgumentDifference, ...]:
     if birth.gap is not None and (birth.gap.only_target or birth.gap.only_reference):
         return ()
-    calls, pair = evidence.calls, birth.slot.pair
+    pair = birth.slot.pair
     if birth.slot.row in evidence.regrouped:
         return argument_differences(*evidence.regrouped[birth.slot.row])
-    own = argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair])
+    own = _differing_arguments(evidence, pair)
     forward = evidence.forwards[pair]
     if own or forward < 0:
         return own
-    return argument_differences(calls["reference_arguments"][forward], calls["arguments"][forward])
+    return _differing_arguments(evidence, forward)
+
+
+def _differing_arguments(evidence: RankEvidence, pair: int) -> tuple[ArgumentDifference, ...]:
+    calls = evidence.calls
+    return argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair])
 
 
 def _gap_names(evidence: RankEvidence, birth: Birth) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import polars as pl
 
 from ulpscope.judge.standards import MAKING, Standard
-from ulpscope.records.enums import Phase
+from ulpscope.records.enums import ExitCode, Phase
+from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Comparison, Counts, Evidence, Finding, FindingKind, Outcome, Place
 from ulpscope.records.pairs import Judgement, Measured
 
@@ -14,6 +15,14 @@ CALLS = ["rank", "id_target"]
 
 def judge_by(standard: Standard, comparison: Comparison, pairs: pl.DataFrame) -> tuple[Comparison, pl.DataFrame]:
     """The same comparison, judged by limits instead of by rounding."""
+    unknown = standard.unknown_in(pairs)
+    if unknown:
+        raise UlpscopeError(
+            f"the standard {standard.name}, but no pair of tensors has {' or '.join(unknown)}",
+            expected="metrics that these traces tell: without data only cosine, rmse, distance and relative_distance",
+            next_step="capture both runs with --save tensors",
+            code=ExitCode.NOTHING,
+        )
     judged = _judgements(pairs, standard)
     made = judged.filter(pl.col("judgement") == Judgement.MADE_HERE.value)
     findings = tuple(_finding(row) for row in made.head(1).iter_rows(named=True))

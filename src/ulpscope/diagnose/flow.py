@@ -19,7 +19,7 @@ from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.explaining import Explained, Explainer, ForeignErrors
 from ulpscope.diagnose.gaps import Gap, GapFinder
-from ulpscope.judge.measuring import SHAPE_DIFFERS
+from ulpscope.judge.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.judge.operations import CHOOSING
 from ulpscope.judge.rounding import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.records.enums import Kind, Role
@@ -31,6 +31,7 @@ PARAMETER_ROLE = Role.PARAMETER.value
 PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
 STATE_ROLE = Role.STATE.value
 STATE_AFTER_ROLE = Role.STATE_AFTER.value
+BACKWARD_KIND = Kind.BACKWARD.value
 OPTIMIZER_KIND = Kind.OPTIMIZER.value
 
 
@@ -171,15 +172,16 @@ class _Pass:
         self.pattern = evidence.values.pattern.tolist()
         self.reshaped = (evidence.values.reason == SHAPE_DIFFERS).tolist()
         self.free = _differing_freely(evidence)
+        self.lost = (evidence.values.reason == LOST).tolist()
 
     def run(self) -> Flow:
-        for pair in self.evidence.order:
-            slots = self.evidence.slots_of[pair]
-            for slot in slots:
-                if not slot.makes and slot.values not in self.flow.first_slot:
-                    self._arrive(slot)
-            made = [slot for slot in slots if slot.makes and slot.values not in self.flow.first_slot]
-            if made:
+        for pair, begins in self.evidence.moments:
+            slots = [slot for slot in self.evidence.slots_of[pair] if slot.values not in self.flow.first_slot]
+            if begins:
+                for slot in slots:
+                    if not slot.makes and slot.values not in self.flow.first_slot:
+                        self._arrive(slot)
+            elif made := [slot for slot in slots if slot.makes]:
                 self._judge_outputs(pair, made)
         return self.flow
 
@@ -198,6 +200,10 @@ class _Pass:
             gap = Gap(sources, (), (), outside=False)
         else:
             gap = self.gaps.find(slot)
+        if maker < 0 and not gap.outside and self._is_inside_backward(slot):
+            # Steps of a custom backward that is written otherwise: its own results are judged.
+            self.flow.first_slot[value] = slot
+            return
         if gap.outside and self._is_start(slot):
             self.flow.first_slot[value] = slot
             self.flow.states[value] = ROUNDING
@@ -218,6 +224,10 @@ class _Pass:
                 return INHERITED if state is MADE else state
         return None
 
+    def _is_inside_backward(self, slot: Slot) -> bool:
+        parent = self.evidence.pair_of_target.get(self.evidence.calls["parent"][slot.pair] or -1, -1)
+        return parent >= 0 and self.evidence.calls["kind"][parent] in BACKWARD_KINDS
+
     def _gap_gain(self, gap: Gap) -> float:
         calls = len(gap.only_reference) + len(gap.only_target)
         return gap_gain(calls, one_sided=gap.one_sided and self.evidence.complete, limits=self.limits)
@@ -236,10 +246,12 @@ class _Pass:
 
     def _judge_outputs(self, pair: int, made: Sequence[Slot]) -> None:
         optimizer = self.evidence.calls["kind"][pair] == OPTIMIZER_KIND
+        # What a custom backward made step by step is judged by what went into it.
+        is_backward = self.evidence.calls["kind"][pair] == BACKWARD_KIND
         sources = [] if optimizer else self.gaps.operands_of(pair)
         by_parameter = self._by_parameter(pair) if optimizer else {}
         for slot in made:
-            if self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
+            if not is_backward and self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
                 gap = self.gaps.find(slot)
                 self._settle(slot, gap.sources, Cause.GAP, gain=self._gap_gain(gap), gap=gap)
             elif optimizer:
@@ -317,6 +329,8 @@ class _Pass:
         return AFTER_CHOICE if any(self.flow.states[s] is AFTER_CHOICE for s in sources) else INHERITED
 
     def _settle_numbers(self, slot: Slot, sources: list[int], cause: Cause, *, gain: float, gap: Gap | None) -> None:
+        if any(self.lost[source] for source in sources):
+            return
         free = [source for source in sources if self.free[source] and self._is_judged(source)]
         if free:
             self.flow.states[slot.values] = self._inherited_state(free)

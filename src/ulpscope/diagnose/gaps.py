@@ -8,7 +8,6 @@ from functools import cached_property
 import polars as pl
 
 from ulpscope.align.scans import uses_of
-from ulpscope.align.tensors import MAKING_ROLES
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.pairs import Pair
@@ -30,6 +29,7 @@ MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
 BACKWARD_PHASE = Phase.BACKWARD.value
 UPDATE_PHASE = Phase.UPDATE.value
 
+Gradients = dict[int, list[tuple[int, int]]]
 # Calls that one gap may lead through: more is another program, not a difference.
 LONGEST = 400
 READING = [
@@ -155,7 +155,7 @@ class GapFinder:
         outputs = self._outputs.reference if side == "reference" else self._outputs.target
         gradients = self._gradients_of_value.reference if side == "reference" else self._gradients_of_value.target
         made = outputs.get(forwards.get(call, -1), ())
-        return [row for value in made for row in gradients.get(value, ())]
+        return [row for value in made for row, _ in gradients.get(value, ())]
 
     @cached_property
     def _forwards(self) -> Pair[dict[int, int]]:
@@ -189,18 +189,20 @@ class GapFinder:
         return Pair(_producers_of(plan.traces.reference), _producers_of(plan.traces.target))
 
     @cached_property
-    def _gradients_of_value(self) -> Pair[dict[int, list[int]]]:
-        """For a forward value of either side: rows of the gradients that its consumers gave it."""
+    def _gradients_of_value(self) -> Pair[Gradients]:
+        """For a forward value of either side: the gradients that its consumers gave it, as (row, consumer's id)."""
         evidence = self.evidence
         forward_inputs = {(s.pair, s.place): s.values for s in evidence.slots if s.role == INPUT_ROLE}
         ids = evidence.values.values.reference.id.tolist(), evidence.values.values.target.id.tolist()
-        found: tuple[dict[int, list[int]], dict[int, list[int]]] = (defaultdict(list), defaultdict(list))
+        calls = evidence.calls["id"]
+        found: tuple[Gradients, Gradients] = (defaultdict(list), defaultdict(list))
         for slot in evidence.slots:
             if slot.role == GRAD_INPUT_ROLE and evidence.forwards[slot.pair] >= 0:
                 row = forward_inputs.get((evidence.forwards[slot.pair], slot.place))
                 if row is not None:
-                    found[0][ids[0][row]].append(slot.values)
-                    found[1][ids[1][row]].append(slot.values)
+                    entry = slot.values, calls[evidence.forwards[slot.pair]]
+                    found[0][ids[0][row]].append(entry)
+                    found[1][ids[1][row]].append(entry)
         return Pair(*found)
 
     @cached_property
@@ -211,7 +213,7 @@ class GapFinder:
         )
         found: dict[int, list[int]] = defaultdict(list)
         for value, rows in self._gradients_of_value.target.items():
-            found[storages[value]] += rows
+            found[storages[value]] += [row for row, _ in rows]
         return found
 
     @cached_property
@@ -238,7 +240,14 @@ class GapFinder:
         role = OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE
         values = [s.values for s in evidence.slots_of[forward] if s.role == role and s.place == slot.place]
         ids = [int(evidence.values.values.target.id[row]) for row in values]
-        return [row for value in ids for row in self._gradients_of_value.target.get(value, []) if row != slot.values]
+        found = [entry for value in ids for entry in self._gradients_of_value.target.get(value, [])]
+        inside = self._inside(forward) if slot.role == GRAD_INPUT_ROLE else None
+        return [row for row, call in found if row != slot.values and (inside is None or call in inside)]
+
+    def _inside(self, forward: int) -> range:
+        """Ids of the calls inside of a module."""
+        call = self.evidence.calls["id"][forward]
+        return range(call + 1, self.evidence.forward_ends.get(call, call) + 1)
 
     def _parameter_gradients(self, slot: Slot) -> list[int]:
         """Gradients that the step's backwards gave to this parameter."""
@@ -278,6 +287,12 @@ class GapFinder:
             found[storages[slot.values]].append(slot)
         return found
 
+    def users_before(self, slot: Slot) -> list[int]:
+        """Pairs of calls that had the same memory at hand before, in order."""
+        storage = int(self.evidence.values.values.target.storage[slot.values])
+        history = self._storage_history[storage] if storage >= 0 else []
+        return [other.pair for other in history if other.row < slot.row]
+
     def same_storage_before(self, slot: Slot) -> list[int]:
         """The last content of the same memory that was compared before, and what the calls that used it had at hand.
 
@@ -310,7 +325,11 @@ class GapFinder:
         pair = evidence.pair_of_target.get(parent, -1) if isinstance(parent, int) else -1
         if pair < 0 or slot.role not in (INPUT_ROLE, GRAD_OUTPUT_ROLE) or self.is_parameter(slot):
             return Gap((), (), (), outside=self._may_come_from_outside(slot))
-        known = [s.values for s in evidence.slots_of[pair] if s.role not in MAKING_ROLES]
+        given = [s for s in evidence.slots_of[pair] if not s.makes]
+        handed_on = next((s for s in given if s.values == slot.values), None)
+        if handed_on is not None:
+            return self.find(handed_on)
+        known = [s.values for s in given]
         makers, ids = evidence.makers, evidence.calls["id"]
         inner = evidence.inner_outputs.get(pair, [])
         known += [row for row in inner if makers[row] < 0 or ids[makers[row]] < ids[slot.pair]]

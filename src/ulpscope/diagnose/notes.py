@@ -7,6 +7,7 @@ import polars as pl
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.flow import Flow
 from ulpscope.diagnose.places import place_of
+from ulpscope.judge.measuring import NO_DTYPE
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.findings import Evidence, Finding, FindingKind, Place
 
@@ -39,7 +40,7 @@ def _dtypes(evidence: RankEvidence) -> list[Finding]:
     counts: Counter[tuple[str, str]] = Counter()
     for slot in evidence.slots:
         pair = str(values.reference.dtype[slot.values]), str(values.target.dtype[slot.values])
-        if pair[0] == pair[1]:
+        if pair[0] == pair[1] or NO_DTYPE in pair:
             continue
         counts[pair] += 1
         if pair not in firsts:

@@ -10,6 +10,9 @@ from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.flow import Flow
 from ulpscope.judge.rounding import LIMITS, Limits, default_gain, layer_pattern
 
+MANY_MODULES = 8
+ALL = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Peers:
@@ -62,10 +65,13 @@ class PeerGains:
 
     def _middle_and_scatter(self, pair: int, place: str) -> tuple[float, float] | None:
         key = _key(self._evidence, self._numbers, pair, place)
-        module = str(self._evidence.calls["module"][pair])
+        peers = self._peers.get(key)
+        if peers is None:
+            return None
+        # Among many layers one does not move the median, faulty or not.
+        module = ALL if len(peers.by_module) >= MANY_MODULES else str(self._evidence.calls["module"][pair])
         if (key, module) not in self._known:
-            peers = self._peers.get(key)
-            others = peers.others(module) if peers is not None else []
+            others = peers.others(module)
             enough = len(others) >= self._limits.least_peers
             middle = median(others) if enough else 0.0
             scatter = median(abs(gain - middle) for gain in others) if enough else 0.0

@@ -52,6 +52,9 @@ def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
     if gap is None or not (gap.only_target or gap.only_reference):
         return _place_of_pair(evidence, birth.slot)
     values = evidence.values.values
+    overflowing = _first_overflow(evidence, gap.only_target) if evidence.values.pattern[birth.slot.values] else None
+    if overflowing is not None:
+        return _place_of_call(evidence, birth.slot, overflowing, target=True)
     if gap.only_target:
         maker = int(values.target.producer[birth.slot.values])
         call = maker if maker in gap.only_target else gap.only_target[-1]
@@ -59,6 +62,16 @@ def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
     maker = int(values.reference.producer[birth.slot.values])
     call = maker if maker in gap.only_reference else gap.only_reference[-1]
     return _place_of_call(evidence, birth.slot, call, target=False)
+
+
+def _first_overflow(evidence: RankEvidence, calls: tuple[int, ...]) -> int | None:
+    """The first of these calls of the target that returned inf or nan."""
+    trace = evidence.plan.traces.target
+    made = trace.tensors().filter(pl.col("call").is_in(list(calls)), pl.col("role") == Role.OUTPUT.value)
+    bad = pl.sum_horizontal("nan", "pos_inf", "neg_inf") > 0
+    values = trace.values().filter(bad).select(value="id")
+    found = trace.collect(made.join(values, on="value").select(pl.col("call").min()))
+    return found.item() if not found.is_empty() else None
 
 
 def _place_of_pair(evidence: RankEvidence, slot: Slot) -> Place:
@@ -85,7 +98,7 @@ def _place_of_call(evidence: RankEvidence, slot: Slot, call: int, *, target: boo
     plan = evidence.plan
     calls = plan.calls.target if target else plan.calls.reference
     lines = evidence.source_lines.target if target else evidence.source_lines.reference
-    row = _origin(calls, call, plan.unmatched.target if target else plan.unmatched.reference)
+    row = _origin(evidence, calls, call, plan.unmatched.target if target else plan.unmatched.reference)
     return Place(
         rank=plan.rank,
         step=row["step"],
@@ -94,20 +107,36 @@ def _place_of_call(evidence: RankEvidence, slot: Slot, call: int, *, target: boo
         call_id=row["id"] if target else None,
         op=row["op"],
         module=row["module"],
-        tensor=slot.place,
+        tensor="output.0",
         source=lines.get(row["stack"]),
     )
 
 
-def _origin(calls: pl.DataFrame, call: int, unmatched: pl.DataFrame) -> dict[str, Any]:
-    """The call itself; of a backward without a partner the first forward of its kind that has none either."""
+def _origin(evidence: RankEvidence, calls: pl.DataFrame, call: int, unmatched: pl.DataFrame) -> dict[str, Any]:
+    """The call itself; of a backward whose forward has no partner either, the first such forward, if that shows."""
     row = calls.row(by_predicate=pl.col("id") == call, named=True)
-    if row["forward"] is None:
+    if row["forward"] is None or row["forward"] not in set(unmatched["id"]):
         return row
     alike = unmatched.filter(
         pl.col("op") == row["op"], pl.col("module").eq_missing(row["module"]), pl.col("forward").is_null()
     )
-    return alike.sort("id").row(0, named=True) if not alike.is_empty() else row
+    if alike.is_empty() or _forward_is_identical(evidence, row["module"], row["step"]):
+        return row
+    return alike.sort("id").row(0, named=True)
+
+
+def _forward_is_identical(evidence: RankEvidence, module: str | None, step: int) -> bool:
+    """Whether all that a module returned in a step has the same bits in both runs."""
+    calls = evidence.calls
+    made = [
+        slot.values
+        for slot in evidence.slots
+        if slot.role == Role.OUTPUT.value
+        and calls["module"][slot.pair] == module
+        and calls["step"][slot.pair] == step
+        and calls["phase"][slot.pair] == Phase.FORWARD.value
+    ]
+    return bool(made) and bool(evidence.values.identical[made].all())
 
 
 def module_of(evidence: RankEvidence, slot: Slot) -> str | None:

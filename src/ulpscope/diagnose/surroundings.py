@@ -5,7 +5,7 @@ import numpy as np
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow import JUDGEMENTS, Birth, Flow, State
 from ulpscope.records.enums import Kind, Phase, Role
-from ulpscope.records.findings import AnchorPart, Nearness, Neighbour
+from ulpscope.records.findings import AnchorPart, Nearness, Neighbour, Place
 
 # Looked up as members of their enums, these would cost more than what is done with them.
 INPUT_ROLE = Role.INPUT.value
@@ -62,13 +62,14 @@ def _part(evidence: RankEvidence, what: str, chosen: list[int]) -> AnchorPart | 
     rows = [row for row in chosen if evidence.values.compared[row]]
     if not rows:
         return None
-    identical = int(evidence.values.identical[rows].sum())
-    errors = [float(evidence.values.error[row]) for row in rows if not evidence.values.identical[row]]
+    equal = [bool(evidence.values.identical[row]) or float(evidence.values.error[row]) == 0.0 for row in rows]
+    identical = sum(equal)
+    errors = [float(evidence.values.error[row]) for row, same in zip(rows, equal, strict=True) if not same]
     finite = [error for error in errors if np.isfinite(error)]
     return AnchorPart(what, len(rows), identical, max(finite, default=None))
 
 
-def neighbours_of(evidence: RankEvidence, flow: Flow, birth: Birth) -> list[Neighbour]:
+def neighbours_of(evidence: RankEvidence, flow: Flow, birth: Birth, place: Place) -> list[Neighbour]:
     """The calls that led to the answer, the worst operand's way back, and the answer itself."""
     before: list[Neighbour] = []
     seen = {birth.slot.pair}
@@ -81,7 +82,7 @@ def neighbours_of(evidence: RankEvidence, flow: Flow, birth: Birth) -> list[Neig
         sources = _operands(evidence, maker)
         if evidence.bare_ops[maker] not in VIEWS:
             before.append(_neighbour(evidence, flow, Nearness.BEFORE, maker))
-    return [*reversed(before), _here(evidence, birth)]
+    return [*reversed(before), _here(birth, place)]
 
 
 def _operands(evidence: RankEvidence, pair: int) -> list[int]:
@@ -111,13 +112,12 @@ def _neighbour(evidence: RankEvidence, flow: Flow, nearness: Nearness, pair: int
     )
 
 
-def _here(evidence: RankEvidence, birth: Birth) -> Neighbour:
-    pair = birth.slot.pair
+def _here(birth: Birth, place: Place) -> Neighbour:
     return Neighbour(
         nearness=Nearness.HERE,
-        call=str(evidence.calls["name"][pair]),
-        op=str(evidence.calls["op"][pair]),
-        module=evidence.calls["module"][pair],
+        call=place.call or "",
+        op=place.op or "",
+        module=place.module,
         error_in=_finite(birth.error_in),
         error_out=_finite(birth.error_out),
         judgement=JUDGEMENTS[State.MADE].value,

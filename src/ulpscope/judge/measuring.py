@@ -23,7 +23,11 @@ SHAPE_DIFFERS = "shapes differ"
 DTYPE_DIFFERS = "one holds integers, the other floats"
 UNINITIALIZED = "memory that nobody has written"
 NO_SUMMARY = "no stats"
+LOST = "not in the trace, which is incomplete"
 MASK_DIFFERS = "other elements are set aside (attention masks)"
+
+# Of a value that is not there.
+NO_DTYPE = ""
 
 VALUE_COLUMNS = (
     "id", "producer", "storage", "dtype", "shape", "initialized", "min", "max", "mean", "norm", "abs_sum",
@@ -104,7 +108,10 @@ def read_values(trace: RankTrace, ids: Ints) -> Values:
     wanted = pl.DataFrame({"id": np.unique(ids)}, schema={"id": pl.Int64})
     columns = [*VALUE_COLUMNS, "sketch", "exponents", pl.col("data_file").is_not_null().alias("has_data")]
     frame = trace.collect(trace.values().select(columns))
-    frame = frame.join(wanted, on="id", how="semi").sort("id")
+    # A value that a broken trace has lost stands here without anything known of it.
+    frame = wanted.join(frame, on="id", how="left").sort("id")
+    absent = pl.col("dtype").fill_null(NO_DTYPE), pl.col("shape").fill_null([]), pl.col("has_data").fill_null(False)
+    frame = frame.with_columns(absent)
     return Values(
         id=frame["id"].to_numpy(),
         producer=_ints(frame, "producer", missing=-1),
@@ -175,13 +182,10 @@ class ValuePairs:
     measured: NDArray[np.object_]
     reason: NDArray[np.object_]
     """Why a pair was not compared; empty if it was."""
+    compared: Bools
+    """Where there is no such reason."""
     metrics: dict[int, PairMetrics]
     """From saved data, by row."""
-
-    @property
-    def compared(self) -> Bools:
-        compared: Bools = self.reason == NO_REASON
-        return compared
 
 
 def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePairs:
@@ -203,25 +207,39 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
         error = np.where(discrete, np.where(equal, 0.0, np.inf), error)
         identical = np.where(discrete, equal, identical)
         measured[discrete] = Measured.DIGEST
+    pattern = _patterns(reference, target) & ~discrete
+    # Where inf or nan are all that is known of one side, they are what differs.
+    measured[np.isnan(error) & pattern] = Measured.STATS
+    error[np.isnan(error) & pattern] = np.inf
     unknown = np.isnan(error) & (reason == NO_REASON)
     only_digest = unknown & same_digests & reference.has_digest & target.has_digest
     error[only_digest] = np.inf
     measured[only_digest] = Measured.DIGEST
     reason[unknown & ~only_digest] = NO_SUMMARY
-    pattern = (
-        (reason == NO_REASON)
-        & ~discrete
-        & (
-            (reference.large() != target.large())
-            | (reference.nan != target.nan)
-            | (reference.pos_inf != target.pos_inf)
-            | (reference.neg_inf != target.neg_inf)
-        )
-    )
+    pattern = pattern & (reason == NO_REASON)
     measured[reason != NO_REASON] = None
     error[reason != NO_REASON] = np.nan
     identical = identical & (reason == NO_REASON)
-    return ValuePairs(Pair(reference, target), identical, distance, error, discrete, pattern, measured, reason, {})
+    return ValuePairs(
+        Pair(reference, target),
+        identical,
+        distance,
+        error,
+        discrete,
+        pattern,
+        measured,
+        reason,
+        reason == NO_REASON,
+        {},
+    )
+
+
+def _patterns(reference: Values, target: Values) -> Bools:
+    """Where inf, nan or mask values are not in the same number."""
+    differ = reference.large() != target.large()
+    for name in ("nan", "pos_inf", "neg_inf"):
+        differ = differ | (getattr(reference, name) != getattr(target, name))
+    return np.asarray(differ, dtype=np.bool_)
 
 
 def _discrete(values: Values) -> Bools:
@@ -240,6 +258,7 @@ def _reasons(reference: Values, target: Values, other_kind: Bools) -> NDArray[np
     reason[reference.summaries.elements != target.summaries.elements] = SHAPE_DIFFERS
     reason[~(reference.summarized | reference.has_digest) | ~(target.summarized | target.has_digest)] = NO_SUMMARY
     reason[~reference.initialized | ~target.initialized] = UNINITIALIZED
+    reason[(reference.dtype == NO_DTYPE) | (target.dtype == NO_DTYPE)] = LOST
     return reason
 
 
@@ -268,7 +287,8 @@ def _equal_integers(reference: Values, target: Values, *, same_digests: bool) ->
     """Integers of different types, or without a common digest, are told apart by their stats."""
     comparable = (reference.dtype != target.dtype) | (not same_digests) | ~reference.has_digest | ~target.has_digest
     one, other = reference.summaries, target.summaries
-    equal = (one.min == other.min) & (one.max == other.max) & ((one.mean == other.mean) | np.isnan(one.mean))
+    some_mean = np.isnan(one.mean) | np.isnan(other.mean)
+    equal = (one.min == other.min) & (one.max == other.max) & ((one.mean == other.mean) | some_mean)
     return np.asarray(comparable & equal, dtype=np.bool_)
 
 

@@ -19,6 +19,7 @@ AT_MOST = (
     "max_abs", "max_rel", "mean_rel", "accumulated_rel", "relative_distance", "rmse", "mae", "kl_divergence", "max_ulp",
     "mean_ulp", "error", "distance", "mismatched",
 )  # fmt: skip
+ON_DEMAND = ("max_ulp", "mean_ulp", "kl_divergence")
 # msprobe's own numbers (26.2.0): an output is wrong if its inputs are within the first and it is beyond the second.
 MSPROBE_NORM_IN, MSPROBE_NORM_OUT = 0.1, 0.5
 MSPROBE_SHARE_IN, MSPROBE_SHARE_OUT = 0.9, 0.1
@@ -31,6 +32,18 @@ class Standard:
 
     name: str
     limits: dict[str, float]
+
+    @property
+    def needs_details(self) -> bool:
+        """Whether it asks for metrics that are only computed on demand."""
+        return any(metric in ON_DEMAND for metric in self.limits)
+
+    def unknown_in(self, pairs: pl.DataFrame) -> list[str]:
+        """Metrics with a limit that no pair of tensors has, though some differ."""
+        differing = pairs.filter(pl.col("judgement").is_not_null(), pl.col("judgement") != "identical")
+        if differing.is_empty():
+            return []
+        return [metric for metric in self.limits if differing[metric].null_count() == differing.height]
 
     def failing(self, pairs: pl.DataFrame) -> pl.Series:
         """For each row whether it fails; a metric that is not known for a row does not count."""

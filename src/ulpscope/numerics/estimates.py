@@ -13,6 +13,9 @@ from ulpscope.numerics.sketch import Floats, estimate_distance
 
 Bools = NDArray[np.bool_]
 
+# Pairs at a time: a sketch in float64, three times, stays within a few megabytes.
+PIECE = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
@@ -28,7 +31,8 @@ class Summaries:
 
 def sketch_distances(reference: NDArray[np.float32], target: NDArray[np.float32]) -> Floats:
     """Estimated L2 distances, a row a pair; nan where a sketch is missing (nan)."""
-    return estimate_distance(reference, target)
+    pieces = [slice(start, start + PIECE) for start in range(0, len(reference), PIECE)]
+    return np.concatenate([np.empty(0), *(estimate_distance(reference[rows], target[rows]) for rows in pieces)])
 
 
 def stats_distances(reference: Summaries, target: Summaries) -> Floats:

@@ -52,7 +52,7 @@ _CLAUSES = {
     "setting.many": "{number} settings differ: {list}",
     "argument": "{place} is {reference} in the reference, {target} in the target",
     "argument.absent": "not given",
-    "classes": "the module is {reference} in the reference, {target} in the target",
+    "classes": "the operation is {reference} in the reference, {target} in the target",
     "shapes": "{tensor} has shape {reference} in the reference, {target} in the target",
     "dtypes": "{tensor} is {reference} in the reference, {target} in the target",
     "only.reference": "only the reference calls {names}",
@@ -109,10 +109,13 @@ _ADVICE = {
         "Input inconsistent: {subject} does not get the same input data in both runs; "
         "what follows can only be judged once it does."
     ),
-    "advice.global_consistency": "Global consistency: all compared data meets the accuracy requirement.",
-    "advice.problem_node": "Problem node: {subject} does not meet the requirement, and the final result is affected.",
+    "advice.global_consistency": "Global consistency: every compared tensor meets the accuracy requirement.",
+    "advice.problem_node": (
+        "By the older measure (cosine similarity 0.99) {subject} is a problem node: the last forward tensor fails it."
+    ),
     "advice.single_point_error": (
-        "Single-point error: {subject} does not meet the requirement, yet the final result is not affected."
+        "By the older measure (cosine similarity 0.99) {subject} is a single-point error: "
+        "the last forward tensor still passes it."
     ),
     "advice.save_tensors": (
         "Capture both runs again with --save tensors: distances are then exact, "

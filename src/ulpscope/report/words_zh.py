@@ -52,7 +52,7 @@ _CLAUSES = {
     "setting.many": "有 {number} 项设置不同：{list}",
     "argument": "{place} 在参考运行中为 {reference}，在目标运行中为 {target}",
     "argument.absent": "未给出",
-    "classes": "该模块在参考运行中是 {reference}，在目标运行中是 {target}",
+    "classes": "该算子在参考运行中是 {reference}，在目标运行中是 {target}",
     "shapes": "{tensor}的形状在参考运行中是 {reference}，在目标运行中是 {target}",
     "dtypes": "{tensor}在参考运行中是 {reference}，在目标运行中是 {target}",
     "only.reference": "只有参考运行调用了 {names}",
@@ -109,8 +109,8 @@ _ADVICE = {
         "输入不一致：{subject} 在两次运行中得到的输入数据不同；输入一致之后，才能判断其后的结果。"
     ),
     "advice.global_consistency": "全局一致性：所有参与比较的数据都满足精度要求。",
-    "advice.problem_node": "问题节点：{subject} 不满足精度要求，并影响了最终结果。",
-    "advice.single_point_error": "单点误差：{subject} 不满足精度要求，但最终结果未受影响。",
+    "advice.problem_node": "按旧的标准（余弦相似度 0.99），{subject} 是问题节点：最后一个前向张量不达标。",
+    "advice.single_point_error": "按旧的标准（余弦相似度 0.99），{subject} 是单点误差：最后一个前向张量仍然达标。",
     "advice.save_tensors": (
         "加上 --save tensors 重新采集两次运行：这样差距是精确的，{subject} 的误差可以分成在此产生的和继承的两部分。"
     ),

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from ulpscope.align.mapping import Mapped, read_mapping
-from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json
+from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json, unused_rules
 from ulpscope.align.tensors import pair_tensors
 from ulpscope.diagnose.comparing import judge_ranks, summarise
 from ulpscope.diagnose.evidence import RankEvidence, gather
@@ -150,11 +150,14 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: Advance) -> CompareResult:
+    standard = parse_standard(options.standard)
+    if standard is not None and standard.needs_details:
+        options = replace(options, details=True)
     plan, traces = plan_comparison(reference, target, options)
     mapped = read_mapping(options.mapping) if options.mapping is not None else None
-    ranks = [_evidence(rank, mapped, options, advance) for rank in plan.ranks]
     missing = [f"{side.path}: {sentence}" for side in (traces.reference, traces.target) for sentence in side.missing]
-    standard = parse_standard(options.standard)
+    missing += unused_rules(plan, mapped) if mapped is not None else []
+    ranks = [_evidence(rank, mapped, options, advance, missing) for rank in plan.ranks]
     comparison, table = summarise(
         plan,
         judge_ranks(ranks),
@@ -176,7 +179,9 @@ def _level(trace: Trace) -> str:
     return str(trace.ranks[0].info.capture.get("level", "api"))
 
 
-def _evidence(plan: RankPlan, mapped: Mapped | None, options: CompareOptions, advance: Advance) -> RankEvidence:
+def _evidence(
+    plan: RankPlan, mapped: Mapped | None, options: CompareOptions, advance: Advance, failures: list[str]
+) -> RankEvidence:
     slots = pair_tensors(plan, mapped)
     unique = slots.select("reference", "target").unique(maintain_order=True).with_row_index("row")
     rows = slots.join(unique, on=["reference", "target"], how="left", maintain_order="left")["row"].to_numpy()
@@ -187,20 +192,22 @@ def _evidence(plan: RankPlan, mapped: Mapped | None, options: CompareOptions, ad
         known.target.take(np.searchsorted(known.target.id, ids.target)),
         same_digests=plan.traces.reference.summary_id == plan.traces.target.summary_id,
     )
-    return gather(plan, slots, rows, _from_data(plan, pairs, options, advance))
+    return gather(plan, slots, rows, _from_data(plan, pairs, options, advance, failures))
 
 
-def _from_data(plan: RankPlan, pairs: ValuePairs, options: CompareOptions, advance: Advance) -> ValuePairs:
-    """Measure anew, from saved data, what is not identical."""
+def _from_data(
+    plan: RankPlan, pairs: ValuePairs, options: CompareOptions, advance: Advance, failures: list[str]
+) -> ValuePairs:
+    """Measure anew, from saved data, what is not identical; what cannot be read is named in `failures`."""
     both = pairs.values.reference.has_data & pairs.values.target.has_data & pairs.compared & ~pairs.identical
     rows = np.flatnonzero(both).tolist()
     if not rows:
         return pairs
     read = _Reader(plan.traces, pairs, rows, detailed=options.details)
-    if options.jobs == 1:
-        return refine(pairs, rows, read, advance=advance)
     with ThreadPoolExecutor(options.jobs) as pool:
         found = dict(zip(rows, pool.map(read, rows), strict=True))
+    if read.failures:
+        failures.append(f"{len(read.failures)} pairs compared without their data: {read.failures[0]}")
     return refine(pairs, rows, found.__getitem__, advance=advance)
 
 
@@ -211,6 +218,7 @@ class _Reader:
         self.traces = traces
         self.pairs = pairs
         self.detailed = detailed
+        self.failures: list[str] = []
         self.values = Pair(
             traces.reference.find_values(pairs.values.reference.id[rows].tolist()),
             traces.target.find_values(pairs.values.target.id[rows].tolist()),
@@ -221,7 +229,8 @@ class _Reader:
         target = self.values.target[int(self.pairs.values.target.id[row])]
         try:
             arrays = self.traces.reference.data(reference), self.traces.target.data(target)
-        except TraceError:
+        except TraceError as error:
+            self.failures.append(error.seen)
             return None
         if arrays[0] is None or arrays[1] is None:
             return None

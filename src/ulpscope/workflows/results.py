@@ -12,8 +12,8 @@ from ulpscope.records.errors import UlpscopeError
 SUMMARY = "summary.json"
 
 
-def prepare_result(out: Path, *, overwrite: bool) -> None:
-    """Make `out` an empty directory; only an earlier result is replaced, and only if that was asked for."""
+def check_result(out: Path, *, overwrite: bool) -> None:
+    """Refuse a directory whose contents must stay: only an earlier result may go, and only if that was asked for."""
     if out.exists() and not out.is_dir():
         raise _occupied(out, "is not a directory")
     if out.is_dir() and any(out.iterdir()):
@@ -21,9 +21,19 @@ def prepare_result(out: Path, *, overwrite: bool) -> None:
             raise _occupied(out, "holds files that are no result of ulpscope")
         if not overwrite:
             raise _occupied(out, f"already holds a result; add --overwrite to replace it ({shlex.quote(str(out))})")
-        shutil.rmtree(out)
+
+
+def prepare_result(out: Path, *, overwrite: bool) -> None:
+    """Make `out` an empty directory."""
+    check_result(out, overwrite=overwrite)
     try:
         out.mkdir(parents=True, exist_ok=True)
+        # The directory itself stays: it may be a link or a mount point.
+        for entry in out.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
     except OSError as error:
         raise _occupied(out, f"cannot be made: {error.strerror}") from error
 
