@@ -118,7 +118,7 @@ def test_no_common_rank_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(UlpscopeError, match=r"no common rank: .*a has 0, 1, .*b has 2\n") as raised:
         planned(tmp_path / "a", tmp_path / "b")
     assert raised.value.code is ExitCode.NOTHING
-    with pytest.raises(UlpscopeError, match=r"no common rank: .*a has 0, .*b has none\n"):
+    with pytest.raises(UlpscopeError, match=r"no common rank among --ranks 0: .*a has 0, 1, .*b has 2\n"):
         planned(tmp_path / "a", tmp_path / "b", ranks=only(0))
 
 

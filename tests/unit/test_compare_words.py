@@ -230,10 +230,11 @@ def test_the_advice_of_the_older_expert_system() -> None:
         "Global consistency: all compared data meets the accuracy requirement."
     )
     assert advice_sentence(Advice(AdviceKind.SINGLE_POINT_ERROR, "conv1")) == (
-        "Single-point error: conv1 does not meet the requirement, yet the final result is not affected."
+        "By the older measure (cosine similarity 0.99) conv1 is a single-point error: "
+        "the last forward tensor still passes it."
     )
     assert advice_sentence(Advice(AdviceKind.PROBLEM_NODE, "conv1"), Language.ZH) == (
-        "问题节点：conv1 不满足精度要求，并影响了最终结果。"
+        "按旧的标准（余弦相似度 0.99），conv1 是问题节点：最后一个前向张量不达标。"
     )
 
 

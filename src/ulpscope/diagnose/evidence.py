@@ -166,7 +166,8 @@ class RankEvidence:
         calls = self.plan.calls.target
         inner = calls.filter(pl.col("kind") == BACKWARD_KIND).select("forward", "id").drop_nulls().sort("forward")
         outer = calls.filter(pl.col("kind") == MODULE_BACKWARD_KIND).select("id", "forward").drop_nulls()
-        forwards, ids = inner["forward"].to_numpy(), inner["id"].to_numpy()
+        forwards = inner["forward"].to_numpy()
+        ids = np.array([self.forward_ends[call] for call in inner["id"].to_list()], dtype=np.int64)
         found = {}
         for call, forward in outer.iter_rows():
             first, last = np.searchsorted(forwards, [forward, self.forward_ends.get(forward, forward) + 1])

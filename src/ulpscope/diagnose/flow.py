@@ -27,6 +27,7 @@ from ulpscope.records.pairs import Judgement
 
 # Looked up as members of their enums, these would cost more than what is done with them.
 BUFFER_ROLE = Role.BUFFER.value
+GRADIENT_ROLE = Role.GRADIENT.value
 PARAMETER_ROLE = Role.PARAMETER.value
 PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
 STATE_ROLE = Role.STATE.value
@@ -176,14 +177,23 @@ class _Pass:
 
     def run(self) -> Flow:
         for pair, begins in self.evidence.moments:
-            slots = [slot for slot in self.evidence.slots_of[pair] if slot.values not in self.flow.first_slot]
-            if begins:
-                for slot in slots:
-                    if not slot.makes and slot.values not in self.flow.first_slot:
-                        self._arrive(slot)
-            elif made := [slot for slot in slots if slot.makes]:
-                self._judge_outputs(pair, made)
+            for slot in self.evidence.slots_of[pair]:
+                if not slot.makes and begins is not self._is_shown_after(slot):
+                    self._meet(slot)
+            if not begins:
+                slots = self.evidence.slots_of[pair]
+                made = [slot for slot in slots if slot.makes and slot.values not in self.flow.first_slot]
+                if made:
+                    self._judge_outputs(pair, made)
         return self.flow
+
+    def _meet(self, slot: Slot) -> None:
+        if slot.values not in self.flow.first_slot:
+            self._arrive(slot)
+
+    def _is_shown_after(self, slot: Slot) -> bool:
+        """A parameter's gradient that a module's backward shows is there when it is over."""
+        return slot.role == GRADIENT_ROLE and self.evidence.forwards[slot.pair] >= 0
 
     def _arrive(self, slot: Slot) -> None:
         """A pair of values that no pair of calls made: from outside, or through calls without partners."""
@@ -200,9 +210,9 @@ class _Pass:
             gap = Gap(sources, (), (), outside=False)
         else:
             gap = self.gaps.find(slot)
-        if maker < 0 and not gap.outside and self._is_inside_backward(slot):
+        unjudged = maker < 0 or any(source not in self.flow.first_slot for source in gap.sources)
+        if unjudged and not gap.outside and self._is_inside_backward(slot):
             # Steps of a custom backward that is written otherwise: its own results are judged.
-            self.flow.first_slot[value] = slot
             return
         if gap.outside and self._is_start(slot):
             self.flow.first_slot[value] = slot
@@ -249,6 +259,8 @@ class _Pass:
         # What a custom backward made step by step is judged by what went into it.
         is_backward = self.evidence.calls["kind"][pair] == BACKWARD_KIND
         sources = [] if optimizer else self.gaps.operands_of(pair)
+        if self._is_inside_backward(made[0]) and any(source not in self.flow.first_slot for source in sources):
+            return
         by_parameter = self._by_parameter(pair) if optimizer else {}
         for slot in made:
             if not is_backward and self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):

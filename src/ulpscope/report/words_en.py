@@ -109,7 +109,7 @@ _ADVICE = {
         "Input inconsistent: {subject} does not get the same input data in both runs; "
         "what follows can only be judged once it does."
     ),
-    "advice.global_consistency": "Global consistency: every compared tensor meets the accuracy requirement.",
+    "advice.global_consistency": "Global consistency: all compared data meets the accuracy requirement.",
     "advice.problem_node": (
         "By the older measure (cosine similarity 0.99) {subject} is a problem node: the last forward tensor fails it."
     ),
