@@ -17,9 +17,6 @@ from ulpscope.records.pairs import Pair
 from ulpscope.records.settings import IntRanges
 from ulpscope.trace.reader import RankTrace, Trace
 
-CALL_COLUMNS = ("id", "name", "kind", "op", "module", "module_class", "phase", "step", "parent", "forward", "recompute")
-UNMATCHED_COLUMNS = ("rank", "step", "id", "name", "kind", "op", "module", "phase", "recompute")
-
 
 @dataclass(frozen=True, slots=True)
 class RankPlan:

@@ -121,6 +121,4 @@ def _named(plan: RankPlan, uses: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFr
 
 MAKING = (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER)
 MAKING_ROLES = frozenset(role.value for role in MAKING)
-# What these hold was made by an optimizer or the user's own loop, not by the call that shows it.
-SHOWN_ROLES = frozenset({Role.GRADIENT.value})
 BACKWARD_KINDS = (Kind.BACKWARD.value, Kind.MODULE_BACKWARD.value)

@@ -5,9 +5,9 @@ from functools import cached_property
 
 from ulpscope.diagnose.arguments import argument_differences
 from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow import Birth, Cause
 from ulpscope.diagnose.gaps import GapFinder
 from ulpscope.diagnose.involvement import model_pairs
+from ulpscope.diagnose.states import Birth, Cause
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.findings import FindingKind
 

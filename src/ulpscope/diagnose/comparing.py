@@ -12,10 +12,11 @@ from ulpscope.diagnose.architecture import missing_module, unshared_parameters
 from ulpscope.diagnose.causes import Causes
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.findings import RankedFinding, find
-from ulpscope.diagnose.flow import Flow, Follower
+from ulpscope.diagnose.flow import Follower
 from ulpscope.diagnose.notes import notes_of
 from ulpscope.diagnose.peers import PeerGains
 from ulpscope.diagnose.ranks import errors_across_ranks
+from ulpscope.diagnose.states import Flow
 from ulpscope.diagnose.surroundings import anchor_of, neighbours_of
 from ulpscope.diagnose.table import pair_table
 from ulpscope.records.findings import AnchorPart, Comparison, Counts, Finding, Nearness, Outcome, Scope

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ulpscope.align.calls import bare_name
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.scaling import without_loss_scale
-from ulpscope.judge.measuring import ValuePairs
-from ulpscope.judge.operations import Operand
-from ulpscope.judge.rounding import unit_roundoff
+from ulpscope.judge.measuring import ValuePairs, Values
+from ulpscope.judge.operations import Family, Operand
+from ulpscope.judge.rounding import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
@@ -62,6 +63,20 @@ class RankEvidence:
         return all("tool" not in trace.info.capture for trace in traces)
 
     @cached_property
+    def coarse_families(self) -> dict[Family, float]:
+        """Families of operations that may round float32 operands further on a device of either run: TF32."""
+        found: dict[Family, float] = {}
+        for trace in (self.plan.traces.reference, self.plan.traces.target):
+            switches = trace.info.environment.get("switches", {})
+            if all(device.startswith("cpu") for device in trace.info.devices):
+                continue
+            if switches.get("float32_matmul_precision", "highest") != "highest":
+                found |= dict.fromkeys((Family.CONTRACTION, Family.ATTENTION), TF32_ROUNDOFF)
+            if switches.get("cudnn_allow_tf32"):
+                found |= dict.fromkeys((Family.CONVOLUTION, Family.RECURRENT), TF32_ROUNDOFF)
+        return found
+
+    @cached_property
     def has_optimizer(self) -> bool:
         """Whether updates of parameters were seen, as steps of an optimizer or as the calls that make them."""
         return any(kind == OPTIMIZER_KIND for kind in self.calls["kind"]) or any(
@@ -90,11 +105,10 @@ class RankEvidence:
 
     @cached_property
     def roundoffs(self) -> list[float]:
-        """The coarser unit roundoff of each pair of values."""
-        names = set(self.values.values.reference.dtype) | set(self.values.values.target.dtype)
-        known = {name: unit_roundoff(name) for name in names}
-        both = zip(self.values.values.reference.dtype, self.values.values.target.dtype, strict=True)
-        return [max(known[reference], known[target]) for reference, target in both]
+        """The coarser unit roundoff of each pair of values, below a type's normal numbers relative to their size."""
+        sides = self.values.values.reference, self.values.values.target
+        found = np.maximum(*(_roundoffs(side) for side in sides))
+        return list(found.tolist())
 
     @cached_property
     def slots_of(self) -> list[list[Slot]]:
@@ -204,6 +218,18 @@ class RankEvidence:
             if slot.makes and parents[slot.pair] >= 0:
                 found[parents[slot.pair]].append(slot.values)
         return found
+
+
+def _roundoffs(values: Values) -> NDArray[np.float64]:
+    names = sorted(set(values.dtype))
+    numbers = np.searchsorted(names, values.dtype.astype(str))
+    unit = np.array([unit_roundoff(name) for name in names])[numbers]
+    spacing = np.array([subnormal_spacing(name) for name in names])[numbers]
+    size = np.nan_to_num(values.summaries.norm) / np.sqrt(np.maximum(values.summaries.elements, 1.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lost = np.where(size > 0, spacing / 2.0 / size, 0.0)
+    coarser: NDArray[np.float64] = np.minimum(np.maximum(unit, lost), 1.0)
+    return coarser
 
 
 def _source_lines(trace: RankTrace) -> dict[int, str]:

@@ -10,6 +10,7 @@ from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.gaps import Gap
 from ulpscope.diagnose.updates import compare_updates
 from ulpscope.judge.operations import (
+    BIAS_FIRST,
     SUMMING,
     Family,
     Operand,
@@ -78,6 +79,10 @@ class Explainer:
         self._compared = evidence.values.compared.tolist()
         self._measured = evidence.values.measured.tolist()
 
+    def begin(self) -> None:
+        """Forget what was noted: the run is gone through again."""
+        self._worst.clear()
+
     def note(self, slot: Slot, error: float) -> None:
         """Tell of an error that was judged."""
         step = self.evidence.calls["step"][slot.pair]
@@ -102,6 +107,11 @@ class Explainer:
         evidence = self.evidence
         operands = [evidence.operands[source] for source in floats]
         roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
+        if gap is None:
+            family = family_of(evidence.bare_ops[slot.pair])
+            roundoff = max(roundoff, evidence.coarse_families.get(family, 0.0))
+        elif gap.only_reference or gap.only_target:
+            roundoff = max(roundoff, *evidence.coarse_families.values(), 0.0)
         floor = floor_of(roundoff, self._measured[slot.values], self.limits)
         return self._account(slot, floats, operands, floor, gap)
 
@@ -134,6 +144,8 @@ class Explainer:
         output = self.evidence.operands[slot.values]
         op = self.evidence.bare_ops[slot.pair]
         family = family_of(op)
+        if op in BIAS_FIRST:
+            operands = [*operands[1:], *operands[:1]]
         norm = natural_norm(family, operands, output)
         came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
         floor = math.hypot(floor, sum_floor(summed_length(op, family, operands, output)))
@@ -167,7 +179,12 @@ class Explainer:
         if not gap.sources and not gap.outside:
             # Nobody knows what it was made of: at best of all that was there.
             came_in = self._worst[self.evidence.calls["step"][slot.pair]]
-        return _Account(came_in, floor, self._gradient_norm(slot, output))
+        norm = self._gradient_norm(slot, output)
+        if gap.written and operands:
+            # A running mean moves by a share of the operands' size; the mean itself may be next to nothing.
+            size = max(operand.rms for operand in operands) * math.sqrt(output.elements)
+            norm = max(norm, self.limits.momentum * size)
+        return _Account(came_in, floor, norm)
 
     def _gradient_norm(self, slot: Slot, output: Operand) -> float:
         """Of a parameter's gradient that a module's backward shows: it is a sum over all of the module's rows."""

@@ -8,9 +8,9 @@ import polars as pl
 from ulpscope.diagnose.arguments import argument_differences
 from ulpscope.diagnose.causes import Causes
 from ulpscope.diagnose.evidence import RankEvidence
-from ulpscope.diagnose.flow import Birth, Cause, Flow, State
 from ulpscope.diagnose.peers import PeerGains
 from ulpscope.diagnose.places import place_of, place_of_birth, place_of_parameter
+from ulpscope.diagnose.states import Birth, Cause, Flow, State
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Kind
 from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place

@@ -8,8 +8,6 @@ calls in between that have no partner (a gap), or as something that came from ou
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 
 import polars as pl
 
@@ -19,11 +17,26 @@ from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.explaining import Explained, Explainer, ForeignErrors
 from ulpscope.diagnose.gaps import Gap, GapFinder
+from ulpscope.diagnose.states import (
+    AFTER_CHOICE,
+    IDENTICAL,
+    INHERITED,
+    MADE,
+    ROUNDING,
+    SOUND,
+    UNKNOWN,
+    WRONG,
+    Birth,
+    Cause,
+    Choice,
+    Flow,
+    Gain,
+    State,
+)
 from ulpscope.judge.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.judge.operations import CHOOSING
 from ulpscope.judge.rounding import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.records.enums import Kind, Role
-from ulpscope.records.pairs import Judgement
 
 # Looked up as members of their enums, these would cost more than what is done with them.
 BUFFER_ROLE = Role.BUFFER.value
@@ -34,99 +47,6 @@ STATE_ROLE = Role.STATE.value
 STATE_AFTER_ROLE = Role.STATE_AFTER.value
 BACKWARD_KIND = Kind.BACKWARD.value
 OPTIMIZER_KIND = Kind.OPTIMIZER.value
-
-
-class State(int, Enum):
-    """What is known of a pair of values."""
-
-    UNKNOWN = 0
-    IDENTICAL = 1
-    ROUNDING = 2
-    AFTER_CHOICE = 3
-    INHERITED = 4
-    MADE = 5
-
-
-# Looked up as members, they would cost more than what is done with them.
-UNKNOWN, IDENTICAL, ROUNDING = State.UNKNOWN, State.IDENTICAL, State.ROUNDING
-AFTER_CHOICE, INHERITED, MADE = State.AFTER_CHOICE, State.INHERITED, State.MADE
-WRONG = frozenset((INHERITED, MADE))
-SOUND = frozenset((IDENTICAL, ROUNDING, UNKNOWN))
-JUDGEMENTS = {
-    State.IDENTICAL: Judgement.IDENTICAL,
-    State.ROUNDING: Judgement.ROUNDING,
-    State.AFTER_CHOICE: Judgement.AFTER_CHOICE,
-    State.INHERITED: Judgement.INHERITED,
-    State.MADE: Judgement.MADE_HERE,
-}
-
-
-class Cause(str, Enum):
-    """Why a difference counts as made here."""
-
-    ERROR = "error"
-    """More than rounding and operands explain."""
-    NOT_FINITE = "not_finite"
-    DISCRETE = "discrete"
-    """Integers differ although all operands are identical."""
-    GAP = "gap"
-    """It appeared between a producer's output and its consumer's input."""
-    OUTSIDE = "outside"
-    """It came from outside of the trace."""
-
-
-@dataclass(frozen=True, slots=True)
-class Birth:
-    """A pair of values whose difference began here."""
-
-    slot: Slot
-    cause: Cause
-    error_in: float
-    error_out: float
-    expected: float
-    gain: float
-    gap: Gap | None = None
-
-    @property
-    def score(self) -> float:
-        """How many times more than explained."""
-        return self.error_out / self.expected if self.expected > 0 else math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Integers that flipped although their operands differ by rounding only."""
-
-    slot: Slot
-    error_in: float
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """How a call passed error on: what its peers are compared by."""
-
-    pair: int
-    place: str
-    gain: float
-    sound: bool
-    """Whether what came in was rounding only."""
-
-
-@dataclass(slots=True)
-class Flow:
-    """The judgement of one rank."""
-
-    states: list[State]
-    births: list[Birth] = field(default_factory=list)
-    choices: list[Choice] = field(default_factory=list)
-    gains: list[Gain] = field(default_factory=list)
-    error_in: dict[int, float] = field(default_factory=dict)
-    """Of an output's slot, by its row."""
-    expected: dict[int, float] = field(default_factory=dict)
-    started: list[Slot] = field(default_factory=list)
-    """Parameters and states that differed a little when the comparison began, at a step other than 0."""
-    first_slot: dict[int, Slot] = field(default_factory=dict)
-    """Where each pair of values was judged."""
 
 
 AllowedGain = Callable[[int, str], float]
@@ -147,6 +67,7 @@ class Follower:
     def follow(self, allowed: AllowedGain | None = None) -> Flow:
         """Judge with the gains that are allowed; without them, with those of the kinds of operations."""
         usual: AllowedGain = lambda pair, _place: default_gain(self.evidence.bare_ops[pair], self.limits)  # noqa: E731
+        self.explainer.begin()
         return _Pass(self, allowed or usual).run()
 
 
@@ -206,8 +127,9 @@ class _Pass:
             return
         if maker >= 0:
             # Shown before its makers' end (a hook's tensor), or written since, unseen, as batch norm writes its stats.
-            sources = (*self.gaps.operands_of(maker), *self.gaps.added_to(slot), *self.gaps.same_storage_before(slot))
-            gap = Gap(sources, (), (), outside=False)
+            earlier = self.gaps.same_storage_before(slot)
+            sources = (*self.gaps.operands_of(maker), *self.gaps.added_to(slot), *earlier)
+            gap = Gap(sources, (), (), outside=False, written=bool(earlier))
         else:
             gap = self.gaps.find(slot)
         unjudged = maker < 0 or any(source not in self.flow.first_slot for source in gap.sources)
@@ -350,7 +272,7 @@ class _Pass:
         everything = self.explainer.explain(slot, sources, gain, gap)
         error = everything.error
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, everything.expected
-        sound = [source for source in sources if self.flow.states[source] in (IDENTICAL, ROUNDING, UNKNOWN)]
+        sound = [source for source in sources if self.flow.states[source] in SOUND]
         only_sound = len(sound) == len(sources)
         self.explainer.note(slot, error)
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))

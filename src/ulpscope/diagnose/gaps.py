@@ -50,6 +50,8 @@ class Gap:
     """Neither run shows where the value came from."""
     adds: bool = False
     """The engine's own sum of gradients."""
+    written: bool = False
+    """A call wrote it unseen, as batch norm writes its running stats."""
 
     @property
     def one_sided(self) -> bool:
@@ -94,7 +96,7 @@ class GapFinder:
         if slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE) or self.is_parameter(slot):
             earlier = self.same_storage_before(slot)
             if earlier:
-                return Gap(tuple(earlier), *self._walk_names(made), outside=False)
+                return Gap(tuple(earlier), *self._walk_names(made), outside=False, written=True)
         if made.reference < 0 and made.target < 0:
             return self._uncaptured(slot)
         sources_reference, calls_reference = self._walk("reference", made.reference)

@@ -5,8 +5,8 @@ from collections import Counter
 import polars as pl
 
 from ulpscope.diagnose.evidence import RankEvidence
-from ulpscope.diagnose.flow import Flow
 from ulpscope.diagnose.places import place_of
+from ulpscope.diagnose.states import Flow
 from ulpscope.judge.measuring import NO_DTYPE
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.findings import Evidence, Finding, FindingKind, Place

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ulpscope.diagnose.evidence import RankEvidence
-from ulpscope.diagnose.flow import Flow
+from ulpscope.diagnose.states import Flow
 from ulpscope.judge.rounding import LIMITS, Limits, default_gain, layer_pattern
 
 MANY_MODULES = 8

@@ -7,7 +7,7 @@ import polars as pl
 
 from ulpscope.diagnose.arguments import any_number_differs
 from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow import Birth
+from ulpscope.diagnose.states import Birth
 from ulpscope.records.enums import Phase, Role
 from ulpscope.records.findings import Place
 

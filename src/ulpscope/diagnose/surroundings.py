@@ -3,7 +3,7 @@
 import numpy as np
 
 from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow import JUDGEMENTS, Birth, Flow, State
+from ulpscope.diagnose.states import JUDGEMENTS, Birth, Flow, State
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.findings import AnchorPart, Nearness, Neighbour, Place
 

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.evidence import RankEvidence
-from ulpscope.diagnose.flow import JUDGEMENTS, Flow, State
+from ulpscope.diagnose.states import JUDGEMENTS, Flow, State
 from ulpscope.judge.measuring import Values
 from ulpscope.numerics.estimates import cosines, standard_deviations
 from ulpscope.records.pair_table import PAIR_COLUMNS

@@ -58,6 +58,9 @@ _FAMILIES: dict[Family, str] = {
 }
 FAMILIES: dict[str, Family] = {name: family for family, names in _FAMILIES.items() for name in names.split()}
 
+# Contractions whose first operand is what is added to them.
+BIAS_FIRST = frozenset("addmm baddbmm addbmm addmv".split())
+
 # Backwards of these choose by comparison: an operand that moves across the kink moves a whole gradient.
 KINKED = frozenset(
     "relu relu6 leaky_relu prelu rrelu elu hardtanh hardswish hardsigmoid threshold clamp clip clamp_min clamp_max "

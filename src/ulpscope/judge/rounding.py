@@ -28,6 +28,8 @@ class Limits:
     """Output error over incoming error of a sound operation, each counted as at least its rounding."""
     loose_gain: float = 7.0
     """The same where operands may be divided by what is small, or cancel inside: norms, divisions."""
+    attention_gain: float = 15.0
+    """Fused attention: its backward subtracts products of what its forward has rounded."""
     recurrent_gain: float = 100.0
     saturated: float = 0.25
     """An operand with a larger error explains anything."""
@@ -36,6 +38,8 @@ class Limits:
     few_calls: int = 4
     one_sided_gain: float = 2.5
     """The same where only one run has such operations: casts and copies change next to nothing."""
+    momentum: float = 0.1
+    """Share by which running stats usually move."""
     kink: float = 2.5
     """A kinked backward under an operand error e: about sqrt(0.4 e) of the gradient moves."""
     kinked_element: float = 3.0
@@ -65,6 +69,8 @@ LIMITS = Limits()
 # A sketch is stored in float32: estimates of smaller distances are its own rounding.
 SKETCH_FLOOR = 2.0e-7
 STATS_FLOOR = 1.0e-6
+# TF32 keeps 10 bits of the significand beside the hidden one.
+TF32_ROUNDOFF = 2.0**-11
 # Unit roundoff of float32, in which matrix units accumulate, whatever the dtype of the operands.
 ACCUMULATOR = 2.0**-24
 
@@ -72,6 +78,11 @@ ACCUMULATOR = 2.0**-24
 def unit_roundoff(dtype: str) -> float:
     """Of an element type by name; 0 for integers and what is not known."""
     return DTYPES[dtype].unit_roundoff if dtype in DTYPES else 0.0
+
+
+def subnormal_spacing(dtype: str) -> float:
+    """Distance of the smallest numbers of an element type, in which what underflows is rounded."""
+    return 2.0 * DTYPES[dtype].smallest_normal * DTYPES[dtype].unit_roundoff if dtype in DTYPES else 0.0
 
 
 def floor_of(roundoff: float, measured: Measured | None, limits: Limits = LIMITS) -> float:
@@ -88,7 +99,9 @@ def default_gain(op: str, limits: Limits = LIMITS) -> float:
     """The gain a sound operation may have; `op` is its bare name."""
     if family_of(op) is Family.RECURRENT:
         return limits.recurrent_gain
-    loose = family_of(op) in (Family.DIVISION, Family.NORMALIZATION, Family.DIFFERENCE_LOSS, Family.ATTENTION)
+    if family_of(op) is Family.ATTENTION:
+        return limits.attention_gain
+    loose = family_of(op) in (Family.DIVISION, Family.NORMALIZATION, Family.DIFFERENCE_LOSS)
     return limits.loose_gain if loose else limits.gain
 
 

@@ -80,10 +80,6 @@ class Capture:
         if self._session is not None:
             self._session.record(op, name, content, gradients=gradients)
 
-    @property
-    def step_number(self) -> int:
-        return 0 if self._session is None else self._session.recorder.steps.step
-
 
 def capture(
     out: str | Path,

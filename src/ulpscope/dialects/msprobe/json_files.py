@@ -12,7 +12,6 @@ from typing import Any
 from ulpscope.records.errors import TraceError
 
 HEADER_BYTES = 65_536
-HEADER_FIELDS = ("task", "level", "framework")
 _HEADER_FIELD = re.compile(r'"(task|level|framework)"\s*:\s*"([^"\\]{0,40})"')
 _DATA_BEGINS = re.compile(r'"data"\s*:\s*\{')
 

@@ -10,8 +10,6 @@ from ulpscope.records.values import Use
 
 Json: TypeAlias = Any
 
-ARGUMENTS = ("args", "kwargs")
-
 
 class TensorForm(Protocol):
     """Gives a value's own form, and saves its data under a name if the trace has it."""

@@ -29,7 +29,6 @@ PREFIXES = (
 )
 OPERATOR_PREFIXES = {"aten": "Aten", "npu": "NPU"}
 STARTS_BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
-FORWARD_KINDS = frozenset({Kind.API, Kind.COLLECTIVE, Kind.MODULE, Kind.COMPILED})
 BACKWARD_KINDS = frozenset({Kind.BACKWARD, Kind.MODULE_BACKWARD})
 
 _ROOT = re.compile(r"model(\d*)")
