@@ -93,7 +93,7 @@ class Totals:
 
     @property
     def is_passed(self) -> bool:
-        return self.share >= BAR and not self.alarms
+        return self.share >= BAR and not self.alarms and self.faults + self.clean > 0
 
 
 def total(scores: Sequence[Score]) -> Totals:

@@ -49,10 +49,8 @@ def _reference_place(plan: RankPlan) -> pl.Expr:
     """Places that are parameters' names, in the reference's names."""
     if not plan.modules:
         return pl.col("place")
-    # The longest path first: model.module.layers.0 before model.
-    renamed = dict(sorted(plan.modules.items(), key=lambda item: -len(item[0])))
     prefixes = pl.col("place").str.extract(r"^(.+)\.[^.]+$", 1)
-    owner = prefixes.replace_strict(renamed, default=None, return_dtype=pl.String)
+    owner = prefixes.replace_strict(plan.modules, default=None, return_dtype=pl.String)
     return (
         pl.when(owner.is_not_null())
         .then(owner + pl.col("place").str.extract(r"(\.[^.]+)$", 1))

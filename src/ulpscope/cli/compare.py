@@ -93,7 +93,7 @@ def _print_plan(reference: Path, target: Path, options: "CompareOptions", *, as_
     from ulpscope.report.tables import plain
     from ulpscope.workflows.compare import plan_comparison
 
-    plan, _ = plan_comparison(reference, target, options)
+    plan = plan_comparison(reference, target, options).plan
     if as_json:
         _write(json.dumps(plan_json(plan), allow_nan=False) + "\n")
         return 0

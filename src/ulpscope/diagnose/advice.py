@@ -1,4 +1,4 @@
-"""What an expert would say to a result: the checks of the older expert system, and what to try next."""
+"""What an expert would say to a result: the checks of MindStudio's expert system, and what to try next."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import polars as pl
 from ulpscope.records.findings import Advice, AdviceKind, Finding, FindingKind
 from ulpscope.records.pairs import Measured
 
-# The older expert system's measure of an acceptable tensor.
+# MindStudio's measure of an acceptable tensor.
 ACCEPTABLE_COSINE = 0.99
 
 _BY_KIND = {

@@ -19,7 +19,7 @@ from ulpscope.diagnose.ranks import errors_across_ranks
 from ulpscope.diagnose.states import Flow
 from ulpscope.diagnose.surroundings import anchor_of, neighbours_of
 from ulpscope.diagnose.table import pair_table
-from ulpscope.records.findings import AnchorPart, Comparison, Counts, Finding, Nearness, Outcome, Scope
+from ulpscope.records.findings import AnchorPart, Comparison, Counts, Finding, Outcome, Scope
 from ulpscope.records.pairs import Judgement, Measured, Pair
 
 
@@ -103,9 +103,9 @@ def _told_once(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _outcome(counts: Counts, findings: Sequence[Finding]) -> Outcome:
-    if not counts.tensors_compared:
-        return Outcome.NOTHING_COMPARED
-    return Outcome.DIVERGED if findings else Outcome.AGREE
+    if findings:
+        return Outcome.DIVERGED
+    return Outcome.AGREE if counts.tensors_compared else Outcome.NOTHING_COMPARED
 
 
 def _counts(judged: Sequence[JudgedRank], table: pl.DataFrame) -> Counts:
@@ -158,6 +158,3 @@ def _together(parts: Sequence[AnchorPart]) -> AnchorPart:
     return AnchorPart(
         parts[0].what, sum(p.compared for p in parts), sum(p.identical for p in parts), max(errors, default=None)
     )
-
-
-__all__ = ["JudgedRank", "Nearness", "judge_ranks", "summarise"]

@@ -17,7 +17,7 @@ from ulpscope.diagnose.scaling import without_loss_scale
 from ulpscope.judge.measuring import ValuePairs, Values
 from ulpscope.judge.operations import Family, Operand
 from ulpscope.judge.rounding import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
-from ulpscope.records.enums import Kind, Phase
+from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
@@ -208,6 +208,23 @@ class RankEvidence:
         begins = [(call, 0, pair) for pair, call in enumerate(ids)]
         finishes = [(self.ends[pair], 1 + place, pair) for place, pair in enumerate(self.order)]
         return [(pair, place == 0) for _, place, pair in sorted([*begins, *finishes])]
+
+    @cached_property
+    def parameter_owners(self) -> dict[int, tuple[str, str]]:
+        """For the storage of each parameter and buffer: the module that owns it, and its name there."""
+        storages = self.values.values.target.storage.tolist()
+        modules, owned = self.calls["module"], (Role.PARAMETER.value, Role.BUFFER.value)
+        shown = [slot for slot in self.slots if slot.role in owned and modules[slot.pair] is not None]
+        return {storages[slot.values]: (str(modules[slot.pair]), slot.place) for slot in reversed(shown)}
+
+    @cached_property
+    def backwards_of(self) -> dict[tuple[int, str], list[int]]:
+        """Pairs of backwards by step and module."""
+        found: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for pair, (kind, module) in enumerate(zip(self.calls["kind"], self.calls["module"], strict=True)):
+            if kind == Kind.BACKWARD.value and module is not None:
+                found[self.calls["step"][pair], module].append(pair)
+        return found
 
     @cached_property
     def inner_outputs(self) -> dict[int, list[int]]:

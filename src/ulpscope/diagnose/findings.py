@@ -14,6 +14,7 @@ from ulpscope.diagnose.states import Birth, Cause, Flow, State
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Kind
 from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
+from ulpscope.records.pairs import PairMetrics
 
 # How many times more than explained a second fault must be, to stand out of what the first one left behind.
 STANDS_OUT = 10.0
@@ -42,14 +43,14 @@ def find(evidence: RankEvidence, flow: Flow, causes: Causes, peers: PeerGains) -
     found: list[RankedFinding] = []
     told: set[tuple[object, ...]] = set()
     for kind, birth in ordered:
-        place = _place(evidence, kind, birth, causes.writer(birth))
+        writer = causes.writer(birth)
+        place = _place(evidence, kind, birth, writer)
         key = _key(kind, place)
         if key in told or (found and not _stands_out(evidence, kind, birth)):
             continue
         told.add(key)
         alike = [other for other_kind, other in ordered if other_kind is kind and _step(evidence, other) == place.step]
         finding = Finding(kind, place, _evidence(evidence, flow, kind, birth, alike, peers))
-        writer = causes.writer(birth)
         if writer is not None:
             arguments = _differing_arguments(evidence, writer)
             finding = replace(finding, evidence=replace(finding.evidence, arguments=arguments, error_in=None))
@@ -117,19 +118,25 @@ def _evidence(
         generators=generators if kind is FindingKind.RANDOMNESS and None not in generators else None,
         parameters=_parameters(evidence, alike) if kind in (FindingKind.PARAMETER, FindingKind.OPTIMIZER) else (),
         count=len(alike) if kind in COLLECTED else None,
-        followers=sum(state is State.INHERITED for state in flow.states),
+        followers=_followers(evidence, flow),
         peers=peers.usual(pair, slot.place) if birth.gap is None else None,
         gain=_finite(birth.gain),
         worst=_worst(metrics, shapes[1]) if metrics is not None else None,
     )
 
 
+def _followers(evidence: RankEvidence, flow: Flow) -> int:
+    """Pairs of calls that made or read something wrong after the first."""
+    wrong = [slot.pair for slot in evidence.slots if slot.makes and flow.states[slot.values] is State.INHERITED]
+    return len(set(wrong))
+
+
 def _finite(number: float) -> float | None:
     return number if number == number and abs(number) != float("inf") else None
 
 
-def _worst(metrics: object, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    flat = getattr(metrics, "worst", None)
+def _worst(metrics: PairMetrics, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    flat = metrics.worst
     if flat is None or not shape:
         return None
     index = []

@@ -210,6 +210,9 @@ class _Pass:
         if self.identical[value]:
             self.flow.states[value] = IDENTICAL
             return
+        if self.discrete[value] and self.compared[value] and self.evidence.operands[value].error == 0.0:
+            self.flow.states[value] = ROUNDING
+            return
         known = [source for source in sources if source != value]
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
@@ -317,7 +320,7 @@ class _Pass:
 def _differing_freely(evidence: RankEvidence) -> list[bool]:
     """Shapes, integers or masks that differ, and inf or nan: nothing can be said of what is made of them."""
     values = evidence.values
-    integers = values.discrete & values.compared & ~values.identical
+    integers = values.discrete & values.compared & (values.error != 0.0)
     free: list[bool] = (values.pattern | (values.reason == SHAPE_DIFFERS) | integers).tolist()
     return free
 

@@ -30,17 +30,9 @@ def place_of(evidence: RankEvidence, slot: Slot) -> Place:
 
 def place_of_parameter(evidence: RankEvidence, slot: Slot) -> Place:
     """Where a parameter belongs, whichever call has shown it."""
-    owner = parameter_owners(evidence).get(int(evidence.values.values.target.storage[slot.values]))
+    owner = evidence.parameter_owners.get(int(evidence.values.values.target.storage[slot.values]))
     place = place_of(evidence, slot)
     return place if owner is None else replace(place, module=owner[0], tensor=owner[1])
-
-
-def parameter_owners(evidence: RankEvidence) -> dict[int, tuple[str, str]]:
-    """For the storage of each parameter and buffer: the module that owns it, and its name there."""
-    storages, calls = evidence.values.values.target.storage, evidence.calls
-    owned = (Role.PARAMETER.value, Role.BUFFER.value)
-    shown = [slot for slot in evidence.slots if slot.role in owned and calls["module"][slot.pair] is not None]
-    return {int(storages[slot.values]): (str(calls["module"][slot.pair]), slot.place) for slot in reversed(shown)}
 
 
 def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:

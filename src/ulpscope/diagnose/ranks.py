@@ -50,22 +50,13 @@ def _error(evidence: RankEvidence, shared: tuple[int, str]) -> float:
     return max((evidence.operands[slot.values].error for slot in slots if not slot.makes), default=0.0)
 
 
-def _gradient_error(evidence: RankEvidence, place: str, step: object) -> float:
+def _gradient_error(evidence: RankEvidence, place: str, step: int) -> float:
     """Of what this rank's own backwards gave to a parameter, before it was reduced."""
     module = place.rpartition(".")[0]
     errors = [
         evidence.operands[slot.values].error
-        for pair in _backwards(evidence).get((step, module), ())
+        for pair in evidence.backwards_of.get((step, module), ())
         for slot in evidence.slots_of[pair]
         if slot.role == GRAD_INPUT_ROLE
     ]
     return max(errors, default=0.0)
-
-
-def _backwards(evidence: RankEvidence) -> dict[tuple[object, str], list[int]]:
-    calls = evidence.calls
-    found: dict[tuple[object, str], list[int]] = defaultdict(list)
-    for pair, kind in enumerate(calls["kind"]):
-        if kind == BACKWARD_KIND and calls["module"][pair] is not None:
-            found[calls["step"][pair], str(calls["module"][pair])].append(pair)
-    return found

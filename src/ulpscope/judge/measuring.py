@@ -1,7 +1,7 @@
 """Measures pairs of values: from saved data, from sketches, from stats, or only whether they are identical."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ Bools = NDArray[np.bool_]
 
 NO_REASON = ""
 SHAPE_DIFFERS = "shapes differ"
-DTYPE_DIFFERS = "one holds integers, the other floats"
+DTYPE_DIFFERS = "other kinds of numbers (integer, real, complex)"
 UNINITIALIZED = "memory that nobody has written"
 NO_SUMMARY = "no stats"
 LOST = "not in the trace, which is incomplete"
@@ -203,10 +203,11 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
     from_stats = np.fromiter((word is Measured.STATS for word in measured), dtype=np.bool_, count=len(measured))
     identical = identical | (no_digest & from_stats & (distance == 0.0))
     if discrete.any():
-        equal = identical | _equal_integers(reference, target, same_digests=same_digests)
-        error = np.where(discrete, np.where(equal, 0.0, np.inf), error)
-        identical = np.where(discrete, equal, identical)
+        # Of other dtypes, or without a common digest, integers are equal as far as their stats tell.
+        alike = _equal_integers(reference, target, same_digests=same_digests) & ~identical
+        error = np.where(discrete, np.where(identical | alike, 0.0, np.inf), error)
         measured[discrete] = Measured.DIGEST
+        measured[discrete & alike] = Measured.STATS
     pattern = _patterns(reference, target) & ~discrete
     # Where inf or nan are all that is known of one side, they are what differs.
     measured[np.isnan(error) & pattern] = Measured.STATS
@@ -249,12 +250,18 @@ def _discrete(values: Values) -> Bools:
     return np.fromiter((kinds[name] for name in values.dtype), dtype=np.bool_, count=len(values.dtype))
 
 
+def _parts(values: Values) -> Ints:
+    """Numbers that an element holds: two in a complex one."""
+    known = {name: DTYPES[name].parts if name in DTYPES else 1 for name in set(values.dtype)}
+    return np.fromiter((known[name] for name in values.dtype), dtype=np.int64, count=len(values.dtype))
+
+
 def _reasons(reference: Values, target: Values, other_kind: Bools) -> NDArray[np.object_]:
     reason = np.full(len(reference.id), NO_REASON, dtype=object)
     # finfo(dtype).min is another number in another dtype, and may be set aside in one and not in the other.
     other_mask = (reference.large() != target.large()) & (reference.dtype != target.dtype)
     reason[other_mask] = MASK_DIFFERS
-    reason[other_kind] = DTYPE_DIFFERS
+    reason[other_kind | (_parts(reference) != _parts(target))] = DTYPE_DIFFERS
     reason[reference.summaries.elements != target.summaries.elements] = SHAPE_DIFFERS
     reason[~(reference.summarized | reference.has_digest) | ~(target.summarized | target.has_digest)] = NO_SUMMARY
     reason[~reference.initialized | ~target.initialized] = UNINITIALIZED
@@ -292,18 +299,13 @@ def _equal_integers(reference: Values, target: Values, *, same_digests: bool) ->
     return np.asarray(comparable & equal, dtype=np.bool_)
 
 
-ReadPair = Callable[[int], PairMetrics | None]
-
-
-def refine(pairs: ValuePairs, rows: list[int], read: ReadPair, *, advance: Callable[[int], None]) -> ValuePairs:
+def refine(pairs: ValuePairs, found_by_row: Mapping[int, PairMetrics | None]) -> ValuePairs:
     """Replace estimates by what the saved data says."""
     distance, error, measured = pairs.distance.copy(), pairs.error.copy(), pairs.measured.copy()
     identical, pattern = pairs.identical.copy(), pairs.pattern.copy()
     metrics = dict(pairs.metrics)
     large = pairs.values.reference.large(), pairs.values.target.large()
-    for row in rows:
-        found = read(row)
-        advance(1)
+    for row, found in found_by_row.items():
         if found is None:
             continue
         metrics[row] = found
@@ -316,6 +318,8 @@ def refine(pairs: ValuePairs, rows: list[int], read: ReadPair, *, advance: Calla
             norms = np.array([found.reference_norm]), np.array([found.target_norm])
             error[row] = _relative(np.array([found.distance]), *norms)[0]
         identical[row] = found.different == 0 and found.mismatched == 0
+        if pairs.discrete[row]:
+            error[row] = 0.0 if identical[row] else np.inf
     return replace(
         pairs, distance=distance, error=error, measured=measured, identical=identical, pattern=pattern, metrics=metrics
     )

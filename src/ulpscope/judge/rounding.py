@@ -1,4 +1,4 @@
-"""The rule of DESIGN: is a difference explained by rounding and by what came in?
+"""Is a difference explained by rounding and by what came in? docs/compare.md tells the rule in words.
 
     identical  the same bits
     rounding   at most a few times the error that rounding in these dtypes makes, or that correct arithmetic makes
@@ -20,7 +20,7 @@ from ulpscope.records.pairs import Measured
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Numbers of the rule. Measured on healthy pairs (docs/benchmarks.md, Gains); a fault must exceed them."""
+    """Numbers of the rule: what healthy pairs of the fault zoo need, rounded up (docs/benchmarks.md, Fault zoo)."""
 
     rounding: float = 0.6
     """RMS error of a sound result, in unit roundoffs: sqrt(1/3) for one rounding, a little more for two."""

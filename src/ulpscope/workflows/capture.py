@@ -101,8 +101,8 @@ def capture(
         out=Path(out),
         level=_word(Level, level, option="level"),
         save=_word(Save, save, option="save"),
-        steps=_ranges(steps, option="steps"),
-        ranks=_ranges(ranks, option="ranks"),
+        steps=int_ranges(steps, option="steps"),
+        ranks=int_ranges(ranks, option="ranks"),
         only=tuple(only),
         skip=tuple(skip),
         max_disk=max_disk,
@@ -122,7 +122,7 @@ def _word(words: type[Word], given: str, *, option: str) -> Word:
         ) from None
 
 
-def _ranges(given: str | Sequence[int] | None, *, option: str) -> IntRanges | None:
+def int_ranges(given: str | Sequence[int] | None, *, option: str) -> IntRanges | None:
     if given is None:
         return None
     if isinstance(given, str):

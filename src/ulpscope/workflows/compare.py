@@ -23,7 +23,7 @@ from ulpscope.judge.measuring import ValuePairs, measure, read_values, refine
 from ulpscope.judge.standards import parse_standard
 from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.records.enums import ExitCode
-from ulpscope.records.errors import TraceError
+from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.findings import Comparison, Outcome
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.settings import IntRanges
@@ -31,6 +31,7 @@ from ulpscope.report.compare import compare_text
 from ulpscope.report.compare_json import compare_json
 from ulpscope.report.compare_tables import write_csv, write_xlsx
 from ulpscope.report.language import Language
+from ulpscope.report.quantities import ranges_text
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.results import SUMMARY, write_json
 
@@ -101,6 +102,16 @@ class CompareResult:
 
     def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> None:
         """Write summary.json and the tables behind it into a directory that is empty."""
+        try:
+            self._write(out, xlsx=xlsx, language=language)
+        except OSError as error:
+            raise UlpscopeError(
+                f"{error.filename or out} cannot be written: {error.strerror or error}",
+                expected="a directory with room that may be written",
+                next_step="choose another directory for --out",
+            ) from error
+
+    def _write(self, out: Path, *, xlsx: bool, language: Language) -> None:
         write_json(out / "plan.json", plan_json(self.plan))
         self.pairs.write_parquet(out / "pairs.parquet")
         write_csv(self.pairs, out / "tensors.csv")
@@ -118,11 +129,38 @@ _CODES = {
 Advance = Callable[[int], None]
 
 
-def plan_comparison(reference: str | Path, target: str | Path, options: CompareOptions) -> tuple[Plan, Pair[Trace]]:
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Two opened traces and the plan of their comparison."""
+
+    traces: Pair[Trace]
+    plan: Plan
+    mapped: Mapped | None
+
+    def missing(self) -> list[str]:
+        """What of the traces is not compared, a sentence each."""
+        sides = self.traces.reference, self.traces.target
+        found = [f"{side.path}: {sentence}" for side in sides for sentence in side.missing]
+        found += [sentence for side in sides for sentence in _left_processes(side)]
+        for rank in self.plan.ranks:
+            left = sorted(set(self.plan.steps) - set(rank.steps))
+            if left:
+                found.append(f"rank {rank.rank}: step {ranges_text(left)} is not in both traces")
+        return found + (unused_rules(self.plan, self.mapped) if self.mapped is not None else [])
+
+
+def _left_processes(trace: Trace) -> list[str]:
+    names = [rank.name for rank in trace.ranks]
+    numbers = [rank.info.rank for rank in trace.ranks]
+    again = [name for place, name in enumerate(names) if numbers[place] in numbers[:place]]
+    return [f"{trace.path}: {name} is a further process of its rank and not compared" for name in again]
+
+
+def plan_comparison(reference: str | Path, target: str | Path, options: CompareOptions) -> Planned:
     """Open both traces and plan their comparison."""
     traces = Pair(open_run(reference), open_run(target))
     mapped = read_mapping(options.mapping) if options.mapping is not None else None
-    return make_plan(traces, steps=options.steps, ranks=options.ranks, mapped=mapped), traces
+    return Planned(traces, make_plan(traces, steps=options.steps, ranks=options.ranks, mapped=mapped), mapped)
 
 
 def compare(
@@ -153,11 +191,9 @@ def _compare(reference: str | Path, target: str | Path, options: CompareOptions,
     standard = parse_standard(options.standard)
     if standard is not None and standard.needs_details:
         options = replace(options, details=True)
-    plan, traces = plan_comparison(reference, target, options)
-    mapped = read_mapping(options.mapping) if options.mapping is not None else None
-    missing = [f"{side.path}: {sentence}" for side in (traces.reference, traces.target) for sentence in side.missing]
-    missing += unused_rules(plan, mapped) if mapped is not None else []
-    ranks = [_evidence(rank, mapped, options, advance, missing) for rank in plan.ranks]
+    planned = plan_comparison(reference, target, options)
+    plan, traces, missing = planned.plan, planned.traces, planned.missing()
+    ranks = [_evidence(rank, planned.mapped, options, advance, missing) for rank in plan.ranks]
     comparison, table = summarise(
         plan,
         judge_ranks(ranks),
@@ -204,11 +240,14 @@ def _from_data(
     if not rows:
         return pairs
     read = _Reader(plan.traces, pairs, rows, detailed=options.details)
+    found: dict[int, PairMetrics | None] = {}
     with ThreadPoolExecutor(options.jobs) as pool:
-        found = dict(zip(rows, pool.map(read, rows), strict=True))
+        for row, metrics in zip(rows, pool.map(read, rows), strict=True):
+            found[row] = metrics
+            advance(1)
     if read.failures:
         failures.append(f"{len(read.failures)} pairs compared without their data: {read.failures[0]}")
-    return refine(pairs, rows, found.__getitem__, advance=advance)
+    return refine(pairs, found)
 
 
 class _Reader:

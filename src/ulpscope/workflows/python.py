@@ -1,8 +1,9 @@
 """The commands as Python functions, with options as a user writes them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from ulpscope.capture.settings import parse_ranges
+from ulpscope.workflows.capture import int_ranges
 from ulpscope.workflows.compare import CompareOptions, CompareResult
 from ulpscope.workflows.compare import compare as compare_traces
 
@@ -11,8 +12,8 @@ def compare(
     reference: str | Path,
     target: str | Path,
     *,
-    steps: str | None = None,
-    ranks: str | None = None,
+    steps: str | Sequence[int] | None = None,
+    ranks: str | Sequence[int] | None = None,
     mapping: str | Path | None = None,
     standard: str = "rounding",
     details: bool = False,
@@ -20,11 +21,11 @@ def compare(
 ) -> CompareResult:
     """Compare two runs, traces or dumps of other tools, as `ulpscope compare` does."""
     options = CompareOptions(
-        steps=None if steps is None else parse_ranges(steps, option="steps"),
-        ranks=None if ranks is None else parse_ranges(ranks, option="ranks"),
+        steps=int_ranges(steps, option="steps"),
+        ranks=int_ranges(ranks, option="ranks"),
         mapping=None if mapping is None else Path(mapping),
         standard=standard,
         details=details,
-        jobs=jobs,
+        jobs=max(jobs, 1),
     )
     return compare_traces(reference, target, options)
