@@ -16,7 +16,7 @@ from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.scaling import without_loss_scale
 from ulpscope.judge.measuring import ValuePairs, Values
 from ulpscope.judge.operations import Family, Operand
-from ulpscope.judge.rounding import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
+from ulpscope.judge.rounding import TF32_ROUNDOFF, family_of, subnormal_spacing, unit_roundoff
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
@@ -92,6 +92,12 @@ class RankEvidence:
     def bare_ops(self) -> list[str]:
         bare = {op: bare_name(op) for op in set(self.calls["op"])}
         return [bare[op] for op in self.calls["op"]]
+
+    @cached_property
+    def families(self) -> list[Family]:
+        """The family of each pair's operation."""
+        families = {op: family_of(op) for op in set(self.bare_ops)}
+        return [families[op] for op in self.bare_ops]
 
     @cached_property
     def operands(self) -> list[Operand]:

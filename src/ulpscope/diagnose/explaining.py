@@ -19,7 +19,7 @@ from ulpscope.judge.operations import (
     natural_norm,
     summed_length,
 )
-from ulpscope.judge.rounding import Limits, family_of, floor_of, kink_error, sum_floor
+from ulpscope.judge.rounding import Limits, floor_of, kink_error, sum_floor
 from ulpscope.records.enums import Phase, Role
 from ulpscope.records.pairs import Measured
 
@@ -72,6 +72,7 @@ class Explainer:
         self.limits = limits
         self.foreign_errors = foreign_errors
         self.updates = compare_updates(evidence)
+        self._coarse = evidence.coarse_families
         self._accounts: dict[int, _Account] = {}
         self._worst: dict[int, float] = defaultdict(float)
         """Largest error so far, by step."""
@@ -108,10 +109,9 @@ class Explainer:
         operands = [evidence.operands[source] for source in floats]
         roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
         if gap is None:
-            family = family_of(evidence.bare_ops[slot.pair])
-            roundoff = max(roundoff, evidence.coarse_families.get(family, 0.0))
+            roundoff = max(roundoff, self._coarse.get(evidence.families[slot.pair], 0.0))
         elif gap.only_reference or gap.only_target:
-            roundoff = max(roundoff, *evidence.coarse_families.values(), 0.0)
+            roundoff = max(roundoff, *self._coarse.values(), 0.0)
         floor = floor_of(roundoff, self._measured[slot.values], self.limits)
         return self._account(slot, floats, operands, floor, gap)
 
@@ -143,7 +143,7 @@ class Explainer:
     def _forward(self, slot: Slot, operands: list[Operand], floor: float) -> _Account:
         output = self.evidence.operands[slot.values]
         op = self.evidence.bare_ops[slot.pair]
-        family = family_of(op)
+        family = self.evidence.families[slot.pair]
         if op in BIAS_FIRST:
             operands = [*operands[1:], *operands[:1]]
         norm = natural_norm(family, operands, output)
@@ -156,15 +156,15 @@ class Explainer:
     def _backward(self, slot: Slot, sources: list[int], operands: list[Operand], floor: float) -> _Account:
         evidence = self.evidence
         output = evidence.operands[slot.values]
-        op = evidence.bare_ops[slot.pair]
+        op, family = evidence.bare_ops[slot.pair], evidence.families[slot.pair]
         own = {s.values for s in evidence.slots_of[slot.pair] if s.role == GRAD_OUTPUT_ROLE}
         gradients = [evidence.operands[source] for source in sources if source in own]
         others = [evidence.operands[source] for source in sources if source not in own]
         worst_other = max((operand.error for operand in others), default=0.0)
         came_in = max(worst_other, max((operand.error for operand in gradients), default=0.0))
-        norm = natural_gradient_norm(family_of(op), gradients[0], others, output) if gradients else output.norm
+        norm = natural_gradient_norm(family, gradients[0], others, output) if gradients else output.norm
         extra = kink_error(op, worst_other, output.elements, self.limits)
-        if family_of(op) in SUMMING or extra:
+        if family in SUMMING or extra:
             floor = math.hypot(floor, sum_floor(max((operand.elements for operand in operands), default=1.0)))
         return _Account(came_in, floor, max(norm, output.norm), extra)
 

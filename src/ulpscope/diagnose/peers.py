@@ -52,7 +52,11 @@ class PeerGains:
 
     def would_change(self, flow: Flow) -> bool:
         """Whether any call was judged otherwise than its peers would have it."""
+        least = min(self._limits.least_outlier, self._limits.gain)
         for gain in flow.gains:
+            # What is below every limit is judged alike by all of them.
+            if gain.gain <= least:
+                continue
             usual = default_gain(self._evidence.bare_ops[gain.pair], self._limits)
             if (gain.gain > usual) != (gain.gain > self.allowed(gain.pair, gain.place)):
                 return True

@@ -1,6 +1,6 @@
 """Tensors that torch.save wrote, read without executing anything: only torch.load(weights_only=True) is used.
 
-The one module outside of the capture that imports torch, and only when such a file is read.
+It imports torch only when such a file is read.
 """
 
 import pickle

@@ -127,10 +127,10 @@ def _contracted(family: Family, first: Operand, second: Operand) -> float:
     return first.shape[-1] if first.shape else 1
 
 
-SUMMING = (
+SUMMING = frozenset((
     Family.CONTRACTION, Family.CONVOLUTION, Family.REDUCTION, Family.AVERAGE, Family.NORMALIZATION, Family.ATTENTION,
     Family.EXPONENTIAL, Family.DIFFERENCE_LOSS, Family.RECURRENT,
-)  # fmt: skip
+))  # fmt: skip
 
 
 def summed_length(op: str, family: Family, operands: Sequence[Operand], output: Operand) -> float:

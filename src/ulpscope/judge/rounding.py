@@ -12,6 +12,7 @@ All errors are relative L2 distances of whole tensors.
 import math
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from ulpscope.judge.operations import FAMILIES, KINKED, Family
 from ulpscope.numerics.dtypes import DTYPES
@@ -95,6 +96,7 @@ def family_of(op: str) -> Family:
     return FAMILIES.get(op, Family.OTHER)
 
 
+@cache
 def default_gain(op: str, limits: Limits = LIMITS) -> float:
     """The gain a sound operation may have; `op` is its bare name."""
     if family_of(op) is Family.RECURRENT:

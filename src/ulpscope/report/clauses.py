@@ -32,7 +32,9 @@ def tensor_text(phrases: Phrases, finding: Finding) -> str:
     if name is None or name in ("output", "output.0"):
         return phrases.say("tensor.output")
     is_argument = name.split(".", 1)[0] in ("args", "kwargs")
-    key = "tensor.gradient" if is_argument and phase is Phase.BACKWARD else "tensor.named"
+    if not is_argument:
+        return phrases.say("tensor.named", name=shown_name(name))
+    key = "tensor.gradient" if phase is Phase.BACKWARD else "tensor.handed"
     return phrases.say(key, name=shown_name(name))
 
 

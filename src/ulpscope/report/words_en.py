@@ -22,6 +22,7 @@ _PLACES = {
 _TENSORS = {
     "tensor.output": "its output",
     "tensor.named": "its {name}",
+    "tensor.handed": "what it is given as {name}",
     "tensor.input": "its input {name}",
     "tensor.any_input": "its input",
     "tensor.gradient": "its gradient of {name}",

@@ -22,6 +22,7 @@ _PLACES = {
 _TENSORS = {
     "tensor.output": "其输出",
     "tensor.named": "其 {name} ",
+    "tensor.handed": "传给它的 {name} ",
     "tensor.input": "其输入 {name} ",
     "tensor.any_input": "其输入",
     "tensor.gradient": "其对 {name} 的梯度",

@@ -1,0 +1,54 @@
+"""Dumps of msprobe compared: the planted fault is named, the healthy bf16 run agrees."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.msprobe_dumps import unpack
+
+from ulpscope.records.enums import ExitCode
+from ulpscope.workflows.compare import CompareResult, compare
+
+FAULTS = {
+    "lm_mix_statistics": ("torch.nn.functional.layer_norm.3", "model.blocks.1.ln2"),
+    "lm_L1_tensor": ("torch.nn.functional.layer_norm.3", None),
+    "cnn_L0_statistics": ("BatchNorm2d.1", "model.bn2"),
+    "cnn_L1_md5": ("torch.nn.functional.batch_norm.1", None),
+}
+HEALTHY = ("lm_mix_statistics", "cnn_L1_md5")
+
+
+def compared(name: str, target: str, directory: Path) -> CompareResult:
+    return compare(unpack(f"{name}_ref", directory), unpack(f"{name}_{target}", directory))
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_the_planted_fault_is_named(tmp_path: Path, name: str) -> None:
+    result = compared(name, "bug", tmp_path)
+    call, module = FAULTS[name]
+    first = result.findings[0]
+    assert (first.kind, first.phase, first.step) == ("computation", "forward", 0)
+    assert (first.call, first.module) == (call, module)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_in_bf16_agrees(tmp_path: Path, name: str) -> None:
+    result = compared(name, "bf16", tmp_path)
+    assert result.findings == ()
+    assert result.comparison.counts.tensors_compared > 100
+
+
+def test_saved_tensors_are_compared_as_data(tmp_path: Path) -> None:
+    result = compared("lm_L1_tensor", "bug", tmp_path)
+    assert result.findings[0].evidence["measured"] == "data"
+
+
+def test_a_fault_in_two_processes(tmp_path: Path) -> None:
+    result = compare(unpack("ddp_ref", tmp_path), unpack("ddp_bug", tmp_path))
+    assert (result.findings[0].call, result.findings[0].module) == FAULTS["lm_mix_statistics"]
+    assert result.comparison.scope.ranks == (0, 1)
+
+
+def test_names_without_tensors_are_nothing_compared(tmp_path: Path) -> None:
+    structure = unpack("structure", tmp_path)
+    result = compare(structure, structure)
+    assert (result.verdict, result.code) == ("nothing_compared", ExitCode.NOTHING)
