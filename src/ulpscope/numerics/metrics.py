@@ -132,6 +132,8 @@ def _share(state: Floats, side: int) -> Floats:
     low, high = float(state[LOW + side]), float(state[HIGH + side])
     if low == high:
         return np.array([0.0, -1.0, 1.0])
-    exponent = math.frexp(high / 2 - low / 2)[1]
+    # Halves of the smallest numbers are 0, differences of the largest are inf.
+    width = high - low if math.isfinite(high - low) else high / 2 - low / 2
+    exponent = math.frexp(width)[1]
     a = math.ldexp(1.0, max(-1000, min(1000, -exponent)))
     return np.array([a, low * a, 1.0 / (high * a - low * a)])
