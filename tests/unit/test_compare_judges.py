@@ -5,10 +5,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 from tests.unit.handmade import HandmadeRun
 
+from ulpscope.judge.measuring import LOST
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import FindingKind, Outcome
-from ulpscope.workflows.compare import CompareResult, compare
+from ulpscope.workflows.compare import CompareOptions, CompareResult, compare
 
 Array = np.ndarray[Any, Any]
 LINEAR = "torch.nn.functional.linear"
@@ -181,3 +185,55 @@ def test_a_loss_that_only_backward_shows_comes_from_the_model(tmp_path: Path) ->
     assert "torch.Tensor.backward" not in kinds
     wrong = compared(tmp_path / "wrong", loss_run(), loss_run(factor=1.5))
     assert "torch.Tensor.backward" in {finding.place.op for finding in wrong.comparison.findings}
+
+
+def test_a_metric_that_no_tensor_has_is_nothing_compared(tmp_path: Path) -> None:
+    runs = linear_run().write(tmp_path / "ref"), linear_run(out=disturbed(OUT, 1e-3)).write(tmp_path / "target")
+    with pytest.raises(UlpscopeError, match="no pair of tensors has max_abs") as raised:
+        compare(*runs, CompareOptions(standard="max_abs:0.1"))
+    assert raised.value.code is ExitCode.NOTHING
+    assert compare(*runs, CompareOptions(standard="relative_distance:0.1")).comparison.outcome is Outcome.AGREE
+    assert compare(*runs, CompareOptions(standard="relative_distance:1e-5")).comparison.outcome is Outcome.DIVERGED
+
+
+def test_a_mapping_pairs_tensors_of_calls_without_partners(tmp_path: Path) -> None:
+    reference, target = HandmadeRun(), HandmadeRun()
+    reference.call("lib.first", makes={"output.0": X})
+    target.call("other.second", makes={"output.0": disturbed(X, 1e-2), "output.1": X})
+    runs = reference.write(tmp_path / "ref"), target.write(tmp_path / "target")
+    assert compare(*runs).comparison.outcome is Outcome.NOTHING_COMPARED
+    mapping = tmp_path / "map.yaml"
+    mapping.write_text("tensors:\n  lib.first.0 output.0: other.second.0 output.0\n  a.0 x: b.0 x\n", encoding="utf-8")
+    comparison = compare(*runs, CompareOptions(mapping=mapping)).comparison
+    assert comparison.outcome is Outcome.DIVERGED
+    assert [sentence for sentence in comparison.missing if "'b.0'" in sentence]
+
+
+def test_values_that_a_trace_has_lost_are_not_blamed(tmp_path: Path) -> None:
+    runs = linear_run().write(tmp_path / "ref"), linear_run(out=disturbed(OUT, 1e-3)).write(tmp_path / "target")
+    (values,) = runs[1].glob("rank0/step0/values-*.parquet")
+    kept = pl.read_parquet(values)
+    weight = kept.filter(pl.col("shape") == [30, 40])["id"][0]
+    kept.filter(pl.col("id") != weight).write_parquet(values)
+    comparison = compare(*runs).comparison
+    assert comparison.findings == ()
+    assert dict(comparison.scope.not_compared)[LOST] > 0
+
+
+def test_nan_that_only_one_run_has_is_an_overflow(tmp_path: Path) -> None:
+    broken = OUT.copy()
+    broken[3, 4] = np.nan
+    (finding,) = compared(tmp_path, linear_run(), linear_run(out=broken)).comparison.findings
+    assert finding.kind is FindingKind.OVERFLOW
+    assert finding.evidence.not_finite == (0, 1)
+
+
+def test_an_underflowing_dtype_rounds_coarsely(tmp_path: Path) -> None:
+    """Elements near float16's smallest numbers have only a few bits: what that loses is rounding."""
+    small = (numbers(60, 60) * 3e-7).astype(np.float32)
+    reference, target = HandmadeRun(), HandmadeRun()
+    for run, made, dtype in ((reference, small, "float32"), (target, small.astype(np.float16), "float16")):
+        given = run.value(X)
+        call = run.call("lib.cast", reads={"args.0": given})
+        run.use(call, "output", "output.0", run.value(made, dtype=dtype, producer=call))
+    assert compared(tmp_path, reference, target).comparison.outcome is Outcome.AGREE

@@ -11,6 +11,7 @@ codes: 0 they agree, 1 they diverge, 2 an input cannot be read, 3 nothing could 
 """
 
 import argparse
+import gc
 import json
 import os
 import shutil
@@ -75,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
         check_result(args.out, overwrite=args.overwrite)
     with progress("comparing tensors") as advance:
         result = compare(reference, target, options, advance=advance)
+    # The process ends soon: looking for cycles among what it holds would only delay that.
+    gc.freeze()
     language = Language(args.language)
     if args.out is not None:
         prepare_result(args.out, overwrite=args.overwrite)
