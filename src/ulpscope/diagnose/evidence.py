@@ -94,6 +94,12 @@ class RankEvidence:
         return [bare[op] for op in self.calls["op"]]
 
     @cached_property
+    def ops(self) -> Pair[dict[int, str]]:
+        """The bare operation of every call of either side, by id."""
+        sides = [frame.select("id", "op").rows() for frame in (self.plan.calls.reference, self.plan.calls.target)]
+        return Pair(*({call: bare_name(op) for call, op in rows} for rows in sides))
+
+    @cached_property
     def families(self) -> list[Family]:
         """The family of each pair's operation."""
         families = {op: family_of(op) for op in set(self.bare_ops)}

@@ -11,6 +11,8 @@ from ulpscope.diagnose.gaps import Gap
 from ulpscope.diagnose.updates import compare_updates
 from ulpscope.judge.operations import (
     BIAS_FIRST,
+    FAMILIES,
+    MOVING,
     SUMMING,
     Family,
     Operand,
@@ -19,7 +21,7 @@ from ulpscope.judge.operations import (
     natural_norm,
     summed_length,
 )
-from ulpscope.judge.rounding import Limits, floor_of, kink_error, sum_floor
+from ulpscope.judge.rounding import Limits, family_of, floor_of, kink_error, sum_floor
 from ulpscope.records.enums import Phase, Role
 from ulpscope.records.pairs import Measured
 
@@ -174,7 +176,7 @@ class Explainer:
         if gap.adds and output.norm > 0:
             came_in = sum(operand.distance for operand in operands) / output.norm
         came_in = max(came_in, self.foreign_errors.get((slot.pair, slot.place), 0.0))
-        if gap.adds or gap.only_reference or gap.only_target:
+        if gap.adds or self._sums(gap):
             floor = math.hypot(floor, sum_floor(max(operand.elements for operand in (output, *operands))))
         if not gap.sources and not gap.outside:
             # Nobody knows what it was made of: at best of all that was there.
@@ -185,6 +187,12 @@ class Explainer:
             size = max(operand.rms for operand in operands) * math.sqrt(output.elements)
             norm = max(norm, self.limits.momentum * size)
         return _Account(came_in, floor, norm)
+
+    def _sums(self, gap: Gap) -> bool:
+        """Whether calls without partners add up many numbers."""
+        ops = [self.evidence.ops.reference[call] for call in gap.only_reference]
+        ops += [self.evidence.ops.target[call] for call in gap.only_target]
+        return any(family_of(op) in SUMMING or op not in FAMILIES for op in ops if op not in MOVING)
 
     def _gradient_norm(self, slot: Slot, output: Operand) -> float:
         """Of a parameter's gradient that a module's backward shows: it is a sum over all of the module's rows."""

@@ -9,9 +9,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-import polars as pl
-
-from ulpscope.align.calls import bare_name
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.evidence import RankEvidence, Slot
@@ -244,10 +241,9 @@ class _Pass:
         )
 
     def _chooses(self, gap: Gap) -> bool:
-        plan = self.evidence.plan
-        sides = (plan.calls.reference, gap.only_reference), (plan.calls.target, gap.only_target)
-        ops = [op for calls, ids in sides for op in calls.filter(pl.col("id").is_in(list(ids)))["op"]]
-        return any(bare_name(op) in CHOOSING for op in ops)
+        ops = [self.evidence.ops.reference[call] for call in gap.only_reference]
+        ops += [self.evidence.ops.target[call] for call in gap.only_target]
+        return any(op in CHOOSING for op in ops)
 
     def _settle_pattern(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
         """inf or nan that only one run has: inherited from other inf and nan, or from plainly wrong operands."""

@@ -58,6 +58,11 @@ _FAMILIES: dict[Family, str] = {
 }
 FAMILIES: dict[str, Family] = {name: family for family, names in _FAMILIES.items() for name in names.split()}
 
+# What only moves or casts numbers, or writes them one by one.
+MOVING = frozenset(
+    "view reshape transpose permute flatten chunk split getitem setitem cat stack copy clone detach contiguous to "
+    "float half bfloat16 double type expand squeeze unsqueeze select narrow fill zero flip roll t T data".split()
+)
 # Contractions whose first operand is what is added to them.
 BIAS_FIRST = frozenset("addmm baddbmm addbmm addmv".split())
 
