@@ -15,15 +15,14 @@ from typing import TypeAlias
 import polars as pl
 
 from ulpscope.align.sequences import align, gaps
-from ulpscope.records.enums import Kind, Role
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-INPUT_ROLE = Role.INPUT.value
-OUTPUT_ROLE = Role.OUTPUT.value
-BACKWARD_KIND = Kind.BACKWARD.value
-MODULE_KIND = Kind.MODULE.value
-MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
-OPTIMIZER_KIND = Kind.OPTIMIZER.value
+from ulpscope.records.words import (
+    BACKWARD_KIND,
+    INPUT_ROLE,
+    MODULE_BACKWARD_KIND,
+    MODULE_KIND,
+    OPTIMIZER_KIND,
+    OUTPUT_ROLE,
+)
 
 BACKWARDS = (BACKWARD_KIND, MODULE_BACKWARD_KIND)
 

@@ -95,7 +95,7 @@ def _numbered(uses: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 def _mapped_by_user(plan: RankPlan, uses: Pair[pl.DataFrame], mapped: Mapped) -> pl.DataFrame:
     """Tensors that a mapping file pairs, whatever their calls."""
     names = [
-        _named(plan, frame, calls)
+        _named(frame, calls)
         for frame, calls in ((uses.reference, plan.calls.reference), (uses.target, plan.calls.target))
     ]
     wanted = pl.DataFrame(
@@ -112,7 +112,7 @@ def _mapped_by_user(plan: RankPlan, uses: Pair[pl.DataFrame], mapped: Mapped) ->
     return joined.select(*columns, target="value", order="order", reference_call="reference_call")
 
 
-def _named(plan: RankPlan, uses: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _named(uses: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     named = uses.join(calls.select(call="id", name="name", step="step"), on="call", maintain_order="left")
     return named.with_columns(key=pl.col("place"))
 

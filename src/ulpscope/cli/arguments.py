@@ -27,3 +27,10 @@ def add_command(subparsers: "Subparsers[Parser]", name: str, *, doc: str, usage:
     parser = subparsers.add_parser(name, help=summary.rstrip("."), description=doc.strip(), usage=usage)
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
+
+
+def count(text: str) -> int:
+    """The type of an option that takes a number from 0 up."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
+    return int(text)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.cli.output import write_answer
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
@@ -83,11 +84,11 @@ def run(args: argparse.Namespace) -> int:
         prepare_result(args.out, overwrite=args.overwrite)
         result.write(args.out, xlsx=args.xlsx, language=language)
     if args.json:
-        _write(json.dumps(result.json(language), allow_nan=False) + "\n")
+        write_answer(json.dumps(result.json(language), allow_nan=False) + "\n")
     else:
         terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
-        _write(result.text(width=width, color=terminal, language=language))
+        write_answer(result.text(width=width, color=terminal, language=language))
     return int(result.code)
 
 
@@ -98,9 +99,9 @@ def _print_plan(reference: Path, target: Path, options: "CompareOptions", *, as_
 
     plan = plan_comparison(reference, target, options).plan
     if as_json:
-        _write(json.dumps(plan_json(plan), allow_nan=False) + "\n")
+        write_answer(json.dumps(plan_json(plan), allow_nan=False) + "\n")
         return 0
-    _write("".join(f"{plain(line).plain}\n" for line in plan_lines(plan)))
+    write_answer("".join(f"{plain(line).plain}\n" for line in plan_lines(plan)))
     return 0
 
 
@@ -152,9 +153,3 @@ def _check(args: argparse.Namespace) -> None:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _write(text: str) -> None:
-    # A trace holds names in any script; a terminal that cannot write them must still get the rest.
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

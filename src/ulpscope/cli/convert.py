@@ -12,11 +12,11 @@ or a file failed; 2 if the trace cannot be read; 3 if there was nothing to conve
 import argparse
 import contextlib
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.cli.output import write_answer
 
 USAGE = "ulpscope convert TRACE... --to msprobe -o DIR [--json]"
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     with _progress() as told:
         result = convert(args.traces, to=Layout(args.to), out=args.out, told=told)
-    sys.stdout.write(json.dumps(result.json(), allow_nan=False) + "\n" if args.json else result.text())
+    write_answer(json.dumps(result.json(), allow_nan=False) + "\n" if args.json else result.text())
     return int(result.code)
 
 

@@ -17,7 +17,8 @@ import math
 import shutil
 import sys
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
+from ulpscope.cli.output import write_answer
 
 USAGE = "ulpscope diff X Y [options]"
 PIPE_WIDTH = 240
@@ -33,7 +34,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     tolerance.add_argument("--atol", type=_tolerance, help="absolute (default: 0)")
     tolerance.add_argument("--rtol", type=_tolerance, help="relative (default: 0)")
     parser.add_argument(
-        "-n", metavar="N", type=_count, default=10, help="elements or tensors listed; 0 for all (default: 10)"
+        "-n", metavar="N", type=count, default=10, help="elements or tensors listed; 0 for all (default: 10)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
@@ -57,18 +58,12 @@ def run(args: argparse.Namespace) -> int:
             advance=advance,
         )
     if args.json:
-        _write(json.dumps(result.json(), allow_nan=False) + "\n")
+        write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
     else:
         terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
-        _write(result.text(width=width, color=terminal))
+        write_answer(result.text(width=width, color=terminal))
     return int(result.code)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
-    return int(text)
 
 
 def _tolerance(text: str) -> float:
@@ -79,9 +74,3 @@ def _tolerance(text: str) -> float:
     if not 0.0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from 0 up")
     return number
-
-
-def _write(text: str) -> None:
-    # Names of tensors may be in any script; a terminal that cannot write them must still get the rest.
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

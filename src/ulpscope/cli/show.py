@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
+from ulpscope.cli.output import write_answer
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.errors import UlpscopeError
 
@@ -41,8 +42,8 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     whole.add_argument("--env", action="store_true", help="environment, versions, seeds and settings of the run")
     whole.add_argument("--coverage", action="store_true", help="what was seen of the run and what was not")
     parser.add_argument("--tensor", metavar="PLACE", help="elements of this tensor of CALL, e.g. output.0")
-    parser.add_argument("--elements", metavar="N", type=_count, help="how many elements; 0 for all (default: 10)")
-    parser.add_argument("--limit", metavar="N", type=_count, default=50, help="how many calls; 0 for all (default: 50)")
+    parser.add_argument("--elements", metavar="N", type=count, help="how many elements; 0 for all (default: 10)")
+    parser.add_argument("--limit", metavar="N", type=count, default=50, help="how many calls; 0 for all (default: 50)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -61,11 +62,11 @@ def run(args: argparse.Namespace) -> int:
         limit=args.limit,
     )
     if args.json:
-        _write(json.dumps(result.json(), allow_nan=False) + "\n")
+        write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
     else:
         terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size((80, 24) if terminal else (PIPE_WIDTH, 24)).columns
-        _write(result.text(width=width, color=terminal))
+        write_answer(result.text(width=width, color=terminal))
     return int(result.code)
 
 
@@ -122,15 +123,3 @@ def _refuse(args: argparse.Namespace, options: tuple[str, ...], *, beside: str, 
     if given:
         seen = f"{' and '.join(given)} with {beside}"
         raise UlpscopeError(seen, expected=expected, next_step="see ulpscope show --help")
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
-    return int(text)
-
-
-def _write(text: str) -> None:
-    # A trace holds names in any script; a terminal that cannot write them must still get the rest.
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

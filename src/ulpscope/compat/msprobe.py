@@ -126,7 +126,9 @@ class _Recording:
 
     def _new(self, model: Any) -> Mapping[str, Any] | None:
         """Modules by the names of their paths, without those that have been named before."""
-        named = _roots(model)
+        from ulpscope.workflows.capture import named_models
+
+        named = named_models(model)
         fresh = {name: root for name, root in named.items() if (name, id(root)) not in self._named}
         self._named.update((name, id(root)) for name, root in fresh.items())
         return fresh or None
@@ -234,16 +236,6 @@ def _config(
     for remark in config.remarks:
         tell(f"PrecisionDebugger: {remark}")
     return config
-
-
-def _roots(model: Any) -> dict[str, Any]:
-    if model is None:
-        return {}
-    if isinstance(model, Mapping):
-        return dict(model)
-    if isinstance(model, list | tuple):
-        return {f"model{number}": item for number, item in enumerate(model)}
-    return {"model": model}
 
 
 def _free_directory(out: Path) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from ulpscope.diagnose.evidence import RankEvidence
+from ulpscope.diagnose.places import place_of_row
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.findings import Evidence, Finding, FindingKind, Place
 from ulpscope.trace.reader import RankTrace
@@ -28,8 +29,7 @@ def unshared_parameters(evidence: RankEvidence) -> Finding | None:
 def missing_module(evidence: RankEvidence) -> Finding | None:
     """The first module with parameters that one run calls in every step and the other never."""
     plan = evidence.plan
-    if any((calls["kind"] == Kind.COMPILED.value).any() for calls in (plan.calls.reference, plan.calls.target)):
-        # No modules are seen inside of compiled regions.
+    if evidence.has_compiled:
         return None
     sides = (
         (plan.calls.reference, plan.traces.reference, plan.shared_modules.reference),
@@ -57,17 +57,7 @@ def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict
 
 
 def _absence(evidence: RankEvidence, row: dict[str, Any], *, in_target: bool) -> Finding:
-    lines = evidence.source_lines.target if in_target else evidence.source_lines.reference
-    place = Place(
-        rank=evidence.plan.rank,
-        step=row["step"],
-        phase=Phase(row["phase"]),
-        call=row["name"],
-        call_id=row["id"] if in_target else None,
-        op=row["op"],
-        module=row["module"],
-        source=lines.get(row["stack"]),
-    )
+    place = place_of_row(evidence, row, in_target=in_target)
     names = (row["name"],)
     only = Evidence(only_target=names) if in_target else Evidence(only_reference=names)
     return Finding(FindingKind.STRUCTURE, place, only)

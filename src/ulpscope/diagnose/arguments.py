@@ -20,32 +20,31 @@ def argument_differences(reference: str | None, target: str | None) -> tuple[Arg
     """What differs between two recorded argument lists, tensors and devices left out."""
     if reference == target:
         return ()
-    sides = [dict(_leaves("", _plain(_load(text)))) for text in (reference, target)]
-    places = dict.fromkeys([*sides[0], *sides[1]])
-    differing = [place for place in places if sides[0].get(place) != sides[1].get(place)]
-    return tuple(
-        ArgumentDifference(place, _text(sides[0], place), _text(sides[1], place))
-        for place in differing
-        if place.rpartition(".")[2] not in IMPLEMENTATION
-    )
+    one, other = _stated(reference), _stated(target)
+    differing = [place for place in one | other if one.get(place) != other.get(place)]
+    return tuple(ArgumentDifference(place, _text(one, place), _text(other, place)) for place in differing)
 
 
 def numbers_differ(reference: str | None, target: str | None) -> bool:
     """Whether a float among the arguments differs; a limit of an element type (a mask's value) may."""
     if reference == target:
         return False
-    sides = [dict(_leaves("", _plain(_load(text)))) for text in (reference, target)]
-    shared = [place for place in sides[0] if place in sides[1] and place.rpartition(".")[2] not in IMPLEMENTATION]
-    return any(_numbers_apart(sides[0][place], sides[1][place]) for place in shared)
+    one, other = _stated(reference), _stated(target)
+    return any(_numbers_apart(one[place], other[place]) for place in one if place in other)
 
 
 def any_number_differs(reference: str | None, target: str | None) -> bool:
     """The same, a number that only one run states counted in."""
     if reference == target:
         return False
-    sides = [dict(_leaves("", _plain(_load(text)))) for text in (reference, target)]
-    places = [place for place in (sides[0] | sides[1]) if place.rpartition(".")[2] not in IMPLEMENTATION]
-    return any(_numbers_apart(sides[0].get(place, 0.0), sides[1].get(place, 0.0)) for place in places)
+    one, other = _stated(reference), _stated(target)
+    return any(_numbers_apart(one.get(place, 0.0), other.get(place, 0.0)) for place in one | other)
+
+
+def _stated(text: str | None) -> dict[str, Any]:
+    """What a recorded argument list states, by place; how it is carried out left out."""
+    leaves = _leaves("", _plain(_load(text)))
+    return {place: entry for place, entry in leaves if place.rpartition(".")[2] not in IMPLEMENTATION}
 
 
 def _numbers_apart(reference: Any, target: Any) -> bool:

@@ -5,24 +5,22 @@ from functools import cached_property
 
 from ulpscope.diagnose.arguments import argument_differences
 from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.diagnose.gaps import GapFinder
+from ulpscope.diagnose.gaps import Gap, GapFinder, calls_in
 from ulpscope.diagnose.involvement import model_pairs
 from ulpscope.diagnose.states import Birth, Cause
-from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.findings import FindingKind
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-BUFFER_ROLE = Role.BUFFER.value
-GRADIENT_ROLE = Role.GRADIENT.value
-INPUT_ROLE = Role.INPUT.value
-PARAMETER_ROLE = Role.PARAMETER.value
-PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
-STATE_ROLE = Role.STATE.value
-STATE_AFTER_ROLE = Role.STATE_AFTER.value
-COLLECTIVE_KIND = Kind.COLLECTIVE.value
-COMPILED_KIND = Kind.COMPILED.value
-OPTIMIZER_KIND = Kind.OPTIMIZER.value
-SETUP_PHASE = Phase.SETUP.value
+from ulpscope.records.words import (
+    BUFFER_ROLE,
+    COLLECTIVE_KIND,
+    GRADIENT_ROLE,
+    INPUT_ROLE,
+    OPTIMIZER_KIND,
+    PARAMETER_AFTER_ROLE,
+    PARAMETER_ROLE,
+    SETUP_PHASE,
+    STATE_AFTER_ROLE,
+    STATE_ROLE,
+)
 
 OWNED_ROLES = (PARAMETER_ROLE, BUFFER_ROLE)
 
@@ -70,13 +68,13 @@ class Causes:
             return FindingKind.OPTIMIZER
         if not self._computes(birth) and not self.evidence.calls["replaced"][pair]:
             return FindingKind.INPUT
-        if birth.gap is not None and any(self._unmatched_random(birth)):
+        if birth.gap is not None and self._unmatched_random(birth.gap):
             return FindingKind.RANDOMNESS
         if self._overflows(birth.slot.values):
             return FindingKind.OVERFLOW
         if birth.cause is Cause.OUTSIDE:
             return self._outside(birth.slot)
-        if birth.gap is not None and self._structural(birth):
+        if birth.gap is not None and self._structural(birth.gap):
             return FindingKind.STRUCTURE
         if self.evidence.calls["kind"][pair] == OPTIMIZER_KIND and birth.slot.makes:
             return FindingKind.OPTIMIZER
@@ -107,13 +105,9 @@ class Causes:
         same_state = calls["generator"][pair] == calls["reference_generator"][pair]
         return not (same_state and argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair]))
 
-    def _unmatched_random(self, birth: Birth) -> list[bool]:
-        assert birth.gap is not None
-        sides = (
-            (self.evidence.plan.calls.reference, birth.gap.only_reference),
-            (self.evidence.plan.calls.target, birth.gap.only_target),
-        )
-        return [bool(flag) for calls, ids in sides for flag in calls.filter(calls["id"].is_in(list(ids)))["random"]]
+    def _unmatched_random(self, gap: Gap) -> bool:
+        calls = calls_in(self.evidence, gap)
+        return bool(calls.reference["random"].any() or calls.target["random"].any())
 
     def _is_parameter(self, birth: Birth) -> bool:
         """A parameter or buffer that differs before any step of an optimizer has changed it."""
@@ -133,21 +127,13 @@ class Causes:
             if birth.cause is Cause.OUTSIDE:
                 return birth.slot.role != INPUT_ROLE
             if birth.gap is not None and birth.slot.role == INPUT_ROLE and pair < 0:
-                return any(self._from_model(source) for source in birth.gap.sources) or self._inside(birth)
+                return any(self._from_model(source) for source in birth.gap.sources) or self._inside(birth.gap)
         return self.model[birth.slot.pair]
 
-    def _inside(self, birth: Birth) -> bool:
+    def _inside(self, gap: Gap) -> bool:
         """Whether a call of the gap ran inside of a module."""
-        assert birth.gap is not None
-        sides = (
-            (self.evidence.plan.calls.reference, birth.gap.only_reference),
-            (self.evidence.plan.calls.target, birth.gap.only_target),
-        )
-        return any(
-            module is not None
-            for calls, ids in sides
-            for module in calls.filter(calls["id"].is_in(list(ids)))["module"]
-        )
+        calls = calls_in(self.evidence, gap)
+        return any(frame["module"].is_not_null().any() for frame in (calls.reference, calls.target))
 
     def _from_model(self, values: int) -> bool:
         maker = self.evidence.makers[values]
@@ -158,34 +144,13 @@ class Causes:
             return FindingKind.OPTIMIZER
         return FindingKind.INPUT if slot.role == INPUT_ROLE else FindingKind.COMPUTATION
 
-    def _structural(self, birth: Birth) -> bool:
+    def _structural(self, gap: Gap) -> bool:
         """A collective or a whole module that only one run has."""
-        assert birth.gap is not None
-        sides = (
-            (self.evidence.plan.calls.reference, birth.gap.only_reference),
-            (self.evidence.plan.calls.target, birth.gap.only_target),
-        )
-        for calls, ids in sides:
-            kinds = calls.filter(calls["id"].is_in(list(ids)))
-            if (kinds["kind"] == COLLECTIVE_KIND).any():
-                return True
-        return not self._has_compiled() and self._missing_module(birth)
-
-    def _has_compiled(self) -> bool:
-        """Whether a run has compiled regions, inside of which no modules are seen."""
-        calls = self.evidence.plan.calls
-        return any((frame["kind"] == COMPILED_KIND).any() for frame in (calls.reference, calls.target))
-
-    def _missing_module(self, birth: Birth) -> bool:
-        """Whether a call of the gap belongs to a module that only one run calls at all."""
-        assert birth.gap is not None
-        plan = self.evidence.plan
-        sides = (
-            (plan.calls.reference, birth.gap.only_reference, plan.shared_modules.reference),
-            (plan.calls.target, birth.gap.only_target, plan.shared_modules.target),
-        )
-        for calls, ids, known in sides:
-            modules = calls.filter(calls["id"].is_in(list(ids)))["module"].drop_nulls().to_list()
-            if any(module not in known for module in modules):
-                return True
-        return False
+        calls = calls_in(self.evidence, gap)
+        if any((frame["kind"] == COLLECTIVE_KIND).any() for frame in (calls.reference, calls.target)):
+            return True
+        if self.evidence.has_compiled:
+            return False
+        shared = self.evidence.plan.shared_modules
+        sides = (calls.reference, shared.reference), (calls.target, shared.target)
+        return any(module not in known for frame, known in sides for module in frame["module"].drop_nulls())

@@ -17,15 +17,10 @@ from ulpscope.diagnose.scaling import without_loss_scale
 from ulpscope.judge.measuring import ValuePairs, Values
 from ulpscope.judge.operations import Family, Operand
 from ulpscope.judge.rounding import TF32_ROUNDOFF, family_of, subnormal_spacing, unit_roundoff
-from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.enums import Kind, Role
 from ulpscope.records.pairs import Pair
+from ulpscope.records.words import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE
 from ulpscope.trace.reader import RankTrace
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-BACKWARD_KIND = Kind.BACKWARD.value
-MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
-OPTIMIZER_KIND = Kind.OPTIMIZER.value
-UPDATE_PHASE = Phase.UPDATE.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +56,12 @@ class RankEvidence:
         """Whether both traces hold every call; other tools leave some out."""
         traces = self.plan.traces.reference, self.plan.traces.target
         return all("tool" not in trace.info.capture for trace in traces)
+
+    @cached_property
+    def has_compiled(self) -> bool:
+        """Whether a run has compiled regions, inside of which no modules are seen."""
+        calls = self.plan.calls
+        return any((frame["kind"] == Kind.COMPILED.value).any() for frame in (calls.reference, calls.target))
 
     @cached_property
     def coarse_families(self) -> dict[Family, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.diagnose.gaps import Gap
+from ulpscope.diagnose.gaps import Gap, ops_in
 from ulpscope.diagnose.updates import compare_updates
 from ulpscope.judge.operations import (
     BIAS_FIRST,
@@ -22,15 +22,8 @@ from ulpscope.judge.operations import (
     summed_length,
 )
 from ulpscope.judge.rounding import Limits, family_of, floor_of, kink_error, sum_floor
-from ulpscope.records.enums import Phase, Role
 from ulpscope.records.pairs import Measured
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-GRADIENT_ROLE = Role.GRADIENT.value
-GRAD_OUTPUT_ROLE = Role.GRAD_OUTPUT.value
-INPUT_ROLE = Role.INPUT.value
-STATE_AFTER_ROLE = Role.STATE_AFTER.value
-UPDATE_PHASE = Phase.UPDATE.value
+from ulpscope.records.words import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, INPUT_ROLE, STATE_AFTER_ROLE, UPDATE_PHASE
 
 STATS = Measured.STATS
 ForeignErrors = Mapping[tuple[int, str], float]
@@ -190,8 +183,7 @@ class Explainer:
 
     def _sums(self, gap: Gap) -> bool:
         """Whether calls without partners add up many numbers."""
-        ops = [self.evidence.ops.reference[call] for call in gap.only_reference]
-        ops += [self.evidence.ops.target[call] for call in gap.only_target]
+        ops = ops_in(self.evidence, gap)
         return any(family_of(op) in SUMMING or op not in FAMILIES for op in ops if op not in MOVING)
 
     def _gradient_norm(self, slot: Slot, output: Operand) -> float:

@@ -8,9 +8,10 @@ import polars as pl
 from ulpscope.diagnose.arguments import argument_differences
 from ulpscope.diagnose.causes import Causes
 from ulpscope.diagnose.evidence import RankEvidence
+from ulpscope.diagnose.gaps import calls_in
 from ulpscope.diagnose.peers import PeerGains
 from ulpscope.diagnose.places import place_of, place_of_birth, place_of_parameter
-from ulpscope.diagnose.states import Birth, Cause, Flow, State
+from ulpscope.diagnose.states import Birth, Cause, Flow, State, finite
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Kind
 from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
@@ -104,7 +105,7 @@ def _evidence(
     return Evidence(
         measured=measured,
         error_in=None if birth.cause is Cause.OUTSIDE else birth.error_in,
-        error_out=_finite(birth.error_out),
+        error_out=finite(birth.error_out),
         expected=birth.expected or None,
         dtype=_coarsest(evidence, birth) if birth.gap is None or kind is not FindingKind.OVERFLOW else None,
         dtypes=dtypes if dtypes[0] != dtypes[1] else None,
@@ -120,7 +121,7 @@ def _evidence(
         count=len(alike) if kind in COLLECTED else None,
         followers=_followers(evidence, flow),
         peers=peers.usual(pair, slot.place) if birth.gap is None else None,
-        gain=_finite(birth.gain),
+        gain=finite(birth.gain),
         worst=_worst(metrics, shapes[1]) if metrics is not None else None,
     )
 
@@ -129,10 +130,6 @@ def _followers(evidence: RankEvidence, flow: Flow) -> int:
     """Pairs of calls that made or read something wrong after the first."""
     wrong = [slot.pair for slot in evidence.slots if slot.makes and flow.states[slot.values] is State.INHERITED]
     return len(set(wrong))
-
-
-def _finite(number: float) -> float | None:
-    return number if number == number and abs(number) != float("inf") else None
 
 
 def _worst(metrics: PairMetrics, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -175,13 +172,12 @@ def _differing_arguments(evidence: RankEvidence, pair: int) -> tuple[ArgumentDif
 def _gap_names(evidence: RankEvidence, birth: Birth) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if birth.gap is None:
         return (), ()
-    plan = evidence.plan
-    return _names(plan.calls.reference, birth.gap.only_reference), _names(plan.calls.target, birth.gap.only_target)
+    calls = calls_in(evidence, birth.gap)
+    return _names(calls.reference), _names(calls.target)
 
 
-def _names(calls: pl.DataFrame, ids: tuple[int, ...]) -> tuple[str, ...]:
-    shown = calls.filter(pl.col("id").is_in(list(ids)), pl.col("kind") != Kind.MODULE.value)
-    return tuple(shown["name"].head(NAMES_LISTED).to_list())
+def _names(calls: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(calls.filter(pl.col("kind") != Kind.MODULE.value)["name"].head(NAMES_LISTED).to_list())
 
 
 def _classes(evidence: RankEvidence, birth: Birth) -> tuple[str, str] | None:
@@ -195,7 +191,7 @@ def _classes(evidence: RankEvidence, birth: Birth) -> tuple[str, str] | None:
 def _extremes(evidence: RankEvidence, row: int) -> tuple[float | None, float | None]:
     sides = evidence.values.values.reference.summaries, evidence.values.values.target.summaries
     pairs = [(abs(float(side.min[row])), abs(float(side.max[row]))) for side in sides]
-    return _finite(max(pairs[0])), _finite(max(pairs[1]))
+    return finite(max(pairs[0])), finite(max(pairs[1]))
 
 
 def _parameters(evidence: RankEvidence, births: Sequence[Birth]) -> tuple[str, ...]:

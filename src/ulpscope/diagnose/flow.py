@@ -13,7 +13,7 @@ from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.explaining import Explained, Explainer, ForeignErrors
-from ulpscope.diagnose.gaps import Gap, GapFinder
+from ulpscope.diagnose.gaps import Gap, GapFinder, ops_in
 from ulpscope.diagnose.states import (
     AFTER_CHOICE,
     IDENTICAL,
@@ -33,18 +33,16 @@ from ulpscope.diagnose.states import (
 from ulpscope.judge.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.judge.operations import CHOOSING
 from ulpscope.judge.rounding import LIMITS, Limits, default_gain, gap_gain
-from ulpscope.records.enums import Kind, Role
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-BUFFER_ROLE = Role.BUFFER.value
-GRADIENT_ROLE = Role.GRADIENT.value
-PARAMETER_ROLE = Role.PARAMETER.value
-PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
-STATE_ROLE = Role.STATE.value
-STATE_AFTER_ROLE = Role.STATE_AFTER.value
-BACKWARD_KIND = Kind.BACKWARD.value
-OPTIMIZER_KIND = Kind.OPTIMIZER.value
-
+from ulpscope.records.words import (
+    BACKWARD_KIND,
+    BUFFER_ROLE,
+    GRADIENT_ROLE,
+    OPTIMIZER_KIND,
+    PARAMETER_AFTER_ROLE,
+    PARAMETER_ROLE,
+    STATE_AFTER_ROLE,
+    STATE_ROLE,
+)
 
 AllowedGain = Callable[[int, str], float]
 """Of a pair of calls and the place of its output."""
@@ -241,9 +239,7 @@ class _Pass:
         )
 
     def _chooses(self, gap: Gap) -> bool:
-        ops = [self.evidence.ops.reference[call] for call in gap.only_reference]
-        ops += [self.evidence.ops.target[call] for call in gap.only_target]
-        return any(op in CHOOSING for op in ops)
+        return any(op in CHOOSING for op in ops_in(self.evidence, gap))
 
     def _settle_pattern(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
         """inf or nan that only one run has: inherited from other inf and nan, or from plainly wrong operands."""

@@ -9,25 +9,25 @@ import polars as pl
 
 from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.enums import Role
 from ulpscope.records.pairs import Pair
+from ulpscope.records.words import (
+    BACKWARD_PHASE,
+    BUFFER_ROLE,
+    GRAD_INPUT_ROLE,
+    GRAD_OUTPUT_ROLE,
+    GRADIENT_ROLE,
+    INPUT_ROLE,
+    LOSS_ROLE,
+    MODULE_BACKWARD_KIND,
+    MODULE_KIND,
+    OUTPUT_ROLE,
+    PARAMETER_AFTER_ROLE,
+    PARAMETER_ROLE,
+    STATE_ROLE,
+    UPDATE_PHASE,
+)
 from ulpscope.trace.reader import RankTrace
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-BUFFER_ROLE = Role.BUFFER.value
-GRADIENT_ROLE = Role.GRADIENT.value
-GRAD_INPUT_ROLE = Role.GRAD_INPUT.value
-GRAD_OUTPUT_ROLE = Role.GRAD_OUTPUT.value
-INPUT_ROLE = Role.INPUT.value
-LOSS_ROLE = Role.LOSS.value
-OUTPUT_ROLE = Role.OUTPUT.value
-PARAMETER_ROLE = Role.PARAMETER.value
-PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
-STATE_ROLE = Role.STATE.value
-MODULE_KIND = Kind.MODULE.value
-MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
-BACKWARD_PHASE = Phase.BACKWARD.value
-UPDATE_PHASE = Phase.UPDATE.value
 
 Gradients = dict[int, list[tuple[int, int]]]
 # Calls that one gap may lead through: more is another program, not a difference.
@@ -350,3 +350,18 @@ def _uses_of(trace: RankTrace, steps: Sequence[int], roles: Sequence[str]) -> di
 def _producers_of(trace: RankTrace) -> dict[int, int]:
     values = trace.collect(trace.values().select("id", "producer").drop_nulls())
     return dict(values.iter_rows())
+
+
+def calls_in(evidence: RankEvidence, gap: Gap) -> Pair[pl.DataFrame]:
+    """The calls of a gap, as rows of either trace."""
+    calls = evidence.plan.calls
+    return Pair(
+        calls.reference.filter(pl.col("id").is_in(list(gap.only_reference))),
+        calls.target.filter(pl.col("id").is_in(list(gap.only_target))),
+    )
+
+
+def ops_in(evidence: RankEvidence, gap: Gap) -> list[str]:
+    """The bare operations of the calls of a gap."""
+    reference = [evidence.ops.reference[call] for call in gap.only_reference]
+    return reference + [evidence.ops.target[call] for call in gap.only_target]

@@ -1,18 +1,17 @@
 """Which calls belong to the model and which only prepare data."""
 
 from ulpscope.diagnose.evidence import RankEvidence
-from ulpscope.records.enums import Kind, Phase, Role
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-BUFFER_ROLE = Role.BUFFER.value
-PARAMETER_ROLE = Role.PARAMETER.value
-BACKWARD_KIND = Kind.BACKWARD.value
-COLLECTIVE_KIND = Kind.COLLECTIVE.value
-COMPILED_KIND = Kind.COMPILED.value
-MODULE_KIND = Kind.MODULE.value
-MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
-OPTIMIZER_KIND = Kind.OPTIMIZER.value
-SETUP_PHASE = Phase.SETUP.value
+from ulpscope.records.words import (
+    BACKWARD_KIND,
+    BUFFER_ROLE,
+    COLLECTIVE_KIND,
+    COMPILED_KIND,
+    MODULE_BACKWARD_KIND,
+    MODULE_KIND,
+    OPTIMIZER_KIND,
+    PARAMETER_ROLE,
+    SETUP_PHASE,
+)
 
 ALWAYS_MODEL = (
     BACKWARD_KIND,

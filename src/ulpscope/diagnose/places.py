@@ -1,5 +1,6 @@
 """Where something is, in the target's names, with the line of the user's source."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -46,14 +47,14 @@ def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
     values = evidence.values.values
     overflowing = _first_overflow(evidence, gap.only_target) if evidence.values.pattern[birth.slot.values] else None
     if overflowing is not None:
-        return _place_of_call(evidence, birth.slot, overflowing, target=True)
+        return _place_of_call(evidence, overflowing, target=True)
     if gap.only_target:
         maker = int(values.target.producer[birth.slot.values])
         call = maker if maker in gap.only_target else gap.only_target[-1]
-        return _place_of_call(evidence, birth.slot, call, target=True)
+        return _place_of_call(evidence, call, target=True)
     maker = int(values.reference.producer[birth.slot.values])
     call = maker if maker in gap.only_reference else gap.only_reference[-1]
-    return _place_of_call(evidence, birth.slot, call, target=False)
+    return _place_of_call(evidence, call, target=False)
 
 
 def _first_overflow(evidence: RankEvidence, calls: tuple[int, ...]) -> int | None:
@@ -86,20 +87,24 @@ def _arguments_differ(evidence: RankEvidence, pair: int) -> bool:
     return any_number_differs(calls["reference_arguments"][pair], calls["arguments"][pair])
 
 
-def _place_of_call(evidence: RankEvidence, slot: Slot, call: int, *, target: bool) -> Place:
+def _place_of_call(evidence: RankEvidence, call: int, *, target: bool) -> Place:
     plan = evidence.plan
     calls = plan.calls.target if target else plan.calls.reference
-    lines = evidence.source_lines.target if target else evidence.source_lines.reference
     row = _origin(evidence, calls, call, plan.unmatched.target if target else plan.unmatched.reference)
+    return replace(place_of_row(evidence, row, in_target=target), tensor="output.0")
+
+
+def place_of_row(evidence: RankEvidence, row: Mapping[str, Any], *, in_target: bool) -> Place:
+    """The place of a call that has no partner, by its row in the one trace or the other."""
+    lines = evidence.source_lines.target if in_target else evidence.source_lines.reference
     return Place(
-        rank=plan.rank,
+        rank=evidence.plan.rank,
         step=row["step"],
         phase=Phase(row["phase"]),
         call=row["name"],
-        call_id=row["id"] if target else None,
+        call_id=row["id"] if in_target else None,
         op=row["op"],
         module=row["module"],
-        tensor="output.0",
         source=lines.get(row["stack"]),
     )
 

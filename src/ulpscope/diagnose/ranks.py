@@ -4,14 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ulpscope.diagnose.evidence import RankEvidence
-from ulpscope.records.enums import Kind, Role
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-GRADIENT_ROLE = Role.GRADIENT.value
-GRAD_INPUT_ROLE = Role.GRAD_INPUT.value
-BACKWARD_KIND = Kind.BACKWARD.value
-COLLECTIVE_KIND = Kind.COLLECTIVE.value
-OPTIMIZER_KIND = Kind.OPTIMIZER.value
+from ulpscope.records.words import COLLECTIVE_KIND, GRAD_INPUT_ROLE, GRADIENT_ROLE, OPTIMIZER_KIND
 
 
 def errors_across_ranks(ranks: Sequence[RankEvidence]) -> list[dict[tuple[int, str], float]]:

@@ -11,17 +11,16 @@ import polars as pl
 
 from ulpscope.judge.measuring import ValuePairs
 from ulpscope.numerics.sketch import estimate_distance
-from ulpscope.records.enums import Kind, Role
 from ulpscope.records.pairs import Measured
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-GRADIENT_ROLE = Role.GRADIENT.value
-GRAD_INPUT_ROLE = Role.GRAD_INPUT.value
-GRAD_OUTPUT_ROLE = Role.GRAD_OUTPUT.value
-INPUT_ROLE = Role.INPUT.value
-LOSS_ROLE = Role.LOSS.value
-OUTPUT_ROLE = Role.OUTPUT.value
-OPTIMIZER_KIND = Kind.OPTIMIZER.value
+from ulpscope.records.words import (
+    GRAD_INPUT_ROLE,
+    GRAD_OUTPUT_ROLE,
+    GRADIENT_ROLE,
+    INPUT_ROLE,
+    LOSS_ROLE,
+    OPTIMIZER_KIND,
+    OUTPUT_ROLE,
+)
 
 SCALED_ROLES = (
     GRAD_OUTPUT_ROLE,

@@ -100,3 +100,8 @@ class Flow:
     """Parameters and states that differed a little when the comparison began, at a step other than 0."""
     first_slot: dict[int, Slot] = field(default_factory=dict)
     """Where each pair of values was judged."""
+
+
+def finite(number: float) -> float | None:
+    """A number that can be told; none for inf and nan."""
+    return number if math.isfinite(number) else None

@@ -3,16 +3,9 @@
 import numpy as np
 
 from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.diagnose.states import JUDGEMENTS, Birth, Flow, State
-from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.diagnose.states import JUDGEMENTS, Birth, Flow, State, finite
 from ulpscope.records.findings import AnchorPart, Nearness, Neighbour, Place
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-INPUT_ROLE = Role.INPUT.value
-OUTPUT_ROLE = Role.OUTPUT.value
-PARAMETER_ROLE = Role.PARAMETER.value
-MODULE_KIND = Kind.MODULE.value
-FORWARD_PHASE = Phase.FORWARD.value
+from ulpscope.records.words import FORWARD_PHASE, INPUT_ROLE, MODULE_KIND, OUTPUT_ROLE, PARAMETER_ROLE
 
 BEFORE_SHOWN = 3
 VIEWS = frozenset(
@@ -106,8 +99,8 @@ def _neighbour(evidence: RankEvidence, flow: Flow, nearness: Nearness, pair: int
         call=str(evidence.calls["name"][pair]),
         op=str(evidence.calls["op"][pair]),
         module=evidence.calls["module"][pair],
-        error_in=_finite(max(incoming, default=0.0)),
-        error_out=None if worst is None else _finite(evidence.operands[worst.values].error),
+        error_in=finite(max(incoming, default=0.0)),
+        error_out=None if worst is None else finite(evidence.operands[worst.values].error),
         judgement=JUDGEMENTS[state].value if state is not State.UNKNOWN else "",
     )
 
@@ -118,11 +111,7 @@ def _here(birth: Birth, place: Place) -> Neighbour:
         call=place.call or "",
         op=place.op or "",
         module=place.module,
-        error_in=_finite(birth.error_in),
-        error_out=_finite(birth.error_out),
+        error_in=finite(birth.error_in),
+        error_out=finite(birth.error_out),
         judgement=JUDGEMENTS[State.MADE].value,
     )
-
-
-def _finite(number: float) -> float | None:
-    return number if np.isfinite(number) else None

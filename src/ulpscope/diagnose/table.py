@@ -37,7 +37,7 @@ def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
     columns["role"] = [slot.role for slot in slots]
     columns["place"] = [slot.place for slot in slots]
     columns |= {name: column.gather(rows) for name, column in _value_columns(evidence).items()}
-    columns |= _judged(evidence, flow, rows)
+    columns |= _judged(evidence, flow)
     frame = pl.DataFrame(columns)
     return frame.select(list(PAIR_COLUMNS))
 
@@ -95,7 +95,7 @@ def _known(numbers: NDArray[np.float64], where: NDArray[np.bool_] | None = None)
     return pl.select(pl.when(pl.Series(valid)).then(pl.Series(numbers))).to_series()
 
 
-def _judged(evidence: RankEvidence, flow: Flow, rows: NDArray[np.int64]) -> dict[str, pl.Series]:
+def _judged(evidence: RankEvidence, flow: Flow) -> dict[str, pl.Series]:
     slots = evidence.slots
     judgements: list[str | None] = []
     compared = evidence.values.compared.tolist()

@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.numerics.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT
 from ulpscope.numerics.sketch import Floats
-from ulpscope.records.enums import Role
-
-# Looked up as members of their enums, these would cost more than what is done with them.
-GRADIENT_ROLE = Role.GRADIENT.value
-PARAMETER_ROLE = Role.PARAMETER.value
-PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
+from ulpscope.records.words import GRADIENT_ROLE, PARAMETER_AFTER_ROLE, PARAMETER_ROLE
 
 
 @dataclass(frozen=True, slots=True)

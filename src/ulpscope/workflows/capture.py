@@ -73,7 +73,7 @@ class Capture:
     def resume(self, model: Any = None) -> None:
         """Record again; `model` is named as the one that `capture` takes."""
         if self._session is not None:
-            self._session.resume(_named(model))
+            self._session.resume(named_models(model))
 
     def record(self, op: str, name: str, content: Any, *, gradients: bool = True) -> None:
         """Put tensors (also in lists and dictionaries) into the trace as a call `name.N`, and their gradients later."""
@@ -109,7 +109,7 @@ def capture(
         compiled=_word(Compiled, compiled, option="compiled"),
         verify=verify,
     )
-    return Capture(settings, models=_named(model), overwrite=overwrite)
+    return Capture(settings, models=named_models(model), overwrite=overwrite)
 
 
 def _word(words: type[Word], given: str, *, option: str) -> Word:
@@ -130,7 +130,8 @@ def int_ranges(given: str | Sequence[int] | None, *, option: str) -> IntRanges |
     return IntRanges(tuple((number, number) for number in given))
 
 
-def _named(model: Any) -> dict[str, Any]:
+def named_models(model: Any) -> dict[str, Any]:
+    """Models by what their paths begin with: one is `model`, a list model0, model1, ..., a dictionary says it."""
     if model is None:
         return {}
     if isinstance(model, Mapping):

@@ -1,9 +1,7 @@
 """`ulpscope compare`: two runs, aligned, judged and told."""
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from ulpscope.report.compare_json import compare_json
 from ulpscope.report.compare_tables import write_csv, write_xlsx
 from ulpscope.report.language import Language
 from ulpscope.report.quantities import ranges_text
+from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.results import SUMMARY, write_json
 
@@ -171,20 +170,8 @@ def compare(
     advance: Advance = lambda _: None,
 ) -> CompareResult:
     """Compare two traces and name the first operation that went wrong."""
-    with _without_garbage_collection():
+    with collector_paused():
         return _compare(reference, target, options or CompareOptions(), advance)
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Hundreds of thousands of small values, all of which stay: looking for cycles among them takes a fifth longer."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: Advance) -> CompareResult:

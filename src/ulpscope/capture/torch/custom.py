@@ -9,7 +9,7 @@ from ulpscope.capture.torch.arguments import encode_call
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.recorder import OpenCall
 from ulpscope.capture.torch.watching import CallWatcher
-from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.enums import Kind, Role
 
 
 class CustomCalls:
@@ -69,16 +69,6 @@ class _Gradients:
             self._recorder.use(self._call, Role.GRAD_OUTPUT, place, gradient)
 
     def _open(self) -> OpenCall:
-        forward = self._forward
-        call = self._recorder.open(
-            Kind.BACKWARD,
-            forward.op,
-            module=forward.module,
-            module_class=forward.module_class,
-            parent=None,
-            phase=Phase.BACKWARD,
-            forward=forward,
-            called=self._name,
-        )
+        call = self._recorder.open_backward(Kind.BACKWARD, self._forward, called=self._name)
         self._recorder.close(call)
         return call

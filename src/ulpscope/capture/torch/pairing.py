@@ -17,7 +17,7 @@ from ulpscope.capture.torch.arguments import Placed
 from ulpscope.capture.torch.edges import Arrival, Change, Crossing, Edge, InputEdges, arrivals, crossings
 from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.recorder import OpenCall, Recorder
-from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.enums import Kind, Role
 
 METADATA_KEY = "ulpscope"
 
@@ -167,17 +167,8 @@ class Pairing:
         return run
 
     def _open(self, paired: Paired) -> OpenCall:
-        forward = paired.forward
-        call = self._recorder.open(
-            paired.kind,
-            forward.op,
-            module=forward.module,
-            module_class=forward.module_class,
-            parent=None,
-            phase=Phase.BACKWARD,
-            forward=forward,
-        )
-        call.autocast = forward.autocast
+        call = self._recorder.open_backward(paired.kind, paired.forward)
+        call.autocast = paired.forward.autocast
         self._recorder.close(call)
         if paired.on_run is not None:
             paired.on_run(call)

@@ -104,6 +104,19 @@ class Recorder:
         self._uses: list[tuple[int, str, str, int]] = []
         self._step_began = time.monotonic()
 
+    def open_backward(self, kind: Kind, forward: OpenCall, *, called: str | None = None) -> OpenCall:
+        """Number the backward of a call."""
+        return self.open(
+            kind,
+            forward.op,
+            module=forward.module,
+            module_class=forward.module_class,
+            parent=None,
+            phase=Phase.BACKWARD,
+            forward=forward,
+            called=called,
+        )
+
     def open(
         self,
         kind: Kind,

@@ -1,15 +1,13 @@
 """Reads msprobe's JSON files; what is not one, or holds something else than it should, is named by file and field."""
 
-import gc
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ulpscope.records.errors import TraceError
+from ulpscope.trace.collector import collector_paused
 
 HEADER_BYTES = 65_536
 _HEADER_FIELD = re.compile(r'"(task|level|framework)"\s*:\s*"([^"\\]{0,40})"')
@@ -58,18 +56,6 @@ def read_object(path: Path) -> dict[str, Any]:
 def read_if_there(path: Path) -> dict[str, Any]:
     """A file that a dump may lack (extra_info off)."""
     return read_object(path) if path.is_file() else {}
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Making a million small objects is more than twice as fast without looking for cycles among them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def shortened(found: object) -> str:

@@ -14,7 +14,6 @@ from ulpscope.dialects.msprobe.json_files import (
     Header,
     bad_field,
     bad_file,
-    collector_paused,
     read_if_there,
     read_object,
 )
@@ -24,6 +23,7 @@ from ulpscope.dialects.msprobe.tensor_data import DataFolder, read_elements
 from ulpscope.dialects.msprobe.uses import EntryReader, UseRow
 from ulpscope.dialects.msprobe.value_frames import data_names, summary_of, values_frame
 from ulpscope.records.values import Value
+from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.frames import StepFrames
 from ulpscope.trace.schema import CALLS, TENSORS
 
