@@ -1,7 +1,8 @@
 """How often `ulpscope compare` names the right fault: captures every run of the zoo, compares, prints the score.
 
     cd benchmarks && python -m zoo                         the whole zoo, from summaries
-    python -m zoo --save tensors                           from saved data
+    python -m zoo --save tensors                           from saved data; suspects are executed again
+    python -m zoo --save tensors --replay on               every call is
     python -m zoo --only 'gpt.*' --only '*norm*'           some cases; patterns of FAMILY.NAME
     python -m zoo --traces DIR                             keep traces and results in DIR; what is there is used again
     python -m zoo --list                                   what there is
@@ -63,6 +64,7 @@ def parse() -> argparse.Namespace:
         prog="python -m zoo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--save", choices=["stats", "tensors"], default="stats")
+    parser.add_argument("--replay", choices=["auto", "on", "off"], default="auto", help="with --save tensors")
     parser.add_argument("--only", action="append", metavar="PATTERN", help="may be repeated")
     parser.add_argument("--traces", "--keep", type=Path, metavar="DIR")
     parser.add_argument("--jobs", type=int, default=2)
@@ -105,7 +107,7 @@ def scored(cases: Sequence[Case], effects: dict[str, Effect], work: Path, option
     results = work / "results" / options.save
 
     def score(case: Case) -> Score:
-        found = compare(case, work / options.save, results)
+        found = compare(case, work / options.save, results, replay=options.replay)
         effect = effects.get(case.name) if case.baseline is not None else None
         count(case)
         return Score(case, found.findings, found.problem, effect)

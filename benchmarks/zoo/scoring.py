@@ -61,11 +61,12 @@ def names(fault: Fault, finding: dict[str, Any]) -> bool:
     return any(answer.fits(**told) for answer in fault.answers)
 
 
-def compare(case: Case, traces: Path, results: Path) -> Score:
+def compare(case: Case, traces: Path, results: Path, *, replay: str = "auto") -> Score:
     """Runs `ulpscope compare` as a user would; its result stays in `results`."""
     out = results / case.name.replace(" ", "-")
     pair = [str(traces / case.reference.name), str(traces / case.target.name)]
-    command = [sys.executable, "-m", "ulpscope", "compare", *pair, "--out", str(out), "--overwrite", "--json"]
+    options = ["--replay", replay, "--out", str(out), "--overwrite", "--json"]
+    command = [sys.executable, "-m", "ulpscope", "compare", *pair, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT)
     if done.returncode not in (0, 1):
         return Score(case, (), f"exit code {done.returncode}: {done.stderr.strip()[-200:]}")

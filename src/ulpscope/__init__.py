@@ -1,7 +1,8 @@
 """ulpscope finds the operation where a deep-learning run's numbers went wrong.
 
 `ulpscope.capture(...)` captures from Python, `ulpscope.compare(...)` compares two traces, `ulpscope.open_trace(...)`
-reads one. Importing this package imports no framework and no table library; the first use of a name does.
+reads one, `ulpscope.reference_for(...)` says how an operation of one's own is checked. Importing this package imports
+no framework and no table library; the first use of a name does.
 """
 
 from types import ModuleType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ulpscope._version import __version__
 
 if TYPE_CHECKING:
+    from ulpscope.replay.registry import reference_for
     from ulpscope.trace.reader import open_trace
     from ulpscope.workflows.capture import capture
     from ulpscope.workflows.python import compare
@@ -35,7 +37,11 @@ else:
             from ulpscope.workflows.python import compare
 
             return compare
+        if name == "reference_for":
+            from ulpscope.replay.registry import reference_for
+
+            return reference_for
         raise AttributeError(f"module 'ulpscope' has no attribute {name!r}")
 
 
-__all__ = ["__version__", "capture", "compare", "open_trace"]
+__all__ = ["__version__", "capture", "compare", "open_trace", "reference_for"]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from ulpscope.records.checks import Direction, Verdict
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import (
     Advice,
@@ -20,6 +21,7 @@ from ulpscope.records.findings import (
     Place,
     Scope,
 )
+from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker, Part, Replay
 from ulpscope.records.pairs import Measured
 
 PLACE = Place(
@@ -103,3 +105,58 @@ def nothing_compared(**changes: Any) -> Comparison:
     scope = Scope(ranks=(0,), steps=(), steps_reference_only=(0, 1), steps_target_only=(4,))
     empty: dict[str, Any] = {"counts": counts, "scope": scope, "anchor": ()}
     return agreeing(**{"outcome": Outcome.NOTHING_COMPARED, **empty, **changes})
+
+
+def entry(**changes: Any) -> LedgerEntry:
+    """One wrong element of an output, executed again."""
+    known = LedgerEntry(
+        rank=0,
+        step=0,
+        call="torch.nn.functional.linear.7",
+        call_id=57,
+        call_reference="torch.nn.functional.linear.9",
+        op="torch.nn.functional.linear",
+        module="model.b.3.fc2",
+        place="output.0",
+        direction=Direction.FORWARD,
+        dtypes=("float32", "bfloat16"),
+        observed=Part(7e-3, 32.0),
+        made_by_target=Part(6e-3, 15.0),
+        by_arguments=None,
+        inherited=Part(1.2e-3, 4.0),
+        made_by_reference=Part(2e-7, 4e-4),
+        verdict_target=Verdict.FAIL,
+        statistic="outlier",
+        message="outlier: ...",
+        verdict_reference=Verdict.PASS,
+        maker=Maker.TARGET,
+        worst=(5, 7),
+        # 0.0625 to 0.125 has 128 numbers of bfloat16: 31 of their distances.
+        worst_values=(0.07421875 + 31 / 2048, 0.07421875),
+        contribution=0.0097,
+    )
+    return replace(known, **changes)
+
+
+def sound_entry(call: str, call_id: int, contribution: float | None) -> LedgerEntry:
+    small = Part(1.7e-3, 0.5)
+    return entry(
+        call=call,
+        call_id=call_id,
+        module=None,
+        observed=small,
+        made_by_target=small,
+        verdict_target=Verdict.PASS,
+        statistic="rounded",
+        maker=Maker.NEITHER,
+        worst=None,
+        worst_values=None,
+        contribution=contribution,
+    )
+
+
+def ledger(*entries: LedgerEntry, **changes: Any) -> Ledger:
+    """A ledger that closes: 0.01 at the end, of which the wrong element made 0.0097."""
+    known = entries or (entry(), sound_entry("torch.relu.1", 58, 0.0002), sound_entry("torch.relu.2", 59, 1e-6))
+    final = FinalDifference(0, 0, "torch.nn.functional.cross_entropy.0", 0.01, calls=0.00995, start=0.00005)
+    return replace(Ledger(Replay.ON, known, (final,)), **changes)

@@ -252,7 +252,8 @@ def test_only_commands_are_wider_than_the_terminal(width: int) -> None:
 def test_json_has_the_keys_of_every_command() -> None:
     answer = compare_json(diverged(notes=(finding(FindingKind.DTYPE),)))
     assert list(answer)[:6] == ["schema", "command", "verdict", "findings", "notes", "counts"]
-    assert list(answer)[6:] == ["reference", "target", "scope", "anchor", "neighbours", "advice", "missing"]
+    assert list(answer)[6:] == ["reference", "target", "scope", "anchor", "neighbours", "advice", "missing", "ledger"]
+    assert answer["ledger"] is None
     keys = "kind rank step phase call op module tensor source evidence sentence next".split()
     assert list(answer["findings"][0]) == list(answer["notes"][0]) == keys
     assert (answer["schema"], answer["command"], answer["verdict"]) == (1, "compare", "diverged")

@@ -4,7 +4,9 @@
   ulpscope compare runs/ref runs/target --out result       summary.json and the tables behind it, too
   ulpscope compare runs/ref runs/target --steps 0 --json   one JSON object on stdout
   ulpscope compare runs/ref runs/target --plan             which call is compared with which
+  ulpscope compare runs/ref runs/target --replay on        every call executed again: who made which error
   ulpscope compare compare.json                            as an old msprobe config says
+  ulpscope compare cpu-result gpu-result                   errors of two devices: results of ulpscope check --out
 
 REFERENCE is the run that is trusted, TARGET the one under suspicion: traces of ulpscope, or dumps of msprobe. Exit
 codes: 0 they agree, 1 they diverge, 2 an input cannot be read, 3 nothing could be compared.
@@ -49,6 +51,12 @@ def register(subparsers: "Subparsers[Parser]") -> None:
         default="rounding",
         help="rounding (default), msprobe, cosine:0.98, or a YAML file",
     )
+    judge.add_argument(
+        "--replay",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="execute calls again, where both runs saved tensors: suspects (auto), all (on), none (off)",
+    )
     judge.add_argument("--details", action="store_true", help="ULP and KL divergence too, where tensors were saved")
     judge.add_argument(
         "--jobs", metavar="N", type=int, default=_cores(), help="threads that read tensors (default: cores)"
@@ -66,10 +74,13 @@ def run(args: argparse.Namespace) -> int:
     from ulpscope.report.language import Language
     from ulpscope.report.progress import progress
     from ulpscope.workflows.compare import compare
+    from ulpscope.workflows.compare_checks import is_check_result
     from ulpscope.workflows.results import check_result, prepare_result
 
     _check(args)
     reference, target = _sides(args)
+    if is_check_result(reference) and is_check_result(target):
+        return _compare_checks(args, reference, target)
     options = _options(args)
     if args.plan:
         return _print_plan(reference, target, options, as_json=args.json)
@@ -92,6 +103,40 @@ def run(args: argparse.Namespace) -> int:
     return int(result.code)
 
 
+def _compare_checks(args: argparse.Namespace, reference: Path, target: Path) -> int:
+    """Two results of `ulpscope check` instead of two runs."""
+    from ulpscope.report.language import Language
+    from ulpscope.workflows.compare_checks import compare_checks
+    from ulpscope.workflows.results import check_result, prepare_result
+
+    _refuse_options_of_runs(args)
+    if args.out is not None:
+        check_result(args.out, overwrite=args.overwrite)
+    result, language = compare_checks(reference, target), Language(args.language)
+    if args.out is not None:
+        prepare_result(args.out, overwrite=args.overwrite)
+        result.write(args.out, language=language)
+    if args.json:
+        write_answer(json.dumps(result.json(language), allow_nan=False) + "\n")
+    else:
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
+        write_answer(result.text(width=width, color=terminal, language=language))
+    return int(result.code)
+
+
+def _refuse_options_of_runs(args: argparse.Namespace) -> None:
+    given = [name for name in ("steps", "ranks", "map", "plan", "details", "xlsx") if getattr(args, name)]
+    usual = {"standard": "rounding", "replay": "auto"}
+    given += [name for name, default in usual.items() if getattr(args, name) != default]
+    if given:
+        raise UlpscopeError(
+            f"--{given[0]} with two results of ulpscope check",
+            expected="two runs; what is checked is chosen by ulpscope check",
+            next_step=f"leave out --{given[0]}",
+        )
+
+
 def _print_plan(reference: Path, target: Path, options: "CompareOptions", *, as_json: bool) -> int:
     from ulpscope.align.plan import plan_json, plan_lines
     from ulpscope.report.tables import plain
@@ -108,6 +153,7 @@ def _print_plan(reference: Path, target: Path, options: "CompareOptions", *, as_
 def _options(args: argparse.Namespace) -> "CompareOptions":
     from ulpscope.capture.settings import parse_ranges
     from ulpscope.judge.standards import parse_standard
+    from ulpscope.records.ledger import Replay
     from ulpscope.workflows.compare import CompareOptions
 
     # A mistake is told at once, not after the comparison.
@@ -119,6 +165,7 @@ def _options(args: argparse.Namespace) -> "CompareOptions":
         details=args.details,
         jobs=args.jobs,
         standard=args.standard,
+        replay=Replay(args.replay),
     )
 
 

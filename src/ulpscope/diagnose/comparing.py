@@ -20,6 +20,7 @@ from ulpscope.diagnose.states import Flow
 from ulpscope.diagnose.surroundings import anchor_of, neighbours_of
 from ulpscope.diagnose.table import pair_table
 from ulpscope.records.findings import AnchorPart, Comparison, Counts, Finding, Outcome, Scope
+from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement, Measured, Pair
 
 
@@ -49,7 +50,13 @@ def judge_ranks(ranks: Sequence[RankEvidence]) -> list[JudgedRank]:
 
 
 def summarise(
-    plan: Plan, judged: Sequence[JudgedRank], *, names: Pair[str], levels: tuple[str, str], missing: Sequence[str]
+    plan: Plan,
+    judged: Sequence[JudgedRank],
+    *,
+    names: Pair[str],
+    levels: tuple[str, str],
+    missing: Sequence[str],
+    ledger: Ledger | None = None,
 ) -> tuple[Comparison, pl.DataFrame]:
     """The comparison as one value, and its table."""
     table = pl.concat([rank.table for rank in judged])
@@ -78,6 +85,7 @@ def summarise(
         neighbours=tuple(neighbours),
         advice=tuple(advise(findings, table)) if counts.tensors_compared else (),
         missing=tuple(missing),
+        ledger=ledger,
     )
     return comparison, table
 

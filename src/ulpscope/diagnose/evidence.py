@@ -215,6 +215,20 @@ class RankEvidence:
         return sorted(range(len(ids)), key=keys.__getitem__)
 
     @cached_property
+    def positions(self) -> dict[int, int]:
+        """For each pair its place in the order."""
+        return {pair: position for position, pair in enumerate(self.order)}
+
+    @cached_property
+    def backward_of(self) -> dict[int, int]:
+        """For each pair of forward calls the pair of their first backwards."""
+        found: dict[int, int] = {}
+        for pair, forward in enumerate(self.forwards):
+            if forward >= 0 and self.calls["kind"][pair] == BACKWARD_KIND:
+                found.setdefault(forward, pair)
+        return found
+
+    @cached_property
     def moments(self) -> list[tuple[int, bool]]:
         """Pairs as the target began (true) and finished (false) them: a call reads before what is inside of it runs."""
         ids: list[int] = self.calls["id"]

@@ -38,7 +38,7 @@ class RankedFinding:
 
 def find(evidence: RankEvidence, flow: Flow, causes: Causes, peers: PeerGains) -> list[RankedFinding]:
     """The findings of one rank, the first first; what merely follows is left out."""
-    positions = {pair: position for position, pair in enumerate(evidence.order)}
+    positions = evidence.positions
     named = [(causes.kind(birth), birth) for birth in flow.births]
     ordered = sorted(named, key=lambda entry: positions[entry[1].slot.pair])
     found: list[RankedFinding] = []
@@ -53,7 +53,7 @@ def find(evidence: RankEvidence, flow: Flow, causes: Causes, peers: PeerGains) -
         alike = [other for other_kind, other in ordered if other_kind is kind and _step(evidence, other) == place.step]
         finding = Finding(kind, place, _evidence(evidence, flow, kind, birth, alike, peers))
         if writer is not None:
-            arguments = _differing_arguments(evidence, writer)
+            arguments = differing_arguments(evidence, writer)
             finding = replace(finding, evidence=replace(finding.evidence, arguments=arguments, error_in=None))
         found.append(RankedFinding(finding, birth, (place.step, positions[birth.slot.pair])))
     return found
@@ -157,14 +157,15 @@ def _arguments(evidence: RankEvidence, birth: Birth) -> tuple[ArgumentDifference
     pair = birth.slot.pair
     if birth.slot.row in evidence.regrouped:
         return argument_differences(*evidence.regrouped[birth.slot.row])
-    own = _differing_arguments(evidence, pair)
+    own = differing_arguments(evidence, pair)
     forward = evidence.forwards[pair]
     if own or forward < 0:
         return own
-    return _differing_arguments(evidence, forward)
+    return differing_arguments(evidence, forward)
 
 
-def _differing_arguments(evidence: RankEvidence, pair: int) -> tuple[ArgumentDifference, ...]:
+def differing_arguments(evidence: RankEvidence, pair: int) -> tuple[ArgumentDifference, ...]:
+    """What differs among the arguments of a pair of calls."""
     calls = evidence.calls
     return argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair])
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ulpscope.dialects.api_checker.files import TRACE_FOLDER, is_api_checker, open_api_checker
 from ulpscope.dialects.msprobe.layout import is_dump, open_dump
 from ulpscope.records.errors import TraceError
 from ulpscope.trace.reader import Trace, open_trace
@@ -9,10 +10,14 @@ from ulpscope.trace.schema import RANK_FILE
 
 
 def open_run(path: str | Path) -> Trace:
-    """Open a trace, or a dump of msprobe: its dump_path, a step or a rank of it, or a dump.json."""
+    """Open a trace, a dump of msprobe (its dump_path, a step or a rank of it, a dump.json), or forward_info files."""
     root = Path(path)
-    if not _is_trace(root) and is_dump(root):
-        return open_dump(root)
+    if not _is_trace(root):
+        if is_api_checker(root):
+            # A capture that wrote these files left a trace beside them, which says more.
+            return open_trace(beside) if _is_trace(beside := root / TRACE_FOLDER) else open_api_checker(root)
+        if is_dump(root):
+            return open_dump(root)
     try:
         return open_trace(root)
     except TraceError as error:
@@ -20,7 +25,8 @@ def open_run(path: str | Path) -> Trace:
             raise
         raise TraceError(
             error.seen,
-            expected=f"{error.expected}, or a dump of msprobe: its dump_path, a step or a rank of it, or a dump.json",
+            expected=f"{error.expected}, or a dump of msprobe: its dump_path, a step or a rank of it, or a dump.json; "
+            "or a directory with forward_info_*.json",
             next_step=error.next_step,
         ) from error
 

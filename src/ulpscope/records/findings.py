@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any
 
 from ulpscope.records.enums import Phase
+from ulpscope.records.ledger import Ledger, LedgerEntry, ledger_json
 from ulpscope.records.pairs import Measured
 
 
@@ -99,6 +100,9 @@ class Evidence:
     worst: tuple[int, ...] | None = None
     """Index of the element that differs most."""
     worst_values: tuple[float, float] | None = None
+    """What the run to blame gave there, and the truth."""
+    ledger: LedgerEntry | None = None
+    """What executing the call again has shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +224,8 @@ class Comparison:
     advice: tuple[Advice, ...] = ()
     missing: tuple[str, ...] = ()
     """What the traces themselves lack, one sentence each."""
+    ledger: Ledger | None = None
+    """None where no call was executed again."""
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:
@@ -231,6 +237,8 @@ def evidence_json(evidence: Evidence) -> dict[str, Any]:
 def _plain(entry: Any) -> Any:
     if isinstance(entry, ArgumentDifference):
         return {"place": entry.place, "reference": entry.reference, "target": entry.target}
+    if isinstance(entry, LedgerEntry):
+        return ledger_json(entry)
     if isinstance(entry, Enum):
         return entry.value
     return [_plain(item) for item in entry] if isinstance(entry, tuple) else entry

@@ -187,9 +187,9 @@ def detail_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
         yield phrases.say("scale", scale=element_text(evidence.scale))
     if evidence.peers is not None and math.isfinite(evidence.peers):
         yield phrases.say("peers", peers=number_text(evidence.peers))
-    if evidence.worst is not None and evidence.worst_values is not None:
-        reference, target = map(element_text, evidence.worst_values)
-        yield phrases.say("worst", index=list(evidence.worst), reference=reference, target=target)
+    if evidence.ledger is None and evidence.worst is not None and evidence.worst_values is not None:
+        computed, exact = map(element_text, evidence.worst_values)
+        yield phrases.say("worst", index=list(evidence.worst), computed=computed, exact=exact)
     if finding.kind in _HAS_DISTANCE and evidence.measured is Measured.DIGEST and evidence.error_out is None:
         yield phrases.say("digests")
 

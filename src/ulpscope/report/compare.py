@@ -21,7 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour, Outcome, Place
+from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement
+from ulpscope.report.compare_ledger import COLUMNS, closure_lines, executed_lines, is_guilty, ledger_rows
 from ulpscope.report.compare_lines import anchor_lines, counts_line, next_commands, scope_lines, verdict
 from ulpscope.report.language import Language, Phrases, number_text, phrases, shown_name
 from ulpscope.report.quantities import ranges_text
@@ -41,6 +43,7 @@ NOTES_SHOWN = 5
 LONGEST_MISSING = 400
 LONGEST_OP = 24
 NARROWEST_TABLE = 72
+NARROWEST_LEDGER = 92
 _STYLES = {Judgement.MADE_HERE.value: "bold red", Judgement.INHERITED.value: "yellow"}
 _HEADING_STYLES = {
     Outcome.DIVERGED: "bold red",
@@ -59,7 +62,7 @@ def compare_text(
     words, outcome = phrases(language), verdict(comparison)
     parts: list[RenderableType] = [plain(_heading(words, comparison), style=_HEADING_STYLES[outcome]), Text()]
     if outcome is Outcome.DIVERGED and comparison.findings:
-        parts += [_set_in(*_answer(comparison.findings[0], language)), Text()]
+        parts += [_set_in(*_answer(comparison.findings[0], comparison, language)), Text()]
     tables = list(_tables(comparison, words, language, width=width))
     if tables:
         parts += [_set_in(*tables), Text()]
@@ -104,13 +107,13 @@ def _divergence(words: Phrases, finding: Finding, *, several_ranks: bool) -> str
     return words.say("heading.cause", heading=told, cause=words.say(f"cause.{finding.kind.value}"))
 
 
-def _answer(finding: Finding, language: Language) -> Iterator[RenderableType]:
+def _answer(finding: Finding, comparison: Comparison, language: Language) -> Iterator[RenderableType]:
     """The call with its source line, and what is to be said of it, a line each."""
     cells = [plain(cell, style=style) for cell, style in _head_cells(finding.place)]
     if cells:
         yield Text("   ").join(cells)
     stop = phrases(language).stop
-    for statement in statements(finding, language):
+    for statement in statements(finding, language, ledger=comparison.ledger):
         yield plain(f"{statement[0].upper()}{statement[1:]}{stop}")
 
 
@@ -137,22 +140,64 @@ def _tables(comparison: Comparison, words: Phrases, language: Language, *, width
     yield from _labelled(_each(words.say("label.anchor"), anchor_lines(comparison.anchor, words)), words)
     if comparison.neighbours:
         yield _neighbours(comparison.neighbours, words, width=width)
+    yield from _labelled(_further(comparison, words, language), words)
+    if comparison.ledger is not None:
+        yield from _ledger(comparison.ledger, words, width=width, brief=verdict(comparison) is not Outcome.DIVERGED)
     yield from _labelled(_lines(comparison, words, language), words)
+
+
+def _further(comparison: Comparison, words: Phrases, language: Language) -> Iterator[Line]:
+    if (told := _followers(comparison, words)) is not None:
+        after = any(row.nearness is Nearness.AFTER for row in comparison.neighbours)
+        yield "" if after else words.say("label.after"), told
+    several, ledger = has_several_ranks(comparison), comparison.ledger
+    further = [sentence(finding, language, several_ranks=several, ledger=ledger) for finding in comparison.findings[1:]]
+    yield from _each(words.say("label.also"), _cut(further, FINDINGS_SHOWN, words))
 
 
 def _lines(comparison: Comparison, words: Phrases, language: Language) -> Iterator[Line]:
     several = has_several_ranks(comparison)
-    if (told := _followers(comparison, words)) is not None:
-        after = any(row.nearness is Nearness.AFTER for row in comparison.neighbours)
-        yield "" if after else words.say("label.after"), told
-    further = [sentence(finding, language, several_ranks=several) for finding in comparison.findings[1:]]
-    yield from _each(words.say("label.also"), _cut(further, FINDINGS_SHOWN, words))
     notes = [note_sentence(note, language, several_ranks=several) for note in comparison.notes]
     yield from _each(words.say("label.note"), _cut(notes, NOTES_SHOWN, words))
     yield from _each(words.say("label.advice"), [advice_sentence(advice, language) for advice in comparison.advice])
     yield from _each(words.say("label.scope"), scope_lines(comparison, words))
     missing = [shown_name(text, longest=LONGEST_MISSING) for text in comparison.missing]
     yield from _each(words.say("label.missing"), _cut(missing, NOTES_SHOWN, words))
+
+
+def _ledger(ledger: Ledger, words: Phrases, *, width: int, brief: bool) -> Iterator[RenderableType]:
+    """What executing calls again has shown; the calls that made most where there is something to explain."""
+    yield from _labelled(_each(words.say("label.ledger"), list(executed_lines(ledger, words))), words)
+    if is_guilty(ledger) or (ledger.finals and not brief):
+        yield _ledger_table(ledger, words, width=width)
+    yield from _labelled(_each("", closure_lines(ledger, words)), words)
+
+
+def _ledger_table(ledger: Ledger, words: Phrases, *, width: int) -> Table:
+    headers, rows = [words.say(f"ledger.{column}") for column in COLUMNS], ledger_rows(ledger, words)
+    drawn, wide = _grid(words), width >= NARROWEST_LEDGER
+    for column in COLUMNS if wide else ("row",):
+        whole = wide and column not in ("call", "module")
+        drawn.add_column(overflow="fold", no_wrap=whole, justify="right" if whole else "left")
+    if wide:
+        drawn.add_row(Text(), *(plain(header, style="dim") for header in headers))
+    for guilty, cells in rows:
+        style = "bold red" if guilty else ""
+        told = [plain(cell, style=style) for cell in (cells if wide else [_in_words(headers, cells, words)])]
+        drawn.add_row(Text(), *told)
+    return drawn
+
+
+def _in_words(headers: Sequence[str], cells: Sequence[str], words: Phrases) -> str:
+    """A row on its own, where columns have no room."""
+    numbers = [
+        words.say("ledger.cell", name=header, number=cell)
+        for header, cell in zip(headers[2:], cells[2:], strict=True)
+        if cell
+    ]
+    call, module = cells[:2]
+    name = words.say("place.call_in", call=call, module=module) if module else call
+    return words.clause_comma.join([name, *numbers])
 
 
 def _neighbours(rows: Sequence[Neighbour], words: Phrases, *, width: int) -> Table:

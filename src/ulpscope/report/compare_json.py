@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from ulpscope.records.findings import Comparison, Finding, Scope, evidence_json
+from ulpscope.report.compare_ledger import ledger_object
 from ulpscope.report.compare_lines import verdict
 from ulpscope.report.language import Language
 from ulpscope.report.words import advice_sentence, has_several_ranks, next_command, note_sentence, sentence
@@ -36,6 +37,7 @@ def compare_json(comparison: Comparison, language: Language = Language.EN) -> di
                 {**asdict(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice
             ],
             "missing": comparison.missing,
+            "ledger": ledger_object(comparison.ledger),
         }
     )
     return strict
@@ -43,7 +45,7 @@ def compare_json(comparison: Comparison, language: Language = Language.EN) -> di
 
 def finding_json(finding: Finding, comparison: Comparison, language: Language = Language.EN) -> dict[str, Any]:
     """One finding with its sentence."""
-    told = sentence(finding, language, several_ranks=has_several_ranks(comparison))
+    told = sentence(finding, language, several_ranks=has_several_ranks(comparison), ledger=comparison.ledger)
     return _entry(finding, comparison, told)
 
 

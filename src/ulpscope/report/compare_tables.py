@@ -38,9 +38,9 @@ _COLORS = {
 }
 
 
-def write_csv(pairs: pl.DataFrame, path: str | Path) -> None:
+def write_csv(rows: pl.DataFrame, path: str | Path, *, columns: Iterable[str] = PAIR_COLUMNS) -> None:
     """UTF-8 text; a name that a spreadsheet would compute begins with an apostrophe."""
-    table = plain_table(pairs)
+    table = plain_table(rows, columns)
     neutral = table.with_columns(_neutral(column) for column in _texts_with(table, _FORMULA))
     neutral.with_columns(_nan_as_text(column) for column in _with_nan(table)).write_csv(path)
 
@@ -65,10 +65,10 @@ def write_xlsx(
             _write_sheet(workbook, name, table.slice(start, rows_per_sheet))
 
 
-def plain_table(pairs: pl.DataFrame) -> pl.DataFrame:
-    """The columns of records/pair_table.py, lists as text, names without what steers a terminal."""
-    present = pairs.select(
-        pl.col(column) if column in pairs.columns else pl.lit(None).alias(column) for column in PAIR_COLUMNS
+def plain_table(rows: pl.DataFrame, columns: Iterable[str] = PAIR_COLUMNS) -> pl.DataFrame:
+    """These columns and no others, lists as text, names without what steers a terminal."""
+    present = rows.select(
+        pl.col(column) if column in rows.columns else pl.lit(None).alias(column) for column in columns
     )
     table = present.with_columns(_text_of(column, dtype) for column, dtype in present.schema.items())
     return table.with_columns(_visible(table[column]) for column in _texts_with(table, _STEERING))

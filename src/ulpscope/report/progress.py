@@ -2,9 +2,9 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,7 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 PATIENCE = 1.0
 """Seconds before anything is drawn."""
 
-Advance = Callable[[int], None]
+
+class Advance(Protocol):
+    """Moves a bar on; a text replaces the one beside it."""
+
+    def __call__(self, number: int, /, *, text: str | None = None) -> None: ...
 
 
 @contextmanager
@@ -22,7 +26,7 @@ def progress(
     """`with progress("comparing tensors", total=n) as advance: advance(1)`; the bar is gone at the end."""
     stream = sys.stderr if stream is None else stream
     if not stream.isatty():
-        yield lambda _: None
+        yield _unseen
         return
     bar = _LateBar(stream, text, total)
     timer = threading.Timer(patience, bar.start)
@@ -59,10 +63,14 @@ class _LateBar:
             if not self._over:
                 self._drawn.start()
 
-    def advance(self, number: int) -> None:
-        self._drawn.advance(self._task, number)
+    def advance(self, number: int, /, *, text: str | None = None) -> None:
+        self._drawn.update(self._task, advance=number, description=text)
 
     def stop(self) -> None:
         with self._lock:
             self._over = True
             self._drawn.stop()
+
+
+def _unseen(number: int, /, *, text: str | None = None) -> None:
+    """Moves nothing on."""

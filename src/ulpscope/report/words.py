@@ -9,9 +9,12 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 
+from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind, Place
+from ulpscope.records.ledger import Ledger, LedgerEntry, Maker
 from ulpscope.report import clauses
 from ulpscope.report.language import Language, Phrases, is_plain, phrases, shown_name
+from ulpscope.report.ledger_clauses import GUILTY, ledger_clauses
 
 _DEFAULT_SUBJECTS = {
     AdviceKind.SAME_DATA: "subject.data",
@@ -21,9 +24,11 @@ _DEFAULT_SUBJECTS = {
 }
 
 
-def sentence(finding: Finding, language: Language = Language.EN, *, several_ranks: bool = False) -> str:
+def sentence(
+    finding: Finding, language: Language = Language.EN, *, several_ranks: bool = False, ledger: Ledger | None = None
+) -> str:
     """A full sentence: the operation, where it is, and what the finding rests on."""
-    return _sentence(finding, statements(finding, language), language, several_ranks=several_ranks)
+    return _sentence(finding, statements(finding, language, ledger=ledger), language, several_ranks=several_ranks)
 
 
 def note_sentence(finding: Finding, language: Language = Language.EN, *, several_ranks: bool = False) -> str:
@@ -31,18 +36,23 @@ def note_sentence(finding: Finding, language: Language = Language.EN, *, several
     return _sentence(finding, note_statements(finding, language), language, several_ranks=several_ranks)
 
 
-def statements(finding: Finding, language: Language = Language.EN) -> list[str]:
+def statements(finding: Finding, language: Language = Language.EN, *, ledger: Ledger | None = None) -> list[str]:
     """What is to be said of a finding beside its place, the most telling first; clauses without an end."""
-    words = phrases(language)
-    told = list(_LEADS[finding.kind](words, finding))
-    return [*told, *clauses.detail_clauses(words, finding)]
+    words, executed = phrases(language), finding.evidence.ledger
+    told = [*_LEADS[finding.kind](words, finding), *clauses.detail_clauses(words, finding)]
+    # Other random numbers are the whole difference, and neither made nor inherited.
+    if executed is None or finding.kind is FindingKind.RANDOMNESS:
+        return told
+    return [*told, *ledger_clauses(words, executed, ledger)]
 
 
 def note_statements(finding: Finding, language: Language = Language.EN) -> list[str]:
     """The same for a note."""
     words = phrases(language)
     lead = _NOTE_LEADS.get(finding.kind, _LEADS[finding.kind])
-    return [*lead(words, finding), *clauses.detail_clauses(words, finding)]
+    executed = finding.evidence.ledger
+    proof = [] if executed is None else ledger_clauses(words, executed, None)
+    return [*lead(words, finding), *clauses.detail_clauses(words, finding), *proof]
 
 
 def advice_sentence(advice: Advice, language: Language = Language.EN) -> str:
@@ -54,8 +64,27 @@ def advice_sentence(advice: Advice, language: Language = Language.EN) -> str:
 
 
 def next_command(finding: Finding, comparison: Comparison) -> str:
-    """The command that shows this call, to be pasted into a shell."""
-    place = finding.place
+    """The command that looks further, to be pasted into a shell: a script of the call alone where that is proven."""
+    executed = finding.evidence.ledger
+    if executed is not None and executed.maker in GUILTY:
+        words = _repro(executed, finding.place.phase, comparison)
+        return " ".join(map(_quoted, words)) if words else _show(finding.place, comparison)
+    return _show(finding.place, comparison)
+
+
+def _repro(entry: LedgerEntry, phase: Phase, comparison: Comparison) -> list[str]:
+    """`ulpscope repro TRACE CALL`; nothing where the call has no name that could be typed."""
+    # An entry's call is the forward one, also where its backward is to blame.
+    phase = Phase.FORWARD if phase is Phase.BACKWARD else phase
+    blamed = entry.maker is Maker.REFERENCE
+    path, call = (comparison.reference, entry.call_reference) if blamed else (comparison.target, entry.call)
+    if not _is_typeable(call):
+        return []
+    words = ["ulpscope", "repro", _path(path), call, "-o", "repro", "--step", str(entry.step), "--phase", phase.value]
+    return [*words, *_rank_words(entry.rank, comparison)]
+
+
+def _show(place: Place, comparison: Comparison) -> str:
     only_reference = place.call is not None and place.call_id is None
     words = ["ulpscope", "show", _path(comparison.reference if only_reference else comparison.target)]
     if (call := _call_word(place)) is not None:
@@ -63,9 +92,11 @@ def next_command(finding: Finding, comparison: Comparison) -> str:
     elif place.module and is_plain(place.module):
         words += ["--module", place.module]
     words += ["--step", str(place.step), "--phase", place.phase.value]
-    if place.rank != 0 or has_several_ranks(comparison):
-        words += ["--rank", str(place.rank)]
-    return " ".join(map(_quoted, words))
+    return " ".join(map(_quoted, [*words, *_rank_words(place.rank, comparison)]))
+
+
+def _rank_words(rank: int, comparison: Comparison) -> list[str]:
+    return ["--rank", str(rank)] if rank != 0 or has_several_ranks(comparison) else []
 
 
 def show_trace(path: str) -> str:
@@ -243,9 +274,13 @@ def _call_word(place: Place) -> str | None:
     """Its name, or its id where a name could not be typed or would be taken for an option."""
     if place.call is None:
         return None
-    if is_plain(place.call) and not place.call.startswith("-"):
+    if _is_typeable(place.call):
         return place.call
     return None if place.call_id is None else str(place.call_id)
+
+
+def _is_typeable(call: str) -> bool:
+    return is_plain(call) and not call.startswith("-")
 
 
 def _path(path: str) -> str:

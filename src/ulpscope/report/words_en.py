@@ -69,8 +69,54 @@ _CLAUSES = {
     "count.tensors": "{tensors} in all",
     "count.elements": "concerned: {elements}",
     "scale": "the target's values are {scale} times the reference's, as with a scaled loss",
-    "worst": "most at {index}: {reference} in the reference, {target} in the target",
+    "worst": "at {index} it gives {computed} instead of {exact}",
     "depend": "this reaches {calls} after it",
+}
+
+_PROOFS = {
+    "proof.target": (
+        "executed again in float64 from each run's own inputs: the target made {target} itself{worst}, "
+        "inherited {inherited}, the reference made {reference}"
+    ),
+    "proof.reference": (
+        "executed again in float64 from each run's own inputs: the reference made {reference} itself{worst}, "
+        "the target made {target}, inherited {inherited}"
+    ),
+    "proof.neither": (
+        "executed again in float64, neither run's call is wrong by itself: "
+        "the target made {target}, inherited {inherited}, the reference made {reference}"
+    ),
+    "proof.both": (
+        "executed again in float64, both runs' calls are off alike: "
+        "the target made {target}, inherited {inherited}, the reference made {reference}"
+    ),
+    "proof.kernel": (
+        "executed again in float64, the target's call is off no more than this machine's own kernel: "
+        "the target made {target}, inherited {inherited}, the reference made {reference}"
+    ),
+    "proof.arguments": (
+        "executed again in float64: the arguments that differ made {arguments}, the target itself {target}, "
+        "inherited {inherited}, the reference made {reference}"
+    ),
+    "proof.and_arguments": "{proof}, the arguments that differ {arguments}",
+    "proof.worst": " (at {index} {computed} instead of {exact})",
+    "proof.worst_ulp": " (at {index} {computed} instead of {exact}, {ulp} ulp)",
+    "proof.not_native": "this machine's own kernel makes no such error from the same inputs",
+    "why.not_finite": "it gives inf or nan where the truth is finite, or the other way round",
+    "why.flushed": "it flushes small numbers to zero",
+    "why.unequal": "this operation gives the truth exactly, and here it does not",
+    "why.outlier": "no rounding explains its largest error",
+    "why.near": "one rounding does not explain its largest error",
+    "why.noise": "its errors are larger than those of a sound kernel",
+    "why.bias": "its errors go one way, as roundings do not",
+    "why.structure": "its errors gather at one index of an axis, as roundings do not",
+    "why.sound": "a few of its elements are much further off than all others",
+    "why.norm": "its error is larger than rounding explains",
+    "final": "the final difference ({difference} in {call})",
+    "share.of": "it accounts for {share} of {final}",
+    "share.against": "it acts against {final}: {share} of it",
+    "share.cancelled": "its effect is {share} of {final}, which others cancel",
+    "share.small": "less than 1%",
 }
 
 _LEADS = {
@@ -156,6 +202,7 @@ _LINES = {
     "label.here": "here",
     "label.after": "after it",
     "label.also": "also",
+    "label.ledger": "ledger",
     "label.note": "note",
     "label.advice": "advice",
     "label.scope": "scope",
@@ -191,6 +238,34 @@ _LINES = {
     "how.digest": "from digests only: identical or not",
     "how.none": "nothing measured",
     "how.mixed": "{how} ({number})",
+    "ledger.sound": "{calls} executed again in float64: each within rounding of its own inputs",
+    "ledger.executed": "{calls} executed again in float64",
+    "ledger.none": "no call executed again: {reasons}",
+    "ledger.left": "{told}; {calls} not: {reasons}",
+    "ledger.auto": "{told} (--replay on: every call)",
+    "ledger.reason": "{reason} ({number})",
+    "ledger.both": "off alike in both runs: {names}",
+    "ledger.kernel": "off as this machine's own kernel is: {names}",
+    "ledger.step": "{name} (step {step})",
+    "ledger.rank": "{name} (rank {rank}, step {step})",
+    "ledger.call": "call",
+    "ledger.module": "module",
+    "ledger.target": "target made",
+    "ledger.inherited": "inherited",
+    "ledger.reference": "reference made",
+    "ledger.ulp": "ulp",
+    "ledger.share": "share",
+    "ledger.others": "other calls",
+    "ledger.small": "<1%",
+    "ledger.cell": "{name} {number}",
+    "ledger.closure": "{call} differs by {difference}: {parts}; the parts add up to {closure}",
+    "part.calls": "calls made {share}",
+    "part.start": "inputs and parameters {share}",
+    "part.unseen": "{share} comes from or through calls that were not executed again",
+    "ledger.open": (
+        "{call} differs by {difference}, of which the parts account for {closure}: the rest is beyond first order, "
+        "or came with integers, random numbers or calls that were not executed again"
+    ),
     "standard": "Judged by the standard {standard}, not by what rounding explains.",
     "scope.ranks_reference": "only the reference has rank {numbers}",
     "scope.ranks_target": "only the target has rank {numbers}",
@@ -207,11 +282,17 @@ _REASONS = {
     "reason.one holds integers, the other floats": "one holds integers, the other floats",
     "reason.memory that nobody has written": "memory that nobody has written",
     "reason.no stats": "no stats",
+    "reason.random": "random",
+    "reason.its data was not saved": "its data was not saved",
+    "reason.torch is not installed here": "torch is not installed here",
+    "reason.the reference has no saved data": "the reference has no saved data",
+    "reason.the target has no saved data": "the target has no saved data",
+    "reason.no pair of API calls": "no pair of API calls",
     "reason.other elements are set aside (attention masks)": "other elements are set aside (attention masks)",
 }
 
 PHRASES = Phrases(
-    templates={**_PLACES, **_TENSORS, **_CLAUSES, **_LEADS, **_ADVICE, **_HEADINGS, **_LINES, **_REASONS},
+    templates={**_PLACES, **_TENSORS, **_CLAUSES, **_PROOFS, **_LEADS, **_ADVICE, **_HEADINGS, **_LINES, **_REASONS},
     nouns={
         "call": ("call", "calls"),
         "tensor": ("tensor", "tensors"),

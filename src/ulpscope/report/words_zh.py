@@ -69,8 +69,52 @@ _CLAUSES = {
     "count.tensors": "共 {tensors}",
     "count.elements": "涉及 {elements}",
     "scale": "目标运行的值是参考运行的 {scale} 倍，与损失缩放（loss scaling）相符",
-    "worst": "{index} 处相差最大：参考运行为 {reference}，目标运行为 {target}",
+    "worst": "{index} 处得到 {computed}，应为 {exact}",
     "depend": "影响其后的 {calls}",
+}
+
+_PROOFS = {
+    "proof.target": (
+        "用各自的输入以 float64 重新执行：目标运行自身产生 {target}{worst}，继承 {inherited}，参考运行产生 {reference}"
+    ),
+    "proof.reference": (
+        "用各自的输入以 float64 重新执行：参考运行自身产生 {reference}{worst}，目标运行产生 {target}，继承 {inherited}"
+    ),
+    "proof.neither": (
+        "以 float64 重新执行，两次运行的这次调用本身都没有错：目标运行产生 {target}，继承 {inherited}，"
+        "参考运行产生 {reference}"
+    ),
+    "proof.both": (
+        "以 float64 重新执行，两次运行的这次调用有同样的偏差：目标运行产生 {target}，继承 {inherited}，"
+        "参考运行产生 {reference}"
+    ),
+    "proof.kernel": (
+        "以 float64 重新执行，目标运行的这次调用的偏差不超过本机自己的 kernel：目标运行产生 {target}，"
+        "继承 {inherited}，参考运行产生 {reference}"
+    ),
+    "proof.arguments": (
+        "以 float64 重新执行：不同的调用参数产生 {arguments}，目标运行自身产生 {target}，继承 {inherited}，"
+        "参考运行产生 {reference}"
+    ),
+    "proof.and_arguments": "{proof}，不同的调用参数产生 {arguments}",
+    "proof.worst": "（{index} 处得到 {computed}，应为 {exact}）",
+    "proof.worst_ulp": "（{index} 处得到 {computed}，应为 {exact}，差 {ulp} ulp）",
+    "proof.not_native": "本机自己的 kernel 用同样的输入没有这种误差",
+    "why.not_finite": "inf 或 nan 的位置与真值不符",
+    "why.flushed": "它把过小的数清零",
+    "why.unequal": "这种操作应当精确给出真值，这里却没有",
+    "why.outlier": "舍入无法解释它最大的误差",
+    "why.near": "一次舍入无法解释它最大的误差",
+    "why.noise": "它的误差大于正确的 kernel 应有的水平",
+    "why.bias": "它的误差偏向一侧，舍入不会这样",
+    "why.structure": "它的误差集中在某一轴的某个下标，舍入不会这样",
+    "why.sound": "少数元素的误差远大于其余元素",
+    "why.norm": "它的误差大于舍入所能解释的范围",
+    "final": "最终差异（{call} 相差 {difference}）",
+    "share.of": "它占{final}的 {share}",
+    "share.against": "它抵消了一部分{final}：占其 {share}",
+    "share.cancelled": "它的影响是{final}的 {share}，大部分被其他调用抵消",
+    "share.small": "不到 1%",
 }
 
 _LEADS = {
@@ -149,6 +193,7 @@ _LINES = {
     "label.here": "此处",
     "label.after": "之后",
     "label.also": "另外",
+    "label.ledger": "账本",
     "label.note": "备注",
     "label.advice": "建议",
     "label.scope": "范围",
@@ -184,6 +229,34 @@ _LINES = {
     "how.digest": "只凭摘要值（digest）：相同与否",
     "how.none": "没有度量",
     "how.mixed": "{how}（{number}）",
+    "ledger.sound": "以 float64 重新执行了 {calls}：每次的结果都在其自身输入的舍入范围之内",
+    "ledger.executed": "以 float64 重新执行了 {calls}",
+    "ledger.none": "没有重新执行任何调用：{reasons}",
+    "ledger.left": "{told}；未执行 {calls}：{reasons}",
+    "ledger.auto": "{told}（--replay on 执行每次调用）",
+    "ledger.reason": "{reason}（{number}）",
+    "ledger.both": "两次运行有同样的偏差：{names}",
+    "ledger.kernel": "偏差与本机自己的 kernel 相同：{names}",
+    "ledger.step": "{name}（step {step}）",
+    "ledger.rank": "{name}（rank {rank}，step {step}）",
+    "ledger.call": "调用",
+    "ledger.module": "模块",
+    "ledger.target": "目标产生",
+    "ledger.inherited": "继承",
+    "ledger.reference": "参考产生",
+    "ledger.ulp": "ulp",
+    "ledger.share": "占比",
+    "ledger.others": "其他调用",
+    "ledger.small": "<1%",
+    "ledger.cell": "{name} {number}",
+    "ledger.closure": "{call} 相差 {difference}：{parts}；各部分之和为 {closure}",
+    "part.calls": "各次调用产生 {share}",
+    "part.start": "输入和模型参数 {share}",
+    "part.unseen": "{share} 来自或经过未重新执行的调用",
+    "ledger.open": (
+        "{call} 相差 {difference}，各部分只能说明其中的 {closure}：其余超出一阶近似，"
+        "或来自整数、随机数或未重新执行的调用"
+    ),
     "standard": "判断所用标准为 {standard}，而不是舍入所能解释的范围。",
     "scope.ranks_reference": "只有参考运行有 rank {numbers}",
     "scope.ranks_target": "只有目标运行有 rank {numbers}",
@@ -200,11 +273,17 @@ _REASONS = {
     "reason.one holds integers, the other floats": "一个是整数，另一个是浮点数",
     "reason.memory that nobody has written": "从未写入过的内存",
     "reason.no stats": "没有统计值",
+    "reason.random": "随机",
+    "reason.its data was not saved": "没有保存其数据",
+    "reason.torch is not installed here": "此处没有安装 torch",
+    "reason.the reference has no saved data": "参考运行没有保存数据",
+    "reason.the target has no saved data": "目标运行没有保存数据",
+    "reason.no pair of API calls": "没有成对的 API 调用",
     "reason.other elements are set aside (attention masks)": "被搁置的元素不同（注意力掩码）",
 }
 
 PHRASES = Phrases(
-    templates={**_PLACES, **_TENSORS, **_CLAUSES, **_LEADS, **_ADVICE, **_HEADINGS, **_LINES, **_REASONS},
+    templates={**_PLACES, **_TENSORS, **_CLAUSES, **_PROOFS, **_LEADS, **_ADVICE, **_HEADINGS, **_LINES, **_REASONS},
     nouns={
         "call": ("次调用", "次调用"),
         "tensor": ("个张量", "个张量"),

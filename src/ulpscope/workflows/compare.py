@@ -1,10 +1,9 @@
 """`ulpscope compare`: two runs, aligned, judged and told."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -12,9 +11,10 @@ import polars as pl
 from ulpscope.align.mapping import Mapped, read_mapping
 from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json, unused_rules
 from ulpscope.align.tensors import pair_tensors
-from ulpscope.diagnose.comparing import judge_ranks, summarise
+from ulpscope.diagnose.comparing import JudgedRank, judge_ranks, summarise
 from ulpscope.diagnose.evidence import RankEvidence, gather
 from ulpscope.diagnose.fixed import judge_by
+from ulpscope.diagnose.replaying import replay_ranks
 from ulpscope.dialects.msprobe.compare_config import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
 from ulpscope.judge.measuring import ValuePairs, measure, read_values, refine
@@ -23,16 +23,22 @@ from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.findings import Comparison, Outcome
+from ulpscope.records.ledger import Ledger, Replay
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.settings import IntRanges
 from ulpscope.report.compare import compare_text
 from ulpscope.report.compare_json import compare_json
+from ulpscope.report.compare_ledger_table import LEDGER_COLUMNS, ledger_table
 from ulpscope.report.compare_tables import write_csv, write_xlsx
 from ulpscope.report.language import Language
 from ulpscope.report.quantities import ranges_text
 from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.workflows.compare_replay import nothing_executed, obstacles, refuse
 from ulpscope.workflows.results import SUMMARY, write_json
+
+if TYPE_CHECKING:
+    from ulpscope.report.progress import Advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class CompareOptions:
     """ULP and KL divergence too, where data was saved."""
     jobs: int = 1
     standard: str = "rounding"
+    replay: Replay = Replay.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,10 @@ class CompareResult:
         write_json(out / "plan.json", plan_json(self.plan))
         self.pairs.write_parquet(out / "pairs.parquet")
         write_csv(self.pairs, out / "tensors.csv")
+        if self.comparison.ledger is not None:
+            executed = ledger_table(self.comparison.ledger)
+            executed.write_parquet(out / "ledger.parquet")
+            write_csv(executed, out / "ledger.csv", columns=LEDGER_COLUMNS)
         if xlsx:
             write_xlsx(self.pairs, out / "tensors.xlsx", self.comparison, language=language)
         write_json(out / SUMMARY, self.json(language))
@@ -124,8 +135,6 @@ _CODES = {
     Outcome.DIVERGED: ExitCode.DIFFERENCE,
     Outcome.NOTHING_COMPARED: ExitCode.NOTHING,
 }
-
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,30 +176,54 @@ def compare(
     target: str | Path,
     options: CompareOptions | None = None,
     *,
-    advance: Advance = lambda _: None,
+    advance: "Advance | None" = None,
 ) -> CompareResult:
     """Compare two traces and name the first operation that went wrong."""
     with collector_paused():
-        return _compare(reference, target, options or CompareOptions(), advance)
+        return _compare(reference, target, options or CompareOptions(), advance or _unseen)
 
 
-def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: Advance) -> CompareResult:
+def _unseen(number: int, /, *, text: str | None = None) -> None:
+    """Progress that nobody watches."""
+
+
+def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: "Advance") -> CompareResult:
     standard = parse_standard(options.standard)
     if standard is not None and standard.needs_details:
         options = replace(options, details=True)
     planned = plan_comparison(reference, target, options)
     plan, traces, missing = planned.plan, planned.traces, planned.missing()
+    if standard is not None and options.replay is Replay.AUTO:
+        # A fixed standard asks for metrics only.
+        options = replace(options, replay=Replay.OFF)
+    unable = obstacles(plan) if options.replay is not Replay.OFF else []
+    if unable and options.replay is Replay.ON:
+        raise refuse(unable)
     ranks = [_evidence(rank, planned.mapped, options, advance, missing) for rank in plan.ranks]
+    judged, ledger = _with_ledger(judge_ranks(ranks), plan, unable, options.replay, advance)
     comparison, table = summarise(
         plan,
-        judge_ranks(ranks),
+        judged,
         names=Pair(str(reference), str(target)),
         levels=(_level(traces.reference), _level(traces.target)),
         missing=missing,
+        ledger=ledger,
     )
     if standard is not None:
         comparison, table = judge_by(standard, comparison, table)
     return CompareResult(comparison, table, plan)
+
+
+def _with_ledger(
+    judged: list[JudgedRank], plan: Plan, unable: list[str], replay: Replay, advance: "Advance"
+) -> tuple[list[JudgedRank], Ledger | None]:
+    """Execute calls again where both runs saved their data, and let findings rest on that."""
+    if replay is Replay.OFF:
+        return judged, None
+    if unable:
+        return judged, nothing_executed(plan, unable)
+    advance(0, text="executing calls again")
+    return replay_ranks(judged, replay, advance)
 
 
 def compare_configured(path: Path) -> Pair[Path] | None:
@@ -203,7 +236,7 @@ def _level(trace: Trace) -> str:
 
 
 def _evidence(
-    plan: RankPlan, mapped: Mapped | None, options: CompareOptions, advance: Advance, failures: list[str]
+    plan: RankPlan, mapped: Mapped | None, options: CompareOptions, advance: "Advance", failures: list[str]
 ) -> RankEvidence:
     slots = pair_tensors(plan, mapped)
     unique = slots.select("reference", "target").unique(maintain_order=True).with_row_index("row")
@@ -219,7 +252,7 @@ def _evidence(
 
 
 def _from_data(
-    plan: RankPlan, pairs: ValuePairs, options: CompareOptions, advance: Advance, failures: list[str]
+    plan: RankPlan, pairs: ValuePairs, options: CompareOptions, advance: "Advance", failures: list[str]
 ) -> ValuePairs:
     """Measure anew, from saved data, what is not identical; what cannot be read is named in `failures`."""
     both = pairs.values.reference.has_data & pairs.values.target.has_data & pairs.compared & ~pairs.identical

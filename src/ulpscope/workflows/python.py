@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.ledger import Replay
 from ulpscope.workflows.capture import int_ranges
 from ulpscope.workflows.compare import CompareOptions, CompareResult
 from ulpscope.workflows.compare import compare as compare_traces
@@ -18,6 +20,7 @@ def compare(
     standard: str = "rounding",
     details: bool = False,
     jobs: int = 1,
+    replay: str = "auto",
 ) -> CompareResult:
     """Compare two runs, traces or dumps of other tools, as `ulpscope compare` does."""
     options = CompareOptions(
@@ -27,5 +30,14 @@ def compare(
         standard=standard,
         details=details,
         jobs=max(jobs, 1),
+        replay=_replay(replay),
     )
     return compare_traces(reference, target, options)
+
+
+def _replay(word: str) -> Replay:
+    try:
+        return Replay(word)
+    except ValueError:
+        words = ", ".join(choice.value for choice in Replay)
+        raise UlpscopeError(f"replay={word!r}", expected=f"one of {words}", next_step="leave it out: auto") from None

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.dialects.msprobe.entry_names import Direction, NameReader, forward_name
+from ulpscope.dialects.msprobe.call_frames import calls_frame, uses_frame
+from ulpscope.dialects.msprobe.entry_names import NameReader
 from ulpscope.dialects.msprobe.identity import Values
 from ulpscope.dialects.msprobe.json_files import (
     Header,
@@ -17,15 +17,14 @@ from ulpscope.dialects.msprobe.json_files import (
     read_if_there,
     read_object,
 )
-from ulpscope.dialects.msprobe.stacks import Stack, StackTable
-from ulpscope.dialects.msprobe.structure import MICRO_STEPS, PlannedCall, plan_calls, read_parents
+from ulpscope.dialects.msprobe.stacks import StackTable
+from ulpscope.dialects.msprobe.structure import MICRO_STEPS, plan_calls, read_parents
 from ulpscope.dialects.msprobe.tensor_data import DataFolder, read_elements
-from ulpscope.dialects.msprobe.uses import EntryReader, UseRow
+from ulpscope.dialects.msprobe.uses import EntryReader
 from ulpscope.dialects.msprobe.value_frames import data_names, summary_of, values_frame
 from ulpscope.records.values import Value
 from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.frames import StepFrames
-from ulpscope.trace.schema import CALLS, TENSORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,9 @@ class MsprobeRank:
             reader.read(path, content)
         try:
             return StepFrames(
-                calls=_calls_frame(step, calls, ids, reader.arguments, stacks),
+                calls=calls_frame(step, calls, ids, reader.arguments, stacks),
                 values=self._values_frame(step, next(iter(data))),
-                tensors=_uses_frame(reader.uses),
+                tensors=uses_frame(reader.uses),
                 stacks=self._stacks.take_new(),
             )
         except UnicodeEncodeError as error:
@@ -124,55 +123,3 @@ def _data(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     if data is not None and not isinstance(data, dict):
         raise bad_field(path, "data", data, "an object of entries")
     return data or {}
-
-
-def _calls_frame(
-    step: int,
-    calls: dict[str, PlannedCall],
-    ids: dict[str, int],
-    arguments: dict[str, str],
-    stacks: dict[str, Stack],
-) -> pl.DataFrame:
-    forwards = [_forward(call) for call in calls.values()]
-    sources = [forward or entry for entry, forward in zip(calls, forwards, strict=True)]
-    columns: dict[str, Any] = {
-        "id": np.fromiter(ids.values(), np.int64, len(ids)),
-        "name": _names(calls),
-        "kind": [call.kind.value for call in calls.values()],
-        "op": [call.parsed.op for call in calls.values()],
-        "module": [call.module for call in calls.values()],
-        "module_class": [call.module_class for call in calls.values()],
-        "phase": [call.phase.value for call in calls.values()],
-        "micro_step": [call.micro_step for call in calls.values()],
-        "parent": [None if call.parent is None else ids[call.parent] for call in calls.values()],
-        "forward": [None if forward is None else ids.get(forward) for forward in forwards],
-        "stack": [None if (stack := stacks.get(source)) is None else stack.id for source in sources],
-        "recompute": [call.recompute for call in calls.values()],
-        "arguments": [arguments.get(entry) for entry in calls],
-    }
-    frame = pl.DataFrame(columns, schema={name: CALLS[name] for name in columns})
-    return frame.with_columns(step=pl.lit(step, dtype=pl.Int64), random=pl.lit(False))
-
-
-def _forward(call: PlannedCall) -> str | None:
-    return forward_name(call.entry) if call.parsed.direction is Direction.BACKWARD else None
-
-
-def _names(calls: dict[str, PlannedCall]) -> list[str]:
-    """APIs keep msprobe's number; modules, which it numbers by path, are counted by class."""
-    counts: dict[tuple[str, str], int] = {}
-    names = []
-    for call in calls.values():
-        number = call.parsed.number
-        if call.parsed.is_module:
-            key = call.parsed.op, call.phase.value
-            number = str(counts.get(key, 0))
-            counts[key] = counts.get(key, 0) + 1
-        names.append(f"{call.parsed.op}.{number}{'@recompute' if call.recompute else ''}")
-    return names
-
-
-def _uses_frame(uses: list[UseRow]) -> pl.DataFrame:
-    call, role, place, value = zip(*uses, strict=True) if uses else ((), (), (), ())
-    columns = {"call": np.array(call, np.int64), "role": role, "place": place, "value": np.array(value, np.int64)}
-    return pl.DataFrame(columns, schema=dict(TENSORS))

@@ -57,7 +57,11 @@ def is_plain(name: object) -> bool:
 
 def read_elements(folder: DataFolder, name: str, value: Value) -> NDArray[Any]:
     """The elements of a value, in its own dtype."""
-    path = folder.file(name)
+    return read_file(folder.file(name), value)
+
+
+def read_file(path: Path, value: Value) -> NDArray[Any]:
+    """The elements of a value that this file is said to hold."""
     stored = load_tensor_file(path).get("")
     if stored is None:
         raise _unexpected(path, "holds several tensors", value)

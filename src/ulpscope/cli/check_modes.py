@@ -1,0 +1,114 @@
+"""The options of `ulpscope check` that ask something else: --overflow and --perturb."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ulpscope.cli.arguments import Parser
+from ulpscope.records.errors import UlpscopeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ulpscope.records.check_runs import CheckedCase, CheckOptions
+    from ulpscope.report.language import Language
+    from ulpscope.report.progress import Advance
+    from ulpscope.workflows.check_modes import OverflowResult, PerturbResult
+
+PERTURBATIONS = ("bit_noise", "add_noise", "improve_precision", "change_value", "no_change", "to_cpu")
+FREE_BENCHMARK = "free-benchmark"
+
+
+def add_modes(parser: Parser) -> None:
+    """Add the options to the parser of `check`."""
+    group = parser.add_argument_group("other questions").add_mutually_exclusive_group()
+    group.add_argument(
+        "--overflow", action="store_true", help="calls that made inf or nan of finite numbers: does the CPU, too?"
+    )
+    group.add_argument(
+        "--perturb",
+        metavar="MODE",
+        nargs="?",
+        const=PERTURBATIONS[0],
+        choices=PERTURBATIONS,
+        help=f"do outputs move more than they should? by {', '.join(PERTURBATIONS)} (default: {PERTURBATIONS[0]})",
+    )
+
+
+def asks_mode(args: argparse.Namespace) -> bool:
+    return bool(args.overflow or args.perturb is not None)
+
+
+def check_mode(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect."""
+    if args.standard == FREE_BENCHMARK and args.perturb is None:
+        raise UlpscopeError(
+            f"--standard {FREE_BENCHMARK} without --perturb",
+            expected="a standard of the check that was asked for",
+            next_step="add --perturb, or leave out --standard",
+        )
+    if not asks_mode(args):
+        return
+    mode = "--overflow" if args.overflow else "--perturb"
+    if args.standard not in ("rounding", FREE_BENCHMARK):
+        raise UlpscopeError(
+            f"--standard {args.standard} with {mode}",
+            expected=f"no standard, or {FREE_BENCHMARK} with --perturb",
+            next_step="leave out --standard",
+        )
+    for option in ("resume", "save_failing"):
+        if getattr(args, option):
+            raise UlpscopeError(
+                f"--{option.replace('_', '-')} with {mode}", expected="one of them", next_step="leave out one of them"
+            )
+
+
+def run_mode(
+    args: argparse.Namespace, options: "CheckOptions", language: "Language"
+) -> "OverflowResult | PerturbResult":
+    """Execute what was asked for, and write it to --out."""
+    from ulpscope.workflows.results import check_result, prepare_result
+
+    if args.out is not None:
+        check_result(args.out, overwrite=args.overwrite)
+    result = _overflow(args, options, language) if args.overflow else _perturb(args, options, language)
+    if args.out is not None:
+        prepare_result(args.out, overwrite=args.overwrite)
+        result.write(args.out, language=language)
+    return result
+
+
+def _overflow(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "OverflowResult":
+    from ulpscope.report.check_words import live_text
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.check_modes import check_overflow, plan_overflow
+
+    plan = plan_overflow(args.trace, options)
+    with progress(live_text({}, language), total=len(plan.plan.cases)) as advance:
+        return check_overflow(plan, options, heard=_counting(advance, language))
+
+
+def _perturb(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "PerturbResult":
+    from ulpscope.records.perturbations import Perturbation, PerturbStandard
+    from ulpscope.report.check_words import live_text
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.check_modes import check_perturb, plan_perturb
+
+    standard = PerturbStandard.FREE_BENCHMARK if args.standard == FREE_BENCHMARK else PerturbStandard.CONDITION
+    plan = plan_perturb(args.trace, options)
+    with progress(live_text({}, language), total=len(plan.cases)) as advance:
+        heard = _counting(advance, language)
+        return check_perturb(plan, options, mode=Perturbation(args.perturb), standard=standard, heard=heard)
+
+
+def _counting(advance: "Advance", language: "Language") -> "Callable[[CheckedCase], None]":
+    from ulpscope.records.checks import Verdict
+    from ulpscope.report.check_words import live_text
+
+    counts: dict[Verdict, int] = {}
+
+    def heard(checked: "CheckedCase") -> None:
+        verdict = checked.result.verdict
+        counts[verdict] = counts.get(verdict, 0) + 1
+        advance(1, text=live_text(counts, language))
+
+    return heard

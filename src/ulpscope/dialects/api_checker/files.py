@@ -1,0 +1,104 @@
+"""Finds the files of the first API accuracy checker, and opens them as a trace.
+
+DIR/forward_info_4711.json    with backward_info_4711.json and stack_info_4711.json; 4711 is a process or a rank
+DIR/step1/...                 the same, where a version wrote a directory an iteration
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ulpscope.dialects.api_checker.entries import bad_file
+from ulpscope.dialects.api_checker.reading import ApiCheckerRank, InfoFiles
+from ulpscope.records.enums import Level, Save
+from ulpscope.records.runs import RankInfo
+from ulpscope.trace.frames import FrameRank
+from ulpscope.trace.reader import Trace
+
+TRACE_FOLDER = "trace"
+"""Beside the files that our own capture wrote."""
+
+_FORWARD = re.compile(r"forward_info(?:_(?:rank)?(\d{1,19}))?\.json")
+_STEP = re.compile(r"step(\d{1,9})")
+_DATA_FOLDERS = ("forward_real_data", "backward_real_data")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A forward_info file: of which step, of which process."""
+
+    step: int
+    number: int
+    file: Path
+
+
+def is_api_checker(path: Path) -> bool:
+    """Whether this is a forward_info file, or a directory that holds some."""
+    return bool(_places(path))
+
+
+def open_api_checker(path: Path) -> Trace:
+    """The files as a trace; they are read when they are first asked for."""
+    places = _places(path)
+    numbers = sorted({place.number for place in places})
+    are_ranks = numbers == list(range(len(numbers)))
+    ranks = []
+    for order, number in enumerate(numbers):
+        steps = {place.step: _info_files(place.file) for place in places if place.number == number}
+        info = _info(steps.values(), rank=order, world_size=len(numbers), pid=None if are_ranks else number)
+        name = f"{'rank' if are_ranks else 'proc'}{number}"
+        ranks.append(FrameRank(path, name=name, info=info, steps=sorted(steps), source=ApiCheckerRank(steps)))
+    return Trace(path, ranks, missing_ranks=[])
+
+
+def _places(path: Path) -> list[_Place]:
+    if path.is_file():
+        match = _FORWARD.fullmatch(path.name)
+        return [_Place(_step(path.resolve().parent), int(match[1] or 0), path)] if match else []
+    if not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
+        return []
+    folders = [path, *(path / name for name in _names(path) if _STEP.fullmatch(name) and (path / name).is_dir())]
+    return [
+        _Place(_step(folder.resolve()), int(match[1] or 0), folder / name)
+        for folder in folders
+        for name in _names(folder)
+        if (match := _FORWARD.fullmatch(name))
+    ]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise bad_file(folder, f"cannot be listed: {error.strerror}") from error
+
+
+def _step(folder: Path) -> int:
+    match = _STEP.fullmatch(folder.name)
+    return int(match[1]) if match else 0
+
+
+def _info_files(forward: Path) -> InfoFiles:
+    rest = forward.name.removeprefix("forward_info")
+    return InfoFiles(forward, forward.with_name(f"backward_info{rest}"), forward.with_name(f"stack_info{rest}"))
+
+
+def _info(steps: Iterable[InfoFiles], *, rank: int, world_size: int, pid: int | None) -> RankInfo:
+    folders = {files.forward.parent for files in steps}
+    has_data = any(name.startswith(_DATA_FOLDERS) for folder in folders for name in _names(folder))
+    save = Save.TENSORS if has_data else Save.STATS
+    return RankInfo(
+        rank=rank,
+        world_size=world_size,
+        process={} if pid is None else {"pid": pid},
+        framework={"name": "torch"},
+        versions={},
+        devices=(),
+        environment={},
+        seeds={},
+        capture={"level": Level.API.value, "save": save.value, "tool": "api_accuracy_checker"},
+        started="unknown",
+        closed="unknown",
+    )

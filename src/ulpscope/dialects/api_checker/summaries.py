@@ -1,0 +1,52 @@
+"""Real data summarised as a capture would: the files themselves tell a range only, which compares nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.numerics.compiled import summarize_into
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.rows import Column, rows_to_columns
+from ulpscope.numerics.summary import empty_row, flat_elements
+from ulpscope.records.values import Value
+from ulpscope.trace.objects import value_from_row
+from ulpscope.trace.schema import VALUE_SUMMARY, VALUES
+
+Data = Callable[[Value], NDArray[Any] | None]
+
+
+def with_summaries(values: pl.DataFrame, data: Data) -> pl.DataFrame:
+    """The frame with stats, sketch and digest of the values whose data is there."""
+    stored = [_value(row) for row in values.iter_rows(named=True) if row["data_file"] and row["dtype"] in DTYPES]
+    rows = {value: _row(value, found) for value in stored if (found := data(value)) is not None}
+    if not rows:
+        return values
+    columns = rows_to_columns(
+        np.stack(list(rows.values())),
+        dtype_names=[value.dtype for value in rows],
+        shapes=[value.shape for value in rows],
+    )
+    own = pl.DataFrame([pl.Series("id", [value.id for value in rows]), *map(_series, columns, columns.values())])
+    joined = values.join(own, on="id", how="left", suffix=" of data", maintain_order="left")
+    both = [name for name in columns if name in values.columns]
+    return joined.with_columns(pl.coalesce(f"{name} of data", name).alias(name) for name in both).drop(
+        f"{name} of data" for name in both
+    )
+
+
+def _value(row: dict[str, Any]) -> Value:
+    return value_from_row({**dict.fromkeys(VALUES), "process": None, **row})
+
+
+def _row(value: Value, data: NDArray[Any]) -> NDArray[np.float64]:
+    row = empty_row()
+    summarize_into(flat_elements(data, DTYPES[value.dtype]), value.dtype, row)
+    return row
+
+
+def _series(name: str, column: Column) -> pl.Series:
+    whole = pl.Series(name, column.values, dtype=VALUE_SUMMARY[name])
+    return pl.select(pl.when(pl.Series(column.valid)).then(whole).alias(name)).to_series()

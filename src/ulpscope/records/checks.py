@@ -1,0 +1,164 @@
+"""Checks: one recorded call executed again as a unit test, and what came of it."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from numpy.typing import NDArray
+
+
+class Verdict(str, Enum):
+    """What one executed call is worth; from best to worst."""
+
+    PASS = "PASS"
+    """As good as a sound kernel."""
+    SKIP = "SKIP"
+    """Not executed, for a stated reason."""
+    UNTESTED = "UNTESTED"
+    """Executed, but the data could not have told right from wrong."""
+    WARN = "WARN"
+    """Backward stable at the precision of its dtype, but worse than it needs to be."""
+    FAIL = "FAIL"
+    """No rounding explains it."""
+    TIMEOUT = "TIMEOUT"
+    CRASH = "CRASH"
+
+    @property
+    def severity(self) -> int:
+        return list(Verdict).index(self)
+
+
+class Direction(str, Enum):
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class DataSource(str, Enum):
+    """Where a case's tensors come from."""
+
+    REAL = "real"
+    RANDOM = "random"
+
+
+class Variant(str, Enum):
+    """How a case's data was changed to provoke what ordinary data hides."""
+
+    RECORDED = "recorded"
+    TINY = "tiny"
+    """Scaled down, so that an epsilon matters."""
+    OFFSET = "offset"
+    """A mean much larger than the spread."""
+    LARGE = "large"
+    """Sums come near the largest number of the dtype."""
+    LONG = "long"
+    """A long reduction."""
+
+
+class Rule(str, Enum):
+    """How an output is to be judged."""
+
+    ROUNDED = "rounded"
+    """A result of arithmetic: within what rounding explains."""
+    EXACT = "exact"
+    """Moved, chosen or whole numbers: the correctly rounded truth and nothing else."""
+    NORMWISE = "normwise"
+    """An invariant of a factorisation: small beside the norm of the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseId:
+    """One test: a call of a trace with one kind of data."""
+
+    process: str
+    """The directory of the rank."""
+    call: int
+    name: str
+    op: str
+    variant: Variant
+    source: DataSource
+
+    @property
+    def text(self) -> str:
+        return f"{self.process}/{self.call}/{self.name}/{self.variant.value}/{self.source.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputEvidence:
+    """One output or gradient of an executed call: what the device gave, and what is known of the truth.
+
+    Elements of floats are float64 (complex: a last axis of two more); of integers and bools their own.
+    """
+
+    place: str
+    """`output.0`, `grad.args.1`, or an invariant: `invariant.reconstruction`."""
+    direction: Direction
+    rule: Rule
+    dtype: str
+    """The type that the result was rounded to: the device's, or what autocast computed a gradient in."""
+    computed: NDArray[Any]
+    exact: NDArray[Any]
+    """The call in high precision from the device's own inputs; not rounded to `dtype`."""
+    reduction: float
+    """About how many products or summands an element is made of."""
+    accumulation: float
+    """Unit roundoff of the sums inside."""
+    input_roundoff: float
+    """Unit roundoff of the coarsest float among the inputs and this output."""
+    ordinary: NDArray[Any] | None = None
+    """The same call by another sound kernel of the same dtype; none where only the tested one is at hand."""
+    sensitivity: NDArray[Any] | None = None
+    """RMS change of each element per unit relative change of the inputs; none until it is asked for."""
+    intermediate_sensitivity: NDArray[Any] | None = None
+    """RMS change of each element per unit relative change of the results that kernels inside the call hand on."""
+    scale: float | None = None
+    """Of a normwise rule: the norm that errors are small beside."""
+    violation: str | None = None
+    """What is wrong whatever the numbers are: another shape, an index out of range."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareEvidence:
+    """How often a random call did what it does with a stated probability."""
+
+    place: str
+    direction: Direction
+    successes: int
+    trials: int
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutputResult:
+    """The judgement of one output or gradient, and the figures behind it."""
+
+    place: str
+    direction: Direction
+    verdict: Verdict
+    statistic: str
+    """What decided: identical, outlier, noise, bias, structure, not_finite, unequal, share, ..."""
+    message: str
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+    worst: tuple[int, ...] | None = None
+    """Index of the worst element."""
+    worst_computed: float | None = None
+    worst_exact: float | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
+    """Every figure by name, also those that did not decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What came of one test."""
+
+    case: CaseId
+    forward: Verdict | None
+    """None where there is nothing to judge in that direction."""
+    backward: Verdict | None
+    message: str
+    outputs: tuple[OutputResult, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        return max((each for each in (self.forward, self.backward) if each), key=lambda each: each.severity)

@@ -1,0 +1,1 @@
+"""Executes recorded calls again, elsewhere or more precisely: gives evidence."""

@@ -1,0 +1,107 @@
+"""A recorded call with the values it used: all that executing it again needs."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from ulpscope.records.calls import Call
+from ulpscope.records.enums import Kind, Role
+from ulpscope.records.values import Value
+from ulpscope.trace.reader import RankTrace
+
+Places = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call, what went in and came out, and what its first backward did."""
+
+    call: Call
+    inputs: Places = field(default_factory=dict)
+    outputs: Places = field(default_factory=dict)
+    backward: int | None = None
+    grad_outputs: Places = field(default_factory=dict)
+    grad_inputs: Places = field(default_factory=dict)
+
+    @property
+    def differentiated(self) -> tuple[str, ...]:
+        """Inputs whose gradients the backward computes, keyword ones too; each tensor once."""
+        if not self.grad_outputs:
+            return ()
+        again = dict(find_repeated(self.call.arguments))
+        return tuple(
+            place
+            for place, value in self.inputs.items()
+            if value.requires_grad and place not in again and value.dtype.startswith(("float", "bfloat", "complex"))
+        )
+
+
+def read_calls(rank: RankTrace, ids: Iterable[int]) -> dict[int, RecordedCall]:
+    """Calls of this rank with their values, in one read."""
+    wanted = list(ids)
+    calls = rank.find_calls(wanted)
+    backwards = _first_backwards(rank, wanted)
+    uses = _uses(rank, [*wanted, *backwards.values()])
+    values = rank.find_values({value for places in uses.values() for _, _, value in places})
+    return {number: _recorded(calls[number], backwards.get(number), uses, values) for number in wanted}
+
+
+def signature(recorded: RecordedCall) -> str:
+    """Equal for calls that are the same test: operation, arguments, dtypes, shapes and gradients."""
+    call = recorded.call
+    inputs = {place: _signed(value) for place, value in recorded.inputs.items()}
+    grads = {place: _signed(value) for place, value in recorded.grad_outputs.items()}
+    arguments = {key: item for key, item in call.arguments.items() if key in ("args", "kwargs")}
+    return json.dumps([call.op, call.autocast, arguments, inputs, grads], sort_keys=True)
+
+
+def find_repeated(encoded: Any) -> Iterator[tuple[str, str]]:
+    """Places of tensors that stand in the arguments again, each with the first place of the same tensor."""
+    if isinstance(encoded, dict) and "$tensor" in encoded:
+        if "as" in encoded:
+            yield encoded["$tensor"], encoded["as"]
+    elif isinstance(encoded, dict | list):
+        for item in encoded.values() if isinstance(encoded, dict) else encoded:
+            yield from find_repeated(item)
+
+
+def _signed(value: Value) -> list[Any]:
+    return [value.dtype, value.shape, value.requires_grad]
+
+
+def _first_backwards(rank: RankTrace, ids: list[int]) -> dict[int, int]:
+    frame = rank.collect(
+        rank.calls()
+        .filter(pl.col("kind") == Kind.BACKWARD.value, pl.col("forward").is_in(ids))
+        .group_by("forward")
+        .agg(pl.col("id").min())
+    )
+    return dict(frame.select("forward", "id").iter_rows())
+
+
+def _uses(rank: RankTrace, ids: list[int]) -> dict[int, list[tuple[str, str, int]]]:
+    frame = rank.collect(rank.tensors().filter(pl.col("call").is_in(ids)).select("call", "role", "place", "value"))
+    uses: dict[int, list[tuple[str, str, int]]] = {}
+    for call, role, place, value in frame.iter_rows():
+        uses.setdefault(call, []).append((role, place, value))
+    return uses
+
+
+def _recorded(
+    call: Call, backward: int | None, uses: dict[int, list[tuple[str, str, int]]], values: dict[int, Value]
+) -> RecordedCall:
+    def places(number: int | None, role: Role) -> Places:
+        used = uses.get(number, ()) if number is not None else ()
+        return {place: values[value] for found, place, value in used if found == role.value}
+
+    return RecordedCall(
+        call=call,
+        inputs=places(call.id, Role.INPUT),
+        outputs=places(call.id, Role.OUTPUT),
+        backward=backward,
+        grad_outputs=places(backward, Role.GRAD_OUTPUT),
+        grad_inputs=places(backward, Role.GRAD_INPUT),
+    )

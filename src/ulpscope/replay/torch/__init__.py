@@ -1,0 +1,1 @@
+"""Executes recorded calls of PyTorch."""

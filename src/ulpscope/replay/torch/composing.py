@@ -1,0 +1,79 @@
+"""What it costs that a call is composed of kernels which hand rounded results on to each other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ulpscope.replay.torch.ideal import IdealKernels
+from ulpscope.replay.torch.running import Feed, Recipe, run
+from ulpscope.replay.torch.sensitivity import results
+from ulpscope.replay.torch.tensors import to_array
+
+# One execution that rounds to nearest, and so many that round by chance.
+CHANCES = 4
+# Relative to the largest element: below it, nothing was handed on.
+NOTHING = 1e-11
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+@dataclass(slots=True)
+class Composition:
+    """A call whose kernels each round once."""
+
+    ordinary: Arrays = field(default_factory=dict)
+    """Its results."""
+    sensitivity: Arrays = field(default_factory=dict)
+    """RMS change of each element per unit of relative rounding of what was handed on; absent where nothing was."""
+
+
+def measure_composition(
+    recipe: Recipe, feed: Feed, exact: Mapping[str, NDArray[np.generic]], *, unit: float
+) -> Composition:
+    """Execute the call with ideal kernels a few times."""
+    ideal = replace(recipe, function=recipe.reference)
+    found = Composition()
+    try:
+        found.ordinary, before = _execute(ideal, feed, IdealKernels())
+        apart = {place: _apart(array, exact.get(place)) for place, array in before.items()}
+        handed_on = {
+            place: square for place, square in apart.items() if square is not None and _matters(square, exact[place])
+        }
+        if not handed_on or not unit:
+            return found
+        chance = torch.Generator().manual_seed(CHANCES)
+        for _ in range(CHANCES):
+            _, before = _execute(ideal, feed, IdealKernels(chance))
+            for place, total in handed_on.items():
+                square = _apart(before[place], exact[place]) if place in before else None
+                total += 0.0 if square is None else square
+    except (RuntimeError, NotImplementedError):
+        return found
+    found.sensitivity = {place: np.sqrt(total / (CHANCES + 1)) / unit for place, total in handed_on.items()}
+    return found
+
+
+def _execute(recipe: Recipe, feed: Feed, kernels: IdealKernels) -> tuple[Arrays, Arrays]:
+    """The results, and the same before the last rounding."""
+    with kernels:
+        ran = results(run(recipe, feed, device="cpu"))
+    before = {place: to_array(kernels.before_rounding(tensor.detach())) for place, tensor in ran.items()}
+    return {place: to_array(tensor) for place, tensor in ran.items()}, before
+
+
+def _apart(found: NDArray[np.generic], exact: NDArray[np.generic] | None) -> NDArray[np.float64] | None:
+    """Squared differences; none of what is no float or has another shape."""
+    if exact is None or exact.dtype != np.float64 or found.shape != exact.shape:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = found.astype(np.float64) - exact.astype(np.float64)
+        return np.where(np.isfinite(change), change * change, 0.0)
+
+
+def _matters(square: NDArray[np.float64], exact: NDArray[np.generic]) -> bool:
+    floats = exact.astype(np.float64)
+    largest = float(np.abs(floats, where=np.isfinite(floats), out=np.zeros_like(floats)).max(initial=0.0))
+    return bool(square.max(initial=0.0) > (NOTHING * largest) ** 2)

@@ -1,0 +1,169 @@
+"""Random calls: what their law says of many draws, and what is exact in spite of chance.
+
+Dropout must drop its share and scale what it keeps; a generator must put its share of draws on either side of a place
+known from its law. Which elements these are is chance, and is not compared.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.records.checks import Direction, OutputEvidence, Rule, ShareEvidence
+from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.operations import DROPPING, bare
+from ulpscope.replay.torch.arguments import Decoder
+from ulpscope.replay.torch.laws import Draws, law_of
+from ulpscope.replay.torch.running import Feed, Ran, Recipe
+from ulpscope.replay.torch.tensors import to_array
+
+Evidence = OutputEvidence | ShareEvidence
+
+# Draws are rounded to their dtype, which moves a few across a limit; among so many that cannot be seen yet.
+MOST_DRAWS = 2**16
+# What alpha_dropout drops to: the lower limit of the SELU activation that it belongs to.
+ALPHA = -1.7580993408473766
+# Roundings that a kernel may make before it gives that number.
+_MARGIN = 8.0
+
+
+def random_evidence(recipe: Recipe, feed: Feed, ran: Ran) -> list[Evidence]:
+    """What can be told of a random call from one execution."""
+    if bare(recipe.op) in DROPPING:
+        return _dropout(recipe, feed, ran)
+    drawn = ran.outputs.get("output.0")
+    if drawn is None or not drawn.numel():
+        raise CannotReplayError("random, and it gave nothing")
+    if bare(recipe.op) == "randperm":
+        return [_permutation(drawn)]
+    law = law_of(recipe.op)
+    given = {place: feed.tensors[first] for place, first in recipe.firsts.items()}
+    args, kwargs = Decoder({place: _high(tensor) for place, tensor in given.items()}, device="cpu").arguments(
+        recipe.arguments
+    )
+    happened, probabilities = (each.reshape(-1)[:MOST_DRAWS] for each in law(Draws(_high(drawn), args, kwargs)))
+    if not happened.numel():
+        raise CannotReplayError("random, and no draw tells anything")
+    probability = float(probabilities.double().mean())
+    return [ShareEvidence("output.0", Direction.FORWARD, int(happened.sum()), happened.numel(), probability)]
+
+
+def added(one: Evidence, other: Evidence) -> Evidence:
+    """Shares over both executions; of outputs the first."""
+    if not isinstance(one, ShareEvidence) or not isinstance(other, ShareEvidence):
+        return one
+    trials = one.trials + other.trials
+    probability = (one.probability * one.trials + other.probability * other.trials) / max(trials, 1)
+    return replace(one, successes=one.successes + other.successes, trials=trials, probability=probability)
+
+
+def _permutation(drawn: Tensor) -> OutputEvidence:
+    """Every number once."""
+    numbers = drawn.detach().to("cpu")
+    return replace(
+        _rounded("output.0", Direction.FORWARD, numbers.sort().values.double(), torch.arange(len(numbers)).double()),
+        rule=Rule.EXACT,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Kept elements become `factor * x + shift`, dropped ones `fallen`."""
+
+    factor: float
+    shift: float = 0.0
+    fallen: float = 0.0
+
+    @classmethod
+    def of(cls, name: str, probability: float) -> "_Form":
+        if "alpha" not in name:
+            return cls(0.0 if probability == 1.0 else 1.0 / (1.0 - probability))
+        factor = (1.0 - probability) * (1.0 + probability * ALPHA**2)
+        factor = factor**-0.5 if factor else 0.0
+        shift = -factor * ALPHA * probability
+        return cls(factor, shift, factor * ALPHA + shift)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropout:
+    """What became of each element."""
+
+    probability: float
+    form: _Form
+    exact: Tensor
+    """If it was kept."""
+    kept: Tensor
+    known: Tensor
+    """Where the output tells whether it was."""
+
+
+def _dropout(recipe: Recipe, feed: Feed, ran: Ran) -> list[Evidence]:
+    seen = _seen(recipe, ran)
+    output = ran.outputs["output.0"].detach()
+    told = torch.where(seen.kept, seen.exact, seen.form.fallen)
+    # Where it cannot be told what happened, whatever came out stands.
+    exact = torch.where(seen.known | torch.isnan(seen.exact), told, _high(output))
+    dropped, trials = _dropped(recipe, seen)
+    evidence: list[Evidence] = [ShareEvidence("output.0", Direction.FORWARD, dropped, trials, seen.probability)]
+    evidence.append(_rounded("output.0", Direction.FORWARD, output, exact))
+    for place, gradient in ran.gradients.items():
+        sent = torch.where(seen.kept, _high(feed.grad_outputs["output.0"]) * seen.form.factor, 0.0)
+        back = torch.where(seen.known, sent, _high(gradient))
+        evidence.append(_rounded(f"grad.{place}", Direction.BACKWARD, gradient, back))
+    return evidence
+
+
+def _seen(recipe: Recipe, ran: Ran) -> _Dropout:
+    args, kwargs = recipe.arguments.get("args", []), recipe.arguments.get("kwargs", {})
+    training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+    probability = float(kwargs.get("p", args[1] if len(args) > 1 and args[1] is not None else 0.5))
+    source = ran.leaves["args.0"] if "args.0" in ran.leaves else ran.leaves["kwargs.input"]
+    if source.is_complex():
+        raise CannotReplayError("random, and complex")
+    form = _Form.of(bare(recipe.op), probability) if training else _Form(1.0)
+    exact = _high(source) * form.factor + form.shift
+    margin = _MARGIN * DTYPES[str(source.dtype).removeprefix("torch.")].unit_roundoff * abs(form.fallen)
+    kept = (_high(ran.outputs["output.0"]) - form.fallen).abs() > margin
+    known = ((exact - form.fallen).abs() > 2 * margin) & torch.isfinite(exact)
+    if probability == 1.0:
+        known = torch.isfinite(_high(source))
+    return _Dropout(probability if training else 0.0, form, exact, kept, known)
+
+
+def _dropped(recipe: Recipe, seen: _Dropout) -> tuple[int, int]:
+    """How many fell of how many that fell or stayed each by itself."""
+    known, fallen = seen.known, seen.known & ~seen.kept
+    axes = _falling_together(bare(recipe.op), known.dim())
+    if axes:
+        fallen, known = (fallen | ~known).all(axes) & known.any(axes), known.any(axes)
+    return int(fallen.sum()), int(known.sum())
+
+
+def _falling_together(name: str, rank: int) -> tuple[int, ...]:
+    """Axes of a channel, where whole channels are dropped."""
+    if name in ("dropout1d", "dropout3d"):
+        # Without a batch the channels come first.
+        return tuple(range(rank - int(name[-2]), rank))
+    return tuple(range(2, rank)) if name == "dropout2d" or "feature" in name else ()
+
+
+def _high(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", torch.float64)
+
+
+def _rounded(place: str, direction: Direction, computed: Tensor, exact: Tensor) -> OutputEvidence:
+    dtype = str(computed.dtype).removeprefix("torch.")
+    roundoff = DTYPES[dtype].unit_roundoff
+    return OutputEvidence(
+        place=place,
+        direction=direction,
+        rule=Rule.ROUNDED,
+        dtype=dtype,
+        computed=to_array(computed),
+        exact=to_array(exact),
+        reduction=1.0,
+        accumulation=roundoff,
+        input_roundoff=roundoff,
+        sensitivity=abs(to_array(exact)),
+    )

@@ -1,0 +1,230 @@
+"""Executes a case on a device and in high precision, and gives the evidence.
+
+engine = Engine("cuda:0", seed=0)
+executed = engine.execute(case, recorded, rank)
+executed.evidence                 one entry an output or gradient
+executed.refine()                 adds sensitivities: a few more runs in float64
+"""
+
+import contextlib
+import os
+import runpy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.records.checks import CaseId, Direction, OutputEvidence, Rule, ShareEvidence, Variant
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.values import Value
+from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.operations import DROPPING, bare
+from ulpscope.replay.recorded import RecordedCall, find_repeated
+from ulpscope.replay.stress import longer
+from ulpscope.replay.torch.composing import measure_composition
+from ulpscope.replay.torch.drawing import added, random_evidence
+from ulpscope.replay.torch.evidence import ROUNDOFF_64, Comparer
+from ulpscope.replay.torch.factorising import factorises, with_signs_of
+from ulpscope.replay.torch.running import (
+    Feed,
+    Ran,
+    Recipe,
+    cast_inputs,
+    check_same_outputs,
+    make_recipe,
+    run,
+    run_precise,
+)
+from ulpscope.replay.torch.sensitivity import measure_reductions, measure_sensitivity, results
+from ulpscope.replay.torch.tensors import case_tensor, is_float, to_array
+from ulpscope.trace.reader import RankTrace
+
+MEMORY = Path("/proc/meminfo")
+# Copies of a call's elements in float64 that are alive at once: inputs, outputs, gradients, perturbed ones, their sums.
+COPIES = 8
+# A share of a half is told from a wrong one by about so many draws.
+ENOUGH_DRAWS = 64
+MOST_REPEATED = 64
+# TF32 keeps 10 bits of the significand, as float16 does.
+ROUNDOFF_TF32 = DTYPES["float16"].unit_roundoff
+_CONTRACTING = frozenset("linear matmul mm bmm addmm baddbmm einsum mv dot".split())
+
+
+class Engine:
+    """Executes cases on one device."""
+
+    def __init__(self, device: str, *, seed: int = 0, references: Sequence[Path] = ()) -> None:
+        torch.set_num_threads(1)
+        self._device = device
+        self._seed = seed
+        for file in references:
+            load_references(file)
+        _check_device(device)
+
+    def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> "Executed":
+        """Run the case on the device and in float64."""
+        check_size(recorded)
+        recipe = make_recipe(recorded)
+        feed = self._feed(case, recorded, rank)
+        torch.manual_seed(self._seed)
+        ran = run(recipe, feed, device=self._device)
+        if recorded.call.random or bare(recipe.op) in DROPPING:
+            return Executed(recipe, feed, ran, self._random(recipe, feed, ran))
+        seen = cast_inputs(recipe, feed, ran.outputs)
+        precise = run_precise(recipe, seen)
+        check_same_outputs(ran, precise)
+        if factorises(recipe.op) and seen.grad_outputs:
+            seen = replace(seen, grad_outputs=with_signs_of(recipe.op, ran.outputs, precise.outputs, seen.grad_outputs))
+            precise = run_precise(recipe, seen)
+        comparer = Comparer(recipe, seen, roundoff_inside=self._inside(recipe))
+        return Executed(recipe, seen, ran, list(comparer.compare(ran, precise)), precise)
+
+    def _random(self, recipe: Recipe, feed: Feed, first: Ran) -> list[OutputEvidence | ShareEvidence]:
+        """Evidence of one execution, and of the law of as many as it takes to tell anything."""
+        evidence = random_evidence(recipe, feed, first)
+        for again in range(1, MOST_REPEATED):
+            if all(each.trials >= ENOUGH_DRAWS for each in evidence if isinstance(each, ShareEvidence)):
+                break
+            torch.manual_seed(self._seed + again)
+            further = random_evidence(recipe, feed, run(recipe, feed, device=self._device))
+            if not any(each.trials for each in further if isinstance(each, ShareEvidence)):
+                break
+            evidence = [added(one, other) for one, other in zip(evidence, further, strict=True)]
+        return evidence
+
+    def _feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
+        inputs, grads = recorded.inputs, recorded.grad_outputs
+        if case.variant is Variant.LONG:
+            inputs, grads = longer(recorded)
+        again = {place for place in inputs if place not in _first_places(recorded)}
+
+        def tensor(place: str, value: Value, variant: Variant) -> torch.Tensor:
+            return case_tensor(case, place, value, rank=rank, seed=self._seed, variant=variant)
+
+        first = next((place for place, value in inputs.items() if is_float(value.dtype)), None)
+        return Feed(
+            {
+                place: tensor(place, value, case.variant if place == first else Variant.RECORDED)
+                for place, value in inputs.items()
+                if place not in again
+            },
+            {place: tensor(f"grad.{place}", value, Variant.RECORDED) for place, value in grads.items()},
+        )
+
+    def _inside(self, recipe: Recipe) -> float | None:
+        """What operands are rounded to because the user lets them be."""
+        if torch.device(self._device).type != "cuda":
+            return None
+        name = bare(recipe.op)
+        allowed = (name in _CONTRACTING and torch.backends.cuda.matmul.allow_tf32) or (
+            name.startswith("conv") and torch.backends.cudnn.allow_tf32
+        )
+        return ROUNDOFF_TF32 if allowed else None
+
+
+@dataclass(slots=True)
+class Executed:
+    """An executed case."""
+
+    recipe: Recipe
+    feed: Feed
+    ran: Ran
+    evidence: list[OutputEvidence | ShareEvidence]
+    precise: Ran | None = None
+
+    def refine(self) -> None:
+        """Fill in what judging a rounded result needs: the condition of each element, the length of its sums."""
+        wanted = [each for each in self.evidence if isinstance(each, OutputEvidence) and _can_refine(each)]
+        if self.precise is None or not wanted:
+            return
+        exact = {place: to_array(tensor) for place, tensor in results(self.precise).items()}
+        unit = max(each.input_roundoff for each in wanted)
+        sensitivity = measure_sensitivity(self.recipe, self.feed, exact, unit=max(unit, ROUNDOFF_64**0.5))
+        reductions = measure_reductions(self.recipe, self.feed)
+        composed = measure_composition(self.recipe, self.feed, exact, unit=unit)
+        refined = {
+            each.place: replace(
+                each,
+                sensitivity=sensitivity[each.place],
+                reduction=reductions.get(each.place, 1.0),
+                ordinary=composed.ordinary.get(each.place),
+                intermediate_sensitivity=composed.sensitivity.get(each.place),
+            )
+            for each in wanted
+            if each.place in sensitivity
+        }
+        self.evidence = [refined.get(each.place, each) for each in self.evidence]
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Inputs, what was computed and what is true, by place."""
+        found = {f"input.{place}": to_array(tensor) for place, tensor in self.feed.tensors.items()}
+        found |= {f"grad_output.{place}": to_array(tensor) for place, tensor in self.feed.grad_outputs.items()}
+        for each in self.evidence:
+            if isinstance(each, OutputEvidence):
+                found[f"computed.{each.place}"] = each.computed
+                found[f"exact.{each.place}"] = each.exact
+        return {name: np.ascontiguousarray(array) for name, array in found.items()}
+
+    def directions(self) -> set[Direction]:
+        return {each.direction for each in self.evidence}
+
+
+def _can_refine(evidence: OutputEvidence) -> bool:
+    return evidence.rule is Rule.ROUNDED and evidence.sensitivity is None
+
+
+def _first_places(recorded: RecordedCall) -> set[str]:
+    return set(recorded.inputs) - set(dict(find_repeated(recorded.call.arguments)))
+
+
+def check_size(recorded: RecordedCall) -> None:
+    """Refuse what does not fit into memory, by its size."""
+    values = [*recorded.inputs.values(), *recorded.outputs.values(), *recorded.grad_outputs.values()]
+    needed = COPIES * 8 * sum(int(np.prod(value.shape, dtype=np.float64)) for value in values)
+    free = free_memory()
+    if needed > free:
+        raise CannotReplayError(f"needs about {needed / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free")
+
+
+def free_memory() -> int:
+    """Bytes that can be had without swapping; what the system merely caches counts."""
+    with contextlib.suppress(OSError):
+        for line in MEMORY.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def load_references(file: Path) -> None:
+    """Run a file of the user's that registers functions with `ulpscope.reference_for`."""
+    try:
+        runpy.run_path(str(file))
+    except Exception as error:
+        raise UlpscopeError(
+            f"{file} cannot be loaded: {type(error).__name__}: {error}",
+            expected="a Python file that registers functions with ulpscope.reference_for",
+            next_step=f"run it alone: python {file}",
+        ) from error
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, AttributeError, NotImplementedError) as error:
+        raise UlpscopeError(
+            f"device {device} is not there: {str(error).splitlines()[0]}",
+            expected=f"one of {', '.join(_devices())}",
+            next_step="name another with --device",
+        ) from error
+
+
+def _devices() -> list[str]:
+    accelerator = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
+    if accelerator is None:
+        return ["cpu"]
+    return ["cpu", *(f"{accelerator.type}:{index}" for index in range(torch.accelerator.device_count()))]

@@ -1,0 +1,114 @@
+"""Finds the function behind a recorded name, without evaluating anything.
+
+A name may lead only to what torch itself lets be overridden, to functions that make tensors, and to what the user
+registered; never to what a module merely contains (torch.os.system, torch.load).
+"""
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch.overrides import get_overridable_functions
+
+from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.registry import registered
+
+Function = Callable[..., Any]
+
+# Rooms of torch whose functions are operations.
+_NAMESPACES: dict[str, Any] = {
+    "torch": torch,
+    "torch.functional": torch.functional,
+    "torch.nn.functional": torch.nn.functional,
+    "torch.Tensor": torch.Tensor,
+    "torch.linalg": torch.linalg,
+    "torch.fft": torch.fft,
+    "torch.special": torch.special,
+    "torch.nn.init": torch.nn.init,
+    "torch._C._nn": torch._C._nn,
+    "torch._C._linalg": torch._C._linalg,  # type: ignore[attr-defined]
+    "torch._C._fft": torch._C._fft,  # type: ignore[attr-defined]
+    "torch._C._special": torch._C._special,  # type: ignore[attr-defined]
+}
+
+# Methods and functions that torch does not let be overridden, for they take no tensor or are its own.
+_MAKERS = frozenset(
+    """fftfreq rfftfreq fft_fftfreq fft_rfftfreq new_full new_ones new_tensor new_zeros as_strided unflatten""".split()
+)
+
+# Of the functions that torch makes from its list of operators: those that reach for memory or files.
+_REACHING_OUT = frozenset("from_file _from_blob from_numpy frombuffer _print".split())
+
+
+def find_function(op: str) -> Function:
+    """The function of this name: the user's own, one of torch, or a registered operator."""
+    own = registered(op)
+    if own is not None and own.function is not None:
+        return own.function
+    room, _, name = op.rpartition(".")
+    if room in _NAMESPACES:
+        return _torch_function(op, _NAMESPACES[room], name)
+    if room == "torch_npu":
+        return _npu_function(op, name)
+    return _registered_operator(op)
+
+
+def find_reference(op: str) -> Function:
+    """The function that stands for this one in high precision on the CPU."""
+    own = registered(op)
+    return own.reference if own is not None else find_function(op)
+
+
+def _torch_function(op: str, room: Any, name: str) -> Function:
+    found = inspect.getattr_static(room, name, None) if room is torch.Tensor else getattr(room, name, None)
+    if room is torch.Tensor and (inspect.isgetsetdescriptor(found) or isinstance(found, property)):
+        return found.__get__
+    if found is None or not callable(found):
+        raise CannotReplayError(f"this torch has no {op}")
+    if not _is_operation(room, name):
+        raise CannotReplayError(f"{op} is no operation that may be executed again")
+    return found  # type: ignore[no-any-return]
+
+
+def _is_operation(room: Any, name: str) -> bool:
+    if room is torch and name in _REACHING_OUT:
+        return False
+    if room is torch and inspect.isbuiltin(getattr(torch, name)) and hasattr(torch._C._VariableFunctions, name):
+        return True
+    function = getattr(room, name, None)
+    own = room is torch.nn.functional and getattr(function, "__module__", "") == "torch.nn.functional"
+    known = name in _MAKERS or room in (torch._C._nn, torch.nn.init) or (own and not name.startswith("_"))
+    return known or _overridable(function)
+
+
+def _overridable(function: Any) -> bool:
+    try:
+        return function in _all_overridable()
+    except TypeError:
+        return False
+
+
+@cache
+def _all_overridable() -> frozenset[Any]:
+    return frozenset(function for functions in get_overridable_functions().values() for function in functions)
+
+
+def _npu_function(op: str, name: str) -> Function:
+    package = sys.modules.get("torch_npu")
+    found = getattr(package, name, None) if name.startswith("npu_") else None
+    if not callable(found):
+        raise CannotReplayError(f"{op} needs torch_npu, or a function registered with ulpscope.reference_for")
+    return found  # type: ignore[no-any-return]
+
+
+def _registered_operator(op: str) -> Function:
+    library, _, rest = op.partition(".")
+    name, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, library, None), name, None) if library.isidentifier() and name else None
+    found = getattr(packet, overload, None) if overload else packet
+    if not isinstance(found, torch._ops.OpOverload | torch._ops.OpOverloadPacket) or name in _REACHING_OUT:
+        raise CannotReplayError(f"{op} is not known here; register it with ulpscope.reference_for")
+    return found

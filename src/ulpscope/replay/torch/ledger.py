@@ -1,0 +1,180 @@
+"""Executes a recorded call again from its saved inputs, and puts what the run got beside it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ulpscope.records.checks import OutputEvidence, ShareEvidence
+from ulpscope.records.ledger import PairEvidence
+from ulpscope.records.pairs import Pair
+from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.operations import DROPPING, bare
+from ulpscope.replay.recorded import RecordedCall, find_repeated
+from ulpscope.replay.torch.engine import Executed, check_size
+from ulpscope.replay.torch.evidence import Comparer
+from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise
+from ulpscope.replay.torch.sensitivity import results
+from ulpscope.replay.torch.tensors import saved_tensor, to_array
+from ulpscope.trace.reader import RankTrace
+
+GRADIENT = "grad."
+
+
+class ReplayedCall:
+    """One run's call with its saved inputs and results."""
+
+    def __init__(self, recorded: RecordedCall, rank: RankTrace) -> None:
+        check_size(recorded)
+        again = dict(find_repeated(recorded.call.arguments))
+        firsts = {place: value for place, value in recorded.inputs.items() if place not in again}
+        self.recorded = recorded
+        self.feed = Feed(
+            {place: saved_tensor(rank, value) for place, value in firsts.items()},
+            {place: saved_tensor(rank, value) for place, value in recorded.grad_outputs.items()},
+        )
+        self.outputs = {place: saved_tensor(rank, value) for place, value in recorded.outputs.items()}
+        self.gradients = {place: saved_tensor(rank, value) for place, value in recorded.grad_inputs.items()}
+        self.mask: Tensor | None = None
+        """What dropout multiplied each element by."""
+        self.recipe = self._without_chance(make_recipe(recorded))
+
+    @cached_property
+    def precise(self) -> Ran:
+        """The call in float64, from its inputs as they were stored."""
+        return run_precise(self.recipe, self.feed)
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The run's own results as evidence."""
+        seen = cast_inputs(self.recipe, self.feed, self.outputs)
+        precise = self.precise if seen is self.feed else run_precise(self.recipe, seen)
+        ran = Ran(self.outputs, {}, self.feed.tensors, self.gradients)
+        return Executed(self.recipe, seen, ran, list(Comparer(self.recipe, seen).compare(ran, precise)), precise)
+
+    def evidence(self) -> dict[str, OutputEvidence]:
+        return {each.place: each for each in self.executed.evidence if not isinstance(each, ShareEvidence)}
+
+    def native(self) -> dict[str, OutputEvidence]:
+        """The same with what this machine's own kernel gives for these inputs."""
+        return {
+            place: replace(each, computed=self._native[place])
+            for place, each in self.evidence().items()
+            if place in self._native and self._native[place].shape == each.exact.shape
+        }
+
+    @cached_property
+    def _native(self) -> dict[str, NDArray[Any]]:
+        try:
+            ran = run(self.recipe, self.feed, device="cpu")
+        except (RuntimeError, NotImplementedError):
+            return {}
+        return {place: to_array(tensor) for place, tensor in results(ran).items()}
+
+    def _without_chance(self, recipe: Recipe) -> Recipe:
+        """Dropout with the mask that was drawn; no other random call can be repeated."""
+        if not (self.recorded.call.random or bare(recipe.op) in DROPPING):
+            return recipe
+        if bare(recipe.op) not in DROPPING or "output.0" not in self.outputs:
+            raise CannotReplayError("random")
+        self.mask = factors = _factors(self)
+        source = next(iter(self.feed.tensors))
+        function = _multiply_by(factors)
+        place = source.removeprefix("kwargs.") if source.startswith("kwargs.") else None
+        arguments = (
+            {"args": [{"$tensor": source}]} if place is None else {"args": [], "kwargs": {place: {"$tensor": source}}}
+        )
+        return replace(recipe, reference=function, function=function, arguments=arguments)
+
+
+def _factors(call: ReplayedCall) -> Tensor:
+    """What each element was multiplied by: 0 where it fell, else the same number everywhere."""
+    source = next(iter(call.feed.tensors.values())).double()
+    output = call.outputs["output.0"].double()
+    kept = output != 0
+    for gradient in call.gradients.values():
+        # Of an element that is zero itself only its gradient tells.
+        if gradient.shape == source.shape:
+            kept |= (source == 0) & (gradient != 0)
+    ratios = (output / source)[(source != 0) & (output != 0)]
+    scale = float(ratios.median()) if ratios.numel() else 1.0
+    # The scale is 1 / (1 - p), p a short decimal number: the median of rounded quotients is near it.
+    share = round(1.0 - 1.0 / scale, 3) if scale else 0.0
+    return torch.where(kept, 1.0 / (1.0 - share) if share < 1 else 0.0, 0.0).double()
+
+
+def _multiply_by(factors: Tensor) -> Callable[..., Tensor]:
+    def function(*args: Tensor, **kwargs: Tensor) -> Tensor:
+        (source,) = (*args, *kwargs.values())
+        return source * factors.to(source.dtype)
+
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedPair:
+    """A pair of calls, both executed again."""
+
+    sides: Pair[ReplayedCall]
+    crossed: Ran | None
+    """The reference's call with the target's inputs, where the two calls' arguments differ."""
+
+    def evidence(self) -> list[PairEvidence]:
+        """Outputs and gradients that both runs have."""
+        reference, target = self.sides.reference.evidence(), self.sides.target.evidence()
+        exact = Pair(results(self.sides.reference.precise), results(self.sides.target.precise))
+        crossed = {} if self.crossed is None else results(self.crossed)
+        found = []
+        for place, each in target.items():
+            other = reference.get(place)
+            if other is None or other.exact.shape != each.exact.shape or place not in exact.target:
+                continue
+            found.append(
+                PairEvidence(
+                    place=place,
+                    direction=each.direction,
+                    reference=other,
+                    target=each,
+                    exact_reference=_floats(exact.reference.get(place), other),
+                    exact_target=_floats(exact.target.get(place), each),
+                    crossed=to_array(crossed[place]) if place in crossed else None,
+                )
+            )
+        return found
+
+
+def replay_pair(recorded: Pair[RecordedCall], ranks: Pair[RankTrace]) -> ReplayedPair:
+    """Execute both calls of a pair again."""
+    sides = Pair(ReplayedCall(recorded.reference, ranks.reference), ReplayedCall(recorded.target, ranks.target))
+    crossed = None
+    differ = _plain(recorded.reference) != _plain(recorded.target) or _other_mask(sides)
+    if differ and _same_places(sides):
+        crossed = run_precise(sides.reference.recipe, sides.target.feed)
+    return ReplayedPair(sides, crossed)
+
+
+def _plain(recorded: RecordedCall) -> Any:
+    arguments = recorded.call.arguments
+    return [recorded.call.op, arguments.get("args"), arguments.get("kwargs")]
+
+
+def _other_mask(sides: Pair[ReplayedCall]) -> bool:
+    masks = sides.reference.mask, sides.target.mask
+    return masks[0] is not None and masks[1] is not None and not torch.equal(masks[0] != 0, masks[1] != 0)
+
+
+def _same_places(sides: Pair[ReplayedCall]) -> bool:
+    return set(sides.reference.feed.tensors) == set(sides.target.feed.tensors)
+
+
+def _floats(tensor: Tensor | None, evidence: OutputEvidence) -> NDArray[Any]:
+    """The truth for the inputs as stored; where a result was judged by what it selects, that."""
+    found = None if tensor is None else to_array(tensor)
+    if found is None or found.shape != evidence.exact.shape or found.dtype != evidence.exact.dtype:
+        return np.asarray(evidence.exact)
+    return found

@@ -1,0 +1,152 @@
+"""Executes a call that made inf or nan of finite numbers again: on the CPU in the same dtype, and in high precision."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ulpscope.records.checks import CaseId, Direction
+from ulpscope.records.overflows import NotFinite, OverflowEvidence
+from ulpscope.records.values import Value
+from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.overflows import born_here, counted
+from ulpscope.replay.recorded import RecordedCall, find_repeated
+from ulpscope.replay.torch.engine import Engine, check_size
+from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise
+from ulpscope.replay.torch.sensitivity import measure_reductions, results
+from ulpscope.replay.torch.tensors import to_array
+from ulpscope.trace.reader import RankTrace
+
+GRADIENT = "grad."
+
+
+@dataclass(frozen=True, slots=True)
+class Overflowed:
+    """A call that was executed again."""
+
+    feed: Feed
+    evidence: list[OverflowEvidence]
+
+    def refine(self) -> None:
+        """Nothing more can be told."""
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        inputs = {f"input.{place}": to_array(tensor) for place, tensor in self.feed.tensors.items()}
+        return inputs | {f"grad_output.{place}": to_array(grad) for place, grad in self.feed.grad_outputs.items()}
+
+
+class Overflower:
+    """Executes overflowing calls; on the device under test too, if that is not the CPU."""
+
+    def __init__(self, device: str, *, seed: int = 0, references: Sequence[Path] = ()) -> None:
+        self._feeder = _Feeder(device, seed=seed, references=references)
+        self._device = device
+        self._seed = seed
+
+    def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Overflowed:
+        """Evidence of each result that was not finite in the run though what it was made of was."""
+        check_size(recorded)
+        recipe = make_recipe(recorded)
+        feed = self._feeder.feed(case, recorded, rank)
+        cpu = self._on(recipe, feed, "cpu")
+        device = None if self._device == "cpu" else self._on(recipe, feed, self._device)
+        first = cpu or device
+        precise = run_precise(recipe, feed if first is None else cast_inputs(recipe, feed, first.outputs))
+        lengths = measure_reductions(recipe, feed)
+        evidence = _Evidence(case, recorded, precise, cpu, device, lengths)
+        return Overflowed(feed, list(evidence.all()))
+
+    def _on(self, recipe: Recipe, feed: Feed, device: str) -> Ran | None:
+        """None where there is no kernel for these dtypes."""
+        torch.manual_seed(self._seed)
+        try:
+            return run(recipe, feed, device=device)
+        except (NotImplementedError, RuntimeError) as error:
+            if "not implemented" not in str(error):
+                raise
+            return None
+
+
+class _Feeder(Engine):
+    """Gives what a call is executed with."""
+
+    def feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
+        return self._feed(case, recorded, rank)
+
+
+class _Evidence:
+    """Puts what the run recorded beside what came out here."""
+
+    def __init__(
+        self,
+        case: CaseId,
+        recorded: RecordedCall,
+        precise: Ran,
+        cpu: Ran | None,
+        device: Ran | None,
+        lengths: dict[str, float],
+    ) -> None:
+        self._case = case
+        self._recorded = recorded
+        self._precise = results(precise)
+        self._cpu = None if cpu is None else results(cpu)
+        self._device = None if device is None else results(device)
+        self._lengths = lengths
+        self._asked_for = _holds_not_finite(recorded.call.arguments)
+
+    def all(self) -> Iterator[OverflowEvidence]:
+        firsts = dict(find_repeated(self._recorded.call.arguments))
+        for direction, places in born_here(self._recorded).items():
+            backward = direction is Direction.BACKWARD
+            # A tensor that is given twice has one gradient.
+            named = {f"{GRADIENT}{firsts.get(place, place)}" if backward else place: places[place] for place in places}
+            for name, value in named.items():
+                if name not in self._precise:
+                    raise CannotReplayError(f"it gives no {name} here")
+                yield self._one(name, direction, value)
+
+    def _one(self, name: str, direction: Direction, value: Value) -> OverflowEvidence:
+        return OverflowEvidence(
+            place=name,
+            direction=direction,
+            dtype=value.dtype,
+            shape=value.shape,
+            recorded=counted(value),
+            cpu=_count(self._cpu, name),
+            exact=_not_finite(self._precise[name]),
+            exact_largest=_largest(self._precise[name]),
+            asked_for=self._asked_for,
+            source=self._case.source,
+            terms=self._lengths.get(name, 1.0),
+            device=_count(self._device, name),
+        )
+
+
+def _count(found: dict[str, Tensor] | None, place: str) -> NotFinite | None:
+    return None if found is None or place not in found else _not_finite(found[place])
+
+
+def _not_finite(tensor: Tensor) -> NotFinite:
+    plain = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    return NotFinite(
+        nan=int(plain.isnan().sum()), pos_inf=int(plain.isposinf().sum()), neg_inf=int(plain.isneginf().sum())
+    )
+
+
+def _largest(tensor: Tensor) -> float | None:
+    finite = tensor.detach()[tensor.detach().isfinite()]
+    return float(finite.abs().max()) if finite.numel() else None
+
+
+def _holds_not_finite(encoded: Any) -> bool:
+    """Whether a plain number among the arguments is inf or nan."""
+    if isinstance(encoded, dict) and "$float" in encoded:
+        return not math.isfinite(float(encoded["$float"]))
+    if isinstance(encoded, dict | list):
+        return any(_holds_not_finite(item) for item in (encoded.values() if isinstance(encoded, dict) else encoded))
+    return False

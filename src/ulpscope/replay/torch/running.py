@@ -1,0 +1,210 @@
+"""Executes a recorded call once: on a device as it was, or on the CPU in high precision.
+
+recipe = make_recipe(recorded)
+run(recipe, feed, device="cuda:0")           what the device computes
+run_precise(recipe, feed)                    what is true
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ulpscope.capture.torch.arguments import find_tensors
+from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.operations import COMPARING, EXACT, OF_OWN_DTYPE, SIZED_BY_NUMBERS, bare
+from ulpscope.replay.recorded import RecordedCall, find_repeated
+from ulpscope.replay.torch.arguments import Decoder, raised
+from ulpscope.replay.torch.functions import Function, find_function, find_reference
+from ulpscope.replay.torch.tensors import torch_dtype
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a recorded call is executed."""
+
+    op: str
+    function: Function
+    reference: Function
+    arguments: Mapping[str, Any]
+    firsts: Mapping[str, str]
+    """For the place of each input the first place of the same tensor: most often itself."""
+    differentiated: tuple[str, ...]
+    autocast: torch.dtype | None
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What one execution is given, on the CPU and in its own dtypes."""
+
+    tensors: Tensors
+    """By first places."""
+    grad_outputs: Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one execution gave."""
+
+    outputs: Tensors
+    """With the histories that gradients need."""
+    written: Tensors
+    """Inputs that it changed, by place."""
+    leaves: Tensors
+    gradients: Tensors
+    """By place of the input."""
+
+
+def make_recipe(recorded: RecordedCall) -> Recipe:
+    call = recorded.call
+    return Recipe(
+        op=call.op,
+        function=find_function(call.op),
+        reference=find_reference(call.op),
+        arguments=call.arguments,
+        firsts={place: place for place in recorded.inputs} | dict(find_repeated(call.arguments)),
+        differentiated=recorded.differentiated,
+        autocast=None if call.autocast is None else torch_dtype(call.autocast),
+    )
+
+
+def run(recipe: Recipe, feed: Feed, *, device: str) -> Ran:
+    """Execute the call in its own dtypes."""
+    leaves = {place: tensor.to(device) for place, tensor in feed.tensors.items()}
+    grads = {place: tensor.to(device) for place, tensor in feed.grad_outputs.items()}
+    with _autocast(recipe, device), _default_device(device):
+        return _execute(recipe, recipe.function, leaves, grads, decode={"device": device})
+
+
+def run_precise(recipe: Recipe, feed: Feed, *, differentiate_all: bool = False) -> Ran:
+    """Execute the call in float64 on the CPU, on contiguous copies; other kernels than those of its own dtypes."""
+    if _is_of_own_dtype(recipe):
+        return _execute(recipe, recipe.reference, feed.tensors, feed.grad_outputs, decode={"device": "cpu"})
+    leaves = {place: raise_tensor(tensor) for place, tensor in feed.tensors.items()}
+    grads = {place: raise_tensor(tensor) for place, tensor in feed.grad_outputs.items()}
+    if differentiate_all:
+        wanted = tuple(
+            place
+            for place, leaf in leaves.items()
+            if (leaf.is_floating_point() or leaf.is_complex()) and not _may_write_silently(recipe, place)
+        )
+        recipe = replace(recipe, differentiated=wanted)
+    decode = {"device": "cpu", "precise": True, "scalars": _scalar_dtype(recipe, feed)}
+    return _execute(recipe, recipe.reference, leaves, grads, decode=decode)
+
+
+def _is_of_own_dtype(recipe: Recipe) -> bool:
+    """Whether there is no higher precision for it: its result depends on which numbers its dtype has."""
+    name = bare(recipe.op)
+    # view(dtype) looks at bits.
+    looks = name == "view" and any(isinstance(item, dict) and "$dtype" in item for item in recipe.arguments["args"])
+    return looks or name in OF_OWN_DTYPE
+
+
+def raise_tensor(tensor: Tensor) -> Tensor:
+    return tensor.to(raised(tensor.dtype)).contiguous()
+
+
+def cast_inputs(recipe: Recipe, feed: Feed, outputs: Tensors) -> Feed:
+    """The feed as autocast hands it on: rounded, where the call computed in autocast's dtype."""
+    lower = recipe.autocast
+    if lower is None or not any(output.dtype == lower for output in outputs.values()):
+        return feed
+    return replace(feed, tensors={place: _rounded(tensor, lower) for place, tensor in feed.tensors.items()})
+
+
+def _rounded(tensor: Tensor, lower: torch.dtype) -> Tensor:
+    return tensor.to(lower) if tensor.dtype == torch.float32 else tensor
+
+
+def _execute(recipe: Recipe, function: Function, tensors: Tensors, grads: Tensors, *, decode: Mapping[str, Any]) -> Ran:
+    leaves = {
+        place: tensor.detach().requires_grad_(place in recipe.differentiated) for place, tensor in tensors.items()
+    }
+    with torch.set_grad_enabled(bool(recipe.differentiated)):
+        # The call may write what it is given, which a leaf that wants a gradient forbids.
+        given = {place: leaf.clone() for place, leaf in leaves.items()}
+        versions = {place: tensor._version for place, tensor in given.items()}
+        decoder = Decoder({place: given[first] for place, first in recipe.firsts.items()}, **decode)
+        args, kwargs = decoder.arguments(recipe.arguments)
+        result = function(*args, **kwargs)
+        outputs = _outputs(result, args)
+    written = {
+        place: tensor
+        for place, tensor in given.items()
+        if (tensor._version != versions[place] or _may_write_silently(recipe, place))
+        and all(tensor is not output for output in outputs.values())
+    }
+    return Ran(outputs, written, leaves, _gradients(recipe, leaves, outputs, grads))
+
+
+def _outputs(result: Any, args: list[Any]) -> dict[str, Tensor]:
+    if result is None and args and isinstance(args[0], Tensor):
+        return {"output.0": args[0]}
+    found = dict(find_tensors(result, "output"))
+    if not found and isinstance(result, bool | int | float | complex):
+        # In float64 or int64: the number itself.
+        return {"returned": torch.tensor(result, dtype=torch.float64 if isinstance(result, float) else None)}
+    return found
+
+
+def _may_write_silently(recipe: Recipe, place: str) -> bool:
+    """Running statistics change without a trace in the version counter."""
+    return bare(recipe.op) in ("batch_norm", "instance_norm") and place in (
+        "args.1",
+        "args.2",
+        "kwargs.running_mean",
+        "kwargs.running_var",
+    )
+
+
+def _gradients(recipe: Recipe, leaves: Tensors, outputs: Tensors, grads: Tensors) -> dict[str, Tensor]:
+    wanted = {place: leaves[place] for place in recipe.differentiated}
+    sent = {place: grad for place, grad in grads.items() if place in outputs and outputs[place].requires_grad}
+    if not wanted or not sent:
+        return {}
+    found = torch.autograd.grad(
+        [outputs[place] for place in sent],
+        list(wanted.values()),
+        [grad.to(outputs[place].dtype) for place, grad in sent.items()],
+        allow_unused=True,
+        retain_graph=True,
+    )
+    return {place: gradient for place, gradient in zip(wanted, found, strict=True) if gradient is not None}
+
+
+@contextlib.contextmanager
+def _autocast(recipe: Recipe, device: str) -> Iterator[None]:
+    if recipe.autocast is None:
+        yield
+        return
+    with torch.autocast(torch.device(device).type, dtype=recipe.autocast):
+        yield
+
+
+def _default_device(device: str) -> contextlib.AbstractContextManager[Any]:
+    """Where functions that make tensors make them; on the CPU no mode is needed, and none would be free."""
+    return contextlib.nullcontext() if device == "cpu" else torch.device(device)
+
+
+def _scalar_dtype(recipe: Recipe, feed: Feed) -> torch.dtype | None:
+    """Kernels compute with plain numbers in float32, and compare with them in the tensor's own dtype."""
+    floats = [tensor.dtype for tensor in feed.tensors.values() if tensor.dtype.is_floating_point]
+    name = bare(recipe.op)
+    if not floats or torch.float64 in floats:
+        return None
+    if name in COMPARING:
+        return floats[0]
+    sized = name in SIZED_BY_NUMBERS or name.startswith("upsample")
+    return None if sized or name in EXACT else torch.float32
+
+
+def check_same_outputs(ran: Ran, precise: Ran) -> None:
+    """A reference must give what the call gives."""
+    if set(ran.outputs) != set(precise.outputs):
+        raise CannotReplayError("its reference returns other outputs")

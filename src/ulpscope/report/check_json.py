@@ -1,0 +1,119 @@
+"""The JSON object of `ulpscope check --json`, which is also summary.json; docs/check.md tells its keys.
+
+Floats that JSON has no number for are written as text: "nan", "inf", "-inf".
+"""
+
+import math
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from ulpscope.records.check_runs import CheckedCall, CheckRun
+from ulpscope.records.checks import OutputResult, Verdict
+from ulpscope.records.findings import FindingKind
+from ulpscope.report.check_words import check_sentence, repro_command
+from ulpscope.report.language import Language
+
+SCHEMA = 1
+
+
+def check_json(run: CheckRun, language: Language = Language.EN) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    strict: dict[str, Any] = _strict(
+        {
+            "schema": SCHEMA,
+            "command": "check",
+            "verdict": run.soundness,
+            "findings": [_finding(call, run, language) for call in run.wrong],
+            "notes": [_finding(call, run, language) for call in run.calls if call.verdict is Verdict.WARN],
+            "counts": _counts(run),
+            "trace": run.trace,
+            "scope": _scope(run),
+            "skipped": _reasons(run, Verdict.SKIP),
+            "untested": _reasons(run, Verdict.UNTESTED),
+            "interrupted": run.interrupted,
+            "remarks": run.remarks,
+            "missing": run.missing,
+        }
+    )
+    return strict
+
+
+def _finding(call: CheckedCall, run: CheckRun, language: Language) -> dict[str, Any]:
+    place, output = call.place, call.output
+    return {
+        "kind": FindingKind.COMPUTATION,
+        "rank": place.rank,
+        "step": place.step,
+        "phase": place.phase,
+        "call": place.call,
+        "op": place.op,
+        "module": place.module,
+        "tensor": None if output is None else output.place,
+        "source": place.source,
+        "evidence": _evidence(call, output),
+        "sentence": check_sentence(call, language, several_ranks=run.processes > 1),
+        "next": repro_command(call, run),
+    }
+
+
+def _evidence(call: CheckedCall, output: OutputResult | None) -> dict[str, Any]:
+    decisive = call.decisive
+    case = {
+        "verdict": call.verdict,
+        "forward": call.forward,
+        "backward": call.backward,
+        "variant": decisive.result.case.variant,
+        "data": decisive.result.case.source,
+        "device": decisive.device,
+        "message": call.message,
+    }
+    if output is None:
+        return case
+    shown = ("direction", "statistic", "dtype", "shape", "worst", "worst_computed", "worst_exact")
+    return case | {name: getattr(output, name) for name in shown} | {"metrics": dict(output.metrics)}
+
+
+def _counts(run: CheckRun) -> dict[str, int]:
+    outputs = sum(len(case.result.outputs) for call in run.calls for case in call.cases)
+    totals = {"apis": len(run.calls), "repeated": run.repeated, "cases": run.executed, "outputs": outputs}
+    totals["outputs_untested"] = run.untested_outputs
+    return totals | {verdict.value.lower(): run.count(verdict) for verdict in Verdict}
+
+
+def _scope(run: CheckRun) -> dict[str, Any]:
+    options = run.options
+    return {
+        "devices": options.devices,
+        "ranks": sorted({call.place.rank for call in run.calls}),
+        "steps": sorted({call.place.step for call in run.calls}),
+        "only": options.only,
+        "skip": options.skip,
+        "all": options.every,
+        "stress": options.stress,
+        "data": options.source,
+        "standard": options.standard,
+        "seed": options.seed,
+        "references": [str(path) for path in options.references],
+    }
+
+
+def _reasons(run: CheckRun, verdict: Verdict) -> list[dict[str, Any]]:
+    reasons: dict[str, int] = {}
+    for call in run.calls:
+        if call.verdict is verdict:
+            reasons[call.message] = reasons.get(call.message, 0) + 1
+    ordered = sorted(reasons.items(), key=lambda item: -item[1])
+    return [{"reason": reason, "apis": number} for reason, number in ordered]
+
+
+def _strict(content: Any) -> Any:
+    if isinstance(content, Enum):
+        return content.value
+    if isinstance(content, float):
+        return content if math.isfinite(content) else str(content)
+    if isinstance(content, Mapping):
+        return {str(key): _strict(item) for key, item in content.items()}
+    if isinstance(content, list | tuple):
+        return [_strict(item) for item in content]
+    return content
