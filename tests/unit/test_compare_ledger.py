@@ -133,9 +133,7 @@ def test_every_statistic_gives_a_sentence(language: Language) -> None:
         for statistic in ("outlier", "near", "noise", "bias", "structure", "norm", "not_finite", "unheard_of"):
             for dtype in ("bfloat16", "float32", "int64", "float8_e4m3fn", "complex64", "odd"):
                 for given in values:
-                    executed = entry(
-                        maker=maker, statistic=statistic, dtypes=("float32", dtype), worst_values=given
-                    )
+                    executed = entry(maker=maker, statistic=statistic, dtypes=("float32", dtype), worst_values=given)
                     for kind in FindingKind:
                         said = sentence(finding(kind, error_out=1.0, ledger=executed), language, ledger=ledger())
                         assert not re.search(r"None|\{|\}|  |;\.|,\.|；。|，。", said), said

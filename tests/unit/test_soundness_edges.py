@@ -298,8 +298,8 @@ def test_what_underflows_inside_every_such_call_is_not_flushed_by_the_kernel() -
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])
 def test_exact_results_without_axes_are_judged(dtype: str) -> None:
-    kind = {"int64": np.int64, "bool": np.bool_}.get(dtype, np.float64)
-    right, wrong = (np.asarray(value, kind) for value in (1, 0))
+    kind = dtype if dtype in ("int64", "bool") else "float64"
+    right, wrong = (np.asarray(value).astype(kind) for value in (1, 0))
     for computed, expected in ((right, Verdict.PASS), (wrong, Verdict.FAIL)):
         result = judge_output(evidence(computed, right, dtype, rule=Rule.EXACT))
         assert result is not None

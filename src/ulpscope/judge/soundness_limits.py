@@ -46,8 +46,10 @@ class SoundnessLimits:
     """The same as `bias_warn` where sums are more precise than the result: channels that share a stored factor each."""
     bias_sided_fail: float = 1.0
     """The same where nearly all errors are to one side: a factor of 1.004 has 2.5 in bfloat16."""
+    bias_shared_fail: float = 3.0
+    """The same where all elements may share one stored factor, such as a norm: one that is rounded makes up to 2.5."""
     bias_elements: int = 512
-    """Fewer elements may all share one stored factor, such as a norm."""
+    """Fewer elements may do so."""
     bias_cancelled: float = 0.2
     """The same in errors of a stored intermediate result: below it, one that nearly cancels explains any bias."""
     bias_stored_fail: float = 1.25

@@ -129,8 +129,9 @@ class _Figures:
     bias: Bias
     bias_factor: float
     """How much farther another sound kernel's bias moves the limits."""
-    unshared: bool
-    """Sums inside are more precise than the result, and there are more elements than share one stored factor."""
+    elements: int
+    widely_computed: bool
+    """Sums inside are more precise than the result."""
     directed: bool
     """The result was rounded to one side, from something more precise."""
     lone: bool
@@ -148,10 +149,12 @@ class _Figures:
 
     def leans_wholly(self) -> bool:
         """More than intermediate results explain that kernels of such a call are known to hand on."""
+        if not self.widely_computed or abs(self.bias.stored) <= LIMITS.bias_cancelled:
+            return False
+        if self.elements < LIMITS.bias_elements:
+            return self.leans(LIMITS.bias_shared_fail)
         sided = self.bias.one_sided >= LIMITS.one_sided
-        cancelled = abs(self.bias.stored) <= LIMITS.bias_cancelled
-        limit = LIMITS.bias_sided_fail if sided else LIMITS.bias_fail
-        return self.unshared and not cancelled and self.leans(limit)
+        return self.leans(LIMITS.bias_sided_fail if sided else LIMITS.bias_fail)
 
     def failing(self) -> list[str]:
         """What no rounding explains, most telling first."""
@@ -219,7 +222,8 @@ def _figures(evidence: OutputEvidence, field: Field, errors: Floats, expected: E
         left_limit=float(LIMITS.storage_fail * scatter[top_left]),
         binade=int(noise.binades[top]),
         bias=bias,
-        unshared=widely and field.count >= LIMITS.bias_elements,
+        elements=field.count,
+        widely_computed=widely,
         directed=bias.directed and widely,
         lone=widely and _are_lone(sizes, scaled, expected, field),
         bias_factor=factor,
