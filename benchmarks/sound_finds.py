@@ -221,7 +221,7 @@ FINDS: tuple[Find, ...] = (
         "layer_norm adds up the gradients of weight and bias in the half type",
         ("layer_norm", "native_layer_norm"),
         HALVES,
-        ("grad.",),
+        ("grad.kwargs.weight", "grad.kwargs.bias", "grad.args.2", "grad.args.3"),
         bias_gradient,
     ),
     Find(

@@ -119,7 +119,7 @@ def _wanted(row: dict[str, Any], choice: Choice) -> bool:
 
 def _cases(process: str, recorded: RecordedCall, choice: Choice, *, stressed: bool) -> Iterable[CaseId]:
     call = recorded.call
-    source = choice.source or (DataSource.REAL if _has_data(recorded) else DataSource.RANDOM)
+    source = choice.source or (DataSource.REAL if has_data(recorded) else DataSource.RANDOM)
     yield _case(process, call, Variant.RECORDED, source)
     if not stressed:
         return
@@ -132,6 +132,6 @@ def _case(process: str, call: Call, variant: Variant, source: DataSource) -> Cas
     return CaseId(process=process, call=call.id, name=call.name, op=call.op, variant=variant, source=source)
 
 
-def _has_data(recorded: RecordedCall) -> bool:
+def has_data(recorded: RecordedCall) -> bool:
     values = [*recorded.inputs.values(), *recorded.grad_outputs.values()]
     return bool(values) and all(value.data is not None for value in values if value.initialized)

@@ -6,8 +6,7 @@ from pathlib import Path
 from ulpscope.records.check_modes import OverflowRun, PerturbRun
 from ulpscope.records.check_runs import CheckedCall, CheckRun
 from ulpscope.records.checks import OutputResult
-from ulpscope.report.check_tables import Cell
-from ulpscope.report.check_tables import _write as write_table
+from ulpscope.report.check_tables import Cell, write_table
 
 PERTURB_COLUMNS = (
     "rank", "pert_mode", "stage", "step", "api_name", "max_rel", "dtype", "shape", "output_index", "output", "verdict",

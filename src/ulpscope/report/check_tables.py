@@ -28,13 +28,13 @@ Cell = str | int | float | None
 
 def write_results(run: CheckRun, path: Path) -> None:
     """An API call a row, with the worst over its cases."""
-    _write(path, RESULT_COLUMNS, (_result_row(call) for call in run.calls))
+    write_table(path, RESULT_COLUMNS, (_result_row(call) for call in run.calls))
 
 
 def write_details(run: CheckRun, path: Path) -> None:
     """An output a row; a case without outputs has one row, which says why."""
     names = metric_names(run)
-    _write(path, (*CASE_COLUMNS, *OUTPUT_COLUMNS, *names), _detail_rows(run, names))
+    write_table(path, (*CASE_COLUMNS, *OUTPUT_COLUMNS, *names), _detail_rows(run, names))
 
 
 def metric_names(run: CheckRun) -> list[str]:
@@ -97,7 +97,7 @@ def _word(verdict: Verdict | None) -> str | None:
     return None if verdict is None else verdict.value
 
 
-def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)

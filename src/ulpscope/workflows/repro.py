@@ -12,8 +12,7 @@ from ulpscope.records.checks import CaseId, DataSource, Variant
 from ulpscope.records.enums import ExitCode, Kind, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.planning import _has_data as has_data
-from ulpscope.replay.planning import why_left
+from ulpscope.replay.planning import has_data, why_left
 from ulpscope.replay.recorded import RecordedCall, read_calls
 from ulpscope.replay.stress import can_be_longer
 from ulpscope.report.repro import repro_text, script_text, test_text

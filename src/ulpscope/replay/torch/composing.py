@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ulpscope.replay.torch.ideal import IdealKernels
 from ulpscope.replay.torch.running import Feed, Recipe, run
@@ -58,7 +59,8 @@ def measure_composition(
 
 def _execute(recipe: Recipe, feed: Feed, kernels: IdealKernels) -> tuple[Arrays, Arrays]:
     """The results, and the same before the last rounding."""
-    with kernels:
+    # A fused attention hands its weights on in its own dtype as the composed one does; only there it can be seen.
+    with sdpa_kernel(SDPBackend.MATH), kernels:
         ran = results(run(recipe, feed, device="cpu"))
     before = {place: to_array(kernels.before_rounding(tensor.detach())) for place, tensor in ran.items()}
     return {place: to_array(tensor) for place, tensor in ran.items()}, before

@@ -53,6 +53,7 @@ MOST_REPEATED = 64
 # TF32 keeps 10 bits of the significand, as float16 does.
 ROUNDOFF_TF32 = DTYPES["float16"].unit_roundoff
 _CONTRACTING = frozenset("linear matmul mm bmm addmm baddbmm einsum mv dot".split())
+_RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu".split())
 
 
 class Engine:
@@ -121,8 +122,9 @@ class Engine:
         if torch.device(self._device).type != "cuda":
             return None
         name = bare(recipe.op)
+        by_cudnn = name.startswith("conv") or name in _RECURRENT
         allowed = (name in _CONTRACTING and torch.backends.cuda.matmul.allow_tf32) or (
-            name.startswith("conv") and torch.backends.cudnn.allow_tf32
+            by_cudnn and torch.backends.cudnn.allow_tf32
         )
         return ROUNDOFF_TF32 if allowed else None
 

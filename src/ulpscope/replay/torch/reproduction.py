@@ -18,7 +18,7 @@ from ulpscope.replay.recorded import RecordedCall
 from ulpscope.replay.registry import registered
 from ulpscope.replay.torch.engine import Engine, Executed
 from ulpscope.replay.torch.functions import find_function
-from ulpscope.replay.torch.running import _scalar_dtype as scalar_dtype
+from ulpscope.replay.torch.running import scalar_dtype
 from ulpscope.replay.torch.selecting import selects
 from ulpscope.trace.reader import RankTrace
 

@@ -94,7 +94,7 @@ def run_precise(recipe: Recipe, feed: Feed, *, differentiate_all: bool = False) 
             if (leaf.is_floating_point() or leaf.is_complex()) and not _may_write_silently(recipe, place)
         )
         recipe = replace(recipe, differentiated=wanted)
-    decode = {"device": "cpu", "precise": True, "scalars": _scalar_dtype(recipe, feed)}
+    decode = {"device": "cpu", "precise": True, "scalars": scalar_dtype(recipe, feed)}
     return _execute(recipe, recipe.reference, leaves, grads, decode=decode)
 
 
@@ -192,7 +192,7 @@ def _default_device(device: str) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if device == "cpu" else torch.device(device)
 
 
-def _scalar_dtype(recipe: Recipe, feed: Feed) -> torch.dtype | None:
+def scalar_dtype(recipe: Recipe, feed: Feed) -> torch.dtype | None:
     """Kernels compute with plain numbers in float32, and compare with them in the tensor's own dtype."""
     floats = [tensor.dtype for tensor in feed.tensors.values() if tensor.dtype.is_floating_point]
     name = bare(recipe.op)
