@@ -4,8 +4,9 @@
     python benchmarks/check_faults.py --only layer_norm          those whose name holds a word
     python benchmarks/check_faults.py --dtypes float32 --verbose
 
-Every call is also checked unharmed: a FAIL of one is an accusation of a sound kernel. Exit code 1 if fewer than 95 % of
-the faults FAIL or WARN, if fewer than 85 % FAIL, or if an unharmed call FAILs.
+Every call is also checked unharmed: a FAIL of one is an accusation of a sound kernel, and a fault counts as found only
+by outputs whose verdicts are worse with it than without. Exit code 1 if fewer than 95 % of the faults FAIL or WARN, if
+fewer than 85 % FAIL, or if an unharmed call FAILs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from faults.catalogue import CATALOGUE
-from faults.checking import Job, Outcome, do
+from faults.checking import Job, Outcome, do, made_worse
 from faults.making import ALL
 from isolated import Died, do_isolated
 from ulpscope.records.checks import Verdict
@@ -68,18 +70,23 @@ def jobs_of(arguments: argparse.Namespace) -> list[Job]:
             continue
         for dtype in (dtype for dtype in each.dtypes if dtype in arguments.dtypes):
             for save in arguments.saves:
-                jobs.append(Job(each.name, dtype, save))
-                if (call := (each.op, each.giving, dtype, save)) not in calls:
-                    calls.add(call)
-                    jobs.append(Job(each.name, dtype, save, harmed=False))
+                job = Job(each.name, dtype, save)
+                jobs.append(job)
+                if call_of(job) not in calls:
+                    calls.add(call_of(job))
+                    jobs.append(replace(job, harmed=False))
     return jobs
 
 
 def tell(judged: Judged, *, seconds: float) -> int:
-    faults = {job: outcome for job, outcome in judged.items() if job.harmed}
+    told = {job: outcome for job, outcome in judged.items() if job.harmed}
     controls = {job: outcome for job, outcome in judged.items() if not job.harmed}
+    faults = earned(told, controls)
     names, ops = {job.fault for job in faults}, {(CATALOGUE[job.fault].op, job.dtype) for job in faults}
     print(f"{len(names)} faults, {len(ops)} ops x dtypes, {len(faults)} checked in {seconds:.0f} s\n")
+    print("what the command says of calls with a fault")
+    tell_table(told)
+    print("\nby outputs that are worse with the fault than without")
     tell_table(faults)
     print("\nunharmed")
     tell_table(controls)
@@ -89,6 +96,17 @@ def tell(judged: Judged, *, seconds: float) -> int:
         "unharmed, and not PASS", (job for job in controls if controls[job].verdict is not Verdict.PASS), controls
     )
     return 0 if within_bars(faults, controls) else 1
+
+
+def earned(told: Judged, controls: Judged) -> Judged:
+    """Verdicts that are the faults' own."""
+    unharmed = {call_of(job): outcome for job, outcome in controls.items()}
+    return {job: replace(outcome, verdict=made_worse(outcome, unharmed[call_of(job)])) for job, outcome in told.items()}
+
+
+def call_of(job: Job) -> tuple[object, ...]:
+    fault = CATALOGUE[job.fault]
+    return fault.op, fault.giving, job.dtype, job.save
 
 
 def tell_table(judged: Judged) -> None:

@@ -53,6 +53,9 @@ def train(model: str, out: Path, device: str, setting: str, fault: Any = None) -
     make, data = MODELS[model]
     net, (inputs, labels) = make(), data()
     net.train().to(device)
+    for module in net.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0  # devices draw different numbers from the same seed
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = setting == "tf32"
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(setting)
     if setting == "bf16-weights":

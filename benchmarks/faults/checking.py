@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -46,6 +46,8 @@ class Outcome:
 
     verdict: Verdict
     told: str
+    verdicts: tuple[tuple[str, Verdict], ...] = ()
+    """Of each output and gradient in each case."""
     changed: float = float("nan")
     """Share of the elements that the fault changes in the captured data; only of what was not found."""
     halves: float = float("nan")
@@ -60,17 +62,33 @@ def do(job: Job) -> Outcome:
         path = Path(folder) / "trace"
         capture(fault, job, path)
         sound = find(fault.op)
-        ulpscope.reference_for(fault.op, function=fault.kernel() if job.harmed else sound)(sound)
-        outcome = check(path)
+        if job.harmed:
+            ulpscope.reference_for(fault.op, function=fault.kernel())(sound)
+        outcome = check(path, fault.op)
+        # Further jobs of this process must not meet the fault.
+        ulpscope.reference_for(fault.op, function=sound)(sound)
     if job.harmed and outcome.verdict not in (Verdict.FAIL, Verdict.WARN):
-        return Outcome(outcome.verdict, outcome.told, *change_of(fault, job.dtype))
+        changed, halves = change_of(fault, job.dtype)
+        return replace(outcome, changed=changed, halves=halves)
     return outcome
 
 
+def made_worse(harmed: Outcome, unharmed: Outcome) -> Verdict:
+    """The verdict that the fault itself earned: over the outputs that are worse than without it."""
+    before = dict(unharmed.verdicts)
+    worse = [verdict for place, verdict in harmed.verdicts if verdict.severity > _severity(before.get(place))]
+    return worst_tested(worse) or min(harmed.verdict, Verdict.PASS, key=lambda verdict: verdict.severity)
+
+
+def _severity(verdict: Verdict | None) -> int:
+    return -1 if verdict is None else verdict.severity
+
+
 def capture(fault: Fault, job: Job, path: Path) -> None:
+    sent = sent_back(find(fault.op), make(fault, job.dtype))
     call = make(fault, job.dtype)
     with ulpscope.capture(path, level="api", save=job.save):
-        execute(find(fault.op), call)
+        execute(find(fault.op), call, sent)
 
 
 def make(fault: Fault, dtype: str) -> Given:
@@ -78,35 +96,38 @@ def make(fault: Fault, dtype: str) -> Given:
     return fault.giving(Data(getattr(torch, dtype)))
 
 
-def execute(function: Function, call: Given) -> list[Tensor]:
+def execute(function: Function, call: Given, sent: list[Tensor]) -> list[Tensor]:
     """Call it and its backward; gives outputs, and gradients where there are some."""
     outputs = tensors_of(function(*call.args, **call.kwargs))
-    sources = [each for each in outputs if each.requires_grad]
-    wanted = [each for each in tensors_of((call.args, call.kwargs)) if each.requires_grad]
-    if not sources or not wanted:
+    if not sent:
         return outputs
-    torch.autograd.backward(sources, [sent_to(each) for each in sources])
-    return outputs + [each.grad for each in wanted if each.grad is not None]
+    torch.autograd.backward([each for each in outputs if each.requires_grad], sent)
+    return outputs + [each.grad for each in tensors_of((call.args, call.kwargs)) if each.grad is not None]
 
 
-def sent_to(output: Tensor) -> Tensor:
-    chance = torch.Generator().manual_seed(output.numel())
-    sent = SENT * torch.randn(output.shape, generator=chance) if output.dim() else torch.ones(())
-    return sent.to(output.dtype)
+def sent_back(function: Function, call: Given) -> list[Tensor]:
+    """Gradients for the outputs that have a history."""
+    outputs = [each for each in tensors_of(function(*call.args, **call.kwargs)) if each.requires_grad]
+    return [torch.randn_like(each).detach() * SENT if each.dim() else torch.ones_like(each) for each in outputs]
 
 
 def tensors_of(tree: object) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def check(path: Path) -> Outcome:
+def check(path: Path, op: str) -> Outcome:
     """Plan and execute as the command does without options."""
     plan = plan_cases(open_run(path).ranks[0], Choice())
+    if {case.op for case in plan.cases} != {op}:
+        raise LookupError(f"{op} is not what the trace holds: {sorted({case.op for case in plan.cases})}")
     bench = Bench(WorkerSettings(str(path), "cpu", seed=0, standard=CheckStandard.ROUNDING), Engine("cpu"))
     results = [checked.result for checked in bench.check(plan.cases)]
     verdicts = [verdict for result in results for verdict in (result.forward, result.backward)]
     worst = worst_tested(verdicts) or Verdict.SKIP
-    return Outcome(worst, "; ".join(_decisive(results, worst)) or "; ".join(each.reason for each in plan.left))
+    places = [(f"{each.case.variant.value} {output.place}", output) for each in results for output in each.outputs]
+    return Outcome(
+        worst, "; ".join(_decisive(results, worst)), tuple((place, output.verdict) for place, output in places)
+    )
 
 
 def _decisive(results: list[CaseResult], worst: Verdict) -> Iterator[str]:
@@ -119,8 +140,9 @@ def _decisive(results: list[CaseResult], worst: Verdict) -> Iterator[str]:
 
 def change_of(fault: Fault, dtype: str) -> tuple[float, float]:
     """How many elements the fault changes, and by how many half units in the last place at most."""
-    sound = execute(find(fault.op), make(fault, dtype))
-    wrong = execute(fault.kernel(), make(fault, dtype))
+    sent = sent_back(find(fault.op), make(fault, dtype))
+    sound = execute(find(fault.op), make(fault, dtype), sent)
+    wrong = execute(fault.kernel(), make(fault, dtype), sent)
     pairs = [(one.detach(), other.detach()) for one, other in zip(sound, wrong, strict=False)]
     elements = sum(one.numel() for one, _ in pairs)
     changed = sum(int((one != other).sum()) for one, other in pairs)

@@ -159,6 +159,6 @@ def pad_repeats_the_edge(pad, x, sides, mode):
     return pad(x, sides, mode="replicate")
 
 
-@wrong_forward("torch.nn.functional.pixel_shuffle", lambda data: given(data.x(2, 16, 6, 6), 2))
+@wrong_forward("torch.pixel_shuffle", lambda data: given(data.x(2, 16, 6, 6), 2))
 def pixel_shuffle_with_rows_and_columns_exchanged(pixel_shuffle, x, factor):
     return pixel_shuffle(x.mT, factor).mT

@@ -10,9 +10,10 @@ def layer_norm_with_small_eps(layer_norm, x, shape, weight, bias, eps):
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any
 
 import torch
@@ -77,10 +78,18 @@ class Fault:
     wrong: Function
     """Called with the sound function and the arguments."""
     dtypes: tuple[str, ...]
+    keywords: frozenset[str]
+    """Those that the wrong kernel knows."""
 
     def kernel(self) -> Function:
         sound = find(self.op)
-        return lambda *args, **kwargs: self.wrong(sound, *args, **kwargs)
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            # torch records the defaults of its Python functions, too: inplace=False, _stacklevel=3.
+            known = {name: value for name, value in kwargs.items() if name in self.keywords}
+            return self.wrong(sound, *args, **known)
+
+        return kernel
 
 
 FAULTS: list[Fault] = []
@@ -94,7 +103,8 @@ def find(op: str) -> Function:
 
 def fault(op: str, giving: Giving, dtypes: tuple[str, ...] = ALL) -> Callable[[Function], Function]:
     def register(wrong: Function) -> Function:
-        FAULTS.append(Fault(wrong.__name__.replace("_", " "), op, giving, wrong, dtypes))
+        known = frozenset(inspect.signature(wrong).parameters)
+        FAULTS.append(Fault(wrong.__name__.replace("_", " "), op, giving, wrong, dtypes, known))
         return wrong
 
     return register
@@ -102,10 +112,10 @@ def fault(op: str, giving: Giving, dtypes: tuple[str, ...] = ALL) -> Callable[[F
 
 def wrong_forward(op: str, giving: Giving, dtypes: tuple[str, ...] = ALL) -> Callable[[Function], Function]:
     def register(change: Function) -> Function:
+        @wraps(change)
         def wrong(sound: Function, *args: Any, **kwargs: Any) -> Any:
             return _apply(sound, args, kwargs, forward=change)
 
-        wrong.__name__ = change.__name__
         fault(op, giving, dtypes)(wrong)
         return change
 
@@ -116,10 +126,10 @@ def wrong_backward(op: str, giving: Giving, dtypes: tuple[str, ...] = ALL) -> Ca
     """`change(gradients, sent, *args, **kwargs)` gives the gradients instead."""
 
     def register(change: Function) -> Function:
+        @wraps(change)
         def wrong(sound: Function, *args: Any, **kwargs: Any) -> Any:
             return _apply(sound, args, kwargs, backward=change)
 
-        wrong.__name__ = change.__name__
         fault(op, giving, dtypes)(wrong)
         return change
 

@@ -32,7 +32,10 @@ MUCH_WORSE = 8.0
 # Errors of rounding to nearest are at most the square root of 3 times their rms.
 LARGEST_ROUNDING = 3.0**0.5
 FEW = 0.01
+MANY = 64
 SOUND = "sound"
+# More than this share of a result is not lost by underflow alone.
+LOST = 0.5
 SUSPICIOUS = frozenset((Verdict.WARN, Verdict.FAIL))
 # Statistics of errors that all go one way, as no sum of roundings does.
 ONE_SIDED = frozenset(("bias", "structure"))
@@ -133,6 +136,8 @@ def _alike(some: Part, other: Part) -> bool:
 def _blamed(run: Maker, call: "ReplayedCall", result: OutputResult, made: Part) -> Maker:
     """The run, unless this machine's own kernel errs as much with the same inputs: then no run is to blame."""
     failed = result.verdict is Verdict.FAIL
+    if _underflows(call.evidence()[result.place]) and made.norm < LOST:
+        return Maker.KERNEL if failed else Maker.NEITHER
     each = call.native().get(result.place)
     native = None if each is None else judge_output(each)
     if each is None or native is None:
@@ -146,11 +151,18 @@ def _blamed(run: Maker, call: "ReplayedCall", result: OutputResult, made: Part) 
     return run if _has_few_strange(call.evidence()[result.place], each) else Maker.NEITHER
 
 
+def _underflows(each: OutputEvidence) -> bool:
+    """Whether most of it lies below the normal numbers of its type: what its kernels hand on may be lost there."""
+    known = DTYPES.get(each.dtype)
+    exact = finite_part(each.exact)
+    return known is not None and bool(np.linalg.norm(exact) < known.smallest_normal * max(exact.size, 1) ** 0.5)
+
+
 def _has_few_strange(each: OutputEvidence, native: OutputEvidence) -> bool:
     """Whether all is as this machine's kernel gives it, but for a few elements: a rounding that is stored hits many."""
     strange = np.reshape(strange_elements(each, native), each.exact.shape)
     few = 0 < int(strange.sum()) <= max(1.0, FEW * strange.size)
-    if not few:
+    if not few or strange.size < MANY:
         return False
     rest = replace(each, computed=np.where(strange, each.exact, each.computed))
     return _made(rest).norm <= AS_GOOD * _made(native).norm

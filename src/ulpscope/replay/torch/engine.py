@@ -121,12 +121,15 @@ class Engine:
         """What operands are rounded to because the user lets them be."""
         if torch.device(self._device).type != "cuda":
             return None
-        name = bare(recipe.op)
-        by_cudnn = name.startswith("conv") or name in _RECURRENT
-        allowed = (name in _CONTRACTING and torch.backends.cuda.matmul.allow_tf32) or (
-            by_cudnn and torch.backends.cudnn.allow_tf32
-        )
-        return ROUNDOFF_TF32 if allowed else None
+        backends = torch.backends
+        return tf32_roundoff(recipe.op, products=backends.cuda.matmul.allow_tf32, by_cudnn=backends.cudnn.allow_tf32)
+
+
+def tf32_roundoff(op: str, *, products: bool, by_cudnn: bool) -> float | None:
+    """What the operands of this operation are rounded to where TF32 is allowed; none where it does not apply."""
+    name = bare(op)
+    allowed = (products and name in _CONTRACTING) or (by_cudnn and (name.startswith("conv") or name in _RECURRENT))
+    return ROUNDOFF_TF32 if allowed else None
 
 
 @dataclass(slots=True)

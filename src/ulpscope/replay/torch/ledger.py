@@ -16,7 +16,7 @@ from ulpscope.records.pairs import Pair
 from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.operations import DROPPING, bare
 from ulpscope.replay.recorded import RecordedCall, find_repeated
-from ulpscope.replay.torch.engine import Executed, check_size
+from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff
 from ulpscope.replay.torch.evidence import Comparer
 from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise
 from ulpscope.replay.torch.sensitivity import results
@@ -40,6 +40,7 @@ class ReplayedCall:
         )
         self.outputs = {place: saved_tensor(rank, value) for place, value in recorded.outputs.items()}
         self.gradients = {place: saved_tensor(rank, value) for place, value in recorded.grad_inputs.items()}
+        self._inside = inside_of(rank, recorded)
         self.mask: Tensor | None = None
         """What dropout multiplied each element by."""
         self.recipe = self._without_chance(make_recipe(recorded))
@@ -55,7 +56,8 @@ class ReplayedCall:
         seen = cast_inputs(self.recipe, self.feed, self.outputs)
         precise = self.precise if seen is self.feed else run_precise(self.recipe, seen)
         ran = Ran(self.outputs, {}, self.feed.tensors, self.gradients)
-        return Executed(self.recipe, seen, ran, list(Comparer(self.recipe, seen).compare(ran, precise)), precise)
+        comparer = Comparer(self.recipe, seen, roundoff_inside=self._inside)
+        return Executed(self.recipe, seen, ran, list(comparer.compare(ran, precise)), precise)
 
     def evidence(self) -> dict[str, OutputEvidence]:
         return {each.place: each for each in self.executed.evidence if not isinstance(each, ShareEvidence)}
@@ -70,6 +72,8 @@ class ReplayedCall:
 
     @cached_property
     def _native(self) -> dict[str, NDArray[Any]]:
+        if self._inside is not None:
+            return {}  # no yardstick for a device that was let round its operands
         try:
             ran = run(self.recipe, self.feed, device="cpu")
         except (RuntimeError, NotImplementedError):
@@ -90,6 +94,19 @@ class ReplayedCall:
             {"args": [{"$tensor": source}]} if place is None else {"args": [], "kwargs": {place: {"$tensor": source}}}
         )
         return replace(recipe, reference=function, function=function, arguments=arguments)
+
+
+def inside_of(rank: RankTrace, recorded: RecordedCall) -> float | None:
+    """What the run let its device round float32 operands to: TF32."""
+    switches = rank.info.environment.get("switches", {})
+    rounded = [value for value in recorded.inputs.values() if value.dtype == "float32" and value.device != "cpu"]
+    if not rounded or recorded.call.autocast is not None:
+        return None
+    return tf32_roundoff(
+        recorded.call.op,
+        products=switches.get("float32_matmul_precision", "highest") != "highest",
+        by_cudnn=bool(switches.get("cudnn_allow_tf32")),
+    )
 
 
 def _factors(call: ReplayedCall) -> Tensor:
