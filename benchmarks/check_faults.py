@@ -133,7 +133,7 @@ def tell_rest(title: str, jobs: Iterable[Job], judged: Judged) -> None:
 
 
 def line(job: Job, outcome: Outcome) -> str:
-    size = f" (changes {outcome.changed:.1%}, by {outcome.halves:.3g} half ulp at most)"
+    size = f" (changes {outcome.changed:.2%}, by {outcome.halves:.3g} half ulp at most)"
     missed = job.harmed and outcome.verdict not in FOUND
     name = job.fault if job.harmed else f"unharmed: {job.fault}"
     return f"{outcome.verdict.value} {name}, {job.dtype}, {job.save}{size if missed else ''}: {outcome.told[:240]}"

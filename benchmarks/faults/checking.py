@@ -48,9 +48,9 @@ class Outcome:
     told: str
     verdicts: tuple[tuple[str, Verdict], ...] = ()
     """Of each output and gradient in each case."""
-    changed: float = float("nan")
-    """Share of the elements that the fault changes in the captured data; only of what was not found."""
-    halves: float = float("nan")
+    changed: float = 0.0
+    """Share of the elements that the fault changes, given the captured data."""
+    halves: float = 0.0
     """Its largest change there, in half units in the last place."""
 
 
@@ -67,10 +67,8 @@ def do(job: Job) -> Outcome:
         outcome = check(path, fault.op)
         # Further jobs of this process must not meet the fault.
         ulpscope.reference_for(fault.op, function=sound)(sound)
-    if job.harmed and outcome.verdict not in (Verdict.FAIL, Verdict.WARN):
-        changed, halves = change_of(fault, job.dtype)
-        return replace(outcome, changed=changed, halves=halves)
-    return outcome
+    changed, halves = change_of(fault, job.dtype) if job.harmed else (0.0, 0.0)
+    return replace(outcome, changed=changed, halves=halves)
 
 
 def made_worse(harmed: Outcome, unharmed: Outcome) -> Verdict:
@@ -97,12 +95,13 @@ def make(fault: Fault, dtype: str) -> Given:
 
 
 def execute(function: Function, call: Given, sent: list[Tensor]) -> list[Tensor]:
-    """Call it and its backward; gives outputs, and gradients where there are some."""
+    """Call it and its backward; gives outputs, gradients where there are some, and what it may have written."""
     outputs = tensors_of(function(*call.args, **call.kwargs))
-    if not sent:
-        return outputs
-    torch.autograd.backward([each for each in outputs if each.requires_grad], sent)
-    return outputs + [each.grad for each in tensors_of((call.args, call.kwargs)) if each.grad is not None]
+    given = tensors_of((call.args, call.kwargs))
+    if sent:
+        torch.autograd.backward([each for each in outputs if each.requires_grad], sent)
+    gradients = [each.grad for each in given if each.grad is not None]
+    return outputs + gradients + [each for each in given if not each.requires_grad]
 
 
 def sent_back(function: Function, call: Given) -> list[Tensor]:

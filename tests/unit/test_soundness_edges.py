@@ -10,7 +10,7 @@ from test_soundness import evidence, normal, rounded, verdict
 from ulpscope.judge.soundness import judge_output, judge_share
 from ulpscope.judge.soundness_grid import Grid
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
-from ulpscope.records.checks import Direction, OutputResult, Rule, ShareEvidence, Verdict
+from ulpscope.records.checks import Direction, OutputEvidence, OutputResult, Rule, ShareEvidence, Verdict
 
 
 @pytest.mark.parametrize("name", ["float32", "float16"])
@@ -307,3 +307,27 @@ def test_exact_results_without_axes_are_judged(dtype: str) -> None:
     third = judge_output(evidence(np.asarray(0.333251953125), np.asarray(1 / 3), "float16", rule=Rule.EXACT))
     assert third is not None
     assert third.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(2.0**-20, Verdict.WARN), (2.0**-8, Verdict.FAIL)])
+def test_what_underflow_can_lose_is_told_as_such(scale: float, verdict: Verdict) -> None:
+    """A fifth of a sum is missing: below the normal numbers of float16 its terms may have been lost on the way."""
+    exact = np.random.default_rng(0).normal(size=(64, 64)) * scale
+    wrong = Grid.of("float16").nearest(exact * 0.8)
+    found = judge_output(
+        OutputEvidence(
+            place="grad.args.0",
+            direction=Direction.BACKWARD,
+            rule=Rule.ROUNDED,
+            dtype="float16",
+            computed=wrong,
+            exact=exact,
+            reduction=64.0,
+            accumulation=2.0**-24,
+            input_roundoff=2.0**-11,
+            sensitivity=np.abs(exact),
+        )
+    )
+    assert found is not None
+    assert found.verdict is verdict
+    assert (found.statistic == "underflow") is (verdict is Verdict.WARN)

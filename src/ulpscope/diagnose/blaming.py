@@ -32,6 +32,7 @@ MUCH_WORSE = 8.0
 # Errors of rounding to nearest are at most the square root of 3 times their rms.
 LARGEST_ROUNDING = 3.0**0.5
 FEW = 0.01
+# Of fewer elements no statistic says how they came about.
 MANY = 64
 SOUND = "sound"
 # More than this share of a result is not lost by underflow alone.
@@ -145,10 +146,18 @@ def _blamed(run: Maker, call: "ReplayedCall", result: OutputResult, made: Part) 
     usual = _made(each)
     if failed:
         return Maker.KERNEL if native.verdict in SUSPICIOUS and made.norm <= ALIKE * usual.norm else run
-    limit = ALIKE if result.statistic in ONE_SIDED else WORSE
-    if result.verdict is Verdict.WARN and made.norm > limit * usual.norm:
+    if each.exact.size < MANY:
+        return Maker.NEITHER
+    if result.verdict is Verdict.WARN and made.norm > _limit(call, result) * usual.norm:
         return run
     return run if _has_few_strange(call.evidence()[result.place], each) else Maker.NEITHER
+
+
+def _limit(call: "ReplayedCall", result: OutputResult) -> float:
+    """How much worse than this machine's kernel a run may be; another device may compose a call of other kernels."""
+    if result.statistic in ONE_SIDED:
+        return ALIKE
+    return WORSE if call.on_cpu else np.inf
 
 
 def _underflows(each: OutputEvidence) -> bool:
@@ -162,7 +171,7 @@ def _has_few_strange(each: OutputEvidence, native: OutputEvidence) -> bool:
     """Whether all is as this machine's kernel gives it, but for a few elements: a rounding that is stored hits many."""
     strange = np.reshape(strange_elements(each, native), each.exact.shape)
     few = 0 < int(strange.sum()) <= max(1.0, FEW * strange.size)
-    if not few or strange.size < MANY:
+    if not few:
         return False
     rest = replace(each, computed=np.where(strange, each.exact, each.computed))
     return _made(rest).norm <= AS_GOOD * _made(native).norm

@@ -25,6 +25,9 @@ class SoundnessLimits:
     """The same, for roundings of stored intermediate results that are not known: short sums in storage, too."""
     near_spread: float = 4.0
     """The same, for roundings of stored intermediate results, before it is told."""
+    lost: float = 0.5
+    """Share of a result of subnormal numbers that intermediate results may lose by underflow: fused float16 attention
+    without a loss scale, on a GPU, loses a tenth."""
     underflow: float = 1.5
     """Error, in smallest numbers of the dtype, of intermediate results that were stored and underflowed."""
     noise_warn: float = 2.0

@@ -183,7 +183,12 @@ def _judge_errors(
 ) -> OutputResult:
     figures = _figures(evidence, field, errors, expected)
     facts = {**_facts(figures), "flushed": _flushed(evidence, finite, expected)}
-    if failing := figures.failing():
+    failing = figures.failing()
+    if failing and _is_lost(evidence, field, errors):
+        lost = float(np.linalg.norm(errors) / np.linalg.norm(field.magnitude))
+        worst = _in_ulp(field, errors, figures.outlier)
+        return result_of(evidence, Verdict.WARN, "underflow", {**facts, "lost": lost}, worst=worst)
+    if failing:
         facts = {**facts, "bias_limit": LIMITS.bias_fail * figures.bias_factor}
         worst = _in_ulp(field, errors, figures.outlier)
         return result_of(evidence, Verdict.FAIL, failing[0], facts, worst=worst)
@@ -193,6 +198,13 @@ def _judge_errors(
     if warning := [*figures.warning(), *(["flushed"] if facts["flushed"] else [])]:
         return result_of(evidence, Verdict.WARN, warning[0], facts, worst=worst)
     return result_of(evidence, Verdict.PASS, "sound", facts, worst=worst)
+
+
+def _is_lost(evidence: OutputEvidence, field: Field, errors: Floats) -> bool:
+    """Whether it is a sum of what kernels could only hand on below the normal numbers of their type."""
+    size = float(np.linalg.norm(field.magnitude))
+    small = size < field.grid.dtype.smallest_normal * field.count**0.5
+    return small and evidence.reduction > 1 and float(np.linalg.norm(errors)) <= LIMITS.lost * size
 
 
 def _in_ulp(field: Field, errors: Floats, worst: Worst) -> Worst:

@@ -10,6 +10,9 @@ SENTENCES: Mapping[str, str] = {
     "shape": "the output has the shape {computed_shape}, expected {exact_shape}",
     "not_finite": "{mismatched} of {elements} elements are inf or nan where the truth is not, or the other way round",
     "flushed": "{flushed} of {elements} elements too small for a normal number are flushed to zero",
+    "underflow": (
+        "underflow: the numbers lie below the normal ones of this dtype, and {lost:.2g} of their norm is lost"
+    ),
     "unequal": "{unequal} of {elements} elements differ from the truth, which this operation gives exactly",
     "outlier": "outlier: a single error is {outlier:.3g} times what rounding can make it",
     "near": "outlier: a single error is {near:.3g} times what one stored intermediate result explains",

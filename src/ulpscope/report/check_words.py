@@ -89,6 +89,7 @@ CHINESE = {
 CHINESE_STATISTICS = {
     "not_finite": "inf 或 nan 的位置与真值不符",
     "flushed": "过小的数被清零",
+    "underflow": "数值低于该类型的正规数，部分因下溢丢失",
     "unequal": "与应当精确给出的真值不等",
     "outlier": "单个元素的误差超出舍入所能解释的范围",
     "near": "单个元素的误差超出存储精度的一次舍入",

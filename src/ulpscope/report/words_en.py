@@ -104,6 +104,7 @@ _PROOFS = {
     "proof.not_native": "this machine's own kernel makes no such error from the same inputs",
     "why.not_finite": "it gives inf or nan where the truth is finite, or the other way round",
     "why.flushed": "it flushes small numbers to zero",
+    "why.underflow": "its numbers are too small for their type",
     "why.unequal": "this operation gives the truth exactly, and here it does not",
     "why.outlier": "no rounding explains its largest error",
     "why.near": "one rounding does not explain its largest error",

@@ -102,6 +102,7 @@ _PROOFS = {
     "proof.not_native": "本机自己的 kernel 用同样的输入没有这种误差",
     "why.not_finite": "inf 或 nan 的位置与真值不符",
     "why.flushed": "它把过小的数清零",
+    "why.underflow": "它的数值对该类型而言过小",
     "why.unequal": "这种操作应当精确给出真值，这里却没有",
     "why.outlier": "舍入无法解释它最大的误差",
     "why.near": "一次舍入无法解释它最大的误差",

@@ -45,6 +45,10 @@ class ReplayedCall:
         """What dropout multiplied each element by."""
         self.recipe = self._without_chance(make_recipe(recorded))
 
+    @property
+    def on_cpu(self) -> bool:
+        return all(value.device == "cpu" for value in self.recorded.outputs.values())
+
     @cached_property
     def precise(self) -> Ran:
         """The call in float64, from its inputs as they were stored."""
