@@ -80,15 +80,6 @@ def bias_gradient(dtype: str) -> float:
     return ulps(numbers(bias.grad), true, dtype)
 
 
-def loss_gradient(dtype: str) -> float:
-    """The gradient of cross entropy is softmax / rows, away from the labels."""
-    logits = (torch.randn(8, 50) * 2).to(getattr(torch, dtype)).requires_grad_()
-    labels = torch.zeros(8, dtype=torch.int64)
-    functional.cross_entropy(logits, labels).backward()
-    assert logits.grad is not None
-    return ulps(numbers(logits.grad[:, 1:]), [each for row in numbers_of(logits) for each in softmax(row)[1:]], dtype)
-
-
 def numbers_of(rows: Tensor) -> list[list[float]]:
     return rows.detach().double().tolist()  # type: ignore[no-any-return]
 
@@ -97,13 +88,6 @@ def softmax(row: list[float]) -> list[float]:
     """Over 8 rows."""
     powers = [mpmath.exp(each) for each in row]
     return [float(power / mpmath.fsum(powers) / 8) for power in powers]
-
-
-def picked_mean(dtype: str) -> float:
-    """nll_loss picks one number a row and takes their mean: fsum rounds it once."""
-    picked = [-(torch.rand(64, 1) * 4 + 1).to(getattr(torch, dtype)) for _ in range(20)]
-    got = [float(functional.nll_loss(rows, torch.zeros(64, dtype=torch.int64))) for rows in picked]
-    return ulps(got, [-math.fsum(numbers(rows)) / 64 for rows in picked], dtype)
 
 
 def matrix_exponential(dtype: str) -> float:
@@ -153,69 +137,6 @@ def smoothed(pixels: list[float], at: int) -> float:
     return float(total / sum(weights))
 
 
-def two_row_norm(dtype: str) -> float:
-    """A batch norm over two rows gives +-1 (eps is nothing beside their distance): the gradient of x is nearly 0."""
-    kind = getattr(torch, dtype)
-    x, sent = torch.tensor([[3.1], [7.3]], dtype=kind), torch.tensor([[1.3], [-0.4]], dtype=kind)
-    x.requires_grad_()
-    functional.batch_norm(x, None, None, torch.ones(1, dtype=kind), torch.zeros(1, dtype=kind), True).backward(sent)
-    assert x.grad is not None
-    low, high = (mpmath.mpf(each) for each in numbers(x))
-    half, eps = (high - low) / 2, mpmath.mpf("1e-5")
-    # d/dx of sent . (x - mean) / sqrt(half^2 + eps), by hand: the part along the difference shrinks with eps.
-    part = (mpmath.mpf(float(sent[0])) - float(sent[1])) / 2 * eps / (half**2 + eps) ** mpmath.mpf(1.5)
-    return ulps(numbers(x.grad), [float(part), float(-part)], dtype)
-
-
-def convolution_bias(dtype: str) -> float:
-    """The gradient of a convolution's bias is a sum over all pixels, here of runs of equal numbers."""
-    kind = getattr(torch, dtype)
-    bias = torch.zeros(32, dtype=kind, requires_grad=True)
-    sent = torch.randn(8, 32, 1, 1).to(kind).expand(8, 32, 8, 8).contiguous()
-    weight = torch.ones(32, 1, 3, 3, dtype=kind)
-    functional.conv2d(torch.ones_like(sent), weight, bias, padding=1, groups=32).backward(sent)
-    assert bias.grad is not None
-    return ulps(numbers(bias.grad), [math.fsum(numbers(sent[:, channel])) for channel in range(32)], dtype)
-
-
-def convolution_input(dtype: str) -> float:
-    """The gradient of a convolution's input, by correctly rounded sums of its products (exact in float64)."""
-    kind = getattr(torch, dtype)
-    x, weight = torch.zeros(1, 1, 8, 8, dtype=kind, requires_grad=True), torch.rand(32, 1, 3, 3).to(kind)
-    sent = torch.rand(1, 32, 6, 6).to(kind)
-    functional.conv2d(x, weight).backward(sent)
-    assert x.grad is not None
-    kernels, grads = weight.double().tolist(), sent.double().tolist()[0]
-    true = [
-        math.fsum(
-            kernels[out][0][row - i][column - j] * grads[out][i][j]
-            for out in range(32)
-            for i in range(max(row - 2, 0), min(row + 1, 6))
-            for j in range(max(column - 2, 0), min(column + 1, 6))
-        )
-        for row in range(8)
-        for column in range(8)
-    ]
-    return ulps(numbers(x.grad), true, dtype)
-
-
-def one_element_norm(dtype: str) -> float:
-    """A layer norm over one element subtracts it from itself: the gradient of the weight is 0."""
-    kind = getattr(torch, dtype)
-    weight = torch.ones(1, dtype=kind, requires_grad=True)
-    x = torch.randn(64, 1).to(kind)
-    functional.layer_norm(x, (1,), weight).backward(torch.ones_like(x))
-    assert weight.grad is not None
-    return ulps(numbers(weight.grad), [0.0], dtype)
-
-
-def gelu(dtype: str) -> float:
-    """x/2 erfc(-x/sqrt(2)); written with 1 + erf it cancels below 0."""
-    x = torch.linspace(-5, -3, 200).to(getattr(torch, dtype))
-    true = [float(mpmath.mpf(each) / 2 * mpmath.erfc(-each / mpmath.sqrt(2))) for each in numbers(x)]
-    return ulps(numbers(functional.gelu(x)), true, dtype)
-
-
 FINDS: tuple[Find, ...] = (
     Find(
         "layer_norm adds up the gradients of weight and bias in the half type",
@@ -224,15 +145,6 @@ FINDS: tuple[Find, ...] = (
         ("grad.kwargs.weight", "grad.kwargs.bias", "grad.args.2", "grad.args.3"),
         bias_gradient,
     ),
-    Find(
-        "log_softmax rounds its logarithm of sums to the half type before it subtracts it: every row of the gradient"
-        " is off by a factor of its own",
-        ("cross_entropy", "log_softmax", "linear_cross_entropy"),
-        HALVES,
-        ("grad.", "output."),
-        loss_gradient,
-    ),
-    Find("nll_loss adds up in the half type", ("cross_entropy", "nll_loss"), HALVES, ("output.",), picked_mean),
     Find("matrix_exp gives nan", ("matrix_exp",), HALVES, ("output.", "grad."), matrix_exponential),
     Find(
         "soft_margin_loss overflows in exp where the loss itself is small",
@@ -249,41 +161,12 @@ FINDS: tuple[Find, ...] = (
         sampling,
     ),
     Find(
-        "layer_norm over one element leaves a rounding error times 1/sqrt(eps)",
-        ("layer_norm", "native_layer_norm"),
-        ("float32",),
-        ("grad.",),
-        one_element_norm,
-    ),
-    Find(
-        "batch_norm rounds its statistics to the half type between forward and backward: what should cancel does not",
-        ("batch_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"),
-        HALVES,
-        ("grad.",),
-        two_row_norm,
-    ),
-    Find(
         "smoothing interpolation takes its weights from coordinates in float32",
         ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
         ("float32",),
         ("output.", "grad."),
         shrinking,
     ),
-    Find(
-        "convolutions add up the gradient of the bias one number after the other in float32",
-        ("conv1d", "conv2d", "conv3d"),
-        ("float32",),
-        ("grad.args.2", "grad.kwargs.bias"),
-        convolution_bias,
-    ),
-    Find(
-        "convolutions add up overlapping patches of the input's gradient in the half type",
-        ("conv1d", "conv2d", "conv3d"),
-        ("float16",),
-        ("grad.args.0",),
-        convolution_input,
-    ),
-    Find("gelu cancels below 0: 1 + erf(x)", ("gelu",), ("float32",), ("output.", "grad."), gelu),
 )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 SENTENCES: Mapping[str, str] = {
     "identical": "all {elements} elements are the correctly rounded truth",
     "rounded": "all {elements} elements are within half an ulp of the truth",
-    "sound": "the errors are those of a sound kernel: rms {noise:.2f} of the expected (limit {noise_limit:.2g})",
+    "sound": "the errors are those of a sound kernel: at most {noise:.2f} of the expected rms in any binade",
     "violation": "{violation}",
     "shape": "the output has the shape {computed_shape}, expected {exact_shape}",
     "not_finite": "{mismatched} of {elements} elements are inf or nan where the truth is not, or the other way round",

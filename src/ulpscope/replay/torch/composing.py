@@ -1,5 +1,6 @@
 """What it costs that a call is composed of kernels which hand rounded results on to each other."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -8,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ulpscope.replay.operations import bare
 from ulpscope.replay.torch.ideal import IdealKernels
 from ulpscope.replay.torch.running import Feed, Recipe, run
 from ulpscope.replay.torch.sensitivity import results
@@ -17,6 +19,7 @@ from ulpscope.replay.torch.tensors import to_array
 CHANCES = 4
 # Relative to the largest element: below it, nothing was handed on.
 NOTHING = 1e-11
+WRITTEN = "written."
 
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -34,11 +37,42 @@ class Composition:
 def measure_composition(
     recipe: Recipe, feed: Feed, exact: Mapping[str, NDArray[np.generic]], *, unit: float
 ) -> Composition:
-    """Execute the call with ideal kernels a few times."""
+    """Execute the call with ideal kernels a few times, in every way that devices are known to compose it."""
     ideal = replace(recipe, function=recipe.reference)
+    # What is written in passing is no result that a kernel returns: nothing is known of it before it was rounded.
+    returned = {place: array for place, array in exact.items() if not place.startswith(WRITTEN)}
+    found = [_measure(way, feed, returned, unit) for way in _ways(ideal)]
+    return Composition(found[0].ordinary, _together([each.sensitivity for each in found]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One way to compose a call."""
+
+    recipe: Recipe
+    backends: tuple[SDPBackend, ...] = ()
+
+
+def _ways(recipe: Recipe) -> list[_Way]:
+    """As torch does it here, and as other devices do: attention fused or not, autocast's casts inside or not."""
+    found = [_Way(recipe)]
+    if "attention" in bare(recipe.op):
+        found.append(_Way(recipe, (SDPBackend.MATH,)))
+    if recipe.autocast is not None:
+        found.append(_Way(replace(recipe, autocast=None)))
+    return found
+
+
+def _together(found: list[Arrays]) -> Arrays:
+    """Elementwise, the root of the sum of squares."""
+    places = dict.fromkeys(place for each in found for place in each)
+    return {place: np.sqrt(sum(np.square(each[place]) for each in found if place in each)) for place in places}
+
+
+def _measure(way: _Way, feed: Feed, exact: Mapping[str, NDArray[np.generic]], unit: float) -> Composition:
     found = Composition()
     try:
-        found.ordinary, before = _execute(ideal, feed, IdealKernels())
+        found.ordinary, before = _execute(way, feed, IdealKernels())
         apart = {place: _apart(array, exact.get(place)) for place, array in before.items()}
         handed_on = {
             place: square for place, square in apart.items() if square is not None and _matters(square, exact[place])
@@ -47,7 +81,7 @@ def measure_composition(
             return found
         chance = torch.Generator().manual_seed(CHANCES)
         for _ in range(CHANCES):
-            _, before = _execute(ideal, feed, IdealKernels(chance))
+            _, before = _execute(way, feed, IdealKernels(chance))
             for place, total in handed_on.items():
                 square = _apart(before[place], exact[place]) if place in before else None
                 total += 0.0 if square is None else square
@@ -57,11 +91,11 @@ def measure_composition(
     return found
 
 
-def _execute(recipe: Recipe, feed: Feed, kernels: IdealKernels) -> tuple[Arrays, Arrays]:
+def _execute(way: _Way, feed: Feed, kernels: IdealKernels) -> tuple[Arrays, Arrays]:
     """The results, and the same before the last rounding."""
-    # A fused attention hands its weights on in its own dtype as the composed one does; only there it can be seen.
-    with sdpa_kernel(SDPBackend.MATH), kernels:
-        ran = results(run(recipe, feed, device="cpu"))
+    chosen = sdpa_kernel(list(way.backends)) if way.backends else contextlib.nullcontext()
+    with chosen, kernels:
+        ran = results(run(way.recipe, feed, device="cpu"))
     before = {place: to_array(kernels.before_rounding(tensor.detach())) for place, tensor in ran.items()}
     return {place: to_array(tensor) for place, tensor in ran.items()}, before
 

@@ -122,6 +122,9 @@ def _seen(recipe: Recipe, ran: Ran) -> _Dropout:
     if source.is_complex():
         raise CannotReplayError("random, and complex")
     form = _Form.of(bare(recipe.op), probability) if training else _Form(1.0)
+    if source.dtype != torch.float64:
+        # Kernels get the factor in float32.
+        form = replace(form, factor=float(torch.tensor(form.factor, dtype=torch.float32)))
     exact = _high(source) * form.factor + form.shift
     margin = _MARGIN * DTYPES[str(source.dtype).removeprefix("torch.")].unit_roundoff * abs(form.fallen)
     kept = (_high(ran.outputs["output.0"]) - form.fallen).abs() > margin
