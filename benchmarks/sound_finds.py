@@ -80,16 +80,6 @@ def bias_gradient(dtype: str) -> float:
     return ulps(numbers(bias.grad), true, dtype)
 
 
-def numbers_of(rows: Tensor) -> list[list[float]]:
-    return rows.detach().double().tolist()  # type: ignore[no-any-return]
-
-
-def softmax(row: list[float]) -> list[float]:
-    """Over 8 rows."""
-    powers = [mpmath.exp(each) for each in row]
-    return [float(power / mpmath.fsum(powers) / 8) for power in powers]
-
-
 def matrix_exponential(dtype: str) -> float:
     matrix = (torch.randn(4, 4) * 3).to(getattr(torch, dtype))
     true = mpmath.expm(mpmath.matrix(matrix.double().tolist()))

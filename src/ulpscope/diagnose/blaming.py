@@ -84,11 +84,14 @@ def strange_elements(each: OutputEvidence, native: OutputEvidence) -> NDArray[np
     if not _is_rounded(each):
         return np.zeros(each.exact.shape, dtype=np.bool_)
     may = _expected(each)
-    usual = float((np.abs(finite_part(native.computed - native.exact)) / may).max(initial=0.0))
-    found: NDArray[np.bool_] = np.abs(finite_part(each.computed - each.exact)) / may > MUCH_WORSE * max(
-        usual, LARGEST_ROUNDING
-    )
+    usual = float((_errors(native) / may).max(initial=0.0))
+    found: NDArray[np.bool_] = _errors(each) / may > MUCH_WORSE * max(usual, LARGEST_ROUNDING)
     return found
+
+
+def _errors(each: OutputEvidence) -> NDArray[np.float64]:
+    with np.errstate(invalid="ignore"):
+        return np.abs(finite_part(each.computed - each.exact))
 
 
 def _is_rounded(each: OutputEvidence) -> bool:

@@ -62,7 +62,8 @@ def _step(evidence: RankEvidence, step: int, advance: Advance) -> tuple[FinalDif
     sweep = Sweep(ending)
     found: Contributions = {}
     ignored: Counter[str] = Counter()
-    calls = [each for each in range(pair + 1) if _takes_part(evidence, each, step)]
+    phases = _forward_phases(evidence, step)
+    calls = [each for each in range(pair + 1) if _takes_part(evidence, each, step, phases)]
     seen: set[int] = set()
     for _, recorded in recorded_pairs(evidence, calls[::-1]):
         if sweep.wants(recorded.target.outputs):
@@ -72,7 +73,7 @@ def _step(evidence: RankEvidence, step: int, advance: Advance) -> tuple[FinalDif
                 seen.add(recorded.target.call.id)
                 found |= {(recorded.target.call.id, place): share for place, share in shares.items()}
         advance(1)
-    start, unseen = sweep.rest(traces, _calls_of(evidence, step) - seen)
+    start, unseen = sweep.rest(traces, _calls_of(evidence, step, phases) - seen)
     final = FinalDifference(
         rank=evidence.plan.rank,
         step=step,
@@ -89,14 +90,14 @@ def _through(sweep: "Sweep", replayed: "ReplayedPair") -> dict[str, float] | Non
     """None for a call that torch cannot differentiate: what came through it counts as unseen."""
     try:
         return sweep.through(replayed)
-    except RuntimeError:
+    except Exception:  # a recorded call may be anything
         return None
 
 
-def _calls_of(evidence: RankEvidence, step: int) -> set[int]:
+def _calls_of(evidence: RankEvidence, step: int, phases: frozenset[str]) -> set[int]:
     """All forward calls of the target's step, also those without a partner."""
     calls = evidence.plan.calls.target
-    forward = (pl.col("step") == step) & (pl.col("phase") == Phase.FORWARD.value) & (pl.col("kind") == Kind.API.value)
+    forward = (pl.col("step") == step) & pl.col("phase").is_in(list(phases)) & (pl.col("kind") == Kind.API.value)
     return set(calls.filter(forward)["id"].to_list())
 
 
@@ -107,16 +108,24 @@ def _end(evidence: RankEvidence, step: int) -> tuple[int, int] | None:
         if slot.role == LOSS_ROLE and calls["step"][slot.pair] == step and calls["op"][slot.pair] in STARTS_BACKWARD:
             maker = evidence.makers[slot.values]
             return (maker, slot.values) if maker >= 0 else None
-    last = [slot for slot in evidence.slots if slot.makes and _takes_part(evidence, slot.pair, step)]
+    phases = _forward_phases(evidence, step)
+    last = [slot for slot in evidence.slots if slot.makes and _takes_part(evidence, slot.pair, step, phases)]
     return (last[-1].pair, last[-1].values) if last else None
 
 
-def _takes_part(evidence: RankEvidence, pair: int, step: int) -> bool:
+def _forward_phases(evidence: RankEvidence, step: int) -> frozenset[str]:
+    """Where the calls that lead to the end are; a run without modules has no forward."""
+    seen = {phase for phase, at in zip(evidence.calls["phase"], evidence.calls["step"], strict=True) if at == step}
+    forward = Phase.FORWARD.value
+    return frozenset((forward,)) if forward in seen else frozenset((Phase.OTHER.value, Phase.SETUP.value))
+
+
+def _takes_part(evidence: RankEvidence, pair: int, step: int, phases: frozenset[str]) -> bool:
     calls = evidence.calls
     return bool(
         calls["kind"][pair] == Kind.API.value
         and calls["step"][pair] == step
-        and calls["phase"][pair] == Phase.FORWARD.value
+        and calls["phase"][pair] in phases
         and not calls["recompute"][pair]
         and calls["op"][pair] not in STARTS_BACKWARD
     )

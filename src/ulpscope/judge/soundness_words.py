@@ -37,7 +37,6 @@ SENTENCES: Mapping[str, str] = {
 }
 TOWARDS_ZERO, AWAY_FROM_ZERO = "off towards zero", "off away from zero"
 WORST = "{message}; worst element [{place}]: {computed:.9g}, exact {exact:.9g}, {ulp:.3g} ulp"
-SLOPPY = "{message}; all errors are small beside the largest element"
 
 
 def sentence(statistic: str, facts: Mapping[str, object]) -> str:

@@ -10,7 +10,8 @@ def bare(op: str) -> str:
     """The operation's own word: `add` of torch.Tensor.__iadd__ and torch.add_."""
     parts = op.split(".")
     # An overload stands last in the name of a registered operator: aten.add.Tensor.
-    word = parts[-2] if len(parts) == 3 and parts[0] not in ("torch", "torch_npu") else parts[-1]
+    overloaded = len(parts) == 3 and (parts[0] == "aten" or parts[-1] == "default" or parts[-1][:1].isupper())
+    word = parts[-2] if overloaded else parts[-1]
     if word.startswith("__") and word.endswith("__"):
         inner = word[2:-2]
         return inner[1:] if inner.startswith("i") and inner[1:] in _IN_PLACE_DUNDERS else inner
@@ -68,6 +69,9 @@ SELECTING = frozenset(
     max_pool2d_with_indices""".split()
 )
 
+ALWAYS_RANDOM = frozenset(
+    "rrelu multinomial poisson fractional_max_pool2d fractional_max_pool3d gumbel_softmax".split()
+)
 DROPPING = frozenset(
     """dropout alpha_dropout feature_dropout feature_alpha_dropout dropout1d dropout2d dropout3d
     native_dropout""".split()

@@ -49,8 +49,6 @@ class CasePlan:
     left: tuple[LeftCall, ...]
     repeated: int
     """Calls that are the same test as an earlier one, and are not executed again."""
-    candidates: int
-    """API calls before --only and --skip."""
 
 
 def plan_cases(rank: RankTrace, choice: Choice) -> CasePlan:
@@ -75,7 +73,7 @@ def plan_cases(rank: RankTrace, choice: Choice) -> CasePlan:
             continue
         cases += _cases(rank.name, each, choice, stressed=choice.stress and signed not in seen)
         seen.add(signed)
-    return CasePlan(tuple(cases), tuple(left), repeated, frame.height)
+    return CasePlan(tuple(cases), tuple(left), repeated)
 
 
 def matches(patterns: Sequence[str], call_name: str, op: str) -> bool:

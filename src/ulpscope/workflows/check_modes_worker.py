@@ -4,6 +4,7 @@ python -m ulpscope.workflows.check_modes_worker overflow
 python -m ulpscope.workflows.check_modes_worker perturb bit_noise condition
 """
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -58,6 +59,8 @@ class Perturbing:
 def _serve(question: Sequence[str]) -> None:
     from ulpscope.replay.torch.probing import probe
 
+    # Ctrl-C reaches the whole group; the parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     probe()
     make_engine, judge = overflow_engine, judge_overflows
     if question[0] == "perturb":

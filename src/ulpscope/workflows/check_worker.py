@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from ulpscope.dialects.opening import open_run
 from ulpscope.judge.check_metrics import metrics_of
@@ -42,7 +43,10 @@ LONGEST_REASON = 200
 LONGEST_NAME = 80
 
 # After one of these the device answers every further call with the same error: only a new process helps.
-_DEVICE_IS_LOST = re.compile(r"(CUDA|HIP|NPU|ACL)\w* error|device-side assert", re.IGNORECASE)
+# A status of cuBLAS or cuDNN tells of one call only.
+_DEVICE_IS_LOST = re.compile(
+    r"(CUDA|HIP|NPU|ACL)\w* error(?!: (CUBLAS|CUDNN)_STATUS)|device-side assert", re.IGNORECASE
+)
 
 
 class Executed(Protocol):
@@ -139,8 +143,8 @@ class Bench:
         assert self._settings.failing is not None
         try:
             save_tensors(self._settings.failing, result.case, executed.tensors())
-        except OSError as error:
-            return replace(result, message=f"{result.message} (its tensors cannot be saved: {error.strerror})")
+        except (OSError, SafetensorError) as error:
+            return replace(result, message=f"{result.message} (its tensors cannot be saved: {error})")
         return result
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError
+
 from ulpscope.dialects.opening import open_run
 from ulpscope.judge.reproduction import expected_error, script_limits
 from ulpscope.records.calls import Call
@@ -116,9 +118,9 @@ def _write(
         reproduced.write_data(out / DATA, {each.place: expected_error(each) for each in reproduced.evidence})
         (out / SCRIPT).write_text(script, encoding="utf-8")
         (out / TEST).write_text(test_text(shown), encoding="utf-8")
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise UlpscopeError(
-            f"{out} cannot be written: {error.strerror or error}",
+            f"{out} cannot be written: {error}",
             expected="a directory that you may create and write",
             next_step="choose another directory with -o",
         ) from error

@@ -7,7 +7,6 @@ from ulpscope.compat.telling import tell
 from ulpscope.records.errors import UlpscopeError
 
 PAGE = "docs/api-accuracy-checker.md"
-KNOWN = ("dump_path", "real_data", "target_iter", "enable_dataloader")
 
 
 class CheckerConfig:

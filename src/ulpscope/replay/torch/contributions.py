@@ -50,6 +50,7 @@ class Sweep:
     """Walks from the end of a forward to its beginning."""
 
     def __init__(self, ending: Ending) -> None:
+        self._ending = ending
         self._adjoints: dict[int, Tensor] = {ending.target: ending.seed}
         self._leaves: dict[int, Pair[Value]] = {}
 
@@ -72,13 +73,14 @@ class Sweep:
 
     def rest(self, ranks: Pair[RankTrace], unseen: Collection[int]) -> tuple[float, float]:
         """What is left at the values that nothing was replayed for: those of the unseen calls, and all the others."""
-        start, left = 0.0, 0.0
+        reached = self._adjoints.get(self._ending.target) is not self._ending.seed
+        start, left = 0.0, 0.0 if reached else self._ending.difference
         for number, adjoint in self._adjoints.items():
             values = self._leaves.get(number)
             apart = None if values is None else _apart(values, ranks)
             if values is None or apart is None or apart.shape != adjoint.shape:
                 continue
-            part = float((adjoint * apart).sum())
+            part = float((adjoint * torch.nan_to_num(apart)).sum())
             if values.target.producer in unseen:
                 left += part
             else:

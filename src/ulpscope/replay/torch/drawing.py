@@ -4,7 +4,9 @@ Dropout must drop its share and scale what it keeps; a generator must put its sh
 known from its law. Which elements these are is chance, and is not compared.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +14,9 @@ from torch import Tensor
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.checks import Direction, OutputEvidence, Rule, ShareEvidence
 from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.operations import DROPPING, bare
+from ulpscope.replay.operations import ALWAYS_RANDOM, DROPPING, bare
 from ulpscope.replay.torch.arguments import Decoder
-from ulpscope.replay.torch.laws import Draws, law_of
+from ulpscope.replay.torch.laws import Draws, has_law, law_of
 from ulpscope.replay.torch.running import Feed, Ran, Recipe
 from ulpscope.replay.torch.tensors import to_array
 
@@ -114,10 +116,22 @@ def _dropout(recipe: Recipe, feed: Feed, ran: Ran) -> list[Evidence]:
     return evidence
 
 
-def _seen(recipe: Recipe, ran: Ran) -> _Dropout:
-    args, kwargs = recipe.arguments.get("args", []), recipe.arguments.get("kwargs", {})
+def draws(recipe: Recipe) -> bool:
+    """Whether a call draws numbers; the dumps of other tools do not say so."""
+    name = bare(recipe.op)
+    dropped = recipe.arguments.get("kwargs", {}).get("dropout_p", 0.0)
+    return name in DROPPING or name in ALWAYS_RANDOM or has_law(name) or bool(dropped)
+
+
+def dropout_arguments(arguments: Mapping[str, Any]) -> tuple[bool, float]:
+    """Whether anything is dropped, and with which probability."""
+    args, kwargs = arguments.get("args", []), arguments.get("kwargs", {})
     training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
-    probability = float(kwargs.get("p", args[1] if len(args) > 1 and args[1] is not None else 0.5))
+    return bool(training), float(kwargs.get("p", args[1] if len(args) > 1 and args[1] is not None else 0.5))
+
+
+def _seen(recipe: Recipe, ran: Ran) -> _Dropout:
+    training, probability = dropout_arguments(recipe.arguments)
     source = ran.leaves["args.0"] if "args.0" in ran.leaves else ran.leaves["kwargs.input"]
     if source.is_complex():
         raise CannotReplayError("random, and complex")

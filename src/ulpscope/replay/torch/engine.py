@@ -19,15 +19,15 @@ import torch
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.checks import CaseId, Direction, OutputEvidence, Rule, ShareEvidence, Variant
+from ulpscope.records.checks import CaseId, OutputEvidence, Rule, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
 from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.operations import DROPPING, bare
+from ulpscope.replay.operations import bare
 from ulpscope.replay.recorded import RecordedCall, find_repeated
 from ulpscope.replay.stress import longer
 from ulpscope.replay.torch.composing import measure_composition
-from ulpscope.replay.torch.drawing import added, random_evidence
+from ulpscope.replay.torch.drawing import added, draws, random_evidence
 from ulpscope.replay.torch.evidence import ROUNDOFF_64, Comparer
 from ulpscope.replay.torch.factorising import factorises, with_signs_of
 from ulpscope.replay.torch.running import (
@@ -74,7 +74,7 @@ class Engine:
         feed = self._feed(case, recorded, rank)
         torch.manual_seed(self._seed)
         ran = run(recipe, feed, device=self._device)
-        if recorded.call.random or bare(recipe.op) in DROPPING:
+        if recorded.call.random or draws(recipe):
             return Executed(recipe, feed, ran, self._random(recipe, feed, ran))
         seen = cast_inputs(recipe, feed, ran.outputs)
         precise = run_precise(recipe, seen)
@@ -174,9 +174,6 @@ class Executed:
                 found[f"computed.{each.place}"] = each.computed
                 found[f"exact.{each.place}"] = each.exact
         return {name: np.ascontiguousarray(array) for name, array in found.items()}
-
-    def directions(self) -> set[Direction]:
-        return {each.direction for each in self.evidence}
 
 
 def _can_refine(evidence: OutputEvidence) -> bool:

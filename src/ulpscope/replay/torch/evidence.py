@@ -53,7 +53,7 @@ class Comparer:
         if computed.shape != exact.shape:
             told = f"shape {list(computed.shape)} instead of {list(exact.shape)}"
             return replace(evidence, violation=told)
-        if selects(self._recipe.op, computed):
+        if selects(self._recipe.op, place, computed):
             return self._by_selection(evidence, computed, exact)
         return evidence if evidence.direction is Direction.BACKWARD else self._ordered(evidence, computed, exact)
 

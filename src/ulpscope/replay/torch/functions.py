@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import get_overridable_functions
 
+from ulpscope.capture.torch.apis import COMPUTING_PROPERTIES
 from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.registry import registered
 
@@ -40,7 +41,14 @@ _MAKERS = frozenset(
 )
 
 # Of the functions that torch makes from its list of operators: those that reach for memory or files.
-_REACHING_OUT = frozenset("from_file _from_blob from_numpy frombuffer _print".split())
+_REACHING_OUT = frozenset(
+    """from_file _from_blob from_numpy frombuffer _print save manual_seed seed register_hook module_load set_
+    register_post_accumulate_grad_hook __reduce_ex__ __reduce__ __setstate__ __deepcopy__ __dict__ __class__
+    """.split()
+)
+# Libraries of operators that do not compute.
+_NOT_COMPUTING = frozenset(("prim", "profiler", "c10d", "rpc", "inductor"))
+_PROPERTIES = COMPUTING_PROPERTIES | {"data", "grad"}
 
 
 def find_function(op: str) -> Function:
@@ -65,6 +73,8 @@ def find_reference(op: str) -> Function:
 def _torch_function(op: str, room: Any, name: str) -> Function:
     found = inspect.getattr_static(room, name, None) if room is torch.Tensor else getattr(room, name, None)
     if room is torch.Tensor and (inspect.isgetsetdescriptor(found) or isinstance(found, property)):
+        if name not in _PROPERTIES:
+            raise CannotReplayError(f"{op} is no operation that may be executed again")
         return found.__get__
     if found is None or not callable(found):
         raise CannotReplayError(f"this torch has no {op}")
@@ -74,7 +84,7 @@ def _torch_function(op: str, room: Any, name: str) -> Function:
 
 
 def _is_operation(room: Any, name: str) -> bool:
-    if room is torch and name in _REACHING_OUT:
+    if name in _REACHING_OUT:
         return False
     if room is torch and inspect.isbuiltin(getattr(torch, name)) and hasattr(torch._C._VariableFunctions, name):
         return True
@@ -109,6 +119,7 @@ def _registered_operator(op: str) -> Function:
     name, _, overload = rest.partition(".")
     packet = getattr(getattr(torch.ops, library, None), name, None) if library.isidentifier() and name else None
     found = getattr(packet, overload, None) if overload else packet
-    if not isinstance(found, torch._ops.OpOverload | torch._ops.OpOverloadPacket) or name in _REACHING_OUT:
+    reaches_out = name in _REACHING_OUT or library in _NOT_COMPUTING
+    if not isinstance(found, torch._ops.OpOverload | torch._ops.OpOverloadPacket) or reaches_out:
         raise CannotReplayError(f"{op} is not known here; register it with ulpscope.reference_for")
     return found

@@ -34,6 +34,10 @@ Law = Callable[[Draws], tuple[Tensor, Tensor]]
 """Which draws fell there, and how probable that is for each."""
 
 
+def has_law(name: str) -> bool:
+    return name in _LAWS
+
+
 def law_of(name: str) -> Law:
     law = _LAWS.get(name)
     if law is None:

@@ -1,5 +1,6 @@
 """Executes a recorded call again from its saved inputs, and puts what the run got beside it."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,8 +15,9 @@ from ulpscope.records.checks import OutputEvidence, ShareEvidence
 from ulpscope.records.ledger import PairEvidence
 from ulpscope.records.pairs import Pair
 from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.operations import DROPPING, bare
+from ulpscope.replay.operations import DROPPING, SELECTING, bare
 from ulpscope.replay.recorded import RecordedCall, find_repeated
+from ulpscope.replay.torch.drawing import dropout_arguments
 from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff
 from ulpscope.replay.torch.evidence import Comparer
 from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise
@@ -88,7 +90,7 @@ class ReplayedCall:
         """Dropout with the mask that was drawn; no other random call can be repeated."""
         if not (self.recorded.call.random or bare(recipe.op) in DROPPING):
             return recipe
-        if bare(recipe.op) not in DROPPING or "output.0" not in self.outputs:
+        if bare(recipe.op) not in DROPPING or "alpha" in recipe.op or "output.0" not in self.outputs:
             raise CannotReplayError("random")
         self.mask = factors = _factors(self)
         source = next(iter(self.feed.tensors))
@@ -122,10 +124,9 @@ def _factors(call: ReplayedCall) -> Tensor:
         # Of an element that is zero itself only its gradient tells.
         if gradient.shape == source.shape:
             kept |= (source == 0) & (gradient != 0)
-    ratios = (output / source)[(source != 0) & (output != 0)]
-    scale = float(ratios.median()) if ratios.numel() else 1.0
-    # The scale is 1 / (1 - p), p a short decimal number: the median of rounded quotients is near it.
-    share = round(1.0 - 1.0 / scale, 3) if scale else 0.0
+    training, share = dropout_arguments(call.recorded.call.arguments)
+    if not training:
+        return torch.ones_like(source)
     return torch.where(kept, 1.0 / (1.0 - share) if share < 1 else 0.0, 0.0).double()
 
 
@@ -174,14 +175,16 @@ def replay_pair(recorded: Pair[RecordedCall], ranks: Pair[RankTrace]) -> Replaye
     sides = Pair(ReplayedCall(recorded.reference, ranks.reference), ReplayedCall(recorded.target, ranks.target))
     crossed = None
     differ = _plain(recorded.reference) != _plain(recorded.target) or _other_mask(sides)
-    if differ and _same_places(sides):
+    if differ and _same_places(sides) and bare(recorded.target.call.op) not in SELECTING:
         crossed = run_precise(sides.reference.recipe, sides.target.feed)
     return ReplayedPair(sides, crossed)
 
 
 def _plain(recorded: RecordedCall) -> Any:
+    """What is not a tensor, whether it was given by place or by name."""
     arguments = recorded.call.arguments
-    return [recorded.call.op, arguments.get("args"), arguments.get("kwargs")]
+    items = [*arguments.get("args", []), *arguments.get("kwargs", {}).values()]
+    return [recorded.call.op, sorted(json.dumps(item, sort_keys=True) for item in items if "$tensor" not in str(item))]
 
 
 def _other_mask(sides: Pair[ReplayedCall]) -> bool:

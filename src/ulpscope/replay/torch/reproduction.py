@@ -121,7 +121,7 @@ def _judgeable(executed: Executed) -> list[OutputEvidence]:
         if each.rule is not Rule.NORMWISE
         and each.violation is None
         and each.exact.size
-        and not (each.place in outputs and selects(executed.recipe.op, outputs[each.place]))
+        and not (each.place in outputs and selects(executed.recipe.op, each.place, outputs[each.place]))
     ]
     if not kept:
         raise CannotReplayError("it gives nothing that can be judged element by element")

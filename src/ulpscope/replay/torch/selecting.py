@@ -39,8 +39,12 @@ def ordered(op: str, arguments: Mapping[str, Any], values: Tensor) -> Tensor:
     return values.sort(_dimension("topk", arguments) or 0).values if values.dim() else values
 
 
-def selects(op: str, output: Tensor) -> bool:
-    return bare(op) in SELECTING and output.dtype == torch.int64
+def selects(op: str, place: str, output: Tensor) -> bool:
+    """Whether an output is places of elements: the second of those that give values, too."""
+    given_alone = bare(op).startswith("arg")
+    return (
+        bare(op) in SELECTING and place == ("output.0" if given_alone else "output.1") and output.dtype == torch.int64
+    )
 
 
 class ImpossibleSelectionError(Exception):
