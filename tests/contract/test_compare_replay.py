@@ -299,3 +299,26 @@ def test_torch_is_needed_for_executing_only(mode: str, code: int) -> None:
     assert done.returncode == code, done.stderr
     assert ("no call executed again: torch is not installed here" in done.stdout) == (mode == "auto")
     assert ("--replay on, but torch is not installed here" in done.stderr) == (mode == "on")
+
+
+@pytest.mark.parametrize("share", [0.0625, 1 / 3])
+def test_any_share_of_dropout_is_executed_with_its_mask(tmp_path: Path, share: float) -> None:
+    def drop(model: nn.Module) -> None:
+        model.blocks[0].up.register_forward_hook(lambda module, args, output: torch.dropout(output, share, True))
+
+    sides = [train(tmp_path / "r", drop), train(tmp_path / "t", both(half, drop))]
+    result = ulpscope.compare(*sides, replay="on")
+    assert guilty(result) == set()
+
+
+def test_a_masked_score_does_not_spoil_the_sum(tmp_path: Path) -> None:
+    def mask(model: nn.Module) -> None:
+        def masked(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+            hidden = torch.zeros_like(output).masked_fill(torch.arange(output.shape[-1]) > 5, float("-inf"))
+            return torch.softmax(output + hidden, -1)
+
+        model.blocks[0].up.register_forward_hook(masked)
+
+    sides = [train(tmp_path / "r", mask), train(tmp_path / "t", both(half, mask))]
+    (final,) = ulpscope.compare(*sides, replay="on").json()["ledger"]["finals"]
+    assert final["closure"] == pytest.approx(1.0, abs=0.1)

@@ -1,14 +1,17 @@
 """Evidence: what is put beside the truth, and how it is to be judged."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from replayed import outputs, record, replay, share
 
-from ulpscope.records.checks import Direction, Rule
+from ulpscope.judge.soundness import judge_output
+from ulpscope.records.checks import Direction, Rule, Verdict
 from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.torch.evidence import Comparer
 from ulpscope.replay.torch.factorising import invariants, with_signs_of
@@ -281,3 +284,25 @@ def test_the_truth_is_that_of_contiguous_copies(tmp_path: Path) -> None:
     recipe, feed = make_recipe(recorded), Feed({"args.0": tensor}, {})
     assert run(recipe, feed, device="cpu").leaves["args.0"].stride() == (1, 3)
     assert run_precise(recipe, feed).leaves["args.0"].stride() == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("op", "work"),
+    [
+        ("torch.Tensor.max", lambda ids: ids.max()),
+        ("torch.max", lambda ids: torch.max(ids, ids + 1)),
+        ("torch.sort", lambda ids: torch.sort(ids)),
+        ("torch.Tensor.median", lambda ids: ids.median()),
+    ],
+)
+def test_integers_that_are_chosen_are_no_places(tmp_path: Path, op: str, work: Callable[[Any], Any]) -> None:
+    ids = torch.randint(100, 1000, (8, 5), generator=torch.Generator().manual_seed(0))
+    executed = replay(tmp_path, lambda: work(ids), op)
+    assert executed.evidence
+    assert all(judge_output(each).verdict is Verdict.PASS for each in outputs(executed).values())
+
+
+def test_a_random_call_is_known_as_one_although_its_dump_does_not_say_so(tmp_path: Path) -> None:
+    shares = torch.full((4000,), 0.3)
+    executed = replay(tmp_path, lambda: torch.bernoulli(shares), "torch.bernoulli", random=False)
+    assert share(executed).trials >= 4000

@@ -63,3 +63,9 @@ def test_own_functions_are_registered_by_the_end_of_their_name() -> None:
     assert find_reference("library.kernels.triple") is reference
     with pytest.raises(CannotReplayError, match="reference_for"):
         find_function("library.kernels.quadruple")
+
+
+@pytest.mark.parametrize("op", ["aten.save", "prim.Print", "torch.Tensor.__reduce_ex__", "torch.Tensor.register_hook"])
+def test_what_reaches_out_is_refused(op: str) -> None:
+    with pytest.raises(CannotReplayError):
+        find_function(op)

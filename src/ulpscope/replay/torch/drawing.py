@@ -120,7 +120,7 @@ def draws(recipe: Recipe) -> bool:
     """Whether a call draws numbers; the dumps of other tools do not say so."""
     name = bare(recipe.op)
     dropped = recipe.arguments.get("kwargs", {}).get("dropout_p", 0.0)
-    return name in DROPPING or name in ALWAYS_RANDOM or has_law(name) or bool(dropped)
+    return name in DROPPING or name in ALWAYS_RANDOM or has_law(recipe.op) or bool(dropped)
 
 
 def dropout_arguments(arguments: Mapping[str, Any]) -> tuple[bool, float]:

@@ -34,8 +34,8 @@ Law = Callable[[Draws], tuple[Tensor, Tensor]]
 """Which draws fell there, and how probable that is for each."""
 
 
-def has_law(name: str) -> bool:
-    return name in _LAWS
+def has_law(op: str) -> bool:
+    return op in _LAWS
 
 
 def law_of(name: str) -> Law:
