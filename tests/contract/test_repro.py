@@ -230,3 +230,17 @@ def test_data_that_was_not_saved_cannot_be_real(
     assert "was not saved" in capsys.readouterr().err
     assert repro(tmp_path / "stats", "gelu", tmp_path / "out") == 0
     assert execute(tmp_path / "out")[0] == 0
+
+
+def test_what_the_check_fails_the_script_fails(tmp_path: Path) -> None:
+    """PyTorch's layer norm adds up the gradient of its bias in bfloat16: the sum is wrong on this very CPU."""
+    x, sent = (torch.randn(2048, 64, generator=torch.Generator().manual_seed(seed)).bfloat16() for seed in (0, 1))
+    weight, bias = (torch.full((64,), value, dtype=torch.bfloat16, requires_grad=True) for value in (1.0, 0.0))
+
+    with ulpscope.capture(tmp_path / "trace", level="api", save="tensors"):
+        F.layer_norm(x.requires_grad_(), (64,), weight, bias).backward(sent)
+    assert main(["check", str(tmp_path / "trace"), "--only", "layer_norm", "--no-stress"]) == 1
+    assert main(["repro", str(tmp_path / "trace"), "0", "-o", str(tmp_path / "repro")]) == 0
+    done = subprocess.run([sys.executable, str(tmp_path / "repro" / "repro.py")], capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout
+    assert "WRONG" in done.stdout

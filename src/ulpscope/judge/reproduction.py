@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.judge.soundness import judge_output
 from ulpscope.judge.soundness_grid import Floats, Grid
 from ulpscope.judge.soundness_limits import LIMITS
 from ulpscope.judge.tolerance import tolerance_of
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.checks import OutputEvidence, Rule
+from ulpscope.records.checks import OutputEvidence, Rule, Verdict
 from ulpscope.records.reproductions import ScriptLimits
 
 # Directed rounding puts half of all elements off by one ulp to the same side, rounding to nearest none.
@@ -22,6 +23,8 @@ ONE_SIDED = 0.4
 NOT_LIMITED = 1.0
 # Where nothing but the correctly rounded truth is right, a single error must exceed every limit.
 NONE_EXPECTED = 1e-9
+# How far beyond its limit a fault is told by the script that shows it.
+CLEARLY = 1.5
 
 
 def script_limits(evidence: Sequence[OutputEvidence]) -> ScriptLimits:
@@ -51,7 +54,19 @@ def expected_error(evidence: OutputEvidence) -> NDArray[np.float64]:
     magnitude = np.abs(np.asarray(evidence.exact, np.float64).ravel())
     # What is too small for a normal number may be flushed to zero.
     found = np.where(magnitude < smallest, np.maximum(found, smallest / LIMITS.spread), found)
-    return found.reshape(evidence.exact.shape)
+    return (found * _strictness(evidence, found)).reshape(evidence.exact.shape)
+
+
+def _strictness(evidence: OutputEvidence, expected: Floats) -> float:
+    """At most 1: a fault that here only finer statistics see must exceed the script's rms, too."""
+    result = judge_output(evidence)
+    if result is None or result.verdict is not Verdict.FAIL or evidence.computed.shape != evidence.exact.shape:
+        return 1.0
+    with np.errstate(invalid="ignore"):
+        errors = (np.asarray(evidence.computed, np.float64) - np.asarray(evidence.exact, np.float64)).ravel()
+    rms = float(np.sqrt(np.mean(np.square(np.where(np.isfinite(errors), errors, 0.0) / expected))))
+    limit = LIMITS.storage_fail * (1.0 + LIMITS.noise_scatter / math.sqrt(2.0 * errors.size))
+    return min(1.0, rms / (CLEARLY * limit)) if rms else 1.0
 
 
 def _excess(evidence: OutputEvidence) -> float:
