@@ -196,3 +196,28 @@ def test_an_error_of_the_users_is_its_greeting(trace: Path) -> None:
         raise UlpscopeError("no cuda:7", expected="cpu", next_step="--device cpu")
 
     assert conversation(trace, no_device) == [{"error": ["no cuda:7", "cpu", "--device cpu"]}]
+
+
+class WithoutBackward:
+    """A device that has no kernel for the backward."""
+
+    def __init__(self, forward: list[OutputEvidence | ShareEvidence]) -> None:
+        self._forward = forward
+
+    def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Given:
+        if recorded.grad_outputs:
+            raise NotImplementedError("no backward on this device")
+        return Given(self._forward)
+
+
+@pytest.mark.parametrize(("given", "forward"), [([RIGHT], Verdict.PASS), ([WRONG], Verdict.FAIL)])
+def test_a_forward_is_judged_although_its_backward_cannot_be_executed(
+    tmp_path: Path, given: list[OutputEvidence | ShareEvidence], forward: Verdict
+) -> None:
+    run = HandmadeRun()
+    value = run.value([1.0, 2.0])
+    number = run.call("odd", reads={"args.0": value}, makes={"output.0": [1.0, 2.0]})
+    run.call("odd", reads={"output.0": value}, role="grad_output", kind="backward", phase="backward", forward=number)
+    (result,) = check(run.write(tmp_path / "trace"), WithoutBackward(given), case(number, "odd"))
+    assert (result.forward, result.backward) == (forward, Verdict.SKIP)
+    assert forward is Verdict.FAIL or "no backward on this device" in result.message

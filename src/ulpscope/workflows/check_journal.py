@@ -114,7 +114,8 @@ def heading_of(trace: Trace, options: CheckOptions) -> Message:
     return {
         "schema": SCHEMA,
         "command": "check",
-        "trace": [[rank.name, rank.info.started] for rank in trace.ranks],
+        # Dumps of other tools do not say when they were made.
+        "trace": [[rank.name, rank.info.started, str(rank.directory.resolve())] for rank in trace.ranks],
         "devices": list(options.devices),
         "seed": options.seed,
         "standard": options.standard.value,

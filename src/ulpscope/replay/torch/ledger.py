@@ -20,6 +20,7 @@ from ulpscope.replay.recorded import RecordedCall, find_repeated
 from ulpscope.replay.torch.drawing import dropout_arguments
 from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff
 from ulpscope.replay.torch.evidence import Comparer
+from ulpscope.replay.torch.factorising import factorises
 from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise
 from ulpscope.replay.torch.sensitivity import results
 from ulpscope.replay.torch.tensors import saved_tensor, to_array
@@ -61,7 +62,9 @@ class ReplayedCall:
         """The run's own results as evidence."""
         seen = cast_inputs(self.recipe, self.feed, self.outputs)
         precise = self.precise if seen is self.feed else run_precise(self.recipe, seen)
-        ran = Ran(self.outputs, {}, self.feed.tensors, self.gradients)
+        # Signs of factors are free, and gradients depend on them.
+        gradients = {} if factorises(self.recipe.op) else self.gradients
+        ran = Ran(self.outputs, {}, self.feed.tensors, gradients)
         comparer = Comparer(self.recipe, seen, roundoff_inside=self._inside)
         return Executed(self.recipe, seen, ran, list(comparer.compare(ran, precise)), precise)
 
