@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from ulpscope.capture.torch.arguments import find_tensors
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Role
 from ulpscope.records.values import Use, Value
+from ulpscope.replay.recorded import find_repeated
 from ulpscope.trace.objects import use_from_row
 from ulpscope.trace.reader import RankTrace
 
@@ -180,16 +181,6 @@ def replay(rank: RecordedRank, call: Call, functions: Functions) -> Replayed:
         result = function(*args, **kwargs)
     outputs = find_tensors(args[0] if result is None else result, "output")
     return Replayed(firsts, leaves, dict(outputs))
-
-
-def find_repeated(encoded: Any) -> Iterator[tuple[str, str]]:
-    """Places of tensors that stand in the arguments again, each with the first place of the same tensor."""
-    if isinstance(encoded, dict) and "$tensor" in encoded:
-        if "as" in encoded:
-            yield encoded["$tensor"], encoded["as"]
-    elif isinstance(encoded, dict | list):
-        for item in encoded.values() if isinstance(encoded, dict) else encoded:
-            yield from find_repeated(item)
 
 
 def leaf(tensor: Tensor, value: Value) -> Tensor:

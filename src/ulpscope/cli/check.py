@@ -13,17 +13,14 @@ unreadable input, 3 nothing could be checked, 130 interrupted.
 """
 
 import argparse
-import json
 import math
 import os
-import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
 from ulpscope.cli.check_modes import FREE_BENCHMARK, add_modes, asks_mode, check_mode, run_mode
-from ulpscope.cli.output import write_answer
+from ulpscope.cli.output import tell
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
@@ -31,11 +28,9 @@ if TYPE_CHECKING:
     from ulpscope.report.language import Language
     from ulpscope.workflows.check import CheckResult
     from ulpscope.workflows.check_journal import Journal
-    from ulpscope.workflows.check_modes import OverflowResult, PerturbResult
     from ulpscope.workflows.check_planning import CheckPlan
 
 USAGE = "ulpscope check TRACE [options]"
-PIPE_WIDTH = 120
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
@@ -111,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     options, language = _options(args), Language(args.language)
     if asks_mode(args):
         asked = run_mode(args, options, language)
-        _tell(asked, language, as_json=args.json)
+        tell(asked, language, as_json=args.json)
         return int(asked.code)
     if args.out is not None:
         check_destination(args.out, overwrite=args.overwrite, resume=args.resume)
@@ -124,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
             journal.close()
     if args.out is not None:
         result.write(args.out, language=language)
-    _tell(result, language, as_json=args.json)
+    tell(result, language, as_json=args.json)
     return int(result.code)
 
 
@@ -156,15 +151,6 @@ def _journal(args: argparse.Namespace, plan: "CheckPlan", options: "CheckOptions
     if args.resume:
         return resume_journal(args.out, plan.trace, options)
     return begin_journal(args.out, plan.trace, options, overwrite=args.overwrite)
-
-
-def _tell(result: "CheckResult | OverflowResult | PerturbResult", language: "Language", *, as_json: bool) -> None:
-    if as_json:
-        write_answer(json.dumps(result.json(language), allow_nan=False) + "\n")
-        return
-    terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
-    write_answer(result.text(width=width, color=terminal, language=language))
 
 
 def _options(args: argparse.Namespace) -> "CheckOptions":

@@ -16,20 +16,17 @@ import argparse
 import gc
 import json
 import os
-import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
-from ulpscope.cli.output import write_answer
+from ulpscope.cli.output import tell, write_answer
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
     from ulpscope.workflows.compare import CompareOptions
 
 USAGE = "ulpscope compare REFERENCE TARGET [options]"
-PIPE_WIDTH = 120
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
@@ -94,12 +91,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         prepare_result(args.out, overwrite=args.overwrite)
         result.write(args.out, xlsx=args.xlsx, language=language)
-    if args.json:
-        write_answer(json.dumps(result.json(language), allow_nan=False) + "\n")
-    else:
-        terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
-        write_answer(result.text(width=width, color=terminal, language=language))
+    tell(result, language, as_json=args.json)
     return int(result.code)
 
 
@@ -116,12 +108,7 @@ def _compare_checks(args: argparse.Namespace, reference: Path, target: Path) -> 
     if args.out is not None:
         prepare_result(args.out, overwrite=args.overwrite)
         result.write(args.out, language=language)
-    if args.json:
-        write_answer(json.dumps(result.json(language), allow_nan=False) + "\n")
-    else:
-        terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
-        write_answer(result.text(width=width, color=terminal, language=language))
+    tell(result, language, as_json=args.json)
     return int(result.code)
 
 

@@ -11,14 +11,13 @@ from ulpscope.diagnose.findings import RankedFinding, differing_arguments
 from ulpscope.diagnose.places import place_of
 from ulpscope.diagnose.states import Birth, Cause
 from ulpscope.judge.rounding import unit_roundoff
-from ulpscope.records.checks import Direction
+from ulpscope.records.checks import GRADIENT, Direction
 from ulpscope.records.enums import Role
 from ulpscope.records.findings import Evidence, Finding, FindingKind
 from ulpscope.records.ledger import LedgerEntry, Maker
 from ulpscope.records.pairs import Judgement, Measured
 
 GUILTY = frozenset((Maker.TARGET, Maker.REFERENCE))
-GRADIENT = "grad."
 # An argument's effect that is told, in roundoffs of the output: below, it drowns even in the mean of many elements.
 TELLING = 1 / 32
 # What numbers that were computed differently may differ by.

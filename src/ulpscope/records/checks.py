@@ -40,6 +40,10 @@ class DataSource(str, Enum):
     RANDOM = "random"
 
 
+GRADIENT = "grad."
+"""How the places of gradients begin: `grad.args.0`."""
+
+
 class Variant(str, Enum):
     """How a case's data was changed to provoke what ordinary data hides."""
 

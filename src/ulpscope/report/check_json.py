@@ -3,9 +3,6 @@
 Floats that JSON has no number for are written as text: "nan", "inf", "-inf".
 """
 
-import math
-from collections.abc import Mapping
-from enum import Enum
 from typing import Any
 
 from ulpscope.records.check_runs import CheckedCall, CheckRun
@@ -13,13 +10,14 @@ from ulpscope.records.checks import OutputResult, Verdict
 from ulpscope.records.findings import FindingKind
 from ulpscope.report.check_words import check_sentence, repro_command
 from ulpscope.report.language import Language
+from ulpscope.report.strict_json import strict
 
 SCHEMA = 1
 
 
 def check_json(run: CheckRun, language: Language = Language.EN) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
-    strict: dict[str, Any] = _strict(
+    content: dict[str, Any] = strict(
         {
             "schema": SCHEMA,
             "command": "check",
@@ -36,7 +34,7 @@ def check_json(run: CheckRun, language: Language = Language.EN) -> dict[str, Any
             "missing": run.missing,
         }
     )
-    return strict
+    return content
 
 
 def _finding(call: CheckedCall, run: CheckRun, language: Language) -> dict[str, Any]:
@@ -105,15 +103,3 @@ def _reasons(run: CheckRun, verdict: Verdict) -> list[dict[str, Any]]:
             reasons[call.message] = reasons.get(call.message, 0) + 1
     ordered = sorted(reasons.items(), key=lambda item: -item[1])
     return [{"reason": reason, "apis": number} for reason, number in ordered]
-
-
-def _strict(content: Any) -> Any:
-    if isinstance(content, Enum):
-        return content.value
-    if isinstance(content, float):
-        return content if math.isfinite(content) else str(content)
-    if isinstance(content, Mapping):
-        return {str(key): _strict(item) for key, item in content.items()}
-    if isinstance(content, list | tuple):
-        return [_strict(item) for item in content]
-    return content

@@ -3,16 +3,14 @@
 Floats that JSON has no number for are written as text: "nan", "inf", "-inf".
 """
 
-import math
-from collections.abc import Mapping
 from dataclasses import asdict
-from enum import Enum
 from typing import Any
 
 from ulpscope.records.findings import Comparison, Finding, Scope, evidence_json
 from ulpscope.report.compare_ledger import ledger_object
 from ulpscope.report.compare_lines import verdict
 from ulpscope.report.language import Language
+from ulpscope.report.strict_json import strict
 from ulpscope.report.words import advice_sentence, has_several_ranks, next_command, note_sentence, sentence
 
 SCHEMA = 1
@@ -20,7 +18,7 @@ SCHEMA = 1
 
 def compare_json(comparison: Comparison, language: Language = Language.EN) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
-    strict: dict[str, Any] = _strict(
+    content: dict[str, Any] = strict(
         {
             "schema": SCHEMA,
             "command": "compare",
@@ -40,7 +38,7 @@ def compare_json(comparison: Comparison, language: Language = Language.EN) -> di
             "ledger": ledger_object(comparison.ledger),
         }
     )
-    return strict
+    return content
 
 
 def finding_json(finding: Finding, comparison: Comparison, language: Language = Language.EN) -> dict[str, Any]:
@@ -80,15 +78,3 @@ def _scope(scope: Scope) -> dict[str, Any]:
         "measured": {measured.value: number for measured, number in scope.measured},
         "not_compared": [{"reason": reason, "tensors": number} for reason, number in scope.not_compared],
     }
-
-
-def _strict(content: Any) -> Any:
-    if isinstance(content, Enum):
-        return content.value
-    if isinstance(content, float):
-        return content if math.isfinite(content) else str(content)
-    if isinstance(content, Mapping):
-        return {str(key): _strict(item) for key, item in content.items()}
-    if isinstance(content, list | tuple):
-        return [_strict(item) for item in content]
-    return content

@@ -1,12 +1,11 @@
 """The JSON object of `ulpscope diff --json`. Floats that JSON has no number for are text: "nan", "inf", "-inf"."""
 
-import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from ulpscope.records.tensor_diffs import Agreement, ElementPair, FileDiff, TensorDiff
+from ulpscope.report.strict_json import strict
 
 SCHEMA = 1
 
@@ -14,7 +13,7 @@ SCHEMA = 1
 def diff_json(diff: FileDiff) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
     asked = diff.tolerances.asked
-    strict: dict[str, Any] = _strict(
+    content: dict[str, Any] = strict(
         {
             "schema": SCHEMA,
             "command": "diff",
@@ -29,7 +28,7 @@ def diff_json(diff: FileDiff) -> dict[str, Any]:
             "only_target": diff.only_target,
         }
     )
-    return strict
+    return content
 
 
 def _verdict(diff: FileDiff) -> str:
@@ -66,15 +65,3 @@ def _allclose(tensor: TensorDiff, diff: FileDiff) -> dict[str, Any] | None:
 
 def _element(pair: ElementPair) -> dict[str, Any]:
     return {"index": pair.index, "reference": pair.numbers.reference, "target": pair.numbers.target}
-
-
-def _strict(content: Any) -> Any:
-    if isinstance(content, float):
-        return content if math.isfinite(content) else str(content)
-    if isinstance(content, complex):
-        return {"real": _strict(content.real), "imag": _strict(content.imag)}
-    if isinstance(content, Mapping):
-        return {str(key): _strict(item) for key, item in content.items()}
-    if isinstance(content, list | tuple):
-        return [_strict(item) for item in content]
-    return content

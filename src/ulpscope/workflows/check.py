@@ -12,7 +12,6 @@ from ulpscope.records.calls import Call
 from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckOptions, CheckRun
 from ulpscope.records.checks import CaseId, CaseResult, Verdict
 from ulpscope.records.enums import ExitCode
-from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Place
 from ulpscope.report.check import check_text
 from ulpscope.report.check_json import check_json
@@ -23,7 +22,7 @@ from ulpscope.workflows.check_journal import FAILING, Journal
 from ulpscope.workflows.check_messages import WorkerSettings
 from ulpscope.workflows.check_planning import CheckPlan
 from ulpscope.workflows.check_pool import WORKER, Pool, PoolSettings, device_of
-from ulpscope.workflows.results import SUMMARY, write_json
+from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 Heard = Callable[[CheckedCase], None]
 
@@ -51,16 +50,10 @@ class CheckResult:
 
     def write(self, out: Path, *, language: Language = Language.EN) -> None:
         """Write summary.json and the tables beside the journal."""
-        try:
+        with writing(out, next_step="make room, and go on with --resume"):
             write_results(self.run, out / "result.csv")
             write_details(self.run, out / "details.csv")
             write_json(out / SUMMARY, self.json(language))
-        except OSError as error:
-            raise UlpscopeError(
-                f"{error.filename or out} cannot be written: {error.strerror or error}",
-                expected="a directory with room that may be written",
-                next_step="make room, and go on with --resume",
-            ) from error
 
 
 def check(

@@ -20,7 +20,7 @@ from ulpscope.report.check_perturb import perturb_text
 from ulpscope.report.language import Language
 from ulpscope.workflows.check import check
 from ulpscope.workflows.check_planning import CheckPlan, plan_check
-from ulpscope.workflows.results import SUMMARY, write_json
+from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 WORKER = (sys.executable, "-m", "ulpscope.workflows.check_modes_worker")
 OVERFLOW_TABLE, PERTURB_TABLE = "overflow.csv", "perturb.csv"
@@ -121,12 +121,6 @@ def check_perturb(
 
 
 def _write(out: Path, summary: dict[str, Any], write_table: Callable[[], None]) -> None:
-    try:
+    with writing(out, next_step="make room, or choose another directory for --out"):
         write_table()
         write_json(out / SUMMARY, summary)
-    except OSError as error:
-        raise UlpscopeError(
-            f"{error.filename or out} cannot be written: {error.strerror or error}",
-            expected="a directory with room that may be written",
-            next_step="make room, or choose another directory for --out",
-        ) from error

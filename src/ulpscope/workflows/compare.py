@@ -21,7 +21,7 @@ from ulpscope.judge.measuring import ValuePairs, measure, read_values, refine
 from ulpscope.judge.standards import parse_standard
 from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.records.enums import ExitCode
-from ulpscope.records.errors import TraceError, UlpscopeError
+from ulpscope.records.errors import TraceError
 from ulpscope.records.findings import Comparison, Outcome
 from ulpscope.records.ledger import Ledger, Replay
 from ulpscope.records.pairs import Pair, PairMetrics
@@ -35,7 +35,7 @@ from ulpscope.report.quantities import ranges_text
 from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.compare_replay import nothing_executed, obstacles, refuse
-from ulpscope.workflows.results import SUMMARY, write_json
+from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
@@ -108,14 +108,8 @@ class CompareResult:
 
     def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> None:
         """Write summary.json and the tables behind it into a directory that is empty."""
-        try:
+        with writing(out):
             self._write(out, xlsx=xlsx, language=language)
-        except OSError as error:
-            raise UlpscopeError(
-                f"{error.filename or out} cannot be written: {error.strerror or error}",
-                expected="a directory with room that may be written",
-                next_step="choose another directory for --out",
-            ) from error
 
     def _write(self, out: Path, *, xlsx: bool, language: Language) -> None:
         write_json(out / "plan.json", plan_json(self.plan))

@@ -16,7 +16,7 @@ from ulpscope.records.pairs import Pair
 from ulpscope.report.check_compare import compared_json, compared_text, write_ratios
 from ulpscope.report.language import Language
 from ulpscope.workflows.check_journal import CASES, read_results
-from ulpscope.workflows.results import SUMMARY, write_json
+from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 Key = tuple[str, str]
 """A case and the place of an output of it."""
@@ -40,15 +40,9 @@ class ComparedChecks:
 
     def write(self, out: Path, *, language: Language = Language.EN) -> None:
         """Write summary.json and ratios.csv into a directory that is empty."""
-        try:
+        with writing(out):
             write_ratios(self.comparison, out / "ratios.csv")
             write_json(out / SUMMARY, self.json(language))
-        except OSError as error:
-            raise UlpscopeError(
-                f"{error.filename or out} cannot be written: {error.strerror or error}",
-                expected="a directory with room that may be written",
-                next_step="choose another directory for --out",
-            ) from error
 
 
 def is_check_result(path: Path) -> bool:

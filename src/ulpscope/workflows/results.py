@@ -3,7 +3,8 @@
 import json
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,19 @@ def prepare_result(out: Path, *, overwrite: bool) -> None:
                 entry.unlink()
     except OSError as error:
         raise _occupied(out, f"cannot be made: {error.strerror}") from error
+
+
+@contextmanager
+def writing(out: Path, *, next_step: str = "choose another directory for --out") -> Iterator[None]:
+    """Tell what cannot be written, and what to do then."""
+    try:
+        yield
+    except OSError as error:
+        raise UlpscopeError(
+            f"{error.filename or out} cannot be written: {error.strerror or error}",
+            expected="a directory with room that may be written",
+            next_step=next_step,
+        ) from error
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.checks import Direction, OutputEvidence, Rule
+from ulpscope.records.checks import GRADIENT, Direction, OutputEvidence, Rule
 from ulpscope.replay.operations import COMPUTED_IF_COMPLEX, COMPUTING_KEYWORDS, EXACT, PASSING_ON, bare
 from ulpscope.replay.torch.factorising import invariants
 from ulpscope.replay.torch.running import Feed, Ran, Recipe
@@ -17,7 +17,6 @@ from ulpscope.replay.torch.tensors import to_array
 
 ROUNDOFF_32 = DTYPES["float32"].unit_roundoff
 ROUNDOFF_64 = DTYPES["float64"].unit_roundoff
-GRADIENT = "grad."
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -26,8 +26,6 @@ from ulpscope.replay.torch.sensitivity import results
 from ulpscope.replay.torch.tensors import saved_tensor, to_array
 from ulpscope.trace.reader import RankTrace
 
-GRADIENT = "grad."
-
 
 class ReplayedCall:
     """One run's call with its saved inputs and results."""

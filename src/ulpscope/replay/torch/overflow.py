@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulpscope.records.checks import CaseId, Direction
+from ulpscope.records.checks import GRADIENT, CaseId, Direction
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
 from ulpscope.records.values import Value
 from ulpscope.replay.errors import CannotReplayError
@@ -21,8 +21,6 @@ from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_r
 from ulpscope.replay.torch.sensitivity import measure_reductions, results
 from ulpscope.replay.torch.tensors import to_array
 from ulpscope.trace.reader import RankTrace
-
-GRADIENT = "grad."
 
 
 @dataclass(frozen=True, slots=True)

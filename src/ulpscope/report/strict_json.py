@@ -1,0 +1,21 @@
+"""Values as JSON can write them; floats that it has no number for are texts: "nan", "inf", "-inf"."""
+
+import math
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+
+def strict(content: Any) -> Any:
+    """What json.dumps(allow_nan=False) takes."""
+    if isinstance(content, Enum):
+        return content.value
+    if isinstance(content, float):
+        return content if math.isfinite(content) else str(content)
+    if isinstance(content, complex):
+        return {"real": strict(content.real), "imag": strict(content.imag)}
+    if isinstance(content, Mapping):
+        return {str(key): strict(item) for key, item in content.items()}
+    if isinstance(content, list | tuple):
+        return [strict(item) for item in content]
+    return content
