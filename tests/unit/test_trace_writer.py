@@ -89,13 +89,22 @@ def test_columns_left_out_are_null(tmp_path: Path) -> None:
     assert rank.call(7).arguments == {}
 
 
+def test_columns_come_in_the_order_of_the_format(tmp_path: Path) -> None:
+    writer = RankWriter(claim_rank_directory(tmp_path, 0), rank_info())
+    calls = frame(CALLS, [FULL_CALL]).select(reversed(CALLS)).cast({"id": pl.Int32})
+    writer.write_part(0, calls=calls, values=pl.DataFrame(), tensors=pl.DataFrame(), stacks=pl.DataFrame())
+    written = pl.read_parquet(tmp_path / "rank0" / "step0" / "calls-000.parquet")
+    assert list(written.schema.items()) == list(CALLS.items())
+    assert written.row(0, named=True) == frame(CALLS, [FULL_CALL]).row(0, named=True)
+
+
 def test_rank_json_states_everything(tmp_path: Path) -> None:
     coverage = Coverage(calls_seen=3, calls_unobserved={"x": 1})
     info = rank_info(closed="later", exit="1", coverage=coverage, errors=("e",))
     directory = claim_rank_directory(tmp_path, 0)
     RankWriter(directory, rank_info()).close(info)
     written = json.loads((directory / "rank.json").read_text())
-    assert written["schema"] == "1.0"
+    assert written["schema"] == "1.1"
     assert written["summary"] == SUMMARY_ID
     assert written["ulpscope"]
     assert {name: written[name] for name in asdict(info)} == json.loads(json.dumps(asdict(info)))

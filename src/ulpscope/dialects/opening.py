@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from ulpscope.dialects.api_checker.files import TRACE_FOLDER, is_api_checker, open_api_checker
-from ulpscope.dialects.msprobe.layout import is_dump, open_dump
 from ulpscope.records.errors import TraceError
 from ulpscope.trace.reader import Trace, open_trace
 from ulpscope.trace.schema import RANK_FILE
@@ -12,12 +10,9 @@ from ulpscope.trace.schema import RANK_FILE
 def open_run(path: str | Path) -> Trace:
     """Open a trace, a dump of msprobe (its dump_path, a step or a rank of it, a dump.json), or forward_info files."""
     root = Path(path)
-    if not _is_trace(root):
-        if is_api_checker(root):
-            # A capture that wrote these files left a trace beside them, which says more.
-            return open_trace(beside) if _is_trace(beside := root / TRACE_FOLDER) else open_api_checker(root)
-        if is_dump(root):
-            return open_dump(root)
+    foreign = None if _is_trace(root) else _open_foreign(root)
+    if foreign is not None:
+        return foreign
     try:
         return open_trace(root)
     except TraceError as error:
@@ -29,6 +24,17 @@ def open_run(path: str | Path) -> Trace:
             "or a directory with forward_info_*.json",
             next_step=error.next_step,
         ) from error
+
+
+def _open_foreign(root: Path) -> Trace | None:
+    # Other tools' readers take 40 ms to import, which a look into a trace need not wait for.
+    from ulpscope.dialects.api_checker.files import TRACE_FOLDER, is_api_checker, open_api_checker
+    from ulpscope.dialects.msprobe.layout import is_dump, open_dump
+
+    if is_api_checker(root):
+        # A capture that wrote these files left a trace beside them, which says more.
+        return open_trace(beside) if _is_trace(beside := root / TRACE_FOLDER) else open_api_checker(root)
+    return open_dump(root) if is_dump(root) else None
 
 
 def _is_trace(root: Path) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import Coverage, RankInfo, StepInfo
+from ulpscope.records.settings import IntRanges
+from ulpscope.trace.reach import REACH_FIELDS, Reach
 from ulpscope.trace.schema import SCHEMA_MAJOR, SCHEMA_MINOR
 
 _NUMBER = (int, float)
@@ -46,16 +48,27 @@ def read_summary_id(path: Path) -> str:
     return str(_field(path, _read_object(path), "summary", (str,)))
 
 
-def read_step_info(path: Path) -> StepInfo:
-    """What step.json says about a finished step."""
+def read_step(path: Path) -> tuple[StepInfo, Reach | None]:
+    """What step.json says about a finished step, and what it points to in earlier ones."""
     content = _read_object(path)
     found = {item.name: _field(path, content, item.name, (int,)) for item in fields(StepInfo) if item.name != "seconds"}
-    return StepInfo(**found, seconds=float(_field(path, content, "seconds", _NUMBER)))
+    info = StepInfo(**found, seconds=float(_field(path, content, "seconds", _NUMBER)))
+    if any(name not in content for name in REACH_FIELDS.values()):  # written by version 1.0
+        return info, None
+    return info, Reach(**{rows: _ranges(path, content, name) for rows, name in REACH_FIELDS.items()})
+
+
+def _ranges(path: Path, content: dict[str, Any], name: str) -> IntRanges:
+    pairs = _field(path, content, name, (list,))
+    for pair in pairs:
+        if not isinstance(pair, list) or [type(end) for end in pair] != [int, int]:
+            raise _bad_file(path, f"field {name} holds {_short(pair)}, not a first and a last id")
+    return IntRanges(tuple((low, high) for low, high in pairs))
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_bytes().decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise _bad_file(path, f"cannot be read: {error}") from error
     if not isinstance(content, dict):

@@ -89,6 +89,9 @@ class FrameRank(RankTrace):
         frames = [_with_nulls(self._loaded[step][0].table(table), table) for step in wanted]
         return pl.concat(frames) if frames else pl.LazyFrame(schema=dict(TABLES[table]))
 
+    def _check(self, table: Table, steps: Iterable[int]) -> None:
+        """Nothing to refuse: the source made these frames."""
+
     def _load_until(self, last: int | None) -> None:
         for step in self.steps:
             if step not in self._loaded and (last is None or step <= last):

@@ -73,17 +73,21 @@ def _is_made(use: Use, values: dict[int, Value], call: Call) -> bool:
 
 
 def _readings(rank_trace: RankTrace, call: Call, value_ids: Iterable[int]) -> list[Use]:
-    made = [role.value for role in MADE_ROLES]
-    query = rank_trace.tensors().filter(
-        pl.col("value").is_in(list(value_ids)) & ~pl.col("role").is_in(made) & (pl.col("call") != call.id)
+    ids, made = list(value_ids), [role.value for role in MADE_ROLES]
+    if not ids:
+        return []
+    query = rank_trace.scan("tensors", rank_trace.where.of_readers(ids)).filter(
+        pl.col("value").is_in(ids) & ~pl.col("role").is_in(made) & (pl.col("call") != call.id)
     )
     return [use_from_row(row) for row in rank_trace.collect(query.sort("call")).iter_rows(named=True)]
 
 
 def _related(rank_trace: RankTrace, call: Call, call_ids: set[int]) -> dict[int, Call]:
+    """These calls, its parent, its forward, and those whose parent or forward it is, in execution order."""
     ids = call_ids | {other for other in (call.parent, call.forward) if other is not None}
-    query = rank_trace.calls().filter(
-        pl.col("id").is_in(list(ids)) | (pl.col("forward") == call.id) | (pl.col("parent") == call.id)
+    named = rank_trace.call_rows(ids)
+    query = rank_trace.scan("calls", rank_trace.where.of_relatives(call)).filter(
+        (pl.col("forward") == call.id) | (pl.col("parent") == call.id)
     )
-    rows = rank_trace.collect(query.sort("id")).iter_rows(named=True)
+    rows = pl.concat([named, rank_trace.collect(query)]).unique("id").sort("id").iter_rows(named=True)
     return {row["id"]: call_from_row(row) for row in rows}

@@ -51,16 +51,17 @@ def overview_of(trace: Trace) -> Overview:
 
 
 def _rank_overview(rank: RankTrace) -> RankOverview:
-    by_kind = rank.calls().group_by("kind", "phase").agg(calls=pl.len()).sort("calls", descending=True)
+    calls, values = rank.scan("calls", rank.steps), rank.scan("values", rank.steps)
+    by_kind = calls.group_by("kind", "phase").agg(calls=pl.len()).sort("calls", descending=True)
     counts = tuple(KindCount(**row) for row in rank.collect(by_kind).iter_rows(named=True))
-    values, saved = rank.collect(rank.values().select(pl.len(), saved=pl.col("data_file").count())).row(0)
+    written, saved = rank.collect(values.select(pl.len(), saved=pl.col("data_file").count())).row(0)
     return RankOverview(
         name=rank.name,
         info=rank.info,
         steps=rank.steps,
         counts=counts,
         calls=sum(count.calls for count in counts),
-        values=values,
+        values=written,
         saved_values=saved,
         missing=rank.missing,
     )

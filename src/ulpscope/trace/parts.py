@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import StepInfo
-from ulpscope.trace.description import read_step_info
+from ulpscope.trace.description import read_step
+from ulpscope.trace.reach import Reach
 from ulpscope.trace.schema import RANK_FILE, STEP_FILE, Table, part_name, step_name
 
 _STEP = re.compile(r"step(\d+)")
@@ -25,6 +26,8 @@ class StepParts:
     step: int
     info: StepInfo | None
     """None while step.json is not there: the step is unfinished."""
+    reach: Reach | None
+    """What it points to in earlier steps, where step.json says so."""
     parts: dict[str, tuple[int, ...]]
     """Part numbers by table."""
     missing: tuple[str, ...]
@@ -75,11 +78,11 @@ def _survey_step(folder: Path, step: int) -> StepParts:
             found[match[1]].add(int(match[2]))  # type: ignore[index]
         elif name != STEP_FILE and not _DATA.fullmatch(name):
             stray.append(_stray(f"{folder.name}/{name}"))
-    info = read_step_info(folder / STEP_FILE) if STEP_FILE in names else None
+    info, reach = read_step(folder / STEP_FILE) if STEP_FILE in names else (None, None)
     committed = found["calls"]
     missing = [*_unfinished(step, info, len(committed)), *_incomplete(step, found), *stray]
     parts = {str(table): tuple(sorted(found[table] & committed)) for table in _STEP_TABLES}
-    return StepParts(step=step, info=info, parts=parts, missing=tuple(missing))
+    return StepParts(step=step, info=info, reach=reach, parts=parts, missing=tuple(missing))
 
 
 def _unfinished(step: int, info: StepInfo | None, parts: int) -> list[str]:

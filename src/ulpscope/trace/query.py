@@ -5,6 +5,7 @@ A pattern with `*` or `?` must fit the whole text, any other may stand anywhere 
 
 import difflib
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import polars as pl
@@ -53,9 +54,7 @@ class FoundCall:
 
 def match_calls(trace: Trace, wanted: CallFilter) -> pl.LazyFrame:
     """The calls that a filter wants, in execution order of each process."""
-    ranks = [rank for rank in trace.ranks if wanted.rank is None or rank.info.rank in wanted.rank]
-    frame = pl.concat(rank.calls() for rank in ranks) if ranks else trace.calls().clear()
-    return frame.filter(*_conditions(wanted))
+    return _matching(trace, wanted, _steps_from)
 
 
 def select_calls(trace: Trace, wanted: CallFilter) -> pl.DataFrame:
@@ -65,21 +64,9 @@ def select_calls(trace: Trace, wanted: CallFilter) -> pl.DataFrame:
 
 def with_outputs(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """Add dtype, shape and the count of nan and inf of each call's first output; null where there is none."""
-    keys = ["process", "call"]
-    made = trace.tensors().filter(
-        pl.col("call").is_in(calls["id"].unique().to_list()), pl.col("role").is_in(["output", "grad_input"])
-    )
-    first = trace.collect(made).unique(keys, keep="first", maintain_order=True).select(*keys, "value")
-    values = trace.values().select(
-        "process",
-        value="id",
-        output_dtype="dtype",
-        output_shape="shape",
-        output_not_finite=pl.col("nan") + pl.col("pos_inf") + pl.col("neg_inf"),
-    )
-    wanted = values.filter(pl.col("value").is_in(first["value"].unique().to_list()))
-    outputs = first.join(trace.collect(wanted), on=["process", "value"]).drop("value")
-    return calls.join(outputs, left_on=["process", "id"], right_on=keys, how="left", maintain_order="left")
+    outputs = pl.concat(_first_outputs(rank, calls.filter(pl.col("process") == rank.name)) for rank in trace.ranks)
+    keys = ["process", "id"]
+    return calls.join(outputs, left_on=keys, right_on=["process", "call"], how="left", maintain_order="left")
 
 
 def find_call(
@@ -92,8 +79,7 @@ def find_call(
 ) -> FoundCall:
     """The one call of this name (or end of a name) or id; step, rank and phase choose among several."""
     narrowing = CallFilter(step=_exactly(step), rank=_exactly(rank), phase=phase)
-    candidates = match_calls(trace, narrowing)
-    found = _named(trace, candidates, str(name_or_id))
+    found = _named(trace, str(name_or_id), narrowing)
     if found.is_empty():
         raise _no_such_call(trace, str(name_or_id), narrowing)
     if found.height > 1:
@@ -106,6 +92,49 @@ def nearest_names(trace: Trace, name: str, *, column: str = "name") -> list[str]
     """Names in the trace that look like this one."""
     names = trace.collect(trace.calls().select(pl.col(column).drop_nulls().unique().sort().head(NAMES_COMPARED)))
     return difflib.get_close_matches(name, names[column].to_list(), n=3, cutoff=0.5)
+
+
+def _ranks(trace: Trace, wanted: CallFilter) -> list[RankTrace]:
+    return [rank for rank in trace.ranks if wanted.rank is None or rank.info.rank in wanted.rank]
+
+
+def _matching(
+    trace: Trace, wanted: CallFilter, steps: Callable[[RankTrace, CallFilter], Sequence[int]]
+) -> pl.LazyFrame:
+    ranks = _ranks(trace, wanted)
+    frame = pl.concat(rank.scan("calls", steps(rank, wanted)) for rank in ranks) if ranks else trace.calls().clear()
+    return frame.filter(*_conditions(wanted))
+
+
+def _steps_from(rank: RankTrace, wanted: CallFilter) -> Sequence[int]:
+    """The wanted steps and later ones: a call may end, and be written, after the step in which it began."""
+    return rank.steps if wanted.step is None else rank.where.since(min(low for low, _ in wanted.step.ranges))
+
+
+def _steps_soon(rank: RankTrace, wanted: CallFilter) -> Sequence[int]:
+    """The first of the wanted steps and the next, where nearly all of its calls are written."""
+    return _steps_from(rank, wanted)[:2]
+
+
+def _first_outputs(rank: RankTrace, calls: pl.DataFrame) -> pl.DataFrame:
+    """The first thing that each call made, in the columns of with_outputs()."""
+    ids = calls["id"]
+    steps = [] if calls.is_empty() else rank.where.since(min(calls["step"].drop_nulls(), default=0))
+    made = rank.scan("tensors", steps).filter(
+        # That it lies between the ends lets files be left out by their statistics.
+        pl.col("call").is_between(ids.min(), ids.max()),
+        pl.col("call").is_in(ids.to_list()),
+        pl.col("role").is_in(["output", "grad_input"]),
+    )
+    first = rank.collect(made).unique("call", keep="first", maintain_order=True).select("process", "call", "value")
+    columns = ["id", "dtype", "shape", "nan", "pos_inf", "neg_inf"]
+    values = rank.value_rows(first["value"], columns=columns).select(
+        value="id",
+        output_dtype="dtype",
+        output_shape="shape",
+        output_not_finite=pl.col("nan") + pl.col("pos_inf") + pl.col("neg_inf"),
+    )
+    return first.join(values, on="value").drop("value")
 
 
 def _conditions(wanted: CallFilter) -> list[pl.Expr]:
@@ -136,11 +165,16 @@ def _regex(pattern: str) -> str:
     return f"(?is)^{whole}$"
 
 
-def _named(trace: Trace, candidates: pl.LazyFrame, name: str) -> pl.DataFrame:
+def _named(trace: Trace, name: str, narrowing: CallFilter) -> pl.DataFrame:
     """Calls with this id or exactly this name; if there are none, calls whose name ends in it."""
     if name.isascii() and name.isdigit():
-        return trace.collect(candidates.filter(pl.col("id") == min(int(name), 2**63 - 1)))
-    found = trace.collect(candidates.filter((pl.col("name") == name) | pl.col("name").str.ends_with(f".{name}")))
+        rows = [rank.call_rows([min(int(name), 2**63 - 1)]) for rank in _ranks(trace, narrowing)]
+        return pl.concat(rows).filter(*_conditions(narrowing)) if rows else trace.collect(trace.calls().clear())
+    fits = (pl.col("name") == name) | pl.col("name").str.ends_with(f".{name}")
+    for steps in (_steps_from,) if narrowing.step is None else (_steps_soon, _steps_from):
+        found = trace.collect(_matching(trace, narrowing, steps).filter(fits))
+        if not found.is_empty():
+            break
     exact = found.filter(pl.col("name") == name)
     return found if exact.is_empty() else exact
 

@@ -6,13 +6,14 @@
     rank.data(rank.value(17))
 
 Opening lists files only. Frames are lazy and carry `rank` and `process` (the name of the rank's directory); objects are
-made only of what is asked for.
+made only of what is asked for. A lookup by id opens the files of the steps where the id should be; if it is not there,
+those of all others.
 """
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +29,9 @@ from ulpscope.trace.data import read_value
 from ulpscope.trace.description import read_rank_info, read_summary_id
 from ulpscope.trace.objects import Row, call_from_row, frame_from_row, use_from_row, value_from_row
 from ulpscope.trace.parts import survey_rank
+from ulpscope.trace.reach import Reach
 from ulpscope.trace.schema import RANK_FILE, TABLES, Table
+from ulpscope.trace.whereabouts import Whereabouts
 
 Found = TypeVar("Found", Call, Value)
 
@@ -40,6 +43,7 @@ class RankTrace(ABC):
         self.directory = directory
         self.name = name
         self.info = info
+        self.where = Whereabouts(self)
 
     @property
     @abstractmethod
@@ -59,6 +63,10 @@ class RankTrace(ABC):
     def step_info(self, step: int) -> StepInfo | None:
         """What is known of a step as a whole; none while it is unfinished."""
 
+    def reach(self, step: int) -> Reach | None:
+        """What a step's rows point to in earlier steps; none if that is not known."""
+        return None
+
     @abstractmethod
     def data(self, value: Value) -> NDArray[Any] | None:
         """The elements of a value whose data was saved."""
@@ -69,23 +77,27 @@ class RankTrace(ABC):
 
     @abstractmethod
     def _table(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
-        """All columns of a table's schema, in any order."""
+        """All columns of a table's schema, in any order. collect() tells what is wrong with files."""
+
+    @abstractmethod
+    def _check(self, table: Table, steps: Iterable[int]) -> None:
+        """Refuse files that do not hold a table's columns."""
 
     def calls(self, step: int | None = None) -> pl.LazyFrame:
-        return self._scan("calls", self._steps(step))
+        return self._frame("calls", self._steps(step))
 
     def tensors(self, step: int | None = None) -> pl.LazyFrame:
-        return self._scan("tensors", self._steps(step))
+        return self._frame("tensors", self._steps(step))
 
     def values(self, step: int | None = None) -> pl.LazyFrame:
         """All values, or those that the calls of a step use, whenever they were made."""
         if step is None:
-            return self._scan("values", self.steps)
+            return self._frame("values", self.steps)
         used = self.collect(self.tensors(step).select(pl.col("value").unique()))["value"].to_list()
-        return self._scan("values", self._steps_with(used)).filter(pl.col("id").is_in(used))
+        return self._frame("values", self.where.of_values_surely(used)).filter(pl.col("id").is_in(used))
 
     def stacks(self) -> pl.LazyFrame:
-        return self._scan("stacks", ())
+        return self._frame("stacks", ())
 
     def call(self, call_id: int) -> Call:
         return self._one(self.find_calls([call_id]), call_id, "call")
@@ -95,24 +107,40 @@ class RankTrace(ABC):
 
     def uses(self, call_id: int) -> list[Use]:
         """The tensors that a call read or made, in the order in which they were recorded."""
-        rows = self._rows(self.tensors().filter(pl.col("call") == call_id))
+        rows = self._rows(self.scan("tensors", self.where.of_uses(call_id)).filter(pl.col("call") == call_id))
         return [use_from_row(row) for row in rows]
 
     def stack(self, stack_id: int) -> tuple[Frame, ...]:
         """Innermost frame first; empty where the stack was not recorded."""
-        rows = self._rows(self.stacks().filter(pl.col("stack") == stack_id).sort("depth"))
+        rows = self._rows(self.scan("stacks", ()).filter(pl.col("stack") == stack_id).sort("depth"))
         return tuple(frame_from_row(row) for row in rows)
 
     def find_calls(self, call_ids: Iterable[int]) -> dict[int, Call]:
         """Many calls in one read; those that are not there are left out."""
-        rows = self._rows(self.calls().filter(pl.col("id").is_in(list(call_ids))))
-        return {row["id"]: call_from_row(row) for row in rows}
+        return {row["id"]: call_from_row(row) for row in self.call_rows(call_ids).iter_rows(named=True)}
 
     def find_values(self, value_ids: Iterable[int]) -> dict[int, Value]:
         """Many values in one read; those that are not there are left out."""
+        rows = self.value_rows(value_ids, columns=[*TABLES["values"], "process"])
+        return {row["id"]: value_from_row(row) for row in rows.iter_rows(named=True)}
+
+    def call_rows(self, call_ids: Iterable[int]) -> pl.DataFrame:
+        """The rows of calls; those that are not there are left out."""
+        ids = sorted(set(call_ids))
+        return self._lookup("calls", ids, self.where.of_calls(ids), columns=[*TABLES["calls"], "rank", "process"])
+
+    def value_rows(self, value_ids: Iterable[int], *, columns: Sequence[str]) -> pl.DataFrame:
+        """Columns of values, `id` among them; values that are not there are left out."""
         ids = sorted(set(value_ids))
-        rows = self._rows(self._scan("values", self._steps_with(ids)).filter(pl.col("id").is_in(ids)))
-        return {row["id"]: value_from_row(row) for row in rows}
+        return self._lookup("values", ids, self.where.of_values(ids), columns=columns)
+
+    def scan(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
+        """A table of some steps; unlike the frames above, what is wrong with a file is told only by collect()."""
+        return self._table(table, steps).select(
+            *TABLES[table],
+            rank=pl.lit(self.info.rank, dtype=pl.Int64),
+            process=pl.lit(self.name, dtype=pl.String),
+        )
 
     def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
         """Run a query over this rank's frames; a broken file is named."""
@@ -123,25 +151,21 @@ class RankTrace(ABC):
             return self.steps
         return [step] if step in self.steps else []
 
-    def _steps_with(self, value_ids: list[int]) -> Sequence[int]:
-        """Steps whose files hold these values: where step.json says they begin, or else all of them."""
-        likely = self._steps_beginning_before(value_ids)
-        held = self._scan("values", likely).filter(pl.col("id").is_in(value_ids)).select(pl.col("id").n_unique())
-        return likely if self.collect(held).item() == len(value_ids) else self.steps
+    def _lookup(self, table: Table, ids: list[int], likely: Sequence[int], *, columns: Sequence[str]) -> pl.DataFrame:
+        """Rows by their ids: from the steps where they should be, and what is not there from all others."""
+        found = self._with_ids(table, ids, likely, columns=columns)
+        if found["id"].n_unique() == len(ids) or len(likely) == len(self.steps):
+            return found
+        absent = sorted(set(ids) - set(found["id"]))
+        others = [step for step in self.steps if step not in set(likely)]
+        return pl.concat([found, self._with_ids(table, absent, others, columns=columns)]).sort("id")
 
-    def _steps_beginning_before(self, value_ids: list[int]) -> list[int]:
-        infos = [info for step in self.steps if (info := self.step_info(step)) is not None and info.values]
-        firsts = [info.first_value for info in infos]
-        unfinished = {step for step in self.steps if self.step_info(step) is None}
-        places = {bisect_right(firsts, value_id) - 1 for value_id in value_ids}
-        return sorted(unfinished | {infos[place].step for place in places if place >= 0})
+    def _with_ids(self, table: Table, ids: list[int], steps: Sequence[int], *, columns: Sequence[str]) -> pl.DataFrame:
+        return self.collect(self.scan(table, steps).filter(pl.col("id").is_in(ids)).select(columns))
 
-    def _scan(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
-        return self._table(table, steps).select(
-            *TABLES[table],
-            rank=pl.lit(self.info.rank, dtype=pl.Int64),
-            process=pl.lit(self.name, dtype=pl.String),
-        )
+    def _frame(self, table: Table, steps: Sequence[int]) -> pl.LazyFrame:
+        self._check(table, steps)
+        return self.scan(table, steps)
 
     def _rows(self, query: pl.LazyFrame) -> Iterable[Row]:
         return self.collect(query).iter_rows(named=True)
@@ -181,39 +205,38 @@ class StoredRank(RankTrace):
     def step_info(self, step: int) -> StepInfo | None:
         return self._parts.steps[step].info if step in self._parts.steps else None
 
+    def reach(self, step: int) -> Reach | None:
+        return self._parts.steps[step].reach
+
     def data(self, value: Value) -> NDArray[Any] | None:
         if value.data is None:
             return None
         return read_value(self.directory, value.data, value.dtype, value.shape)
 
     def broken_file(self) -> tuple[Path, str] | None:
-        files = [file for table in TABLES for file in self._parts.files(table, self.steps)]
-        for file in files:
-            try:
-                pl.read_parquet(file)
-            except (PolarsError, PanicException, OSError) as error:
-                return file, str(error)
-        return None
+        files = [(table, file) for table in TABLES for file in self._parts.files(table, self.steps)]
+        by_columns = ((file, _wrong_columns(file, table)) for table, file in files)
+        by_content = ((file, _wrong_content(file)) for _, file in files)
+        return next(((file, why) for file, why in chain(by_columns, by_content) if why is not None), None)
 
     def _table(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
         files = self._parts.files(table, steps)
-        for file in files:
+        if not files:
+            return pl.LazyFrame(schema=dict(TABLES[table]))
+        # polars takes the columns of the first file for those of all, and refuses others.
+        self._check_columns(files[0], table)
+        return pl.scan_parquet(files, extra_columns="ignore")
+
+    def _check(self, table: Table, steps: Iterable[int]) -> None:
+        for file in self._parts.files(table, steps):
             self._check_columns(file, table)
-        return pl.scan_parquet(files, extra_columns="ignore") if files else pl.LazyFrame(schema=dict(TABLES[table]))
 
     def _check_columns(self, file: Path, table: Table) -> None:
-        if file in self._sound:
-            return
-        try:
-            found = pl.read_parquet_schema(file)
-        except (PolarsError, PanicException, OSError) as error:
-            raise _broken(file, str(error)) from error
-        for name, dtype in TABLES[table].items():
-            if name not in found:
-                raise _broken(file, f"it has no column {name}")
-            if found[name] != dtype:
-                raise _broken(file, f"its column {name} holds {found[name]}, not {dtype}")
-        self._sound.add(file)
+        if file not in self._sound:
+            problem = _wrong_columns(file, table)
+            if problem is not None:
+                raise _broken(file, problem)
+            self._sound.add(file)
 
 
 class Trace:
@@ -292,6 +315,27 @@ def _collect(query: pl.LazyFrame, ranks: Iterable[RankTrace]) -> pl.DataFrame:
         if broken is None:
             raise
         raise _broken(broken[0], broken[1]) from error
+
+
+def _wrong_columns(file: Path, table: Table) -> str | None:
+    try:
+        found = pl.read_parquet_schema(file)
+    except (PolarsError, PanicException, OSError) as error:
+        return str(error)
+    for name, dtype in TABLES[table].items():
+        if name not in found:
+            return f"it has no column {name}"
+        if found[name] != dtype:
+            return f"its column {name} holds {found[name]}, not {dtype}"
+    return None
+
+
+def _wrong_content(file: Path) -> str | None:
+    try:
+        pl.read_parquet(file)
+    except (PolarsError, PanicException, OSError) as error:
+        return str(error)
+    return None
 
 
 def _no_trace(path: Path, problem: str) -> TraceError:

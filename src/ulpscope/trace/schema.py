@@ -9,7 +9,7 @@ from polars.datatypes import DataType, DataTypeClass
 from ulpscope.numerics.constants import EXPONENT_BINS, SKETCH_LENGTH
 
 SCHEMA_MAJOR = 1
-SCHEMA_MINOR = 0
+SCHEMA_MINOR = 1
 
 Columns: TypeAlias = Mapping[str, DataType | DataTypeClass]
 Table: TypeAlias = Literal["calls", "values", "tensors", "stacks"]
