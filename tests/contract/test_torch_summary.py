@@ -12,11 +12,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ulpscope.capture.torch import summary
-from ulpscope.capture.torch.constants import make_constants
+from ulpscope.capture.torch.constants import CHUNK_BLOCKS, SPAN_CHUNKS, make_constants
 from ulpscope.capture.torch.double_bits import double_bits, double_bits_of_integers, double_bits_of_square
-from ulpscope.capture.torch.summary import summarize_cpu_into, summarize_tensor_into, unsummarizable_reason
+from ulpscope.capture.torch.readable import unsummarizable_reason
+from ulpscope.capture.torch.summary import summarize_cpu_into, summarize_tensor_into
 from ulpscope.numerics.constants import (
     ABS_SUM,
     BLOCK_ELEMENTS,
@@ -24,6 +29,7 @@ from ulpscope.numerics.constants import (
     MAX,
     MIN,
     NAN,
+    ROW_ELEMENTS,
     ROW_LENGTH,
     SKETCH,
     SUBNORMAL,
@@ -74,8 +80,11 @@ def assert_same_rows(got: np.ndarray, reference: np.ndarray, precision: float = 
 
 def check(tensor: torch.Tensor) -> None:
     expected = reference_row(tensor)
-    for row in rows_of(tensor).values():
-        assert_same_rows(row, expected)
+    rows = rows_of(tensor)
+    assert_same_rows(rows["torch operations"], expected)
+    # The compiled path sums the rows of a block in float32, if that holds the elements.
+    is_double = tensor.dtype in (torch.float64, torch.complex128)
+    assert_same_rows(rows["compiled"], expected, precision=1e-12 if is_double else 1e-6)
 
 
 def random_bits(name: str, *shape: int, seed: int = 0) -> torch.Tensor:
@@ -87,13 +96,13 @@ def random_bits(name: str, *shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def views(base: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Layouts of a tensor of shape (4, 3, 20, 9)."""
+    """Layouts of a tensor of shape (4, 3, 40, 9)."""
     flat = base.view(-1)
     yield base
     yield base.transpose(0, 3)
     yield base.permute(0, 2, 3, 1)
     yield base[1::2, :, 3:, ::2]
-    yield base[:1].expand(3, 3, 20, 9)
+    yield base[:1].expand(3, 3, 40, 9)
     yield flat[1:]
     yield flat[3 : 3 + 2 * BLOCK_ELEMENTS]
     yield flat[7]
@@ -103,7 +112,7 @@ def views(base: torch.Tensor) -> Iterator[torch.Tensor]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layout", range(9))
 def test_every_type_in_every_layout(name: str, layout: int) -> None:
-    check(list(views(random_bits(name, 4, 3, 20, 9)))[layout])
+    check(list(views(random_bits(name, 4, 3, 40, 9)))[layout])
 
 
 @pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16", "float8_e5m2"])
@@ -139,11 +148,36 @@ def test_any_float32_numbers(numbers: list[float]) -> None:
     check(torch.tensor(numbers, dtype=torch.float32))
 
 
-def test_chunks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "_CHUNK", 2 * BLOCK_ELEMENTS)
-    check(torch.randn(7 * BLOCK_ELEMENTS + 13))
-    check(random_bits("float16", 5 * BLOCK_ELEMENTS))
-    check(torch.arange(4 * BLOCK_ELEMENTS))
+CHUNK = 2 * BLOCK_ELEMENTS
+SPAN = SPAN_CHUNKS * CHUNK
+BORDERS = (1, 2, ROW_ELEMENTS, BLOCK_ELEMENTS, CHUNK, 3 * CHUNK, SPAN, SPAN + CHUNK, 2 * SPAN)
+
+
+@pytest.fixture
+def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = make_constants(torch.device("cpu"), torch.float64, chunk_blocks=CHUNK // BLOCK_ELEMENTS)
+    monkeypatch.setattr(summary, "constants_of", lambda device: constants)
+
+
+@pytest.mark.usefixtures("short_chunks")
+@pytest.mark.parametrize("name", NAMES)
+def test_lengths_around_every_border(name: str) -> None:
+    elements = random_bits(name, 2 * SPAN + 1)
+    for border in BORDERS:
+        for length in (border - 1, border, border + 1):
+            check(elements[:length])
+
+
+@pytest.mark.usefixtures("short_chunks")
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float8_e8m0fnu", "int32"])
+def test_parts_of_a_longer_value(name: str) -> None:
+    elements = random_bits(name, SPAN + 5 * CHUNK + 7)
+    for view in (elements[1:], elements[2:-2], elements[: SPAN + CHUNK].view(-1, 4).t()):
+        check(view)
+
+
+def test_a_value_longer_than_a_chunk() -> None:
+    check(torch.randn(CHUNK_BLOCKS * BLOCK_ELEMENTS + 3 * BLOCK_ELEMENTS + 5).bfloat16())
 
 
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
@@ -207,7 +241,8 @@ def test_counts_do_not_depend_on_flushing_subnormals(name: str) -> None:
         rows = rows_of(tensor)
     finally:
         torch.set_flush_denormal(False)
-    assert rows["compiled"][NAN:SKETCH].tolist() == expected.tolist()
+    for row in rows.values():
+        assert row[NAN:SKETCH].tolist() == expected.tolist()
     assert expected[SUBNORMAL - NAN] > 0
 
 
@@ -277,11 +312,12 @@ def test_a_plain_subclass_is_read() -> None:
 
 
 def test_devices_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    narrow = make_constants(torch.device("cpu"), torch.float32)
+    narrow = make_constants(torch.device("cpu"), torch.float32, chunk_blocks=1)
     monkeypatch.setattr(summary, "constants_of", lambda device: narrow)
-    monkeypatch.setattr(summary, "_CHUNK", 2 * BLOCK_ELEMENTS)
-    tensors = [torch.randn(5000), torch.full((3000,), 1e-25), torch.tensor(HOSTILE), torch.arange(3000), torch.ones(0)]
-    for tensor in tensors:
+    floats = [torch.randn(20000), torch.full((3000,), 1e-25), torch.tensor(HOSTILE), torch.ones(0), torch.zeros(5000)]
+    halves = [torch.randn(5000).bfloat16(), torch.randn(5000).half(), torch.randn(5000).to(torch.float8_e5m2)]
+    others = [torch.randn(40, 100, dtype=torch.complex64), torch.arange(20000), torch.arange(5000) % 3 == 0]
+    for tensor in floats + halves + others:
         row = torch.zeros(ROW_LENGTH, dtype=torch.int64)
         assert summarize_tensor_into(tensor, row)
         expected = reference_row(tensor)
@@ -303,6 +339,128 @@ def test_double_bits_of_integers(numbers: list[int]) -> None:
 @given(st.floats(width=32, min_value=2.0**-126, allow_infinity=False))
 def test_double_bits_of_square(number: float) -> None:
     assert double_bits_of_square(torch.tensor(number)).view(torch.float64).item() == number * number
+
+
+class Accelerator(TorchDispatchMode):
+    """Torch's meta device, as if it were one that runs behind the host: refuses whatever would wait or copy.
+
+    Counts the operations that such a device would run, and the most memory they hold at a time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+        self.peak_bytes = 0
+        self._made: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def, override]
+        kwargs = kwargs or {}
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                return func.decompose(*args, **kwargs)
+        assert not WAITING.intersection(func.tags), f"{func} waits"
+        result = func(*args, **kwargs)
+        tensors = [item for item in tree_leaves((args, kwargs, result)) if isinstance(item, torch.Tensor)]
+        assert all(tensor.is_meta for tensor in tensors), f"{func} is not done by the device alone"
+        self._note(func, tree_leaves(result))
+        return result
+
+    def _note(self, func: torch._ops.OpOverload, results: list[torch.Tensor]) -> None:
+        if func.is_view:
+            return
+        self.operations += "empty" not in func.name()
+        for tensor in results:
+            storage = tensor.untyped_storage()
+            self._made[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
+        self.peak_bytes = max(self.peak_bytes, sum(size for _, size in self._made.values()))
+
+
+class NoHostNumbers(TorchFunctionMode):
+    """Refuses tensors that are made of the host's numbers: torch copies them to the device unseen by dispatch modes."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def, override]
+        assert func not in (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy), func
+        return func(*args, **(kwargs or {}))
+
+
+WAITING = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+Summarize = Callable[[torch.Tensor], Accelerator]
+
+
+@pytest.fixture(params=[torch.float64, torch.float32])
+def on_accelerator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Summarize:
+    constants = make_constants(torch.device("meta"), request.param)
+    monkeypatch.setattr(summary, "constants_of", lambda device: constants)
+    monkeypatch.setattr(summary, "unsummarizable_reason", lambda tensor: None)
+    row = torch.zeros(ROW_LENGTH, dtype=torch.int64, device="meta")
+
+    def summarize(tensor: torch.Tensor) -> Accelerator:
+        summarize_tensor_into(tensor[..., :1], row)  # makes what belongs to the type
+        with NoHostNumbers(), Accelerator() as accelerator:
+            assert summarize_tensor_into(tensor, row)
+        return accelerator
+
+    return summarize
+
+
+def meta(name: str, *shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=getattr(torch, name), device="meta")
+
+
+NARROW = [name for name in NAMES if name not in ("float64", "complex128")]
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_nothing_waits_for_a_device(name: str, on_accelerator: Summarize) -> None:
+    tensors = [meta(name, 10, 500), meta(name, 10, 500).t(), meta(name, 5001)[1:], meta(name, 0)]
+    if tensors[0].is_complex():
+        tensors += [tensors[0].conj(), tensors[0].conj().imag]
+    for tensor in tensors:
+        on_accelerator(tensor)
+
+
+@pytest.mark.parametrize("name", ["float32", "float8_e4m3fn", "int64"])
+def test_nothing_waits_in_a_long_value(name: str, on_accelerator: Summarize) -> None:
+    on_accelerator(meta(name, (SPAN_CHUNKS + 1) * CHUNK_BLOCKS * BLOCK_ELEMENTS + 1))
+
+
+WAITS: dict[str, Callable[[torch.Tensor], object]] = {
+    "item": lambda x: x.sum().item(),
+    "branch": lambda x: 1 if x.sum() > 0 else 0,
+    "nonzero": lambda x: x.nonzero(),
+    "boolean index": lambda x: x[x > 0],
+    "unique": lambda x: x.unique(),
+    "copy to the host": lambda x: x.cpu(),
+    "copy to the device": lambda x: x + torch.ones(3).to("meta"),
+    "numbers of the host": lambda x: x + torch.tensor([1.0, 2.0, 3.0], device="meta"),
+}
+
+
+@pytest.mark.parametrize("way", WAITS)
+def test_what_waits_would_be_found(way: str) -> None:
+    tensor = torch.ones(3, device="meta")
+    with (
+        torch.inference_mode(),
+        NoHostNumbers(),
+        Accelerator(),
+        pytest.raises((AssertionError, RuntimeError, NotImplementedError)),
+    ):
+        WAITS[way](tensor)
+
+
+@pytest.mark.parametrize("on_accelerator", [torch.float64], indirect=True)
+def test_a_device_runs_few_operations_for_a_value(on_accelerator: Summarize) -> None:
+    assert on_accelerator(meta("bfloat16", 8, 1000)).operations <= 38
+    assert on_accelerator(meta("float32", 2**20)).operations <= 38
+    assert on_accelerator(meta("int64", 8, 1000)).operations <= 25
+    assert on_accelerator(meta("bfloat16", 2**24)).operations <= 38 + 15 * 26
+
+
+@pytest.mark.parametrize("on_accelerator", [torch.float64], indirect=True)
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "float8_e4m3fn", "int64", "bool"])
+def test_temporary_memory_is_bounded(name: str, on_accelerator: Summarize) -> None:
+    assert on_accelerator(meta(name, 3 * 2**20)).peak_bytes <= 100e6
 
 
 def test_torch_knows_the_small_types() -> None:

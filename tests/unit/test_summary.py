@@ -61,16 +61,22 @@ def naive_bin(number: float) -> int:
     return min(max((exponent + 127) // 8, 0), 31)
 
 
-def check_floats(row: np.ndarray, numbers: list[float], smallest_normal: float) -> None:
+def rounding(summarizer: Summarizer, dtype_name: str) -> float:
+    """How far sums may be off: the kernels sum the 16 rows of a block in float32, if it holds the type exactly."""
+    narrow = summarizer is summarize_compiled and dtype_name not in ("float64", "complex128")
+    return 4e-7 if narrow else 1e-12
+
+
+def check_floats(row: np.ndarray, numbers: list[float], smallest_normal: float, tolerance: float) -> None:
     finite = [x for x in numbers if math.isfinite(x)]
     kept = [x for x in finite if abs(x) < 2.0**29]
     assert row[MIN] == min(finite, default=math.inf)
     assert row[MAX] == max(finite, default=-math.inf)
     size = math.fsum(map(abs, kept))
-    assert row[SUM] == pytest.approx(math.fsum(kept), rel=0, abs=1e-13 * size)
-    assert row[ABS_SUM] == pytest.approx(size, rel=1e-13, abs=0)
+    assert row[SUM] == pytest.approx(math.fsum(kept), rel=0, abs=tolerance * size)
+    assert row[ABS_SUM] == pytest.approx(size, rel=tolerance, abs=0)
     squares = float(sum(Fraction(x) ** 2 for x in kept))
-    assert row[SUM_SQUARES] == pytest.approx(squares, rel=1e-12, abs=1e-320)
+    assert row[SUM_SQUARES] == pytest.approx(squares, rel=tolerance, abs=1e-320)
     assert row[NAN] == sum(map(math.isnan, numbers))
     assert row[POS_INF] == numbers.count(math.inf)
     assert row[NEG_INF] == numbers.count(-math.inf)
@@ -84,14 +90,19 @@ def check_floats(row: np.ndarray, numbers: list[float], smallest_normal: float) 
     assert row[EXPONENTS : EXPONENTS + EXPONENT_BINS].tolist() == bins
 
 
-def assert_same_rows(got: np.ndarray, reference: np.ndarray) -> None:
-    tolerance = 1e-12 * (reference[ABS_SUM] + abs(reference[SUM]))
+def assert_compiled_equals_reference(array: np.ndarray, dtype_name: str) -> None:
+    got, reference = summarize_compiled(array, dtype_name), summarize(array.copy(), dtype_name)
+    assert_same_rows(got, reference, rounding(summarize_compiled, dtype_name))
+
+
+def assert_same_rows(got: np.ndarray, reference: np.ndarray, relative: float) -> None:
+    tolerance = relative * reference[ABS_SUM] + 1e-12 * abs(reference[SUM])
     exact = [MIN, MAX, *range(NAN, SKETCH)]
     assert got[exact].tolist() == reference[exact].tolist()
     assert got[DIGEST:].tobytes() == reference[DIGEST:].tobytes()
     np.testing.assert_allclose(got[SKETCH:DIGEST], reference[SKETCH:DIGEST], rtol=0, atol=tolerance)
     np.testing.assert_allclose(got[SUM], reference[SUM], rtol=0, atol=tolerance)
-    np.testing.assert_allclose(got[[SUM_SQUARES, ABS_SUM]], reference[[SUM_SQUARES, ABS_SUM]], rtol=1e-12)
+    np.testing.assert_allclose(got[[SUM_SQUARES, ABS_SUM]], reference[[SUM_SQUARES, ABS_SUM]], rtol=relative)
 
 
 def bits_of(dtype_name: str, count: int, seed: int = 0) -> np.ndarray:
@@ -121,7 +132,7 @@ def test_numba_works_here() -> None:
 @given(st.lists(st.one_of(st.sampled_from(HOSTILE), st.floats()), max_size=60))
 def test_float64_stats(summarizer: Summarizer, numbers: list[float]) -> None:
     row = summarizer(np.array(numbers, dtype=np.float64), "float64")
-    check_floats(row, numbers, 2.0**-1022)
+    check_floats(row, numbers, 2.0**-1022, 1e-12)
 
 
 @BOTH
@@ -135,7 +146,8 @@ def test_float_stats(summarizer: Summarizer, dtype_name: str, data: st.DataObjec
     array = np.concatenate([hostile[: data.draw(st.integers(0, len(hostile)))], np.frombuffer(raw, hostile.dtype)])
     with np.errstate(invalid="ignore"):
         numbers = array.astype(np.float64).tolist()
-    check_floats(summarizer(array, dtype_name), numbers, DTYPES[dtype_name].smallest_normal)
+    tolerance = rounding(summarizer, dtype_name)
+    check_floats(summarizer(array, dtype_name), numbers, DTYPES[dtype_name].smallest_normal, tolerance)
 
 
 @BOTH
@@ -165,43 +177,87 @@ def test_an_empty_value_has_no_range_and_no_counts(summarizer: Summarizer, dtype
 
 
 @BOTH
-def test_tiny_numbers_have_a_norm(summarizer: Summarizer) -> None:
-    row = summarizer(np.full(1000, 1e-25, dtype=np.float32), "float32")
-    assert math.sqrt(row[SUM_SQUARES]) == pytest.approx(float(np.float32(1e-25)) * math.sqrt(1000), rel=1e-12)
+@pytest.mark.parametrize("scale", [1e-38, 1e-25, 1e-18, 1e-13, 1e-12, 1e-11])
+def test_tiny_numbers_have_a_norm(summarizer: Summarizer, scale: float) -> None:
+    array = np.full(5000, scale, dtype=np.float32)
+    array[::2] *= np.float32(1e-4)
+    exact = math.fsum(np.square(array.astype(np.float64)))
+    assert summarizer(array, "float32")[SUM_SQUARES] == pytest.approx(exact, rel=4e-7)
 
 
 @BOTH
 def test_long_sums_stay_exact(summarizer: Summarizer) -> None:
     array = np.full(1_000_003, 0.1, dtype=np.float32)
     row = summarizer(array, "float32")
-    assert row[SUM] == pytest.approx(1_000_003 * float(np.float32(0.1)), rel=1e-12)
+    assert row[SUM] == pytest.approx(1_000_003 * float(np.float32(0.1)), rel=1e-7)
 
 
-@pytest.mark.parametrize("count", [1, 975, 976, 977, 50_000])
+@pytest.mark.parametrize("dtype_name", ["float32", "bfloat16"])
+def test_float32_sums_of_a_block_are_as_good_as_what_a_trace_stores(dtype_name: str) -> None:
+    numbers = np.random.default_rng(4).standard_normal(200_000) + 1.0
+    array = numbers.astype(numpy_dtype(dtype_name))
+    got, reference = summarize_compiled(array, dtype_name), summarize(array, dtype_name)
+    norm = math.sqrt(reference[SUM_SQUARES])
+    assert np.linalg.norm(got[SKETCH:DIGEST] - reference[SKETCH:DIGEST]) < 1e-7 * norm
+    np.testing.assert_allclose(got[[SUM_SQUARES, ABS_SUM]], reference[[SUM_SQUARES, ABS_SUM]], rtol=2e-8)
+
+
+@pytest.mark.parametrize("count", [1, 121, 122, 123, 1951, 1952, 1953, 1957, 1958, 3904, 3911, 50_000])
 @pytest.mark.parametrize("dtype_name", [name for name in DTYPES if name != "complex32"])
 def test_compiled_equals_reference(dtype_name: str, count: int) -> None:
-    array = bits_of(dtype_name, count)
-    assert_same_rows(summarize_compiled(array, dtype_name), summarize(array, dtype_name))
+    assert_compiled_equals_reference(bits_of(dtype_name, count), dtype_name)
 
 
-@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1.0, 1e8, 1e9, 1e35])
-def test_compiled_equals_reference_at_every_scale(scale: float) -> None:
-    array = (np.random.default_rng(3).standard_normal(5000) * scale).astype(np.float32)
-    array[::7] = 0.0
-    assert_same_rows(summarize_compiled(array, "float32"), summarize(array, "float32"))
+@pytest.mark.parametrize("dtype_name", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e-12, 1.0, 1e8, 1e9, 1e35])
+def test_compiled_equals_reference_at_every_scale(dtype_name: str, scale: float) -> None:
+    numbers = np.random.default_rng(3).standard_normal(5000) * scale
+    with np.errstate(over="ignore"):
+        wild = [numbers, np.abs(numbers), -np.abs(numbers), np.where(np.arange(5000) % 7, numbers, -0.0)]
+        for case in wild:
+            assert_compiled_equals_reference(case.astype(numpy_dtype(dtype_name)), dtype_name)
+
+
+@pytest.mark.parametrize("dtype_name", ["float64", "float32", "bfloat16"])
+def test_compiled_equals_reference_where_blocks_differ(dtype_name: str) -> None:
+    """Each block its own scale and its own oddity, so that nothing of one block leaks into the next."""
+    blocks = np.random.default_rng(8).standard_normal((8, 1952)) * 10.0 ** np.arange(-32, 0, 4)[:, None]
+    blocks[1, 5:8] = [math.nan, math.inf, -math.inf]
+    blocks[3] = 0.0
+    blocks[4, ::3] = 2.0**30
+    blocks[6] = -1.0
+    for rows in (blocks, blocks[::-1]):
+        assert_compiled_equals_reference(rows.reshape(-1).astype(numpy_dtype(dtype_name)), dtype_name)
+
+
+def test_values_without_a_finite_number() -> None:
+    for array in (np.full(3000, math.nan), np.full(3000, -math.inf), np.array([math.inf, math.nan] * 1500)):
+        assert_compiled_equals_reference(array.astype(np.float32), "float32")
 
 
 def test_half_complex_is_summarised_by_its_parts() -> None:
     parts = np.arange(10, dtype=np.float16)
     row = summarize_compiled(parts, "complex32")
-    assert_same_rows(row, summarize(parts, "float16"))
+    assert_same_rows(row, summarize(parts, "float16"), 4e-7)
 
 
-def test_unaligned_and_read_only_memory() -> None:
-    data = np.random.default_rng(0).integers(0, 256, 4001, dtype=np.uint8)
-    odd = data[1:].view(np.uint16)
+@pytest.mark.parametrize("offset", [1, 2, 4, 6])
+@pytest.mark.parametrize("dtype_name", ["float64", "float32", "bfloat16", "int16", "int8"])
+def test_unaligned_and_read_only_memory(dtype_name: str, offset: int) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 8 * 6000 + 8, dtype=np.uint8)
+    odd = data[offset : offset + 6000 * DTYPES[dtype_name].item_size].view(numpy_dtype(dtype_name))
     odd.setflags(write=False)
-    assert_same_rows(summarize_compiled(odd, "bfloat16"), summarize(odd.copy(), "bfloat16"))
+    assert_compiled_equals_reference(odd, dtype_name)
+
+
+def test_nothing_behind_a_value_is_read() -> None:
+    """Whatever lies behind the last element, in the same row of a block or in the next one."""
+    memory = np.random.default_rng(1).standard_normal(6000).astype(np.float32)
+    for count in (1, 100, 1952, 1953, 3904, 4000):
+        before = summarize_compiled(memory[:count], "float32").tobytes()
+        noisy = memory.copy()
+        noisy[count:] = math.nan
+        assert summarize_compiled(noisy[:count], "float32").tobytes() == before
 
 
 def test_threads_do_not_disturb_each_other() -> None:

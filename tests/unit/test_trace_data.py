@@ -130,6 +130,56 @@ def test_full_packs_are_written_at_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert packer.bytes_written == sum(file.stat().st_size for file in tmp_path.glob("step0/*"))
 
 
+def test_packs_of_many_tensors_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "PACK_TENSORS", 2)
+    packer = DataPacker(tmp_path)
+    places = [add(packer, np.full(3, number, np.int16), digest=number) for number in range(5)]
+    assert [add(packer, np.full(3, number, np.int16), digest=number) for number in range(5)] == places
+    assert packer.has_pending
+    packer.flush(0)
+    assert not packer.has_pending
+    found = [read_value(tmp_path, DataPlace(*place, 0, (1,)), "int16", (3,)) for place in places]
+    assert [array.tolist() for array in found] == [[number] * 3 for number in range(5)]
+
+
+def test_what_was_forgotten_is_kept_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "SEEN_CONTENTS", 3)
+    packer = DataPacker(tmp_path)
+    places = [add(packer, np.full(3, number, np.int16), digest=number) for number in range(5)]
+    assert [add(packer, np.full(3, number, np.int16), digest=number) == places[number] for number in (4, 3, 2)] == [
+        True
+    ] * 3
+    again = add(packer, np.full(3, 0, np.int16), digest=0)
+    packer.flush(0)
+    assert again not in places
+    assert read_value(tmp_path, DataPlace(*again, 0, (1,)), "int16", (3,)).tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("length", [3, 1001, 2**18 + 5])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_contents_of_any_length_are_compared_to_their_end(tmp_path: Path, length: int, *, flushed: bool) -> None:
+    (rank := tmp_path / "rank0").mkdir()
+    packer = DataPacker(rank)
+    array = np.arange(length, dtype=np.uint32).astype(np.uint8)
+    places = [add(packer, array + np.uint8(digest), digest=digest) for digest in range(3)]
+    if flushed:
+        packer.flush(0)
+        packer.move(rank.rename(tmp_path / "rank1"))
+    assert [add(packer, array + np.uint8(digest), digest=digest) for digest in range(3)] == places
+    for digest, index in enumerate((0, length // 2, length - 1)):
+        other = array + np.uint8(digest)
+        other[index] ^= 1
+        assert add(packer, other, digest=digest) not in places
+
+
+def test_a_system_without_advice_for_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(data.os, "posix_fadvise", raising=False)
+    packer = DataPacker(tmp_path)
+    file, key = add(packer, np.arange(3))
+    packer.flush(0)
+    assert read_value(tmp_path, DataPlace(file, key, 0, (1,)), "int64", (3,)).tolist() == [0, 1, 2]
+
+
 def test_a_new_step_begins_a_new_file(tmp_path: Path) -> None:
     packer = DataPacker(tmp_path)
     assert add(packer, np.zeros(3)) == (FILE, "0")

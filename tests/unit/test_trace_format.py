@@ -54,26 +54,21 @@ def test_every_field_is_described(title: str, words: Iterable[str]) -> None:
 
 def test_the_numbers_are_those_of_the_code() -> None:
     text = section("Stats, sketch and digest")
-    stated = dict(re.findall(r"^(\w+) += (0x\S+ << 40|\(0x\S+ << 40\) \+ \d+|0x\S+)", text, re.MULTILINE))
+    stated = dict(re.findall(r"^(\w+) += (0x\S+ << 40|0x\S+)", text, re.MULTILINE))
     assert stated == {
         "GAMMA": f"0x{constants.SPLITMIX_GAMMA:X}",
-        "ROW_SALT": f"0x{constants.ROW_SALT:X}",
-        "BLOCK_SIGN_SALT": _salt(constants.BLOCK_SIGN_SALT),
-        "BLOCK_ROTATION_SALT": _salt(constants.BLOCK_ROTATION_SALT),
-        "DIGEST_KEY_SALT": _salt(constants.DIGEST_KEY_SALT),
-        "DIGEST_SEED_SALT": _salt(constants.DIGEST_SEED_SALT),
+        "SUM_SALT": f"0x{constants.SUM_SALT:X}",
+        "BLOCK_SALT": f"0x{constants.BLOCK_SALT:X}",
+        "ROTATION_MUL": f"0x{constants.ROTATION_MUL:X}",
+        "DIGEST_KEY_SALT": f"0x{constants.DIGEST_KEY_SALT >> 40:02X} << 40",
+        "DIGEST_SEED_SALT": f"0x{constants.DIGEST_SEED_SALT >> 40:02X} << 40",
     }
     for number in (constants.SPLITMIX_MUL_1, constants.SPLITMIX_MUL_2):
         assert f"0x{number:X}" in text
     assert f'"{constants.SUMMARY_ID}"' in text
-    assert f"{constants.BLOCK_ROWS} rows of {constants.SKETCH_LENGTH} columns" in text
+    assert f"{constants.BLOCK_ROWS} rows of {constants.SKETCH_LENGTH} pairs" in text
     assert f"2^{constants.SET_ASIDE_EXPONENT}" in text
     assert f'"{SCHEMA_MAJOR}.{SCHEMA_MINOR}"' in section("rank.json")
-
-
-def _salt(salt: int) -> str:
-    high, low = divmod(salt, 1 << 40)
-    return f"(0x{high:02X} << 40) + {low}" if low else f"0x{high:02X} << 40"
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{array.shape}")
@@ -95,24 +90,40 @@ def hash64(salt: int, k: int) -> int:
     return mix((salt + (k + 1) * GAMMA) % 2**64)
 
 
+def odd(word: int, i: int) -> tuple[int, int, int, int]:
+    u, v, w = word >> i & 1, word >> i + 1 & 1, word >> i + 2 & 1
+    return 1 ^ u ^ v ^ w, u, v, w
+
+
 def page_sketch(array: NDArray[Any]) -> list[float]:
     sums = [0.0] * 61
-    for i, x in enumerate(array.astype(np.float64).ravel().tolist()):
-        b, r, c = i // 976, i % 976 // 61, i % 61
-        turn = hash64((0x03 << 40) + 6784, b)
-        sign = (hash64(0xF7A0, r) >> c ^ hash64(0x02 << 40, b) >> c ^ turn >> 48 + r) & 1
-        sums[(c + turn % 2**32 % 61) % 61] += -x if sign else x
+    for i, number in enumerate(array.astype(np.float64).ravel().tolist()):
+        b, r, c, h = i // 1952, i % 1952 // 122, i % 122 // 2, i % 2
+        block = hash64(0x20000001BE4, b)
+        x, y = block >> 61 & 1, block >> 62 & 1
+        k = (c + ((block * 0x9E3779B97F4A7C15 % 2**64 >> 32) * 61 >> 32)) % 61
+        word = hash64(0x1000060402E, k)
+        bits = odd(word, 3 * h)[r % 4] ^ odd(word, 6)[r // 4] ^ (0, x, y, x ^ y)[r // 4] ^ block >> k & 1
+        sums[k] += -number if bits else number
     return sums
 
 
+def page_key(j: int) -> int:
+    low = hash64(0x04 << 40, j) % 2**32 | 1
+    return low - 2**32 if low >> 31 else low
+
+
 def page_digest(array: NDArray[Any]) -> int:
-    size = 976 * array.itemsize
+    words = max(1, array.itemsize // 2)
+    size = 1952 * array.itemsize
     data = array.tobytes() + bytes(-array.nbytes % size)
+    keys = [page_key(j) for j in range(16 * words)]
     raw = 0
     for b in range(len(data) // size):
-        words = np.frombuffer(data[b * size : (b + 1) * size], "<i4").tolist()
-        h = sum(word * (hash64(0x04 << 40, j) | 1) for j, word in enumerate(words))
-        raw += mix((h + (b + 1) * GAMMA) % 2**64)
+        block = np.frombuffer(data[b * size : (b + 1) * size], "<i2" if array.itemsize == 1 else "<i4")
+        for c, column in enumerate(block.reshape(16, 61, words).transpose(1, 0, 2).reshape(61, -1).tolist()):
+            h = sum(key * word for key, word in zip(keys, column, strict=True))
+            raw += mix((h + (61 * b + c + 1) * GAMMA) % 2**64)
     name = array.dtype.name.encode()
     parts = [int.from_bytes(name[i : i + 8], "little") for i in range(0, len(name), 8)]
     seed = 0x05 << 40

@@ -3,22 +3,23 @@
 numba is imported at the first summary, not before; its machine code is cached on disk: only a first run compiles.
 """
 
+import ctypes
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics import summary
-from ulpscope.numerics.constants import ROW_LENGTH
+from ulpscope.numerics.constants import BLOCK_ELEMENTS, ROW_LENGTH
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, float8_values
 
 AnyArray = NDArray[np.generic]
 Floats = NDArray[np.float64]
 
-
-Summarizer = Callable[[AnyArray, Floats], None]
+Summarizer = Callable[[int, int, Floats], None]
+"""Address of the elements, their count, and the row to write."""
 
 
 @cache
@@ -26,10 +27,17 @@ def _kernels() -> ModuleType | None:
     try:
         from ulpscope.numerics import kernels
 
-        kernels.widened(np.ones(1, dtype=np.int32), np.zeros(2, dtype=np.int32), np.zeros(ROW_LENGTH))
+        return kernels if _agrees(kernels) else None
     except Exception:  # an absent or broken numba (wrong numpy, no LLVM for this machine) must not stop a run
         return None
-    return kernels
+
+
+def _agrees(kernels: ModuleType) -> bool:
+    """Whether a kernel does as the reference: numba's cache does not notice constants that have changed."""
+    sample = (np.arange(2 * BLOCK_ELEMENTS) % 31).astype(np.float32)  # small integers: their sums are exact
+    row = np.zeros(ROW_LENGTH)
+    kernels.float32(sample.ctypes.data, sample.size, row)
+    return row.tobytes() == summary.summarize(sample, "float32").tobytes()
 
 
 def compiled_available() -> bool:
@@ -37,29 +45,25 @@ def compiled_available() -> bool:
     return _kernels() is not None
 
 
-def _code_of(number: float, item_size: int) -> int:
-    if item_size == 8:
-        return int(np.array([number]).view(np.int64)[0] >> 32)
-    return int(np.array([number], dtype=np.float32).view(np.int32)[0])
-
-
-def _plan(dtype: Dtype, kernels: ModuleType) -> NDArray[np.int32]:
-    is_float8 = dtype.name.startswith("float8")
-    form = kernels.FLOAT8 if is_float8 else getattr(kernels, dtype.name.upper(), kernels.FLOAT32)
-    table = float8_values(dtype.name).view(np.int32) if is_float8 else ()
-    return np.array([form, _code_of(dtype.smallest_normal, dtype.item_size), *table], dtype=np.int32)
-
-
 def _float_summarizer(dtype: Dtype, kernels: ModuleType) -> Summarizer:
-    run = kernels.float64 if dtype.item_size == 8 else kernels.widened
-    bits = np.dtype(f"i{dtype.item_size}")
-    plan = _plan(dtype, kernels)
-    return lambda flat, row: run(flat.view(bits), plan, row)
+    if not dtype.name.startswith("float8"):
+        return getattr(kernels, dtype.name)  # type: ignore[no-any-return]
+    normal = int(np.float32(dtype.smallest_normal).view(np.int32))
+    return partial(kernels.float8, float8_values(dtype.name).view(np.int32), normal)
 
 
-def _integer_summarizer(dtype: Dtype, kernels: ModuleType) -> Summarizer:
-    integer = np.dtype(np.uint8 if dtype.kind is DtypeKind.BOOL else dtype.name)
-    return lambda flat, row: kernels.integers(flat.view(integer), row)
+def _plain_summarizer(dtype: Dtype) -> Summarizer:
+    element = np.dtype(f"i{dtype.item_size // dtype.parts}") if dtype.has_sketch else _integer(dtype)
+
+    def summarize(address: int, count: int, row: Floats) -> None:
+        memory = (ctypes.c_char * (count * element.itemsize)).from_address(address)
+        summary.summarize_into(np.frombuffer(memoryview(memory), dtype=element), dtype.name, row)
+
+    return summarize
+
+
+def _integer(dtype: Dtype) -> np.dtype[np.generic]:
+    return np.dtype(np.uint8 if dtype.kind is DtypeKind.BOOL else dtype.name)
 
 
 @cache
@@ -67,15 +71,20 @@ def _summarizer(dtype_name: str) -> Summarizer:
     dtype = DTYPES[dtype_name]
     kernels = _kernels()
     if kernels is None:
-        return lambda flat, row: summary.summarize_into(flat, dtype_name, row)
+        return _plain_summarizer(dtype)
     if dtype.has_sketch:
         return _float_summarizer(DTYPES[dtype.real or dtype.name], kernels)
-    return _integer_summarizer(dtype, kernels)
+    return partial(kernels.integers, np.empty(0, _integer(dtype)))
+
+
+def summarize_memory_into(address: int, count: int, dtype_name: str, row: Floats) -> None:
+    """Writes the row of `count` elements in a row from that address on, in one read of them. The address may be odd.
+
+    Elements of a complex type are its parts: real, imaginary, real, ...
+    """
+    _summarizer(dtype_name)(address, count, row)
 
 
 def summarize_into(flat: AnyArray, dtype_name: str, row: Floats) -> None:
-    """Writes the row of a contiguous 1-D array, in one read of it.
-
-    The array holds elements of that type or integers with their bits; of a complex type its parts, real, imaginary, ...
-    """
-    _summarizer(dtype_name)(flat, row)
+    """The same of a contiguous 1-D array. It holds elements of that type or integers with their bits."""
+    summarize_memory_into(flat.__array_interface__["data"][0], flat.size, dtype_name, row)

@@ -1,12 +1,13 @@
-"""The digest: 64 bits over a value's bytes, made of one part a block that add up in any order.
+"""The digest: 64 bits over a value's bytes, made of one part a block and pair column that add up in any order.
 
-With w_j the block's little-endian signed 32-bit words (the last block padded with zeros):
+A pair's bytes are read as U little-endian signed words w: of a byte type one of 16 bits, else 32-bit ones. With block
+b, row r, pair column c (the last block padded with zeros):
 
-    h_b = sum of A_j * w_j,  A_j = hash(DIGEST_KEY_SALT, j) | 1
-    raw = sum of mix(h_b + (b + 1) * GAMMA)
+    h_bc = sum over r, u of A_(r * U + u) * w_brcu,  A_j = hash(DIGEST_KEY_SALT, j) | 1, its low half, signed
+    raw = sum over b, c of mix(h_bc + (61 * b + c + 1) * GAMMA)
     digest = mix(raw xor seed),  the seed made of dtype and shape
 
-all mod 2**64.
+all mod 2**64. Keys belong to the row alone: whoever owns a column needs no table of them.
 """
 
 from functools import cache, lru_cache
@@ -14,30 +15,33 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.constants import BLOCK_ELEMENTS, DIGEST_KEY_SALT, DIGEST_SEED_SALT
+from ulpscope.numerics.constants import BLOCK_ROWS, DIGEST_KEY_SALT, DIGEST_SEED_SALT, SKETCH_LENGTH
 from ulpscope.numerics.hashing import UInt64s, count_up, hash64, mix, weyl
 
-WORD_BYTES = 4
+
+def words_per_pair(item_size: int) -> int:
+    return max(1, item_size // 2)
 
 
-def words_per_block(item_size: int) -> int:
-    return BLOCK_ELEMENTS * item_size // WORD_BYTES
+def word_type(item_size: int) -> np.dtype[np.signedinteger]:
+    return np.dtype("<i2" if item_size == 1 else "<i4")
 
 
 @cache
-def digest_keys(words: int) -> UInt64s:
-    """A_j: odd, so that a change of one word always changes its block's sum."""
-    keys = hash64(DIGEST_KEY_SALT, count_up(0, words)) | np.uint64(1)
+def digest_keys(count: int) -> NDArray[np.int64]:
+    """A_j: of 32 bits, so that products fit 64; odd, so that a change of one word always changes its column's sum."""
+    low = (hash64(DIGEST_KEY_SALT, count_up(0, count)) | np.uint64(1)).astype(np.uint32)
+    keys = low.view(np.int32).astype(np.int64)
     keys.setflags(write=False)
     return keys
 
 
-def digest_blocks(words: NDArray[np.int32], first_block: int) -> int:
-    """The raw digest's part of whole blocks (shape blocks x words), the first of which has that number."""
-    signed = words.astype(np.int64).view(np.uint64)
-    sums = (signed * digest_keys(words.shape[1])).sum(axis=1, dtype=np.uint64)
-    parts = mix(sums + weyl(count_up(first_block, first_block + len(words))))
-    return int(parts.sum(dtype=np.uint64))
+def digest_blocks(words: NDArray[np.signedinteger], first_block: int) -> int:
+    """The raw digest's part of whole blocks (shape blocks x rows x columns x words of a pair)."""
+    keys = digest_keys(BLOCK_ROWS * words.shape[3]).reshape(BLOCK_ROWS, 1, -1)
+    sums = (words * keys).sum(axis=(1, 3)).view(np.uint64)
+    columns = count_up(first_block * SKETCH_LENGTH, (first_block + len(words)) * SKETCH_LENGTH)
+    return int(mix(sums.reshape(-1) + weyl(columns)).sum(dtype=np.uint64))
 
 
 def _little_endian_words(text: str) -> list[int]:

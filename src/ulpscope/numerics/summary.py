@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ulpscope.numerics.constants import (
     ABS_SUM,
     BLOCK_ELEMENTS,
+    BLOCK_ROWS,
     DIGEST,
     EXPONENT_BIAS,
     EXPONENT_BIN_SHIFT,
@@ -31,14 +32,14 @@ from ulpscope.numerics.constants import (
     SUM_SQUARES,
     ZERO,
 )
-from ulpscope.numerics.digest import digest_blocks, words_per_block
+from ulpscope.numerics.digest import digest_blocks, word_type, words_per_pair
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, float8_values
 from ulpscope.numerics.sketch import sketch_blocks
 
 AnyArray = NDArray[np.generic]
 Floats = NDArray[np.float64]
 
-_CHUNK = 256 * BLOCK_ELEMENTS
+_CHUNK = 128 * BLOCK_ELEMENTS
 _SET_ASIDE_FROM = 2.0**SET_ASIDE_EXPONENT
 
 
@@ -101,11 +102,12 @@ def decode(elements: AnyArray, dtype: Dtype) -> Floats:
         return narrow.astype(np.float64)
 
 
-def _words(part: AnyArray) -> NDArray[np.int32]:
+def _words(part: AnyArray) -> NDArray[np.signedinteger]:
     blocks = -(-len(part) // BLOCK_ELEMENTS)
     data = np.zeros(blocks * BLOCK_ELEMENTS, dtype=part.dtype)
     data[: len(part)] = part
-    return data.view("<i4").reshape(blocks, words_per_block(part.itemsize))
+    words = data.view(word_type(part.itemsize))
+    return words.reshape(blocks, BLOCK_ROWS, SKETCH_LENGTH, words_per_pair(part.itemsize))
 
 
 def _blocks(numbers: Floats) -> Floats:

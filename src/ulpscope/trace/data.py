@@ -9,7 +9,6 @@ import math
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,6 +24,15 @@ from ulpscope.trace.schema import data_name, step_name
 from ulpscope.trace.writer import write_aside
 
 PACK_BYTES = 64 * 2**20
+PACK_TENSORS = 2**16
+
+# Contents that may be met again: at 110 bytes each, a long run must not fill the memory with them.
+SEEN_CONTENTS = 2**20
+OPENED_PACKS = 32
+
+# Up to here numpy's comparison costs more for its calls than for the bytes.
+SMALL_BYTES = 2**16
+
 # safetensors refuses longer headers too: a hostile length must not make us allocate.
 HEADER_LIMIT = 100_000_000
 
@@ -46,16 +54,6 @@ BIT_DTYPES = {
 DATA_FILE = re.compile(r"step\d+/data-\d+\.safetensors")
 
 
-@dataclass(slots=True)
-class _Stored:
-    """One content that was accepted: in memory until its pack is written, then in a file."""
-
-    file: str
-    key: str
-    raw: Bytes | None
-    start: int = 0
-
-
 class DataPacker:
     """Collects tensors of one rank and writes them in packs."""
 
@@ -63,78 +61,104 @@ class DataPacker:
         self.directory = directory
         self._step = 0
         self._packs: dict[int, int] = {}
-        self._pending: dict[str, _Stored] = {}
+        self._files = [self._next_file()]
+        """Of every pack so far; the last one is being collected."""
+        self._pending: list[Bytes] = []
         self._specs: dict[str, TensorSpec] = {}
         self._pending_bytes = 0
         self._written_bytes = 0
-        self._seen: dict[tuple[int, str, int], list[_Stored]] = {}
+        self._seen: dict[int, int] = {}
+        """Where a content of this identity is stored: number of its pack * PACK_TENSORS + number in the pack."""
+        self._opened = lru_cache(maxsize=OPENED_PACKS)(_open_pack)
 
     @property
     def bytes_written(self) -> int:
         """Bytes on disk and on their way there."""
         return self._written_bytes + self._pending_bytes
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether bytes that were given to add() are still needed."""
+        return bool(self._pending)
+
     def add(self, step: int, *, raw: Bytes, dtype: str, shape: tuple[int, ...], digest: int | None) -> tuple[str, str]:
-        """Take a tensor's bytes over (they must not change until the next flush); gives its file and key."""
-        identity = None if digest is None else (digest, dtype, raw.nbytes)
+        """Take a tensor's bytes over (they must not change while some are pending); gives its file and key."""
+        identity = None if digest is None else hash((digest, dtype, raw.nbytes))
         earlier = self._find(identity, raw)
         if earlier is not None:
-            return earlier.file, earlier.key
+            return earlier
         if step != self._step:
             self.flush(step)
-        stored = self._accept(raw, dtype=dtype, shape=shape)
+        file, key = self._files[-1], str(len(self._pending))
         if identity is not None:
-            self._seen.setdefault(identity, []).append(stored)
-        if self._pending_bytes >= PACK_BYTES:
+            self._remember(identity, (len(self._files) - 1) * PACK_TENSORS + len(self._pending))
+        self._specs[key] = _spec(raw, dtype, shape)
+        self._pending.append(raw)
+        self._pending_bytes += raw.nbytes
+        if self._pending_bytes >= PACK_BYTES or len(self._pending) == PACK_TENSORS:
             self.flush(step)
-        return stored.file, stored.key
+        return file, key
 
     def flush(self, step: int) -> None:
         """Write what is pending and go on with `step`; a part whose values point to data is written after this."""
         if self._pending:
-            path = self.directory / self._file()
-            self._written_bytes += write_aside(path, lambda aside: serialize_file(self._specs, aside))
+            self._written_bytes += write_aside(self.directory / self._files[-1], self._write_pack)
             self._packs[self._step] = self._packs.get(self._step, 0) + 1
-            self._settle(read_spans(path))
+            self._pending, self._specs, self._pending_bytes = [], {}, 0
+            self._files.append("")
         self._step = step
+        self._files[-1] = self._next_file()
 
     def move(self, new_directory: Path) -> None:
         """Follow a rank directory that was renamed."""
         self.directory = new_directory
 
-    def _file(self) -> str:
+    def _next_file(self) -> str:
         return f"{step_name(self._step)}/{data_name(self._packs.get(self._step, 0))}"
 
-    def _accept(self, raw: Bytes, *, dtype: str, shape: tuple[int, ...]) -> _Stored:
-        stored = _Stored(self._file(), str(len(self._pending)), raw)
-        known = dtype in SAFETENSORS_DTYPES and math.prod(shape) * numpy_dtype(dtype).itemsize == raw.nbytes
-        self._specs[stored.key] = TensorSpec(
-            dtype=dtype if known else "uint8",
-            shape=list(shape) if known else [raw.nbytes],
-            data_ptr=raw.ctypes.data,
-            data_len=raw.nbytes,
-        )
-        self._pending[stored.key] = stored
-        self._pending_bytes += raw.nbytes
-        return stored
+    def _write_pack(self, path: Path) -> None:
+        serialize_file(self._specs, path)
+        _start_writing_back(path)
 
-    def _settle(self, spans: Spans) -> None:
-        for key, stored in self._pending.items():
-            stored.raw, stored.start = None, spans[key][0]
-        self._pending, self._specs, self._pending_bytes = {}, {}, 0
+    def _remember(self, identity: int, place: int) -> None:
+        self._seen[identity] = place
+        if len(self._seen) > SEEN_CONTENTS:
+            del self._seen[next(iter(self._seen))]
 
-    def _find(self, identity: tuple[int, str, int] | None, raw: Bytes) -> _Stored | None:
-        if identity is None:
+    def _find(self, identity: int | None, raw: Bytes) -> tuple[str, str] | None:
+        place = None if identity is None else self._seen.get(identity)
+        if place is None:
             return None
-        for stored in self._seen.get(identity, ()):
-            if _equal(self._bytes(stored, raw.nbytes), raw):
-                return stored
-        return None
+        pack, number = divmod(place, PACK_TENSORS)
+        file, key = self._files[pack], str(number)
+        if pack == len(self._files) - 1:
+            stored = self._pending[number]
+        else:
+            content, spans = self._opened(self.directory / file)
+            stored = content[slice(*spans[key])]
+        return (file, key) if _equal(stored, raw) else None
 
-    def _bytes(self, stored: _Stored, length: int) -> Bytes:
-        if stored.raw is not None:
-            return stored.raw
-        return map_bytes(self.directory / stored.file, start=stored.start, length=length)
+
+def _spec(raw: Bytes, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
+    known = dtype in SAFETENSORS_DTYPES and math.prod(shape) * numpy_dtype(dtype).itemsize == raw.nbytes
+    return TensorSpec(
+        dtype=dtype if known else "uint8",
+        shape=list(shape) if known else [raw.nbytes],
+        data_ptr=raw.__array_interface__["data"][0],
+        data_len=raw.nbytes,
+    )
+
+
+def _start_writing_back(path: Path) -> None:
+    """Keep the disk busy: by itself, the kernel waits until gigabytes are due, and then makes the writer wait."""
+    if hasattr(os, "posix_fadvise"):
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _open_pack(path: Path) -> tuple[Bytes, Spans]:
+    size = os.path.getsize(path)
+    return map_bytes(path, start=0, length=size), _parse_spans(path, size)
 
 
 def read_value(rank_dir: Path, place: DataPlace, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -190,6 +214,10 @@ def read_spans(path: Path) -> Spans:
 
 @lru_cache(maxsize=256)
 def _cached_spans(path: Path, size: int, modified: int) -> Spans:
+    return _parse_spans(path, size)
+
+
+def _parse_spans(path: Path, size: int) -> Spans:
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > min(HEADER_LIMIT, size - 8):
@@ -208,6 +236,10 @@ def _cached_spans(path: Path, size: int, modified: int) -> Spans:
 
 
 def _equal(stored: Bytes, raw: Bytes) -> bool:
+    if stored.nbytes != raw.nbytes:
+        return False
+    if raw.nbytes <= SMALL_BYTES:
+        return stored.tobytes() == raw.tobytes()
     words = raw.nbytes // 8 * 8
     same_words = np.array_equal(stored[:words].view(np.uint64), raw[:words].view(np.uint64))
     return same_words and np.array_equal(stored[words:], raw[words:])

@@ -69,6 +69,8 @@ class Api:
     computed_later: bool = False
     """Its result may only be read after a wait."""
     waits: bool = False
+    functional: bool = False
+    """Of torch.nn.functional, where a True among the arguments may ask for a write."""
 
 
 class ApiTable:
@@ -126,6 +128,7 @@ def _recorded(name: str, short: str, function: Any) -> Api:
         collective=collective,
         computed_later=starts_collective(name),
         waits="wait_tensor" in name,
+        functional=name.startswith("torch.nn.functional."),
     )
 
 

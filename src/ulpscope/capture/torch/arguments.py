@@ -54,8 +54,11 @@ def encode_scalar(result: Any) -> Any:
     return None
 
 
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def to_json(encoded: dict[str, Any]) -> str:
-    return json.dumps(encoded, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _JSON.encode(encoded)
 
 
 def _encode(item: Any, place: str, tensors: Placed, depth: int) -> Any:

@@ -3,25 +3,26 @@
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ulpscope.numerics.constants import (
     BLOCK_ELEMENTS,
-    BLOCK_ROTATION_SALT,
     BLOCK_ROWS,
-    BLOCK_SIGN_SALT,
+    BLOCK_SALT,
     EXPONENT_BIAS,
     EXPONENT_BIN_SHIFT,
     EXPONENT_BINS,
     EXPONENTS,
+    GROUP_ROWS,
     NAN,
     NEG_INF,
     POS_INF,
-    ROTATION_BITS,
-    ROW_SIGN_SHIFT,
+    ROTATION_MUL,
     SET_ASIDE,
     SET_ASIDE_EXPONENT,
     SKETCH,
@@ -32,14 +33,18 @@ from ulpscope.numerics.constants import (
     SUBNORMAL,
     ZERO,
 )
-from ulpscope.numerics.digest import digest_keys
+from ulpscope.numerics.digest import digest_keys, words_per_pair
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.sketch import sign_table
+from ulpscope.numerics.sketch import sum_signs
+from ulpscope.numerics.summary import empty_row
 
-# 2M elements: about 170 MB of temporary memory.
-CHUNK_BLOCKS = 2048
-_COUNTS = SKETCH - NAN
-_INTEGERS = (torch.uint8, torch.int16, torch.int32, torch.int64)
+# A chunk is what is read at once: 2**20 elements, which take about 80 MB of temporary memory.
+CHUNK_BLOCKS = -(-(2**20) // BLOCK_ELEMENTS)
+# A span is what is hashed at once: hashing takes as many operations as reading a chunk, and hardly any memory.
+SPAN_CHUNKS = 8
+# Integers that carry an element's bits, by its size.
+CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_TURNS = 4
 
 
 def _signed(word: int) -> int:
@@ -63,68 +68,100 @@ def mix(words: Tensor) -> Tensor:
 class Codes:
     """How one float type is counted: its bits without sign, an integer, are compared with borders."""
 
-    integer: torch.dtype
     size_mask: int
-    set_aside: int
-    infinity: int
+    borders: Tensor
+    """One a row. The last ones are: set aside, inf, inf again, nan."""
     infinities: Tensor
     """Bits of inf and -inf, one a row."""
-    borders: Tensor
-    """0, the smallest nonzero, the smallest normal, exponent bins 1 to 31, set aside, inf, nan; one a row."""
-    zero: Tensor
-    lowest: Tensor
-    highest: Tensor
+    differences: Tensor
+    """Makes counts, in the summary's order, of how many sizes reach each border, are inf, are -inf.
+
+    Of the shape counts x 1 x those numbers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What sets the blocks of a span apart from each other."""
+
+    first_block: int
+    variants: Tensor
+    """Which of the sign patterns a block has: by its rotation and its turn."""
+    columns: Tensor
+    """The sign that a block gives to a column."""
+    sources: Tensor
+    """For each block and sum: the column that counts into it; blocks x sums x 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hashing:
+    """Makes what belongs to blocks of any number out of the number."""
+
+    patterns: Tensor
+    """Signs of a block's elements, for each rotation and turn."""
+    rotated: Tensor
+    """For each rotation: the sums that the columns count into."""
+    counted_up: Tensor
+    """(i + 1) * GAMMA."""
+
+    def weyl(self, first: int, count: int) -> Tensor:
+        """(i + 1) * GAMMA for `count` numbers from this one on: up to the columns of a span."""
+        words = self.counted_up[:count]
+        return words + _signed(first * SPLITMIX_GAMMA) if first else words
+
+    def span(self, first_block: int, count: int) -> Span:
+        words = mix(self.weyl(first_block, count) + BLOCK_SALT)
+        rotations = (_shifted(words * _signed(ROTATION_MUL), 32) * SKETCH_LENGTH) >> 32
+        sums = self.rotated.index_select(0, rotations)
+        return Span(
+            first_block=first_block,
+            variants=rotations * _TURNS + ((words >> SKETCH_LENGTH) & (_TURNS - 1)),
+            columns=1 - 2 * ((words[:, None] >> sums) & 1).to(torch.int8),
+            sources=self.rotated.index_select(0, (SKETCH_LENGTH - rotations) % SKETCH_LENGTH)[:, :, None],
+        )
+
+    def signs(self, span: Span, start: int, count: int) -> Tensor:
+        patterns = self.patterns.index_select(0, span.variants[start : start + count])
+        columns = span.columns[start : start + count, None, :, None]
+        return patterns.view(-1, BLOCK_ROWS, SKETCH_LENGTH, 2) * columns
+
+
+@dataclass(frozen=True, slots=True)
 class Constants:
     device: torch.device
     dtype: torch.dtype
     """Of sums: float64, or float32 where a device has no better."""
-    digest_keys: Tensor
-    row_table: Tensor
-    row_bits: Tensor
-    columns: Tensor
-    first_weyl: Tensor
-    differences: Tensor
-    """Makes counts, in the row's order, of how many sizes reach each border, are inf, are -inf."""
-    integer_zero: dict[torch.dtype, Tensor]
-    no_range: Tensor
-    no_counts: Tensor
-    """float64, or int64 where float32 would lose counts."""
-    no_digest: Tensor
+    chunk_blocks: int
+    hashing: Hashing
+    first_span: Span
+    first_signs: Tensor
+    """Of the elements of the first chunk; most values have but this one."""
+    digest_keys: dict[int, Tensor]
+    """By item size; of the shape rows x 1 x words of a pair."""
+    zeros: dict[torch.dtype, Tensor]
+    """A block of them."""
+    plus_zero: Tensor
+    neutral: Tensor
+    """What stands for elements that must not change a sum, a minimum, a maximum; one a row."""
     zero_count: Tensor
-    sketch_zero: Tensor
-    _first_signs: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Among the counts: 1 for the zeros. float64, or int64 where float32 would lose counts."""
+    empty_row: Tensor
+    """As bits."""
     _codes: dict[torch.dtype, Codes] = field(default_factory=dict)
 
-    def weyl(self, first_block: int, blocks: int) -> Tensor:
-        """(b + 1) * GAMMA for blocks from this one on, up to a chunk."""
-        words = self.first_weyl[:blocks]
-        return words + _signed(first_block * SPLITMIX_GAMMA) if first_block else words
+    def span(self, first_block: int, count: int) -> Span:
+        """What belongs to these blocks of one span, and perhaps to more that follow."""
+        return self.hashing.span(first_block, count) if first_block else self.first_span
 
-    def signs(self, first_block: int, blocks: int) -> tuple[Tensor, Tensor]:
-        """A sign for each element of these blocks, and for each block and sum the column that counts into it."""
-        if first_block:
-            return self._make_signs(first_block, blocks)
-        if not self._first_signs:
-            self._first_signs.append(self._make_signs(0, CHUNK_BLOCKS))
-        signs, sources = self._first_signs[0]
-        return signs[:blocks], sources[:blocks]
+    def signs(self, span: Span, start: int, count: int) -> Tensor:
+        """A sign for each element of these blocks, which lie in one chunk of the span."""
+        if span.first_block or start:
+            return self.hashing.signs(span, start, count)
+        return self.first_signs[:count]
 
     def codes(self, dtype: torch.dtype) -> Codes:
         if dtype not in self._codes:
-            self._codes[dtype] = _make_codes(dtype, self.device)
+            self._codes[dtype] = _make_codes(dtype, self.device, self.zero_count.dtype)
         return self._codes[dtype]
-
-    def _make_signs(self, first_block: int, blocks: int) -> tuple[Tensor, Tensor]:
-        counter = self.weyl(first_block, blocks)
-        turns = mix(counter + BLOCK_ROTATION_SALT)
-        row_signs = 1 - 2 * ((turns[:, None] >> self.row_bits) & 1).to(torch.int8)
-        column_signs = 1 - 2 * ((mix(counter + BLOCK_SIGN_SALT)[:, None] >> self.columns) & 1).to(torch.int8)
-        rotations = (turns & ((1 << ROTATION_BITS) - 1)) % SKETCH_LENGTH
-        signs = self.row_table * row_signs[:, :, None] * column_signs[:, None, :]
-        return signs, (self.columns - rotations[:, None]) % SKETCH_LENGTH
 
 
 @cache
@@ -132,31 +169,56 @@ def constants_of(device: torch.device) -> Constants:
     return make_constants(device, torch.float64 if _has_float64(device) else torch.float32)
 
 
-def make_constants(device: torch.device, dtype: torch.dtype) -> Constants:
-    counting = torch.arange(CHUNK_BLOCKS, device=device, dtype=torch.int64)
-    columns = torch.arange(SKETCH_LENGTH, device=device, dtype=torch.int64)
-    keys = digest_keys(2 * BLOCK_ELEMENTS).view(np.int64).copy()
+def make_constants(device: torch.device, dtype: torch.dtype, *, chunk_blocks: int = CHUNK_BLOCKS) -> Constants:
+    hashing = _make_hashing(device, columns=chunk_blocks * SPAN_CHUNKS * SKETCH_LENGTH)
+    first_span = hashing.span(0, chunk_blocks * SPAN_CHUNKS)
+    zeros = torch.zeros(BLOCK_ELEMENTS, dtype=torch.int64, device=device)
     counts = torch.float64 if dtype == torch.float64 else torch.int64
-    zero_count = torch.zeros(_COUNTS, dtype=counts)
-    zero_count[ZERO - NAN] = 1
-    constants = Constants(
+    return Constants(
         device=device,
         dtype=dtype,
-        digest_keys=torch.from_numpy(keys).to(device),
-        row_table=torch.from_numpy(sign_table().astype(np.int8)).to(device),
-        row_bits=torch.arange(ROW_SIGN_SHIFT, ROW_SIGN_SHIFT + BLOCK_ROWS, device=device),
-        columns=columns,
-        first_weyl=(counting + 1) * _signed(SPLITMIX_GAMMA),
-        differences=torch.tensor(_differences(), dtype=dtype, device=device),
-        integer_zero={integer: torch.zeros((1, 1), dtype=integer, device=device) for integer in _INTEGERS},
-        no_range=torch.tensor([inf, -inf], dtype=dtype, device=device),
-        no_counts=torch.zeros(_COUNTS, dtype=counts, device=device),
-        no_digest=torch.zeros(1, dtype=torch.int64, device=device),
-        zero_count=zero_count.to(device),
-        sketch_zero=torch.zeros(SKETCH_LENGTH, dtype=dtype, device=device),
+        chunk_blocks=chunk_blocks,
+        hashing=hashing,
+        first_span=first_span,
+        first_signs=hashing.signs(first_span, 0, chunk_blocks),
+        digest_keys={size: _on(device, _keys(size)) for size in CARRIERS},
+        zeros={carrier: zeros.view(carrier) for carrier in CARRIERS.values()},
+        plus_zero=torch.zeros(1, dtype=dtype, device=device),
+        neutral=_on(device, np.array([[0.0], [inf], [-inf]]), dtype),
+        zero_count=_on(device, np.arange(NAN, SKETCH) == ZERO, counts),
+        empty_row=_on(device, empty_row().view(np.int64)),
     )
-    constants.signs(0, 1)
-    return constants
+
+
+def _on(device: torch.device, array: NDArray[Any], dtype: torch.dtype | None = None) -> Tensor:
+    # A copy that may block is one that synchronises.
+    return torch.tensor(array, dtype=dtype).to(device, non_blocking=True)
+
+
+def _make_hashing(device: torch.device, columns: int) -> Hashing:
+    sums = np.arange(SKETCH_LENGTH)
+    counting = torch.arange(1, columns + 1, device=device, dtype=torch.int64)
+    return Hashing(
+        patterns=_on(device, _patterns()),
+        rotated=_on(device, (sums + sums[:, None]) % SKETCH_LENGTH),
+        counted_up=counting * _signed(SPLITMIX_GAMMA),
+    )
+
+
+def _keys(item_size: int) -> NDArray[np.int64]:
+    words = words_per_pair(item_size)
+    return digest_keys(BLOCK_ROWS * words).reshape(BLOCK_ROWS, 1, words)
+
+
+def _patterns() -> NDArray[np.int8]:
+    """Element signs for each rotation and turn, column by column, without those that a block gives to its sums."""
+    columns = np.arange(SKETCH_LENGTH)
+    rows = sum_signs().reshape(-1, GROUP_ROWS, SKETCH_LENGTH, 2)
+    rotated = rows[:, :, (columns + columns[:, None]) % SKETCH_LENGTH]
+    one, other = np.array([1, -1, 1, -1]), np.array([1, 1, -1, -1])
+    turns = np.stack([np.ones(_TURNS), one, other, one * other])
+    patterns: NDArray[np.float64] = np.einsum("gt,grkch->ktgrch", turns, rotated)
+    return patterns.reshape(SKETCH_LENGTH * _TURNS, BLOCK_ELEMENTS).astype(np.int8)
 
 
 def _has_float64(device: torch.device) -> bool:
@@ -167,48 +229,50 @@ def _has_float64(device: torch.device) -> bool:
     return True
 
 
-def _bits(number: float, double: bool) -> int:
-    return int(np.array([number]).view(np.int64)[0]) if double else int(np.float32(number).view(np.int32))
+def _code(number: float, dtype: torch.dtype) -> int:
+    """The lowest bits, above those of 0, that stand for a number no less than this one: a power of 2, or inf."""
+    if dtype == torch.float64:
+        return int(np.float64(number).view(np.int64))
+    if dtype == torch.float16:
+        with np.errstate(over="ignore", under="ignore"):
+            return max(1, int(np.float16(number).view(np.int16)))
+    code = int(np.float32(number).view(np.int32))
+    return code >> 16 if dtype == torch.bfloat16 else code
 
 
-def _make_codes(dtype: torch.dtype, device: torch.device) -> Codes:
-    name = str(dtype).removeprefix("torch.")
-    double = DTYPES[name].item_size == 8
-    integer = torch.int64 if double else torch.int32
-    bins = [2.0 ** ((k << EXPONENT_BIN_SHIFT) - EXPONENT_BIAS) for k in range(1, EXPONENT_BINS)]
-    edges = [DTYPES[name].smallest_normal, *bins, 2.0**SET_ASIDE_EXPONENT, inf]
-    borders = [0, 1, *(_bits(edge, double) for edge in edges), _bits(inf, double) + 1]
-    zero, lowest, highest = torch.tensor([0.0, -inf, inf], dtype=torch.float64 if double else torch.float32).to(device)
+def _make_codes(dtype: torch.dtype, device: torch.device, counts: torch.dtype) -> Codes:
+    """For numbers of this type; those of one byte are counted as float32."""
+    carrier = dtype if dtype.itemsize > 1 else torch.float32
+    integer = CARRIERS[carrier.itemsize]
+    sign = 1 << (8 * carrier.itemsize - 1)
+    infinity, set_aside = _code(inf, carrier), _code(2.0**SET_ASIDE_EXPONENT, carrier)
+    normal = _code(DTYPES[str(dtype).removeprefix("torch.")].smallest_normal, carrier)
+    bins = [_code(2.0 ** ((k << EXPONENT_BIN_SHIFT) - EXPONENT_BIAS), carrier) for k in range(1, EXPONENT_BINS)]
+    borders = [*sorted({0, 1, normal, *bins} - {infinity}), set_aside, infinity, infinity, infinity + 1]
     return Codes(
-        integer=integer,
-        size_mask=2 ** (63 if double else 31) - 1,
-        set_aside=borders[-3],
-        infinity=borders[-2],
-        infinities=torch.tensor([_bits(inf, double), _bits(-inf, double)], dtype=integer, device=device)[:, None],
-        borders=torch.tensor(borders, dtype=integer, device=device)[:, None],
-        zero=zero,
-        lowest=lowest,
-        highest=highest,
+        size_mask=sign - 1,
+        borders=_on(device, np.array(borders)[:, None], integer),
+        infinities=_on(device, np.array([[infinity], [infinity - sign]]), integer),
+        differences=_on(device, _differences(borders, [1, *bins, infinity], normal)[:, None], counts),
     )
 
 
-def _differences() -> list[list[int]]:
+def _differences(borders: list[int], edges: list[int], normal: int) -> NDArray[np.int64]:
     """A row a count: +1 and -1 at the columns whose difference it is."""
-    everything, nonzero, normal, first_bin = 0, 1, 2, 3
-    set_aside, infinite, nan, positive, negative = range(first_bin + EXPONENT_BINS - 1, first_bin + EXPONENT_BINS + 4)
-    edges = [nonzero, *range(first_bin, set_aside), infinite]
+    columns = {border: column for column, border in enumerate(borders)}
+    zero, nonzero, nan, positive, negative = columns[0], columns[1], *range(len(borders) - 1, len(borders) + 2)
     pairs: dict[int, tuple[int, int | None]] = {
         NAN: (nan, None),
         POS_INF: (positive, None),
         NEG_INF: (negative, None),
-        SET_ASIDE: (set_aside, None),
-        ZERO: (everything, nonzero),
-        SUBNORMAL: (nonzero, normal),
+        SET_ASIDE: (len(borders) - 4, None),
+        ZERO: (zero, nonzero),
+        SUBNORMAL: (nonzero, columns[normal]),
     }
-    pairs |= {EXPONENTS + k: (edges[k], edges[k + 1]) for k in range(EXPONENT_BINS)}
-    rows = [[0] * (negative + 1) for _ in range(_COUNTS)]
+    pairs |= {EXPONENTS + k: (columns[edges[k]], columns[edges[k + 1]]) for k in range(EXPONENT_BINS)}
+    table = np.zeros((SKETCH - NAN, len(borders) + 2), np.int64)
     for slot, (reached, beyond) in pairs.items():
-        rows[slot - NAN][reached] = 1
+        table[slot - NAN, reached] += 1
         if beyond is not None:
-            rows[slot - NAN][beyond] = -1
-    return rows
+            table[slot - NAN, beyond] -= 1
+    return table

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from ulpscope.capture.torch.arguments import encode_call
+from ulpscope.capture.torch.arguments import encode_call, to_json
 from ulpscope.capture.torch.guard import guarded
-from ulpscope.capture.torch.recorder import OpenCall
+from ulpscope.capture.torch.recorder import GRAD_OUTPUT, INPUT, OpenCall
 from ulpscope.capture.torch.watching import CallWatcher
-from ulpscope.records.enums import Kind, Role
+from ulpscope.records.enums import Kind
 
 
 class CustomCalls:
@@ -35,8 +35,8 @@ class CustomCalls:
         )
         tensors, encoded = encode_call((content,), {})
         if call.wanted:
-            self._recorder.use_all(call, Role.INPUT, tensors)
-        self._recorder.close(call, encoded)
+            self._recorder.use_all(call, INPUT, tensors)
+        self._recorder.close(call, to_json(encoded))
         if gradients and call.wanted:
             see = _Gradients(self._watcher, call, name).of
             for place, tensor in tensors:
@@ -66,7 +66,7 @@ class _Gradients:
         with self._recorder.lock:
             if self._call is None or task != self._task:
                 self._task, self._call = task, self._open()
-            self._recorder.use(self._call, Role.GRAD_OUTPUT, place, gradient)
+            self._recorder.use(self._call, GRAD_OUTPUT, place, gradient)
 
     def _open(self) -> OpenCall:
         call = self._recorder.open_backward(Kind.BACKWARD, self._forward, called=self._name)

@@ -6,73 +6,71 @@ the call, when autograd itself has done so.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
 
 from ulpscope.capture.torch.arguments import Placed
 
-ACCUMULATE = "torch::autograd::AccumulateGrad"
-COPY_SLICES = "CopySlices"
-CAST = "ToCopyBackward0"
+_FUNCTIONS: Any = torch._C._functions
+ACCUMULATE = _FUNCTIONS.AccumulateGrad
+COPY_SLICES = _FUNCTIONS.CopySlices
+CAST = _FUNCTIONS.ToCopyBackward0
 
 Edge = Any
 """(node, output number) of a tensor with a history, id of a leaf."""
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
+_is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
 
-@dataclass(slots=True)
+
 class InputEdges:
     """The inputs of a call that want gradients."""
 
-    sequence: int
-    """Nodes made before this number do not belong to the call."""
-    autocast: bool
-    places: dict[Edge, list[str]] = field(default_factory=dict)
-    of_tensor: dict[int, Edge] = field(default_factory=dict)
-    later: Placed = field(default_factory=list)
-    """Inputs whose edge may only be read after the call."""
+    __slots__ = ("autocast", "later", "of_tensor", "places", "sequence")
+
+    def __init__(self, sequence: int, *, autocast: bool) -> None:
+        self.sequence = sequence
+        """Nodes made before this number do not belong to the call."""
+        self.autocast = autocast
+        self.places: dict[Edge, list[str]] = {}
+        self.of_tensor: dict[int, Edge] = {}
+        self.later: Placed = []
+        """Inputs whose edge may only be read after the call."""
 
     def add(self, place: str, tensor: torch.Tensor) -> None:
         node = tensor.grad_fn
         edge = id(tensor) if node is None else (node, tensor.output_nr)
-        self.places.setdefault(edge, []).append(place)
+        places = self.places.get(edge)
+        if places is None:
+            self.places[edge] = [place]
+        else:
+            places.append(place)
         self.of_tensor[id(tensor)] = edge
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A gradient that enters a call: the number of a node's output, and the place of the call's output."""
+Arrival = tuple[Any, int, str, Change | None]
+"""A gradient that enters a call: node, the number of its output, the place of the call's output, how to look at it."""
 
-    node: Any
-    number: int
-    place: str
-    change: Change | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """An edge on which a gradient leaves the call for one of its inputs."""
-
-    node: Any
-    index: int
-    edge: Edge
-    change: Change | None = None
+Crossing = tuple[Any, int, Edge, Change | None]
+"""An edge on which a gradient leaves a call: node, number of the edge there, the input's edge, how to look at it."""
 
 
 def note_inputs(tensors: Placed, *, writes: bool) -> InputEdges | None:
     """Edges before a call; None if no graph is being built. A call that writes uses all of its inputs' edges itself."""
     if not torch.is_grad_enabled():
         return None
-    wanting = [(place, tensor) for place, tensor in tensors if tensor.requires_grad]
-    if not wanting or any(_is_transformed(tensor) for _, tensor in wanting):
-        return None
-    device = wanting[0][1].device.type
-    autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    edges = InputEdges(torch._C._autograd._get_sequence_nr(), autocast)
-    for place, tensor in wanting:
+    edges: InputEdges | None = None
+    for place, tensor in tensors:
+        if not tensor.requires_grad:
+            continue
+        if _is_transformed(tensor):
+            return None
+        if edges is None:
+            autocast = autocast_dtype([(place, tensor)]) is not None
+            edges = InputEdges(torch._C._autograd._get_sequence_nr(), autocast=autocast)
         if not writes and _may_be_stale(tensor):
             edges.later.append((place, tensor))
         else:
@@ -80,8 +78,14 @@ def note_inputs(tensors: Placed, *, writes: bool) -> InputEdges | None:
     return edges
 
 
-def _is_transformed(tensor: torch.Tensor) -> bool:
-    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+def autocast_dtype(tensors: Placed) -> torch.dtype | None:
+    """What autocast turns these tensors into, if it is at work."""
+    if not torch._C._is_any_autocast_enabled():
+        return None
+    device = tensors[0][1].device.type if tensors else "cpu"
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
 
 
 def _may_be_stale(tensor: torch.Tensor) -> bool:
@@ -89,37 +93,53 @@ def _may_be_stale(tensor: torch.Tensor) -> bool:
     return tensor._is_view() and tensor._version > 0
 
 
-def arrivals(outputs: Placed, untouched: set[int], written: set[int], edges: InputEdges) -> list[Arrival]:
+def arrivals(outputs: Placed, inputs: Placed, written: AbstractSet[int], edges: InputEdges) -> list[Arrival]:
     """Where gradients will enter; completes `edges` if the call has built a graph.
 
-    `untouched` and `written` are the ids of inputs that the call left alone and of tensors that it wrote.
+    `written` are the ids of tensors that the call wrote; other inputs among the outputs have passed untouched.
     """
-    fresh = [(place, tensor) for place, tensor in outputs if tensor.requires_grad and id(tensor) not in untouched]
-    if any(_is_transformed(tensor) for _, tensor in fresh):
+    fresh = _fresh(outputs, inputs, written)
+    if not fresh:
         return []
-    if fresh:
+    if edges.later:
         for place, tensor in edges.later:
             edges.add(place, tensor)
-    edges.later.clear()
-    found = [_arrival(place, tensor, edges, written=id(tensor) in written) for place, tensor in fresh]
-    return [arrival for arrival in found if arrival is not None]
+        edges.later.clear()
+    found: list[Arrival] = []
+    for place, tensor in fresh:
+        node: Any = _copy_slices(tensor, edges) if id(tensor) in written else None
+        if node is not None:
+            found.append((node, 0, place, _window(tensor)))
+            continue
+        node = tensor.grad_fn
+        # Else it is an untouched input behind another name.
+        if node is not None and (node, tensor.output_nr) not in edges.places:
+            found.append((node, tensor.output_nr, place, None))
+    return found
 
 
-def _arrival(place: str, tensor: torch.Tensor, edges: InputEdges, *, written: bool) -> Arrival | None:
-    if written and (node := _copy_slices(tensor, edges)) is not None:
-        return Arrival(node, 0, place, _window(tensor))
-    node = tensor.grad_fn
-    if node is None or (node, tensor.output_nr) in edges.places:
-        return None  # an output that is an untouched input
-    return Arrival(node, tensor.output_nr, place)
+def _fresh(outputs: Placed, inputs: Placed, written: AbstractSet[int]) -> Placed:
+    """Outputs that gradients may come back through; none if a function transform is at work."""
+    untouched: set[int] | None = None
+    fresh = []
+    for place, tensor in outputs:
+        if not tensor.requires_grad:
+            continue
+        if untouched is None:
+            untouched = {id(other) for _, other in inputs} - written
+        if id(tensor) not in untouched:
+            if _is_transformed(tensor):
+                return []
+            fresh.append((place, tensor))
+    return fresh
 
 
 def _copy_slices(tensor: torch.Tensor, edges: InputEdges) -> Any:
     """The node of a write into a view: gradients pass through its base's history, not through the view's own."""
     if not tensor._is_view() or tensor._base is None:
         return None
-    node = tensor._base.grad_fn
-    if node is None or not node.name().endswith(COPY_SLICES) or node._sequence_nr() < edges.sequence:
+    node: Any = tensor._base.grad_fn
+    if type(node) is not COPY_SLICES or node._sequence_nr() < edges.sequence:
         return None
     return node
 
@@ -140,46 +160,47 @@ def _window(view: torch.Tensor) -> Change:
     return look
 
 
-def crossings(arriving: list[Arrival], outputs: Placed, edges: InputEdges) -> tuple[list[Crossing], set[Any]]:
+def crossings(arriving: list[Arrival], outputs: Placed, edges: InputEdges) -> tuple[list[Crossing], AbstractSet[Any]]:
     """Edges from the call's nodes to its inputs, and the nodes of the call."""
-    written = {arrival.node for arrival in arriving if arrival.change is not None}
-    found = _window_crossings(arriving, outputs, edges)
-    stops = {edge[0] for edge in edges.places if not isinstance(edge, int)}
+    written = {node for node, _, _, change in arriving if change is not None}
+    found = _window_crossings(arriving, outputs, edges) if written else []
+    places, sequence = edges.places, edges.sequence
+    stops = {edge[0] for edge in places if type(edge) is tuple}
     seen: set[Any] = set()
-    waiting = [arrival.node for arrival in arriving]
+    waiting = [arrival[0] for arrival in arriving]
     while waiting:
         node = waiting.pop()
         if node in seen or (node in stops and node not in written):
             continue
         seen.add(node)
-        for index, (following, number) in enumerate(node.next_functions):
-            if following is None or (index == 0 and node in written):
+        for index, following in enumerate(node.next_functions):
+            ahead = following[0]
+            if ahead is None or (index == 0 and node in written):
                 continue
-            crossing = _crossing(node, index, following, number, edges)
-            if crossing is not None:
-                found.append(crossing)
-            elif following.name() != ACCUMULATE and following._sequence_nr() >= edges.sequence:
-                waiting.append(following)
+            is_leaf = type(ahead) is ACCUMULATE
+            edge = id(ahead.variable) if is_leaf else following
+            if edge in places:
+                found.append((node, index, edge, None))
+            elif edges.autocast and type(ahead) is CAST and (cast := _cast_crossing(node, index, ahead, edges)):
+                found.append(cast)
+            elif not is_leaf and ahead._sequence_nr() >= sequence:
+                waiting.append(ahead)
     return found, seen
 
 
-def _crossing(node: Any, index: int, following: Any, number: int, edges: InputEdges) -> Crossing | None:
-    edge = id(following.variable) if following.name() == ACCUMULATE else (following, number)
-    if edge in edges.places:
-        return Crossing(node, index, edge)
-    if edges.autocast and following.name() == CAST:
-        # Autocast keeps its cast of a weight for later calls: what enters the cast is this call's share.
-        beyond = following.next_functions[0][0]
-        if beyond is not None and beyond.name() == ACCUMULATE and id(beyond.variable) in edges.places:
-            dtype = beyond.variable.dtype
-            return Crossing(node, index, id(beyond.variable), lambda gradient: gradient.to(dtype))
-    return None
+def _cast_crossing(node: Any, index: int, cast: Any, edges: InputEdges) -> Crossing | None:
+    """Autocast keeps its cast of a weight for later calls: what enters the cast is this call's share."""
+    beyond = cast.next_functions[0][0]
+    if type(beyond) is not ACCUMULATE or id(beyond.variable) not in edges.places:
+        return None
+    dtype = beyond.variable.dtype
+    return node, index, id(beyond.variable), lambda gradient: gradient.to(dtype)
 
 
 def _window_crossings(arriving: list[Arrival], outputs: Placed, edges: InputEdges) -> list[Crossing]:
     tensors = dict(outputs)
     return [
-        Crossing(arrival.node, 0, edges.of_tensor[id(tensors[arrival.place])], arrival.change)
-        for arrival in arriving
-        if arrival.change is not None and id(tensors[arrival.place]) in edges.of_tensor
+        (node, 0, edges.of_tensor[id(tensors[place])], change)
+        for node, _, place, change in arriving
+        if change is not None and id(tensors[place]) in edges.of_tensor
     ]

@@ -56,7 +56,8 @@ class AutogradPatches:
         outer = steps.creates_graph
         steps.enter_backward()
         steps.creates_graph = bool(args[3]) if len(args) > 3 else bool(kwargs.get("create_graph", False))
-        missing = mode_depth(self._mode) is None and not watcher.scopes.hidden
+        wanted = watcher.recorder.capturing and not watcher.scopes.hidden
+        missing = wanted and mode_depth(self._mode) is None
         if missing:
             _push_mode(self._mode)
         try:

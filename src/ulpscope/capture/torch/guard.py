@@ -8,10 +8,16 @@ from ulpscope.capture.torch.recorder import Recorder
 
 
 def guarded(recorder: Recorder, where: str, work: Callable[..., Any], *args: Any) -> Any:
-    """What `work` gives, or None if it raised."""
+    """What `work` gives, or None if it raised.
+
+    Summaries that it asked for are on their way when this returns: the run may write into the tensors then.
+    """
     try:
         with quiet():
-            return work(*args)
+            try:
+                return work(*args)
+            finally:
+                recorder.settle()
     except Exception as error:
         recorder.own_error(where, error)
         return None

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ulpscope.capture.torch.apis import Action, Api, starts_collective
+from ulpscope.capture.torch.apis import UNINITIALIZED, Action, Api, starts_collective
 from ulpscope.capture.torch.watching import CallWatcher
 
 
@@ -17,6 +17,20 @@ class KernelMode(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._watcher = watcher
         self._apis: dict[Any, Api] = {}
+        self._is_off = False
+
+    def take_off(self) -> bool:
+        """Leave the stack of modes; only the mode on top can."""
+        top = torch._C._len_torch_dispatch_stack() - 1
+        if not self._is_off and top >= 0 and torch._C._get_dispatch_stack_at(top) is self:
+            self.__exit__(None, None, None)
+            self._is_off = True
+        return self._is_off
+
+    def put_back(self) -> None:
+        if self._is_off:
+            self.__enter__()  # type: ignore[no-untyped-call]
+            self._is_off = False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -79,7 +93,7 @@ def _describe(func: Any) -> Api:
         in_place=writes and base.endswith("_"),
         may_write=writes or not name.startswith("aten.") or "batch_norm" in base,
         may_draw=torch.Tag.nondeterministic_seeded in func.tags,
-        uninitialized=base in ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted"),
+        uninitialized=base in UNINITIALIZED,
         computed_later=starts_collective(name),
         waits="wait_tensor" in name,
         collective=name.startswith(("c10d.", "_c10d_functional.")),

@@ -10,6 +10,9 @@ from ulpscope.capture.torch.apis import Action, Api, ApiTable
 from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.records.enums import Kind
 
+# Names of one's own: an enum answers slowly for its members.
+_PASS, _EXPOSE, _BACKWARD, _API = Action.PASS, Action.EXPOSE, Action.BACKWARD, Kind.API
+
 
 class WatchMode(TorchFunctionMode):
     """Hands operations to the watcher; everything else passes."""
@@ -26,21 +29,21 @@ class WatchMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        api = self._apis.find(func)
+        if api.action is _PASS:
+            return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)
         watcher = self._watcher
-        api = self._apis.find(func)
-        if api.action is Action.EXPOSE:
+        if api.action is _EXPOSE:
             watcher.expose(args)
             return func(*args, **kwargs)
-        if api.action is Action.PASS or not watcher.recorder.capturing or watcher.scopes.hidden:
+        if not watcher.recorder.capturing or watcher.scopes.hidden or torch._C._get_tracing_state() is not None:
             return func(*args, **kwargs)
-        if torch._C._get_tracing_state() is not None:
-            return func(*args, **kwargs)
-        if api.action is Action.BACKWARD:
+        if api.action is _BACKWARD:
             return self._watch_backward(api, func, args, kwargs)
-        return watcher.watch(api, Kind.API, func, args, kwargs)
+        return watcher.watch(api, _API, func, args, kwargs)
 
     def _watch_backward(self, api: Api, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watcher = self._watcher

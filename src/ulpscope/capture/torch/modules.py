@@ -1,9 +1,10 @@
 """Module calls: their dotted paths, inputs, outputs, parameters and gradients."""
 
+import sys
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -12,14 +13,16 @@ from ulpscope.capture.torch.arguments import Placed, encode_call, find_tensors
 from ulpscope.capture.torch.compiled import is_compiled
 from ulpscope.capture.torch.edges import InputEdges, note_inputs
 from ulpscope.capture.torch.guard import guarded
-from ulpscope.capture.torch.recorder import OpenCall
+from ulpscope.capture.torch.readable import versions_of
+from ulpscope.capture.torch.recorder import BUFFER, INPUT, OUTPUT, PARAMETER, OpenCall
 from ulpscope.capture.torch.scopes import ModuleScope
-from ulpscope.capture.torch.watching import CallWatcher, describe_error, version_of
+from ulpscope.capture.torch.watching import CallWatcher, describe_error
 from ulpscope.records.enums import Compiled, Kind, Role
 
 ROOT = "model"
 
 SCRIPT = "script"
+_MODULE, _MODULE_BACKWARD = Kind.MODULE, Kind.MODULE_BACKWARD
 _NO_SCOPE = ModuleScope("", "")
 
 FAST_PATH = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
@@ -86,12 +89,22 @@ class ModulePaths:
         return name
 
 
-@dataclass(slots=True)
-class ModuleBefore:
+class _ModuleKind(NamedTuple):
+    """What is the same for all modules of a class."""
+
+    name: str
+    where: str
+    """Where an error of ours was made."""
+    is_ordinary: bool
+    """Whether it runs observed, unless somebody has compiled it."""
+
+
+class ModuleBefore(NamedTuple):
     """What was noted before a module's forward ran."""
 
+    scope: ModuleScope
     call: OpenCall
-    encoded: dict[str, Any]
+    arguments: str
     tensors: Placed
     versions: list[int | None]
     edges: InputEdges | None
@@ -107,22 +120,23 @@ class ModuleWatcher:
         self._scopes = watcher.scopes
         self._begin_outermost = begin_outermost
         self._backward_calls: dict[int, tuple[weakref.ref[nn.Module], OpenCall]] = {}
+        self._kinds: dict[type[nn.Module], _ModuleKind] = {}
+        self._recorder.stacks.module_call = ModuleWatcher.call.__code__
 
     def call(self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run a module's __call__ and record it."""
         scopes = self._scopes
         if not scopes.modules and not self._recorder.steps.in_backward:
             self._begin_outermost(module)
-        unseen = self._guarded(self._why_unseen, module, args, kwargs)
+        unseen = self._why_unseen(module, args, kwargs)
         if not self._recorder.capturing or scopes.hidden:
             return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
-        scope = self._guarded(self._scope_of, module) or _NO_SCOPE
-        before = self._guarded(self._before, module, scope, args, kwargs, unseen)
+        before = self._guarded(self._before, module, args, kwargs, unseen, sys._getframe(1))
         if before is None:
-            return self._run(scope, unseen, original, module, args, kwargs)
+            return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
         scopes.calls.append(before.call)
         try:
-            result = self._run(scope, unseen, original, module, args, kwargs)
+            result = self._run(before.scope, unseen, original, module, args, kwargs)
         except BaseException as error:
             before.call.error = describe_error(error)
             self._guarded(self._close, module, before)
@@ -161,14 +175,18 @@ class ModuleWatcher:
                 self._recorder.unobserved(unseen)
                 self._recorder.values.storages.forget_all()
 
-    def _scope_of(self, module: nn.Module) -> ModuleScope:
-        return ModuleScope(self.paths.of(module, self._scopes.module), _class_name(module))
-
     def _close(self, module: nn.Module, before: ModuleBefore) -> None:
-        self._recorder.close(before.call, before.encoded)
+        self._recorder.close(before.call, before.arguments)
 
     def _why_unseen(self, module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> str | None:
         """Why this module must run as if nobody watched, or None."""
+        kind = self._kind_of(module)
+        if kind.is_ordinary and module._compiled_call_impl is None:
+            return None
+        unseen: str | None = self._guarded(self._look_why_unseen, module, args, kwargs)
+        return unseen
+
+    def _look_why_unseen(self, module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> str | None:
         if is_compiled(module) and self._recorder.settings.compiled is Compiled.AS_COMPILED:
             return "compiled"
         if isinstance(module, FAST_PATH) and not module.training and not _builds_graph(module, args, kwargs):
@@ -177,48 +195,63 @@ class ModuleWatcher:
             return SCRIPT
         return None
 
-    def _guarded(self, work: Callable[..., Any], *args: Any) -> Any:
-        return guarded(self._recorder, f"module {type(args[0]).__name__}", work, *args)
+    def _kind_of(self, module: nn.Module) -> "_ModuleKind":
+        kind = type(module)
+        known = self._kinds.get(kind)
+        if known is None:
+            special = isinstance(module, (*FAST_PATH, torch.jit.ScriptModule)) or is_compiled(module)
+            known = self._kinds[kind] = _ModuleKind(
+                f"{kind.__module__}.{kind.__qualname__}", f"module {kind.__name__}", not special
+            )
+        return known
+
+    def _guarded(self, work: Callable[..., Any], module: nn.Module, *args: Any) -> Any:
+        return guarded(self._recorder, self._kind_of(module).where, work, module, *args)
 
     def _before(
-        self, module: nn.Module, scope: ModuleScope, args: tuple[Any, ...], kwargs: Any, unseen: str | None
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Any, unseen: str | None, frame: FrameType
     ) -> ModuleBefore:
         recorder, scopes = self._recorder, self._scopes
         steps = recorder.steps
+        outer, class_name = scopes.innermost, self._kind_of(module).name
+        scope = ModuleScope(self.paths.of(module, outer.path), class_name)
         call = recorder.open(
-            Kind.COMPILED if unseen == "compiled" else Kind.MODULE,
-            scope.class_name,
+            Kind.COMPILED if unseen == "compiled" else _MODULE,
+            class_name,
             module=scope.path,
-            module_class=scope.class_name,
+            module_class=class_name,
             parent=scopes.parent,
             recompute=steps.in_backward and torch.is_grad_enabled() and not steps.creates_graph,
+            frame=frame,
+            enclosing=outer.stack,
         )
-        tensors, encoded = encode_call(args, kwargs)
-        encoded["training"] = module.training
+        scope.stack = call.stack
+        tensors, arguments = self._watcher.encodings.encode(args, kwargs, training=module.training)
+        parameters = _parameters(module, unseen)
         if call.wanted:
-            recorder.use_all(call, Role.INPUT, tensors)
-            recorder.use_all(call, Role.PARAMETER, _parameters(module, unseen))
-            recorder.use_all(call, Role.BUFFER, _own(module._buffers))
-        edges = note_inputs(tensors + _parameters(module, unseen), writes=False)
-        return ModuleBefore(call, encoded, tensors, [version_of(tensor) for _, tensor in tensors], edges)
+            recorder.use_all(call, INPUT, tensors)
+            recorder.use_all(call, PARAMETER, parameters)
+            recorder.use_all(call, BUFFER, _own(module._buffers))
+        edges = note_inputs(tensors + parameters, writes=False)
+        return ModuleBefore(scope, call, arguments, tensors, versions_of(tensors), edges)
 
     def _after(self, module: nn.Module, before: ModuleBefore, result: Any, unseen: str | None) -> None:
         call, recorder = before.call, self._recorder
         outputs = find_tensors(result, "output")
         if call.wanted:
-            recorder.use_all(call, Role.OUTPUT, outputs)
-            recorder.close(call, before.encoded)
+            recorder.use_all(call, OUTPUT, outputs)
+            recorder.close(call, before.arguments)
         if before.edges is None:
             return
-        pairs = zip(before.tensors, before.versions, strict=True)
-        written = {id(tensor) for (_, tensor), version in pairs if version != version_of(tensor)}
+        pairs = zip(before.tensors, before.versions, versions_of(before.tensors), strict=True)
+        written = {id(tensor) for (_, tensor), old, new in pairs if old != new}
         roots = self._watcher.pairing.attach(
             call,
             outputs,
             before.edges,
-            untouched={id(tensor) for _, tensor in before.tensors} - written,
+            inputs=before.tensors,
             written=written,
-            kind=Kind.MODULE_BACKWARD,
+            kind=_MODULE_BACKWARD,
             on_run=self._remember(module),
         )
         if unseen == "compiled":
@@ -235,7 +268,7 @@ class ModuleWatcher:
     def _use_gradients(self, module: nn.Module, call: OpenCall) -> None:
         for name, parameter in _parameters(module, "compiled" if is_compiled(module) else None):
             if parameter.grad is not None:
-                self._recorder.use(call, Role.GRADIENT, name, parameter.grad)
+                self._recorder.use(call, Role.GRADIENT.value, name, parameter.grad)
 
 
 def _parameters(module: nn.Module, unseen: str | None) -> Placed:
@@ -245,11 +278,6 @@ def _parameters(module: nn.Module, unseen: str | None) -> Placed:
 
 def _own(tensors: Mapping[str, torch.Tensor | None]) -> Placed:
     return [(name, tensor) for name, tensor in tensors.items() if tensor is not None]
-
-
-def _class_name(module: nn.Module) -> str:
-    kind = type(module)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _builds_graph(module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> bool:

@@ -3,17 +3,25 @@
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ulpscope.capture.torch.arguments import encode_call
+from ulpscope.capture.torch.arguments import Placed, encode_call, to_json
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.recorder import OpenCall, Recorder
 from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.records.enums import Kind, Role
+
+
+class _OpenGroup(NamedTuple):
+    """A parameter group whose step is running."""
+
+    call: OpenCall
+    arguments: str
+    parameters: Placed
 
 
 class OptimizerWatcher:
@@ -31,7 +39,7 @@ class OptimizerWatcher:
         self._scopes = scopes
         self._parameter_names = parameter_names
         self._next_step = next_step
-        self._open: list[list[tuple[OpenCall, dict[str, Any], dict[str, Any]]]] = []
+        self._open: list[list[_OpenGroup]] = []
         self._frames: list[FrameType] = []
         """The frames that run the open steps."""
         self._handles: list[Any] = []
@@ -53,11 +61,11 @@ class OptimizerWatcher:
         while self._open and not _is_running(self._frames[-1]):
             self._frames.pop()
             self._scopes.hidden = max(0, self._scopes.hidden - 1)
-            for call, _, encoded in self._open.pop():
+            for call, arguments, _ in self._open.pop():
                 if self._scopes.calls and self._scopes.calls[-1] is call:
                     self._scopes.calls.pop()
                 call.error = "the optimizer's step raised"
-                self._recorder.close(call, encoded)
+                self._recorder.close(call, arguments)
             self._recorder.steps.leave_update()
             self._recorder.values.storages.forget_all()
 
@@ -126,10 +134,10 @@ class OptimizerWatcher:
 
         return run
 
-    def _open_groups(self, optimizer: Optimizer) -> list[tuple[OpenCall, dict[str, Any], dict[str, Any]]]:
+    def _open_groups(self, optimizer: Optimizer) -> list[_OpenGroup]:
         names = self._parameter_names()
         kind = type(optimizer)
-        opened = []
+        opened: list[_OpenGroup] = []
         for number, group in enumerate(optimizer.param_groups):
             call = self._recorder.open(
                 Kind.OPTIMIZER,
@@ -141,34 +149,29 @@ class OptimizerWatcher:
             if call.wanted:
                 for place, parameter in _parameters(group, names):
                     if parameter.grad is not None:
-                        self._recorder.use(call, Role.GRADIENT, place, parameter.grad)
-                    self._recorder.use(call, Role.PARAMETER, place, parameter)
-                    self._use_state(call, Role.STATE, place, optimizer.state.get(parameter))
+                        self._recorder.use(call, Role.GRADIENT.value, place, parameter.grad)
+                    self._recorder.use(call, Role.PARAMETER.value, place, parameter)
+                    self._use_state(call, Role.STATE.value, place, optimizer.state.get(parameter))
             options = {key: option for key, option in group.items() if key != "params"}
-            encoded = encode_call((), options)[1] | {"group_number": number}
-            opened.append((call, group, encoded))
+            arguments = to_json(encode_call((), options)[1] | {"group_number": number})
+            opened.append(_OpenGroup(call, arguments, list(_parameters(group, names))))
         return opened
 
-    def _close_groups(
-        self, optimizer: Optimizer, opened: list[tuple[OpenCall, dict[str, Any], dict[str, Any]]]
-    ) -> None:
-        names = self._parameter_names()
+    def _close_groups(self, optimizer: Optimizer, opened: list[_OpenGroup]) -> None:
         values = self._recorder.values
         values.storages.forget_all()  # an optimizer may write anything: master weights, averages, through .data
-        for call, group, encoded in opened:
-            for place, parameter in _parameters(group, names):
+        for call, arguments, parameters in opened:
+            for place, parameter in parameters:
                 state = optimizer.state.get(parameter)
                 values.wrote(parameter, call.id, elements=parameter.numel())
                 for _, tensor in _state_tensors(state):
                     values.wrote(tensor, call.id, elements=tensor.numel())
-                if parameter.grad is not None:
-                    values.suspect(parameter.grad)
                 if call.wanted:
-                    self._recorder.use(call, Role.PARAMETER_AFTER, place, parameter)
-                    self._use_state(call, Role.STATE_AFTER, place, state)
-            self._recorder.close(call, encoded)
+                    self._recorder.use(call, Role.PARAMETER_AFTER.value, place, parameter)
+                    self._use_state(call, Role.STATE_AFTER.value, place, state)
+            self._recorder.close(call, arguments)
 
-    def _use_state(self, call: OpenCall, role: Role, place: str, state: Any) -> None:
+    def _use_state(self, call: OpenCall, role: str, place: str, state: Any) -> None:
         for name, tensor in _state_tensors(state):
             self._recorder.use(call, role, f"{place}.{name}", tensor)
 

@@ -2,12 +2,15 @@
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
+from polars.datatypes import DataType, DataTypeClass
 
 from ulpscope.capture.torch.recorder import OpenCall, Part
 from ulpscope.capture.torch.rows import gather
@@ -17,7 +20,16 @@ from ulpscope.numerics.rows import Column, rows_to_columns
 from ulpscope.records.calls import Frame
 from ulpscope.records.runs import RankInfo, StepInfo
 from ulpscope.trace.data import DataPacker
-from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUE_DATA, VALUE_IDENTITY, VALUE_SHARD, VALUE_SUMMARY
+from ulpscope.trace.schema import (
+    CALLS,
+    STACKS,
+    TENSORS,
+    VALUE_DATA,
+    VALUE_IDENTITY,
+    VALUE_SHARD,
+    VALUE_SUMMARY,
+    Columns,
+)
 from ulpscope.trace.writer import RankWriter
 
 WAITING_PARTS = 4
@@ -70,6 +82,8 @@ class Output:
         """Wait until everything that was put is on disk."""
         self._queue.put(None)
         self._thread.join()
+        if self._saver is not None:
+            self._saver.close()
 
     def close(self, info: RankInfo) -> None:
         if not self._broken:
@@ -95,7 +109,7 @@ class Output:
             part.step,
             calls=_calls_frame(part.calls),
             values=_values_frame(part.values, columns),
-            tensors=pl.DataFrame(part.uses, schema=TENSORS, orient="row"),
+            tensors=pl.DataFrame(_turned(part.uses, TENSORS), schema=TENSORS),
             stacks=_stacks_frame(part.stacks),
         )
         self._recheck(part.rechecks)
@@ -106,12 +120,17 @@ class Output:
         for row in part.values:
             if row.place is not None:  # the first value that points to a content is the one that brought it
                 whole.setdefault(row.place.content, digests.get(row.id))
+        packed: list[Content] = []
         for content in part.contents:
             digest = whole.get(content) if content.whole_value else None
             content.file, content.key = self._packer.add(
                 part.step, raw=content.raw(), dtype=content.dtype, shape=content.shape, digest=digest
             )
-        if part.contents:
+            packed.append(content)
+            if not self._packer.has_pending:
+                self._release(packed)
+                packed.clear()
+        if packed:
             self._packer.flush(part.step)
 
     def _release(self, contents: list[Content]) -> None:
@@ -154,54 +173,80 @@ def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column
 
 
 def _calls_frame(calls: list[OpenCall]) -> pl.DataFrame:
-    ordered = sorted(calls, key=lambda call: call.id)
-    columns: dict[str, list[Any]] = {name: [getattr(call, name) for call in ordered] for name in CALLS}
-    columns["kind"] = [call.kind.value for call in ordered]
-    columns["phase"] = [call.phase.value for call in ordered]
+    ordered = sorted(calls, key=attrgetter("id"))
+    columns = _columns(ordered, CALLS)
+    for name in ("kind", "phase"):
+        columns[name] = [member.value for member in columns[name]]
     return pl.DataFrame(columns, schema=CALLS)
 
 
 def _values_frame(values: list[ValueRow], summary: dict[str, Column]) -> pl.DataFrame:
-    identity = {name: [getattr(row, name) for row in values] for name in VALUE_IDENTITY}
+    identity = _columns(values, VALUE_IDENTITY)
     places = [row.place for row in values]
-    data: dict[str, list[Any]] = {
+    data: dict[str, Sequence[Any]] = {
         "data_file": [None if place is None else place.content.file for place in places],
         "data_key": [None if place is None else place.content.key for place in places],
         "data_offset": [None if place is None else place.offset for place in places],
         "data_strides": [None if place is None else place.strides for place in places],
     }
-    shard: dict[str, list[Any]] = {
+    shard: dict[str, Sequence[Any]] = {
         "global_shape": [None if row.shard is None else row.shard[0] for row in values],
+        "global_offset": [None] * len(values),
         "mesh": [None if row.shard is None else row.shard[1] for row in values],
     }
-    having = np.array([row.summary is not None for row in values], dtype=np.bool_)
-    frame = pl.DataFrame(identity, schema=VALUE_IDENTITY)
-    return frame.with_columns(
-        *_spread(summary, having),
-        *(pl.Series(name, column, dtype=VALUE_DATA[name]) for name, column in data.items()),
-        *(pl.Series(name, column, dtype=VALUE_SHARD[name]) for name, column in shard.items()),
+    having = np.fromiter((row.summary is not None for row in values), dtype=np.bool_, count=len(values))
+    return pl.DataFrame(
+        [
+            *(_series(name, identity[name], dtype) for name, dtype in VALUE_IDENTITY.items()),
+            *_spread(summary, having),
+            *(_series(name, data[name], dtype) for name, dtype in VALUE_DATA.items()),
+            *(_series(name, shard[name], dtype) for name, dtype in VALUE_SHARD.items()),
+        ]
     )
 
 
-def _spread(summary: dict[str, Column], having: np.ndarray[Any, np.dtype[np.bool_]]) -> list[pl.Series]:
+def _columns(rows: Sequence[Any], names: Columns) -> dict[str, Sequence[Any]]:
+    """The attributes of these names, one column each."""
+    return _turned(map(attrgetter(*names), rows), names)
+
+
+def _turned(rows: Iterable[tuple[Any, ...]], names: Columns) -> dict[str, Sequence[Any]]:
+    columns = tuple(zip(*rows, strict=True)) or ((),) * len(names)
+    return dict(zip(names, columns, strict=True))
+
+
+def _series(name: str, column: Sequence[Any], dtype: DataType | DataTypeClass) -> pl.Series:
+    if not isinstance(dtype, pl.List):
+        return pl.Series(name, column, dtype=dtype)
+    # Of lists there are few that differ, and polars takes each by itself.
+    numbers: dict[Any, int] = {}
+    index = [numbers.setdefault(item, len(numbers)) for item in column]
+    return pl.Series(name, list(numbers), dtype=dtype).gather(np.array(index, dtype=np.int64))
+
+
+def _spread(summary: dict[str, Column], having: NDArray[np.bool_]) -> list[pl.Series]:
     """Summary columns over all values, null for those without a summary."""
-    index = np.where(having, np.cumsum(having) - 1, -1)
-    series = []
+    rows = np.flatnonzero(having)
+    plain: list[pl.Series] = []
+    nulls: list[pl.Expr] = []
     for name, dtype in VALUE_SUMMARY.items():
         column = summary[name]
-        plain = pl.Series(name, column.values, dtype=dtype)
-        valid = np.append(column.valid, False)
-        padded = plain.extend(pl.Series(name, [None], dtype=dtype))
-        spread = padded.gather(np.where(index < 0, len(valid) - 1, index))
-        keep = pl.Series(valid[index])
-        series.append(pl.select(pl.when(keep).then(spread).alias(name)).to_series())
-    return series
+        spread = np.zeros((len(having), *column.values.shape[1:]), dtype=column.values.dtype)
+        spread[rows] = column.values
+        plain.append(pl.Series(name, spread, dtype=dtype))
+        valid = np.zeros(len(having), dtype=np.bool_)
+        valid[rows] = column.valid
+        if not valid.all():
+            plain.append(pl.Series(f"{name} is there", valid))
+            nulls.append(pl.when(f"{name} is there").then(name).alias(name))
+    spread_out = pl.DataFrame(plain).with_columns(nulls)
+    return [spread_out.get_column(name) for name in VALUE_SUMMARY]
 
 
 def _stacks_frame(stacks: list[tuple[int, tuple[Frame, ...]]]) -> pl.DataFrame:
-    rows = [
+    rows = (
         (number, depth, frame.file, frame.line, frame.function)
         for number, frames in stacks
         for depth, frame in enumerate(frames)
-    ]
-    return pl.DataFrame(rows, schema=STACKS, orient="row")
+    )
+    return pl.DataFrame(_turned(rows, STACKS), schema=STACKS)

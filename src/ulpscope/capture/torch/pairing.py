@@ -1,54 +1,89 @@
 """Pairs each backward exactly with its forward, without touching the graph.
 
 Before a call the gradient edges of its inputs are noted; after it, autograd's nodes are walked from its outputs back to
-those edges. A pre-hook on the output nodes sees the gradients that come in, a hook on the nodes whose edges cross to an
-input sees the gradients that go out. No node is added and nothing is returned from a hook, so the gradients and the
-order in which they are summed stay as they were.
+those edges. A hook on the output nodes sees the gradients that come in, one on the nodes whose edges cross to an input
+sees the gradients that go out. No node is added and nothing is returned from a hook, so the gradients and the order in
+which they are summed stay as they were. A node gets one hook, however many calls watch it: a module and the function
+inside it often end at the same node.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
 
 from ulpscope.capture.torch.arguments import Placed
-from ulpscope.capture.torch.edges import Arrival, Change, Crossing, Edge, InputEdges, arrivals, crossings
-from ulpscope.capture.torch.quiet import quiet
-from ulpscope.capture.torch.recorder import OpenCall, Recorder
-from ulpscope.records.enums import Kind, Role
+from ulpscope.capture.torch.edges import COPY_SLICES, Arrival, Change, Crossing, Edge, InputEdges, arrivals, crossings
+from ulpscope.capture.torch.guard import guarded
+from ulpscope.capture.torch.recorder import GRAD_INPUT, GRAD_OUTPUT, OpenCall, Recorder
+from ulpscope.records.enums import Kind, Level
 
-METADATA_KEY = "ulpscope"
+NO_GRADIENT = -1
+
+# Nodes of torch's own that leave incoming gradients as they are: these can be looked at after the node has run.
+_NATIVE = {kind for kind in vars(torch._C._functions).values() if isinstance(kind, type)}
+_READING: frozenset[type] = frozenset(_NATIVE - {COPY_SLICES})
+
+_BACKWARD = Kind.BACKWARD
+_current_task = torch._C._current_graph_task_id
+
+Gradients = Sequence[torch.Tensor | None]
 
 
-@dataclass(slots=True, eq=False)
 class Paired:
     """A forward call whose backward may run, perhaps several times."""
 
-    forward: OpenCall
-    kind: Kind
-    expected: dict[Edge, int] = field(default_factory=dict)
-    """How many gradients flow over each input's edge; their sum is the input's gradient."""
-    places: dict[Edge, list[str]] = field(default_factory=dict)
-    runs: dict[int, "BackwardRun"] = field(default_factory=dict)
-    on_run: Callable[[OpenCall], None] | None = None
+    __slots__ = ("calls", "expected", "forward", "kind", "on_run", "places", "totals")
+
+    def __init__(self, forward: OpenCall, kind: Kind, on_run: Callable[[OpenCall], None] | None) -> None:
+        self.forward = forward
+        self.kind = kind
+        self.on_run = on_run
+        self.places: list[list[str]] = []
+        """Of each input that gradients leave for."""
+        self.expected: list[int] = []
+        """How many gradients flow to each of them; their sum is the input's gradient."""
+        self.calls: dict[int, OpenCall] = {}
+        """Its backward in the backward passes that are running."""
+        self.totals: dict[tuple[int, int], tuple[int, torch.Tensor | None]] | None = None
+        """Of a pass and an input with several gradients: how many have come, and their sum."""
 
 
-@dataclass(slots=True, eq=False)
-class BackwardRun:
-    """One execution of a call's backward."""
+class Watched:
+    """A node of autograd's graph, and which calls' gradients enter and leave there. It keeps no node alive."""
 
-    call: OpenCall
-    arrived: dict[Edge, int] = field(default_factory=dict)
-    totals: dict[Edge, torch.Tensor] = field(default_factory=dict)
+    __slots__ = ("_pairing", "arriving", "first", "leaving", "owner")
+
+    def __init__(self, pairing: "Pairing") -> None:
+        self._pairing = pairing
+        self.owner: Paired | None = None
+        """The innermost recorded call that the node belongs to."""
+        self.first: list[tuple[Paired, int, str, Change | None]] = []
+        """Arriving gradients that must be looked at before the node runs."""
+        self.arriving: list[tuple[Paired, int, str, Change | None]] = []
+        self.leaving: list[tuple[Paired, int, int, Change | None]] = []
+
+    def before(self, arriving: Gradients) -> None:
+        """The node is about to run."""
+        pairing = self._pairing
+        if pairing.recorder.capturing:
+            guarded(pairing.recorder, "backward", pairing.use_arriving, self.first, arriving)
+
+    def after(self, leaving: Gradients, arriving: Gradients) -> None:
+        """The node has run."""
+        pairing = self._pairing
+        if pairing.recorder.capturing:
+            guarded(pairing.recorder, "backward", pairing.use_both, self, leaving, arriving)
 
 
 class Pairing:
     """Sets the hooks and records what they see."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
+        # Where kernels are recorded, what comes into a node is told before them.
+        self._reading = frozenset() if recorder.settings.level is Level.KERNEL else _READING
         self._running: list[Paired] = []
 
     def attach(
@@ -57,138 +92,128 @@ class Pairing:
         outputs: Placed,
         edges: InputEdges,
         *,
-        untouched: set[int],
-        written: set[int],
-        kind: Kind = Kind.BACKWARD,
+        inputs: Placed,
+        written: AbstractSet[int],
+        kind: Kind = _BACKWARD,
         on_run: Callable[[OpenCall], None] | None = None,
     ) -> list[Any]:
         """Watch the backward of a call; gives the nodes at its outputs."""
-        arriving = arrivals(outputs, untouched, written, edges)
+        arriving = arrivals(outputs, inputs, written, edges)
         if not arriving:
             return []
-        paired = Paired(forward, kind, on_run=on_run)
-        if not forward.wanted:
-            self._count_only(paired, arriving)
-            return list({arrival.node for arrival in arriving})
-        leaving, nodes = crossings(arriving, outputs, edges)
-        for crossing in leaving:
-            key = _key(crossing.edge)
-            paired.expected[key] = paired.expected.get(key, 0) + 1
-            paired.places[key] = edges.places[crossing.edge]
-        self._watch_arrivals(paired, arriving)
-        self._watch_crossings(paired, leaving)
-        for node in nodes:
-            node.metadata.setdefault(METADATA_KEY, paired)
-        return list({arrival.node for arrival in arriving})
+        paired = Paired(forward, kind, on_run)
+        if forward.wanted:
+            leaving, nodes = crossings(arriving, outputs, edges)
+            self._watch_arrivals(paired, arriving)
+            self._watch_crossings(paired, leaving, edges)
+            for node in nodes:
+                watched = self._watched(node)
+                if watched.owner is None:
+                    watched.owner = paired
+        else:  # it is still numbered: names do not depend on filters
+            self._watch_arrivals(paired, [(node, NO_GRADIENT, "", None) for node in {node for node, *_ in arriving}])
+        return [arrival[0] for arrival in arriving]
 
     def finish(self) -> None:
         """A backward pass has ended: record totals that are still open, forget what belongs to it."""
         running, self._running = self._running, []
         for paired in running:
-            runs, paired.runs = paired.runs, {}
-            for run in runs.values():
-                for edge, total in run.totals.items():
-                    self._use_gradient(run, paired.places[edge], total)
+            for (task, slot), (_, total) in (paired.totals or {}).items():
+                if total is not None:
+                    self._use_gradient(paired.calls[task], paired.places[slot], total)
+            paired.totals = None
+            paired.calls = {}
 
     def current_parent(self) -> int | None:
         """The backward call that autograd is executing in this thread."""
         node: Any = torch._C._current_autograd_node()
-        paired = node.metadata.get(METADATA_KEY) if node is not None else None
-        if paired is None:
+        watched = node.metadata.get(self) if node is not None else None
+        if watched is None or watched.owner is None:
             return None
-        return self._run_of(paired).call.id
-
-    def _count_only(self, paired: Paired, arriving: list[Arrival]) -> None:
-        """A call that a filter leaves out is still numbered: names do not depend on filters."""
-        for node in {arrival.node for arrival in arriving}:
-            node.register_prehook(self._see_arriving(paired, []))
+        task = _current_task()
+        return (watched.owner.calls.get(task) or self._open(watched.owner, task)).id
 
     def _watch_arrivals(self, paired: Paired, arriving: list[Arrival]) -> None:
-        by_node: dict[Any, list[tuple[int, str, Change | None]]] = {}
-        for arrival in arriving:
-            by_node.setdefault(arrival.node, []).append((arrival.number, arrival.place, arrival.change))
-        for node, wanted in by_node.items():
-            node.register_prehook(self._see_arriving(paired, wanted))
+        for node, number, place, change in arriving:
+            watched = self._watched(node)
+            if type(node) in self._reading:
+                if not (watched.arriving or watched.leaving):
+                    node.register_hook(watched.after)
+                watched.arriving.append((paired, number, place, change))
+            else:
+                if not watched.first:
+                    node.register_prehook(watched.before)
+                watched.first.append((paired, number, place, change))
 
-    def _watch_crossings(self, paired: Paired, leaving: list[Crossing]) -> None:
-        by_node: dict[Any, list[tuple[int, Edge, Change | None]]] = {}
-        for crossing in leaving:
-            by_node.setdefault(crossing.node, []).append((crossing.index, _key(crossing.edge), crossing.change))
-        for node, wanted in by_node.items():
-            node.register_hook(self._see_leaving(paired, wanted))
+    def _watch_crossings(self, paired: Paired, leaving: list[Crossing], edges: InputEdges) -> None:
+        slots: dict[Edge, int] = {}
+        for node, index, edge, change in leaving:
+            slot = slots.get(edge)
+            if slot is None:
+                slot = slots[edge] = len(slots)
+                paired.places.append(edges.places[edge])
+                paired.expected.append(0)
+            paired.expected[slot] += 1
+            watched = self._watched(node)
+            if not (watched.arriving or watched.leaving):
+                node.register_hook(watched.after)
+            watched.leaving.append((paired, index, slot, change))
 
-    def _see_arriving(self, paired: Paired, wanted: list[tuple[int, str, Change | None]]) -> Callable[[Any], None]:
-        def see(gradients: tuple[torch.Tensor | None, ...]) -> None:
-            if not self._recorder.capturing:
-                return
-            with self._guarded(paired):
-                run = self._run_of(paired)
-                for number, place, change in wanted:
-                    gradient = _changed(gradients, number, change)
-                    if gradient is not None:
-                        self._recorder.use(run.call, Role.GRAD_OUTPUT, place, gradient)
+    def _watched(self, node: Any) -> Watched:
+        metadata = node.metadata
+        watched: Watched | None = metadata.get(self)
+        if watched is None:
+            watched = metadata[self] = Watched(self)
+        return watched
 
-        return see
+    def use_both(self, watched: Watched, leaving: Gradients, arriving: Gradients) -> None:
+        """Record what came into a node and what it gave."""
+        if watched.arriving:
+            self.use_arriving(watched.arriving, arriving)
+        task = _current_task()
+        for paired, index, slot, change in watched.leaving:
+            gradient = leaving[index] if index < len(leaving) else None
+            if gradient is not None and change is not None:
+                gradient = change(gradient)
+            if paired.expected[slot] > 1:
+                self._add_gradient(paired, task, slot, gradient)
+            elif gradient is not None:
+                self._use_gradient(paired.calls.get(task) or self._open(paired, task), paired.places[slot], gradient)
 
-    def _see_leaving(self, paired: Paired, wanted: list[tuple[int, Edge, Change | None]]) -> Callable[[Any, Any], None]:
-        def see(leaving: tuple[torch.Tensor | None, ...], _arriving: Any) -> None:
-            if not self._recorder.capturing:
-                return
-            with self._guarded(paired):
-                run = self._run_of(paired)
-                for index, edge, change in wanted:
-                    self._add_gradient(paired, run, edge, _changed(leaving, index, change))
-
-        return see
-
-    def _add_gradient(self, paired: Paired, run: BackwardRun, edge: Edge, gradient: torch.Tensor | None) -> None:
-        expected = paired.expected[edge]
-        run.arrived[edge] = run.arrived.get(edge, 0) + 1
-        if expected == 1:
+    def use_arriving(self, wanted: list[tuple[Paired, int, str, Change | None]], arriving: Gradients) -> None:
+        """Record what came into a node."""
+        task = _current_task()
+        for paired, number, place, change in wanted:
+            call = paired.calls.get(task) or self._open(paired, task)
+            gradient = arriving[number] if 0 <= number < len(arriving) else None
             if gradient is not None:
-                self._use_gradient(run, paired.places[edge], gradient)
-            return
+                self.recorder.use(call, GRAD_OUTPUT, place, gradient if change is None else change(gradient))
+
+    def _add_gradient(self, paired: Paired, task: int, slot: int, gradient: torch.Tensor | None) -> None:
+        """One of several gradients of an input: their sum is recorded when all have come."""
+        call = paired.calls.get(task) or self._open(paired, task)
+        totals = paired.totals = paired.totals or {}
+        arrived, total = totals.pop((task, slot), (0, None))
         if gradient is not None:
-            total = run.totals.get(edge)
-            run.totals[edge] = gradient.detach().clone() if total is None else total + gradient.detach()
-        if run.arrived[edge] == expected and edge in run.totals:
-            self._use_gradient(run, paired.places[edge], run.totals.pop(edge))
+            total = gradient.detach().clone() if total is None else total + gradient.detach()
+        if arrived + 1 < paired.expected[slot]:
+            totals[task, slot] = arrived + 1, total
+        elif total is not None:
+            self._use_gradient(call, paired.places[slot], total)
 
-    def _use_gradient(self, run: BackwardRun, places: list[str], gradient: torch.Tensor) -> None:
+    def _use_gradient(self, call: OpenCall, places: list[str], gradient: torch.Tensor) -> None:
         for place in places:
-            self._recorder.use(run.call, Role.GRAD_INPUT, place, gradient)
+            self.recorder.use(call, GRAD_INPUT, place, gradient)
 
-    def _run_of(self, paired: Paired) -> BackwardRun:
-        task = torch._C._current_graph_task_id()
-        run = paired.runs.get(task)
-        if run is None:
-            run = paired.runs[task] = BackwardRun(self._open(paired))
+    def _open(self, paired: Paired, task: int) -> OpenCall:
+        """The backward of a call begins in a backward pass."""
+        with self.recorder.lock:  # another thread of autograd's may have begun it
+            if task in paired.calls:
+                return paired.calls[task]
+            call = paired.calls[task] = self.recorder.open_backward(paired.kind, paired.forward)
             self._running.append(paired)
-        return run
-
-    def _open(self, paired: Paired) -> OpenCall:
-        call = self._recorder.open_backward(paired.kind, paired.forward)
         call.autocast = paired.forward.autocast
-        self._recorder.close(call)
+        self.recorder.close(call)
         if paired.on_run is not None:
             paired.on_run(call)
         return call
-
-    @contextlib.contextmanager
-    def _guarded(self, paired: Paired) -> Iterator[None]:
-        """Work unseen by any mode; an error of ours does not reach the run."""
-        try:
-            with quiet():
-                yield
-        except Exception as error:
-            self._recorder.own_error(f"backward of {paired.forward.op}", error)
-
-
-def _key(edge: Edge) -> Edge:
-    """An edge without a reference to its node: hooks must not keep the graph alive."""
-    return edge if isinstance(edge, int) else (id(edge[0]), edge[1])
-
-
-def _changed(gradients: tuple[torch.Tensor | None, ...], index: int, change: Change | None) -> torch.Tensor | None:
-    gradient = gradients[index] if index < len(gradients) else None
-    return gradient if gradient is None or change is None else change(gradient)

@@ -10,6 +10,7 @@ from torch.overrides import _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ulpscope.capture.torch.compiled import CompiledFunctions, EagerForm
+from ulpscope.capture.torch.exposure import ExposurePatches
 from ulpscope.capture.torch.functions import AutogradPatches
 from ulpscope.capture.torch.kernels import KernelMode
 from ulpscope.capture.torch.mode import WatchMode, insert_mode, remove_mode
@@ -36,7 +37,9 @@ class Patches:
         self._recorder: Recorder = watcher.recorder
         self._here = here
         watcher.suspended = self.suspended
-        self.modules = ModuleWatcher(watcher, begin_outermost=begin_outermost)
+        self._recorder.on_recorded_step = self._put_back
+        self._begin_outermost = begin_outermost
+        self.modules = ModuleWatcher(watcher, begin_outermost=self._begin_forward)
         self._mode = WatchMode(watcher)
         self._autograd = AutogradPatches(watcher, self._mode, self._after_backward)
         self._optimizers = OptimizerWatcher(
@@ -51,6 +54,9 @@ class Patches:
         self._module_call = nn.Module.__dict__["__call__"]
         self._work_wait: Callable[..., Any] | None = None
         self._suspensions = 0
+        self._exposure = ExposurePatches(watcher, here=here)
+        self._depth: int | None = None
+        """Where in the stack of modes ours stood, while it is off."""
 
     def abort_update(self) -> None:
         """No optimizer is running now, whatever was begun."""
@@ -65,9 +71,11 @@ class Patches:
         _push_mode(self._mode)
         if self._kernels is not None:
             self._kernels.__enter__()  # type: ignore[no-untyped-call]
+        self._take_off_if_idle()
 
     def uninstall(self) -> None:
         """Leave torch as it was found."""
+        self._put_back()
         if self._kernels is not None:
             self._kernels.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         remove_mode(self._mode)
@@ -75,6 +83,29 @@ class Patches:
         self._namespaces.uninstall()
         self._optimizers.uninstall()
         self._uninstall_entries()
+
+    def _begin_forward(self, module: nn.Module) -> None:
+        self._begin_outermost(module)
+        self._take_off_if_idle()
+
+    def _take_off_if_idle(self) -> None:
+        """Take the modes off the stacks while steps run that are not recorded: calls cost nothing then."""
+        if self._recorder.capturing or self._depth is not None or self._suspensions:
+            return
+        if self._kernels is not None and not self._kernels.take_off():
+            return
+        self._depth = remove_mode(self._mode)
+        if self._depth is not None:  # else a function of torch is calling back, and holds our mode aside
+            self._exposure.install()
+
+    def _put_back(self) -> None:
+        """A step begins that is recorded."""
+        if self._depth is not None:
+            self._exposure.uninstall()
+            insert_mode(self._mode, min(self._depth, torch._C._len_torch_function_stack()))
+            self._depth = None
+        if self._kernels is not None:
+            self._kernels.put_back()
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
@@ -84,6 +115,8 @@ class Patches:
         if self._suspensions == 1:
             self._uninstall_entries()
             self._optimizers.remove_hooks()
+            if self._depth is not None:
+                self._exposure.uninstall()
         try:
             if self._kernels is not None:
                 with _disable_current_modes():
@@ -95,6 +128,8 @@ class Patches:
             if self._suspensions == 0:
                 self._install_entries()
                 self._optimizers.add_hooks()
+                if self._depth is not None:
+                    self._exposure.install()
             if depth is not None:
                 insert_mode(self._mode, depth)
 

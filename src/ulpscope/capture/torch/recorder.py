@@ -1,15 +1,17 @@
 """Turns what is observed into rows of a trace: numbers calls, gathers their uses, hands full parts over."""
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType
 
 import torch
 
 from ulpscope.capture.filters import CallPatterns
-from ulpscope.capture.torch.arguments import Placed, to_json
+from ulpscope.capture.torch.arguments import Placed
 from ulpscope.capture.torch.saving import Content, Saver
 from ulpscope.capture.torch.stacks import StackTable
 from ulpscope.capture.torch.steps import Steps
@@ -21,6 +23,12 @@ from ulpscope.records.settings import CaptureSettings
 PART_CALLS = 20_000
 PART_DATA_BYTES = 128 * 2**20
 MAX_ERRORS = 100
+
+# Words of enums, for code that runs several times a call: asking an enum for its word takes longer than a use.
+INPUT, OUTPUT = Role.INPUT.value, Role.OUTPUT.value
+PARAMETER, BUFFER = Role.PARAMETER.value, Role.BUFFER.value
+GRAD_OUTPUT, GRAD_INPUT = Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value
+MAKING = frozenset(role.value for role in (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER))
 
 
 @dataclass(slots=True, eq=False)
@@ -92,14 +100,16 @@ class Recorder:
         self.errors: list[str] = []
         self._given_up = self._paused = False
         self.capturing = self._wants_step(0)
+        self.on_recorded_step: Callable[[], None] = _ignore
+        """Called before the first call of a recorded step; whoever installs the capture sets it."""
         self.lock = threading.RLock()
         self._saver = saver
         self._on_first_call = on_first_call
         self._hand_over = hand_over
         self._patterns = CallPatterns(only=settings.only, skip=settings.skip)
-        self._stacks = StackTable()
+        self.stacks = StackTable()
         self._ids = itertools.count()
-        self._numbers: dict[tuple[Phase, bool, str], int] = {}
+        self._numbers: dict[tuple[str, bool, str], int] = {}
         self._calls: list[OpenCall] = []
         self._uses: list[tuple[int, str, str, int]] = []
         self._step_began = time.monotonic()
@@ -129,12 +139,17 @@ class Recorder:
         recompute: bool = False,
         forward: OpenCall | None = None,
         called: str | None = None,
+        frame: FrameType | None = None,
+        enclosing: int | None = None,
     ) -> OpenCall:
-        """Number a call, by its operation or what it is `called`. It is recorded by close(), if it is wanted."""
+        """Number a call, by its operation or what it is `called`. It is recorded by close(), if it is wanted.
+
+        Its stack is that of `frame`, beyond which the one of the `enclosing` module call is known.
+        """
         with self.lock:
             phase = phase or self.steps.phase
             stem = called or op
-            key = (phase, recompute, stem)
+            key = (phase._value_, recompute, stem)  # an enum's own hash is slow
             number = self._numbers.get(key, 0)
             self._numbers[key] = number + 1
             name = f"{stem}.{number}@recompute" if recompute else f"{stem}.{number}"
@@ -143,45 +158,55 @@ class Recorder:
             self.counts.seen += 1
             wanted = forward.wanted if forward is not None else self._patterns.wants(op, module, name)
             call = OpenCall(
-                id=next(self._ids),
-                name=name,
-                kind=kind,
-                op=op,
-                module=module,
-                module_class=module_class,
-                phase=phase,
-                step=self.steps.step,
-                micro_step=self.steps.micro_step,
-                parent=parent,
-                wanted=wanted,
-                recompute=recompute,
-                forward=None if forward is None else forward.id,
+                next(self._ids),
+                name,
+                kind,
+                op,
+                module,
+                module_class,
+                phase,
+                self.steps.step,
+                self.steps.micro_step,
+                parent,
+                wanted,
+                recompute,
+                None if forward is None else forward.id,
             )
             if wanted:
-                call.stack = forward.stack if forward is not None else self._stacks.current()
+                call.stack = (
+                    forward.stack if forward is not None else self.stacks.number(frame or sys._getframe(1), enclosing)
+                )
             else:
                 self.counts.filtered += 1
             return call
 
-    def use(self, call: OpenCall, role: Role, place: str, tensor: torch.Tensor) -> None:
+    def use(self, call: OpenCall, role: str, place: str, tensor: torch.Tensor) -> None:
         """The call reads or makes this tensor's content, as it is now."""
         with self.lock:
-            producer = call.id if role in _MAKING else None
+            producer = call.id if role in MAKING else None
             try:
-                self._uses.append((call.id, role.value, place, self.values.observe(tensor, producer)))
+                self._uses.append((call.id, role, place, self.values.observe(tensor, producer)))
             except Exception as error:
                 self.own_error(f"{place} of {call.op}", error)
+            if self._much_data():  # one call of an optimizer may bring gigabytes
+                self._flush(finishes_step=False)
 
-    def use_all(self, call: OpenCall, role: Role, tensors: Placed) -> None:
+    def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
         for place, tensor in tensors:
             self.use(call, role, place, tensor)
 
-    def close(self, call: OpenCall, encoded: dict[str, object] | None = None) -> None:
+    def settle(self) -> None:
+        """A block of our own work ends: what it wants to know of the run's tensors must not wait any longer."""
+        if self.values.unsettled:
+            with self.lock:
+                self.values.settle()
+
+    def close(self, call: OpenCall, arguments: str | None = None) -> None:
         """Record a wanted call."""
         if not call.wanted:
             return
-        if encoded is not None:
-            call.arguments = to_json(encoded)
+        if arguments is not None:
+            call.arguments = arguments
         with self.lock:
             self.counts.recorded += 1
             self._calls.append(call)
@@ -210,7 +235,8 @@ class Recorder:
 
     def resume(self) -> None:
         with self.lock:
-            self._paused, self.capturing = False, self._wants_step(self.steps.step)
+            self._paused = False
+            self._look_at_step()
 
     def next_step(self) -> None:
         """Finish the running step and begin the next."""
@@ -229,7 +255,9 @@ class Recorder:
 
     def _look_at_step(self) -> None:
         self.capturing = not self._paused and self._wants_step(self.steps.step)
-        if not self.capturing:
+        if self.capturing:
+            self.on_recorded_step()
+        else:
             self.values.storages.lose_track()
 
     def finish_step(self) -> None:
@@ -246,6 +274,8 @@ class Recorder:
         return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES
 
     def _flush(self, *, finishes_step: bool) -> None:
+        if self.values.trouble is not None:
+            self.own_error("fused kernels, slower ones are used", self.values.trouble)
         calls, self._calls = self._calls, []
         uses, self._uses = self._uses, []
         part = Part(
@@ -253,7 +283,7 @@ class Recorder:
             calls=calls,
             values=self.values.take_fresh(),
             uses=uses,
-            stacks=self._stacks.take_fresh(),
+            stacks=self.stacks.take_fresh(),
             contents=self._saver.take_fresh() if self._saver is not None else [],
             rechecks=self.values.take_rechecks(),
             finishes_step=finishes_step,
@@ -262,4 +292,5 @@ class Recorder:
         self._hand_over(part)
 
 
-_MAKING = frozenset({Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER})
+def _ignore() -> None:
+    """Nobody wants to know."""

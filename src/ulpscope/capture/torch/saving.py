@@ -2,12 +2,14 @@
 
 import threading
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ulpscope.capture.torch.crossing import Crossing, Crossings
+from ulpscope.capture.torch.ring import Ring, Room
 from ulpscope.capture.torch.storages import SavedContent, StorageState
 
 # How much copied data may wait for the writer before the run has to.
@@ -24,19 +26,21 @@ class Content:
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
-    copy: Any
-    landed: Any = None
-    whole_value: bool = False
+    room: Room | None
+    """None once the writer is done with it."""
+    crossing: Crossing | None
+    """How it comes from its device, if it does."""
+    whole_value: bool
     """Its elements are exactly those of the value that brought it, so the value's digest is its digest."""
     file: str | None = None
     key: str | None = None
 
     def raw(self) -> NDArray[np.uint8]:
         """Its bytes; waits for a device's copy to arrive."""
-        if self.landed is not None:
-            self.landed.synchronize()
-        flat: torch.Tensor = self.copy.reshape(-1)
-        return flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
+        assert self.room is not None
+        if self.crossing is not None:
+            self.crossing.wait()
+        return self.room.bytes.numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,10 @@ class Saver:
 
     def __init__(self, max_bytes: int | None) -> None:
         self._max_bytes = max_bytes
-        self._room = threading.Condition()
+        self._released = threading.Condition()
         self._pending = 0
+        self._rings: dict[bool, Ring] = {}
+        self._crossings: dict[torch.device, Crossings] = {}
         self.fresh_bytes = 0
         self._fresh: list[Content] = []
         self.taken_bytes = 0
@@ -65,37 +71,46 @@ class Saver:
 
     def save(self, tensor: torch.Tensor, state: StorageState, version: int | None) -> PendingPlace | None:
         """Where the tensor's elements will lie on disk; None once the disk budget is spent."""
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        first, last = _extent(tensor)
+        first, length = _extent(tensor)
         lazy = tensor.is_conj() or tensor.is_neg()
-        found = None if lazy else _covering(state, tensor.dtype, version, first, last)
+        found = None if lazy else _covering(state, tensor.dtype, version, first, length)
         if found is not None:
             return PendingPlace(found.content, int(tensor.storage_offset()) - found.start, tensor.stride())
-        dense = last - first + 1 <= tensor.numel() * SPARE_SHARE and not lazy
-        nbytes = (last - first + 1 if dense else tensor.numel()) * tensor.element_size()
-        if not self._take(nbytes):
+        dense = length <= tensor.numel() * SPARE_SHARE and not lazy
+        if not self._take((length if dense else tensor.numel()) * tensor.element_size()):
             self.not_saved += 1
             return None
         if not dense:
-            whole = tensor.detach().resolve_conj().resolve_neg().contiguous()
-            return PendingPlace(self._copy(whole, dtype, whole_value=True), 0, whole.stride())
-        span = tensor.detach().as_strided((last - first + 1,), (1,), first)
-        whole_value = tensor.is_contiguous()
-        content = self._copy(span.view(tensor.shape) if whole_value else span, dtype, whole_value=whole_value)
-        state.saved.append(SavedContent(version, tensor.dtype, first, last - first + 1, content))
+            whole = tensor.detach().resolve_conj().resolve_neg()
+            return PendingPlace(self._copy(whole, whole_value=True), 0, _contiguous_strides(whole.shape))
+        if tensor.is_contiguous():
+            content = self._copy(tensor.detach(), whole_value=True)
+        else:
+            content = self._copy(tensor.detach().as_strided((length,), (1,), first), whole_value=False)
+        state.saved.append(SavedContent(version, tensor.dtype, first, length, content))
         return PendingPlace(content, int(tensor.storage_offset()) - first, tensor.stride())
 
     def take_fresh(self) -> list[Content]:
+        """Contents for the writer, all of them on their way to the host."""
+        for crossings in self._crossings.values():
+            crossings.send()
         fresh, self._fresh = self._fresh, []
         self.fresh_bytes = 0
         return fresh
 
     def release(self, content: Content) -> None:
         """The writer is done with a content."""
-        content.copy = None
-        with self._room:
-            self._pending -= content.nbytes
-            self._room.notify()
+        with self._released:
+            if content.room is not None:
+                content.room.give_back()
+                content.room = content.crossing = None
+                self._pending -= content.nbytes
+                self._released.notify()
+
+    def close(self) -> None:
+        """Let go of all memory; everything has been written."""
+        self._rings.clear()
+        self._crossings.clear()
 
     def _take(self, nbytes: int) -> bool:
         if self._max_bytes is not None and self.table_bytes + self.taken_bytes + nbytes > self._max_bytes:
@@ -103,57 +118,94 @@ class Saver:
         self.taken_bytes += int(nbytes)
         return True
 
-    def _copy(self, tensor: torch.Tensor, dtype: str, *, whole_value: bool) -> Content:
-        nbytes = tensor.numel() * tensor.element_size()
-        self._wait_for_room(nbytes)
-        copy, landed = (tensor.clone(), None) if tensor.device.type == "cpu" else _copy_from_device(tensor)
-        content = Content(dtype, tuple(tensor.shape), nbytes, copy, landed, whole_value)
+    def _copy(self, source: torch.Tensor, *, whole_value: bool) -> Content:
+        nbytes = source.numel() * source.element_size()
+        on_host = _is_on_host(source)
+        room = self._claim(nbytes, pinned=not on_host)
+        host = room.bytes.view(source.dtype).view(source.shape)
+        content = Content(_word(source.dtype), tuple(source.shape), nbytes, room, None, whole_value)
+        try:
+            if on_host:
+                host.copy_(source)
+            else:
+                content.crossing = self._cross(source, host, nbytes)
+        except BaseException:  # a device without memory for the copy: the room must not be lost
+            self.release(content)
+            raise
         self._fresh.append(content)
         self.fresh_bytes += nbytes
         return content
 
-    def _wait_for_room(self, nbytes: int) -> None:
-        with self._room:
-            if self._pending and self._pending + nbytes > PENDING_BYTES and not self._fresh_only():
-                self.waits += 1
-                self._room.wait_for(lambda: self._pending + nbytes <= PENDING_BYTES or self._fresh_only())
-            self._pending += nbytes
+    def _cross(self, source: torch.Tensor, host: torch.Tensor, nbytes: int) -> Crossing:
+        crossings = self._crossings.get(source.device)
+        if crossings is None:
+            module = torch.get_device_module(source.device)
+            crossings = self._crossings[source.device] = Crossings(source.device, module)
+        self.waits += crossings.make_room(nbytes)
+        return crossings.begin(source, host)
 
-    def _fresh_only(self) -> bool:
+    def _claim(self, nbytes: int, *, pinned: bool) -> Room:
+        with self._released:
+            room = self._room_within_bounds(nbytes, pinned=pinned)
+            if room is None and not self._only_fresh():
+                self.waits += 1
+                while room is None and not self._only_fresh():
+                    self._released.wait()
+                    room = self._room_within_bounds(nbytes, pinned=pinned)
+            self._pending += nbytes
+        return room or Room(_allocate(nbytes, pinned=pinned))
+
+    def _room_within_bounds(self, nbytes: int, *, pinned: bool) -> Room | None:
+        if self._pending + nbytes > PENDING_BYTES:
+            return None
+        if pinned not in self._rings:
+            self._rings[pinned] = Ring(_allocate(PENDING_BYTES, pinned=pinned))
+        return self._rings[pinned].claim(nbytes)
+
+    def _only_fresh(self) -> bool:
         # What has not been handed to the writer yet cannot become less by waiting.
         return self._pending <= self.fresh_bytes
 
 
-def _copy_from_device(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-    """Copy without making the run wait: first on the device, so that later writes cannot reach it, then away."""
-    module = torch.get_device_module(tensor.device)
-    clone = tensor.clone()
-    side = module.Stream(tensor.device)
-    side.wait_stream(module.current_stream(tensor.device))
-    host = torch.empty(clone.shape, dtype=clone.dtype, pin_memory=True)
-    with module.stream(side):
-        host.copy_(clone, non_blocking=True)
-        landed = module.Event()
-        landed.record(side)
-    clone.record_stream(side)
-    return host, landed
+def _is_on_host(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu"
+
+
+def _allocate(nbytes: int, *, pinned: bool) -> torch.Tensor:
+    with torch.inference_mode(mode=False):  # memory from within could not be written outside of it
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """First and last element of its storage that a tensor reaches."""
+    """The first element of its storage that a tensor reaches, and how many there are up to the last."""
     first = int(tensor.storage_offset())
+    if tensor.is_contiguous():
+        return first, tensor.numel()
     if tensor.numel() == 0:
-        return first, first - 1
-    return first, first + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        return first, 0
+    return first, 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
+    strides, stride = [], 1
+    for size in reversed(shape):
+        strides.append(stride)
+        stride *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 def _covering(
-    state: StorageState, dtype: torch.dtype, version: int | None, first: int, last: int
+    state: StorageState, dtype: torch.dtype, version: int | None, first: int, length: int
 ) -> SavedContent | None:
     if version is None or not state.trusted:
         return None
     for saved in state.saved:
-        inside = saved.start <= first and last < saved.start + saved.length
+        inside = saved.start <= first and first + length <= saved.start + saved.length
         if inside and saved.version == version and saved.dtype == dtype:
             return saved
     return None
+
+
+@lru_cache(maxsize=64)
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

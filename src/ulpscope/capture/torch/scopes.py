@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from ulpscope.capture.torch.recorder import OpenCall
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModuleScope:
     """A module whose forward is running."""
 
-    path: str
-    class_name: str
+    path: str | None
+    class_name: str | None
+    stack: int | None = None
+    """The stack that led to its call, if that is recorded."""
+
+
+OUTSIDE = ModuleScope(None, None)
 
 
 class Scopes(threading.local):
@@ -30,12 +35,19 @@ class Scopes(threading.local):
 
     @property
     def parent(self) -> int | None:
-        return self.calls[-1].id if self.calls else None
+        calls = self.calls
+        return calls[-1].id if calls else None
+
+    @property
+    def innermost(self) -> ModuleScope:
+        """The module that is running, or the nameless scope outside of all modules."""
+        modules = self.modules
+        return modules[-1] if modules else OUTSIDE
 
     @property
     def module(self) -> str | None:
-        return self.modules[-1].path if self.modules else None
+        return self.innermost.path
 
     @property
     def module_class(self) -> str | None:
-        return self.modules[-1].class_name if self.modules else None
+        return self.innermost.class_name

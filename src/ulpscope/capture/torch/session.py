@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -38,6 +39,9 @@ from ulpscope.trace.writer import claim_rank_directory
 # Loading compiled kernels takes half a second; longer means that they were compiled.
 COMPILE_SECONDS = 2.0
 
+# The time a step takes, as `run` shows it, is the mean of so many.
+PROGRESS_STEPS = 5
+
 
 class Session:
     """Observes the thread that starts it until it is closed."""
@@ -57,7 +61,7 @@ class Session:
         self._started = _now()
         self._seeds: dict[str, Any] = {}
         self._told: set[str] = set()
-        self._step_times: list[float] = []
+        self._step_times: deque[float] = deque(maxlen=PROGRESS_STEPS)
         self._custom = CustomCalls(self._watcher)
         self._running = self._closed = self._paused = False
         self.directory: Path | None = None
@@ -192,7 +196,7 @@ class Session:
         self._learn_rank()
         if not self._wants_rank():
             self._stop_observing()
-        elif self._output is None and part.calls:
+        elif self._output is None and (part.calls or part.contents):
             self._open_output()
         if self._output is None:
             self._drop(part)
@@ -263,7 +267,7 @@ class Session:
     def _emit_progress(self) -> None:
         if self._events is None:
             return
-        times = self._step_times[-5:]
+        times = self._step_times
         self._events.emit(
             "progress",
             rank=self.rank,

@@ -1,4 +1,4 @@
-"""Call stacks of the user's code, each kept once. Line numbers are worked out when a stack is first seen."""
+"""Call stacks of the user's code, each kept once: by code positions, whose lines are worked out when it is written."""
 
 import os
 import sys
@@ -18,56 +18,93 @@ _HIDDEN_PREFIXES = (*_OURS, _TORCH, "<frozen ")
 
 
 class StackTable:
-    """Numbers stacks by their code positions."""
+    """Numbers stacks. Codes are told apart by their ids, and kept: to hash a code is to hash all that is in it."""
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[Any, ...], int] = {}
-        self._fresh: list[tuple[int, tuple[Frame, ...]]] = []
-        self._hidden: dict[CodeType, bool] = {}
+        self.module_call: CodeType | None = None
+        """The code of ours that every observed module call runs through; whoever observes them sets it."""
+        self._ids: dict[tuple[int | None, ...], int] = {}
+        """By what a walk meets: as far as the enclosing module call, or all of it."""
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._stacks: list[tuple[int, ...]] = []
+        """Ids of codes and positions in them by turns, innermost first."""
+        self._told = 0
+        self._codes: dict[int, CodeType] = {}
+        self._hidden: dict[int, bool] = {}
 
-    def current(self) -> int:
-        """The id of the stack that led here, innermost user frame first."""
-        frames = self._visible_frames(sys._getframe(1))
-        key = tuple((frame.f_code, frame.f_lasti) for frame in frames)
+    def number(self, frame: FrameType, enclosing: int | None) -> int:
+        """The id of the stack that led to a frame.
+
+        `enclosing` is the stack of the innermost module call that runs in this thread, if that is known: it cannot
+        have changed since, so the walk ends there.
+        """
+        key = self._walk(frame, enclosing)
         known = self._ids.get(key)
-        if known is not None:
-            return known
-        number = self._ids[key] = len(self._ids)
-        self._fresh.append((number, tuple(_resolve(frame) for frame in frames)))
-        return number
+        if known is None:
+            known = self._ids[key] = self._number(key)
+        return known
 
     def take_fresh(self) -> list[tuple[int, tuple[Frame, ...]]]:
         """Stacks first seen since the last time this was asked."""
-        fresh, self._fresh = self._fresh, []
+        fresh = [(number, self._resolve(self._stacks[number])) for number in range(self._told, len(self._stacks))]
+        self._told = len(self._stacks)
         return fresh
 
-    def _visible_frames(self, frame: FrameType | None) -> list[FrameType]:
-        frames: list[FrameType] = []
-        hidden = self._hidden
-        while frame is not None and len(frames) < MAX_DEPTH:
+    def _walk(self, frame: FrameType | None, enclosing: int | None) -> tuple[int | None, ...]:
+        """The enclosing stack, if the walk ends there, and the codes and positions in front of it."""
+        key: list[int | None] = [enclosing]
+        hidden, stop = self._hidden, None if enclosing is None else self.module_call
+        while frame is not None and len(key) <= 2 * MAX_DEPTH:
             code = frame.f_code
-            known = hidden.get(code)
-            if known is None:
-                known = hidden[code] = code.co_filename.startswith(_HIDDEN_PREFIXES)
-            if not known:
-                frames.append(frame)
+            if code is stop:
+                return tuple(key)
+            is_hidden = hidden.get(id(code))
+            if is_hidden is None:
+                is_hidden = self._meet(code)
+            if not is_hidden:
+                key.append(id(code))
+                key.append(frame.f_lasti)
             frame = frame.f_back
-        return frames
+        key[0] = None
+        return tuple(key)
+
+    def _meet(self, code: CodeType) -> bool:
+        self._codes[id(code)] = code
+        is_hidden = self._hidden[id(code)] = code.co_filename.startswith(_HIDDEN_PREFIXES)
+        return is_hidden
+
+    def _number(self, key: tuple[Any, ...]) -> int:
+        whole = key[1:] if key[0] is None else key[1:] + self._stacks[key[0]]
+        stack = whole[: 2 * MAX_DEPTH]
+        number = self._numbers.get(stack)
+        if number is None:
+            number = self._numbers[stack] = len(self._stacks)
+            self._stacks.append(stack)
+        return number
+
+    def _resolve(self, stack: tuple[int, ...]) -> tuple[Frame, ...]:
+        return tuple(
+            _frame(self._codes[code], position) for code, position in zip(stack[::2], stack[1::2], strict=True)
+        )
 
 
-def calling_torch_files(depth: int = 12) -> list[str]:
-    """Names of torch's own source files that are on the stack, innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    files = []
-    while frame is not None and depth:
-        name = frame.f_code.co_filename
-        if name.startswith(_TORCH):
-            files.append(name[len(_TORCH) :])
-        frame = frame.f_back
-        depth -= 1
-    return files
+class TorchFiles:
+    """Tells whether some of torch's own source files are on the stack."""
+
+    def __init__(self, *files: str) -> None:
+        self._files = frozenset(_TORCH + file for file in files)
+
+    def are_calling(self, depth: int = 12) -> bool:
+        frame: FrameType | None = sys._getframe(1)
+        files = self._files
+        while frame is not None and depth:
+            if frame.f_code.co_filename in files:
+                return True
+            frame = frame.f_back
+            depth -= 1
+        return False
 
 
-def _resolve(frame: FrameType) -> Frame:
-    code = frame.f_code
-    return Frame(file=code.co_filename, line=frame.f_lineno or code.co_firstlineno, function=code.co_name)
+def _frame(code: CodeType, position: int) -> Frame:
+    line = next((line for start, end, line in code.co_lines() if start <= position < end), None)
+    return Frame(file=code.co_filename, line=line or code.co_firstlineno, function=code.co_name)

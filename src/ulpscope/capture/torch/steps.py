@@ -10,6 +10,8 @@ import torch
 
 from ulpscope.records.enums import Phase
 
+_BACKWARD, _UPDATE = Phase.BACKWARD, Phase.UPDATE
+
 
 class Steps:
     """The state of a run's iteration."""
@@ -32,8 +34,8 @@ class Steps:
     @property
     def phase(self) -> Phase:
         if self._backward:
-            return Phase.BACKWARD
-        return Phase.UPDATE if self._updating else self._between
+            return _BACKWARD
+        return _UPDATE if self._updating else self._between
 
     @property
     def in_backward(self) -> bool:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+SWEEP_EVERY = 4096
+
 
 @dataclass(slots=True)
 class SavedContent:
@@ -21,7 +23,7 @@ class SavedContent:
     content: Any
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class StorageState:
     """What is known about one storage."""
 
@@ -30,8 +32,16 @@ class StorageState:
     trusted: bool
     """False once its memory can be changed behind torch's back."""
     values: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    """Numbers of the contents that still hold, by version and view."""
     summaries: dict[tuple[Any, ...], Any] = field(default_factory=dict)
-    """Summary and saved place of each content that still holds."""
+    """Rows of contents that still hold, by version and sequence of elements: views that tell the same share one.
+
+    Each a weak reference to the batch, and the number of the row in it.
+    """
+    places: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """Where contents that still hold were saved, by version and view."""
+    checks: dict[int, Any] = field(default_factory=dict)
+    """Rows of contents that still hold, by number; in verify mode only, for they keep whole batches."""
     saved: list[SavedContent] = field(default_factory=list)
     met: bool = False
     """Whether a content of it was seen before: a view's call did not make what was there already."""
@@ -43,6 +53,8 @@ class StorageState:
         """Its content may have changed."""
         self.values.clear()
         self.summaries.clear()
+        self.places.clear()
+        self.checks.clear()
         self.saved.clear()
 
 
@@ -50,39 +62,49 @@ class StorageTable:
     """All storages met so far that are still alive."""
 
     def __init__(self) -> None:
-        self._states: dict[int, StorageState] = {}
+        self.states: dict[int, StorageState] = {}
+        """By address."""
         self._numbered = 0
+        self._until_sweep = SWEEP_EVERY
 
     def of(self, tensor: torch.Tensor) -> StorageState:
         storage = tensor.untyped_storage()
-        address = storage._cdata
-        state = self._states.get(address)
-        if state is None:
-            # Memory from outside (numpy, shared memory) cannot be resized, and can be written by its other owner.
-            state = StorageState(self._numbered, storage._weak_ref(), trusted=storage.resizable())
-            self._states[address] = state
-            self._numbered += 1
+        state = self.states.get(storage._cdata)
+        return self._add(storage) if state is None else state
+
+    def _add(self, storage: torch.UntypedStorage) -> StorageState:
+        self._until_sweep -= 1
+        if self._until_sweep <= 0:
+            self._until_sweep = SWEEP_EVERY
+            self.sweep()
+        # Memory from outside (numpy, shared memory) cannot be resized, and can be written by its other owner.
+        state = StorageState(self._numbered, storage._weak_ref(), storage.resizable())
+        self.states[storage._cdata] = state
+        self._numbered += 1
         return state
 
     def forget_all(self) -> None:
         """Any storage may have changed: code ran that was not observed."""
-        for state in self._states.values():
+        self.sweep()  # many are gone by now, and need not be visited again and again
+        for state in self.states.values():
             state.forget()
 
     def lose_track(self) -> None:
         """Steps follow that are not observed: nothing known about a storage will hold after them."""
-        for state in self._states.values():
+        self.sweep()
+        for state in self.states.values():
             state.forget()
             state.writer = None
             state.unwritten = 0
 
     def sweep(self) -> None:
         """Drop storages that are gone."""
-        gone = [address for address, state in self._states.items() if torch.UntypedStorage._expired(state.weak)]
+        expired = torch.UntypedStorage._expired
+        gone = [address for address, state in self.states.items() if expired(state.weak)]
         for address in gone:
-            torch.UntypedStorage._free_weak_ref(self._states.pop(address).weak)
+            torch.UntypedStorage._free_weak_ref(self.states.pop(address).weak)
 
     def clear(self) -> None:
-        for state in self._states.values():
+        for state in self.states.values():
             torch.UntypedStorage._free_weak_ref(state.weak)
-        self._states.clear()
+        self.states.clear()

@@ -1,112 +1,54 @@
 """Summaries of tensors: plain torch operations for any device, numba's kernels for the CPU.
 
 Nothing here waits for a device: no item(), no branching on what a tensor holds, no copies from the host once a device's
-constants are made (where() gets its scalars as tensors: it would copy numbers). Callers see to it that no function or
-dispatch mode watches (quiet.py).
+constants are made. What a user's switches could change is not used: matrix products (TF32 rounds them) and scattering
+(deterministic algorithms forbid it). A device takes longer to start an operation than to read most values, so there are
+few operations. Callers see to it that no function or dispatch mode watches (quiet.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
-from ulpscope.capture.torch.constants import CHUNK_BLOCKS, Codes, Constants, constants_of, mix
+from ulpscope.capture.torch.constants import CARRIERS, SPAN_CHUNKS, Codes, Constants, Span, constants_of, mix
 from ulpscope.capture.torch.double_bits import row_bits
-from ulpscope.numerics.compiled import summarize_into
-from ulpscope.numerics.constants import BLOCK_ELEMENTS, BLOCK_ROWS, SKETCH_LENGTH
-from ulpscope.numerics.digest import words_per_block
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
+from ulpscope.capture.torch.readable import unsummarizable_reason
+from ulpscope.numerics.compiled import summarize_memory_into
+from ulpscope.numerics.constants import (
+    BLOCK_ELEMENTS,
+    BLOCK_ROWS,
+    DIGEST,
+    MAX,
+    MIN,
+    NAN,
+    ROW_LENGTH,
+    SKETCH,
+    SKETCH_LENGTH,
+    SUM,
+    SUM_SQUARES,
+    ZERO,
+)
+from ulpscope.numerics.digest import words_per_pair
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 
-_CHUNK = CHUNK_BLOCKS * BLOCK_ELEMENTS
-_CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# The rows of a comparison by which elements are not summed, not in the minimum, not in the maximum: see Codes.borders.
+_ASIDE = slice(-6, -3)
+_LENGTHS = [NAN, SKETCH - NAN, DIGEST - SKETCH, ROW_LENGTH - DIGEST]
 _NAMES = {getattr(torch, name): name for name in DTYPES if hasattr(torch, name)}
 _KINDS = {dtype: DTYPES[name].kind for dtype, name in _NAMES.items()}
-# numpy has no such elements: it gets their bits.
-_AS_BITS = {
-    dtype: _CARRIERS[DTYPES[name].item_size]
-    for dtype, name in _NAMES.items()
-    if name == "bfloat16" or name.startswith("float8")
-}
-_TYPES = {
-    dtype: numpy_dtype(name).str for dtype, name in _NAMES.items() if dtype not in _AS_BITS and not dtype.is_complex
-}
-_ORDINARY = frozenset({Tensor, torch.nn.Parameter})
-_SUBCLASS_REASONS: dict[type, str | None] = {}
-
-
-def unsummarizable_reason(tensor: Tensor) -> str | None:
-    """One word for why this tensor's content cannot be read here; none if it can."""
-    kind = type(tensor)
-    if kind not in _ORDINARY and (reason := _subclass_reason(kind)) is not None:
-        return reason
-    if tensor.is_nested:
-        return "nested"
-    if tensor.layout is not torch.strided:
-        return "sparse"
-    if tensor.is_meta:
-        return "meta"
-    if tensor.dtype not in _NAMES:
-        return "quantized" if tensor.is_quantized else "dtype"
-    return _memory_reason(tensor)
-
-
-def _subclass_reason(kind: type) -> str | None:
-    if kind not in _SUBCLASS_REASONS:
-        _SUBCLASS_REASONS[kind] = _look_at_subclass(kind)
-    return _SUBCLASS_REASONS[kind]
-
-
-def _look_at_subclass(kind: type) -> str | None:
-    if issubclass(kind, UninitializedTensorMixin):
-        return "uninitialized"
-    if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:  # type: ignore[attr-defined]
-        return "subclass"
-    return None
-
-
-def _memory_reason(tensor: Tensor) -> str | None:
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        return "functorch"
-    try:
-        # FSDP frees a parameter's memory under the tensor, which keeps its shape.
-        return "freed" if tensor.data_ptr() == 0 and tensor.numel() else None
-    except RuntimeError:
-        return "storage"
 
 
 def summarize_cpu_into(tensor: Tensor, row: NDArray[np.float64]) -> bool:
     """Writes a CPU tensor's row; gives False, and writes nothing, if its content cannot be read."""
     if unsummarizable_reason(tensor) is not None:
         return False
-    name = _NAMES[tensor.dtype]
     elements = _readable(tensor).contiguous()
-    carrier = _AS_BITS.get(elements.dtype)
-    if carrier is not None:
-        elements = elements.view(carrier)
-    summarize_into(_as_array(elements), name, row)
+    summarize_memory_into(elements.data_ptr(), elements.numel(), _NAMES[tensor.dtype], row)
     return True
-
-
-class _Memory:
-    """A tensor's memory for numpy. Tensor.numpy() would forbid the user to resize the storage ever after."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.__array_interface__ = {
-            "data": (tensor.data_ptr(), True),
-            "shape": (tensor.numel(),),
-            "typestr": _TYPES[tensor.dtype],
-            "version": 3,
-        }
-
-
-def _as_array(tensor: Tensor) -> NDArray[np.generic]:
-    if tensor.numel() == 0:
-        return np.empty(0, _TYPES[tensor.dtype])
-    return np.asarray(_Memory(tensor))
 
 
 def _readable(tensor: Tensor) -> Tensor:
@@ -128,14 +70,11 @@ def _real_view(tensor: Tensor) -> Tensor:
     return parts
 
 
-class _Part(NamedTuple):
-    """The summary of one chunk, on its device. Sums of parts are sums; `norm` adds up by hypot."""
+class _Total(NamedTuple):
+    """The numbers of a value's row, each where it is to be written."""
 
-    range: Tensor
-    """The lowest number, and the highest."""
-    total: Tensor
-    norm: Tensor
-    abs_sum: Tensor
+    moments: Tensor
+    """Minimum, maximum, sum, sum of squares (in float32, which could not hold it: its root), sum of sizes."""
     counts: Tensor
     sketch: Tensor
     digest: Tensor
@@ -151,145 +90,210 @@ def summarize_tensor_into(tensor: Tensor, row: Tensor) -> bool:
     with torch.inference_mode():  # the only mode in which ordinary and inference tensors may both be written
         constants = constants_of(tensor.device)
         flat = _readable(tensor).contiguous().view(-1)
-        total = _empty(constants)
-        for start in range(0, flat.numel(), _CHUNK):
-            part = _summarize_chunk(flat[start : start + _CHUNK], start // BLOCK_ELEMENTS, constants)
-            total = _joined(total, part) if start else part
-        _write_row(total, row)
+        bits = row.view(torch.int64)
+        if flat.numel() == 0 or _KINDS[flat.dtype] is not DtypeKind.FLOAT:
+            bits.copy_(constants.empty_row)
+        if flat.numel():
+            _summarize_into(bits, flat, constants)
     return True
 
 
-def _empty(constants: Constants) -> _Part:
-    zero = constants.sketch_zero[:1]
-    return _Part(
-        range=constants.no_range,
-        total=zero,
-        norm=zero,
-        abs_sum=zero,
-        counts=constants.no_counts,
-        sketch=constants.sketch_zero,
-        digest=constants.no_digest,
-    )
+def _summarize_into(row: Tensor, flat: Tensor, constants: Constants) -> None:
+    if constants.dtype == torch.float64:
+        _summarize(flat, _places_in(row), constants)
+    else:
+        total = _places_beside(row, constants)
+        _summarize(flat, total, constants)
+        row.copy_(row_bits(*total))
 
 
-def _joined(one: _Part, other: _Part) -> _Part:
-    low = torch.minimum(one.range[:1], other.range[:1])
-    return _Part(
-        range=torch.cat([low, torch.maximum(one.range[1:], other.range[1:])]),
-        total=one.total + other.total,
-        norm=torch.hypot(one.norm, other.norm),
-        abs_sum=one.abs_sum + other.abs_sum,
-        counts=one.counts + other.counts,
-        sketch=one.sketch + other.sketch,
-        digest=one.digest + other.digest,
-    )
+def _places_in(row: Tensor) -> _Total:
+    moments, counts, sketch, _ = row.view(torch.float64).split(_LENGTHS)
+    return _Total(moments, counts, sketch, row[DIGEST:])
 
 
-def _write_row(part: _Part, row: Tensor) -> None:
-    if part.sketch.dtype == torch.float32:
-        sums = torch.cat([part.range, part.total, part.norm, part.abs_sum])
-        row.copy_(row_bits(sums, part.counts, part.sketch, part.digest))
+def _places_beside(row: Tensor, constants: Constants) -> _Total:
+    moments, _, sketch, _ = torch.zeros_like(row, dtype=constants.dtype).split(_LENGTHS)
+    _, counts, _, digest = torch.zeros_like(row).split(_LENGTHS)
+    return _Total(moments, counts, sketch, digest)
+
+
+def _summarize(flat: Tensor, total: _Total, constants: Constants) -> None:
+    chunks = _chunks(flat, constants)
+    _digest(chunks, total.digest, constants)
+    if _KINDS[flat.dtype] is DtypeKind.FLOAT:
+        _summarize_floats(chunks, flat, total, constants)
+    else:
+        _summarize_integers(flat, total, constants)
+
+
+def _chunks(flat: Tensor, constants: Constants) -> list[Tensor]:
+    """The elements' bits in whole blocks, such that words can be read of them."""
+    bits = flat.view(CARRIERS[flat.element_size()])
+    if bits.storage_offset() % 2:
+        bits = bits.clone()
+    *whole, last = _pieces(bits, constants.chunk_blocks * BLOCK_ELEMENTS)
+    return [*whole, _whole_blocks(last, constants)]
+
+
+def _pieces(tensor: Tensor, length: int) -> Sequence[Tensor]:
+    return tensor.split(length) if len(tensor) > length else [tensor]
+
+
+def _whole_blocks(elements: Tensor, constants: Constants) -> Tensor:
+    padding = -elements.numel() % BLOCK_ELEMENTS
+    if not padding:
+        return elements
+    return torch.cat([elements, constants.zeros[elements.dtype][:padding]])
+
+
+def _parts(total: Tensor, count: int) -> Tensor:
+    """Places for the parts of a total; a single one's is the total itself."""
+    return total[None] if count == 1 else torch.empty((count, *total.shape), dtype=total.dtype, device=total.device)
+
+
+def _add_up(parts: Tensor, total: Tensor) -> None:
+    if len(parts) > 1:
+        torch.sum(parts, 0, out=total)
+
+
+def _digest(chunks: list[Tensor], total: Tensor, constants: Constants) -> None:
+    starts = range(0, len(chunks), SPAN_CHUNKS)
+    parts = _parts(total, len(starts))
+    for number, start in enumerate(starts):
+        sums = _digest_sums(chunks[start : start + SPAN_CHUNKS], constants)
+        first_sum = start * constants.chunk_blocks * SKETCH_LENGTH
+        mixed = mix(sums.add_(constants.hashing.weyl(first_sum, len(sums))))
+        torch.sum(mixed, 0, keepdim=True, out=parts[number])
+    _add_up(parts, total)
+
+
+def _digest_sums(chunks: list[Tensor], constants: Constants) -> Tensor:
+    """One sum a block and column."""
+    item_size = chunks[0].element_size()
+    word = torch.int16 if item_size == 1 else torch.int32
+    shape = (-1, BLOCK_ROWS, SKETCH_LENGTH, words_per_pair(item_size))
+    blocks = sum(chunk.numel() for chunk in chunks) // BLOCK_ELEMENTS
+    sums = torch.empty((blocks, SKETCH_LENGTH), dtype=torch.int64, device=constants.device)
+    for chunk, chunk_sums in zip(chunks, _pieces(sums, constants.chunk_blocks), strict=True):
+        torch.sum(chunk.view(word).view(shape) * constants.digest_keys[item_size], (1, 3), out=chunk_sums)
+    return sums.view(-1)
+
+
+def _summarize_integers(flat: Tensor, total: _Total, constants: Constants) -> None:
+    chunks = _pieces(flat, constants.chunk_blocks * BLOCK_ELEMENTS)
+    moments = _parts(total.moments[:SUM_SQUARES], len(chunks))
+    zeros = _parts(total.counts[ZERO - NAN], len(chunks))
+    for number, chunk in enumerate(chunks):
+        _read_integers(chunk.to(constants.dtype), moments[number], zeros[number])
+    _add_up_moments(moments, total.moments[:SUM_SQUARES])
+    _add_up(zeros, total.counts[ZERO - NAN])
+
+
+def _read_integers(numbers: Tensor, moments: Tensor, zeros: Tensor) -> None:
+    torch.amin(numbers, 0, out=moments[MIN])
+    torch.amax(numbers, 0, out=moments[MAX])
+    torch.sum(numbers, 0, out=moments[SUM])
+    zeros.copy_(numbers.eq_(0.0).sum())
+
+
+def _add_up_moments(parts: Tensor, total: Tensor) -> None:
+    if len(parts) == 1:
         return
-    squares = part.norm.square()
-    digest = part.digest.view(torch.float64)
-    pieces = [part.range, part.total, squares, part.abs_sum, part.counts, part.sketch, digest]
-    torch.cat(pieces, out=row.view(torch.float64))
+    torch.sum(parts, 0, out=total)
+    torch.amin(parts[:, MIN], 0, out=total[MIN])
+    torch.amax(parts[:, MAX], 0, out=total[MAX])
+    if len(total) > SUM_SQUARES and total.dtype == torch.float32:
+        total[SUM_SQUARES].copy_(_norm(parts[:, SUM_SQUARES]))
 
 
-def _summarize_chunk(elements: Tensor, first_block: int, constants: Constants) -> _Part:
-    padded = _whole_blocks(elements)
-    digest = _digest(padded, first_block, constants)
-    if _KINDS[elements.dtype] is DtypeKind.FLOAT:
-        # Padding bytes need not stand for 0: in float8_e8m0fnu they are 2**-127.
-        is_byte = elements.element_size() == 1
-        numbers = _whole_blocks(elements.float()).view(torch.float32) if is_byte else padded.view(elements.dtype)
-        return _summarize_floats(numbers, elements, first_block, constants)._replace(digest=digest)
-    return _summarize_integers(elements, constants)._replace(digest=digest)
+def _summarize_floats(chunks: list[Tensor], flat: Tensor, total: _Total, constants: Constants) -> None:
+    codes = constants.codes(flat.dtype)
+    elements = _pieces(flat, constants.chunk_blocks * BLOCK_ELEMENTS)
+    moments = _parts(total.moments, len(chunks))
+    reached = torch.empty((len(chunks), codes.differences.shape[2]), dtype=torch.int64, device=constants.device)
+    read = (_read_floats(*each, codes, constants) for each in zip(chunks, elements, moments, reached, strict=True))
+    _sketch(read, sum(chunk.numel() for chunk in chunks) // BLOCK_ELEMENTS, total.sketch, constants)
+    _add_up_moments(moments, total.moments)
+    counts = (codes.differences * reached).sum((1, 2))
+    torch.sub(counts, constants.zero_count, alpha=-flat.numel() % BLOCK_ELEMENTS, out=total.counts)
 
 
-def _whole_blocks(elements: Tensor) -> Tensor:
-    """The elements' bits, padded with zeros; copied if they could not be read as 32-bit words where they lie."""
-    bits = elements.view(_CARRIERS[elements.element_size()])
-    padding = -bits.numel() % BLOCK_ELEMENTS
-    if padding:
-        return torch.nn.functional.pad(bits, (0, padding))
-    return bits.clone() if bits.storage_offset() * bits.element_size() % 4 else bits
-
-
-def _digest(bits: Tensor, first_block: int, constants: Constants) -> Tensor:
-    words = bits.view(torch.int32).view(-1, words_per_block(bits.element_size()))
-    sums = (words * constants.digest_keys[: words.shape[1]]).sum(1)
-    return mix(sums + constants.weyl(first_block, len(words))).sum(0, keepdim=True)
-
-
-def _summarize_integers(elements: Tensor, constants: Constants) -> _Part:
-    numbers = elements.to(constants.dtype)
-    bits = elements.view(_CARRIERS[elements.element_size()])
-    zeros = _count(torch.eq, bits[None], constants.integer_zero[bits.dtype])
-    return _empty(constants)._replace(
-        range=torch.stack([numbers.amin(), numbers.amax()]),
-        total=numbers.sum(0, keepdim=True),
-        counts=(constants.zero_count * zeros).to(constants.no_counts.dtype),
-    )
-
-
-def _summarize_floats(padded: Tensor, elements: Tensor, first_block: int, constants: Constants) -> _Part:
-    numbers = padded if padded.element_size() >= 4 else padded.float()
+def _read_floats(
+    bits: Tensor, elements: Tensor, moments: Tensor, reached: Tensor, codes: Codes, constants: Constants
+) -> Tensor:
+    """Counts numbers and writes their moments; gives those that are summed, with 0 instead of the others."""
     count = elements.numel()
-    codes = constants.codes(elements.dtype)
-    bits = numbers.view(codes.integer)
-    sizes = bits & codes.size_mask
-    kept = torch.where(sizes < codes.set_aside, numbers, codes.zero).to(constants.dtype)
-    norm, abs_sum = _norms(kept)
-    return _Part(
-        range=_range(numbers[:count], sizes[:count], codes).to(constants.dtype),
-        total=kept.sum(0, keepdim=True),
-        norm=norm,
-        abs_sum=abs_sum,
-        counts=_counts(bits[:count], sizes[:count], codes, constants),
-        sketch=_sketch(kept, first_block, constants),
-        digest=constants.no_digest,
-    )
+    if elements.element_size() == 1:
+        # Padding bytes need not stand for 0: in float8_e8m0fnu they are 2**-127.
+        bits = _whole_blocks(elements.float().view(torch.int32), constants)
+        elements = bits.view(torch.float32)
+    held = _compare(bits, codes)
+    torch.sum(_count_by_bytes(held), 1, out=reached)
+    # This addition widens the numbers, and makes 0.0 of -0.0: which zero comes first is no property of a value.
+    numbers = bits.view(elements.dtype) + constants.plus_zero
+    kept, low, high = torch.where(held[_ASIDE], constants.neutral, numbers).unbind()
+    lowest, highest, *sums = moments.unbind()
+    torch.amin(low[:count], 0, out=lowest)
+    torch.amax(high[:count], 0, out=highest)
+    _write_sums(kept, *sums)
+    return kept
 
 
-def _range(numbers: Tensor, sizes: Tensor, codes: Codes) -> Tensor:
-    finite = sizes < codes.infinity
-    low = torch.where(finite, numbers, codes.highest).amin()
-    high = torch.where(finite, numbers, codes.lowest).amax()
-    return torch.stack([low, high]) + 0.0
+def _compare(bits: Tensor, codes: Codes) -> Tensor:
+    """For each border and element: does its size reach it? Then: is it inf, is it -inf?"""
+    borders, rows = len(codes.borders), codes.differences.shape[2]
+    held = torch.empty((rows, bits.numel()), dtype=torch.bool, device=bits.device)
+    torch.ge(bits & codes.size_mask, codes.borders, out=held[:borders])
+    torch.eq(bits, codes.infinities, out=held[borders:])
+    return held
 
 
-def _norms(kept: Tensor) -> tuple[Tensor, Tensor]:
-    """L2 and L1 norm."""
-    if kept.dtype == torch.float64:
-        norm, abs_sum = (torch.linalg.vector_norm(kept, order, dim=0, keepdim=True) for order in (2, 1))
-        return norm, abs_sum
-    # In float32 squares of 1e-25 are 0, so scale by the largest; and vector_norm is off by 1e-5 after 3000 elements.
-    sizes = kept.abs()
-    scale = sizes.amax(0, keepdim=True)
-    scale = scale.masked_fill(scale == 0.0, 1.0)
-    return (sizes / scale).square().sum(0, keepdim=True).sqrt() * scale, sizes.sum(0, keepdim=True)
+def _count_by_bytes(held: Tensor) -> Tensor:
+    """Counts that add up to how many hold in each row.
 
-
-def _count(compare: Callable[..., Tensor], bits: Tensor, borders: Tensor) -> Tensor:
-    """For how many bits the comparison with each border holds, as float32: exact, a chunk is shorter than 2**24.
-
-    The comparison writes float16, because torch would copy a bool tensor to int64 to sum it: eight times the memory.
+    Eight bools are added at once, as the bytes of a word: a block has but 244 words, so that no byte overflows. torch
+    would make an int64 of each bool to sum it.
     """
-    held = torch.empty((len(borders), bits.shape[-1]), dtype=torch.float16, device=bits.device)
-    compare(bits, borders, out=held)
-    return held.sum(1, dtype=torch.float32)
+    words = held.view(torch.int64).view(len(held), -1, BLOCK_ELEMENTS // 8)
+    return words.sum(2).view(torch.uint8)
 
 
-def _counts(bits: Tensor, sizes: Tensor, codes: Codes, constants: Constants) -> Tensor:
-    """Counts from NAN on, in the row's order, as differences of how many sizes reach each of the borders."""
-    reached = _count(torch.ge, sizes, codes.borders)
-    infinite = _count(torch.eq, bits, codes.infinities)
-    counts = (constants.differences * torch.cat([reached, infinite])).sum(1)
-    return counts.to(constants.no_counts.dtype)
+def _write_sums(kept: Tensor, total: Tensor, squares: Tensor, sizes: Tensor) -> None:
+    torch.sum(kept, 0, out=total)
+    if kept.dtype == torch.float64:
+        torch.square(torch.linalg.vector_norm(kept, 2), out=squares)
+        torch.linalg.vector_norm(kept, 1, out=sizes)
+    else:
+        squares.copy_(_norm(kept))
+        torch.sum(kept.abs(), 0, out=sizes)
 
 
-def _sketch(kept: Tensor, first_block: int, constants: Constants) -> Tensor:
-    rows = kept.view(-1, BLOCK_ROWS, SKETCH_LENGTH)
-    signs, sources = constants.signs(first_block, len(rows))
-    return (rows * signs).sum(1).gather(1, sources).sum(0)
+def _norm(numbers: Tensor) -> Tensor:
+    # In float32 squares of 1e-25 are 0, so scale by the largest; and vector_norm is off by 1e-5 after 3000 elements.
+    largest = numbers.abs().amax()
+    scale = largest.masked_fill(largest == 0.0, 1.0)
+    return (numbers / scale).square().sum().sqrt() * scale
+
+
+def _sketch(chunks: Iterator[Tensor], blocks: int, total: Tensor, constants: Constants) -> None:
+    span_blocks = SPAN_CHUNKS * constants.chunk_blocks
+    starts = range(0, blocks, span_blocks)
+    parts = _parts(total, len(starts))
+    for number, start in enumerate(starts):
+        count = min(span_blocks, blocks - start)
+        span = constants.span(start, count)
+        sums = _column_sums(chunks, count, span, constants)
+        torch.sum(sums.gather(1, span.sources[:count].expand(sums.shape)), (0, 2), out=parts[number])
+    _add_up(parts, total)
+
+
+def _column_sums(chunks: Iterator[Tensor], blocks: int, span: Span, constants: Constants) -> Tensor:
+    """One signed sum a block, column and half, of all chunks of a span."""
+    sums = torch.empty((blocks, SKETCH_LENGTH, 2), dtype=constants.dtype, device=constants.device)
+    start = 0
+    for chunk_sums in _pieces(sums, constants.chunk_blocks):
+        signs = constants.signs(span, start, len(chunk_sums))
+        torch.sum(next(chunks).view(signs.shape) * signs, 1, out=chunk_sums)
+        start += len(chunk_sums)
+    return sums

@@ -4,19 +4,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 
-from ulpscope.capture.torch.rows import RowPool, RowRef
+from ulpscope.capture.torch.readable import unsummarizable_reason, version_of
+from ulpscope.capture.torch.rows import Batch, RowPool, RowRef
 from ulpscope.capture.torch.saving import PendingPlace, Saver
 from ulpscope.capture.torch.storages import StorageState, StorageTable
-from ulpscope.capture.torch.summary import unsummarizable_reason
 
-SWEEP_EVERY = 4096
+Key = tuple[Any, ...]
+"""What tells contents of one storage apart: version, offset, shape, strides, dtype, pending negation and conjugation,
+requires_grad."""
 
 
-@dataclass(slots=True)
-class ValueRow:
+class ValueRow(NamedTuple):
     """A value as it goes to the values table; its summary is behind `summary`."""
 
     id: int
@@ -61,28 +63,47 @@ class ValueTable:
         self.counts = ValueCounts()
         self.fresh: list[ValueRow] = []
         self.rechecks: list[Recheck] = []
+        self.unsettled = False
+        """Whether summaries were asked for that may still wait for their tensors to be read."""
         self._rows = RowPool()
         self._saver = saver
         self._verify = verify
-        self._summaries: dict[int, RowRef] = {}
-        self._until_sweep = SWEEP_EVERY
 
     def observe(self, tensor: torch.Tensor, producer: int | None = None) -> int:
         """The number of this tensor's content; `producer` is the call that has just made it."""
-        shard = _shard_of(tensor)
-        tensor = _local(tensor)
+        if type(tensor) not in _ORDINARY or torch.is_inference_mode_enabled():
+            return self._look_closer(_local(tensor), producer, _shard_of(tensor))
+        # Most tensors were met before. Whatever cannot be read has no entry to be found, but for memory that was freed
+        # under its tensor.
+        try:
+            state = self.storages.states.get(tensor.untyped_storage()._cdata)
+            dtype = tensor.dtype
+            lazy = tensor.is_neg() if dtype not in _COMPLEX else (tensor.is_neg(), tensor.is_conj())
+            offset, shape, strides = tensor.storage_offset(), tensor.shape, tensor.stride()
+            key = (tensor._version, offset, shape, strides, dtype, lazy, tensor.requires_grad)
+        except RuntimeError:  # it has no storage, no version or no sizes
+            return self._look_closer(tensor, producer, None)
+        if state is not None:
+            known = state.values.get(key)
+            if known is not None and tensor.data_ptr():
+                self.counts.reused += 1
+                if self._verify:
+                    self._recheck(tensor, state, known)
+                return known
         reason = unsummarizable_reason(tensor)
         if reason is not None:
             return self._add_opaque(tensor, producer, reason)
-        state = self.storages.of(tensor)
-        version = None if tensor.is_inference() else tensor._version
-        lazy = (tensor.is_conj(), tensor.is_neg())
-        key = (version, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, lazy)
-        known = state.values.get((key, tensor.requires_grad))
-        if known is not None:
-            self._count_reuse(tensor, known)
-            return known
-        return self._add(tensor, state, key, producer, shard)
+        return self._find_or_add(tensor, state or self.storages.of(tensor), key, producer, None)
+
+    @property
+    def trouble(self) -> Exception | None:
+        """What keeps summaries from being made in the fastest way, if anything does."""
+        return self._rows.trouble
+
+    def settle(self) -> None:
+        """Send off the summaries that were asked for: after this, the run may write into the tensors."""
+        self.unsettled = False
+        self._rows.settle()
 
     def wrote(self, tensor: torch.Tensor, call: int, *, elements: int) -> None:
         """A call has written this many elements of the tensor."""
@@ -132,69 +153,156 @@ class ValueTable:
         tensor = _local(tensor)
         return None if unsummarizable_reason(tensor) is not None else self.storages.of(tensor)
 
+    def _look_closer(
+        self, tensor: torch.Tensor, producer: int | None, shard: tuple[tuple[int, ...], str] | None
+    ) -> int:
+        """Observe a tensor that may be of any sort."""
+        reason = unsummarizable_reason(tensor)
+        if reason is not None:
+            return self._add_opaque(tensor, producer, reason)
+        dtype = tensor.dtype
+        lazy = tensor.is_neg() if dtype not in _COMPLEX else (tensor.is_neg(), tensor.is_conj())
+        where = tensor.storage_offset(), tensor.shape, tensor.stride()
+        key = (version_of(tensor), *where, dtype, lazy, tensor.requires_grad)
+        return self._find_or_add(tensor, self.storages.of(tensor), key, producer, shard)
+
+    def _find_or_add(
+        self,
+        tensor: torch.Tensor,
+        state: StorageState,
+        key: Key,
+        producer: int | None,
+        shard: tuple[tuple[int, ...], str] | None,
+    ) -> int:
+        known = state.values.get(key)
+        if known is not None:
+            self.counts.reused += 1
+            if self._verify:
+                self._recheck(tensor, state, known)
+            return known
+        return self._add(tensor, state, key, producer, shard)
+
     def _add(
         self,
         tensor: torch.Tensor,
         state: StorageState,
-        key: tuple[Any, ...],
+        key: Key,
         producer: int | None,
         shard: tuple[tuple[int, ...], str] | None,
     ) -> int:
-        version = key[0]
         if producer is not None and not state.met:
             state.writer = producer
         state.met = True
-        row = _describe(tensor, self.counts.values)
-        row.storage, row.version, row.shard = state.number, version, shard
-        row.producer = producer if producer is not None else state.writer
-        row.initialized = state.unwritten == 0
-        if row.initialized:
+        version = key[0]
+        initialized = state.unwritten == 0
+        holds = version is not None and state.trusted and initialized
+        summary = place = None
+        if initialized:
             try:
-                row.summary, row.place = state.summaries.get(key) or self._summarize(tensor, state, version)
+                summary = self._summary(tensor, state, key, holds=holds)
             except RuntimeError:  # a tensor of a transform that hides that it has no memory
                 return self._add_opaque(tensor, producer, "unreadable")
-        self._keep(row)
-        if version is not None and state.trusted and row.initialized:
-            state.values[key, row.requires_grad] = row.id
-            state.summaries[key] = row.summary, row.place
-            if self._verify and row.summary is not None:
-                self._summaries[row.id] = row.summary
-        return row.id
+            place = self._place(tensor, state, key, holds=holds) if self._saver is not None else None
+        number = self.counts.values
+        self._keep(
+            ValueRow(
+                number,
+                state.number,
+                version,
+                producer if producer is not None else state.writer,
+                _word(key[4]),
+                tuple(key[2]),
+                key[3],
+                _word(tensor.device),
+                "strided",
+                key[-1],
+                initialized,
+                summary,
+                place,
+                shard,
+            )
+        )
+        if holds:
+            state.values[key] = number
+            if self._verify and summary is not None:
+                state.checks[number] = summary
+        return number
 
-    def _summarize(
-        self, tensor: torch.Tensor, state: StorageState, version: int | None
-    ) -> tuple[RowRef, PendingPlace | None]:
+    def _summary(self, tensor: torch.Tensor, state: StorageState, key: Key, *, holds: bool) -> RowRef:
+        """The row of a content; one of another view that tells the same elements in the same order will do."""
+        sequence = (key[0], key[1], _sequence(tensor, key), key[4], key[5])
+        known = _alive(state.summaries.get(sequence))
+        if known is not None:
+            self.counts.reused += 1
+            if self._verify:
+                self.rechecks.append(Recheck(self.counts.values, known, self._summarize(tensor)))
+            return known
         self.counts.made += 1
-        place = self._saver.save(tensor, state, version) if self._saver is not None else None
-        return self._rows.summarize(tensor), place
+        summary = self._summarize(tensor)
+        if holds:
+            # Weakly: a tensor that lives long must not keep a whole batch of rows.
+            state.summaries[sequence] = ref(summary[0]), summary[1]
+        return summary
+
+    def _summarize(self, tensor: torch.Tensor) -> RowRef:
+        self.unsettled = True
+        return self._rows.summarize(tensor)
+
+    def _place(self, tensor: torch.Tensor, state: StorageState, key: Key, *, holds: bool) -> PendingPlace | None:
+        assert self._saver is not None
+        view = key[:-1]
+        place: PendingPlace | None = state.places.get(view)
+        if place is None:
+            place = self._saver.save(tensor, state, key[0])
+            if holds and place is not None:
+                state.places[view] = place
+        return place
 
     def _add_opaque(self, tensor: torch.Tensor, producer: int | None, reason: str) -> int:
         self.counts.unsummarized[reason] = self.counts.unsummarized.get(reason, 0) + 1
-        row = _describe(tensor, self.counts.values)
-        row.producer = producer
+        row = _describe_opaque(tensor, self.counts.values, producer)
         self._keep(row)
         return row.id
 
     def _keep(self, row: ValueRow) -> None:
         self.fresh.append(row)
         self.counts.values += 1
-        self._until_sweep -= 1
-        if self._until_sweep == 0:
-            self._until_sweep = SWEEP_EVERY
-            self.storages.sweep()
 
-    def _count_reuse(self, tensor: torch.Tensor, known: int) -> None:
-        self.counts.reused += 1
-        if self._verify and known in self._summaries:
-            self.rechecks.append(Recheck(known, self._summaries[known], self._rows.summarize(tensor)))
+    def _recheck(self, tensor: torch.Tensor, state: StorageState, known: int) -> None:
+        if known in state.checks:
+            self.rechecks.append(Recheck(known, state.checks[known], self._summarize(tensor)))
 
 
-def _describe(tensor: torch.Tensor, number: int) -> ValueRow:
+def _alive(known: tuple[ref[Batch], int] | None) -> RowRef | None:
+    """A row that is still there: its batch lives until its rows are written."""
+    batch = None if known is None else known[0]()
+    return None if known is None or batch is None else (batch, known[1])
+
+
+def _sequence(tensor: torch.Tensor, key: Key) -> Any:
+    """What tells, with offset and dtype, which elements a view shows, and in which order."""
+    return tensor.numel() if tensor.is_contiguous() else _merged(key[2], key[3])
+
+
+def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Sizes and strides, without dimensions of one element, and with those merged that one longer stride runs over."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == stride * size:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    return tuple(merged)
+
+
+def _describe_opaque(tensor: torch.Tensor, number: int, producer: int | None) -> ValueRow:
     return ValueRow(
         id=number,
         storage=None,
         version=None,
-        producer=None,
+        producer=producer,
         dtype=_word(tensor.dtype),
         shape=_plain(lambda: tensor.shape),
         strides=_plain(tensor.stride) if tensor.layout == torch.strided else (),
@@ -240,4 +348,5 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if overrides_dispatch else torch._C.TensorBase.as_subclass(tensor, torch.Tensor)
 
 
-_ORDINARY = (torch.Tensor, torch.nn.Parameter)
+_COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
+_ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})

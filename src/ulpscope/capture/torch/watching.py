@@ -1,37 +1,42 @@
 """Observes one call: what goes in, what comes out, what it wrote, and its backward."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 
 from ulpscope.capture.torch.apis import Api
 from ulpscope.capture.torch.arguments import Placed, encode_call, encode_scalar, find_tensors
 from ulpscope.capture.torch.collectives import describe_group, written_by
-from ulpscope.capture.torch.edges import InputEdges, note_inputs
+from ulpscope.capture.torch.edges import InputEdges, autocast_dtype, note_inputs
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.pairing import Pairing
 from ulpscope.capture.torch.randomness import generator_digest
-from ulpscope.capture.torch.recorder import OpenCall, Recorder
+from ulpscope.capture.torch.readable import versions_of
+from ulpscope.capture.torch.recorder import INPUT, OUTPUT, OpenCall, Recorder
 from ulpscope.capture.torch.scopes import Scopes
-from ulpscope.capture.torch.stacks import calling_torch_files
+from ulpscope.capture.torch.signatures import Encodings, with_entry
+from ulpscope.capture.torch.stacks import TorchFiles
 from ulpscope.records.enums import Kind, Level, Phase, Role
 
 MAX_ERROR_TEXT = 500
+_API, _COMPILED = Kind.API, Kind.COMPILED
+_BACKWARD, _OTHER = Phase.BACKWARD, Phase.OTHER
 UPDATE_FILES = ("nn/utils/clip_grad.py", "amp/grad_scaler.py", "cuda/amp/grad_scaler.py")
 
 
-@dataclass(slots=True)
-class Before:
+class Before(NamedTuple):
     """What was noted before a call ran."""
 
     call: OpenCall
     tensors: Placed
     versions: list[int | None]
-    encoded: dict[str, Any]
+    arguments: str
     edges: InputEdges | None
     generator: str | None
 
@@ -48,13 +53,15 @@ class CallWatcher:
         self.pending: dict[int, tuple[Any, OpenCall, Placed]] = {}
         """Collectives under way, by the id of the handle that waits for them."""
         self._in_flight: list[torch.Tensor] = []
+        self.encodings = Encodings()
+        self._updating = TorchFiles(*UPDATE_FILES)
         self._records_calls = recorder.settings.level is not Level.MODULE
 
     def watch(
         self, api: Api, kind: Kind, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """Run `function(*args, **kwargs)` and record it."""
-        if not self._records_calls and kind is Kind.API:
+        if not self._records_calls and kind is _API:
             return self._track_writes(api, function, args, kwargs)
         before = self.begin(api, kind, args, kwargs)
         if before is None:
@@ -72,12 +79,14 @@ class CallWatcher:
 
     def begin(self, api: Api, kind: Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before | None:
         """Note what goes into a call; None if that failed."""
-        before: Before | None = self._guard(self._before, api, kind, args, kwargs)
+        before: Before | None = guarded(
+            self.recorder, "before a call", self._before, api, kind, args, kwargs, sys._getframe(1)
+        )
         return before
 
     def end(self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         """Note what came out of it."""
-        self._guard(self._after, api, before, args, kwargs, result)
+        guarded(self.recorder, "after a call", self._after, api, before, args, kwargs, result)
 
     def fail(self, before: Before, error: str) -> None:
         """Note that it raised."""
@@ -156,12 +165,12 @@ class CallWatcher:
             parent=scopes.parent,
             phase=Phase.BACKWARD,
         )
-        tensors, encoded = encode_call(args, kwargs)
+        tensors, arguments = self.encodings.encode(args, kwargs)
         if call.wanted:
             for place, tensor in tensors:
                 is_loss = place == "args.0" or place.startswith("args.0.")
-                self.recorder.use(call, Role.LOSS if is_loss else Role.INPUT, place, tensor)
-        self.recorder.close(call, encoded)
+                self.recorder.use(call, Role.LOSS.value if is_loss else INPUT, place, tensor)
+        self.recorder.close(call, arguments)
         scopes.backward = call
 
     def backward_failed(self, error: BaseException) -> None:
@@ -179,50 +188,58 @@ class CallWatcher:
         if parent is None and recorder.steps.in_backward:
             parent = self.pairing.current_parent()
         call = recorder.open(
-            Kind.KERNEL, api.name, module=scopes.module, module_class=scopes.module_class, parent=parent
+            Kind.KERNEL,
+            api.name,
+            module=scopes.module,
+            module_class=scopes.module_class,
+            parent=parent,
+            enclosing=scopes.innermost.stack,
         )
-        tensors, encoded = encode_call(args, kwargs)
+        tensors, arguments = self.encodings.encode(args, kwargs)
         generator = generator_digest(tensors, kwargs) if api.may_draw else None
         if call.wanted:
-            recorder.use_all(call, Role.INPUT, tensors)
-        return Before(call, tensors, [version_of(tensor) for _, tensor in tensors], encoded, None, generator)
+            recorder.use_all(call, INPUT, tensors)
+        return Before(call, tensors, versions_of(tensors), arguments, None, generator)
 
-    def _before(self, api: Api, kind: Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before:
+    def _before(
+        self, api: Api, kind: Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any], frame: FrameType
+    ) -> Before:
         recorder, scopes = self.recorder, self.scopes
         phase = recorder.steps.phase
-        in_backward = phase is Phase.BACKWARD
-        if phase is Phase.OTHER and any(file in UPDATE_FILES for file in calling_torch_files()):
+        in_backward = phase is _BACKWARD
+        if phase is _OTHER and self._updating.are_calling():
             phase = Phase.UPDATE
-        parent = scopes.parent
+        module, parent = scopes.innermost, scopes.parent
         if parent is None and in_backward:
             parent = self.pairing.current_parent()
         call = recorder.open(
             Kind.COLLECTIVE if api.collective else kind,
             api.name,
-            module=scopes.module,
-            module_class=scopes.module_class,
+            module=module.path,
+            module_class=module.class_name,
             parent=parent,
             phase=phase,
             recompute=in_backward and torch.is_grad_enabled() and not recorder.steps.creates_graph,
+            frame=frame,
+            enclosing=module.stack,
         )
-        tensors, encoded = encode_call(args, kwargs)
+        tensors, arguments = self.encodings.encode(args, kwargs)
         if api.collective:
-            encoded["group"] = describe_group(args, kwargs)
+            arguments = with_entry(arguments, "group", describe_group(args, kwargs))
         generator = generator_digest(tensors, kwargs) if api.may_draw else None
         if call.wanted:
             call.autocast = _autocast(tensors)
-            recorder.use_all(call, Role.INPUT, tensors)
+            recorder.use_all(call, INPUT, tensors)
         edges = note_inputs(tensors, writes=_writes(api, args, kwargs))
-        return Before(call, tensors, [version_of(tensor) for _, tensor in tensors], encoded, edges, generator)
+        return Before(call, tensors, versions_of(tensors), arguments, edges, generator)
 
     def _after(self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
-        call = before.call
-        outputs = self._outputs(api, before, args, kwargs, result)
+        call, arguments = before.call, before.arguments
+        outputs = self._outputs(api, args, kwargs, result)
         written = self._note_writes(api, before, args, kwargs, outputs)
         if before.edges is not None:
-            untouched = {id(tensor) for _, tensor in before.tensors} - written
-            nodes = self.pairing.attach(call, outputs, before.edges, untouched=untouched, written=written)
-            if call.kind is Kind.COMPILED:
+            nodes = self.pairing.attach(call, outputs, before.edges, inputs=before.tensors, written=written)
+            if call.kind is _COMPILED:
                 self.hide_backward(nodes)
         if not call.wanted:
             return
@@ -235,22 +252,18 @@ class CallWatcher:
                 self.recorder.values.uninitialized(tensor)
         elif not api.computed_later:
             self._use_outputs(call, outputs)
-        if not outputs:
-            returned = encode_scalar(result)
-            if returned is not None:
-                before.encoded["returned"] = returned
-        self.recorder.close(call, before.encoded)
+        if not outputs and (returned := encode_scalar(result)) is not None:
+            arguments = with_entry(arguments, "returned", returned)
+        self.recorder.close(call, arguments)
 
     def _after_failure(self, before: Before, error: str) -> None:
         before.call.error = error
-        self.recorder.close(before.call, before.encoded)
+        self.recorder.close(before.call, before.arguments)
 
     def _use_outputs(self, call: OpenCall, outputs: Placed) -> None:
-        self.recorder.use_all(call, Role.OUTPUT, outputs)
+        self.recorder.use_all(call, OUTPUT, outputs)
 
-    def _outputs(
-        self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
-    ) -> Placed:
+    def _outputs(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Placed:
         if api.collective and not api.computed_later and not isinstance(result, torch.Tensor):
             return find_tensors(written_by(api.name, args, kwargs), "output")
         outputs = find_tensors(result, "output")
@@ -263,18 +276,22 @@ class CallWatcher:
 
     def _note_writes(
         self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Placed
-    ) -> set[int]:
+    ) -> AbstractSet[int]:
         """Tell the table of values what was written; gives the ids of the tensors."""
         values, call = self.recorder.values, before.call
         if api.uninitialized:
             for _, tensor in outputs:
                 values.uninitialized(tensor)
-        written = {}
-        for (_, tensor), version in zip(before.tensors, before.versions, strict=True):
-            if version != version_of(tensor):
-                written[id(tensor)] = tensor
-            elif api.may_write and not _is_read_only(api, tensor, args):
-                values.suspect(tensor)
+        written: dict[int, torch.Tensor] = {}
+        versions = versions_of(before.tensors)
+        if versions != before.versions:
+            for (_, tensor), old, new in zip(before.tensors, before.versions, versions, strict=True):
+                if old != new:
+                    written[id(tensor)] = tensor
+        if api.may_write:
+            for _, tensor in before.tensors:
+                if id(tensor) not in written and not _is_read_only(api, tensor, args):
+                    values.suspect(tensor)
         if api.computed_later:
             self._note_flight(before.tensors, outputs)
         elif api.waits:
@@ -284,7 +301,7 @@ class CallWatcher:
             written.update((id(tensor), tensor) for _, tensor in outputs)
         for tensor in written.values():
             values.wrote(tensor, call.id, elements=_elements_written(api, args, tensor))
-        return set(written)
+        return written.keys()
 
     def _note_flight(self, inputs: Placed, outputs: Placed) -> None:
         """These are written at some time after the call: until then they hold nothing that can be compared."""
@@ -332,12 +349,9 @@ def describe_error(error: BaseException) -> str:
 
 def _writes(api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call may write into its inputs as far as its name and arguments tell."""
-    asked = api.name.startswith("torch.nn.functional.") and any(item is True for item in args)
-    return api.in_place or api.may_write or asked or "out" in kwargs or kwargs.get("inplace") is True
-
-
-def version_of(tensor: torch.Tensor) -> int | None:
-    return None if tensor.is_inference() else tensor._version
+    if api.in_place or api.may_write or "out" in kwargs or kwargs.get("inplace") is True:
+        return True
+    return api.functional and any(item is True for item in args)
 
 
 def _elements_written(api: Api, args: tuple[Any, ...], tensor: torch.Tensor) -> int:
@@ -359,7 +373,5 @@ def _is_read_only(api: Api, tensor: torch.Tensor, args: tuple[Any, ...]) -> bool
 
 
 def _autocast(tensors: Placed) -> str | None:
-    device = tensors[0][1].device.type if tensors else "cpu"
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
-        return None
-    return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    dtype = autocast_dtype(tensors)
+    return None if dtype is None else str(dtype).removeprefix("torch.")

@@ -1,0 +1,298 @@
+"""Launches the fused kernels: which values go into one launch, and where their rows land.
+
+Nothing here waits for the device. Values that are handed over together are read by as few launches as possible: up to
+four by a launch whose arguments hold everything, more by one that reads a table, strided ones each by itself.
+"""
+
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ulpscope.numerics.constants import BLOCK_ELEMENTS, ROW_LENGTH
+from ulpscope.numerics.digest import digest_keys
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+
+# Blocks a warp of one program: more would overflow counters of two bytes.
+MAX_INNER = 8
+# A value is spread over so many programs if it has the blocks: all that run at once on an H200, 20 for each of its 132
+# multiprocessors.
+FULL_GRID = 2640
+PARTIAL_ROWS = 131072
+FEW = 4
+JOIN_SLICES = -(-ROW_LENGTH // 16)
+MAX_REGISTERS = 96
+MAX_DIMENSIONS = 4
+MAX_STRIDED_ELEMENTS = 2**31 - 1
+BITS_64 = 8
+# Since 3.3 a compiled kernel is launched with all of its arguments; before, without its constants.
+DIRECT_LAUNCH = (3, 3)
+
+BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INTEGER = range(5)
+_KINDS = {"bfloat16": BFLOAT16, "float16": FLOAT16, "float32": FLOAT32, "float64": FLOAT64}
+DENSE, PAIRED, STRIDED = range(3)
+
+
+class Variant(NamedTuple):
+    """What a kernel is compiled for."""
+
+    kind: int
+    item: int
+    signed: bool
+    smallest_normal: int
+    """Its bits among those of float32, to which smaller types are widened; of float64 its own; 0 of integers."""
+
+    @property
+    def constants(self) -> tuple[int, int, bool]:
+        return self[:3]
+
+
+class Read(NamedTuple):
+    """One value to be read, and where its row goes."""
+
+    variant: Variant
+    lies: int
+    address: int
+    elements: int
+    row: int
+    dimensions: tuple[tuple[int, int], ...]
+    """Of a strided value: size and stride, innermost first."""
+
+
+class Join(NamedTuple):
+    """Partial rows that become one."""
+
+    row: int
+    partial: int
+    parts: int
+
+
+def _smallest_normal(name: str) -> int:
+    number = np.array([DTYPES[name].smallest_normal])
+    return int(number.view(np.int64)[0] if name == "float64" else number.astype(np.float32).view(np.int32)[0])
+
+
+@cache
+def _variant(dtype: torch.dtype) -> Variant | None:
+    name = str(dtype).removeprefix("torch.")
+    known = DTYPES.get(name)
+    if known is None:
+        return None
+    if name in _KINDS:
+        return Variant(_KINDS[name], known.item_size, False, _smallest_normal(name))
+    if known.kind is DtypeKind.FLOAT or known.kind is DtypeKind.COMPLEX:
+        return None
+    return Variant(INTEGER, known.item_size, name.startswith("int"), 0)
+
+
+def plan(tensor: Tensor, row: int) -> Read | None:
+    """How the kernels read this tensor where it lies; None if they cannot."""
+    variant = _variant(tensor.dtype)
+    count = tensor.numel()
+    if variant is None or count == 0 or tensor.is_neg():
+        return None
+    address = tensor.data_ptr()
+    # Only pairs of floats are read at once; everything else element by element, however it lies.
+    aligned = variant.kind > FLOAT32 or address % (2 * variant.item) == 0
+    if tensor.is_contiguous():
+        return Read(variant, DENSE if aligned else STRIDED, address, count, row, ((count, 1),))
+    dimensions = _collapse(tuple(tensor.shape), tensor.stride())
+    if count > MAX_STRIDED_ELEMENTS or len(dimensions) > MAX_DIMENSIONS:
+        return None
+    if aligned and _in_pairs(dimensions):
+        return Read(variant, PAIRED, address, count, row, dimensions)
+    return Read(variant, STRIDED, address, count, row, dimensions)
+
+
+def _in_pairs(dimensions: tuple[tuple[int, int], ...]) -> bool:
+    (size, stride), *others = dimensions
+    return stride == 1 and size % 2 == 0 and all(other % 2 == 0 for _, other in others)
+
+
+@lru_cache(maxsize=4096)
+def _collapse(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Size and stride of each dimension, innermost first, dimensions that continue each other joined."""
+    dimensions: list[tuple[int, int]] = []
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        if dimensions and stride == dimensions[-1][0] * dimensions[-1][1]:
+            inner, inner_stride = dimensions[-1]
+            dimensions[-1] = inner * size, inner_stride
+        else:
+            dimensions.append((size, stride))
+    return tuple(dimensions) or ((1, 1),)
+
+
+def _paired(dimensions: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """The same, counted in pairs."""
+    (size, _), *others = dimensions
+    pairs = ((size // 2, 1), *((other, stride // 2) for other, stride in others))
+    return tuple(dimension for dimension in pairs if dimension[0] > 1) or ((1, 1),)
+
+
+@lru_cache(maxsize=4096)
+def _layout(dimensions: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """Sizes of the three inner dimensions, each with the reciprocal that divides by it, and four strides."""
+    padded = [*dimensions, *((2**31 - 1, 0) for _ in range(MAX_DIMENSIONS - len(dimensions)))]
+    padded = [(max(size, 2), stride) for size, stride in padded]
+    divisors = [number for size, _ in padded[:-1] for number in (size, *_reciprocal(size))]
+    return (*divisors, *(stride for _, stride in padded))
+
+
+def _reciprocal(divisor: int) -> tuple[int, int]:
+    """Factor and shift: x // divisor == (upper half of x * factor) >> shift, for x < 2**31 and divisors from 2 on."""
+    shift = (divisor - 1).bit_length()
+    factor = -(-(1 << (31 + shift)) // divisor)
+    return factor - 2**32 if factor >= 2**31 else factor, shift - 1
+
+
+class FusedRows:
+    """Reads values of one device and stream into rows."""
+
+    def __init__(self, device: torch.device) -> None:
+        from ulpscope.capture.torch.fused import kernels, numbers
+
+        self._kernels = kernels
+        self._numbers = numbers
+        self._device = device
+        self._index = torch.cuda.current_device() if device.index is None else device.index
+        keys = digest_keys(64).astype(np.int32)
+        self._keys = torch.from_numpy(keys).to(device)
+        self._partials = torch.empty((PARTIAL_ROWS, numbers.PARTIAL_LENGTH), dtype=torch.int64, device=device)
+        self._used = 0
+        self._joins: list[Join] = []
+        self._compiled: dict[tuple[Any, ...], Any] = {}
+
+    def read(self, reads: Sequence[Read]) -> None:
+        """Launch the reading of these values."""
+        if torch.cuda.current_device() != self._index:
+            with torch.cuda.device(self._index):
+                self._read_here(reads)
+        else:
+            self._read_here(reads)
+
+    def _read_here(self, reads: Sequence[Read]) -> None:
+        groups: dict[Variant, list[Read]] = {}
+        for one in reads:
+            if one.lies == DENSE:
+                groups.setdefault(one.variant, []).append(one)
+            else:
+                self._read_strided(one)
+        for variant, group in groups.items():
+            if len(group) <= FEW:
+                self._read_few(variant, group)
+            else:
+                self._read_many(variant, group)
+
+    def join(self) -> None:
+        """Make whole rows of all partial ones."""
+        if self._joins:
+            table = self._upload(np.array(self._joins, dtype=np.int64).reshape(-1))
+            self._kernels.join[(len(self._joins), JOIN_SLICES)](table, num_warps=8)
+            self._joins.clear()
+        self._used = 0
+
+    def _place(self, one: Read) -> tuple[int, int, int]:
+        """How many programs read a value, how many blocks a warp takes, where their rows begin."""
+        whole, left = divmod(one.elements, BLOCK_ELEMENTS)
+        inner = min(MAX_INNER, max(1, -(-whole // FULL_GRID)))
+        programs = -(-whole // inner) + (left > 0)
+        if programs <= 1:
+            return 1, inner, one.row
+        if programs > PARTIAL_ROWS:
+            inner = -(-whole // (PARTIAL_ROWS - 1))
+            programs = -(-whole // inner) + (left > 0)
+        if self._used + programs > PARTIAL_ROWS:
+            self.join()
+        address = self._partials.data_ptr() + self._used * self._numbers.PARTIAL_LENGTH * BITS_64
+        self._used += programs
+        self._joins.append(Join(one.row, address, programs))
+        return programs, inner, address
+
+    def _read_few(self, variant: Variant, reads: Sequence[Read]) -> None:
+        arguments: list[int] = []
+        end = 0
+        for one in reads:
+            programs, inner, row = self._place(one)
+            end += programs
+            arguments += (one.address, one.elements, end, inner, row)
+        arguments += (0, 0, end, 0, 0) * (FEW - len(reads))
+        del arguments[5 * FEW - 3]  # where the last one's programs end nobody asks
+        arguments = [variant.smallest_normal, *arguments]
+        self._launch(self._kernels.summarize_few, end, (self._keys, *arguments), variant.constants)
+
+    def _read_many(self, variant: Variant, reads: Sequence[Read]) -> None:
+        places = [self._place(one) for one in reads]
+        programs = np.array([place[0] for place in places], dtype=np.int64)
+        table = np.empty((len(reads), self._numbers.LINE_LENGTH), dtype=np.int64)
+        table[:, 0] = np.cumsum(programs) - programs
+        table[:, 1] = [one.address for one in reads]
+        table[:, 2] = [one.elements for one in reads]
+        table[:, 3] = [place[1] for place in places]
+        table[:, 4] = [place[2] for place in places]
+        owners = np.repeat(np.arange(len(reads), dtype=np.int32), programs)
+        arguments = (self._keys, variant.smallest_normal, self._upload(table.reshape(-1)), self._upload(owners))
+        self._launch(self._kernels.summarize_many, len(owners), arguments, variant.constants)
+
+    def _read_strided(self, one: Read) -> None:
+        programs, inner, row = self._place(one)
+        dimensions = _paired(one.dimensions) if one.lies == PAIRED else one.dimensions
+        start = (self._keys, one.variant.smallest_normal, one.address, one.elements, inner, row)
+        constants = (*one.variant.constants, one.lies)
+        self._launch(self._kernels.summarize_strided, programs, (*start, *_layout(dimensions)), constants)
+
+    def _upload(self, array: np.ndarray[Any, Any]) -> Tensor:
+        """A copy on the device. torch keeps pinned memory from being used again before its copy is done."""
+        host = torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, pin_memory=True)
+        host.numpy()[:] = array
+        return host.to(self._device, non_blocking=True)
+
+    def _launch(self, kernel: Any, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
+        if programs == 0:
+            return
+        compiled = self._compiled.get((kernel, constants))
+        if compiled is None:
+            options = {"num_warps": 1, "maxnreg": MAX_REGISTERS}
+            compiled = kernel[(programs,)](*arguments, *constants, **options)
+            self._compiled[kernel, constants] = compiled if _launches_directly() else kernel
+        elif compiled is kernel:
+            kernel[(programs,)](*arguments, *constants, num_warps=1, maxnreg=MAX_REGISTERS)
+        else:
+            # What compiled[grid](...) does, without asking for device, stream and hooks: a third of its time.
+            stream = torch._C._cuda_getCurrentRawStream(self._index)
+            compiled.run(
+                programs,
+                1,
+                1,
+                stream,
+                compiled.function,
+                compiled.packed_metadata,
+                None,
+                None,
+                None,
+                *arguments,
+                *constants,
+            )
+
+
+@cache
+def _launches_directly() -> bool:
+    import triton
+
+    return tuple(int(part) for part in triton.__version__.split(".")[:2]) >= DIRECT_LAUNCH
+
+
+@cache
+def usable(device: torch.device) -> bool:
+    """Whether the fused kernels run on this device."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return False
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)

@@ -1,0 +1,69 @@
+"""Which tensors can be read here, and at which version they are."""
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
+
+from ulpscope.numerics.dtypes import DTYPES
+
+_READABLE_DTYPES = frozenset(getattr(torch, name) for name in DTYPES if hasattr(torch, name))
+_ORDINARY = frozenset({Tensor, torch.nn.Parameter})
+_STRIDED = torch.strided
+_is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
+_SUBCLASS_REASONS: dict[type, str | None] = {}
+
+
+def unsummarizable_reason(tensor: Tensor) -> str | None:
+    """One word for why this tensor's content cannot be read here; none if it can."""
+    kind = type(tensor)
+    if kind not in _ORDINARY and (reason := _subclass_reason(kind)) is not None:
+        return reason
+    if tensor.is_nested:
+        return "nested"
+    if tensor.layout is not _STRIDED:
+        return "sparse"
+    if tensor.is_meta:
+        return "meta"
+    if tensor.dtype not in _READABLE_DTYPES:
+        return "quantized" if tensor.is_quantized else "dtype"
+    if _is_transformed(tensor):
+        return "functorch"
+    try:
+        # FSDP frees a parameter's memory under the tensor, which keeps its shape.
+        return None if tensor.data_ptr() or not tensor.numel() else "freed"
+    except RuntimeError:
+        return "storage"
+
+
+def _subclass_reason(kind: type) -> str | None:
+    if kind not in _SUBCLASS_REASONS:
+        _SUBCLASS_REASONS[kind] = _look_at_subclass(kind)
+    return _SUBCLASS_REASONS[kind]
+
+
+def _look_at_subclass(kind: type) -> str | None:
+    if issubclass(kind, UninitializedTensorMixin):
+        return "uninitialized"
+    if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:  # type: ignore[attr-defined]
+        return "subclass"
+    return None
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """How often a tensor's storage was written; None for inference tensors, which do not count."""
+    # Outside of inference mode, is_inference() is not asked: it lets other threads run, which costs the run its turn.
+    if torch.is_inference_mode_enabled() and tensor.is_inference():
+        return None
+    try:
+        return tensor._version
+    except RuntimeError:
+        return None
+
+
+def versions_of(tensors: list[tuple[str, Tensor]]) -> list[int | None]:
+    if not torch.is_inference_mode_enabled():
+        try:
+            return [tensor._version for _, tensor in tensors]
+        except RuntimeError:
+            pass
+    return [version_of(tensor) for _, tensor in tensors]
