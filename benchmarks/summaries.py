@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ulpscope.numerics.constants import (
     ABS_SUM,
     BLOCK_ELEMENTS,
-    BLOCK_ROWS,
     DIGEST,
+    GROUP_ROWS,
     MAX,
     MIN,
     NAN,
@@ -32,7 +32,7 @@ from ulpscope.numerics.constants import (
     SUM,
     SUM_SQUARES,
 )
-from ulpscope.numerics.sketch import block_signs, estimate_distance, sign_table
+from ulpscope.numerics.sketch import block_signs, estimate_distance, sum_signs
 from ulpscope.numerics.summary import summarize
 
 if TYPE_CHECKING:
@@ -85,10 +85,12 @@ class Places:
 def places(count: int) -> Places:
     blocks = -(-count // BLOCK_ELEMENTS)
     own = block_signs(0, blocks)
-    signs = sign_table() * own.rows[:, :, None] * own.columns[:, None, :]
-    sums = (np.arange(SKETCH_LENGTH) + own.rotations[:, None, None]) % SKETCH_LENGTH
-    whole = np.broadcast_to(sums, (blocks, BLOCK_ROWS, SKETCH_LENGTH))
-    return Places(signs.astype(np.float32).reshape(-1)[:count], whole.reshape(-1)[:count])
+    sums = (np.arange(SKETCH_LENGTH) + own.rotations[:, None]) % SKETCH_LENGTH
+    signs = sum_signs().astype(np.float32)[:, sums].transpose(1, 0, 2, 3)
+    signs *= np.repeat(own.groups, GROUP_ROWS, axis=1).astype(np.float32)[:, :, None, None]
+    signs *= np.take_along_axis(own.sums, sums, axis=1).astype(np.float32)[:, None, :, None]
+    whole = np.broadcast_to(sums[:, None, :, None], signs.shape)
+    return Places(signs.reshape(-1)[:count], whole.reshape(-1)[:count])
 
 
 def spread_ratios(width: int, known: Places, seeds: int, rng: np.random.Generator) -> Floats:
@@ -184,7 +186,7 @@ def best_seconds(run: Callable[[], object], seconds: float = 0.3) -> float:
 
 
 def print_speed() -> None:
-    from ulpscope.numerics.compiled import compiled_available, summarize_into
+    from ulpscope.numerics.compiled import compiled_available, summarize_memory_into
 
     if not compiled_available():
         print("\nspeed: numba is not here, nothing to measure")
@@ -195,7 +197,8 @@ def print_speed() -> None:
         for size_bytes in (64, 4 << 10, 256 << 10, 1 << 20, 64 << 20):
             normal = np.random.default_rng(0).standard_normal(size_bytes // size, dtype=np.float32)
             bits = normal if size == 4 else (normal.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-            taken = best_seconds(lambda bits=bits, name=name: summarize_into(bits, name, row))  # type: ignore[misc]
+            place = (bits.ctypes.data, bits.size, name, row)
+            taken = best_seconds(lambda place=place: summarize_memory_into(*place))  # type: ignore[misc]
             print(f"{name:9} {size_bytes:>9} bytes {taken * 1e6:10.1f} us {size_bytes / taken / 1e9:6.2f} GB/s")
 
 
