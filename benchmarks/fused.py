@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ulpscope.capture.torch.fused.launching import FusedRows, Read, plan
+from ulpscope.capture.torch.fused.launching import FusedRows, Read, make_reader, plan
 from ulpscope.numerics.constants import (
     ABS_SUM,
     BLOCK_ELEMENTS,
@@ -218,7 +218,8 @@ def main() -> int:
     parser.add_argument("--speed-only", action="store_true")
     parser.add_argument("--dtypes", nargs="*", default=[str(dtype)[6:] for dtype in FLOATS + INTEGERS])
     arguments = parser.parse_args()
-    reader = FusedRows(torch.device("cuda", 0))
+    reader = make_reader(torch.device("cuda", 0))
+    assert reader is not None, "needs CUDA and Triton"
     wrong = 0 if arguments.speed_only else equality(reader, arguments.dtypes)
     speed(reader)
     return 1 if wrong else 0

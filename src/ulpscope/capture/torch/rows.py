@@ -165,7 +165,7 @@ class RowPool:
 
     def _new_batch(self, device: torch.device, key: Any) -> DeviceBatch:
         if key not in self._readers:
-            self._readers[key] = launching.FusedRows(device) if launching.usable(device) else None
+            self._readers[key] = launching.make_reader(device)
         if device not in self._sides:
             self._sides[device] = torch.get_device_module(device).Stream(device)
         reader = self._readers[key] if self.trouble is None else None

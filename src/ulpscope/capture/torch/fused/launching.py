@@ -4,7 +4,7 @@ Nothing here waits for the device. Values that are handed over together are read
 four by a launch whose arguments hold everything, more by one that reads a table, strided ones each by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ulpscope.numerics.constants import BLOCK_ELEMENTS, ROW_LENGTH
+from ulpscope.numerics.constants import BLOCK_ELEMENTS, BLOCK_ROWS, ROW_LENGTH
 from ulpscope.numerics.digest import digest_keys
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 
-# Blocks a warp of one program: more would overflow counters of two bytes.
+# Blocks that a program reads: more make one that has to read them again slow.
 MAX_INNER = 8
 # A value is spread over so many programs if it has the blocks: all that run at once on an H200, 20 for each of its 132
 # multiprocessors.
@@ -27,7 +27,9 @@ JOIN_SLICES = -(-ROW_LENGTH // 16)
 MAX_REGISTERS = 96
 MAX_DIMENSIONS = 4
 MAX_STRIDED_ELEMENTS = 2**31 - 1
-BITS_64 = 8
+# Counters of two bytes hold the elements of 32 blocks.
+MAX_ELEMENTS = 32 * BLOCK_ELEMENTS * (PARTIAL_ROWS - 1)
+WORD_BYTES = 8
 # Since 3.3 a compiled kernel is launched with all of its arguments; before, without its constants.
 DIRECT_LAUNCH = (3, 3)
 
@@ -62,6 +64,14 @@ class Read(NamedTuple):
     """Of a strided value: size and stride, innermost first."""
 
 
+class Share(NamedTuple):
+    """A value, how many blocks of it a program reads, and how many programs that takes."""
+
+    read: Read
+    blocks: int
+    programs: int
+
+
 class Join(NamedTuple):
     """Partial rows that become one."""
 
@@ -92,7 +102,7 @@ def plan(tensor: Tensor, row: int) -> Read | None:
     """How the kernels read this tensor where it lies; None if they cannot."""
     variant = _variant(tensor.dtype)
     count = tensor.numel()
-    if variant is None or count == 0 or tensor.is_neg():
+    if variant is None or not 0 < count <= MAX_ELEMENTS or tensor.is_neg():
         return None
     address = tensor.data_ptr()
     # Only pairs of floats are read at once; everything else element by element, however it lies.
@@ -105,6 +115,30 @@ def plan(tensor: Tensor, row: int) -> Read | None:
     if aligned and _in_pairs(dimensions):
         return Read(variant, PAIRED, address, count, row, dimensions)
     return Read(variant, STRIDED, address, count, row, dimensions)
+
+
+@lru_cache(maxsize=4096)
+def _programs(elements: int) -> tuple[int, int]:
+    """Blocks a program, and programs: as many as run at once, if the value has the blocks."""
+    whole, left = divmod(elements, BLOCK_ELEMENTS)
+    blocks = min(MAX_INNER, max(1, -(-whole // FULL_GRID)))
+    if whole > blocks * (PARTIAL_ROWS - 1):
+        blocks = -(-whole // (PARTIAL_ROWS - 1))
+    return blocks, -(-whole // blocks) + (left > 0)
+
+
+def _portions(shares: Sequence[Share]) -> Iterator[list[Share]]:
+    """Parts of these that have partial rows enough."""
+    portion: list[Share] = []
+    rows = 0
+    for share in shares:
+        if rows + share.programs > PARTIAL_ROWS:
+            yield portion
+            portion, rows = [], 0
+        portion.append(share)
+        rows += share.programs
+    if portion:
+        yield portion
 
 
 def _in_pairs(dimensions: tuple[tuple[int, int], ...]) -> bool:
@@ -151,99 +185,104 @@ def _reciprocal(divisor: int) -> tuple[int, int]:
 
 
 class FusedRows:
-    """Reads values of one device and stream into rows."""
+    """Reads values of one device into rows, on one stream."""
 
-    def __init__(self, device: torch.device) -> None:
-        from ulpscope.capture.torch.fused import kernels, numbers
-
+    def __init__(self, device: torch.device, stream: torch.cuda.Stream, kernels: Any) -> None:
         self._kernels = kernels
-        self._numbers = numbers
         self._device = device
-        self._index = torch.cuda.current_device() if device.index is None else device.index
-        keys = digest_keys(64).astype(np.int32)
+        self._stream = stream
+        self._raw_stream = stream.cuda_stream
+        keys = digest_keys(4 * BLOCK_ROWS).astype(np.int32)
         self._keys = torch.from_numpy(keys).to(device)
-        self._partials = torch.empty((PARTIAL_ROWS, numbers.PARTIAL_LENGTH), dtype=torch.int64, device=device)
+        self._partials = torch.empty((PARTIAL_ROWS, kernels.PARTIAL_LENGTH), dtype=torch.int64, device=device)
         self._used = 0
         self._joins: list[Join] = []
         self._compiled: dict[tuple[Any, ...], Any] = {}
 
     def read(self, reads: Sequence[Read]) -> None:
         """Launch the reading of these values."""
-        if torch.cuda.current_device() != self._index:
-            with torch.cuda.device(self._index):
-                self._read_here(reads)
-        else:
+        # One thread of autograd's may settle what another one has asked for, which belongs to another stream.
+        if self._is_current():
             self._read_here(reads)
-
-    def _read_here(self, reads: Sequence[Read]) -> None:
-        groups: dict[Variant, list[Read]] = {}
-        for one in reads:
-            if one.lies == DENSE:
-                groups.setdefault(one.variant, []).append(one)
-            else:
-                self._read_strided(one)
-        for variant, group in groups.items():
-            if len(group) <= FEW:
-                self._read_few(variant, group)
-            else:
-                self._read_many(variant, group)
+        else:
+            with torch.cuda.stream(self._stream):
+                self._read_here(reads)
 
     def join(self) -> None:
-        """Make whole rows of all partial ones."""
+        """Make whole rows of all partial ones; call it on the stream."""
         if self._joins:
             table = self._upload(np.array(self._joins, dtype=np.int64).reshape(-1))
             self._kernels.join[(len(self._joins), JOIN_SLICES)](table, num_warps=8)
             self._joins.clear()
         self._used = 0
 
-    def _place(self, one: Read) -> tuple[int, int, int]:
-        """How many programs read a value, how many blocks a warp takes, where their rows begin."""
-        whole, left = divmod(one.elements, BLOCK_ELEMENTS)
-        inner = min(MAX_INNER, max(1, -(-whole // FULL_GRID)))
-        programs = -(-whole // inner) + (left > 0)
-        if programs <= 1:
-            return 1, inner, one.row
-        if programs > PARTIAL_ROWS:
-            inner = -(-whole // (PARTIAL_ROWS - 1))
-            programs = -(-whole // inner) + (left > 0)
-        if self._used + programs > PARTIAL_ROWS:
-            self.join()
-        address = self._partials.data_ptr() + self._used * self._numbers.PARTIAL_LENGTH * BITS_64
-        self._used += programs
-        self._joins.append(Join(one.row, address, programs))
-        return programs, inner, address
+    def _is_current(self) -> bool:
+        index = self._stream.device_index
+        return torch.cuda.current_device() == index and torch._C._cuda_getCurrentRawStream(index) == self._raw_stream
 
-    def _read_few(self, variant: Variant, reads: Sequence[Read]) -> None:
+    def _read_here(self, reads: Sequence[Read]) -> None:
+        groups: dict[Variant, list[Share]] = {}
+        for one in reads:
+            share = Share(one, *_programs(one.elements))
+            if one.lies == DENSE:
+                groups.setdefault(one.variant, []).append(share)
+            else:
+                self._read_strided(share)
+        for variant, group in groups.items():
+            for portion in _portions(group):
+                self._read_dense(variant, portion)
+
+    def _read_dense(self, variant: Variant, shares: Sequence[Share]) -> None:
+        self._make_room(shares)
+        if len(shares) <= FEW:
+            self._read_few(variant, shares)
+        else:
+            self._read_many(variant, shares)
+
+    def _make_room(self, shares: Sequence[Share]) -> None:
+        """Partial rows are joined before values are placed, not between: all of these must have been read first."""
+        if self._used + sum(share.programs for share in shares) > PARTIAL_ROWS:
+            self.join()
+
+    def _place(self, share: Share) -> int:
+        """Where a value's programs leave their rows: one program in the row itself, several in partial ones."""
+        if share.programs == 1:
+            return share.read.row
+        address: int = self._partials.data_ptr() + self._used * self._kernels.PARTIAL_LENGTH * WORD_BYTES
+        self._used += share.programs
+        self._joins.append(Join(share.read.row, address, share.programs))
+        return address
+
+    def _read_few(self, variant: Variant, shares: Sequence[Share]) -> None:
         arguments: list[int] = []
         end = 0
-        for one in reads:
-            programs, inner, row = self._place(one)
-            end += programs
-            arguments += (one.address, one.elements, end, inner, row)
-        arguments += (0, 0, end, 0, 0) * (FEW - len(reads))
+        for share in shares:
+            end += share.programs
+            arguments += (share.read.address, share.read.elements, end, share.blocks, self._place(share))
+        arguments += (0, 0, end, 0, 0) * (FEW - len(shares))
         del arguments[5 * FEW - 3]  # where the last one's programs end nobody asks
-        arguments = [variant.smallest_normal, *arguments]
-        self._launch(self._kernels.summarize_few, end, (self._keys, *arguments), variant.constants)
+        start = (self._keys, variant.smallest_normal)
+        self._launch(self._kernels.summarize_few, end, (*start, *arguments), variant.constants)
 
-    def _read_many(self, variant: Variant, reads: Sequence[Read]) -> None:
-        places = [self._place(one) for one in reads]
-        programs = np.array([place[0] for place in places], dtype=np.int64)
-        table = np.empty((len(reads), self._numbers.LINE_LENGTH), dtype=np.int64)
+    def _read_many(self, variant: Variant, shares: Sequence[Share]) -> None:
+        programs = np.array([share.programs for share in shares], dtype=np.int64)
+        table = np.empty((len(shares), self._kernels.LINE_LENGTH), dtype=np.int64)
         table[:, 0] = np.cumsum(programs) - programs
-        table[:, 1] = [one.address for one in reads]
-        table[:, 2] = [one.elements for one in reads]
-        table[:, 3] = [place[1] for place in places]
-        table[:, 4] = [place[2] for place in places]
-        owners = np.repeat(np.arange(len(reads), dtype=np.int32), programs)
+        table[:, 1] = [share.read.address for share in shares]
+        table[:, 2] = [share.read.elements for share in shares]
+        table[:, 3] = [share.blocks for share in shares]
+        table[:, 4] = [self._place(share) for share in shares]
+        owners = np.repeat(np.arange(len(shares), dtype=np.int32), programs)
         arguments = (self._keys, variant.smallest_normal, self._upload(table.reshape(-1)), self._upload(owners))
         self._launch(self._kernels.summarize_many, len(owners), arguments, variant.constants)
 
-    def _read_strided(self, one: Read) -> None:
-        programs, inner, row = self._place(one)
+    def _read_strided(self, share: Share) -> None:
+        self._make_room([share])
+        one = share.read
         dimensions = _paired(one.dimensions) if one.lies == PAIRED else one.dimensions
-        start = (self._keys, one.variant.smallest_normal, one.address, one.elements, inner, row)
+        start = (self._keys, one.variant.smallest_normal, one.address, one.elements, share.blocks, self._place(share))
         constants = (*one.variant.constants, one.lies)
-        self._launch(self._kernels.summarize_strided, programs, (*start, *_layout(dimensions)), constants)
+        self._launch(self._kernels.summarize_strided, share.programs, (*start, *_layout(dimensions)), constants)
 
     def _upload(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A copy on the device. torch keeps pinned memory from being used again before its copy is done."""
@@ -252,8 +291,6 @@ class FusedRows:
         return host.to(self._device, non_blocking=True)
 
     def _launch(self, kernel: Any, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
-        if programs == 0:
-            return
         compiled = self._compiled.get((kernel, constants))
         if compiled is None:
             options = {"num_warps": 1, "maxnreg": MAX_REGISTERS}
@@ -263,12 +300,11 @@ class FusedRows:
             kernel[(programs,)](*arguments, *constants, num_warps=1, maxnreg=MAX_REGISTERS)
         else:
             # What compiled[grid](...) does, without asking for device, stream and hooks: a third of its time.
-            stream = torch._C._cuda_getCurrentRawStream(self._index)
             compiled.run(
                 programs,
                 1,
                 1,
-                stream,
+                self._raw_stream,
                 compiled.function,
                 compiled.packed_metadata,
                 None,
@@ -284,6 +320,15 @@ def _launches_directly() -> bool:
     import triton
 
     return tuple(int(part) for part in triton.__version__.split(".")[:2]) >= DIRECT_LAUNCH
+
+
+def make_reader(device: torch.device) -> FusedRows | None:
+    """What reads values on the current stream of a device; None where the kernels do not run."""
+    if not usable(device):
+        return None
+    from ulpscope.capture.torch.fused import kernels
+
+    return FusedRows(device, torch.cuda.current_stream(device), kernels)
 
 
 @cache

@@ -1,0 +1,185 @@
+"""What is launched for values on CUDA, and where it finds them: all that needs no device."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ulpscope.capture.torch.fused import launching
+from ulpscope.capture.torch.fused.launching import DENSE, PAIRED, STRIDED, FusedRows, Read, plan
+from ulpscope.numerics.constants import BLOCK_ELEMENTS
+
+BASE = torch.arange(8 * 6 * 10, dtype=torch.float32)
+VIEWS: dict[str, Callable[[], torch.Tensor]] = {
+    "contiguous": lambda: BASE.view(8, 6, 10),
+    "transposed": lambda: BASE.view(8, 6, 10).transpose(0, 1),
+    "inner transposed": lambda: BASE.view(8, 6, 10).transpose(1, 2),
+    "columns": lambda: BASE.view(48, 10)[:, 2:6],
+    "odd columns": lambda: BASE.view(48, 10)[:, 1:4],
+    "two columns": lambda: BASE.view(48, 10)[:, 4:6],
+    "every second": lambda: BASE.view(8, 6, 10)[::2, :, ::2],
+    "heads": lambda: BASE.view(4, 2, 6, 10).permute(0, 2, 1, 3),
+    "reversed": lambda: BASE.view(4, 2, 6, 10).permute(3, 2, 1, 0),
+    "expanded": lambda: BASE.view(8, 6, 10)[:, :1].expand(8, 5, 10),
+    "unaligned": lambda: BASE[1:],
+    "single": lambda: BASE.view(48, 10)[3:4, 5:6],
+}
+
+
+def offset(index: int, layout: tuple[int, ...]) -> int:
+    """The kernels' way to an element (or pair), in Python's numbers."""
+    (*divisors,), strides = layout[:9], layout[9:]
+    total = 0
+    for dimension in range(3):
+        size, factor, shift = divisors[3 * dimension : 3 * dimension + 3]
+        outer = (index * (factor % 2**32) >> 32) >> shift
+        total += (index - outer * size) * strides[dimension]
+        index = outer
+    return total + index * strides[3]
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_elements_are_found_where_they_lie(name: str) -> None:
+    view = VIEWS[name]()
+    read = plan(view, 0)
+    assert read is not None
+    start = (read.address - BASE.data_ptr()) // 4
+    if read.lies == DENSE:
+        found = [start + i for i in range(read.elements)]
+    elif read.lies == STRIDED:
+        layout = launching._layout(read.dimensions)
+        found = [start + offset(i, layout) for i in range(read.elements)]
+    else:
+        layout = launching._layout(launching._paired(read.dimensions))
+        found = [start + 2 * offset(i // 2, layout) + i % 2 for i in range(read.elements)]
+    assert found == view.reshape(-1).int().tolist()
+
+
+def test_pairs_are_read_at_once_only_where_they_lie_together() -> None:
+    lies = {name: plan(view(), 0).lies for name, view in VIEWS.items()}  # type: ignore[union-attr]
+    assert {name for name, how in lies.items() if how == DENSE} == {"contiguous"}
+    assert {name for name, how in lies.items() if how == PAIRED} == {
+        "transposed",
+        "columns",
+        "two columns",
+        "heads",
+        "expanded",
+    }
+
+
+def test_what_the_kernels_cannot_read() -> None:
+    assert plan(torch.zeros(0), 0) is None
+    assert plan(torch.zeros(3, dtype=torch.complex64), 0) is None
+    assert plan(torch.zeros(3).to(torch.float8_e5m2), 0) is None
+    assert plan(torch.arange(64.0).view(2, 2, 2, 2, 2, 2).permute(5, 3, 1, 0, 2, 4), 0) is None
+
+
+@given(st.integers(2, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_division_by_a_reciprocal(divisor: int, number: int) -> None:
+    factor, shift = launching._reciprocal(divisor)
+    assert -(2**31) <= factor < 2**31
+    assert (number * (factor % 2**32) >> 32) >> shift == number // divisor
+
+
+@given(st.integers(1, launching.MAX_ELEMENTS))
+def test_programs_cover_every_block_once(elements: int) -> None:
+    blocks, programs = launching._programs(elements)
+    whole, left = divmod(elements, BLOCK_ELEMENTS)
+    assert 1 <= programs <= launching.PARTIAL_ROWS
+    assert blocks <= 32
+    assert (programs - (left > 0)) * blocks >= whole
+    assert (programs - (left > 0) - 1) * blocks < whole or whole == 0
+
+
+OWN_ROWS = range(10_000, 20_000)
+"""Addresses of rows that no partial rows lead to."""
+
+
+class Launches:
+    """Stands for the kernels: knows which partial rows have been filled when they are joined."""
+
+    PARTIAL_LENGTH = 128
+    LINE_LENGTH = 5
+    summarize_few, summarize_many, summarize_strided = "few", "many", "strided"
+
+    def __init__(self) -> None:
+        self.filled: dict[int, int] = {}
+        self.joined: list[tuple[int, int, int]] = []
+        self.launches: list[str] = []
+        self.join = self
+
+    def launch(self, kernel: str, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
+        self.launches.append(kernel)
+        for row, count in self.rows_of(kernel, programs, arguments):
+            if count and row not in OWN_ROWS:
+                assert row not in self.filled, "written again before it was joined"
+                self.filled[row] = count
+
+    def rows_of(self, kernel: str, programs: int, arguments: tuple[Any, ...]) -> list[tuple[int, int]]:
+        """Where each value's programs leave their rows, and how many these are."""
+        if kernel == "strided":
+            return [(arguments[5], programs)]
+        if kernel == "many":
+            table = arguments[2].reshape(-1, self.LINE_LENGTH).tolist()
+            starts, rows = [line[0] for line in table], [line[4] for line in table]
+        else:
+            numbers = [*arguments[2:19], programs, *arguments[19:]]
+            starts, rows = [0, *numbers[2:15:5]], numbers[4::5]
+        ends = [*starts[1:], programs]
+        return [(row, end - start) for row, start, end in zip(rows, starts, ends, strict=True)]
+
+    def __getitem__(self, grid: tuple[int, int]) -> Callable[..., None]:
+        def join(table: np.ndarray[Any, Any], *, num_warps: int) -> None:
+            for row, partial, parts in table.reshape(-1, 3).tolist():
+                assert self.filled.pop(partial) == parts, "joined before it was read"
+                self.joined.append((row, partial, parts))
+
+        return join
+
+
+def reader_of(launches: Launches, monkeypatch: pytest.MonkeyPatch, rows: int) -> FusedRows:
+    monkeypatch.setattr(launching, "PARTIAL_ROWS", rows)
+    launching._programs.cache_clear()
+    stream: Any = SimpleNamespace(cuda_stream=0, device_index=0)
+    reader = FusedRows(torch.device("cpu"), stream, launches)
+    monkeypatch.setattr(reader, "_is_current", lambda: True)
+    monkeypatch.setattr(reader, "_upload", lambda array: array)
+    monkeypatch.setattr(reader, "_launch", launches.launch)
+    return reader
+
+
+def reads_of(counts: list[int]) -> list[Read]:
+    found = []
+    for row, count in enumerate(counts):
+        read = plan(torch.empty(count, dtype=torch.bfloat16), OWN_ROWS[row])
+        assert read is not None
+        found.append(read._replace(lies=DENSE))
+    return found
+
+
+@pytest.mark.parametrize("counts", [[3 * BLOCK_ELEMENTS] * 9, [5, 9 * BLOCK_ELEMENTS + 1, 7] * 4, [40] * 30])
+def test_partial_rows_are_joined_after_they_were_read(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = Launches()
+    reader = reader_of(launches, monkeypatch, rows=16)
+    reads = reads_of(counts)
+    reader.read(reads)
+    reader.read(reads[:2])
+    reader.join()
+    several = [read.row for read in reads if read.elements > BLOCK_ELEMENTS]
+    again = [read.row for read in reads[:2] if read.elements > BLOCK_ELEMENTS]
+    assert sorted(row for row, _, _ in launches.joined) == sorted(several + again)
+    launching._programs.cache_clear()
+
+
+def test_values_that_come_together_are_launched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = Launches()
+    reader = reader_of(launches, monkeypatch, rows=4096)
+    reader.read(reads_of([50, 60, 70]))
+    reader.read([read._replace(row=read.row + 100) for read in reads_of([50] * 200)])
+    assert launches.launches == ["few", "many"]
+    launching._programs.cache_clear()
