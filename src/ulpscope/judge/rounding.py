@@ -55,7 +55,7 @@ class Limits:
     """How much worse than its peers in other layers a call may be."""
     peer_scatter: float = 4.0
     """The same in mean absolute deviations of the peers' logarithms."""
-    least_gain: float = 3.5
+    least_gain: float = 4.0
     """What any call may have, however much better its peers are."""
     plain_outlier: float = 1.7
     """How far beyond what its peers allow a call with less than that must be."""

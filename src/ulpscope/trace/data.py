@@ -27,7 +27,7 @@ PACK_BYTES = 64 * 2**20
 PACK_TENSORS = 2**16
 
 # Contents that may be met again: at 110 bytes each, a long run must not fill the memory with them.
-SEEN_CONTENTS = 2**20
+SEEN_CONTENTS = 2**18
 OPENED_PACKS = 32
 
 # Up to here numpy's comparison costs more for its calls than for the bytes.

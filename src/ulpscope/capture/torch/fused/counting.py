@@ -108,13 +108,15 @@ def highest(high, KIND: tl.constexpr):
 
 @triton.jit
 def spread_bins(even, odd, window):
-    """Counts by bin, 64 of which 32 are used, of packed counts that begin at each warp's window."""
+    """Counts by bin, 64 of which 32 are used, of packed counts that begin at the window."""
     number = tl.arange(0, 64)[None, :]
     evens = tl.sum(even, 1, keep_dims=True)
     odds = tl.sum(odd, 1, keep_dims=True)
     bin0 = window >> 3
-    bins = tl.where(number == bin0, evens & 0xFFFF, 0) + tl.where(number == bin0 + 1, odds & 0xFFFF, 0)
-    bins += tl.where(number == bin0 + 2, evens >> 16, 0) + tl.where(number == bin0 + 3, odds >> 16, 0)
+    bins = tl.where(number == bin0, evens & 0xFFFF, 0)
+    bins += tl.where(number == bin0 + 1, odds & 0xFFFF, 0)
+    bins += tl.where(number == bin0 + 2, (evens >> 16) & 0xFFFF, 0)
+    bins += tl.where(number == bin0 + 3, (odds >> 16) & 0xFFFF, 0)
     return tl.sum(bins, 0)
 
 
