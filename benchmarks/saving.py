@@ -10,8 +10,8 @@ them is bound by its calls. The disk and the runs alternate; speeds are the best
 speed their median, each against the disk just before.
 
 MSPROBE_ENV is an environment with mindstudio-probe==26.2.0, torch, and what ulpscope needs. The same training steps
-(the GPT of cost.py) are captured here with `--save tensors` and there with `task: tensor`; what both leave on disk is
-counted. Without the environment this part is skipped. Exit code 1 if a bar is missed.
+(the small GPT of capture.py) are captured here with `--save tensors` and there with `task: tensor`; what both leave on
+disk is counted. Without the environment this part is skipped. Exit code 1 if a bar is missed.
 """
 
 import os
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 import ulpscope
-from cost import Training
+from capture_tools import MODELS, Training
 from ulpscope.trace.data import DataPacker
 from ulpscope.trace.reader import open_trace
 
@@ -224,7 +224,7 @@ def size_bars(parent: Path | None, msprobe: Path) -> Iterator[Bar]:
 
 def captured_bytes(out: Path, save: str) -> float:
     """Bytes a value of the training, captured."""
-    training = Training.make()
+    training = Training(MODELS["small"], "cpu")
     with ulpscope.capture(out, save=save, model=training.model):
         for _ in range(STEPS):
             training.step()
@@ -256,7 +256,7 @@ def dump_with_msprobe(level: str, folder: str) -> None:
     config = Path(folder) / "config.json"
     settings = {"task": "tensor", "dump_path": str(Path(folder) / "dump"), "rank": [], "step": [], "level": level}
     config.write_text(json.dumps({**settings, "tensor": {"scope": [], "list": [], "data_mode": ["all"]}}))
-    training = Training.make()
+    training = Training(MODELS["small"], "cpu")
     debugger = PrecisionDebugger(config_path=str(config))
     for _ in range(STEPS):
         debugger.start(model=training.model)

@@ -103,8 +103,6 @@ OWN_ROWS = range(10_000, 20_000)
 class Launches:
     """Stands for the kernels: knows which partial rows have been filled when they are joined."""
 
-    PARTIAL_LENGTH = 128
-    LINE_LENGTH = 5
     summarize_few, summarize_many, summarize_strided = "few", "many", "strided"
 
     def __init__(self) -> None:
@@ -125,7 +123,7 @@ class Launches:
         if kernel == "strided":
             return [(arguments[5], programs)]
         if kernel == "many":
-            table = arguments[2].reshape(-1, self.LINE_LENGTH).tolist()
+            table = arguments[2].reshape(-1, launching.LINE_LENGTH).tolist()
             starts, rows = [line[0] for line in table], [line[4] for line in table]
         else:
             numbers = [*arguments[2:19], programs, *arguments[19:]]

@@ -23,7 +23,7 @@ def raising(error: BaseException) -> object:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """benchmarks/cost.py measures its time."""
+    """benchmarks/start.py measures its time."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "ulpscope", "--help"], capture_output=True, text=True, check=True
     )

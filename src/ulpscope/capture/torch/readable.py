@@ -1,4 +1,6 @@
-"""Which tensors can be read here, and at which version they are."""
+"""Which tensors can be read here, at which version they are, and how their elements lie."""
+
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -67,3 +69,21 @@ def versions_of(tensors: list[tuple[str, Tensor]]) -> list[int | None]:
         except RuntimeError:
             pass
     return [version_of(tensor) for _, tensor in tensors]
+
+
+@lru_cache(maxsize=4096)
+def merged_dimensions(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Sizes and strides, innermost first, without dimensions of one element, those joined that continue each other.
+
+    Views of one storage for which this is equal tell the same elements in the same order, if they begin at the same.
+    """
+    merged: list[tuple[int, int]] = []
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        if merged and stride == merged[-1][0] * merged[-1][1]:
+            inner, inner_stride = merged[-1]
+            merged[-1] = inner * size, inner_stride
+        else:
+            merged.append((size, stride))
+    return tuple(merged)

@@ -8,7 +8,7 @@ from weakref import ref
 
 import torch
 
-from ulpscope.capture.torch.readable import unsummarizable_reason, version_of
+from ulpscope.capture.torch.readable import merged_dimensions, unsummarizable_reason, version_of
 from ulpscope.capture.torch.rows import Batch, RowPool, RowRef
 from ulpscope.capture.torch.saving import PendingPlace, Saver
 from ulpscope.capture.torch.storages import StorageState, StorageTable
@@ -275,26 +275,15 @@ class ValueTable:
 
 def _alive(known: tuple[ref[Batch], int] | None) -> RowRef | None:
     """A row that is still there: its batch lives until its rows are written."""
-    batch = None if known is None else known[0]()
-    return None if known is None or batch is None else (batch, known[1])
+    if known is None:
+        return None
+    batch = known[0]()
+    return None if batch is None else (batch, known[1])
 
 
 def _sequence(tensor: torch.Tensor, key: Key) -> Any:
     """What tells, with offset and dtype, which elements a view shows, and in which order."""
-    return tensor.numel() if tensor.is_contiguous() else _merged(key[2], key[3])
-
-
-def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Sizes and strides, without dimensions of one element, and with those merged that one longer stride runs over."""
-    merged: list[tuple[int, int]] = []
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 1:
-            continue
-        if merged and merged[-1][1] == stride * size:
-            merged[-1] = (merged[-1][0] * size, stride)
-        else:
-            merged.append((size, stride))
-    return tuple(merged)
+    return tensor.numel() if tensor.is_contiguous() else merged_dimensions(key[2], key[3])
 
 
 def _describe_opaque(tensor: torch.Tensor, number: int, producer: int | None) -> ValueRow:

@@ -13,15 +13,11 @@ from ulpscope.capture.torch.fused.numbers import (
     FLOAT16,
     FLOAT32,
     LINE,
-    LINE_LENGTH,
     MAX,
     MIN,
     PARTIAL,
-    PARTIAL_LENGTH,
 )
 from ulpscope.capture.torch.fused.ordinary import ordinary_blocks
-
-__all__ = ["LINE_LENGTH", "PARTIAL_LENGTH", "join", "summarize_few", "summarize_many", "summarize_strided"]
 
 
 @triton.jit

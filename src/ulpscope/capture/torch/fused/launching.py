@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ulpscope.capture.torch.readable import merged_dimensions
 from ulpscope.numerics.constants import BLOCK_ELEMENTS, BLOCK_ROWS, ROW_LENGTH
 from ulpscope.numerics.digest import digest_keys
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
@@ -22,6 +23,9 @@ MAX_INNER = 8
 # multiprocessors.
 FULL_GRID = 2640
 PARTIAL_ROWS = 131072
+# In int64: a partial row, a line of the table of summarize_many.
+PARTIAL_LENGTH = 128
+LINE_LENGTH = 5
 FEW = 4
 JOIN_SLICES = -(-ROW_LENGTH // 16)
 MAX_REGISTERS = 96
@@ -35,6 +39,7 @@ DIRECT_LAUNCH = (3, 3)
 
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INTEGER = range(5)
 _KINDS = {"bfloat16": BFLOAT16, "float16": FLOAT16, "float32": FLOAT32, "float64": FLOAT64}
+# How elements lie: one after the other; pair by pair, with any strides between pairs; each somewhere.
 DENSE, PAIRED, STRIDED = range(3)
 
 
@@ -109,7 +114,7 @@ def plan(tensor: Tensor, row: int) -> Read | None:
     aligned = variant.kind > FLOAT32 or address % (2 * variant.item) == 0
     if tensor.is_contiguous():
         return Read(variant, DENSE if aligned else STRIDED, address, count, row, ((count, 1),))
-    dimensions = _collapse(tuple(tensor.shape), tensor.stride())
+    dimensions = merged_dimensions(tensor.shape, tensor.stride())
     if count > MAX_STRIDED_ELEMENTS or len(dimensions) > MAX_DIMENSIONS:
         return None
     if aligned and _in_pairs(dimensions):
@@ -146,21 +151,6 @@ def _in_pairs(dimensions: tuple[tuple[int, int], ...]) -> bool:
     return stride == 1 and size % 2 == 0 and all(other % 2 == 0 for _, other in others)
 
 
-@lru_cache(maxsize=4096)
-def _collapse(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Size and stride of each dimension, innermost first, dimensions that continue each other joined."""
-    dimensions: list[tuple[int, int]] = []
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size == 1:
-            continue
-        if dimensions and stride == dimensions[-1][0] * dimensions[-1][1]:
-            inner, inner_stride = dimensions[-1]
-            dimensions[-1] = inner * size, inner_stride
-        else:
-            dimensions.append((size, stride))
-    return tuple(dimensions) or ((1, 1),)
-
-
 def _paired(dimensions: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """The same, counted in pairs."""
     (size, _), *others = dimensions
@@ -194,7 +184,7 @@ class FusedRows:
         self._raw_stream = stream.cuda_stream
         keys = digest_keys(4 * BLOCK_ROWS).astype(np.int32)
         self._keys = torch.from_numpy(keys).to(device)
-        self._partials = torch.empty((PARTIAL_ROWS, kernels.PARTIAL_LENGTH), dtype=torch.int64, device=device)
+        self._partials = torch.empty((PARTIAL_ROWS, PARTIAL_LENGTH), dtype=torch.int64, device=device)
         self._used = 0
         self._joins: list[Join] = []
         self._compiled: dict[tuple[Any, ...], Any] = {}
@@ -248,7 +238,7 @@ class FusedRows:
         """Where a value's programs leave their rows: one program in the row itself, several in partial ones."""
         if share.programs == 1:
             return share.read.row
-        address: int = self._partials.data_ptr() + self._used * self._kernels.PARTIAL_LENGTH * WORD_BYTES
+        address: int = self._partials.data_ptr() + self._used * PARTIAL_LENGTH * WORD_BYTES
         self._used += share.programs
         self._joins.append(Join(share.read.row, address, share.programs))
         return address
@@ -266,7 +256,7 @@ class FusedRows:
 
     def _read_many(self, variant: Variant, shares: Sequence[Share]) -> None:
         programs = np.array([share.programs for share in shares], dtype=np.int64)
-        table = np.empty((len(shares), self._kernels.LINE_LENGTH), dtype=np.int64)
+        table = np.empty((len(shares), LINE_LENGTH), dtype=np.int64)
         table[:, 0] = np.cumsum(programs) - programs
         table[:, 1] = [share.read.address for share in shares]
         table[:, 2] = [share.read.elements for share in shares]

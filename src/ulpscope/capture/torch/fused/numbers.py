@@ -1,26 +1,21 @@
-"""Numbers of the kernels, as Triton wants them: from numerics.constants, and what the kernels agree upon."""
+"""Numbers of the kernels, as Triton wants them: of numerics.constants, and those that launching.py goes by."""
 # mypy: ignore-errors
 
 import triton.language as tl
 
+from ulpscope.capture.torch.fused import launching
 from ulpscope.numerics import constants
 
-BFLOAT16: tl.constexpr = tl.constexpr(0)
-FLOAT16: tl.constexpr = tl.constexpr(1)
-FLOAT32: tl.constexpr = tl.constexpr(2)
-FLOAT64: tl.constexpr = tl.constexpr(3)
-INTEGER: tl.constexpr = tl.constexpr(4)
-
-# How elements lie: one after the other; pair by pair, with any strides between pairs; each somewhere.
-DENSE: tl.constexpr = tl.constexpr(0)
-PAIRED: tl.constexpr = tl.constexpr(1)
-STRIDED: tl.constexpr = tl.constexpr(2)
-
-# Lengths in int64: a partial row, a line of the table of summarize_many.
-PARTIAL_LENGTH = 128
-LINE_LENGTH = 5
-PARTIAL: tl.constexpr = tl.constexpr(PARTIAL_LENGTH)
-LINE: tl.constexpr = tl.constexpr(LINE_LENGTH)
+BFLOAT16: tl.constexpr = tl.constexpr(launching.BFLOAT16)
+FLOAT16: tl.constexpr = tl.constexpr(launching.FLOAT16)
+FLOAT32: tl.constexpr = tl.constexpr(launching.FLOAT32)
+FLOAT64: tl.constexpr = tl.constexpr(launching.FLOAT64)
+INTEGER: tl.constexpr = tl.constexpr(launching.INTEGER)
+DENSE: tl.constexpr = tl.constexpr(launching.DENSE)
+PAIRED: tl.constexpr = tl.constexpr(launching.PAIRED)
+STRIDED: tl.constexpr = tl.constexpr(launching.STRIDED)
+PARTIAL: tl.constexpr = tl.constexpr(launching.PARTIAL_LENGTH)
+LINE: tl.constexpr = tl.constexpr(launching.LINE_LENGTH)
 
 COLUMNS: tl.constexpr = tl.constexpr(constants.SKETCH_LENGTH)
 BLOCK: tl.constexpr = tl.constexpr(constants.BLOCK_ELEMENTS)
