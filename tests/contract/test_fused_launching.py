@@ -52,10 +52,10 @@ def test_elements_are_found_where_they_lie(name: str) -> None:
     if read.lies == DENSE:
         found = [start + i for i in range(read.elements)]
     elif read.lies == STRIDED:
-        layout = launching._layout(read.dimensions)
+        layout = launching.layout_of(read.dimensions, STRIDED)
         found = [start + offset(i, layout) for i in range(read.elements)]
     else:
-        layout = launching._layout(launching._paired(read.dimensions))
+        layout = launching.layout_of(read.dimensions, PAIRED)
         found = [start + 2 * offset(i // 2, layout) + i % 2 for i in range(read.elements)]
     assert found == view.reshape(-1).int().tolist()
 

@@ -46,23 +46,41 @@ class Column:
     valid: NDArray[np.bool_]
 
 
-def element_counts(dtype_names: Sequence[str], shapes: Sequence[Shape]) -> NDArray[np.int64]:
-    """How many numbers each value holds; a complex element holds two."""
-    counts = (prod(shape) * DTYPES[name].parts for name, shape in zip(dtype_names, shapes, strict=True))
-    return np.fromiter(counts, dtype=np.int64, count=len(shapes))
+class _Kinds:
+    """Dtypes and shapes of many values, of which few differ."""
+
+    def __init__(self, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> None:
+        numbers: dict[tuple[str, Shape], int] = {}
+        pairs = zip(dtype_names, shapes, strict=True)
+        self._index = np.array([numbers.setdefault(pair, len(numbers)) for pair in pairs], dtype=np.int64)
+        self._kinds = list(numbers)
+
+    def floats(self) -> NDArray[np.bool_]:
+        return np.array([DTYPES[name].has_sketch for name, _ in self._kinds], dtype=np.bool_)[self._index]
+
+    def elements(self) -> NDArray[np.int64]:
+        """How many numbers each value holds; a complex element holds two."""
+        return np.array([prod(shape) * DTYPES[name].parts for name, shape in self._kinds], dtype=np.int64)[self._index]
+
+    def digest_seeds(self) -> NDArray[np.uint64]:
+        return np.array([digest_seed(name, tuple(shape)) for name, shape in self._kinds], dtype=np.uint64)[self._index]
 
 
 def digests_of_rows(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> NDArray[np.uint64]:
+    return _digests(rows, _Kinds(dtype_names, shapes))
+
+
+def _digests(rows: Floats, kinds: _Kinds) -> NDArray[np.uint64]:
     raw = np.ascontiguousarray(rows[:, DIGEST]).view(np.uint64)
-    seeds = (digest_seed(name, tuple(shape)) for name, shape in zip(dtype_names, shapes, strict=True))
-    return finish_digests(raw, np.fromiter(seeds, dtype=np.uint64, count=len(shapes)))
+    return finish_digests(raw, kinds.digest_seeds())
 
 
 def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Column]:
     """The columns of trace.schema.VALUE_SUMMARY for many rows (n x ROW_LENGTH)."""
-    floats = np.fromiter((DTYPES[name].has_sketch for name in dtype_names), dtype=np.bool_, count=len(dtype_names))
+    kinds = _Kinds(dtype_names, shapes)
+    floats = kinds.floats()
     present = np.ones(len(rows), dtype=np.bool_)
-    summed = element_counts(dtype_names, shapes) - rows[:, SET_ASIDE]
+    summed = kinds.elements() - rows[:, SET_ASIDE]
     some_finite = rows[:, MIN] <= rows[:, MAX]
     columns = {
         "min": Column(rows[:, MIN], some_finite),
@@ -73,7 +91,7 @@ def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequenc
         "zero": Column(rows[:, ZERO].astype(np.int64), present),
         "exponents": Column(rows[:, EXPONENTS : EXPONENTS + EXPONENT_BINS].astype(np.uint32), floats),
         "sketch": Column(rows[:, SKETCH : SKETCH + SKETCH_LENGTH].astype(np.float32), floats),
-        "digest": Column(digests_of_rows(rows, dtype_names=dtype_names, shapes=shapes), present),
+        "digest": Column(_digests(rows, kinds), present),
     }
     counts = {name: Column(rows[:, slot].astype(np.int64), floats) for name, slot in _FLOAT_COUNTS.items()}
     return columns | counts

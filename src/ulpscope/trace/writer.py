@@ -80,12 +80,14 @@ def write_aside(path: Path, write: Callable[[Path], object]) -> int:
 class RankWriter:
     """The tables and descriptions of one process of a run."""
 
-    def __init__(self, directory: Path, info: RankInfo) -> None:
+    def __init__(self, directory: Path, info: RankInfo | None) -> None:
+        """Without `info` somebody else tells what is known about the run."""
         self.directory = directory
         self._parts: dict[int, int] = {}
         self._stack_parts = 0
         self._reach = ReachCollector(0)
-        self.update(info)
+        if info is not None:
+            self.update(info)
 
     def update(self, info: RankInfo) -> None:
         """State anew what is known about the run so far."""

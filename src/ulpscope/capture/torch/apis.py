@@ -4,7 +4,7 @@ A function that reaches the function mode is looked up once; the answer is kept 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -71,6 +71,12 @@ class Api:
     waits: bool = False
     functional: bool = False
     """Of torch.nn.functional, where a True among the arguments may ask for a write."""
+    is_plain: bool = field(init=False)
+    """It reads its arguments and makes a result; at most it draws random numbers."""
+
+    def __post_init__(self) -> None:
+        special = self.in_place or self.may_write or self.uninitialized or self.collective
+        object.__setattr__(self, "is_plain", not (special or self.computed_later or self.waits))
 
 
 class ApiTable:
@@ -78,6 +84,9 @@ class ApiTable:
 
     def __init__(self) -> None:
         self._known: dict[Any, Api] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def find(self, function: Callable[..., Any]) -> Api:
         try:

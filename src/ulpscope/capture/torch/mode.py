@@ -1,12 +1,14 @@
 """The function mode: sees every torch function, Tensor method, property and operator that Python calls."""
 
 from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from ulpscope.capture.torch.apis import Action, Api, ApiTable
+from ulpscope.capture.torch.host.part import Host
 from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.records.enums import Kind
 
@@ -21,6 +23,14 @@ class WatchMode(TorchFunctionMode):
         super().__init__()
         self._apis = ApiTable()
         self._watcher = watcher
+        self._host: Host | None = None
+
+    def use_host(self, host: Host) -> None:
+        """Let the compiled host part answer; it comes back here for what is out of the ordinary."""
+        self._host = host
+        host.set_mode(self._answer, self._watcher.recorder, torch._C._get_tracing_state, self._watcher.records_calls)
+        # torch wants a method of the mode's own.
+        self.__torch_function__ = MethodType(host.dispatch, self)  # type: ignore[method-assign]
 
     def __torch_function__(
         self,
@@ -29,7 +39,15 @@ class WatchMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        return self._answer(func, types, args, kwargs)
+
+    def _answer(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> Any:
+        known = len(self._apis)
         api = self._apis.find(func)
+        if self._host is not None and len(self._apis) > known:
+            self._host.add_api(func, api)
         if api.action is _PASS:
             return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}

@@ -2,7 +2,7 @@
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -13,9 +13,10 @@ from ulpscope.capture.torch.arguments import Placed, encode_call, find_tensors
 from ulpscope.capture.torch.compiled import is_compiled
 from ulpscope.capture.torch.edges import InputEdges, note_inputs
 from ulpscope.capture.torch.guard import guarded
+from ulpscope.capture.torch.host.part import Host
 from ulpscope.capture.torch.readable import versions_of
 from ulpscope.capture.torch.recorder import BUFFER, INPUT, OUTPUT, PARAMETER, OpenCall
-from ulpscope.capture.torch.scopes import ModuleScope
+from ulpscope.capture.torch.scopes import HostCall, ModuleScope
 from ulpscope.capture.torch.watching import CallWatcher, describe_error
 from ulpscope.records.enums import Compiled, Kind, Role
 
@@ -34,12 +35,15 @@ class ModulePaths:
     def __init__(self) -> None:
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
         self._roots: list[tuple[weakref.ref[nn.Module], str]] = []
+        self._parameter_names: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        """Those that were asked for last."""
 
     def add_root(self, root: nn.Module, name: str | None = None) -> str:
         """Name a module and everything in it."""
         name = name or self._root_name(root)
         self._roots = [(known, path) for known, path in self._roots if path != name]
         self._roots.append((weakref.ref(root), name))
+        self._parameter_names.clear()
         self._walk(root, name)
         return name
 
@@ -55,8 +59,18 @@ class ModulePaths:
             known = self.add_root(module) if parent is None else f"{parent}.<{type(module).__name__}>"
         return known
 
-    def parameter_names(self) -> dict[int, str]:
-        """Full names of the parameters of all roots, by identity of the parameter."""
+    def parameter_names(self, parameters: Iterable[torch.Tensor]) -> dict[int, str]:
+        """Full names of the parameters of all roots, by identity; these parameters' own are wanted."""
+        known = self._parameter_names
+        if not all((entry := known.get(id(wanted))) is not None and entry[0]() is wanted for wanted in parameters):
+            names = self._find_parameter_names()
+            known = {
+                id(wanted): (weakref.ref(wanted), names[id(wanted)]) for wanted in parameters if id(wanted) in names
+            }
+            self._parameter_names = known
+        return {number: name for number, (_, name) in known.items()}
+
+    def _find_parameter_names(self) -> dict[int, str]:
         names: dict[int, str] = {}
         for root, path in self._roots:
             alive = root()
@@ -120,6 +134,8 @@ class ModuleWatcher:
         self._scopes = watcher.scopes
         self._begin_outermost = begin_outermost
         self._backward_calls: dict[int, tuple[weakref.ref[nn.Module], OpenCall]] = {}
+        self._modules: dict[int, weakref.ref[nn.Module]] = {}
+        """By the numbers that the host part knows them by."""
         self._kinds: dict[type[nn.Module], _ModuleKind] = {}
         self._recorder.stacks.module_call = ModuleWatcher.call.__code__
 
@@ -131,6 +147,10 @@ class ModuleWatcher:
         unseen = self._why_unseen(module, args, kwargs)
         if not self._recorder.capturing or scopes.hidden:
             return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
+        if unseen is None and self._recorder.host is not None:
+            result = self._call_in_host(self._recorder.host, original, module, args, kwargs, sys._getframe(1))
+            if result is not NotImplemented:
+                return result
         before = self._guarded(self._before, module, args, kwargs, unseen, sys._getframe(1))
         if before is None:
             return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
@@ -146,13 +166,53 @@ class ModuleWatcher:
         self._guarded(self._after, module, before, result, unseen)
         return result
 
+    def _call_in_host(
+        self, host: Host, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, frame: FrameType
+    ) -> Any:
+        """Run a module's __call__ and let the host part record it, or give NotImplemented."""
+        scopes, class_name = self._scopes, self._kind_of(module).name
+        path = self.paths.of(module, scopes.innermost.path)
+        try:
+            begun = host.begin_module(
+                class_name, path, module.training, args, kwargs, module._parameters, module._buffers, frame
+            )
+        except Exception as error:
+            self._recorder.own_error(self._kind_of(module).where, error)
+            return NotImplemented
+        if begun is NotImplemented:
+            return begun
+        number, stack, before = begun
+        scopes.calls.append(HostCall(number))
+        try:
+            result = self._run(ModuleScope(path, class_name, stack), None, original, module, args, kwargs)
+        except BaseException as error:
+            host.fail_module(before, describe_error(error))
+            raise
+        finally:
+            scopes.calls.pop()
+        self._modules[id(module)] = weakref.ref(module)
+        try:
+            host.end_module(before, id(module), result)
+        except Exception as error:
+            self._recorder.own_error(self._kind_of(module).where, error)
+        return result
+
     def record_parameter_gradients(self) -> None:
         """After a backward pass: the gradients that its modules' own parameters hold now."""
+        if self._recorder.host is not None:
+            self._record_host_gradients(self._recorder.host)
         calls, self._backward_calls = self._backward_calls, {}
         for reference, call in calls.values():
             module = reference()
             if module is not None and call.wanted:
                 self._guarded(self._use_gradients, module, call)
+
+    def _record_host_gradients(self, host: Host) -> None:
+        last = dict(host.take_ran())  # of several backward calls of a module the last has them
+        for number, call in last.items():
+            module = self._modules[number]()
+            if module is not None:
+                self._guarded(self._use_host_gradients, module, host, call)
 
     def _run(
         self,
@@ -265,15 +325,21 @@ class ModuleWatcher:
 
         return remember
 
+    def _use_host_gradients(self, module: nn.Module, host: Host, call: int) -> None:
+        host.use_all(call, Role.GRADIENT.value, _gradients(module), False)
+
     def _use_gradients(self, module: nn.Module, call: OpenCall) -> None:
-        for name, parameter in _parameters(module, "compiled" if is_compiled(module) else None):
-            if parameter.grad is not None:
-                self._recorder.use(call, Role.GRADIENT.value, name, parameter.grad)
+        self._recorder.use_all(call, Role.GRADIENT.value, _gradients(module))
 
 
 def _parameters(module: nn.Module, unseen: str | None) -> Placed:
     """A module's own parameters; all of them if nothing inside it will be seen."""
     return _own(module._parameters) if unseen is None else list(module.named_parameters())
+
+
+def _gradients(module: nn.Module) -> Placed:
+    parameters = _parameters(module, "compiled" if is_compiled(module) else None)
+    return [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
 
 
 def _own(tensors: Mapping[str, torch.Tensor | None]) -> Placed:

@@ -11,9 +11,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from ulpscope.capture.torch.arguments import Placed, encode_call, to_json
 from ulpscope.capture.torch.guard import guarded
-from ulpscope.capture.torch.recorder import OpenCall, Recorder
+from ulpscope.capture.torch.recorder import PARAMETER, OpenCall, Recorder
 from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.records.enums import Kind, Role
+
+GRADIENT, STATE = Role.GRADIENT.value, Role.STATE.value
+PARAMETER_AFTER, STATE_AFTER = Role.PARAMETER_AFTER.value, Role.STATE_AFTER.value
 
 
 class _OpenGroup(NamedTuple):
@@ -32,7 +35,7 @@ class OptimizerWatcher:
         recorder: Recorder,
         scopes: Scopes,
         *,
-        parameter_names: Callable[[], dict[int, str]],
+        parameter_names: Callable[[list[torch.Tensor]], dict[int, str]],
         next_step: Callable[[], None],
     ) -> None:
         self._recorder = recorder
@@ -135,7 +138,7 @@ class OptimizerWatcher:
         return run
 
     def _open_groups(self, optimizer: Optimizer) -> list[_OpenGroup]:
-        names = self._parameter_names()
+        names = self._parameter_names([one for group in optimizer.param_groups for one in group["params"]])
         kind = type(optimizer)
         opened: list[_OpenGroup] = []
         for number, group in enumerate(optimizer.param_groups):
@@ -146,34 +149,27 @@ class OptimizerWatcher:
                 module_class=self._scopes.module_class,
                 parent=self._scopes.parent,
             )
+            parameters = list(_parameters(group, names))
             if call.wanted:
-                for place, parameter in _parameters(group, names):
-                    if parameter.grad is not None:
-                        self._recorder.use(call, Role.GRADIENT.value, place, parameter.grad)
-                    self._recorder.use(call, Role.PARAMETER.value, place, parameter)
-                    self._use_state(call, Role.STATE.value, place, optimizer.state.get(parameter))
+                gradients = [(place, parameter.grad) for place, parameter in parameters if parameter.grad is not None]
+                self._recorder.use_all(call, GRADIENT, gradients)
+                self._recorder.use_all(call, PARAMETER, parameters)
+                self._recorder.use_all(call, STATE, _states(optimizer, parameters))
             options = {key: option for key, option in group.items() if key != "params"}
             arguments = to_json(encode_call((), options)[1] | {"group_number": number})
-            opened.append(_OpenGroup(call, arguments, list(_parameters(group, names))))
+            opened.append(_OpenGroup(call, arguments, parameters))
         return opened
 
     def _close_groups(self, optimizer: Optimizer, opened: list[_OpenGroup]) -> None:
         values = self._recorder.values
         values.storages.forget_all()  # an optimizer may write anything: master weights, averages, through .data
         for call, arguments, parameters in opened:
-            for place, parameter in parameters:
-                state = optimizer.state.get(parameter)
-                values.wrote(parameter, call.id, elements=parameter.numel())
-                for _, tensor in _state_tensors(state):
-                    values.wrote(tensor, call.id, elements=tensor.numel())
-                if call.wanted:
-                    self._recorder.use(call, Role.PARAMETER_AFTER.value, place, parameter)
-                    self._use_state(call, Role.STATE_AFTER.value, place, state)
+            states = _states(optimizer, parameters)
+            values.wrote_all(parameters + states, call.id)
+            if call.wanted:
+                self._recorder.use_all(call, PARAMETER_AFTER, parameters)
+                self._recorder.use_all(call, STATE_AFTER, states)
             self._recorder.close(call, arguments)
-
-    def _use_state(self, call: OpenCall, role: str, place: str, state: Any) -> None:
-        for name, tensor in _state_tensors(state):
-            self._recorder.use(call, role, f"{place}.{name}", tensor)
 
     def _guarded(self, work: Callable[..., Any], *args: Any) -> Any:
         return guarded(self._recorder, f"optimizer {type(args[0]).__name__}", work, *args)
@@ -191,7 +187,12 @@ def _parameters(group: dict[str, Any], names: dict[int, str]) -> Iterator[tuple[
         yield names.get(id(parameter), f"params.{index}"), parameter
 
 
-def _state_tensors(state: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, tensor in (state or {}).items():
-        if isinstance(tensor, torch.Tensor):
-            yield str(name), tensor
+def _states(optimizer: Optimizer, parameters: Placed) -> Placed:
+    """What the optimizer keeps of parameters, each named after its parameter."""
+    states = ((place, optimizer.state.get(parameter)) for place, parameter in parameters)
+    return [
+        (f"{place}.{name}", tensor)
+        for place, state in states
+        for name, tensor in (state or {}).items()
+        if isinstance(tensor, torch.Tensor)
+    ]

@@ -2,23 +2,24 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
-from polars.datatypes import DataType, DataTypeClass
 
+from ulpscope.capture.torch.host.taken import Taken
+from ulpscope.capture.torch.host.writing import WritingProcess
 from ulpscope.capture.torch.recorder import OpenCall, Part
 from ulpscope.capture.torch.rows import gather
 from ulpscope.capture.torch.saving import Content, Saver
+from ulpscope.capture.torch.step_writer import StepWriter, Tables
+from ulpscope.capture.torch.table_columns import attributes, series, spread, turned
 from ulpscope.capture.torch.values import Recheck, ValueRow
 from ulpscope.numerics.rows import Column, rows_to_columns
 from ulpscope.records.calls import Frame
-from ulpscope.records.runs import RankInfo, StepInfo
+from ulpscope.records.runs import RankInfo
 from ulpscope.trace.data import DataPacker
 from ulpscope.trace.schema import (
     CALLS,
@@ -27,12 +28,12 @@ from ulpscope.trace.schema import (
     VALUE_DATA,
     VALUE_IDENTITY,
     VALUE_SHARD,
-    VALUE_SUMMARY,
-    Columns,
 )
 from ulpscope.trace.writer import RankWriter
 
 WAITING_PARTS = 4
+
+Stacks = list[tuple[int, tuple[Frame, ...]]]
 
 
 class Output:
@@ -46,6 +47,7 @@ class Output:
         saver: Saver | None,
         failed: Callable[[Exception], None],
         changed_unseen: Callable[[int], None],
+        elsewhere: WritingProcess | None,
     ):
         self._writer = RankWriter(directory, info)
         self._packer = DataPacker(directory)
@@ -53,7 +55,11 @@ class Output:
         self._failed = failed
         self._changed_unseen = changed_unseen
         self._queue: queue.Queue[Part | None] = queue.Queue(WAITING_PARTS)
-        self._open_step: dict[str, int] = {}
+        self._steps = StepWriter(self._writer)
+        self._elsewhere = elsewhere
+        """What writes the parts of the compiled host part."""
+        if elsewhere is not None:
+            elsewhere.write_into(directory)
         self._broken = False
         self.table_bytes = 0
         self.verified = 0
@@ -76,6 +82,8 @@ class Output:
         """Go on in another rank directory; call it while no part is being written."""
         self._queue.join()
         self._writer.move(directory)
+        if self._elsewhere is not None:
+            self._elsewhere.write_into(directory)
         self._packer.move(directory)
 
     def drain(self) -> None:
@@ -103,17 +111,30 @@ class Output:
         self._queue.task_done()
 
     def _write(self, part: Part) -> None:
+        finished_after = part.seconds if part.finishes_step else None
+        if part.host is not None:
+            self.table_bytes += self._write_elsewhere(part, part.host, finished_after)
+            return
         summaries, columns = _summaries(part.values)
         self._save_contents(part, summaries)
-        self.table_bytes += self._writer.write_part(
-            part.step,
-            calls=_calls_frame(part.calls),
+        tables = Tables(
+            calls=pl.DataFrame(_call_columns(part.calls), schema=CALLS),
             values=_values_frame(part.values, columns),
-            tensors=pl.DataFrame(_turned(part.uses, TENSORS), schema=TENSORS),
+            tensors=pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
             stacks=_stacks_frame(part.stacks),
         )
+        self.table_bytes += self._steps.write(part.step, tables, finished_after=finished_after)
         self._recheck(part.rechecks)
-        self._count(part)
+
+    def _write_elsewhere(self, part: Part, taken: Taken, finished_after: float | None) -> int:
+        assert self._elsewhere is not None
+        described = taken.described() | {
+            "step": part.step,
+            "finished_after": finished_after,
+            "calls": _call_columns(part.calls),
+            "stacks": list(_stack_rows(part.stacks)),
+        }
+        return self._elsewhere.write(described, taken.buffers(), taken.words)
 
     def _save_contents(self, part: Part, digests: dict[int, int]) -> None:
         whole: dict[Content, int | None] = {}
@@ -149,19 +170,6 @@ class Output:
                 self.wrong += 1
                 self._changed_unseen(recheck.value)
 
-    def _count(self, part: Part) -> None:
-        totals = self._open_step
-        totals["calls"] = totals.get("calls", 0) + len(part.calls)
-        totals["values"] = totals.get("values", 0) + len(part.values)
-        totals["tensors"] = totals.get("tensors", 0) + len(part.uses)
-        totals["parts"] = totals.get("parts", 0) + 1
-        if part.values:
-            totals.setdefault("first_value", part.values[0].id)
-        if part.finishes_step:
-            totals.setdefault("first_value", 0)
-            self._writer.finish_step(StepInfo(step=part.step, seconds=part.seconds, **totals))
-            self._open_step = {}
-
 
 def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column]]:
     """Digests by value id, and the summary columns of the values that have a summary."""
@@ -172,16 +180,15 @@ def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column
     return {row.id: int(digest) for row, digest in zip(having, digests.tolist(), strict=True)}, columns
 
 
-def _calls_frame(calls: list[OpenCall]) -> pl.DataFrame:
-    ordered = sorted(calls, key=attrgetter("id"))
-    columns = _columns(ordered, CALLS)
+def _call_columns(calls: list[OpenCall]) -> dict[str, Sequence[Any]]:
+    columns = attributes(calls, CALLS)
     for name in ("kind", "phase"):
         columns[name] = [member.value for member in columns[name]]
-    return pl.DataFrame(columns, schema=CALLS)
+    return columns
 
 
 def _values_frame(values: list[ValueRow], summary: dict[str, Column]) -> pl.DataFrame:
-    identity = _columns(values, VALUE_IDENTITY)
+    identity = attributes(values, VALUE_IDENTITY)
     places = [row.place for row in values]
     data: dict[str, Sequence[Any]] = {
         "data_file": [None if place is None else place.content.file for place in places],
@@ -197,56 +204,19 @@ def _values_frame(values: list[ValueRow], summary: dict[str, Column]) -> pl.Data
     having = np.fromiter((row.summary is not None for row in values), dtype=np.bool_, count=len(values))
     return pl.DataFrame(
         [
-            *(_series(name, identity[name], dtype) for name, dtype in VALUE_IDENTITY.items()),
-            *_spread(summary, having),
-            *(_series(name, data[name], dtype) for name, dtype in VALUE_DATA.items()),
-            *(_series(name, shard[name], dtype) for name, dtype in VALUE_SHARD.items()),
+            *(series(name, identity[name], dtype) for name, dtype in VALUE_IDENTITY.items()),
+            *spread(summary, having),
+            *(series(name, data[name], dtype) for name, dtype in VALUE_DATA.items()),
+            *(series(name, shard[name], dtype) for name, dtype in VALUE_SHARD.items()),
         ]
     )
 
 
-def _columns(rows: Sequence[Any], names: Columns) -> dict[str, Sequence[Any]]:
-    """The attributes of these names, one column each."""
-    return _turned(map(attrgetter(*names), rows), names)
+def _stacks_frame(stacks: Stacks) -> pl.DataFrame:
+    return pl.DataFrame(turned(_stack_rows(stacks), STACKS), schema=STACKS)
 
 
-def _turned(rows: Iterable[tuple[Any, ...]], names: Columns) -> dict[str, Sequence[Any]]:
-    columns = tuple(zip(*rows, strict=True)) or ((),) * len(names)
-    return dict(zip(names, columns, strict=True))
-
-
-def _series(name: str, column: Sequence[Any], dtype: DataType | DataTypeClass) -> pl.Series:
-    if not isinstance(dtype, pl.List):
-        return pl.Series(name, column, dtype=dtype)
-    # Of lists there are few that differ, and polars takes each by itself.
-    numbers: dict[Any, int] = {}
-    index = [numbers.setdefault(item, len(numbers)) for item in column]
-    return pl.Series(name, list(numbers), dtype=dtype).gather(np.array(index, dtype=np.int64))
-
-
-def _spread(summary: dict[str, Column], having: NDArray[np.bool_]) -> list[pl.Series]:
-    """Summary columns over all values, null for those without a summary."""
-    rows = np.flatnonzero(having)
-    plain: list[pl.Series] = []
-    nulls: list[pl.Expr] = []
-    for name, dtype in VALUE_SUMMARY.items():
-        column = summary[name]
-        spread = np.zeros((len(having), *column.values.shape[1:]), dtype=column.values.dtype)
-        spread[rows] = column.values
-        plain.append(pl.Series(name, spread, dtype=dtype))
-        valid = np.zeros(len(having), dtype=np.bool_)
-        valid[rows] = column.valid
-        if not valid.all():
-            plain.append(pl.Series(f"{name} is there", valid))
-            nulls.append(pl.when(f"{name} is there").then(name).alias(name))
-    spread_out = pl.DataFrame(plain).with_columns(nulls)
-    return [spread_out.get_column(name) for name in VALUE_SUMMARY]
-
-
-def _stacks_frame(stacks: list[tuple[int, tuple[Frame, ...]]]) -> pl.DataFrame:
-    rows = (
-        (number, depth, frame.file, frame.line, frame.function)
-        for number, frames in stacks
-        for depth, frame in enumerate(frames)
-    )
-    return pl.DataFrame(_turned(rows, STACKS), schema=STACKS)
+def _stack_rows(stacks: Stacks) -> Iterator[tuple[int, int, str, int, str]]:
+    for number, frames in stacks:
+        for depth, frame in enumerate(frames):
+            yield number, depth, frame.file, frame.line, frame.function

@@ -116,6 +116,8 @@ class Pairing:
 
     def finish(self) -> None:
         """A backward pass has ended: record totals that are still open, forget what belongs to it."""
+        if self.recorder.host is not None:
+            self.recorder.host.finish_backward()
         running, self._running = self._running, []
         for paired in running:
             for (task, slot), (_, total) in (paired.totals or {}).items():
@@ -126,6 +128,8 @@ class Pairing:
 
     def current_parent(self) -> int | None:
         """The backward call that autograd is executing in this thread."""
+        if self.recorder.host is not None and (parent := self.recorder.host.current_parent()) is not None:
+            return parent
         node: Any = torch._C._current_autograd_node()
         watched = node.metadata.get(self) if node is not None else None
         if watched is None or watched.owner is None:

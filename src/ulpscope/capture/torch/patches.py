@@ -64,6 +64,8 @@ class Patches:
 
     def install(self) -> None:
         """Start observing this thread."""
+        if self._recorder.host is not None:
+            self._mode.use_host(self._recorder.host)
         self._install_entries()
         self._optimizers.install()
         self._namespaces.install()

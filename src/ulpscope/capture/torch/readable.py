@@ -8,7 +8,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 
 from ulpscope.numerics.dtypes import DTYPES
 
-_READABLE_DTYPES = frozenset(getattr(torch, name) for name in DTYPES if hasattr(torch, name))
+READABLE_DTYPES = frozenset(getattr(torch, name) for name in DTYPES if hasattr(torch, name))
 _ORDINARY = frozenset({Tensor, torch.nn.Parameter})
 _STRIDED = torch.strided
 _is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
@@ -26,7 +26,7 @@ def unsummarizable_reason(tensor: Tensor) -> str | None:
         return "sparse"
     if tensor.is_meta:
         return "meta"
-    if tensor.dtype not in _READABLE_DTYPES:
+    if tensor.dtype not in READABLE_DTYPES:
         return "quantized" if tensor.is_quantized else "dtype"
     if _is_transformed(tensor):
         return "functorch"

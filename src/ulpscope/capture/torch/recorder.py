@@ -12,6 +12,8 @@ import torch
 
 from ulpscope.capture.filters import CallPatterns
 from ulpscope.capture.torch.arguments import Placed
+from ulpscope.capture.torch.host.part import Host, HostValues
+from ulpscope.capture.torch.host.taken import Taken
 from ulpscope.capture.torch.saving import Content, Saver
 from ulpscope.capture.torch.stacks import StackTable
 from ulpscope.capture.torch.steps import Steps
@@ -69,6 +71,12 @@ class Part:
     rechecks: list[Recheck]
     finishes_step: bool
     seconds: float
+    host: Taken | None = None
+    """What the compiled host part has recorded."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.calls or self.contents or (self.host is not None and self.host.recorded))
 
 
 @dataclass(slots=True)
@@ -95,7 +103,8 @@ class Recorder:
     ) -> None:
         self.settings = settings
         self.steps = Steps()
-        self.values = ValueTable(saver=saver, verify=settings.verify)
+        self.values: ValueTable | HostValues = ValueTable(saver=saver, verify=settings.verify)
+        self.host: Host | None = None
         self.counts = CallCounts()
         self.errors: list[str] = []
         self._given_up = self._paused = False
@@ -113,6 +122,11 @@ class Recorder:
         self._calls: list[OpenCall] = []
         self._uses: list[tuple[int, str, str, int]] = []
         self._step_began = time.monotonic()
+
+    def use_host(self, host: Host) -> None:
+        """Let the compiled host part keep values, uses and numbers."""
+        self.host = host
+        self.values = host.values
 
     def open_backward(self, kind: Kind, forward: OpenCall, *, called: str | None = None) -> OpenCall:
         """Number the backward of a call."""
@@ -149,16 +163,14 @@ class Recorder:
         with self.lock:
             phase = phase or self.steps.phase
             stem = called or op
-            key = (phase._value_, recompute, stem)  # an enum's own hash is slow
-            number = self._numbers.get(key, 0)
-            self._numbers[key] = number + 1
+            number = self._next_number(phase, recompute, stem)
             name = f"{stem}.{number}@recompute" if recompute else f"{stem}.{number}"
             if self.counts.seen == 0:
                 self._on_first_call()
             self.counts.seen += 1
             wanted = forward.wanted if forward is not None else self._patterns.wants(op, module, name)
             call = OpenCall(
-                next(self._ids),
+                next(self._ids) if self.host is None else self.host.next_id(),
                 name,
                 kind,
                 op,
@@ -180,8 +192,19 @@ class Recorder:
                 self.counts.filtered += 1
             return call
 
+    def _next_number(self, phase: Phase, recompute: bool, stem: str) -> int:
+        if self.host is not None:
+            return self.host.next_number(phase._value_, recompute, stem)
+        key = (phase._value_, recompute, stem)  # an enum's own hash is slow
+        number = self._numbers.get(key, 0)
+        self._numbers[key] = number + 1
+        return number
+
     def use(self, call: OpenCall, role: str, place: str, tensor: torch.Tensor) -> None:
         """The call reads or makes this tensor's content, as it is now."""
+        if self.host is not None:
+            self.use_all(call, role, [(place, tensor)])
+            return
         with self.lock:
             producer = call.id if role in MAKING else None
             try:
@@ -192,6 +215,12 @@ class Recorder:
                 self._flush(finishes_step=False)
 
     def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
+        if self.host is not None:
+            try:
+                self.host.use_all(call.id, role, tensors, role in MAKING)
+            except Exception as error:
+                self.own_error(f"{role} of {call.op}", error)
+            return
         for place, tensor in tensors:
             self.use(call, role, place, tensor)
 
@@ -248,7 +277,7 @@ class Recorder:
     def begin_at(self, step: int) -> None:
         """The running step has this number; only steps that are marked by hand follow it."""
         with self.lock:
-            if self._calls:
+            if self._calls or (self.host is not None and self.host.has_calls):
                 self.finish_step()
             self.steps.step, self.steps.manual = step, True
             self._look_at_step()
@@ -265,7 +294,14 @@ class Recorder:
             if self._wants_step(self.steps.step):
                 self._flush(finishes_step=True)
             self._numbers.clear()
+            if self.host is not None:
+                self.host.clear_numbers()
             self._step_began = time.monotonic()
+
+    def flush(self) -> None:
+        """Hand over what there is; the step goes on."""
+        with self.lock:
+            self._flush(finishes_step=False)
 
     def _wants_step(self, step: int) -> bool:
         return not self._given_up and (self.settings.steps is None or step in self.settings.steps)
@@ -288,8 +324,17 @@ class Recorder:
             rechecks=self.values.take_rechecks(),
             finishes_step=finishes_step,
             seconds=time.monotonic() - self._step_began,
+            host=self._take_host(),
         )
         self._hand_over(part)
+
+    def _take_host(self) -> Taken | None:
+        if self.host is None:
+            return None
+        columns = self.host.take()
+        self.counts.seen += columns.seen
+        self.counts.recorded += columns.recorded
+        return columns
 
 
 def _ignore() -> None:

@@ -1,5 +1,6 @@
 """Rows of summary numbers: filled on the device, brought to the host without making the run wait."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class DeviceBatch:
         self._side = side
         # The bits of float64 in int64: some devices have no float64.
         self._rows = torch.empty((BATCH_ROWS, ROW_LENGTH), dtype=torch.int64, device=device)
-        self._address = self._rows.data_ptr() if reader is not None else 0
+        self.address = self._rows.data_ptr() if reader is not None else 0
         self._stream = self._module.current_stream(device)
         self._waiting: list[tuple[launching.Read, torch.Tensor, int]] = []
         self._host: torch.Tensor | None = None
@@ -60,12 +61,15 @@ class DeviceBatch:
         index = self.used
         self.used += 1
         usable = self._reader is not None and self.trouble is None
-        plan = launching.plan(tensor, self._address + index * ROW_BYTES) if usable else None
+        plan = launching.plan(tensor, self.address + index * ROW_BYTES) if usable else None
         if plan is not None:
             self._waiting.append((plan, tensor, index))
         else:
             summarize_tensor_into(tensor, self._rows[index])
         return index
+
+    def row(self, index: int) -> torch.Tensor:
+        return self._rows[index]
 
     def settle(self) -> None:
         """Have the tensors read that wait for it."""
@@ -111,7 +115,10 @@ RowRef = tuple[Batch, int]
 class RowPool:
     """The batch that is being filled, for each device and stream."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, make_reader: Callable[[torch.device], launching.FusedRows | None] = launching.make_reader
+    ) -> None:
+        self._make_reader = make_reader
         self._host = HostBatch()
         self._current: dict[Any, DeviceBatch] = {}
         self._readers: dict[Any, launching.FusedRows | None] = {}
@@ -165,7 +172,7 @@ class RowPool:
 
     def _new_batch(self, device: torch.device, key: Any) -> DeviceBatch:
         if key not in self._readers:
-            self._readers[key] = launching.make_reader(device)
+            self._readers[key] = self._make_reader(device)
         if device not in self._sides:
             self._sides[device] = torch.get_device_module(device).Stream(device)
         reader = self._readers[key] if self.trouble is None else None

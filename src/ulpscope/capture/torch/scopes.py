@@ -3,6 +3,7 @@
 import threading
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ulpscope.capture.torch.recorder import OpenCall
 
@@ -20,12 +21,18 @@ class ModuleScope:
 OUTSIDE = ModuleScope(None, None)
 
 
+class HostCall(NamedTuple):
+    """A call that the compiled host part records."""
+
+    id: int
+
+
 class Scopes(threading.local):
     """The open modules and calls of the current thread."""
 
     def __init__(self) -> None:
         self.modules: list[ModuleScope] = []
-        self.calls: list[OpenCall] = []
+        self.calls: list[OpenCall | HostCall] = []
         self.backward: OpenCall | None = None
         """The call that started the last backward pass."""
         self.hidings: list[AbstractContextManager[None]] = []

@@ -21,6 +21,9 @@ from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment
 from ulpscope.capture.torch.custom import CustomCalls
 from ulpscope.capture.torch.guard import guarded
+from ulpscope.capture.torch.host.loading import NotCompiledError, is_built
+from ulpscope.capture.torch.host.part import can_serve, make_host
+from ulpscope.capture.torch.host.writing import WritingProcess
 from ulpscope.capture.torch.output import Output
 from ulpscope.capture.torch.pairing import Pairing
 from ulpscope.capture.torch.patches import Patches
@@ -58,6 +61,7 @@ class Session:
             self._watcher, here=self._is_here, begin_outermost=self._begin_outermost, next_step=self.next_step
         )
         self._output: Output | None = None
+        self._elsewhere: WritingProcess | None = None
         self._started = _now()
         self._seeds: dict[str, Any] = {}
         self._told: set[str] = set()
@@ -75,6 +79,7 @@ class Session:
         self.recorder.steps.optimizers_exist = optimizer_exists()
         _claim(self)
         self._prepare_kernels()
+        self._prepare_host()
         self._patches.install()
         self._running = True
         os.register_at_fork(after_in_child=self._forget_in_child())
@@ -97,6 +102,18 @@ class Session:
             self._tell_once("kernels", "numba cannot be used here: summaries of CPU tensors are 10 to 30 times slower")
         elif time.monotonic() - began > COMPILE_SECONDS:
             self._tell_once("kernels", "compiled the kernels that summarise CPU tensors; that is done once")
+
+    def _prepare_host(self) -> None:
+        """Let compiled code do the host's part, where that is worth it and possible."""
+        if not can_serve(self.settings):
+            return
+        if not is_built():
+            self._tell_once("host", "compiling the host part of the capture; that is done once and takes half a minute")
+        try:
+            self.recorder.use_host(make_host(self.recorder, self._watcher.scopes))
+            self._elsewhere = WritingProcess()
+        except NotCompiledError as error:
+            self._tell_once("host slow", f"{error}: calls are recorded by slower code")
 
     def pause(self) -> None:
         """Leave torch alone until resume(); steps are still counted by step()."""
@@ -160,6 +177,10 @@ class Session:
             self._output.drain()
             self._output.close(self._info(closed=_now(), exit=exit))
         self.recorder.values.storages.clear()
+        if self.recorder.host is not None:
+            self.recorder.host.close()
+        if self._elsewhere is not None:
+            self._elsewhere.close()
         self._emit_finished()
 
     def abandon(self) -> None:
@@ -196,7 +217,7 @@ class Session:
         self._learn_rank()
         if not self._wants_rank():
             self._stop_observing()
-        elif self._output is None and (part.calls or part.contents):
+        elif self._output is None and not part.is_empty:
             self._open_output()
         if self._output is None:
             self._drop(part)
@@ -236,6 +257,7 @@ class Session:
                 saver=self._saver,
                 failed=self._writing_failed,
                 changed_unseen=self._changed_unseen,
+                elsewhere=self._elsewhere,
             )
         except Exception as error:
             self._writing_failed(error)

@@ -34,11 +34,11 @@ class Encodings:
         key: list[Any] = [training, len(args)]
         tensors: list[torch.Tensor] = []
         if not (_sign_all(args, key, tensors) and (not kwargs or _sign_named(kwargs, key, tensors))):
-            return _encode(args, kwargs, training)
+            return encode_anew(args, kwargs, training)
         signature = tuple(key)
         known = self._known.get(signature)
         if known is None:
-            placed, text = _encode(args, kwargs, training)
+            placed, text = encode_anew(args, kwargs, training)
             if len(self._known) >= MAX_KEPT:  # arguments that differ each time
                 self._known.clear()
             self._known[signature] = text, tuple(place for place, _ in placed)
@@ -51,7 +51,7 @@ def with_entry(text: str, name: str, entry: Any) -> str:
     return f"{text[:-1]},{to_json({name: entry})[1:]}"
 
 
-def _encode(args: tuple[Any, ...], kwargs: Mapping[str, Any], training: bool | None) -> tuple[Placed, str]:
+def encode_anew(args: tuple[Any, ...], kwargs: Mapping[str, Any], training: bool | None) -> tuple[Placed, str]:
     placed, encoded = encode_call(args, kwargs)
     if training is not None:
         encoded["training"] = training

@@ -60,7 +60,7 @@ class StackTable:
                 return tuple(key)
             is_hidden = hidden.get(id(code))
             if is_hidden is None:
-                is_hidden = self._meet(code)
+                is_hidden = self.is_hidden(code)
             if not is_hidden:
                 key.append(id(code))
                 key.append(frame.f_lasti)
@@ -68,7 +68,8 @@ class StackTable:
         key[0] = None
         return tuple(key)
 
-    def _meet(self, code: CodeType) -> bool:
+    def is_hidden(self, code: CodeType) -> bool:
+        """Whether a code is torch's or ours; from now on it is known."""
         self._codes[id(code)] = code
         is_hidden = self._hidden[id(code)] = code.co_filename.startswith(_HIDDEN_PREFIXES)
         return is_hidden

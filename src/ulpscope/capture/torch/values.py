@@ -8,6 +8,7 @@ from weakref import ref
 
 import torch
 
+from ulpscope.capture.torch.arguments import Placed
 from ulpscope.capture.torch.readable import merged_dimensions, unsummarizable_reason, version_of
 from ulpscope.capture.torch.rows import Batch, RowPool, RowRef
 from ulpscope.capture.torch.saving import PendingPlace, Saver
@@ -72,7 +73,7 @@ class ValueTable:
     def observe(self, tensor: torch.Tensor, producer: int | None = None) -> int:
         """The number of this tensor's content; `producer` is the call that has just made it."""
         if type(tensor) not in _ORDINARY or torch.is_inference_mode_enabled():
-            return self._look_closer(_local(tensor), producer, _shard_of(tensor))
+            return self._look_closer(local_tensor(tensor), producer, shard_of(tensor))
         # Most tensors were met before. Whatever cannot be read has no entry to be found, but for memory that was freed
         # under its tensor.
         try:
@@ -104,6 +105,11 @@ class ValueTable:
         """Send off the summaries that were asked for: after this, the run may write into the tensors."""
         self.unsettled = False
         self._rows.settle()
+
+    def wrote_all(self, tensors: Placed, call: int) -> None:
+        """A call has written every element of these."""
+        for _, tensor in tensors:
+            self.wrote(tensor, call, elements=tensor.numel())
 
     def wrote(self, tensor: torch.Tensor, call: int, *, elements: int) -> None:
         """A call has written this many elements of the tensor."""
@@ -150,7 +156,7 @@ class ValueTable:
         return rechecks
 
     def _state(self, tensor: torch.Tensor) -> StorageState | None:
-        tensor = _local(tensor)
+        tensor = local_tensor(tensor)
         return None if unsummarizable_reason(tensor) is not None else self.storages.of(tensor)
 
     def _look_closer(
@@ -210,10 +216,10 @@ class ValueTable:
                 state.number,
                 version,
                 producer if producer is not None else state.writer,
-                _word(key[4]),
+                word_of(key[4]),
                 tuple(key[2]),
                 key[3],
-                _word(tensor.device),
+                word_of(tensor.device),
                 "strided",
                 key[-1],
                 initialized,
@@ -260,9 +266,21 @@ class ValueTable:
 
     def _add_opaque(self, tensor: torch.Tensor, producer: int | None, reason: str) -> int:
         self.counts.unsummarized[reason] = self.counts.unsummarized.get(reason, 0) + 1
-        row = _describe_opaque(tensor, self.counts.values, producer)
-        self._keep(row)
-        return row.id
+        number = self.counts.values
+        described = describe_opaque(tensor)._asdict()
+        self._keep(
+            ValueRow(
+                id=number,
+                storage=None,
+                version=None,
+                producer=producer,
+                **described,
+                initialized=True,
+                summary=None,
+                place=None,
+            )
+        )
+        return number
 
     def _keep(self, row: ValueRow) -> None:
         self.fresh.append(row)
@@ -286,26 +304,30 @@ def _sequence(tensor: torch.Tensor, key: Key) -> Any:
     return tensor.numel() if tensor.is_contiguous() else merged_dimensions(key[2], key[3])
 
 
-def _describe_opaque(tensor: torch.Tensor, number: int, producer: int | None) -> ValueRow:
-    return ValueRow(
-        id=number,
-        storage=None,
-        version=None,
-        producer=producer,
-        dtype=_word(tensor.dtype),
+class Described(NamedTuple):
+    """A tensor that cannot be read, as far as it can be told."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: str
+    layout: str
+    requires_grad: bool
+
+
+def describe_opaque(tensor: torch.Tensor) -> Described:
+    return Described(
+        dtype=word_of(tensor.dtype),
         shape=_plain(lambda: tensor.shape),
         strides=_plain(tensor.stride) if tensor.layout == torch.strided else (),
-        device=_word(tensor.device),
-        layout=_word(tensor.layout),
+        device=word_of(tensor.device),
+        layout=word_of(tensor.layout),
         requires_grad=tensor.requires_grad,
-        initialized=True,
-        summary=None,
-        place=None,
     )
 
 
 @lru_cache(maxsize=1024)
-def _word(thing: torch.dtype | torch.device | torch.layout) -> str:
+def word_of(thing: torch.dtype | torch.device | torch.layout) -> str:
     return str(thing).removeprefix("torch.")
 
 
@@ -317,7 +339,7 @@ def _plain(sizes: Callable[[], Any]) -> tuple[int, ...]:
         return (-1,)
 
 
-def _shard_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], str] | None:
+def shard_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], str] | None:
     """Global shape and mesh of a distributed tensor, None for any other."""
     distributed: Any = tensor
     if type(tensor) in _ORDINARY or not hasattr(tensor, "_local_tensor"):
@@ -325,7 +347,7 @@ def _shard_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], str] | None:
     return _plain(lambda: tensor.shape), f"{distributed.device_mesh} {distributed.placements}"
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """What this process holds of a distributed tensor; of another class, a plain tensor whose methods are torch's."""
     kind = type(tensor)
     if kind in _ORDINARY:

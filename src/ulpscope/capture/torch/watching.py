@@ -55,13 +55,13 @@ class CallWatcher:
         self._in_flight: list[torch.Tensor] = []
         self.encodings = Encodings()
         self._updating = TorchFiles(*UPDATE_FILES)
-        self._records_calls = recorder.settings.level is not Level.MODULE
+        self.records_calls = recorder.settings.level is not Level.MODULE
 
     def watch(
         self, api: Api, kind: Kind, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """Run `function(*args, **kwargs)` and record it."""
-        if not self._records_calls and kind is _API:
+        if not self.records_calls and kind is _API:
             return self._track_writes(api, function, args, kwargs)
         before = self.begin(api, kind, args, kwargs)
         if before is None:

@@ -37,10 +37,15 @@ WORD_BYTES = 8
 # Since 3.3 a compiled kernel is launched with all of its arguments; before, without its constants.
 DIRECT_LAUNCH = (3, 3)
 
+WARP_THREADS = 32
+_WIDE_TYPES = frozenset({"*i32", "*i64", "i64", "u64"})
+_NARROW_TYPES = frozenset({"i32", "u32"})
+
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INTEGER = range(5)
 _KINDS = {"bfloat16": BFLOAT16, "float16": FLOAT16, "float32": FLOAT32, "float64": FLOAT64}
 # How elements lie: one after the other; pair by pair, with any strides between pairs; each somewhere.
 DENSE, PAIRED, STRIDED = range(3)
+KERNELS = ("summarize_few", "summarize_many", "summarize_strided")
 
 
 class Variant(NamedTuple):
@@ -69,6 +74,16 @@ class Read(NamedTuple):
     """Of a strided value: size and stride, innermost first."""
 
 
+class Direct(NamedTuple):
+    """A compiled kernel as CUDA launches it."""
+
+    function: int
+    threads: int
+    shared_bytes: int
+    wide: tuple[bool, ...]
+    """Which of its arguments have eight bytes; the others have four."""
+
+
 class Share(NamedTuple):
     """A value, how many blocks of it a program reads, and how many programs that takes."""
 
@@ -91,7 +106,7 @@ def _smallest_normal(name: str) -> int:
 
 
 @cache
-def _variant(dtype: torch.dtype) -> Variant | None:
+def variant_of(dtype: torch.dtype) -> Variant | None:
     name = str(dtype).removeprefix("torch.")
     known = DTYPES.get(name)
     if known is None:
@@ -105,7 +120,7 @@ def _variant(dtype: torch.dtype) -> Variant | None:
 
 def plan(tensor: Tensor, row: int) -> Read | None:
     """How the kernels read this tensor where it lies; None if they cannot."""
-    variant = _variant(tensor.dtype)
+    variant = variant_of(tensor.dtype)
     count = tensor.numel()
     if variant is None or not 0 < count <= MAX_ELEMENTS or tensor.is_neg():
         return None
@@ -159,8 +174,10 @@ def _paired(dimensions: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], .
 
 
 @lru_cache(maxsize=4096)
-def _layout(dimensions: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+def layout_of(dimensions: tuple[tuple[int, int], ...], lies: int) -> tuple[int, ...]:
     """Sizes of the three inner dimensions, each with the reciprocal that divides by it, and four strides."""
+    if lies == PAIRED:
+        dimensions = _paired(dimensions)
     padded = [*dimensions, *((2**31 - 1, 0) for _ in range(MAX_DIMENSIONS - len(dimensions)))]
     padded = [(max(size, 2), stride) for size, stride in padded]
     divisors = [number for size, _ in padded[:-1] for number in (size, *_reciprocal(size))]
@@ -179,7 +196,7 @@ class FusedRows:
 
     def __init__(self, device: torch.device, stream: torch.cuda.Stream, kernels: Any) -> None:
         self._kernels = kernels
-        self._device = device
+        self.device = device
         self._stream = stream
         self._raw_stream = stream.cuda_stream
         keys = digest_keys(4 * BLOCK_ROWS).astype(np.int32)
@@ -201,10 +218,37 @@ class FusedRows:
     def join(self) -> None:
         """Make whole rows of all partial ones; call it on the stream."""
         if self._joins:
-            table = self._upload(np.array(self._joins, dtype=np.int64).reshape(-1))
-            self._kernels.join[(len(self._joins), JOIN_SLICES)](table, num_warps=8)
+            self._join(np.array(self._joins, dtype=np.int64).reshape(-1))
             self._joins.clear()
         self._used = 0
+
+    @property
+    def addresses(self) -> tuple[int, int, int]:
+        """For those who plan launches themselves: of the stream, the digest's keys and the partial rows."""
+        return self._raw_stream, self._keys.data_ptr(), self._partials.data_ptr()
+
+    def launch_first(
+        self, kernel: int, variant: Variant, lies: int, programs: int, arguments: tuple[int, ...]
+    ) -> Direct | None:
+        """Launch a kernel of KERNELS; gives what it takes to launch it without Triton, if that is possible."""
+        function = getattr(self._kernels, KERNELS[kernel])
+        constants: tuple[Any, ...] = variant.constants if lies == DENSE else (*variant.constants, lies)
+        self._launch(function, programs, (self._keys, variant.smallest_normal, *arguments), constants)
+        compiled = self._compiled[function, constants]
+        return None if compiled is function else _direct(compiled)
+
+    def launch_table(self, variant: Variant, table: np.ndarray[Any, Any], owners: np.ndarray[Any, Any]) -> None:
+        """Read the values of a table of summarize_many; `owners` tells whose each program is."""
+        arguments = (self._keys, variant.smallest_normal, self._upload(table), self._upload(owners))
+        self._launch(self._kernels.summarize_many, len(owners), arguments, variant.constants)
+
+    def join_table(self, table: np.ndarray[Any, Any]) -> None:
+        """Make whole rows of partial ones, wherever we are."""
+        with torch.cuda.stream(self._stream):
+            self._join(table)
+
+    def _join(self, table: np.ndarray[Any, Any]) -> None:
+        self._kernels.join[(len(table) // len(Join._fields), JOIN_SLICES)](self._upload(table), num_warps=8)
 
     def _is_current(self) -> bool:
         index = self._stream.device_index
@@ -263,22 +307,22 @@ class FusedRows:
         table[:, 3] = [share.blocks for share in shares]
         table[:, 4] = [self._place(share) for share in shares]
         owners = np.repeat(np.arange(len(shares), dtype=np.int32), programs)
-        arguments = (self._keys, variant.smallest_normal, self._upload(table.reshape(-1)), self._upload(owners))
-        self._launch(self._kernels.summarize_many, len(owners), arguments, variant.constants)
+        self.launch_table(variant, table.reshape(-1), owners)
 
     def _read_strided(self, share: Share) -> None:
         self._make_room([share])
         one = share.read
-        dimensions = _paired(one.dimensions) if one.lies == PAIRED else one.dimensions
         start = (self._keys, one.variant.smallest_normal, one.address, one.elements, share.blocks, self._place(share))
         constants = (*one.variant.constants, one.lies)
-        self._launch(self._kernels.summarize_strided, share.programs, (*start, *_layout(dimensions)), constants)
+        self._launch(
+            self._kernels.summarize_strided, share.programs, (*start, *layout_of(one.dimensions, one.lies)), constants
+        )
 
     def _upload(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A copy on the device. torch keeps pinned memory from being used again before its copy is done."""
-        host = torch.empty(array.shape, dtype=torch.from_numpy(array[:0]).dtype, pin_memory=True)
+        host = torch.empty(array.shape, dtype=getattr(torch, array.dtype.name), pin_memory=True)
         host.numpy()[:] = array
-        return host.to(self._device, non_blocking=True)
+        return host.to(self.device, non_blocking=True)
 
     def _launch(self, kernel: Any, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
         compiled = self._compiled.get((kernel, constants))
@@ -303,6 +347,22 @@ class FusedRows:
                 *arguments,
                 *constants,
             )
+
+
+def _direct(compiled: Any) -> Direct | None:
+    """What cuLaunchKernel wants to know; None for a kernel that needs more than threads and arguments."""
+    described = compiled.metadata
+    scratch = getattr(described, "global_scratch_size", 0) or getattr(described, "profile_scratch_size", 0)
+    together = described.num_ctas > 1 or getattr(described, "launch_cooperative_grid", False)
+    types = [kind for kind in compiled.src.signature.values() if kind != "constexpr"]
+    if scratch or together or any(kind not in _WIDE_TYPES | _NARROW_TYPES for kind in types):
+        return None
+    return Direct(
+        compiled.function,
+        described.num_warps * WARP_THREADS,
+        described.shared,
+        tuple(kind in _WIDE_TYPES for kind in types),
+    )
 
 
 @cache

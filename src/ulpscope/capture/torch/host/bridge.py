@@ -1,0 +1,175 @@
+"""What the compiled host part asks of Python: everything that is rare, or done once."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ulpscope.capture.torch.arguments import Placed, encode_scalar, find_tensors
+from ulpscope.capture.torch.fused import launching
+from ulpscope.capture.torch.quiet import quiet
+from ulpscope.capture.torch.randomness import generator_digest
+from ulpscope.capture.torch.readable import READABLE_DTYPES, unsummarizable_reason
+from ulpscope.capture.torch.rows import BATCH_ROWS, ROW_BYTES, Batch, DeviceBatch, RowPool
+from ulpscope.capture.torch.signatures import encode_anew, with_entry
+from ulpscope.capture.torch.summary import summarize_tensor_into
+from ulpscope.capture.torch.values import Described, describe_opaque, local_tensor, shard_of, word_of
+from ulpscope.numerics.constants import BLOCK_ELEMENTS
+
+if TYPE_CHECKING:
+    from ulpscope.capture.torch.recorder import Recorder
+
+LIMITS = (
+    BLOCK_ELEMENTS,
+    launching.MAX_INNER,
+    launching.FULL_GRID,
+    launching.PARTIAL_ROWS,
+    launching.PARTIAL_LENGTH,
+    launching.MAX_DIMENSIONS,
+    launching.MAX_STRIDED_ELEMENTS,
+    launching.MAX_ELEMENTS,
+    launching.FLOAT32,
+    ROW_BYTES,
+    BATCH_ROWS,
+)
+
+
+class Bridge:
+    """Methods here are called by name from C++, in whatever thread and mode the run is in."""
+
+    def __init__(self, recorder: "Recorder") -> None:
+        self._recorder = recorder
+        self._pool = RowPool(make_reader=lambda _device: None)
+        self._sides: dict[torch.device, Any] = {}
+        self._variants: dict[int, launching.Variant] = {}
+        self.unsummarized: dict[str, int] = {}
+        self.trouble: Exception | None = None
+        self.is_capturing = torch._C._cuda_isCurrentStreamCapturing if torch.cuda.is_available() else _never
+
+    def teach(self, core: Any) -> None:
+        """Tell the core which dtypes can be read, and how the fused kernels know them."""
+        for dtype in READABLE_DTYPES:
+            number = core.set_readable(dtype, word_of(dtype))
+            variant = launching.variant_of(dtype)
+            if variant is not None:
+                self._variants[number] = variant
+                core.set_variant(dtype, variant.kind, variant.item, variant.smallest_normal)
+
+    def look(self, tensor: Tensor) -> tuple[str | None, Tensor | None, Any]:
+        """A tensor of any sort: why it cannot be read and how it looks, or what of it is here and which shard it is."""
+        with quiet():
+            local = local_tensor(tensor)
+            reason = unsummarizable_reason(local)
+            if reason is not None:
+                return reason, None, describe_opaque(local)
+            return None, local, shard_of(tensor)
+
+    def unreadable(self, tensor: Tensor) -> Described:
+        self.count_opaque("unreadable")
+        with quiet():
+            return describe_opaque(tensor)
+
+    def count_opaque(self, reason: str) -> None:
+        self.unsummarized[reason] = self.unsummarized.get(reason, 0) + 1
+
+    def summarize(self, tensor: Tensor) -> tuple[Batch, int] | None:
+        """The row of a tensor that the fused kernels do not read; None if nothing can."""
+        with quiet():
+            try:
+                return self._pool.summarize(tensor)
+            except RuntimeError:
+                return None
+
+    def land(self) -> None:
+        with quiet():
+            self._pool.land()
+
+    def make_reader(self, tensor: Tensor) -> tuple[launching.FusedRows, int, int, int] | None:
+        with quiet():
+            reader = launching.make_reader(tensor.device) if self.trouble is None else None
+        return None if reader is None else (reader, *reader.addresses)
+
+    def new_batch(self, reader: launching.FusedRows) -> tuple[DeviceBatch, int]:
+        device = reader.device
+        with quiet():
+            if device not in self._sides:
+                self._sides[device] = torch.get_device_module(device).Stream(device)
+            batch = DeviceBatch(device, reader, self._sides[device])
+        return batch, batch.address
+
+    def land_batch(self, batch: DeviceBatch, used: int) -> None:
+        batch.used = used
+        with quiet():
+            batch.land()
+
+    def read_plainly(self, tensor: Tensor, batch: DeviceBatch, index: int) -> None:
+        with quiet():
+            summarize_tensor_into(tensor, batch.row(index))
+
+    def note_trouble(self, error: Exception) -> None:
+        self.trouble = error
+
+    def launch(
+        self, reader: launching.FusedRows, kernel: int, dtype: int, lies: int, programs: int, packed: bytes
+    ) -> launching.Direct | None:
+        """Launch through Triton; gives what later launches need to do without it."""
+        arguments = tuple(np.frombuffer(packed, dtype=np.int64).tolist())
+        with quiet():
+            return reader.launch_first(kernel, self._variants[dtype], lies, programs, arguments)
+
+    def read_many(self, reader: launching.FusedRows, dtype: int, table: bytes, owners: bytes) -> None:
+        with quiet():
+            reader.launch_table(
+                self._variants[dtype], np.frombuffer(table, dtype=np.int64), np.frombuffer(owners, dtype=np.int32)
+            )
+
+    def join(self, reader: launching.FusedRows, table: bytes) -> None:
+        with quiet():
+            reader.join_table(np.frombuffer(table, dtype=np.int64))
+
+    def layout(self, flat: bytes, lies: int) -> tuple[int, ...]:
+        numbers = np.frombuffer(flat, dtype=np.int64).reshape(-1, 2).tolist()
+        return launching.layout_of(tuple((size, stride) for size, stride in numbers), lies)
+
+    def encode(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, training: bool | None
+    ) -> tuple[str, tuple[str, ...]]:
+        with quiet():
+            placed, text = encode_anew(args, kwargs or {}, training)
+        return text, tuple(place for place, _ in placed)
+
+    def generator_state(self, first: Tensor | None, kwargs: Mapping[str, Any] | None) -> str | None:
+        """Digest of the state of the generator that a call would draw from."""
+        with quiet():
+            return generator_digest([] if first is None else [("", first)], kwargs or {})
+
+    def find_outputs(self, result: Any) -> Placed:
+        with quiet():
+            return find_tensors(result, "output")
+
+    def with_returned(self, text: str, result: Any) -> str:
+        returned = encode_scalar(result)
+        return text if returned is None else with_entry(text, "returned", returned)
+
+    def describe_error(self, error: BaseException) -> str:
+        from ulpscope.capture.torch.watching import describe_error
+
+        return describe_error(error)
+
+    def note_error(self, where: str, error: BaseException) -> None:
+        self._recorder.own_error(where, error)
+
+    def moment(self) -> tuple[int, int] | None:
+        """Step and micro-step; None while nothing is captured."""
+        recorder = self._recorder
+        return (recorder.steps.step, recorder.steps.micro_step) if recorder.capturing else None
+
+    def flush(self) -> None:
+        with quiet():
+            self._recorder.flush()
+
+
+def _never() -> bool:
+    return False

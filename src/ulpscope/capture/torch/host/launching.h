@@ -1,0 +1,319 @@
+// Rows of summaries on a device: which values go into one launch of the fused kernels, and where their rows land.
+//
+// The counterpart of fused/launching.py, whose words and rules hold here too.
+#pragma once
+
+#include "geometry.h"
+
+#include <ATen/core/Tensor.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace ulpscope {
+
+constexpr size_t FEW = 4;
+constexpr size_t MAX_ARGUMENTS = 32;
+enum Lies { DENSE, PAIRED, STRIDED };
+enum Kernel { SUMMARIZE_FEW, SUMMARIZE_MANY, SUMMARIZE_STRIDED, KERNELS };
+
+// Numbers of fused/launching.py, handed over when the core is made.
+struct Limits {
+  int64_t block_elements, max_inner, full_grid, partial_rows, partial_length, max_dimensions, max_strided_elements,
+      max_elements, float32_kind, row_bytes, batch_rows;
+};
+
+// What a kernel is compiled for.
+struct Variant {
+  bool usable = false;
+  int64_t kind = 0, item = 0, smallest_normal = 0;
+};
+
+// A compiled kernel that can be launched without Triton.
+struct Launcher {
+  void* function = nullptr;
+  unsigned threads = 0, shared = 0;
+  std::vector<bool> wide;  // which of its arguments have eight bytes; the others have four
+};
+
+// CUDA's own, from the library that torch has loaded.
+using LaunchKernel = int (*)(
+    void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared, void* stream,
+    void** arguments, void** extra);
+
+inline LaunchKernel launch_kernel() {
+  static const auto function = [] {
+    void* library = dlopen("libcuda.so.1", RTLD_LAZY);
+    return library == nullptr ? nullptr : reinterpret_cast<LaunchKernel>(dlsym(library, "cuLaunchKernel"));
+  }();
+  return function;
+}
+
+// The batch that is being filled on one stream, and what reads values there.
+struct Stream {
+  c10::Device device;
+  int64_t id;
+  Owned reader;  // fused/launching.py's
+  void* raw = nullptr;  // the handle of the stream
+  int64_t keys = 0;  // the address of the digest's keys
+  int64_t partials = 0, used_partials = 0;
+  Numbers joins;
+  Owned batch;
+  int32_t batch_number = -1;
+  int64_t rows = 0, used_rows = 0;
+  bool usable = true;
+  std::array<std::vector<Launcher>, KERNELS> launchers;
+};
+
+struct Pending {
+  Stream* stream;
+  at::Tensor tensor;
+  int32_t geometry;
+  int8_t dtype;
+  Lies lies;
+  int64_t address, elements, row, index;
+};
+
+struct Share {
+  const Pending* pending;
+  int64_t blocks, programs;
+};
+
+class Launching {
+ public:
+  Launching(PyObject* bridge, Limits limits, const Geometries& geometries)
+      : bridge_(bridge), limits_(limits), geometries_(geometries) {
+    launch_ = Owned(PyUnicode_InternFromString("launch"));
+    read_many_ = Owned(PyUnicode_InternFromString("read_many"));
+    join_ = Owned(PyUnicode_InternFromString("join"));
+    layout_ = Owned(PyUnicode_InternFromString("layout"));
+  }
+
+  void set_variant(int8_t dtype, int64_t kind, int64_t item, int64_t smallest_normal) {
+    Variant& variant = variants_[dtype];
+    variant.usable = true;
+    variant.kind = kind;
+    variant.item = item;
+    variant.smallest_normal = smallest_normal;
+  }
+
+  // How the kernels read this tensor where it lies; false if they cannot.
+  bool plan(Pending& pending) const {
+    const Variant& variant = variants_[pending.dtype];
+    const Geometry& geometry = geometries_[pending.geometry];
+    pending.elements = geometry.elements;
+    if (!variant.usable || geometry.elements <= 0 || geometry.elements > limits_.max_elements) return false;
+    // Only pairs of floats are read at once; everything else element by element, however it lies.
+    const bool aligned = variant.kind > limits_.float32_kind || pending.address % (2 * variant.item) == 0;
+    if (geometry.contiguous) {
+      pending.lies = aligned ? DENSE : STRIDED;
+      return true;
+    }
+    if (geometry.elements > limits_.max_strided_elements ||
+        static_cast<int64_t>(geometry.merged.size()) > limits_.max_dimensions)
+      return false;
+    pending.lies = aligned && in_pairs(geometry) ? PAIRED : STRIDED;
+    return true;
+  }
+
+  void read(std::vector<Pending>& all) {
+    for (const Pending& pending : all)
+      if (pending.lies != DENSE) read_strided(pending);
+    std::vector<bool> taken(all.size());
+    for (size_t first = 0; first < all.size(); first++) {
+      if (taken[first] || all[first].lies != DENSE) continue;
+      std::vector<Share> group;
+      for (size_t index = first; index < all.size(); index++) {
+        if (taken[index] || all[index].lies != DENSE) continue;
+        if (all[index].dtype != all[first].dtype || all[index].stream != all[first].stream) continue;
+        taken[index] = true;
+        group.push_back(share(all[index]));
+      }
+      read_portions(group);
+    }
+  }
+
+  void forget_layouts() { layouts_.clear(); }
+
+  // Make whole rows of all partial ones.
+  void join(Stream& stream) {
+    if (!stream.joins.empty()) {
+      Owned table = column(stream.joins);
+      call_method(bridge_, join_.get(), {stream.reader.get(), table.get()});
+      stream.joins.clear();
+    }
+    stream.used_partials = 0;
+  }
+
+ private:
+  static bool in_pairs(const Geometry& geometry) {
+    if (geometry.merged.empty() || geometry.merged[0].second != 1 || geometry.merged[0].first % 2 != 0) return false;
+    for (size_t index = 1; index < geometry.merged.size(); index++)
+      if (geometry.merged[index].second % 2 != 0) return false;
+    return true;
+  }
+
+  static int64_t divided_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
+
+  // Blocks a program, and programs: as many as run at once, if the value has the blocks.
+  Share share(const Pending& pending) const {
+    const int64_t whole = pending.elements / limits_.block_elements;
+    const int64_t most = limits_.partial_rows - 1;
+    int64_t blocks = std::min(limits_.max_inner, std::max<int64_t>(1, divided_up(whole, limits_.full_grid)));
+    if (whole > blocks * most) blocks = divided_up(whole, most);
+    const bool more = pending.elements % limits_.block_elements > 0;
+    return {&pending, blocks, divided_up(whole, blocks) + more};
+  }
+
+  // Partial rows are joined before values are placed, not between: all of these must have been read first.
+  void make_room(Stream& stream, int64_t programs) {
+    if (stream.used_partials + programs > limits_.partial_rows) join(stream);
+  }
+
+  // Where a value's programs leave their rows: one program in the row itself, several in partial ones.
+  int64_t place(Stream& stream, const Share& share) const {
+    if (share.programs == 1) return share.pending->row;
+    const int64_t address = stream.partials + stream.used_partials * limits_.partial_length * 8;
+    stream.used_partials += share.programs;
+    stream.joins.insert(stream.joins.end(), {share.pending->row, address, share.programs});
+    return address;
+  }
+
+  // Parts of these that have partial rows enough.
+  void read_portions(const std::vector<Share>& group) {
+    std::vector<Share> portion;
+    int64_t rows = 0;
+    for (const Share& share : group) {
+      if (rows + share.programs > limits_.partial_rows) {
+        read_dense(portion, rows);
+        portion.clear();
+        rows = 0;
+      }
+      portion.push_back(share);
+      rows += share.programs;
+    }
+    if (!portion.empty()) read_dense(portion, rows);
+  }
+
+  void read_dense(const std::vector<Share>& shares, int64_t programs) {
+    make_room(*shares[0].pending->stream, programs);
+    if (shares.size() <= FEW)
+      read_few(shares);
+    else
+      read_many(shares);
+  }
+
+  void read_few(const std::vector<Share>& shares) {
+    Stream& stream = *shares[0].pending->stream;
+    Numbers arguments;
+    int64_t end = 0;
+    for (const Share& share : shares) {
+      end += share.programs;
+      const int64_t where = place(stream, share);
+      arguments.insert(arguments.end(), {share.pending->address, share.pending->elements, end, share.blocks, where});
+    }
+    while (arguments.size() < 5 * FEW) arguments.insert(arguments.end(), {0, 0, end, 0, 0});
+    arguments.erase(arguments.begin() + 5 * FEW - 3);  // where the last one's programs end nobody asks
+    launch(SUMMARIZE_FEW, *shares[0].pending, end, arguments);
+  }
+
+  void read_many(const std::vector<Share>& shares) {
+    const Pending& first = *shares[0].pending;
+    Stream& stream = *first.stream;
+    Numbers table;
+    std::vector<int32_t> owners;
+    for (const Share& share : shares) {
+      const int64_t where = place(stream, share);
+      const auto begin = static_cast<int64_t>(owners.size());
+      table.insert(table.end(), {begin, share.pending->address, share.pending->elements, share.blocks, where});
+      owners.insert(owners.end(), share.programs, static_cast<int32_t>(&share - shares.data()));
+    }
+    Owned lines = column(table), owner = column(owners), dtype = integer(first.dtype);
+    call_method(bridge_, read_many_.get(), {stream.reader.get(), dtype.get(), lines.get(), owner.get()});
+  }
+
+  void read_strided(const Pending& pending) {
+    Stream& stream = *pending.stream;
+    const Share one = share(pending);
+    make_room(stream, one.programs);
+    Numbers arguments = {pending.address, pending.elements, one.blocks, place(stream, one)};
+    const Numbers& layout = layout_of(pending);
+    arguments.insert(arguments.end(), layout.begin(), layout.end());
+    launch(SUMMARIZE_STRIDED, pending, one.programs, arguments);
+  }
+
+  const Numbers& layout_of(const Pending& pending) {
+    Numbers& layout = layouts_[{pending.geometry, pending.lies}];
+    if (layout.empty()) {
+      Numbers dimensions;
+      const Geometry& geometry = geometries_[pending.geometry];
+      for (const auto& [size, stride] : geometry.merged) dimensions.insert(dimensions.end(), {size, stride});
+      if (geometry.contiguous) dimensions = {geometry.elements, 1};
+      Owned flat = column(dimensions), lies = integer(pending.lies);
+      Owned numbers = call_method(bridge_, layout_.get(), {flat.get(), lies.get()});
+      for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(numbers.get()); index++)
+        layout.push_back(as_int(PyTuple_GET_ITEM(numbers.get(), index)));
+    }
+    return layout;
+  }
+
+  void launch(Kernel kernel, const Pending& pending, int64_t programs, const Numbers& arguments) {
+    Stream& stream = *pending.stream;
+    auto& launchers = stream.launchers[kernel];
+    const size_t index = pending.dtype * 3 + pending.lies;
+    if (launchers.size() <= index) launchers.resize(index + 1);
+    Launcher& launcher = launchers[index];
+    if (launcher.function == nullptr)
+      launch_slowly(launcher, kernel, pending, programs, arguments);
+    else
+      launch_directly(launcher, pending, programs, arguments);
+  }
+
+  // Through Triton, which compiles the kernel if it has to.
+  void launch_slowly(
+      Launcher& launcher, Kernel kernel, const Pending& pending, int64_t programs, const Numbers& arguments) {
+    Owned packed = column(arguments), code = integer(kernel), count = integer(programs);
+    Owned dtype = integer(pending.dtype), lies = integer(pending.lies);
+    Owned compiled = call_method(
+        bridge_,
+        launch_.get(),
+        {pending.stream->reader.get(), code.get(), dtype.get(), lies.get(), count.get(), packed.get()});
+    if (compiled.get() == Py_None) return;
+    PyObject** field = &PyTuple_GET_ITEM(compiled.get(), 0);
+    if (launch_kernel() == nullptr || PyTuple_GET_SIZE(field[3]) > static_cast<Py_ssize_t>(MAX_ARGUMENTS)) return;
+    launcher.threads = static_cast<unsigned>(as_int(field[1]));
+    launcher.shared = static_cast<unsigned>(as_int(field[2]));
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(field[3]); index++)
+      launcher.wide.push_back(PyTuple_GET_ITEM(field[3], index) == Py_True);
+    launcher.function = reinterpret_cast<void*>(as_int(field[0]));
+  }
+
+  void launch_directly(const Launcher& launcher, const Pending& pending, int64_t programs, const Numbers& arguments) {
+    int64_t numbers[MAX_ARGUMENTS];
+    void* places[MAX_ARGUMENTS + 2];
+    size_t count = 0;
+    numbers[count++] = pending.stream->keys;
+    numbers[count++] = variants_[pending.dtype].smallest_normal;
+    for (const int64_t argument : arguments) numbers[count++] = argument;
+    TORCH_CHECK(count == launcher.wide.size(), "a kernel wants ", launcher.wide.size(), " arguments, not ", count);
+    // Of a number of four bytes, the lower half is where the whole begins.
+    for (size_t index = 0; index < count; index++) places[index] = &numbers[index];
+    int64_t no_scratch = 0;  // Triton's kernels may take the addresses of two scratch memories behind their arguments
+    places[count] = places[count + 1] = &no_scratch;
+    const int code = launch_kernel()(
+        launcher.function, static_cast<unsigned>(programs), 1, 1, launcher.threads, 1, 1, launcher.shared,
+        pending.stream->raw, places, nullptr);
+    TORCH_CHECK(code == 0, "cuLaunchKernel gave ", code);
+  }
+
+  PyObject* bridge_;
+  Limits limits_;
+  const Geometries& geometries_;
+  std::array<Variant, 128> variants_;
+  std::map<std::pair<int32_t, int>, Numbers> layouts_;
+  Owned launch_, read_many_, join_, layout_;
+};
+
+}  // namespace ulpscope

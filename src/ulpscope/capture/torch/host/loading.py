@@ -1,0 +1,119 @@
+"""Compiles the host part once for each version of torch and Python, and loads it."""
+
+import contextlib
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+MODULE = "ulpscope_host"
+CHOICE = "ULPSCOPE_HOST"
+"""Environment: `python` never uses the compiled part, `compiled` also without an accelerator."""
+COMPILE_SECONDS = 300
+FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
+LIBRARIES = ("c10", "torch_cpu", "torch_python")
+
+_SOURCES = Path(__file__).parent
+
+
+class NotCompiledError(Exception):
+    """Why the host part is not there."""
+
+
+def is_wanted() -> bool:
+    """Compiling takes half a minute: where the device is the CPU itself, its own work outweighs ours."""
+    choice = os.environ.get(CHOICE)
+    if choice is not None:
+        return choice == "compiled"
+    return torch.accelerator.is_available() if hasattr(torch, "accelerator") else torch.cuda.is_available()
+
+
+def is_built() -> bool:
+    return _library().exists()
+
+
+@cache
+def load() -> Any:
+    """The module; raises NotCompiledError where there is no compiler, or torch's headers are others than expected."""
+    library = _library()
+    if not library.exists():
+        _compile(library)
+    loader = importlib.machinery.ExtensionFileLoader(MODULE, str(library))
+    specification = importlib.util.spec_from_loader(MODULE, loader)
+    assert specification is not None
+    try:
+        module = importlib.util.module_from_spec(specification)
+        loader.exec_module(module)
+    except ImportError as error:
+        raise NotCompiledError(f"{library} cannot be loaded: {error}") from error
+    return module
+
+
+def _library() -> Path:
+    cache_directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ulpscope"
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    return cache_directory / f"host-{_identity()}{suffix}"
+
+
+def _identity() -> str:
+    """A digest of everything that the compiled module depends on."""
+    digest = hashlib.blake2b(digest_size=8)
+    for source in [*sorted(_SOURCES.glob("*.h")), _SOURCES / "core.cpp"]:
+        digest.update(source.read_bytes())
+    for word in (torch.__version__, torch.__file__, sys.version, *FLAGS):
+        digest.update(word.encode())
+    return digest.hexdigest()
+
+
+def _compile(library: Path) -> None:
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        raise NotCompiledError("no C++ compiler was found (g++, clang++ or $CXX)")
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+            made = Path(scratch) / library.name
+            _run([compiler, *FLAGS, *_includes(), str(_SOURCES / "core.cpp"), "-o", str(made), *_links()])
+            made.replace(library)  # whoever else compiles it at the same time makes the same
+    except OSError as error:
+        raise NotCompiledError(str(error)) from error
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False, env=_environment()
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotCompiledError(f"{command[0]}: {error}") from error
+    if done.returncode:
+        complaint = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])
+        raise NotCompiledError(f"{command[0]} failed: {complaint}")
+
+
+def _environment() -> dict[str, str]:
+    """Without what `run` puts into children to capture them."""
+    environment = dict(os.environ)
+    with contextlib.suppress(KeyError):
+        del environment["PYTHONPATH"]
+    return environment
+
+
+def _includes() -> list[str]:
+    torch_headers = Path(torch.__file__).parent / "include"
+    folders = (torch_headers, torch_headers / "torch/csrc/api/include", Path(sysconfig.get_path("include")))
+    return [part for folder in folders for part in ("-isystem", str(folder))]
+
+
+def _links() -> list[str]:
+    return [f"-L{Path(torch.__file__).parent / 'lib'}", *(f"-l{name}" for name in LIBRARIES)]

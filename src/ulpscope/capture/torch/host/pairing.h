@@ -1,0 +1,340 @@
+// Pairs each backward exactly with its forward, without touching the graph.
+//
+// The counterpart of pairing.py, whose rules hold here too. Hooks run in autograd's threads, which have to take the GIL;
+// nodes may die in any thread, so what is known of them has a lock of its own.
+#pragma once
+
+#include "calls.h"
+#include "edges.h"
+#include "values.h"
+
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <mutex>
+#include <typeindex>
+
+namespace ulpscope {
+
+using torch::autograd::variable_list;
+
+// A forward call whose backward may run, perhaps several times.
+struct Paired {
+  CallRow forward;
+  int32_t kind;
+  int64_t module;  // which module's call it is, for those who record its parameters' gradients; -1 for none
+  std::vector<std::vector<int32_t>> places;  // of each input that gradients leave for
+  std::vector<int> expected;  // how many gradients flow to each of them; their sum is the input's gradient
+  std::vector<std::pair<int, int64_t>> calls;  // its backward in the passes that are running
+  std::map<std::pair<int, int>, std::pair<int, at::Tensor>> totals;  // of a pass and an input: how many came, their sum
+};
+
+using PairedPtr = std::shared_ptr<Paired>;
+
+// A node of autograd's graph, and which calls' gradients enter and leave there.
+struct Watched {
+  struct Arriving {
+    PairedPtr paired;
+    uint32_t number;
+    int32_t place;
+  };
+  struct Leaving {
+    PairedPtr paired;
+    uint32_t index;
+    int slot;
+    std::optional<at::ScalarType> cast;
+  };
+  PairedPtr owner;  // the innermost recorded call that the node belongs to
+  std::vector<Arriving> first;  // gradients that must be looked at before the node runs
+  std::vector<Arriving> arriving;
+  std::vector<Leaving> leaving;
+};
+
+class Pairing;
+struct Entry;
+
+// What is known of nodes; outlives the capture as long as there are nodes with hooks.
+struct Registry {
+  std::mutex lock;
+  std::unordered_map<const Node*, Entry*> entries;
+  Pairing* pairing = nullptr;  // null once the capture is closed; read and written with the GIL held
+};
+
+using RegistryPtr = std::shared_ptr<Registry>;
+
+// A node with its hooks, which own this.
+struct Entry : std::enable_shared_from_this<Entry> {
+  Entry(RegistryPtr registry, const Node* node) : registry(std::move(registry)), node(node) {}
+
+  ~Entry() {
+    const std::lock_guard<std::mutex> held(registry->lock);
+    registry->entries.erase(node);
+  }
+
+  RegistryPtr registry;
+  const Node* node;
+  Watched watched;
+  bool runs_before = false;
+};
+
+class Pairing {
+ public:
+  Pairing(PyObject* bridge, Calls& calls, Values& values, int32_t phase, int32_t grad_output, int32_t grad_input)
+      : bridge_(bridge), calls_(calls), values_(values), phase_(phase), grad_output_(grad_output), grad_input_(grad_input) {
+    registry_->pairing = this;
+    moment_ = Owned(PyUnicode_InternFromString("moment"));
+    note_error_ = Owned(PyUnicode_InternFromString("note_error"));
+  }
+
+  ~Pairing() { registry_->pairing = nullptr; }
+
+  // Watch the backward of a call.
+  void attach(const CallRow& forward, int32_t kind, int64_t module, const Tensors& outputs, const Tensors& inputs, InputEdges& edges) {
+    const std::vector<Arrival> arriving = arrivals(outputs, inputs, edges);
+    if (arriving.empty()) return;
+    auto paired = std::make_shared<Paired>();
+    paired->forward = forward;
+    paired->kind = kind;
+    paired->module = module;
+    std::vector<Node*> nodes;
+    const std::vector<Crossing> leaving = crossings(arriving, edges, nodes);
+    for (const Arrival& arrival : arriving) watch_arrival(paired, arrival);
+    watch_crossings(paired, leaving, edges);
+    for (Node* node : nodes) {
+      Watched& watched = entry_of(node)->watched;
+      if (!watched.owner) watched.owner = paired;
+    }
+  }
+
+  void use_arriving(const std::vector<Watched::Arriving>& wanted, const variable_list& arriving) {
+    const int task = torch::autograd::get_current_graph_task_id();
+    for (const auto& one : wanted) {
+      const int64_t call = call_of(one.paired, task);
+      if (one.number < arriving.size() && arriving[one.number].defined())
+        calls_.use(call, grad_output_, one.place, values_.observe(arriving[one.number], NONE));
+    }
+  }
+
+  void use_leaving(const std::vector<Watched::Leaving>& wanted, const variable_list& leaving) {
+    const int task = torch::autograd::get_current_graph_task_id();
+    for (const auto& one : wanted) {
+      at::Tensor gradient = one.index < leaving.size() ? leaving[one.index] : at::Tensor();
+      if (gradient.defined() && one.cast) gradient = cast(gradient, *one.cast);
+      if (one.paired->expected[one.slot] > 1)
+        add_gradient(one.paired, task, one.slot, gradient);
+      else if (gradient.defined())
+        use_gradient(call_of(one.paired, task), one.paired->places[one.slot], gradient);
+    }
+  }
+
+  // A backward pass has ended: record totals that are still open, forget what belongs to it.
+  void finish() {
+    std::vector<PairedPtr> running;
+    running.swap(running_);
+    for (const PairedPtr& paired : running) {
+      for (const auto& [key, total] : paired->totals)
+        if (total.second.defined()) use_gradient(call_of(paired, key.first), paired->places[key.second], total.second);
+      paired->totals.clear();
+      paired->calls.clear();
+    }
+    values_.settle();
+  }
+
+  // The backward call that autograd is executing in this thread, or -1.
+  int64_t current_parent() {
+    const auto node = torch::autograd::get_current_node();
+    if (!node) return -1;
+    PairedPtr owner;
+    {
+      const std::lock_guard<std::mutex> held(registry_->lock);
+      const auto found = registry_->entries.find(node.get());
+      if (found != registry_->entries.end()) owner = found->second->watched.owner;
+    }
+    return owner ? call_of(owner, torch::autograd::get_current_graph_task_id()) : -1;
+  }
+
+  // Modules whose backward has run since the last time, with the calls.
+  std::vector<std::pair<int64_t, int64_t>> take_ran() {
+    std::vector<std::pair<int64_t, int64_t>> ran;
+    ran.swap(ran_);
+    return ran;
+  }
+
+  // Run by a hook: our own work, whose errors must not reach the run.
+  template <typename Work>
+  void guarded(Work work) {
+    try {
+      Owned moment = call_method(bridge_, moment_.get(), {});
+      if (moment.get() == Py_None) return;  // not capturing
+      step_ = as_int(PyTuple_GET_ITEM(moment.get(), 0));
+      micro_step_ = as_int(PyTuple_GET_ITEM(moment.get(), 1));
+      work();
+      values_.settle();
+    } catch (const PythonRaised&) {
+      note_error();
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      note_error();
+    }
+  }
+
+ private:
+  std::shared_ptr<Entry> entry_of(Node* node);
+  void watch_arrival(const PairedPtr& paired, const Arrival& arrival);
+
+  void watch_crossings(const PairedPtr& paired, const std::vector<Crossing>& leaving, const InputEdges& edges) {
+    std::vector<int> slots(edges.edges.size(), -1);
+    for (const Crossing& crossing : leaving) {
+      int& slot = slots[crossing.edge];
+      if (slot < 0) {
+        slot = static_cast<int>(paired->places.size());
+        paired->places.push_back(edges.edges[crossing.edge].places);
+        paired->expected.push_back(0);
+      }
+      paired->expected[slot]++;
+      entry_of(crossing.node)->watched.leaving.push_back({paired, crossing.index, slot, crossing.cast});
+    }
+  }
+
+  // Nodes of torch's own leave incoming gradients as they are: these can be looked at after the node has run.
+  bool only_reads(const Node& node) {
+    const std::type_index type(typeid(node));
+    const auto known = reading_.find(type);
+    if (known != reading_.end()) return known->second;
+    return reading_[type] = std::string(type.name()).find("N5torch8autograd9generated") != std::string::npos;
+  }
+
+  static at::Tensor cast(const at::Tensor& gradient, at::ScalarType dtype) {
+    const at::NoGradGuard no_grad;
+    return gradient.to(dtype);
+  }
+
+  int64_t call_of(const PairedPtr& paired, int task) {
+    for (const auto& [running, call] : paired->calls)
+      if (running == task) return call;
+    CallRow row = paired->forward;
+    row.forward = row.id;
+    row.id = calls_.next_id();
+    row.kind = paired->kind;
+    row.phase = phase_;
+    row.parent = -1;
+    row.step = step_;
+    row.micro_step = micro_step_;
+    row.number = calls_.next_number(phase_, false, row.op);
+    calls_.seen++;
+    calls_.add(row, nullptr);
+    paired->calls.emplace_back(task, row.id);
+    running_.push_back(paired);
+    if (paired->module >= 0) ran_.emplace_back(paired->module, row.id);
+    return row.id;
+  }
+
+  // One of several gradients of an input: their sum is recorded when all have come.
+  void add_gradient(const PairedPtr& paired, int task, int slot, const at::Tensor& gradient) {
+    const at::NoGradGuard no_grad;
+    const int64_t call = call_of(paired, task);
+    auto [arrived, total] = paired->totals[{task, slot}];
+    if (gradient.defined()) total = total.defined() ? total + gradient.detach() : gradient.detach().clone();
+    if (arrived + 1 < paired->expected[slot]) {
+      paired->totals[{task, slot}] = {arrived + 1, total};
+      return;
+    }
+    paired->totals.erase({task, slot});
+    if (total.defined()) use_gradient(call, paired->places[slot], total);
+  }
+
+  void use_gradient(int64_t call, const std::vector<int32_t>& places, const at::Tensor& gradient) {
+    for (const int32_t place : places) calls_.use(call, grad_input_, place, values_.observe(gradient, call));
+  }
+
+  void note_error() {
+    PyObject *kind, *error, *traceback;
+    PyErr_Fetch(&kind, &error, &traceback);
+    PyErr_NormalizeException(&kind, &error, &traceback);
+    Owned owned_kind(kind), owned_error(error), owned_traceback(traceback);
+    Owned where(PyUnicode_FromString("backward"));
+    PyObject* arguments[] = {bridge_, where.get(), error != nullptr ? error : Py_None};
+    Owned done(PyObject_VectorcallMethod(note_error_.get(), arguments, 3, nullptr));
+    PyErr_Clear();
+  }
+
+  PyObject* bridge_;
+  Calls& calls_;
+  Values& values_;
+  int32_t phase_, grad_output_, grad_input_;
+  RegistryPtr registry_ = std::make_shared<Registry>();
+  std::vector<PairedPtr> running_;
+  std::vector<std::pair<int64_t, int64_t>> ran_;
+  std::unordered_map<std::type_index, bool> reading_;
+  int64_t step_ = 0, micro_step_ = 0;
+  Owned moment_, note_error_;
+};
+
+template <typename Work>
+void run_hook(Entry& entry, Work work) {
+  pybind11::gil_scoped_acquire gil;
+  Pairing* pairing = entry.registry->pairing;
+  if (pairing != nullptr) pairing->guarded([&] { work(*pairing, entry.watched); });
+}
+
+struct PreHook : torch::autograd::FunctionPreHook {
+  explicit PreHook(std::shared_ptr<Entry> entry) : entry(std::move(entry)) {}
+
+  variable_list operator()(const variable_list& gradients) override {
+    run_hook(*entry, [&](Pairing& pairing, Watched& watched) { pairing.use_arriving(watched.first, gradients); });
+    return gradients;
+  }
+
+  // Compiled autograd leaves it out.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const {}
+
+  std::shared_ptr<Entry> entry;
+};
+
+struct PostHook : torch::autograd::FunctionPostHook {
+  explicit PostHook(std::shared_ptr<Entry> entry) : entry(std::move(entry)) {}
+
+  variable_list operator()(const variable_list& leaving, const variable_list& arriving) override {
+    if (entry->watched.arriving.empty() && entry->watched.leaving.empty()) return leaving;
+    run_hook(*entry, [&](Pairing& pairing, Watched& watched) {
+      pairing.use_arriving(watched.arriving, arriving);
+      pairing.use_leaving(watched.leaving, leaving);
+    });
+    return leaving;
+  }
+
+  // Compiled autograd leaves it out.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const {}
+
+  std::shared_ptr<Entry> entry;
+};
+
+// Every known node has a hook that runs after it, which keeps its entry.
+inline std::shared_ptr<Entry> Pairing::entry_of(Node* node) {
+  {
+    const std::lock_guard<std::mutex> held(registry_->lock);
+    const auto found = registry_->entries.find(node);
+    if (found != registry_->entries.end()) return found->second->shared_from_this();
+  }
+  auto entry = std::make_shared<Entry>(registry_, node);
+  {
+    const std::lock_guard<std::mutex> held(registry_->lock);
+    registry_->entries[node] = entry.get();
+  }
+  node->add_post_hook(std::make_unique<PostHook>(entry));
+  return entry;
+}
+
+inline void Pairing::watch_arrival(const PairedPtr& paired, const Arrival& arrival) {
+  const std::shared_ptr<Entry> entry = entry_of(arrival.node.get());
+  if (only_reads(*arrival.node)) {
+    entry->watched.arriving.push_back({paired, arrival.number, arrival.place});
+    return;
+  }
+  entry->watched.first.push_back({paired, arrival.number, arrival.place});
+  if (!entry->runs_before) {
+    entry->runs_before = true;
+    arrival.node->add_pre_hook(std::make_unique<PreHook>(entry));
+  }
+}
+
+}  // namespace ulpscope

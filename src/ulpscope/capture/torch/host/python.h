@@ -1,0 +1,78 @@
+// Owned references and errors of the interpreter. Everything here runs with the GIL held.
+#pragma once
+
+#include <torch/csrc/python_headers.h>
+#include <pybind11/pybind11.h>
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+namespace ulpscope {
+
+// Thrown when the interpreter's error indicator is set.
+struct PythonRaised {};
+
+// A reference that is given back.
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(PyObject* object) : object_(object) {}
+  Owned(Owned&& other) noexcept : object_(other.release()) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Owned() { Py_XDECREF(object_); }
+
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+inline PyObject* checked(PyObject* object) {
+  if (object == nullptr) throw PythonRaised{};
+  return object;
+}
+
+inline PyObject* kept(PyObject* object) {
+  Py_XINCREF(object);
+  return object;
+}
+
+inline int64_t as_int(PyObject* object) {
+  const int64_t number = PyLong_AsLongLong(object);
+  if (number == -1 && PyErr_Occurred()) throw PythonRaised{};
+  return number;
+}
+
+inline Owned attribute(PyObject* object, PyObject* name) { return Owned(checked(PyObject_GetAttr(object, name))); }
+
+inline Owned call(PyObject* function, std::initializer_list<PyObject*> arguments) {
+  return Owned(checked(PyObject_Vectorcall(function, arguments.begin(), arguments.size(), nullptr)));
+}
+
+inline Owned call_method(PyObject* object, PyObject* name, std::initializer_list<PyObject*> arguments) {
+  PyObject* all[8] = {object};
+  size_t count = 1;
+  for (PyObject* argument : arguments) all[count++] = argument;
+  return Owned(checked(PyObject_VectorcallMethod(name, all, count, nullptr)));
+}
+
+inline Owned integer(int64_t number) { return Owned(checked(PyLong_FromLongLong(number))); }
+
+inline Owned optional_integer(int64_t number) { return number < 0 ? Owned(kept(Py_None)) : integer(number); }
+
+inline int64_t optional_int(PyObject* object) { return object == Py_None ? -1 : as_int(object); }
+
+template <typename Item>
+Owned column(const std::vector<Item>& items) {
+  return Owned(checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(items.data()), items.size() * sizeof(Item))));
+}
+
+}  // namespace ulpscope

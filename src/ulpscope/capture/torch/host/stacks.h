@@ -1,0 +1,87 @@
+// Numbers of stacks: those met before are found by the codes and positions on the way to the enclosing module call.
+//
+// The counterpart of StackTable.number in stacks.py, which is asked about every other one.
+#pragma once
+
+#include "python.h"
+
+#include <string>
+#include <unordered_map>
+
+namespace ulpscope {
+
+constexpr size_t MAX_DEPTH = 64;
+
+class Stacks {
+ public:
+  explicit Stacks(PyObject* table) : table_(table) {
+    number_ = Owned(PyUnicode_InternFromString("number"));
+    is_hidden_ = Owned(PyUnicode_InternFromString("is_hidden"));
+  }
+
+  // The code of ours that every observed module call runs through; borrowed, as long as the capture lives.
+  void set_module_call(PyObject* code) { module_call_ = code; }
+
+  // Of the innermost frame.
+  int64_t number(int64_t enclosing) {
+    Owned frame(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
+    return frame.get() == nullptr ? -1 : number(frame.get(), enclosing);
+  }
+
+  int64_t number(PyObject* frame, int64_t enclosing) {
+    walk(frame, enclosing);
+    const auto known = known_.find(key_);
+    if (known != known_.end()) return known->second;
+    const std::string key = key_;  // the table may come back here
+    Owned outer = optional_integer(enclosing);
+    Owned fresh = call_method(table_, number_.get(), {frame, outer.get()});
+    return known_[key] = as_int(fresh.get());
+  }
+
+ private:
+  void walk(PyObject* innermost, int64_t enclosing) {
+    key_.clear();
+    put(enclosing);
+    const PyObject* stop = enclosing < 0 ? nullptr : module_call_;
+    Owned frame(kept(innermost));
+    for (size_t depth = 0; frame.get() != nullptr && depth < MAX_DEPTH;) {
+      auto* at = reinterpret_cast<PyFrameObject*>(frame.get());
+      Owned code(reinterpret_cast<PyObject*>(PyFrame_GetCode(at)));
+      if (code.get() == stop) return;
+      if (!is_hidden(code.get())) {
+        put(reinterpret_cast<int64_t>(code.get()));
+        put(position(at));
+        depth++;
+      }
+      frame = Owned(reinterpret_cast<PyObject*>(PyFrame_GetBack(at)));
+    }
+    put(-2);  // all of it was walked
+  }
+
+  static int64_t position(PyFrameObject* frame) {
+#if PY_VERSION_HEX >= 0x030B0000
+    return PyFrame_GetLasti(frame);
+#else
+    return frame->f_lasti;
+#endif
+  }
+
+  // The table keeps every code that it has met: an address stays one code's.
+  bool is_hidden(PyObject* code) {
+    const auto known = hidden_.find(code);
+    if (known != hidden_.end()) return known->second;
+    Owned answer = call_method(table_, is_hidden_.get(), {code});
+    return hidden_[code] = answer.get() == Py_True;
+  }
+
+  void put(int64_t number) { key_.append(reinterpret_cast<const char*>(&number), sizeof(number)); }
+
+  PyObject* table_;
+  Owned number_, is_hidden_;
+  PyObject* module_call_ = nullptr;
+  std::string key_;
+  std::unordered_map<PyObject*, bool> hidden_;
+  std::unordered_map<std::string, int64_t> known_;
+};
+
+}  // namespace ulpscope

@@ -1,0 +1,381 @@
+// Observes one call of the function mode that does nothing out of the ordinary: what goes in, what comes out, and its
+// backward. What else there is (writes, randomness, collectives, transforms, recomputation) is left to watching.py.
+#pragma once
+
+#include "pairing.h"
+#include "stacks.h"
+
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+namespace ulpscope {
+
+class Watching {
+ public:
+  Watching(PyObject* bridge, PyObject* scopes, PyObject* steps, Calls& calls, Values& values, Pairing& pairing, Stacks& stacks, Texts& texts)
+      : bridge_(bridge), scopes_(scopes), steps_(steps), calls_(calls), values_(values), pairing_(pairing),
+        stacks_(stacks), texts_(texts), arguments_(bridge, texts) {
+    for (Interned* name : {&modules_, &open_calls_, &path_, &class_name_, &stack_, &id_, &phase_, &step_, &micro_step_,
+                           &find_outputs_, &with_returned_, &describe_error_, &note_error_, &out_, &inplace_, &flush_,
+                           &generator_state_, &capturing_, &hidden_})
+      name->object = Owned(PyUnicode_InternFromString(name->text));
+    Owned output(PyUnicode_FromString("output.0"));
+    output_ = texts_.code(output.get());
+  }
+
+  struct Words {
+    int32_t api, backward, module, module_backward, input, output, parameter, buffer;
+  };
+  Words words{};
+  size_t part_calls = 0;
+
+  // Phases in which calls are taken; of other calls there is more to be known.
+  void set_phase(PyObject* phase, PyObject* word) { phases_.emplace_back(Owned(kept(phase)), texts_.code(word)); }
+
+  // What torch asks the function mode: PASS calls and plain ones are answered here, everything else by `slowly`.
+  PyObject* dispatch(PyObject* function, PyObject* types, PyObject* args, PyObject* kwargs) {
+    const Api* api = api_of(function);
+    if (api == nullptr) return slowly(function, types, args, kwargs);
+    if (api->passes) return PyObject_Call(function, args, kwargs);
+    if (!api->is_plain || !watches()) return slowly(function, types, args, kwargs);
+    if (!records_calls_) return PyObject_Call(function, args, kwargs);
+    PyObject* result = watch(api->name.get(), api->functional, api->draws, function, args, kwargs);
+    if (result != Py_NotImplemented) return result;
+    Py_DECREF(result);
+    return slowly(function, types, args, kwargs);
+  }
+
+  // Who answers for calls that are not taken, whether calls are recorded at all, and what tells that torch.jit traces.
+  void set_mode(PyObject* slowly, PyObject* recorder, PyObject* tracing_state, bool records) {
+    slowly_ = Owned(kept(slowly));
+    recorder_ = recorder;
+    tracing_state_ = Owned(kept(tracing_state));
+    records_calls_ = records;
+  }
+
+  void add_api(PyObject* function, PyObject* name, bool passes, bool is_plain, bool functional, bool draws) {
+    Owned index = integer(static_cast<int64_t>(apis_.size()));
+    if (PyDict_SetItem(known_apis_.get(), function, index.get()) < 0) throw PythonRaised{};
+    apis_.push_back({Owned(kept(name)), passes, is_plain, functional, draws});
+  }
+
+  // What was noted before a call ran.
+  struct Before {
+    CallRow row;
+    Owned arguments;
+    Tensors tensors;
+    std::vector<int64_t> versions;
+    InputEdges edges;
+    Owned args, kwargs;  // keep the tensors, where nobody else does
+    Owned generator;
+  };
+
+  // Notes a module's call; false if it is not taken.
+  bool begin_module(
+      PyObject* class_name, PyObject* path, PyObject* training, PyObject* args, PyObject* kwargs, PyObject* parameters,
+      PyObject* buffers, PyObject* frame, Before& before) {
+    if (!calls_.began() || !is_ordinary(false, args, nullptr)) return false;
+    CallRow& row = before.row;
+    if (!look_at_steps(row)) return false;
+    PyObject* text = arguments_.encode(args, kwargs, training, before.tensors);
+    if (text == nullptr) return false;
+    Tensors all = before.tensors;
+    const size_t inputs = all.size();
+    add_named(parameters, all);
+    const size_t wanting = all.size();
+    // Of a view that is written, more is to be known than is looked at here.
+    for (const Placed& placed : all)
+      if (placed.tensor().is_view()) return false;
+    add_named(buffers, all);
+    before.arguments = Owned(kept(text));
+    before.args = Owned(kept(args));
+    before.kwargs = Owned(kept(kwargs));
+    int64_t enclosing = -1;
+    look_at_scopes(row, enclosing);
+    row.kind = words.module;
+    row.op = row.module_class = texts_.code(class_name);
+    row.module = texts_.optional_code(path);
+    open(row);
+    row.stack = stacks_.number(frame, enclosing);
+    for (size_t index = 0; index < all.size(); index++) {
+      const int32_t role = index < inputs ? words.input : index < wanting ? words.parameter : words.buffer;
+      calls_.use(row.id, role, all[index].place, values_.observe(all[index].object, NONE));
+    }
+    for (const Placed& placed : before.tensors) before.versions.push_back(version_of(placed));
+    all.resize(wanting, {-1, nullptr});
+    before.edges = note_inputs(all);
+    values_.settle();
+    return true;
+  }
+
+  void end_module(Before& before, int64_t module, PyObject* result) {
+    Tensors outputs;
+    Owned found;  // keeps what `outputs` borrows
+    find_outputs(result, outputs, found);
+    for (const Placed& output : outputs)
+      calls_.use(before.row.id, words.output, output.place, values_.observe(output.object, before.row.id));
+    calls_.add(before.row, before.arguments.get());
+    if (before.edges.watched) {
+      Tensors untouched;
+      for (size_t index = 0; index < before.tensors.size(); index++)
+        if (version_of(before.tensors[index]) == before.versions[index]) untouched.push_back(before.tensors[index]);
+      pairing_.attach(before.row, words.module_backward, module, outputs, untouched, before.edges);
+    }
+    values_.settle();
+    flush_if_many();
+  }
+
+  void fail(Before& before, PyObject* text) {
+    calls_.add_error(before.row.id, text);
+    calls_.add(before.row, before.arguments.get());
+  }
+
+  // What the function gives; null with an error set if it raised; NotImplemented if the call is not taken.
+  PyObject* watch(PyObject* name, bool functional, bool draws, PyObject* function, PyObject* args, PyObject* kwargs) {
+    Before before;
+    bool taken = false;
+    try {
+      taken = calls_.began() && is_ordinary(functional, args, kwargs) && begin(name, args, kwargs, before);
+      if (taken && draws) before.generator = generator(before, kwargs);
+      if (taken) values_.settle();
+    } catch (const PythonRaised&) {
+      note_error("before a call");
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      note_error("before a call");
+    }
+    if (!taken) return kept(Py_NotImplemented);
+    PyObject* result = PyObject_Call(function, args, kwargs);
+    guarded_end(before, kwargs, result);
+    return result;
+  }
+
+ private:
+  struct Interned {
+    const char* text;
+    Owned object;
+    PyObject* get() const { return object.get(); }
+  };
+
+  struct Api {
+    Owned name;
+    bool passes, is_plain, functional, draws;
+  };
+
+  const Api* api_of(PyObject* function) {
+    PyObject* index = PyDict_GetItemWithError(known_apis_.get(), function);
+    if (index == nullptr) {
+      PyErr_Clear();  // a callable that has no hash
+      return nullptr;
+    }
+    return &apis_[PyLong_AsSize_t(index)];
+  }
+
+  PyObject* slowly(PyObject* function, PyObject* types, PyObject* args, PyObject* kwargs) {
+    PyObject* arguments[] = {function, types, args, kwargs != nullptr ? kwargs : Py_None};
+    return PyObject_Vectorcall(slowly_.get(), arguments, 4, nullptr);
+  }
+
+  bool watches() {
+    try {
+      if (attribute(recorder_, capturing_.get()).get() != Py_True) return false;
+      if (as_int(attribute(scopes_, hidden_.get()).get()) != 0) return false;
+      return call(tracing_state_.get(), {}).get() == Py_None;
+    } catch (const PythonRaised&) {
+      PyErr_Clear();
+      return false;
+    }
+  }
+
+  bool is_ordinary(bool functional, PyObject* args, PyObject* kwargs) const {
+    if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return false;
+    if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return false;
+    if (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0) {
+      if (PyDict_GetItem(kwargs, out_.get()) != nullptr || PyDict_GetItem(kwargs, inplace_.get()) == Py_True)
+        return false;
+    }
+    if (functional)
+      for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(args); index++)
+        if (PyTuple_GET_ITEM(args, index) == Py_True) return false;
+    return true;
+  }
+
+  bool begin(PyObject* name, PyObject* args, PyObject* kwargs, Before& before) {
+    CallRow& row = before.row;
+    if (!look_at_steps(row)) return false;
+    PyObject* text = arguments_.encode(args, kwargs, Py_None, before.tensors);
+    if (text == nullptr) return false;
+    before.arguments = Owned(kept(text));
+    int64_t enclosing = -1;
+    look_at_scopes(row, enclosing);
+    row.kind = words.api;
+    row.op = texts_.code(name);
+    open(row);
+    row.stack = stacks_.number(enclosing);
+    row.autocast = autocast_of(before.tensors);
+    for (const Placed& placed : before.tensors) {
+      calls_.use(row.id, words.input, placed.place, values_.observe(placed.object, NONE));
+      before.versions.push_back(version_of(placed));
+    }
+    before.edges = note_inputs(before.tensors);
+    return true;
+  }
+
+  bool look_at_steps(CallRow& row) {
+    Owned phase = attribute(steps_, phase_.get());
+    for (const auto& [known, word] : phases_)
+      if (known.get() == phase.get()) row.phase = word;
+    row.step = as_int(attribute(steps_, step_.get()).get());
+    row.micro_step = as_int(attribute(steps_, micro_step_.get()).get());
+    return row.phase >= 0;
+  }
+
+  void open(CallRow& row) {
+    row.id = calls_.next_id();
+    row.number = calls_.next_number(row.phase, false, row.op);
+    calls_.seen++;
+  }
+
+  void add_named(PyObject* tensors, Tensors& all) {
+    PyObject *name, *tensor;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(tensors, &position, &name, &tensor))
+      if (tensor != Py_None) all.push_back({texts_.code(name), tensor});
+  }
+
+  void flush_if_many() {
+    if (calls_.size() >= part_calls) call_method(bridge_, flush_.get(), {});
+  }
+
+  void look_at_scopes(CallRow& row, int64_t& enclosing) {
+    Owned modules = attribute(scopes_, modules_.get());
+    if (PyList_GET_SIZE(modules.get()) > 0) {
+      PyObject* scope = PyList_GET_ITEM(modules.get(), PyList_GET_SIZE(modules.get()) - 1);
+      row.module = texts_.optional_code(attribute(scope, path_.get()).get());
+      row.module_class = texts_.optional_code(attribute(scope, class_name_.get()).get());
+      enclosing = optional_int(attribute(scope, stack_.get()).get());
+    }
+    Owned open = attribute(scopes_, open_calls_.get());
+    if (PyList_GET_SIZE(open.get()) > 0) {
+      PyObject* parent = PyList_GET_ITEM(open.get(), PyList_GET_SIZE(open.get()) - 1);
+      row.parent = as_int(attribute(parent, id_.get()).get());
+    }
+  }
+
+  int32_t autocast_of(const Tensors& tensors) {
+    if (tensors.empty()) return -1;
+    const auto dtype = autocast_dtype(tensors[0].tensor());
+    return dtype ? values_.word_of(*dtype) : -1;
+  }
+
+  static int64_t version_of(const Placed& placed) {
+    return placed.tensor().is_inference() ? NONE : static_cast<int64_t>(placed.tensor()._version());
+  }
+
+  // Digest of the state of the generator that the call would draw from, or None.
+  Owned generator(const Before& before, PyObject* kwargs) {
+    PyObject* first = before.tensors.empty() ? Py_None : before.tensors[0].object;
+    return call_method(bridge_, generator_state_.get(), {first, kwargs != nullptr ? kwargs : Py_None});
+  }
+
+  void note_draw(const Before& before, PyObject* kwargs) {
+    if (before.generator.get() == nullptr || before.generator.get() == Py_None) return;
+    Owned now = generator(before, kwargs);
+    const int same = PyObject_RichCompareBool(now.get(), before.generator.get(), Py_EQ);
+    calls_.add_draw(before.row.id, before.generator.get(), same == 0);
+  }
+
+  void guarded_end(Before& before, PyObject* kwargs, PyObject* result) {
+    PyObject *kind = nullptr, *error = nullptr, *traceback = nullptr;
+    if (result == nullptr) PyErr_Fetch(&kind, &error, &traceback);
+    try {
+      if (result == nullptr) {
+        PyErr_NormalizeException(&kind, &error, &traceback);
+        Owned text = call_method(bridge_, describe_error_.get(), {error != nullptr ? error : Py_None});
+        fail(before, text.get());
+      } else {
+        note_draw(before, kwargs);
+        end(before, result);
+      }
+      values_.settle();
+      flush_if_many();
+    } catch (const PythonRaised&) {
+      note_error("after a call");
+    } catch (const std::exception& raised) {
+      PyErr_SetString(PyExc_RuntimeError, raised.what());
+      note_error("after a call");
+    }
+    if (result == nullptr) PyErr_Restore(kind, error, traceback);
+  }
+
+  void end(Before& before, PyObject* result) {
+    Tensors outputs;
+    Owned found;  // keeps what `outputs` borrows
+    find_outputs(result, outputs, found);
+    note_writes(before);
+    if (before.edges.watched)
+      pairing_.attach(before.row, words.backward, -1, outputs, before.tensors, before.edges);
+    for (const Placed& output : outputs)
+      calls_.use(before.row.id, words.output, output.place, values_.observe(output.object, before.row.id));
+    if (outputs.empty()) {
+      Owned text = call_method(bridge_, with_returned_.get(), {before.arguments.get(), result});
+      before.arguments = std::move(text);
+    }
+    calls_.add(before.row, before.arguments.get());
+  }
+
+  void find_outputs(PyObject* result, Tensors& outputs, Owned& found) {
+    if (THPVariable_Check(result)) {
+      outputs.push_back({output_, result});
+      return;
+    }
+    if (result == Py_None || PyBool_Check(result) || PyLong_Check(result) || PyFloat_Check(result)) return;
+    found = call_method(bridge_, find_outputs_.get(), {result});
+    for (Py_ssize_t index = 0; index < PyList_GET_SIZE(found.get()); index++) {
+      PyObject* placed = PyList_GET_ITEM(found.get(), index);
+      outputs.push_back({texts_.code(PyTuple_GET_ITEM(placed, 0)), PyTuple_GET_ITEM(placed, 1)});
+    }
+  }
+
+  // Calls that may write are not taken; should one write all the same, what was known of its arguments is forgotten.
+  void note_writes(const Before& before) {
+    for (size_t index = 0; index < before.tensors.size(); index++) {
+      if (version_of(before.tensors[index]) == before.versions[index]) continue;
+      Storage* storage = values_.storage_of(before.tensors[index].object);
+      if (storage == nullptr) continue;
+      storage->forget();
+      storage->writer = before.row.id;
+      storage->unwritten = 0;
+    }
+  }
+
+  void note_error(const char* where) {
+    PyObject *kind, *error, *traceback;
+    PyErr_Fetch(&kind, &error, &traceback);
+    PyErr_NormalizeException(&kind, &error, &traceback);
+    Owned owned_kind(kind), owned_error(error), owned_traceback(traceback);
+    Owned place(PyUnicode_FromString(where));
+    PyObject* arguments[] = {bridge_, place.get(), error != nullptr ? error : Py_None};
+    Owned done(PyObject_VectorcallMethod(note_error_.get(), arguments, 3, nullptr));
+    PyErr_Clear();
+  }
+
+  PyObject *bridge_, *scopes_, *steps_, *recorder_ = nullptr;
+  Owned slowly_, tracing_state_, known_apis_{checked(PyDict_New())};
+  std::deque<Api> apis_;
+  bool records_calls_ = true;
+  Calls& calls_;
+  Values& values_;
+  Pairing& pairing_;
+  Stacks& stacks_;
+  Texts& texts_;
+  Arguments arguments_;
+  std::vector<std::pair<Owned, int32_t>> phases_;
+  int32_t output_ = -1;
+  Interned modules_{"modules"}, open_calls_{"calls"}, path_{"path"}, class_name_{"class_name"}, stack_{"stack"}, id_{"id"},
+      phase_{"phase"}, step_{"step"}, micro_step_{"micro_step"}, find_outputs_{"find_outputs"},
+      with_returned_{"with_returned"}, describe_error_{"describe_error"}, note_error_{"note_error"}, out_{"out"},
+      inplace_{"inplace"}, flush_{"flush"}, generator_state_{"generator_state"},
+      capturing_{"capturing"}, hidden_{"hidden"};
+};
+
+}  // namespace ulpscope

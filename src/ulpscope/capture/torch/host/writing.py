@@ -1,0 +1,114 @@
+"""Tables are made and written by a process of their own: in this one, every line of Python would hold the run up."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from ulpscope.capture.torch.host.columns import Buffer, Columns, receive, send
+from ulpscope.capture.torch.step_writer import StepWriter
+from ulpscope.records.errors import TraceError, UlpscopeError
+from ulpscope.trace.writer import RankWriter
+
+_START = "import sys; sys.path[:] = {path!r}; from ulpscope.capture.torch.host.writing import serve; serve()"
+STOP_SECONDS = 600.0
+
+
+class WritingProcess:
+    """The process that writes; everything here waits for its answer without holding the run's Python up."""
+
+    def __init__(self) -> None:
+        code = _START.format(path=sys.path)
+        # -I: neither the user's variables nor our own, by which children are captured, concern this one. A session of
+        # its own: it goes on writing when the run is interrupted.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env=os.environ | {"POLARS_MAX_THREADS": "1"},  # its parts are small, and the cores are the run's
+        )
+        self._told_words = 0
+
+    def write(self, described: dict[str, Any], buffers: list[Buffer], words: list[str]) -> int:
+        """Have a part written; gives its size."""
+        told, self._told_words = self._told_words, len(words)
+        size: int = self._ask(described | {"words": words[told : self._told_words]}, buffers)["bytes"]
+        return size
+
+    def write_into(self, directory: Path) -> None:
+        """Begin, or go on, in a directory that exists."""
+        self._ask({"directory": str(directory)}, [])
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def _ask(self, described: dict[str, Any], buffers: list[Buffer]) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        try:
+            send(described, buffers, self._stdin)
+            line = self._process.stdout.readline()
+        except OSError as error:
+            raise _gone(str(error)) from error
+        if not line:
+            raise _gone(f"exit code {self._process.wait(STOP_SECONDS)}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise TraceError(answer["error"], expected=answer["expected"], next_step=answer["next"])
+        return answer
+
+
+def _gone(why: str) -> TraceError:
+    return TraceError(
+        f"the process that writes the trace has ended ({why})",
+        expected="it to live as long as the run",
+        next_step="see whether memory is short, or set ULPSCOPE_HOST=python to write without it",
+    )
+
+
+def serve() -> None:
+    """Write parts as they come in, until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    scribe = _Scribe()
+    while (message := receive(sys.stdin.buffer)) is not None:
+        try:
+            answer: dict[str, Any] = scribe.take(*message)
+        except UlpscopeError as error:
+            answer = {"error": error.seen, "expected": error.expected, "next": error.next_step}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}", "expected": "a part that can be written", "next": ""}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+class _Scribe:
+    def __init__(self) -> None:
+        self._tables = RankWriter(Path(), None)
+        self._steps = StepWriter(self._tables)
+        self._words: list[str] = []
+
+    def take(self, described: dict[str, Any], buffers: list[Buffer]) -> dict[str, int]:
+        if "directory" in described:
+            self._tables.directory = Path(described["directory"])
+            return {"bytes": 0}
+        self._words += described["words"]
+        columns = Columns(described, buffers, self._words)
+        return {"bytes": self._steps.write(columns.step, columns.tables(), finished_after=columns.finished_after)}

@@ -1,0 +1,333 @@
+"""The compiled host part gives the rows that the Python code gives, and keeps its promises."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import ulpscope
+from ulpscope.capture.torch.host import loading, writing
+from ulpscope.trace.reader import RankTrace, open_trace
+
+Work = Callable[[], None]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    try:
+        loading.load()
+    except loading.NotCompiledError as error:
+        pytest.skip(f"the host part cannot be compiled here: {error}")
+
+
+def capture(folder: Path, kind: str, work: Work, monkeypatch: pytest.MonkeyPatch, **options: Any) -> RankTrace:
+    monkeypatch.setenv(loading.CHOICE, kind)
+    torch.manual_seed(0)
+    with ulpscope.capture(folder / kind, **options):
+        work()
+    return open_trace(folder / kind).ranks[0]
+
+
+def table(folder: Path, kind: str, name: str) -> pl.DataFrame:
+    files = sorted((folder / kind / "rank0").glob(f"step*/{name}-*.parquet"), key=lambda path: path.parts)
+    return pl.concat([pl.read_parquet(path) for path in files])
+
+
+SUMMARY = "dtype shape device layout requires_grad initialized digest min max mean norm zero exponents sketch".split()
+
+
+def uses(folder: Path, kind: str) -> pl.DataFrame:
+    """Every use with what it shows, in an order that does not depend on who recorded it."""
+    values = table(folder, kind, "values")
+    joined = table(folder, kind, "tensors").join(values, left_on="value", right_on="id", how="left")
+    return joined.select("call", "role", "place", *SUMMARY).sort("call", "role", "place", "digest")
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6)
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 6)
+        self.drop = nn.Dropout(0.3)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        hidden = self.drop(self.act(self.first(self.norm(x))))
+        left, right = hidden.split(4, dim=1)
+        joined = torch.cat([right * scale, left], dim=1)
+        return x + self.second(joined.view(2, -1, 8).transpose(0, 1).reshape(-1, 8))
+
+
+ALIVE: list[nn.Module] = []
+"""Steps are told apart by roots, and roots by their ids: none of these must be used again."""
+
+
+def alive(module: nn.Module) -> nn.Module:
+    ALIVE.append(module)
+    return module
+
+
+def train() -> None:
+    model = alive(nn.Sequential(Block(), Block()))
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(torch.randn(4, 6)), torch.tensor([0, 1, 2, 3])).backward()
+        optimizer.step()
+
+
+def recompute() -> None:
+    block, x = alive(Block()), torch.randn(4, 6, requires_grad=True)
+    checkpoint(block, x, use_reentrant=False).sum().backward()
+    checkpoint(block, x, use_reentrant=True).sum().backward()
+
+
+def mixed_precision() -> None:
+    model = alive(nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 2)))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(torch.randn(3, 6)).float().pow(2).mean()
+    loss.backward()
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 2
+
+
+def own_functions() -> None:
+    x = torch.randn(3, requires_grad=True)
+    Twice.apply(x).exp().sum().backward()
+
+
+def gradients_of_gradients() -> None:
+    x = torch.randn(4, requires_grad=True)
+    y = (x * x * x + x.sin() + x).sum()
+    (first,) = torch.autograd.grad(y, x, create_graph=True)
+    first.pow(2).sum().backward(retain_graph=True)
+    first.pow(2).sum().backward()
+
+
+def writes() -> None:
+    x = torch.zeros(4, 6)
+    x[1] = 1.0
+    x[:, 2].add_(3.0)
+    x.mul_(2.0)
+    base = torch.randn(6, requires_grad=True) * 1.0
+    view = base.view(2, 3)
+    view[0].mul_(2.0)
+    alive(nn.ReLU(inplace=True))(view).sum().backward()
+    torch.add(x, x, out=torch.empty(4, 6))
+    filled = torch.empty(3)
+    filled.fill_(2.0)
+    filled.numpy()[0] = 7.0
+    filled + 1
+
+
+def many_results() -> None:
+    x = torch.randn(3, 5, requires_grad=True)
+    values, _ = x.max(dim=1)
+    torch.topk(x, 2).values.sum().backward()
+    float(values.sum())
+    x.tolist()
+    alive(nn.LSTM(5, 4, 2, batch_first=True))(x[None])
+    torch.einsum("ij,kj->ik", x, x)
+    torch.where(x > 0, x, -x)
+    x.split([2, 3], dim=1)
+    torch.equal(x, x)
+
+
+def evaluation() -> None:
+    model = alive(nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, 2)).eval())
+    with torch.inference_mode():
+        model(torch.randn(2, 5))
+    with torch.no_grad():
+        model(torch.randn(2, 5)).argmax(1)
+
+
+def odd_tensors() -> None:
+    torch.randn(2, 3, device="meta") * 2
+    torch.eye(3).to_sparse() @ torch.ones(3, 2)
+    torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8).dequantize()
+    torch.complex(torch.ones(2), torch.ones(2)).conj() * 2
+    torch._neg_view(torch.ones(3)) + 1
+    torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]) * 2
+    nn.Parameter(torch.ones(2)).as_subclass(torch.Tensor) + 1
+    torch.vmap(lambda row: row * 2)(torch.ones(2, 3))
+    torch.func.grad(lambda number: (number * number).sum())(torch.ones(2))
+
+
+def failures() -> None:
+    x = torch.ones(2, 3)
+    for attempt in (lambda: x @ x, lambda: alive(nn.Linear(4, 4))(x), lambda: torch.cat([x, "no"])):
+        with pytest.raises((RuntimeError, TypeError)):
+            attempt()
+    x.sum()
+
+
+CASES = [
+    train,
+    recompute,
+    mixed_precision,
+    own_functions,
+    gradients_of_gradients,
+    writes,
+    many_results,
+    evaluation,
+    odd_tensors,
+    failures,
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("level", ["api", "module"])
+@pytest.mark.parametrize("work", CASES)
+def test_both_ways_record_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, level: str) -> None:
+    def repeated() -> None:  # a function that is met for the first time is always looked at by Python
+        for _ in range(3):
+            work()
+
+    slow = capture(tmp_path, "python", repeated, monkeypatch, level=level)
+    fast = capture(tmp_path, "compiled", repeated, monkeypatch, level=level)
+    assert fast.info.errors == slow.info.errors == ()
+    one, other = slow.info.coverage, fast.info.coverage
+    assert (one.calls_seen, one.calls_recorded, one.values) == (other.calls_seen, other.calls_recorded, other.values)
+    assert one.values_unsummarized == other.values_unsummarized
+    assert table(tmp_path, "python", "calls").equals(table(tmp_path, "compiled", "calls"), null_equal=True)
+    assert uses(tmp_path, "python").equals(uses(tmp_path, "compiled"), null_equal=True)
+
+
+def test_a_captured_run_computes_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def weights(captured: bool) -> list[Tensor]:
+        torch.manual_seed(1)
+        model = nn.Sequential(Block(), Block())
+        optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+
+        def work() -> None:
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.randn(4, 6)).pow(2).sum().backward()
+                optimizer.step()
+
+        if captured:
+            monkeypatch.setenv(loading.CHOICE, "compiled")
+            with ulpscope.capture(tmp_path / "t"):
+                work()
+        else:
+            work()
+        return [*model.state_dict().values()]
+
+    assert all(torch.equal(one, other) for one, other in zip(weights(False), weights(True), strict=True))
+
+
+def test_nothing_of_the_run_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[weakref.ref[Tensor]] = []
+
+    def work() -> None:
+        model = nn.Linear(3, 3)
+        for _ in range(3):
+            output = model(torch.ones(1, 3))
+            kept.append(weakref.ref(output))
+            output.sum().backward()
+
+    capture(tmp_path, "compiled", work, monkeypatch)
+    gc.collect()
+    assert [reference() for reference in kept] == [None] * 3
+
+
+def test_hooks_of_a_graph_that_outlives_its_capture_do_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs: list[Tensor] = []
+    model = nn.Linear(3, 3)
+
+    def work() -> None:
+        for _ in range(3):
+            outputs.append(model(torch.ones(1, 3)).exp())
+
+    trace = capture(tmp_path, "compiled", work, monkeypatch)
+    outputs[-1].sum().backward()
+    assert model.weight.grad is not None
+    assert "backward" not in set(table(tmp_path, "compiled", "calls")["phase"])
+    assert trace.info.errors == ()
+
+
+def test_a_backward_in_another_thread_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> None:
+        for _ in range(3):
+            loss = alive(nn.Linear(3, 3))(torch.ones(1, 3)).exp().sum()
+            thread = threading.Thread(target=loss.backward)
+            thread.start()
+            thread.join()
+
+    for kind in ("python", "compiled"):
+        assert capture(tmp_path, kind, work, monkeypatch).info.errors == ()
+    assert table(tmp_path, "python", "calls").equals(table(tmp_path, "compiled", "calls"), null_equal=True)
+
+
+def test_an_error_of_ours_is_noted_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ulpscope.capture.torch.host.bridge import Bridge
+
+    def fail(*_args: Any) -> Any:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(Bridge, "summarize", fail)
+    model = nn.Linear(2, 2)
+
+    def work() -> None:
+        for _ in range(3):
+            model(torch.ones(1, 2)).exp().sum().backward()
+        torch.optim.SGD(model.parameters(), 0.1).step()
+
+    errors = capture(tmp_path, "compiled", work, monkeypatch).info.errors
+    assert model.weight.grad is not None
+    assert errors
+    assert all("planted" in error for error in errors)
+
+
+def test_a_writing_process_that_dies_stops_the_capture_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, outputs = nn.Linear(2, 2), []
+
+    def work() -> None:
+        for _ in range(8):
+            outputs.append(model(torch.ones(1, 2)))
+
+    def die(self: writing.WritingProcess, *_args: Any) -> int:
+        self._process.kill()
+        self._process.wait()
+        size: int = self._ask({"directory": "."}, [])["bytes"]
+        return size
+
+    monkeypatch.setattr(writing.WritingProcess, "write", die)
+    monkeypatch.setenv(loading.CHOICE, "compiled")
+    with pytest.warns(UserWarning, match="has ended"), ulpscope.capture(tmp_path / "t"):
+        work()
+    assert len(outputs) == 8
+
+
+def test_without_a_compiler_the_slower_code_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    script = """
+import sys, torch, ulpscope
+with ulpscope.capture(sys.argv[1]):
+    torch.nn.Linear(3, 3)(torch.ones(1, 3))
+"""
+    environment = os.environ | {loading.CHOICE: "compiled", "CXX": "/nowhere/c++"}
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "t")], env=environment, check=True)
+    assert open_trace(tmp_path / "t").ranks[0].info.coverage.calls_recorded > 1
