@@ -31,7 +31,9 @@ from ulpscope.trace.schema import (
 )
 from ulpscope.trace.writer import RankWriter
 
+# Parts with data may be large; those without are small, and a process that writes them takes a second to start.
 WAITING_PARTS = 4
+WAITING_PARTS_WITHOUT_DATA = 16
 
 Stacks = list[tuple[int, tuple[Frame, ...]]]
 
@@ -54,7 +56,9 @@ class Output:
         self._saver = saver
         self._failed = failed
         self._changed_unseen = changed_unseen
-        self._queue: queue.Queue[Part | None] = queue.Queue(WAITING_PARTS)
+        self._queue: queue.Queue[Part | None] = queue.Queue(
+            WAITING_PARTS if saver is not None else WAITING_PARTS_WITHOUT_DATA
+        )
         self._steps = StepWriter(self._writer)
         self._elsewhere = elsewhere
         """What writes the parts of the compiled host part."""

@@ -1,6 +1,5 @@
 """Rows of summary numbers: filled on the device, brought to the host without making the run wait."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -115,10 +114,9 @@ RowRef = tuple[Batch, int]
 class RowPool:
     """The batch that is being filled, for each device and stream."""
 
-    def __init__(
-        self, make_reader: Callable[[torch.device], launching.FusedRows | None] = launching.make_reader
-    ) -> None:
-        self._make_reader = make_reader
+    def __init__(self, *, fused: bool = True) -> None:
+        """Without `fused` kernels where somebody else launches them."""
+        self._fused = fused
         self._host = HostBatch()
         self._current: dict[Any, DeviceBatch] = {}
         self._readers: dict[Any, launching.FusedRows | None] = {}
@@ -172,7 +170,7 @@ class RowPool:
 
     def _new_batch(self, device: torch.device, key: Any) -> DeviceBatch:
         if key not in self._readers:
-            self._readers[key] = self._make_reader(device)
+            self._readers[key] = launching.make_reader(device) if self._fused else None
         if device not in self._sides:
             self._sides[device] = torch.get_device_module(device).Stream(device)
         reader = self._readers[key] if self.trouble is None else None

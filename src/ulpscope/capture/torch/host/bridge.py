@@ -41,7 +41,7 @@ class Bridge:
 
     def __init__(self, recorder: "Recorder") -> None:
         self._recorder = recorder
-        self._pool = RowPool(make_reader=lambda _device: None)
+        self._pool = RowPool(fused=False)
         self._sides: dict[torch.device, Any] = {}
         self._variants: dict[int, launching.Variant] = {}
         self.unsummarized: dict[str, int] = {}
