@@ -7,6 +7,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Without this limit, oneDNN may choose AMX for bf16 on CPUs whose kernel forbids it, and the process dies of SIGILL.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
+# What has to hold whoever records the calls: the Python code, which the tests above run, or the compiled host part.
+HOST_TESTS := $(addprefix tests/contract/test_capture_,backward.py harmless.py options.py reuse.py sees.py shortcuts.py steps.py)
+
 .PHONY: demo test lint unit clean
 .DELETE_ON_ERROR:
 
@@ -16,6 +19,7 @@ demo: $(VENV)/.ulpscope-torch
 test: lint
 	$(BIN)/python -m pytest tests/unit
 	$(BIN)/python -m pytest tests/contract tests/e2e
+	ULPSCOPE_HOST=compiled $(BIN)/python -m pytest $(HOST_TESTS)
 
 unit: $(VENV)/.ulpscope-dev
 	$(BIN)/python -m pytest tests/unit

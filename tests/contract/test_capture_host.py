@@ -321,6 +321,27 @@ def test_a_writing_process_that_dies_stops_the_capture_not_the_run(
     assert len(outputs) == 8
 
 
+def test_a_forked_process_that_lives_on_does_not_keep_the_end_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, release = os.pipe()
+    children: list[int] = []
+
+    def work() -> None:
+        torch.ones(2).exp()
+        child = os.fork()
+        if child == 0:
+            os.close(release)
+            os.read(held, 1)
+            os._exit(0)
+        children.append(child)
+
+    coverage = capture(tmp_path, "compiled", work, monkeypatch).info.coverage
+    os.close(release)
+    os.waitpid(children[0], 0)
+    assert coverage.calls_recorded == 2
+
+
 def test_without_a_compiler_the_slower_code_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     script = """

@@ -45,7 +45,10 @@ class WritingProcess:
         self._ask({"directory": str(directory)}, [])
 
     def close(self) -> None:
+        """Wait until everything is on disk."""
         with contextlib.suppress(OSError):
+            # Not by closing the pipe alone: processes that the run has forked hold it, too.
+            send({"end": True}, [], self._stdin)
             self._stdin.close()
         try:
             self._process.wait(STOP_SECONDS)
@@ -88,7 +91,7 @@ def serve() -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr
     scribe = _Scribe()
-    while (message := receive(sys.stdin.buffer)) is not None:
+    while (message := receive(sys.stdin.buffer)) is not None and "end" not in message[0]:
         try:
             answer: dict[str, Any] = scribe.take(*message)
         except UlpscopeError as error:
