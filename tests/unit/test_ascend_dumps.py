@@ -335,15 +335,15 @@ def with_head(head: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("head", "told"),
     [
-        (bytes_field(1, b"2.0")[:-1], "claims 3 bytes, 2 are left"),
-        (b"\x10" + b"\xff" * 12, "a number at byte 9 does not end"),
-        (b"\x0b" + b"x" * 8, "wire type 3 at byte 8"),
-        (b"\x02\x00" + b"x" * 8, "a field with number 0"),
-        (b"\x08\x01" * 5, "field version at byte 8 has wire type 0"),
-        (bytes_field(1, b"2.0") * 2, "field version stands twice"),
-        (bytes_field(6, b"\xff\xfe op"), "field op_name at byte 8 is not UTF-8"),
+        (bytes_field(1, b"2.0")[:-1], "its head of 4 bytes has a field 1 of 3 bytes where 2 are left"),
+        (b"\x10" + b"\xff" * 12, "has a number at byte 9 that does not end"),
+        (b"\x0b" + b"x" * 8, "has field 1 with wire type 3"),
+        (b"\x02\x00" + b"x" * 8, "has field number 0 at byte 8"),
+        (b"\x08\x01" * 5, "has wire type 0 for the field version at byte 8"),
+        (bytes_field(1, b"2.0") * 2, "has the field version twice, at byte 13"),
+        (bytes_field(6, b"\xff\xfe op"), "has a text op_name at byte 8 that is not UTF-8"),
         (bytes_field(4, b"") * (2**14 + 1), "more than 16384 entries of inputs"),
-        (bytes_field(3, bytes_field(3, bytes_field(1, b"\x80"))), "does not end"),
+        (bytes_field(3, bytes_field(3, bytes_field(1, b"\x80"))), "that does not end"),
         (bytes_field(3, bytes_field(3, bytes_field(1, b"\x01" * 65))), "more than 64 entries of dim"),
     ],
 )

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.dialects.api_checker.summaries import with_summaries
 from ulpscope.dialects.reference import ReferenceTensor
 from ulpscope.dialects.stored import StoredTensor
+from ulpscope.dialects.summaries import with_summaries
 from ulpscope.numerics.constants import SUMMARY_ID
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Kind, Level, Phase, Role, Save
@@ -138,7 +138,9 @@ def open_reference(
     return Trace(path, [FrameRank(path, name="rank0", info=info, steps=sorted(steps), source=source)])
 
 
-_CALL_COLUMNS = ("id", "name", "kind", "op", "module", "phase", "step", "micro_step", "recompute", "random")
+_CALL_COLUMNS = (
+    "id", "name", "kind", "op", "module", "module_class", "phase", "step", "micro_step", "recompute", "random",
+)  # fmt: skip
 _VALUE_COLUMNS = (
     "id",
     "producer",
@@ -162,6 +164,7 @@ def _call_row(number: int, call: ReferenceCall, *, step: int, count: int) -> dic
         "kind": Kind.API.value,
         "op": call.op,
         "module": call.name,
+        "module_class": call.op,
         "phase": Phase.FORWARD.value,
         "step": step,
         "micro_step": 0,

@@ -25,7 +25,8 @@ from ulpscope.dialects.ascend.dump_message import (
 from ulpscope.dialects.ascend.dump_records import Container, DumpFile, DumpTensor
 from ulpscope.dialects.ascend.nano import MAGIC, NanoError, decode_nano, encode_nano
 from ulpscope.dialects.ascend.problems import bad_dump
-from ulpscope.dialects.ascend.wire import Values, WireError
+from ulpscope.dialects.ascend.wire import Values
+from ulpscope.dialects.wire import WireError
 
 __all__ = ["DumpFile", "DumpTensor", "parse_dump", "read_dump", "write_dump"]
 
@@ -81,7 +82,7 @@ def _read(view: memoryview, whole: Content) -> DumpFile:
     try:
         head = decode_head(view, _LENGTH, start)
     except WireError as error:
-        return _read_inline(view, whole, f"its head of {length} bytes cannot be read: {error}")
+        return _read_inline(view, whole, f"its head of {length} bytes {error}")
     _check_length(start, sizes(head), whole)
     return dump_with_data_after(head, whole, start=start)
 

@@ -45,6 +45,8 @@ class Executed:
     op_name: str
     timestamp: int
     tensors: tuple[ExecutedTensor, ...]
+    operation: Operation | None = None
+    """Its dump; none where only stats are there."""
 
 
 def read_executed(entries: Iterable[DumpEntry]) -> tuple[list[Executed], dict[Path, UlpscopeError]]:
@@ -68,7 +70,7 @@ def _of_dump(operation: Operation, preferred: Preferred, problems: dict[Path, Ul
     except UlpscopeError as error:
         problems[operation.dumps[0].path] = error
         return None
-    return Executed(operation.name.op_type, operation.op_name, operation.name.timestamp, tensors)
+    return Executed(operation.name.op_type, operation.op_name, operation.name.timestamp, tensors, operation)
 
 
 def _tensor(tensor: DumpTensor, preferred: Preferred) -> ExecutedTensor:

@@ -21,7 +21,7 @@ def summary_frame(tensors: Sequence[ExecutedTensor]) -> pl.DataFrame:
     read = [tensor for tensor in tensors if tensor.read is not None]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         rows = list(threads.map(_row, read))
-    own = _own_frame(read, rows) if rows else pl.DataFrame(schema=dict(VALUE_SUMMARY))
+    own = frame_of_rows(rows, dtypes=[one.dtype for one in read], shapes=[one.shape for one in read])
     told = pl.DataFrame([dict(tensor.numbers) for tensor in tensors if tensor.read is None], schema=dict(VALUE_SUMMARY))
     order = np.argsort([tensor.read is None for tensor in tensors], kind="stable")
     return pl.concat([own, told]).select(pl.all().gather(np.argsort(order)))
@@ -34,10 +34,13 @@ def _row(tensor: ExecutedTensor) -> NDArray[np.float64]:
     return row
 
 
-def _own_frame(tensors: Sequence[ExecutedTensor], rows: list[NDArray[np.float64]]) -> pl.DataFrame:
-    columns = rows_to_columns(
-        np.stack(rows), dtype_names=[one.dtype for one in tensors], shapes=[one.shape for one in tensors]
-    )
+def frame_of_rows(
+    rows: Sequence[NDArray[np.float64]], *, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]
+) -> pl.DataFrame:
+    """Summaries of values of these types and shapes, as the columns of a trace."""
+    if not rows:
+        return pl.DataFrame(schema=dict(VALUE_SUMMARY))
+    columns = rows_to_columns(np.stack(rows), dtype_names=dtypes, shapes=shapes)
     frame = pl.DataFrame([_series(name, column) for name, column in columns.items()])
     nulls = [pl.lit(None, kind).alias(name) for name, kind in VALUE_SUMMARY.items() if name not in columns]
     return frame.with_columns(nulls).select(*VALUE_SUMMARY)

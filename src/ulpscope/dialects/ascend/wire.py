@@ -1,13 +1,15 @@
-"""Messages in protobuf's wire format, read and written by a table of fields.
+"""Messages read and written by a table of fields, byte for byte.
 
 Strict where a reader that guesses would allocate or loop: every length is checked against what is there, nesting is as
 deep as the tables. Fields that no table knows are kept as they are, so that what is written again is the same.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
+
+from ulpscope.dialects.wire import LENGTH, VARINT, LocatedField, WireError, located_fields, varints
 
 Values: TypeAlias = dict[str, Any]
 
@@ -20,13 +22,7 @@ MANY = 2**14
 LONGEST = 2**24
 """Bytes of a text, and of all unknown fields of a message: they are copied, where data stays in its file."""
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_VARINT_LENGTH = 10
 _BITS_64 = (1 << 64) - 1
-
-
-class WireError(Exception):
-    """Bytes that are no such message; says at which of them."""
 
 
 class Kind(str, Enum):
@@ -61,16 +57,16 @@ def decode(table: Table, view: memoryview, start: int, stop: int) -> Values:
     values: Values = {field.name: _default(field) for field in table.values()}
     seen: set[int] = set()
     unknown = bytearray()
-    for number, wire_type, content, begin, end in _fields(view, start, stop):
-        field = table.get(number)
+    for found in located_fields(view, start, stop):
+        field = table.get(found.number)
         if field is None:
-            _check_length(len(unknown) + end - begin, begin)
-            unknown += view[begin:end]
+            _check_length(len(unknown) + found.end - found.begin, found.begin)
+            unknown += view[found.begin : found.end]
             continue
-        if number in seen and not field.repeated and field.kind is not Kind.UNSIGNED_LIST:
-            raise WireError(f"field {field.name} stands twice, at byte {begin}")
-        seen.add(number)
-        _store(values, field, view, wire_type, content, begin)
+        if found.number in seen and not field.repeated and field.kind is not Kind.UNSIGNED_LIST:
+            raise WireError(f"has the field {field.name} twice, at byte {found.begin}")
+        seen.add(found.number)
+        _store(values, field, view, found)
     values[UNKNOWN] = bytes(unknown)
     return values
 
@@ -87,24 +83,25 @@ def _default(field: Field) -> Any:
     return {Kind.TEXT: "", Kind.UNSIGNED_LIST: [], Kind.MESSAGE: None, Kind.DATA: None}.get(field.kind, 0)
 
 
-def _store(values: Values, field: Field, view: memoryview, wire_type: int, content: Any, begin: int) -> None:
-    if field.kind is Kind.UNSIGNED_LIST and wire_type == _VARINT:
+def _store(values: Values, field: Field, view: memoryview, found: LocatedField) -> None:
+    content: Any = found.content
+    if field.kind is Kind.UNSIGNED_LIST and found.wire_type == VARINT:
         _append(values, field, content)
         return
-    if wire_type != (_VARINT if field.kind in (Kind.UNSIGNED, Kind.SIGNED) else _BYTES):
-        raise WireError(f"field {field.name} at byte {begin} has wire type {wire_type}")
+    if found.wire_type != (VARINT if field.kind in (Kind.UNSIGNED, Kind.SIGNED) else LENGTH):
+        raise WireError(f"has wire type {found.wire_type} for the field {field.name} at byte {found.begin}")
     if field.kind is Kind.UNSIGNED_LIST:
-        for number in _packed(view, *content):
+        for number in varints(view, *content):
             _append(values, field, number)
     elif field.repeated:
-        _append(values, field, _value(field, view, content, begin))
+        _append(values, field, _value(field, view, content, found.begin))
     else:
-        values[field.name] = _value(field, view, content, begin)
+        values[field.name] = _value(field, view, content, found.begin)
 
 
 def _append(values: Values, field: Field, value: Any) -> None:
     if len(values[field.name]) >= field.most:
-        raise WireError(f"more than {field.most} entries of {field.name}")
+        raise WireError(f"has more than {field.most} entries of {field.name}")
     values[field.name].append(value)
 
 
@@ -116,7 +113,7 @@ def _value(field: Field, view: memoryview, content: Any, begin: int) -> Any:
         try:
             return bytes(view[slice(*content)]).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise WireError(f"field {field.name} at byte {begin} is not UTF-8 ({error.reason})") from error
+            raise WireError(f"has a text {field.name} at byte {begin} that is not UTF-8 ({error.reason})") from error
     if field.kind is Kind.MESSAGE:
         assert field.message is not None
         return decode(field.message, view, *content)
@@ -125,58 +122,12 @@ def _value(field: Field, view: memoryview, content: Any, begin: int) -> Any:
 
 def _check_length(length: int, begin: int) -> None:
     if length > LONGEST:
-        raise WireError(f"the field at byte {begin} has {length} bytes, too many for a text")
-
-
-def _fields(view: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, Any, int, int]]:
-    """Number, wire type, content, first and last byte of each field; content is a number, or a start and a stop."""
-    at = start
-    while at < stop:
-        begin = at
-        key, at = _varint(view, at, stop)
-        number, wire_type = key >> 3, key & 7
-        content: Any
-        if number == 0:
-            raise WireError(f"a field with number 0 at byte {begin}")
-        if wire_type == _VARINT:
-            content, at = _varint(view, at, stop)
-        else:
-            length, at = _length(view, wire_type, at, stop, begin)
-            content, at = (at, at + length), at + length
-        yield number, wire_type, content, begin, at
-
-
-def _length(view: memoryview, wire_type: int, at: int, stop: int, begin: int) -> tuple[int, int]:
-    if wire_type == _BYTES:
-        length, at = _varint(view, at, stop)
-    elif wire_type in (_FIXED64, _FIXED32):
-        length = 8 if wire_type == _FIXED64 else 4
-    else:
-        raise WireError(f"wire type {wire_type} at byte {begin}")
-    if length > stop - at:
-        raise WireError(f"the field at byte {begin} claims {length} bytes, {stop - at} are left")
-    return length, at
-
-
-def _varint(view: memoryview, at: int, stop: int) -> tuple[int, int]:
-    value = 0
-    for place in range(min(_VARINT_LENGTH, stop - at)):
-        byte = view[at + place]
-        value |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            return value & _BITS_64, at + place + 1
-    raise WireError(f"a number at byte {at} does not end")
-
-
-def _packed(view: memoryview, start: int, stop: int) -> Iterator[int]:
-    while start < stop:
-        number, start = _varint(view, start, stop)
-        yield number
+        raise WireError(f"has a field of {length} bytes at byte {begin}, too many for a text")
 
 
 def _encode_field(number: int, field: Field, value: Any) -> bytes:
     if field.kind in (Kind.UNSIGNED, Kind.SIGNED):
-        return b"" if value == 0 else _number(number << 3 | _VARINT) + _number(value)
+        return b"" if value == 0 else _number(number << 3 | VARINT) + _number(value)
     if field.kind is Kind.UNSIGNED_LIST:
         return _delimited(number, b"".join(map(_number, value))) if value else b""
     if field.kind is Kind.MESSAGE:
@@ -188,7 +139,7 @@ def _encode_field(number: int, field: Field, value: Any) -> bytes:
 
 
 def _delimited(number: int, content: bytes) -> bytes:
-    return _number(number << 3 | _BYTES) + _number(len(content)) + content
+    return _number(number << 3 | LENGTH) + _number(len(content)) + content
 
 
 def _number(value: int) -> bytes:

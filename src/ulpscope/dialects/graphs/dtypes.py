@@ -1,12 +1,6 @@
 """Element types as graph files number and name them, in ulpscope's names."""
 
-GE_DTYPES = (
-    "undefined float32 float16 int8 uint8 int16 uint16 int32 int64 uint32 uint64 bool float64 string dual_sub_int8 "
-    "dual_sub_uint8 complex64 complex128 qint8 qint16 qint32 quint8 quint16 resource string_ref dual variant bfloat16 "
-    "int4 uint1 int2 uint2 complex32 hifloat8 float8_e5m2 float8_e4m3fn float8_e8m0fnu float6_e3m2fn float6_e2m3fn "
-    "float4_e2m1fn float4_e1m2"
-).split()
-"""By their numbers in ge.proto, which are those of a dump file's header."""
+from ulpscope.dialects.ascend.codes import DATA_TYPES
 
 TENSORFLOW_DTYPES = dict(
     enumerate(
@@ -42,14 +36,18 @@ _REFERENCE = 100
 
 def named_dtype(name: str) -> str:
     """`DT_FLOAT16` as float16, `DT_FLOAT_REF` as float32."""
-    plain = name.removeprefix("DT_").removesuffix("_REF").lower()
-    return _NAMED.get(plain, plain)
+    return _plain(name.removeprefix("DT_").removesuffix("_REF"))
+
+
+def _plain(name: str) -> str:
+    return _NAMED.get(name.lower(), name.lower())
 
 
 def ge_dtype(found: int | str) -> str:
+    """By name, or by a number of ge.proto, which are those of a dump file's header."""
     if isinstance(found, str):
         return named_dtype(found)
-    return GE_DTYPES[found] if 0 <= found < len(GE_DTYPES) else str(found)
+    return _plain(DATA_TYPES[found]) if 0 <= found < len(DATA_TYPES) else str(found)
 
 
 def tensorflow_dtype(found: int | str) -> str:

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ulpscope.dialects.graphs.messages import GraphFileError
+from ulpscope.dialects.graphs.tf_graph import read_graph_def
 from ulpscope.dialects.tfdbg.event import bad_event, read_graph_bytes
-from ulpscope.dialects.wire import LENGTH, WireError, fields
-
-# Fields of GraphDef and NodeDef (tensorflow/core/framework/graph.proto, node_def.proto).
-NODE = 1
-NAME, OP, INPUT = 1, 2, 3
+from ulpscope.records.graphs import Operator
 
 COPIES = ("Copy", "CopyHost")
 """What the debugger puts between an operator and its readers."""
@@ -25,33 +23,20 @@ class Node:
 
 def read_nodes(path: Path) -> dict[str, Node]:
     """Operators by name, without what the debugger added; UlpscopeError if the file is no graph."""
-    nodes: dict[str, Node] = {}
     try:
-        for number, wire_type, content in fields(read_graph_bytes(path)):
-            if number == NODE and wire_type == LENGTH and isinstance(content, memoryview):
-                name, node = _node(content)
-                nodes[name] = node
-    except WireError as error:
-        raise bad_event(path, str(error)) from error
+        model = read_graph_def(read_graph_bytes(path))
+    except GraphFileError as problem:
+        raise bad_event(path, str(problem)) from problem
+    nodes = {operator.name: _node(operator) for operator in model.graphs[0].operators}
     return {
         name: Node(node.type, tuple(_behind_copies(source, nodes) for source in node.inputs))
         for name, node in nodes.items()
     }
 
 
-def _node(data: memoryview) -> tuple[str, Node]:
-    texts: dict[int, list[str]] = {}
-    for number, wire_type, content in fields(data):
-        if number in (NAME, OP, INPUT) and wire_type == LENGTH and isinstance(content, memoryview):
-            texts.setdefault(number, []).append(bytes(content).decode("utf-8", "replace"))
-    inputs = tuple(_source(text) for text in texts.get(INPUT, ()) if not text.startswith("^"))
-    return texts.get(NAME, [""])[-1], Node(texts.get(OP, [""])[-1], inputs)
-
-
-def _source(text: str) -> tuple[str, int]:
-    """`bn/Mul:1`; without a number it is output 0."""
-    name, _, output = text.rpartition(":")
-    return (name, int(output)) if name and output.isascii() and output.isdigit() and len(output) < 10 else (text, 0)
+def _node(operator: Operator) -> Node:
+    sources = [each.source for each in operator.inputs]
+    return Node(operator.type, tuple((source.operator, source.output) for source in sources if source is not None))
 
 
 def _behind_copies(source: tuple[str, int], nodes: dict[str, Node]) -> tuple[str, int]:
