@@ -19,7 +19,7 @@ FINDING_KEYS = {
 }  # fmt: skip
 CHECK_KEYS = {
     "schema", "command", "verdict", "findings", "notes", "counts", "trace", "scope", "skipped", "untested",
-    "interrupted", "remarks", "missing",
+    "interrupted", "remarks", "missing", "graph",
 }  # fmt: skip
 
 

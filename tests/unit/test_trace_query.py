@@ -79,6 +79,21 @@ def test_an_exact_name_wins_over_an_end(tmp_path: Path) -> None:
     assert find_call(open_trace(tmp_path), "add.0").call.id == 0
 
 
+def test_the_only_call_of_a_module_is_found_by_it(tmp_path: Path) -> None:
+    writer = RankWriter(claim_rank_directory(tmp_path, 0), rank_info())
+    rows = [
+        call_row(0, "Relu.0", module="fc1/Relu"),
+        call_row(1, "Relu.1", module="fc2"),
+        call_row(2, "Add.0", module="fc2"),
+    ]
+    writer.write_part(
+        0, calls=frame(CALLS, rows), values=frame(VALUES, []), tensors=frame(TENSORS, []), stacks=frame(STACKS, [])
+    )
+    assert find_call(open_trace(tmp_path), "fc1/Relu").call.id == 0
+    with pytest.raises(TraceError, match="no call 'fc2'"):
+        find_call(open_trace(tmp_path), "fc2")
+
+
 def test_a_name_with_several_calls_lists_them(trace: Trace) -> None:
     with pytest.raises(TraceError) as raised:
         find_call(trace, "relu.0", step=1)

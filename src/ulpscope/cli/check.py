@@ -1,10 +1,11 @@
-"""Execute every API call of a trace again, and say which ones compute wrongly.
+"""Execute every API call of a trace, or operator of a dump, again, and say which ones compute wrongly.
 
   ulpscope check runs/ref                                  on the CPU
   ulpscope check runs/ref --device cuda:0                  the device under test
   ulpscope check runs/ref --device cuda:0 --out result     summary.json, result.csv and details.csv, too
   ulpscope check runs/ref --only layer_norm --all          every call of one operation
   ulpscope check runs/ref --out result --resume            go on where an earlier check ended
+  ulpscope check dump --graph ge_proto_00000_Build.txt     operators that an Ascend NPU dumped, by their definitions
 
 Each call is rebuilt with its recorded data, or with data made like it, executed on the device, forward and backward,
 and judged against the same call in high precision on the CPU: no second run, no second device, no accumulated error.
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
+from ulpscope.cli.check_dumps import add_dumps, refuse_for_dumps, run_dumps
 from ulpscope.cli.check_modes import FREE_BENCHMARK, add_modes, asks_mode, check_mode, run_mode
 from ulpscope.cli.output import tell
 from ulpscope.records.errors import UlpscopeError
@@ -30,15 +32,18 @@ if TYPE_CHECKING:
     from ulpscope.workflows.check_journal import Journal
     from ulpscope.workflows.check_planning import CheckPlan
 
-USAGE = "ulpscope check TRACE [options]"
+USAGE = "ulpscope check TRACE [options]   or   ulpscope check DUMP --graph GRAPH [options]"
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `check` to the command line."""
     parser = add_command(subparsers, "check", doc=__doc__ or "", usage=USAGE)
-    parser.add_argument("trace", metavar="TRACE", type=Path, help="a trace, or a dump of msprobe")
+    parser.add_argument(
+        "trace", metavar="TRACE", type=Path, help="a trace, a dump of msprobe, or a dump of an NPU with --graph"
+    )
     _add_what(parser)
     _add_how(parser)
+    add_dumps(parser)
     add_modes(parser)
     _add_output(parser)
 
@@ -104,6 +109,10 @@ def run(args: argparse.Namespace) -> int:
 
     _check(args)
     options, language = _options(args), Language(args.language)
+    if args.graph is not None:
+        dumped = run_dumps(args, options, language)
+        tell(dumped, language, as_json=args.json)
+        return int(dumped.code)
     if asks_mode(args):
         asked = run_mode(args, options, language)
         tell(asked, language, as_json=args.json)
@@ -178,6 +187,7 @@ def _options(args: argparse.Namespace) -> "CheckOptions":
 
 def _check(args: argparse.Namespace) -> None:
     check_mode(args)
+    refuse_for_dumps(args)
     for option in ("overwrite", "resume", "save_failing"):
         if getattr(args, option) and args.out is None:
             name = f"--{option.replace('_', '-')}"

@@ -84,7 +84,7 @@ def _overflow(args: argparse.Namespace, options: "CheckOptions", language: "Lang
 
     plan = plan_overflow(args.trace, options)
     with progress(live_text({}, language), total=len(plan.plan.cases)) as advance:
-        return check_overflow(plan, options, heard=_counting(advance, language))
+        return check_overflow(plan, options, heard=counting(advance, language))
 
 
 def _perturb(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "PerturbResult":
@@ -96,11 +96,11 @@ def _perturb(args: argparse.Namespace, options: "CheckOptions", language: "Langu
     standard = PerturbStandard.FREE_BENCHMARK if args.standard == FREE_BENCHMARK else PerturbStandard.CONDITION
     plan = plan_perturb(args.trace, options)
     with progress(live_text({}, language), total=len(plan.cases)) as advance:
-        heard = _counting(advance, language)
+        heard = counting(advance, language)
         return check_perturb(plan, options, mode=Perturbation(args.perturb), standard=standard, heard=heard)
 
 
-def _counting(advance: "Advance", language: "Language") -> "Callable[[CheckedCase], None]":
+def counting(advance: "Advance", language: "Language") -> "Callable[[CheckedCase], None]":
     from ulpscope.records.checks import Verdict
     from ulpscope.report.check_words import live_text
 

@@ -7,8 +7,10 @@
   ulpscope compare runs/ref runs/target --replay on        every call executed again: who made which error
   ulpscope compare compare.json                            as an old msprobe config says
   ulpscope compare cpu-result gpu-result                   errors of two devices: results of ulpscope check --out
+  ulpscope compare tf/dump npu/dump --graph GRAPH          a network on an Ascend NPU, operator by operator
 
-REFERENCE is the run that is trusted, TARGET the one under suspicion: traces of ulpscope, or dumps of msprobe. Exit
+REFERENCE is the run that is trusted, TARGET the one under suspicion: traces of ulpscope, dumps of msprobe, or dumps of
+Ascend NPUs; with --graph, REFERENCE is what a framework dumped of the same network (docs/compare-network.md). Exit
 codes: 0 they agree, 1 they diverge, 2 an input cannot be read, 3 nothing could be compared.
 """
 
@@ -19,6 +21,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ulpscope.cli import compare_network
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
 from ulpscope.cli.output import tell, write_answer
 from ulpscope.records.errors import UlpscopeError
@@ -58,6 +61,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     judge.add_argument(
         "--jobs", metavar="N", type=int, default=_cores(), help="threads that read tensors (default: cores)"
     )
+    compare_network.add_arguments(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--out", "-o", metavar="DIR", type=Path, help="write summary.json, tensors.csv, ... there")
     output.add_argument("--overwrite", action="store_true", help="replace an earlier result in DIR")
@@ -79,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
     if is_check_result(reference) and is_check_result(target):
         return _compare_checks(args, reference, target)
     options = _options(args)
+    if compare_network.is_wanted(args):
+        return compare_network.run(args, reference, target, options)
     if args.plan:
         return _print_plan(reference, target, options, as_json=args.json)
     if args.out is not None:

@@ -1,12 +1,20 @@
-"""Write a trace in the layout of another tool, for that tool's own commands.
+"""Write dumps of an Ascend NPU as npy, pt, txt or bin files, or a trace in msprobe's layout.
 
+  ulpscope convert DUMPS --to npy -o arrays                             every tensor of every dump file below DUMPS
+  ulpscope convert FILE --output 0 --to txt -o arrays                   one tensor
+  ulpscope convert DUMPS --to npy --layout NHWC -o arrays               in another layout, padding taken off
+  ulpscope convert FILE --input 1 --to npy --layout ND --shape 40,10 -o arrays
   ulpscope convert runs/ref --to msprobe -o dumps/ref
-  ulpscope convert runs/ref runs/target --to msprobe -o dumps
+
+Files are named as msaccucmp names them: DUMP.output.0.npy, with --layout DUMP.output.0.2x40.npy. npy, txt and bin have
+bfloat16 and smaller floats as float32. Overflow records become JSON, buffers and workspaces bin files. Dump files that
+failed are listed in DIR/convert_failed_file_list.txt.
 
 --to msprobe writes DIR/stepN/rankR/dump.json, stack.json, construct.json and, if the trace has data, one .pt file a
 tensor, as `msprobe compare` and `msprobe graph_visualize` read them. Several traces each go into a directory of
-their own name below DIR. Calls that msprobe has no form for are left out and counted. Exit codes: 0; 1 if a trace
-or a file failed; 2 if the trace cannot be read; 3 if there was nothing to convert.
+their own name below DIR. Calls that msprobe has no form for are left out and counted.
+
+Exit codes: 0; 1 if a trace or a file failed; 2 if nothing can be read; 3 if there was nothing to convert.
 """
 
 import argparse
@@ -14,30 +22,110 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
 from ulpscope.cli.output import write_answer
+from ulpscope.records.errors import UlpscopeError
 
-USAGE = "ulpscope convert TRACE... --to msprobe -o DIR [--json]"
+if TYPE_CHECKING:
+    from ulpscope.dialects.ascend.converting import Wanted
+
+USAGE = (
+    "ulpscope convert FILE|DIR|TRACE... --to {npy,pt,txt,bin,msprobe} -o DIR [--input N | --output N]\n"
+    "                        [--layout LAYOUT] [--shape N,N,...] [--converter FILE] [--jobs N] [--json]"
+)
+TRACE_LAYOUT = "msprobe"
+KINDS = ("npy", "pt", "txt", "bin", TRACE_LAYOUT)
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `convert` to the command line."""
     parser = add_command(subparsers, "convert", doc=__doc__ or "", usage=USAGE)
-    parser.add_argument("traces", metavar="TRACE", nargs="+", type=Path, help="directory of a trace, or of one rank")
-    parser.add_argument("--to", choices=("msprobe",), required=True, help="the layout to write")
+    parser.add_argument(
+        "sources", metavar="SOURCE", nargs="+", type=Path, help="dump file, directory of dumps; for msprobe, a trace"
+    )
+    parser.add_argument("--to", choices=KINDS, required=True, help="what to write")
     parser.add_argument("-o", "--out", metavar="DIR", type=Path, required=True, help="empty or new directory")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--input", metavar="N", type=count, help="of each dump, only this input")
+    one.add_argument("--output", metavar="N", type=count, help="of each dump, only this output")
+    parser.add_argument("--layout", metavar="LAYOUT", help="NCHW, NHWC, HWCN, ND, NCDHW, NC1HWC0, FRACTAL_NZ, ...")
+    parser.add_argument("--shape", metavar="N,N,...", type=_shape, help="shape in that layout, if the dump has none")
+    parser.add_argument(
+        "--converter",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="convert_A_to_B.py of your own, which is executed; may be given several times",
+    )
+    parser.add_argument("--jobs", metavar="N", type=count, help="processes (default: one a core)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
     """Convert, and give the exit code."""
+    return _convert_traces(args) if args.to == TRACE_LAYOUT else _convert_dumps(args)
+
+
+def _convert_traces(args: argparse.Namespace) -> int:
     from ulpscope.workflows.convert import Layout, convert
 
+    _refuse_dump_options(args)
     with _progress() as told:
-        result = convert(args.traces, to=Layout(args.to), out=args.out, told=told)
+        result = convert(args.sources, to=Layout(args.to), out=args.out, told=told)
     write_answer(json.dumps(result.json(), allow_nan=False) + "\n" if args.json else result.text())
     return int(result.code)
+
+
+def _convert_dumps(args: argparse.Namespace) -> int:
+    from ulpscope.workflows.convert_dumps import convert_dumps
+
+    wanted = _wanted(args)
+    with _progress() as told:
+        result = convert_dumps(args.sources, wanted, out=args.out, converters=args.converter, jobs=args.jobs, told=told)
+    write_answer(json.dumps(result.json(), allow_nan=False) + "\n" if args.json else result.text())
+    return int(result.code)
+
+
+def _wanted(args: argparse.Namespace) -> "Wanted":
+    from ulpscope.dialects.ascend.array_files import FileKind
+    from ulpscope.dialects.ascend.converting import Wanted
+    from ulpscope.dialects.ascend.dump_records import Side
+
+    if args.shape is not None and args.layout is None:
+        raise UlpscopeError(
+            "--shape without --layout", expected="the layout that the shape is in", next_step="add e.g. --layout ND"
+        )
+    side = Side.INPUT if args.input is not None else Side.OUTPUT if args.output is not None else None
+    index = args.input if args.input is not None else args.output
+    return Wanted(FileKind(args.to), args.layout, args.shape, side, index)
+
+
+def _refuse_dump_options(args: argparse.Namespace) -> None:
+    given = {
+        "--input": args.input,
+        "--output": args.output,
+        "--layout": args.layout,
+        "--shape": args.shape,
+        "--converter": args.converter or None,
+        "--jobs": args.jobs,
+    }
+    unfit = [option for option, value in given.items() if value is not None]
+    if unfit:
+        raise UlpscopeError(
+            f"{unfit[0]} with --to {TRACE_LAYOUT}",
+            expected="this option with --to npy, pt, txt or bin, which convert dumps of an NPU",
+            next_step=f"leave {unfit[0]} out",
+        )
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(count(size) for size in text.split(","))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape such as 1,3,224,224") from error
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from ulpscope.cli.arguments import Parser
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 
-COMMANDS = ("demo", "run", "compare", "check", "repro", "show", "diff", "convert")
+COMMANDS = ("demo", "run", "compare", "check", "repro", "overflow", "show", "diff", "convert", "fusion", "shell")
 
 BROKEN_PIPE = 128 + 13
 """What a shell reports for a program whose reader went away."""

@@ -1,13 +1,17 @@
-"""List, filter and look into the calls and values of a trace.
+"""List, filter and look into the calls and values of a trace, or the operators of a graph.
 
   ulpscope show runs/ref                                        what the trace holds
   ulpscope show runs/ref --op '*layer_norm' --phase forward     calls that match
   ulpscope show runs/ref 57                                     one call, by its id
   ulpscope show runs/ref layer_norm.3 --step 0 --phase forward  one call, by its name
   ulpscope show runs/ref 57 --tensor output.0 --elements 20     elements of a saved tensor
+  ulpscope show ge_proto_00000_Build.txt                        types of operators, counted
+  ulpscope show ge_proto_00000_Build.txt --type MatMul          operators that match
+  ulpscope show ge_proto_00000_Build.txt fc1/Relu               one operator
 
-Patterns of --op, --module and --text may stand anywhere in the text; one with * or ? must fit all of it. Upper and
-lower case are alike. Exit codes: 0, 2 if the trace or the call cannot be read or found, 3 if nothing matches.
+A graph is GE's (text, JSON or ONNX text), TensorFlow's (GraphDef, meta graph or saved model) or ONNX. Patterns may
+stand anywhere in the text; one with * or ? must fit all of it. Upper and lower case are alike. Exit codes: 0, 2 if the
+trace, graph, call or operator cannot be read or found, 3 if nothing matches.
 """
 
 import argparse
@@ -19,14 +23,14 @@ from typing import TYPE_CHECKING
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
 from ulpscope.cli.output import write_answer
+from ulpscope.cli.show_graph import add_graph_options, asks_graph, refuse, refuse_graph_options, show_graph_file
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
     from ulpscope.trace.query import CallFilter
-    from ulpscope.workflows.show import Aspect
+    from ulpscope.workflows.show import Aspect, ShowResult
 
-USAGE = "ulpscope show TRACE [CALL] [options]"
+USAGE = "ulpscope show TRACE|GRAPH [CALL|NODE] [options]"
 
 # Tables are as wide as their content: a file or a pipe gets whole names on one line.
 PIPE_WIDTH = 240
@@ -35,32 +39,28 @@ PIPE_WIDTH = 240
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `show` to the command line."""
     parser = add_command(subparsers, "show", doc=__doc__ or "", usage=USAGE)
-    parser.add_argument("trace", metavar="TRACE", type=Path, help="directory of a trace, or of one rank of it")
-    parser.add_argument("call", metavar="CALL", nargs="?", help="name (or its end) or id of one call")
+    parser.add_argument(
+        "trace", metavar="TRACE|GRAPH", type=Path, help="directory of a trace or of one rank of it; a graph file"
+    )
+    parser.add_argument(
+        "call", metavar="CALL|NODE", nargs="?", help="name (or its end) or id of a call; name of an operator"
+    )
     _add_filter(parser)
+    add_graph_options(parser)
     whole = parser.add_mutually_exclusive_group()
     whole.add_argument("--env", action="store_true", help="environment, versions, seeds and settings of the run")
     whole.add_argument("--coverage", action="store_true", help="what was seen of the run and what was not")
     parser.add_argument("--tensor", metavar="PLACE", help="elements of this tensor of CALL, e.g. output.0")
     parser.add_argument("--elements", metavar="N", type=count, help="how many elements; 0 for all (default: 10)")
-    parser.add_argument("--limit", metavar="N", type=count, default=50, help="how many calls; 0 for all (default: 50)")
+    parser.add_argument(
+        "--limit", metavar="N", type=count, default=50, help="how many are listed; 0 for all (default: 50)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
     """Show, and give the exit code."""
-    from ulpscope.workflows.show import show
-
-    _check(args)
-    result = show(
-        args.trace,
-        _filter(args),
-        call=args.call,
-        aspect=_aspect(args),
-        tensor=args.tensor,
-        elements=args.elements,
-        limit=args.limit,
-    )
+    result = show_graph_file(args) if asks_graph(args) else _show_trace(args)
     if args.json:
         write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
     else:
@@ -70,8 +70,23 @@ def run(args: argparse.Namespace) -> int:
     return int(result.code)
 
 
+def _show_trace(args: argparse.Namespace) -> "ShowResult":
+    from ulpscope.workflows.show import show
+
+    _check(args)
+    return show(
+        args.trace,
+        _filter(args),
+        call=args.call,
+        aspect=_aspect(args),
+        tensor=args.tensor,
+        elements=args.elements,
+        limit=args.limit,
+    )
+
+
 def _add_filter(parser: Parser) -> None:
-    group = parser.add_argument_group("which calls")
+    group = parser.add_argument_group("which calls of a trace")
     group.add_argument("--op", metavar="PATTERN", help="operation, e.g. '*.layer_norm'")
     group.add_argument("--module", metavar="PATTERN", help="module path, e.g. 'model.layers.2.*'")
     group.add_argument("--text", metavar="PATTERN", help="anything in name, module, arguments or error")
@@ -106,20 +121,14 @@ def _aspect(args: argparse.Namespace) -> "Aspect":
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse options that would have no effect."""
+    refuse_graph_options(args)
     whole = "--env" if args.env else "--coverage" if args.coverage else None
     if args.call is None:
-        _refuse(args, ("tensor", "elements"), beside="no CALL", expected="the id or name of the call that uses it")
+        refuse(args, ("tensor", "elements"), beside="no CALL", expected="the id or name of the call that uses it")
     else:
         options = ("op", "module", "kind", "text", "env", "coverage")
         expected = "only --step, --phase and --rank, which choose among calls of that name"
-        _refuse(args, options, beside="the name of one call", expected=expected)
+        refuse(args, options, beside="the name of one call", expected=expected)
     if whole is not None:
         options = ("op", "module", "phase", "step", "kind", "text")
-        _refuse(args, options, beside=whole, expected="only --rank")
-
-
-def _refuse(args: argparse.Namespace, options: tuple[str, ...], *, beside: str, expected: str) -> None:
-    given = [f"--{option}" for option in options if getattr(args, option) not in (None, False)]
-    if given:
-        seen = f"{' and '.join(given)} with {beside}"
-        raise UlpscopeError(seen, expected=expected, next_step="see ulpscope show --help")
+        refuse(args, options, beside=whole, expected="only --rank")

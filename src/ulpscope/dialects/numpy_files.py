@@ -1,6 +1,7 @@
 """Arrays in .npy and .npz files, mapped where they lie uncompressed; nothing is ever unpickled."""
 
 import math
+import tokenize
 import zipfile
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +15,20 @@ from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 # numpy writes ml_dtypes' elements as bytes without a name. Of those with two bytes there is only one.
 _NAMELESS = {"V2": "bfloat16"}
 _ZIP_LOCAL_HEADER = 30
+_HEADER_LIMIT = 1 << 20
+"""numpy's own limit is 10,000 characters, but it reads the whole header first: 4 GB, if its length says so."""
+
+
+class _Limited:
+    """A file of which only the header may be read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        if size > _HEADER_LIMIT:
+            raise ValueError(f"it claims {size:,} bytes")
+        return self._file.read(size)
 
 
 def read_npy(path: Path) -> dict[str, StoredTensor]:
@@ -63,10 +78,12 @@ def _describe(path: Path, file: IO[bytes], *, key: str, start: int | None) -> St
 
 def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
-        version = npy.read_magic(file)
+        limited: Any = _Limited(file)
+        version = npy.read_magic(limited)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-    except (ValueError, OSError, EOFError) as error:
+        shape, fortran, dtype = read(limited)
+    # numpy parses the header as Python, and once more by tokens: each way has errors of its own.
+    except (ValueError, OSError, EOFError, SyntaxError, TypeError, tokenize.TokenError, RecursionError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise unreadable(
             path, f"its header cannot be read ({problem})", expected="an array that numpy.save wrote"

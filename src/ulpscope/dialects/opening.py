@@ -8,7 +8,7 @@ from ulpscope.trace.schema import RANK_FILE
 
 
 def open_run(path: str | Path) -> Trace:
-    """Open a trace, a dump of msprobe (its dump_path, a step or a rank of it, a dump.json), or forward_info files."""
+    """Open a trace, or what another tool left: a dump of msprobe, tfdbg or an NPU, forward_info files, .npy files."""
     root = Path(path)
     foreign = None if _is_trace(root) else _open_foreign(root)
     if foreign is not None:
@@ -21,7 +21,8 @@ def open_run(path: str | Path) -> Trace:
         raise TraceError(
             error.seen,
             expected=f"{error.expected}, or a dump of msprobe: its dump_path, a step or a rank of it, or a dump.json; "
-            "or a directory with forward_info_*.json",
+            "or a directory with forward_info_*.json; or a dump of an Ascend NPU: its dump path, a directory of it, or "
+            "one file; or a dump of tfdbg (run_*), or a directory of OPERATOR.OUTPUT.TIMESTAMP.npy files",
             next_step=error.next_step,
         ) from error
 
@@ -29,12 +30,22 @@ def open_run(path: str | Path) -> Trace:
 def _open_foreign(root: Path) -> Trace | None:
     # Other tools' readers take 40 ms to import, which a look into a trace need not wait for.
     from ulpscope.dialects.api_checker.files import TRACE_FOLDER, is_api_checker, open_api_checker
+    from ulpscope.dialects.ascend import opening as ascend
     from ulpscope.dialects.msprobe.layout import is_dump, open_dump
+    from ulpscope.dialects.npy_folder import looks_like as is_npy_folder
+    from ulpscope.dialects.npy_folder import open_npy_folder
+    from ulpscope.dialects.tfdbg import opening as tfdbg
 
     if is_api_checker(root):
         # A capture that wrote these files left a trace beside them, which says more.
         return open_trace(beside) if _is_trace(beside := root / TRACE_FOLDER) else open_api_checker(root)
-    return open_dump(root) if is_dump(root) else None
+    if is_dump(root):
+        return open_dump(root)
+    if ascend.looks_like(root):
+        return ascend.open_npu_dump(root)
+    if tfdbg.looks_like(root):
+        return tfdbg.open_tfdbg(root)
+    return open_npy_folder(root) if is_npy_folder(root) else None
 
 
 def _is_trace(root: Path) -> bool:

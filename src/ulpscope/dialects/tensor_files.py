@@ -1,4 +1,4 @@
-"""Files of tensors, whoever wrote them: .npy, .npz, safetensors, torch.save, and directories of shards.
+"""Files of tensors, whoever wrote them: .npy, .npz, safetensors, torch.save, dumps of an NPU, directories of shards.
 
 tensors = load_tensor_file(Path("model.safetensors"))
 tensors["model.embed.weight"].dtype                      'bfloat16'
@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from ulpscope.dialects.ascend.stored_tensors import holds_dumps, read_dump_tensors
 from ulpscope.dialects.numpy_files import read_npy, read_npz
 from ulpscope.dialects.pt import read_pt
 from ulpscope.dialects.safetensors_files import read_safetensors
@@ -39,6 +40,8 @@ _PICKLE_MAGIC = b"\x80\x02"
 
 def load_tensor_file(path: Path) -> TensorFile:
     """The tensors of a file, or of a directory of shards, by name; the one tensor of a nameless file has the key ''."""
+    if holds_dumps(path):
+        return read_dump_tensors(path)
     if path.is_dir():
         return _load_directory(path)
     try:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from ulpscope.judge.operations_ge import GE_CHOOSING, GE_FAMILIES, GE_MOVING
+
 
 class Family(str, Enum):
     """What an operation does with errors."""
@@ -56,13 +58,18 @@ _FAMILIES: dict[Family, str] = {
     "tensor_split index diagonal unfold",
     Family.DIFFERENCE_LOSS: "mse_loss l1_loss smooth_l1_loss huber_loss pairwise_distance cdist",
 }
-FAMILIES: dict[str, Family] = {name: family for family, names in _FAMILIES.items() for name in names.split()}
+FAMILIES: dict[str, Family] = {
+    name: Family(family)
+    for table in (_FAMILIES, GE_FAMILIES)
+    for family, names in table.items()
+    for name in names.split()
+}
 
 # What only moves or casts numbers, or writes them one by one.
 MOVING = frozenset(
     "view reshape transpose permute flatten chunk split getitem setitem cat stack copy clone detach contiguous to "
     "float half bfloat16 double type expand squeeze unsqueeze select narrow fill zero flip roll t T data".split()
-)
+).union(GE_MOVING)
 # Contractions whose first operand is what is added to them.
 BIAS_FIRST = frozenset("addmm baddbmm addbmm addmv".split())
 
@@ -80,7 +87,7 @@ CHOOSING = frozenset(
     "where gt lt ge le eq ne greater less greater_equal less_equal round floor ceil trunc sign isclose logical_not "
     "logical_and logical_or cummax max_pool2d_with_indices max_pool2d adaptive_max_pool2d histc bincount one_hot long "
     "int bool to type char short scatter quantize_per_tensor".split()
-)
+).union(GE_CHOOSING)
 
 
 @dataclass(frozen=True, slots=True)

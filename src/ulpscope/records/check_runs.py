@@ -130,6 +130,8 @@ class CheckRun:
     """Circumstances of this check that may matter, a sentence each."""
     missing: tuple[str, ...] = ()
     """What the trace itself lacks, a sentence each."""
+    graph: str | None = None
+    """The graph whose operators were checked, as dumped; none where calls of a trace were executed."""
 
     @property
     def wrong(self) -> tuple[CheckedCall, ...]:

@@ -132,6 +132,9 @@ class AdviceKind(str, Enum):
     PROBLEM_NODE = "problem_node"
     SINGLE_POINT_ERROR = "single_point_error"
     SAVE_TENSORS = "save_tensors"
+    CUSTOM_OPERATOR = "custom_operator"
+    KEEP_DTYPE = "keep_dtype"
+    SWITCH_PASS_OFF = "switch_pass_off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +229,8 @@ class Comparison:
     """What the traces themselves lack, one sentence each."""
     ledger: Ledger | None = None
     """None where no call was executed again."""
+    graph: str | None = None
+    """The graph file by which the operators of a network were paired."""
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:

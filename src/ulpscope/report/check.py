@@ -29,7 +29,7 @@ from ulpscope.report.check_words import (
     check_phrases,
     marked_message,
     message_text,
-    repro_command,
+    next_command,
     show_command,
     statement,
 )
@@ -40,6 +40,8 @@ from ulpscope.report.words import source_name
 
 ROWS_SHOWN = 20
 REASONS_SHOWN = 5
+TYPES_SHOWN = 20
+"""Reasons of operators, most of which are types without a definition."""
 LONGEST_REMARK = 400
 LONGEST_API = 48
 NARROWEST_TABLE = 90
@@ -57,10 +59,10 @@ def check_text(run: CheckRun, *, width: int = 80, color: bool = False, language:
     words = check_phrases(language)
     parts: list[RenderableType] = [plain(_heading(run, words), style=_HEADING_STYLES[run.soundness]), Text()]
     if run.wrong:
-        parts += [_set_in(*_answer(run.wrong[0], language)), Text()]
+        parts += [_set_in(*_answer(run.wrong[0], run, language)), Text()]
     rows = [*run.wrong, *(call for call in run.calls if call.verdict is Verdict.WARN)]
     if rows:
-        parts += [_set_in(*_table(rows, words, language, width=width)), Text()]
+        parts += [_set_in(*_table(rows, run, language, width=width)), Text()]
     parts.append(_set_in(*(plain(line) for line in _ending(run, words, language))))
     # Commands are to be copied: a terminal that breaks a long line itself keeps it one line.
     commands = "".join(f"  {words.say('next', command=command)}\n" for command in next_commands(run))
@@ -70,7 +72,7 @@ def check_text(run: CheckRun, *, width: int = 80, color: bool = False, language:
 def next_commands(run: CheckRun) -> list[str]:
     """What to type next: the failing call as a script of its own, or a look at a trace that could not be tested."""
     if run.wrong:
-        return [repro_command(run.wrong[0], run)]
+        return [next_command(run.wrong[0], run)]
     return [show_command(run)] if run.soundness is Soundness.NOTHING_CHECKED else []
 
 
@@ -85,7 +87,7 @@ def _heading(run: CheckRun, words: Phrases) -> str:
 
 def _verdict_heading(run: CheckRun, words: Phrases) -> str:
     devices = words.listed([shown_name(device) for device in run.options.devices])
-    apis = words.count(len(run.calls), "api")
+    apis = words.count(len(run.calls), _noun(run))
     if run.soundness is Soundness.UNSOUND:
         numbers = {verdict: run.count(verdict) for verdict in WRONG}
         wrong = [
@@ -95,13 +97,19 @@ def _verdict_heading(run: CheckRun, words: Phrases) -> str:
         ]
         return words.say("heading.unsound", wrong=words.listed(wrong), apis=apis, devices=devices)
     if run.soundness is Soundness.SOUND:
-        return words.say("heading.sound", apis=words.count(len(run.tested), "api"), devices=devices)
+        return words.say("heading.sound", apis=words.count(len(run.tested), _noun(run)), devices=devices)
     return words.say("heading.nothing", apis=apis, trace=shown_name(run.trace), devices=devices)
 
 
-def _answer(call: CheckedCall, language: Language) -> Iterator[RenderableType]:
+def _noun(run: CheckRun) -> str:
+    return "api" if run.graph is None else "operator"
+
+
+def _answer(call: CheckedCall, run: CheckRun, language: Language) -> Iterator[RenderableType]:
     place = call.place
     cells = [plain(shown_name(place.call or ""), style="bold")]
+    if run.graph is not None:
+        cells = [plain(shown_name(place.module or ""), style="bold"), plain(shown_name(place.op or ""))]
     if place.source:
         text = _source_text(place.source)
         cells += [plain(shown_name(text), style="cyan")] if text is not None else []
@@ -118,10 +126,13 @@ def _source_text(source: str) -> str | None:
     return source_line(file, int(line))
 
 
-def _table(calls: list[CheckedCall], words: Phrases, language: Language, *, width: int) -> Iterator[RenderableType]:
+def _table(calls: list[CheckedCall], run: CheckRun, language: Language, *, width: int) -> Iterator[RenderableType]:
+    words = check_phrases(language)
     names = ["api", "dtype", "forward", "backward", "message"]
+    if run.graph is not None:
+        names = ["operator", "type", "dtype", "verdict", "message"]
     headers = [words.say(f"column.{name}") for name in names]
-    cells = [_cells(call, language) for call in calls[:ROWS_SHOWN]]
+    cells = [[*_first_cells(call, run), plain(marked_message(call, language))] for call in calls[:ROWS_SHOWN]]
     if width >= NARROWEST_TABLE:
         yield table(headers, cells, folds=[headers[-1]])
     else:
@@ -130,15 +141,13 @@ def _table(calls: list[CheckedCall], words: Phrases, language: Language, *, widt
         yield plain(words.say("more", number=f"{len(calls) - ROWS_SHOWN:,}"))
 
 
-def _cells(call: CheckedCall, language: Language) -> list[Text]:
-    api = shown_name(".".join((call.place.call or "").split(".")[-2:]), longest=LONGEST_API)
-    return [
-        plain(api),
-        plain(shown_name(call.dtype or "")),
-        _verdict_cell(call.forward),
-        _verdict_cell(call.backward),
-        plain(marked_message(call, language)),
-    ]
+def _first_cells(call: CheckedCall, run: CheckRun) -> list[Text]:
+    place, dtype = call.place, plain(shown_name(call.dtype or ""))
+    if run.graph is not None:
+        name = shown_name(place.module or "", longest=LONGEST_API)
+        return [plain(name), plain(shown_name(place.op or "")), dtype, _verdict_cell(call.verdict)]
+    api = shown_name(".".join((place.call or "").split(".")[-2:]), longest=LONGEST_API)
+    return [plain(api), dtype, _verdict_cell(call.forward), _verdict_cell(call.backward)]
 
 
 def _verdict_cell(verdict: Verdict | None) -> Text:
@@ -171,7 +180,7 @@ def _counts(run: CheckRun, words: Phrases) -> str:
     counts = [f"{number:,} {verdict.value}" for verdict in Verdict if (number := run.count(verdict))]
     return words.say(
         "counts",
-        apis=words.count(len(run.calls), "api"),
+        apis=words.count(len(run.calls), _noun(run)),
         cases=words.count(run.executed, "case"),
         outputs=words.count(outputs, "output"),
         counts=words.comma.join(counts) or "0",
@@ -185,9 +194,10 @@ def _repeated(run: CheckRun, words: Phrases) -> Iterator[str]:
 
 def _reasons(run: CheckRun, verdict: Verdict, words: Phrases, language: Language) -> Iterator[str]:
     reasons = Counter(message_text(call, language) for call in run.calls if call.verdict is verdict)
-    for reason, number in reasons.most_common(REASONS_SHOWN):
+    shown = reasons.most_common(REASONS_SHOWN if run.graph is None else TYPES_SHOWN)
+    for reason, number in shown:
         yield words.say("reason", verdict=verdict.value, number=f"{number:,}", reason=reason)
-    left = sum(reasons.values()) - sum(number for _, number in reasons.most_common(REASONS_SHOWN))
+    left = sum(reasons.values()) - sum(number for _, number in shown)
     if left:
         yield words.say("reason", verdict=verdict.value, number=f"{left:,}", reason="...")
 

@@ -8,7 +8,7 @@ from typing import Any
 from ulpscope.records.check_runs import CheckedCall, CheckRun
 from ulpscope.records.checks import OutputResult, Verdict
 from ulpscope.records.findings import FindingKind
-from ulpscope.report.check_words import check_sentence, repro_command
+from ulpscope.report.check_words import check_sentence, next_command
 from ulpscope.report.language import Language
 from ulpscope.report.strict_json import strict
 
@@ -26,6 +26,7 @@ def check_json(run: CheckRun, language: Language = Language.EN) -> dict[str, Any
             "notes": [_finding(call, run, language) for call in run.calls if call.verdict is Verdict.WARN],
             "counts": _counts(run),
             "trace": run.trace,
+            "graph": run.graph,
             "scope": _scope(run),
             "skipped": _reasons(run, Verdict.SKIP),
             "untested": _reasons(run, Verdict.UNTESTED),
@@ -51,7 +52,7 @@ def _finding(call: CheckedCall, run: CheckRun, language: Language) -> dict[str, 
         "source": place.source,
         "evidence": _evidence(call, output),
         "sentence": check_sentence(call, language, several_ranks=run.processes > 1),
-        "next": repro_command(call, run),
+        "next": next_command(call, run),
     }
 
 

@@ -33,6 +33,9 @@ ENGLISH = {
     "variant.large": ", with data near the largest numbers of its dtype",
     "variant.long": ", with a long reduction",
     "column.api": "API",
+    "column.operator": "operator",
+    "column.type": "type",
+    "column.verdict": "verdict",
     "column.dtype": "dtype",
     "column.forward": "forward",
     "column.backward": "backward",
@@ -70,6 +73,9 @@ CHINESE = {
     "variant.large": "（接近 dtype 最大值的数据）",
     "variant.long": "（很长的归约）",
     "column.api": "API",
+    "column.operator": "算子",
+    "column.type": "类型",
+    "column.verdict": "结论",
     "column.dtype": "dtype",
     "column.forward": "前向",
     "column.backward": "反向",
@@ -106,12 +112,14 @@ CHINESE_STATISTICS = {
 _NOUNS = {
     Language.EN: {
         "api": ("API", "APIs"),
+        "operator": ("operator", "operators"),
         "case": ("case", "cases"),
         "output": ("output", "outputs"),
         "call": ("call", "calls"),
     },
     Language.ZH: {
         "api": ("个 API", "个 API"),
+        "operator": ("个算子", "个算子"),
         "case": ("个用例", "个用例"),
         "output": ("个输出", "个输出"),
         "call": ("次调用", "次调用"),
@@ -168,12 +176,18 @@ def marked_message(call: CheckedCall, language: Language = Language.EN) -> str:
     return message if variant is Variant.RECORDED or not message else f"{variant.value}: {message}"
 
 
+def next_command(call: CheckedCall, run: CheckRun) -> str:
+    """What to look at next: the call as a script of its own, or the operator with what was dumped of it."""
+    if run.graph is None:
+        return repro_command(call, run)
+    return shlex.join(["ulpscope", "show", _path(run.graph), call.place.module or "", "--dumps", _path(run.trace)])
+
+
 def repro_command(call: CheckedCall, run: CheckRun) -> str:
     """The command that makes a script of this call. Names repeat in backwards and steps, an id does not."""
     trace = f"{run.trace.rstrip('/')}/{call.process}" if run.processes > 1 else run.trace
-    path = f"./{trace}" if trace.startswith("-") else trace
     case = call.decisive.result.case
-    words = ["ulpscope", "repro", path, str(call.place.call_id), "-o", "repro"]
+    words = ["ulpscope", "repro", _path(trace), str(call.place.call_id), "-o", "repro"]
     words += ["--data", case.source.value] if case.source is DataSource.RANDOM else []
     words += ["--variant", case.variant.value] if case.variant is not Variant.RECORDED else []
     words += ["--seed", str(run.options.seed)] if run.options.seed else []
@@ -182,7 +196,12 @@ def repro_command(call: CheckedCall, run: CheckRun) -> str:
 
 
 def show_command(run: CheckRun) -> str:
-    return f"ulpscope show {shlex.quote(f'./{run.trace}' if run.trace.startswith('-') else run.trace)}"
+    return f"ulpscope show {shlex.quote(_path(run.trace))}"
+
+
+def _path(path: str) -> str:
+    """One that no command takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
 
 
 def live_text(counts: dict[Verdict, int], language: Language = Language.EN) -> str:

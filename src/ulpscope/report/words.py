@@ -66,6 +66,8 @@ def advice_sentence(advice: Advice, language: Language = Language.EN) -> str:
 def next_command(finding: Finding, comparison: Comparison) -> str:
     """The command that looks further, to be pasted into a shell: a script of the call alone where that is proven."""
     executed = finding.evidence.ledger
+    if comparison.graph is not None and finding.place.module is not None:
+        return _operator_detail(finding.place, comparison, comparison.graph)
     if executed is not None and executed.maker in GUILTY:
         words = _repro(executed, finding.place.phase, comparison)
         return " ".join(map(_quoted, words)) if words else _show(finding.place, comparison)
@@ -82,6 +84,14 @@ def _repro(entry: LedgerEntry, phase: Phase, comparison: Comparison) -> list[str
         return []
     words = ["ulpscope", "repro", _path(path), call, "-o", "repro", "--step", str(entry.step), "--phase", phase.value]
     return [*words, *_rank_words(entry.rank, comparison)]
+
+
+def _operator_detail(place: Place, comparison: Comparison, graph: str) -> str:
+    """`ulpscope compare REFERENCE DUMPS --graph GRAPH --op OPERATOR --output 0`: that tensor, element by element."""
+    sides = [_path(comparison.reference), _path(comparison.target), "--graph", _path(graph)]
+    side, _, position = (place.tensor or "").partition(".")
+    which = ["--input" if side == "args" else "--output", position] if position.isdigit() else []
+    return " ".join(map(_quoted, ["ulpscope", "compare", *sides, f"--op={place.module}", *which]))
 
 
 def _show(place: Place, comparison: Comparison) -> str:

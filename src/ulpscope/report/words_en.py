@@ -169,6 +169,17 @@ _ADVICE = {
         "Capture both runs again with --save tensors: distances are then exact, "
         "and the error of {subject} can be split into made here and inherited."
     ),
+    "advice.custom_operator": (
+        "{subject} is a custom operator: read its code beside the original's, on the inputs that were dumped."
+    ),
+    "advice.keep_dtype": (
+        "{subject} is built in and computes in float16: keep its type (keep_dtype_scope, or the block list of "
+        "modify_mixlist for mixed precision) and see whether the difference goes."
+    ),
+    "advice.switch_pass_off": (
+        "The operator was fused ({subject}): switch that off in a fusion switch file (ulpscope fusion --switch-off), "
+        "dump again, and compare both dumps with --close-graph."
+    ),
     "subject.call": "this call",
     "subject.data": "the first batch",
     "subject.weights": "the first parameters",

@@ -160,6 +160,15 @@ _ADVICE = {
     "advice.save_tensors": (
         "加上 --save tensors 重新采集两次运行：这样差距是精确的，{subject} 的误差可以分成在此产生的和继承的两部分。"
     ),
+    "advice.custom_operator": "{subject} 是自定义算子：用已 dump 的输入，对照原算子检查它的实现逻辑。",
+    "advice.keep_dtype": (
+        "{subject} 是以 float16 计算的内置算子：保持其数据类型（keep_dtype_scope，或 modify_mixlist 的黑名单），"
+        "看差异是否消失。"
+    ),
+    "advice.switch_pass_off": (
+        "该算子经过融合（{subject}）：在融合开关文件中关闭这些融合（ulpscope fusion --switch-off），重新 dump，"
+        "再用 --close-graph 比较两次 dump。"
+    ),
     "subject.call": "该调用",
     "subject.data": "第一个 batch",
     "subject.weights": "最初的模型参数",

@@ -166,7 +166,7 @@ def _regex(pattern: str) -> str:
 
 
 def _named(trace: Trace, name: str, narrowing: CallFilter) -> pl.DataFrame:
-    """Calls with this id or exactly this name; if there are none, calls whose name ends in it."""
+    """Calls with this id or exactly this name; else calls whose name ends in it; else the one call of this module."""
     if name.isascii() and name.isdigit():
         rows = [rank.call_rows([min(int(name), 2**63 - 1)]) for rank in _ranks(trace, narrowing)]
         return pl.concat(rows).filter(*_conditions(narrowing)) if rows else trace.collect(trace.calls().clear())
@@ -175,8 +175,16 @@ def _named(trace: Trace, name: str, narrowing: CallFilter) -> pl.DataFrame:
         found = trace.collect(_matching(trace, narrowing, steps).filter(fits))
         if not found.is_empty():
             break
+    if found.is_empty():
+        return _alone_in_module(trace, name, narrowing)
     exact = found.filter(pl.col("name") == name)
     return found if exact.is_empty() else exact
+
+
+def _alone_in_module(trace: Trace, module: str, narrowing: CallFilter) -> pl.DataFrame:
+    """The call of a module that makes one only, such as an operator of a dump; in each step that has it."""
+    found = trace.collect(_matching(trace, narrowing, _steps_from).filter(pl.col("module") == module))
+    return found if found["name"].n_unique() == 1 else found.clear()
 
 
 def _no_such_call(trace: Trace, name: str, narrowing: CallFilter) -> TraceError:

@@ -141,7 +141,7 @@ class Bench:
     def _execute(self, case: CaseId, call: RecordedCall, rank: RankTrace, begun: float) -> CaseResult:
         executed = self._engine.execute(case, call, rank)
         outputs = self._judge(executed, self._settings)
-        result = _result(case, outputs, seconds=time.perf_counter() - begun)
+        result = judged_case(case, outputs, seconds=time.perf_counter() - begun)
         failed = Verdict.FAIL in (result.forward, result.backward)
         return self._saved(result, executed) if failed and self._settings.failing is not None else result
 
@@ -211,7 +211,8 @@ def _with_figures(result: OutputResult, evidence: OutputEvidence | ShareEvidence
     return replace(result, metrics=tuple((figures | dict(result.metrics)).items()))
 
 
-def _result(case: CaseId, outputs: tuple[OutputResult, ...], *, seconds: float) -> CaseResult:
+def judged_case(case: CaseId, outputs: tuple[OutputResult, ...], *, seconds: float) -> CaseResult:
+    """What came of a case whose outputs were judged."""
     if not outputs:
         return skipped(case, "it gives nothing that can be judged", seconds=seconds)
     forward, backward = (worst_output(outputs, direction) for direction in Direction)

@@ -50,7 +50,7 @@ def convert(sources: Sequence[Path], *, to: Layout, out: Path, told: Told = lamb
     assert to is Layout.MSPROBE
     opened = [_open(source, alone=len(sources) == 1) for source in sources]
     folders = [out] if len(sources) == 1 else [out / name for name in _names(sources)]
-    _prepare(out)
+    prepare_out(out)
     total = sum(len(rank.steps) for trace in opened if isinstance(trace, Trace) for rank in trace.ranks)
     done = 0
 
@@ -89,11 +89,12 @@ def _names(sources: Sequence[Path]) -> list[str]:
     return names
 
 
-def _prepare(out: Path) -> None:
+def prepare_out(out: Path) -> None:
+    """Make `out` an empty directory, or say why it cannot be one."""
     if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
         raise UlpscopeError(
             f"{out} is not empty" if out.is_dir() else f"{out} is not a directory",
             expected="a directory that does not exist yet or is empty",
-            next_step=f"choose another directory, e.g. -o {shlex.quote(str(out.with_name(out.name + '-msprobe')))}",
+            next_step=f"choose another directory, e.g. -o {shlex.quote(str(out.with_name(out.name + '-converted')))}",
         )
     prepare_destination(out, overwrite=False)

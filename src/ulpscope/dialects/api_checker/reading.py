@@ -15,7 +15,6 @@ from ulpscope.dialects.api_checker.entries import (
     reworded,
     stack_entries,
 )
-from ulpscope.dialects.api_checker.summaries import with_summaries
 from ulpscope.dialects.msprobe.call_frames import calls_frame, uses_frame
 from ulpscope.dialects.msprobe.entry_names import NameReader
 from ulpscope.dialects.msprobe.identity import Values
@@ -25,6 +24,7 @@ from ulpscope.dialects.msprobe.structure import Parents, plan_calls
 from ulpscope.dialects.msprobe.tensor_data import read_file
 from ulpscope.dialects.msprobe.uses import EntryReader
 from ulpscope.dialects.msprobe.value_frames import data_names, values_frame
+from ulpscope.dialects.summaries import with_summaries
 from ulpscope.numerics.constants import SUMMARY_ID
 from ulpscope.records.errors import TraceError
 from ulpscope.records.values import Value

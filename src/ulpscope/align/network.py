@@ -1,0 +1,282 @@
+"""Plans which tensors of a device's network are compared with which of the original one, from the graph alone.
+
+The compiler writes down which operators of the original network each of its own stands for, and which original tensor
+an output is. An input is what its producer made. What the compiler inserted (Cast, TransData) has no original: what it
+passes on is compared with what went into it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from ulpscope.align.network_quantised import quantised_operators
+from ulpscope.graph.borders import Borders, Place, borders, made_at
+from ulpscope.records.graphs import GraphModel, Input, Operator, Source, TensorDesc
+from ulpscope.records.network import (
+    NetworkPlan,
+    OperatorGroup,
+    Original,
+    PlannedOperator,
+    PlannedTensor,
+    Relation,
+    TensorSide,
+)
+
+Key: TypeAlias = tuple[str, int]
+"""An operator and one of its outputs."""
+
+_MOST_CANDIDATES = 8
+"""Originals of one tensor; a chain of casts in the original network has one of each."""
+
+PASSING = frozenset(("Cast", "TransData"))
+"""Types that hand on what they read, output k what input k was, in another type or order."""
+
+
+def plan_network(model: GraphModel, *, quantised: GraphModel | None = None) -> NetworkPlan:
+    """The plan of a model; `quantised` is the graph that leads from names of a quantised model to the original's."""
+    planner = _Planner(model, _Renamer.of(quantised))
+    groups: dict[object, list[PlannedOperator]] = {}
+    for planned in planner.operators():
+        groups.setdefault(_group_key(planned), []).append(planned)
+    return NetworkPlan(
+        graph=_name(model),
+        groups=tuple(
+            OperatorGroup(index, _relation(members), tuple(members)) for index, members in enumerate(groups.values())
+        ),
+    )
+
+
+def plan_same_network(model: GraphModel) -> NetworkPlan:
+    """The plan of a model whose reference was dumped by another run of the same one: each operator is its own."""
+    known = borders(model)
+    groups = []
+    for index, operator in enumerate(_executed(model)):
+        outputs = tuple(
+            PlannedTensor((Original(operator.name, position, desc.origin_layout, desc.origin_shape),))
+            for position, desc in enumerate(operator.outputs)
+        )
+        inputs = tuple(_same_input(known, operator, position) for position in range(len(_connected(operator))))
+        planned = PlannedOperator(operator, (operator.name,), inputs, outputs)
+        groups.append(OperatorGroup(index, Relation.ONE_TO_ONE, (planned,)))
+    return NetworkPlan(_name(model), tuple(groups))
+
+
+def _same_input(known: Borders, operator: Operator, position: int) -> PlannedTensor:
+    source = _connected(operator)[position].source
+    assert source is not None
+    place = made_at(known, operator.graph, source)
+    desc = _made_desc(known, place)
+    layout, shape = (None, None) if desc is None else (desc.origin_layout, desc.origin_shape)
+    own = Original(operator.name, position, layout, shape, TensorSide.INPUT)
+    return PlannedTensor((own,), (place.source.operator, place.source.output))
+
+
+def plan_other_compilation(model: GraphModel, other: GraphModel) -> NetworkPlan:
+    """The plan of a model whose reference was dumped by another compilation of the same network: fusion on, fusion off.
+
+    Both graphs say which original tensors theirs are; what stands for the same one belongs together.
+    """
+    planner = _Planner(other, _Renamer({}, {}))
+    known = _OtherCompilation()
+    for planned in planner.operators():
+        for position, own in enumerate(planner.own_originals(planned.operator)):
+            if own is not None:
+                known.made.setdefault((own.operator, own.position), (planned.operator.name, position))
+                known.names[own.operator] = planned.operator.name
+        for position, tensor in enumerate(planned.inputs):
+            for original in tensor.candidates[:1]:
+                known.read.setdefault((original.operator, original.position), (planned.operator.name, position))
+    plan = plan_network(model)
+    groups = (replace(group, members=tuple(map(known.operator, group.members))) for group in plan.groups)
+    return NetworkPlan(plan.graph, tuple(groups))
+
+
+@dataclass(frozen=True, slots=True)
+class _OtherCompilation:
+    """Where another compilation has the original tensors."""
+
+    made: dict[Key, Key] = field(default_factory=dict)
+    read: dict[Key, Key] = field(default_factory=dict)
+    """What no operator made that a device dumps, such as weights, is known from who read it."""
+    names: dict[str, str] = field(default_factory=dict)
+
+    def operator(self, planned: PlannedOperator) -> PlannedOperator:
+        return replace(
+            planned,
+            originals=tuple(dict.fromkeys(self.names.get(name, name) for name in planned.originals)),
+            inputs=tuple(map(self._tensor, planned.inputs)),
+            outputs=tuple(map(self._tensor, planned.outputs)),
+        )
+
+    def _tensor(self, tensor: PlannedTensor) -> PlannedTensor:
+        found = []
+        for side, known in ((TensorSide.OUTPUT, self.made), (TensorSide.INPUT, self.read)):
+            for original in tensor.candidates:
+                key = known.get((original.operator, original.position))
+                if key is not None:
+                    found.append(replace(original, operator=key[0], position=key[1], side=side))
+        return replace(tensor, candidates=tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamer:
+    """Names of a quantised model's tensors in the model that it was made of."""
+
+    originals: Mapping[Key, Original]
+    names_of: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, model: GraphModel | None) -> "_Renamer":
+        if model is None:
+            return cls({}, {})
+        planner = _Planner(model, cls({}, {}))
+        originals, names = {}, {}
+        for planned in planner.operators():
+            names[planned.operator.name] = planned.originals
+            for position, own in enumerate(planner.own_originals(planned.operator)):
+                if own is not None:
+                    originals[planned.operator.name, position] = own
+        return cls(originals, names)
+
+    def tensor(self, original: Original) -> Original:
+        found = self.originals.get((original.operator, original.position))
+        if found is None:
+            return original
+        return replace(found, layout=original.layout or found.layout, shape=original.shape or found.shape)
+
+    def names(self, originals: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(other for name in originals for other in self.names_of.get(name, (name,))))
+
+
+class _Planner:
+    """What the tensors of one model stand for."""
+
+    def __init__(self, model: GraphModel, rename: _Renamer) -> None:
+        self._model = model
+        self._known = borders(model)
+        self._rename = rename
+        self._quantised = quantised_operators(sorted(_executed(model), key=lambda each: each.id))
+        self._alone = _alone(model)
+        self._found: dict[Place, tuple[Original, ...]] = {}
+
+    def operators(self) -> Iterable[PlannedOperator]:
+        for operator in _executed(self._model):
+            inputs = (self._input(operator, each) for each in _connected(operator))
+            outputs = (
+                PlannedTensor(self._candidates(Place(operator.graph, Source(operator.name, position))))
+                for position in range(len(operator.outputs))
+            )
+            yield PlannedOperator(
+                operator=operator,
+                originals=self._rename.names(_originals(operator)),
+                inputs=tuple(inputs),
+                outputs=tuple(outputs),
+                quantised=(operator.graph, operator.name) in self._quantised,
+            )
+
+    def own_originals(self, operator: Operator) -> list[Original | None]:
+        """The original tensor that each output is, as far as its own operator says."""
+        return [self._own_original(operator, position, desc) for position, desc in enumerate(operator.outputs)]
+
+    def _own_original(self, operator: Operator, position: int, desc: TensorDesc) -> Original | None:
+        origin = desc.origin
+        name = origin.name if origin is not None and origin.name else self._name_of_all(operator)
+        if not name:
+            return None
+        output = position if origin is None or origin.output is None else origin.output
+        return self._rename.tensor(Original(name, output, desc.origin_layout, desc.origin_shape))
+
+    def _name_of_all(self, operator: Operator) -> str | None:
+        """The original of outputs of which nothing is said: of an operator that is one, or was only renamed."""
+        if operator.originals is None:
+            return operator.name
+        is_renamed = len(operator.originals) == 1 and (operator.graph, operator.name) in self._alone
+        return operator.originals[0] if is_renamed else None
+
+    def _input(self, operator: Operator, each: Input) -> PlannedTensor:
+        assert each.source is not None
+        place = made_at(self._known, operator.graph, each.source)
+        return PlannedTensor(self._candidates(place), (place.source.operator, place.source.output))
+
+    def _candidates(self, place: Place) -> tuple[Original, ...]:
+        """The original of an output, and behind operators that only pass on, that of what went into them."""
+        path: dict[Place, None] = {}
+        following: Place | None = place
+        while following is not None and following not in self._found and following not in path:
+            path[following] = None
+            following = self._passed_from(following)
+        found = self._found.get(following, ()) if following is not None else ()
+        for each in reversed(path):
+            own = self._own_at(each)
+            found = found if own is None else tuple(dict.fromkeys((own, *found)))[:_MOST_CANDIDATES]
+            self._found[each] = found
+        return found
+
+    def _own_at(self, place: Place) -> Original | None:
+        operator = self._known.operators.get((place.graph, place.source.operator))
+        desc = None if operator is None else _desc(operator, place.source.output)
+        return None if operator is None or desc is None else self._own_original(operator, place.source.output, desc)
+
+    def _passed_from(self, place: Place) -> Place | None:
+        """What an operator that only passes on has read; none of any other."""
+        operator = self._known.operators.get((place.graph, place.source.operator))
+        if operator is None or operator.type not in PASSING:
+            return None
+        inputs = _connected(operator)
+        source = inputs[place.source.output].source if place.source.output < len(inputs) else None
+        return None if source is None else made_at(self._known, operator.graph, source)
+
+
+def _name(model: GraphModel) -> str:
+    return model.graphs[0].name if model.graphs else model.name
+
+
+def _executed(model: GraphModel) -> list[Operator]:
+    return [operator for graph in model.graphs for operator in graph.operators]
+
+
+def _connected(operator: Operator) -> list[Input]:
+    return [each for each in operator.inputs if each.source is not None]
+
+
+def _made_desc(known: Borders, place: Place) -> TensorDesc | None:
+    operator = known.operators.get((place.graph, place.source.operator))
+    return None if operator is None else _desc(operator, place.source.output)
+
+
+def _desc(operator: Operator, output: int) -> TensorDesc | None:
+    """What is said of an output; older graphs describe the first one only."""
+    if not operator.outputs:
+        return TensorDesc() if operator.originals is None else None
+    return operator.outputs[output if output < len(operator.outputs) else 0]
+
+
+def _originals(operator: Operator) -> tuple[str, ...]:
+    return (operator.name,) if operator.originals is None else operator.originals
+
+
+def _group_key(planned: PlannedOperator) -> object:
+    if planned.operator.l1_fusion:
+        return "L1", planned.operator.l1_fusion
+    if not planned.originals:
+        return planned.operator.name
+    return planned.originals[0] if len(planned.originals) == 1 else planned.originals
+
+
+def _alone(model: GraphModel) -> frozenset[tuple[str, str]]:
+    """Operators that are the only one of their original."""
+    by_original: dict[str, list[tuple[str, str]]] = {}
+    for operator in _executed(model):
+        originals = _originals(operator)
+        if len(originals) == 1 and not operator.l1_fusion:
+            by_original.setdefault(originals[0], []).append((operator.graph, operator.name))
+    return frozenset(places[0] for places in by_original.values() if len(places) == 1)
+
+
+def _relation(members: Sequence[PlannedOperator]) -> Relation:
+    first = members[0]
+    if len(members) == 1:
+        return Relation.FUSED if len(first.originals) > 1 else Relation.ONE_TO_ONE
+    if first.operator.l1_fusion:
+        return Relation.L1_FUSION
+    return Relation.SPLIT if len(first.originals) == 1 else Relation.REBUILT

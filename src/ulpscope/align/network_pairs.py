@@ -1,0 +1,199 @@
+"""The plan of a network brought together with what was dumped: a row a tensor, with its partner or why it has none.
+
+Which rows there are, in which order, and the words for what is missing are those of msaccucmp's result tables.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from ulpscope.align.network_quantised import makes_integers, reads_integers
+from ulpscope.align.network_references import DumpedTensor, FoundReference, References
+from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.names import sanitised, without_parts
+from ulpscope.dialects.ascend.operations import Operation
+from ulpscope.records.graphs import Operator
+from ulpscope.records.network import (
+    NetworkPlan,
+    OperatorGroup,
+    Original,
+    PlannedOperator,
+    PlannedTensor,
+    Relation,
+    TensorSide,
+)
+
+NO_DUMP = '[{name}] There is no dump file for my output operator "{name}". The type is {type}.'
+NO_REFERENCE = "[{name}] There is no the ground truth dump file for {tensor}."
+ONLY_TARGET = '[{name}] There is no the ground truth dump file for the op "{name}".'
+ONLY_REFERENCE = '[{name}] There is no the my output dump file for the op "{name}".'
+INNER = "[{name}] The op is inner node for multi to multi relation.Skip the op."
+
+_NOTHING_PLANNED = PlannedTensor()
+_SEVERAL = frozenset((Relation.SPLIT, Relation.REBUILT, Relation.L1_FUSION))
+
+
+class Listing(str, Enum):
+    """In which of msaccucmp's tables a row stands."""
+
+    BOTH = "result and mapping"
+    MAPPING = "mapping"
+    """Operators inside of a group: their outputs have no original."""
+    RESULT = "result"
+    """Stands for a group of which nothing was dumped."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRow:
+    """One tensor of one operator, or an operator without a dump."""
+
+    index: int
+    """Of the group."""
+    names: str
+    """Operators of the group, as the column NPUDump has them."""
+    originals: str
+    member: PlannedOperator
+    tensor: DumpedTensor | None = None
+    planned: PlannedTensor = _NOTHING_PLANNED
+    original: Original | None = None
+    reference: FoundReference | None = None
+    reason: str = ""
+    """Why there is nothing to compare."""
+    listing: Listing = Listing.BOTH
+
+    @property
+    def operator(self) -> Operator:
+        return self.member.operator
+
+    @property
+    def tensor_id(self) -> str | None:
+        """`fc1/Relu:output:0`."""
+        if self.tensor is None:
+            return None
+        return f"{self.operator.name}:{self.tensor.side.value}:{self.tensor.position}"
+
+
+def pair_network(plan: NetworkPlan, dumps: Mapping[str, Operation], references: References) -> list[NetworkRow]:
+    """The rows of all operators of a graph; `dumps` by names as files have them."""
+    pairing = _Pairing(dumps, references)
+    return [row for group in plan.groups for row in pairing.rows(group)]
+
+
+def pair_dumps(
+    dumps: Mapping[str, Operation], others: Mapping[str, Operation], references: References
+) -> list[NetworkRow]:
+    """The same without a graph: operators of equal names, in the order in which the target ran them."""
+    pairing = _Pairing(dumps, references)
+    rows: list[NetworkRow] = []
+    for index, name in enumerate(dict.fromkeys((*dumps, *others))):
+        member = _member_of_dump(name, dumps.get(name) or others[name])
+        if name in dumps and name in others:
+            rows += pairing.tensors(index, Relation.ONE_TO_ONE, member)
+        else:
+            reason = (ONLY_TARGET if name in dumps else ONLY_REFERENCE).format(name=name)
+            names, originals = (name, "*") if name in dumps else ("*", name)
+            rows.append(NetworkRow(index, names, originals, member, reason=reason))
+    return rows
+
+
+def _member_of_dump(name: str, operation: Operation) -> PlannedOperator:
+    dump = operation.dumps[0]
+    sides = ((TensorSide.INPUT, dump.inputs), (TensorSide.OUTPUT, dump.outputs))
+    inputs, outputs = (
+        tuple(PlannedTensor((Original(name, place, side=side),)) for place in range(len(tensors)))
+        for side, tensors in sides
+    )
+    return PlannedOperator(Operator(name=name, type=operation.name.op_type, graph="", id=0), (name,), inputs, outputs)
+
+
+class _Pairing:
+    """Finds the partners of dumped tensors."""
+
+    def __init__(self, dumps: Mapping[str, Operation], references: References) -> None:
+        self._dumps = dumps
+        self._references = references
+
+    def rows(self, group: OperatorGroup) -> Iterator[NetworkRow]:
+        several = group.relation in _SEVERAL
+        shown = self._shown(group)
+        missing = []
+        for member in group.members:
+            if member.quantised:
+                continue
+            told = self._of_member(group, member)
+            hidden = several and (member not in shown or told[0].tensor is None)
+            if hidden:
+                missing.append(
+                    (INNER if member.inner else NO_DUMP).format(name=member.operator.name, type=member.operator.type)
+                )
+            yield from (replace(row, listing=Listing.MAPPING) for row in told) if hidden else told
+        if several and missing and not any(self._operation(member) for member in shown):
+            first = self._row(group, group.members[0])
+            yield replace(first, reason=",".join(missing), listing=Listing.RESULT)
+
+    def _shown(self, group: OperatorGroup) -> Sequence[PlannedOperator]:
+        """The members whose tensors are whole and have originals."""
+        members = [member for member in group.members if not member.quantised]
+        if group.relation is not Relation.L1_FUSION:
+            return [member for member in members if group.relation not in _SEVERAL or not member.inner]
+        dumped = [(found.name.timestamp, member) for member in members if (found := self._operation(member))]
+        ordered = [member for _, member in sorted(dumped, key=lambda each: each[0])]
+        if not ordered:
+            return []
+        first, last = ordered[0], ordered[-1]
+        return [last] if first.originals == last.originals else [first, last]
+
+    def _of_member(self, group: OperatorGroup, member: PlannedOperator) -> list[NetworkRow]:
+        told = self.tensors(group.index, group.relation, member, names=group.names, originals=group.originals)
+        if told:
+            return told
+        reason = NO_DUMP.format(name=member.operator.name, type=member.operator.type)
+        return [replace(self._row(group, member), reason=reason)]
+
+    def _row(self, group: OperatorGroup, member: PlannedOperator) -> NetworkRow:
+        return NetworkRow(group.index, group.names, group.originals, member)
+
+    def tensors(
+        self, index: int, relation: Relation, member: PlannedOperator, *, names: str = "", originals: str = ""
+    ) -> list[NetworkRow]:
+        """The rows of an operator's tensors; none if it was not dumped."""
+        operation = self._operation(member)
+        if operation is None:
+            return []
+        dump, operator = operation.dumps[0], member.operator
+        inputs = 0 if reads_integers(operator) else len(dump.inputs)
+        outputs = 0 if makes_integers(operator) else len(dump.outputs)
+        base = NetworkRow(index, names or operator.name, originals or operator.name, member)
+        tensors = [
+            *((DumpedTensor(operation, Side.INPUT, place), _input(member, place, inputs)) for place in range(inputs)),
+            *((DumpedTensor(operation, Side.OUTPUT, place), _output(member, place)) for place in range(outputs)),
+        ]
+        return [self._paired(replace(base, tensor=tensor, planned=planned)) for tensor, planned in tensors]
+
+    def _paired(self, row: NetworkRow) -> NetworkRow:
+        for original in row.planned.candidates:
+            found = self._references.find(original)
+            if found is not None:
+                return replace(row, original=original, reference=found)
+        return replace(row, reason=NO_REFERENCE.format(name=row.operator.name, tensor=row.tensor_id))
+
+    def _operation(self, member: PlannedOperator) -> Operation | None:
+        return self._dumps.get(without_parts(sanitised(member.operator.name)))
+
+
+def _input(member: PlannedOperator, place: int, dumped: int) -> PlannedTensor:
+    """What an input is: dumps have no inputs that are not connected, or have them all."""
+    described = member.operator.inputs
+    if dumped == len(described) > len(member.inputs):
+        if described[place].source is None:
+            return PlannedTensor()
+        place = sum(1 for each in described[:place] if each.source is not None)
+    return member.inputs[place] if place < len(member.inputs) else PlannedTensor()
+
+
+def _output(member: PlannedOperator, place: int) -> PlannedTensor:
+    """What an output is; of one that the graph does not describe, as of the first."""
+    if not member.outputs:
+        name = member.originals[0] if len(member.originals) == 1 else None
+        return PlannedTensor() if name is None else PlannedTensor((Original(name, place),))
+    return member.outputs[place if place < len(member.outputs) else 0]

@@ -1,0 +1,104 @@
+"""Tell what an Ascend compiler fused how often, which pass changes numbers, and write a file that switches passes off.
+
+  ulpscope fusion fusion_result.json                            the passes that took effect, graph by graph
+  ulpscope fusion fusion_switch.cfg                             what a switch file says
+  ulpscope fusion fusion_result.json --switch-off MatMulBiasAddFusionPass --out fusion_switch.cfg
+  ulpscope fusion fusion_result.json --switch-off ALL --out fusion_off.cfg
+  ulpscope fusion ON OFF --graph ON.txt --close-graph OFF.txt   dumps of both: whose operators part
+
+Exit codes: 0; 1 operators part; 2 a file cannot be read, or a pass is not known; 3 no pass has run, or nothing was
+compared.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.cli.output import PIPE_WIDTH, write_answer
+from ulpscope.records.errors import UlpscopeError
+
+if TYPE_CHECKING:
+    from ulpscope.workflows.fusion import FusionResult
+    from ulpscope.workflows.fusion_analysis import FusionAnalysisResult
+
+USAGE = (
+    "ulpscope fusion FILE [--switch-off PASS[,PASS] --out FILE] [--json]   or   "
+    "ulpscope fusion ON OFF --graph GRAPH --close-graph GRAPH [--json]"
+)
+
+
+def register(subparsers: "Subparsers[Parser]") -> None:
+    """Add `fusion` to the command line."""
+    parser = add_command(subparsers, "fusion", doc=__doc__ or "", usage=USAGE)
+    parser.add_argument(
+        "file", metavar="FILE|ON", type=Path, help="fusion_result.json, or a switch file; or a dump with fusion"
+    )
+    parser.add_argument("off", metavar="OFF", type=Path, nargs="?", help="a dump of the same network without fusion")
+    parser.add_argument("--switch-off", metavar="PASS[,PASS]", help="passes that the written file switches off; or ALL")
+    parser.add_argument("--out", "-o", metavar="FILE", type=Path, help="switch file to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace that file")
+    parser.add_argument("--graph", metavar="GRAPH", type=Path, help="graph that dumped ON: ge_proto_*_Build.txt")
+    parser.add_argument("--close-graph", metavar="GRAPH", type=Path, help="graph that dumped OFF")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, perhaps write, and give the exit code."""
+    names = [name.strip() for name in (args.switch_off or "").split(",") if name.strip()]
+    _check(args, names)
+    result = _file(args, names) if args.off is None else _analysis(args)
+    if args.json:
+        write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
+    else:
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
+        write_answer(result.text(width=width, color=terminal))
+    return int(result.code)
+
+
+def _file(args: argparse.Namespace, names: list[str]) -> "FusionResult":
+    from ulpscope.workflows.fusion import fusion
+
+    return fusion(args.file, switch_off=names, out=args.out, overwrite=args.overwrite)
+
+
+def _analysis(args: argparse.Namespace) -> "FusionAnalysisResult":
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.fusion_analysis import analyse_fusion
+
+    with progress("comparing operators") as advance:
+        return analyse_fusion(
+            args.file, args.off, graph=args.graph, close_graph=args.close_graph, jobs=_cores(), advance=advance
+        )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check(args: argparse.Namespace, names: list[str]) -> None:
+    graphs = [args.graph, args.close_graph]
+    if args.off is None and any(graphs):
+        raise UlpscopeError(
+            "--graph and --close-graph with one file",
+            expected="two dumps, with and without fusion",
+            next_step="ulpscope fusion ON OFF --graph GRAPH --close-graph GRAPH",
+        )
+    if args.off is not None and (None in graphs or names or args.out):
+        raise UlpscopeError(
+            "two dumps with --switch-off or --out" if names or args.out else "two dumps without their graphs",
+            expected="the graphs that dumped them, which say what was fused, and nothing to write",
+            next_step="ulpscope fusion ON OFF --graph GRAPH --close-graph GRAPH",
+        )
+    if bool(names) != (args.out is not None):
+        seen = "--switch-off without --out" if names else "--out without --switch-off"
+        raise UlpscopeError(
+            seen,
+            expected="both: which passes, and the file that switches them off",
+            next_step="add --switch-off PASS --out fusion_switch.cfg, or leave out both",
+        )

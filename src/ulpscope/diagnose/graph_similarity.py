@@ -1,0 +1,110 @@
+"""Whether two compilations of a network gave the same operators the same types and layouts."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from ulpscope.records.graphs import Graph, GraphModel, Operator, TensorDesc
+from ulpscope.records.pairs import Pair
+
+SESSION_GRAPH = "_session_graph_id"
+"""Operators and graphs say by it which graph of which session they are of: the same in both compilations."""
+
+INSERTED = frozenset(
+    "TransData Cast Recv Send Variable NetOutput NoOp Assign Constant StreamActive".split(),
+)
+"""Types that a compiler puts in and takes out as it likes, or that hold no computation: what precision_tool passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """A tensor of an operator that is of another type or layout; none on a side that has no such tensor."""
+
+    place: str
+    """`input.0`."""
+    descs: Pair[TensorDesc | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDifference:
+    """An operator of both graphs with tensors that differ."""
+
+    operators: Pair[Operator]
+    tensors: tuple[TensorDifference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSimilarity:
+    """Two graphs of the same session and number."""
+
+    graphs: Pair[str]
+    session: str
+    compared: int
+    """Operators of the same name, without inserted ones."""
+    differences: tuple[OperatorDifference, ...]
+    only_reference: tuple[str, ...]
+    only_target: tuple[str, ...]
+
+    @property
+    def similar(self) -> int:
+        return self.compared - len(self.differences)
+
+    @property
+    def agrees(self) -> bool:
+        return not (self.differences or self.only_reference or self.only_target)
+
+
+def similar_graphs(reference: GraphModel, target: GraphModel) -> tuple[GraphSimilarity, ...]:
+    """Each graph of the reference with the graph of the target that is of the same session, if there is one."""
+    partners = {session_graph(graph): graph for graph in reversed(target.graphs)}
+    pairs = ((session, graph) for graph in reference.graphs if (session := session_graph(graph)) is not None)
+    return tuple(_compare(session, Pair(graph, partners[session])) for session, graph in pairs if session in partners)
+
+
+def session_graph(graph: Graph) -> str | None:
+    """`0_11`: what the graph or its first operator that says so says."""
+    for attributes in (graph.attributes, *(operator.attributes for operator in graph.operators)):
+        stated = attributes.get(SESSION_GRAPH)
+        if isinstance(stated, str) and stated:
+            return stated
+    return None
+
+
+def _compare(session: str, graphs: Pair[Graph]) -> GraphSimilarity:
+    reference, target = _computing(graphs.reference), _computing(graphs.target)
+    both = [Pair(operator, target[name]) for name, operator in reference.items() if name in target]
+    differences = [OperatorDifference(pair, found) for pair in both if (found := tuple(_tensors(pair)))]
+    return GraphSimilarity(
+        graphs=Pair(graphs.reference.name, graphs.target.name),
+        session=session,
+        compared=len(both),
+        differences=tuple(differences),
+        only_reference=tuple(name for name in reference if name not in target),
+        only_target=tuple(name for name in target if name not in reference),
+    )
+
+
+def _computing(graph: Graph) -> dict[str, Operator]:
+    return {operator.name: operator for operator in graph.operators if operator.type not in INSERTED}
+
+
+def _tensors(operators: Pair[Operator]) -> Iterator[TensorDifference]:
+    reference, target = operators.reference, operators.target
+    yield from _differing("input", _inputs(reference), _inputs(target))
+    yield from _differing("output", reference.outputs, target.outputs)
+
+
+def _inputs(operator: Operator) -> list[TensorDesc | None]:
+    return [each.desc for each in operator.inputs]
+
+
+def _differing(
+    side: str, reference: Sequence[TensorDesc | None], target: Sequence[TensorDesc | None]
+) -> Iterator[TensorDifference]:
+    for index, descs in enumerate(zip_longest(reference, target)):
+        if _form(descs[0]) != _form(descs[1]):
+            yield TensorDifference(f"{side}.{index}", Pair(*descs))
+
+
+def _form(desc: TensorDesc | None) -> tuple[str, str] | None:
+    return None if desc is None else (desc.dtype, desc.layout)

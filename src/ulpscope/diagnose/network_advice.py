@@ -1,0 +1,61 @@
+"""Advice on an operator of a device's network: what its graph says about it decides what is worth trying."""
+
+from collections.abc import Iterable, Mapping
+
+import polars as pl
+
+from ulpscope.numerics.msaccucmp_metrics import FP16_LARGEST
+from ulpscope.records.enums import Role
+from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind
+from ulpscope.records.graphs import Operator
+
+_CUSTOM_IMPLEMENTATIONS = (0, 1, 2)
+"""fe::OpImplType: EN_IMPL_CUSTOM_CONSTANT_CCE, EN_IMPL_CUSTOM_TIK, EN_IMPL_CUSTOM_TBE."""
+_REPLACED = frozenset((AdviceKind.RAISE_PRECISION, AdviceKind.RUN_ON_CPU, AdviceKind.UNFUSE, AdviceKind.COMPARE_LOGIC))
+"""What is said of calls of a framework."""
+
+
+def advise_on_network(
+    comparison: Comparison, operators: Mapping[str, Operator], pairs: pl.DataFrame
+) -> tuple[Advice, ...]:
+    """The advice of a comparison, with what fits the operator to blame in place of what fits a framework's call."""
+    if not comparison.findings:
+        return comparison.advice
+    first = comparison.findings[0]
+    operator = operators.get(first.place.module or "")
+    if operator is None or first.kind not in (FindingKind.COMPUTATION, FindingKind.OVERFLOW, FindingKind.CHOICE):
+        return comparison.advice
+    kept = [_about(advice, operator) for advice in comparison.advice if advice.kind not in _REPLACED]
+    overflow = [Advice(AdviceKind.FP16_OVERFLOW, operator.name)] if _saturates(operator, pairs) else []
+    return tuple(dict.fromkeys((*overflow, *_on_operator(first, operator), *kept)))
+
+
+def _saturates(operator: Operator, pairs: pl.DataFrame) -> bool:
+    """Whether an output reaches the largest number of float16, where devices stop instead of going to inf."""
+    made = pairs.filter(
+        pl.col("module") == operator.name,
+        pl.col("role") == Role.OUTPUT.value,
+        pl.col("dtype_target") == "float16",
+        pl.max_horizontal(pl.col("min_target").abs(), pl.col("max_target").abs()) >= FP16_LARGEST,
+    )
+    return not made.is_empty()
+
+
+def is_custom(operator: Operator) -> bool:
+    """Whether the operator's kernel is the user's own."""
+    implementation = operator.attributes.get("_fe_imply_type")
+    return implementation in _CUSTOM_IMPLEMENTATIONS or "cust" in (operator.kernel_library or "").lower()
+
+
+def _on_operator(finding: Finding, operator: Operator) -> Iterable[Advice]:
+    if is_custom(operator):
+        yield Advice(AdviceKind.CUSTOM_OPERATOR, operator.name)
+    elif "float16" in (finding.evidence.dtype, *(desc.dtype for desc in operator.outputs)):
+        yield Advice(AdviceKind.KEEP_DTYPE, operator.name)
+    if operator.passes:
+        yield Advice(AdviceKind.SWITCH_PASS_OFF, ", ".join(operator.passes))
+
+
+def _about(advice: Advice, operator: Operator) -> Advice:
+    """Operators are known by their own names, not by those of calls."""
+    return Advice(advice.kind, operator.name)

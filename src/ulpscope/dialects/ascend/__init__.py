@@ -1,0 +1,1 @@
+"""Files that an Ascend NPU leaves behind: operator dumps and their names, stats, overflow records, fusion files."""

@@ -1,0 +1,34 @@
+"""Bytes of a dump that stay where they are until they are asked for."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+AnyArray: TypeAlias = NDArray[Any]
+Bytes: TypeAlias = NDArray[np.uint8]
+Shape: TypeAlias = tuple[int, ...]
+
+RANK_LIMIT = 64
+"""Axes that numpy can hold; the product of millions of them would never be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Bytes of a file that are mapped when they are asked for, or bytes in memory."""
+
+    path: Path
+    start: int
+    size: int
+    memory: Bytes | None = field(default=None, compare=False, repr=False)
+    """Of a dump that is not a file: all of its bytes."""
+
+    def read(self) -> Bytes:
+        """The bytes, read-only; mapped, so that only what is looked at is read."""
+        if self.memory is not None:
+            return self.memory[self.start : self.start + self.size]
+        if self.size == 0:
+            return np.empty(0, np.uint8)
+        return np.memmap(self.path, dtype=np.uint8, mode="r", offset=self.start, shape=(self.size,))

@@ -1,0 +1,101 @@
+"""Executed operators in the form in which a trace tells them, whether a device dumped their tensors or only stats."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from ulpscope.dialects.ascend.content import AnyArray, Shape
+from ulpscope.dialects.ascend.dump_records import DumpTensor, Side
+from ulpscope.dialects.ascend.logical import (
+    Preferred,
+    has_data,
+    logical_array,
+    logical_form,
+    logical_type,
+    preferred_layouts,
+)
+from ulpscope.dialects.ascend.operations import Operation, read_operations
+from ulpscope.dialects.ascend.stats_file import read_stats
+from ulpscope.dialects.ascend.tree import DumpEntry
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.layouts import is_plain
+from ulpscope.records.errors import UlpscopeError
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedTensor:
+    """An input or output; with data, or with the numbers that the device made of it."""
+
+    side: Side
+    index: int
+    dtype: str
+    shape: Shape
+    layout: str
+    """`strided`, or the device's word for an order that is not known here."""
+    read: Callable[[], AnyArray] | None = None
+    numbers: Mapping[str, float | int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """One execution of an operator."""
+
+    op_type: str
+    op_name: str
+    timestamp: int
+    tensors: tuple[ExecutedTensor, ...]
+    operation: Operation | None = None
+    """Its dump; none where only stats are there."""
+
+
+def read_executed(entries: Iterable[DumpEntry]) -> tuple[list[Executed], dict[Path, UlpscopeError]]:
+    """The operators of some files in the order in which they ran, and what is wrong with files that cannot be read."""
+    entries = [entry for entry in entries if not entry.name.is_overflow_record]
+    problems: dict[Path, UlpscopeError] = {}
+    operations = read_operations((entry for entry in entries if not entry.is_stats), problems.__setitem__)
+    preferred = preferred_layouts(tensor for operation in operations for tensor in operation.heads)
+    executed = [_of_dump(operation, preferred, problems) for operation in operations]
+    dumped = {entry.name for entry in entries if not entry.is_stats}
+    for entry in entries:
+        if entry.is_stats and entry.name not in dumped:
+            executed.append(_of_stats(entry, problems))
+    found = [one for one in executed if one is not None]
+    return sorted(found, key=lambda one: one.timestamp), problems
+
+
+def _of_dump(operation: Operation, preferred: Preferred, problems: dict[Path, UlpscopeError]) -> Executed | None:
+    try:
+        tensors = tuple(_tensor(tensor, preferred) for tensor in (*operation.inputs, *operation.outputs))
+    except UlpscopeError as error:
+        problems[operation.dumps[0].path] = error
+        return None
+    return Executed(operation.name.op_type, operation.op_name, operation.name.timestamp, tensors, operation)
+
+
+def _tensor(tensor: DumpTensor, preferred: Preferred) -> ExecutedTensor:
+    dtype = logical_type(tensor)
+    if not has_data(tensor) or dtype not in DTYPES:
+        return ExecutedTensor(tensor.side, tensor.index, dtype, tensor.shape or (), tensor.format_name)
+    # What the head says must be there is made sure of here, once, instead of by every command that meets the value.
+    tensor.array()
+    form = logical_form(tensor, preferred)
+    known = is_plain(form.layout) or form.layout != tensor.format_name
+    return ExecutedTensor(
+        side=tensor.side,
+        index=tensor.index,
+        dtype=dtype,
+        shape=form.shape,
+        layout="strided" if known else form.layout,
+        read=partial(logical_array, tensor, form),
+    )
+
+
+def _of_stats(entry: DumpEntry, problems: dict[Path, UlpscopeError]) -> Executed | None:
+    try:
+        tensors = read_stats(entry.path)
+    except UlpscopeError as error:
+        problems[entry.path] = error
+        return None
+    told = (ExecutedTensor(one.side, one.index, one.dtype, one.shape, "strided", None, one.numbers) for one in tensors)
+    return Executed(entry.name.op_type, entry.name.operator, entry.name.timestamp, tuple(told))

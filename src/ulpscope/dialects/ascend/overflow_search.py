@@ -1,0 +1,103 @@
+"""Finds overflow records below a directory, and the operator that each is about.
+
+The record's own name has a task that is the debugger's. What overflowed is the operator whose dump, in the same
+directory, has the task and stream (and of FFTS+ the context and thread) that the record states.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ulpscope.dialects.ascend.dump_file import read_dump
+from ulpscope.dialects.ascend.names import parse_name
+from ulpscope.dialects.ascend.overflow_records import UnitRecord, read_overflow_record
+from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, find_folders, list_dumps
+from ulpscope.records.errors import UlpscopeError
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """What one unit noted in one file."""
+
+    entry: DumpEntry
+    folder: DumpFolder
+    unit: UnitRecord
+    operator: DumpEntry | None
+    """The earliest dump of the operator; none if the directory has none."""
+
+    @property
+    def task(self) -> int | None:
+        return self.entry.name.task if self.unit.task is None else self.unit.task
+
+    @property
+    def stream(self) -> int | None:
+        return self.entry.name.stream if self.unit.stream is None else self.unit.stream
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSearch:
+    """The records below a directory."""
+
+    root: Path
+    found: tuple[FoundRecord, ...]
+    """In time order."""
+    files: int
+    silent: int
+    """Files whose status is 0."""
+    problems: tuple[str, ...]
+    """Files that cannot be read, one sentence each."""
+
+
+def holds_records(path: Path) -> bool:
+    """Whether there are overflow records here, as far as names tell."""
+    return any(entry.name.is_overflow_record for _, entries in _entries(path) for entry in entries)
+
+
+def find_records(path: Path) -> RecordSearch:
+    """The records of a directory and those below it, or of one file."""
+    found: list[FoundRecord] = []
+    problems: list[str] = []
+    files = silent = 0
+    for folder, entries in _entries(path):
+        for entry in entries:
+            if not entry.name.is_overflow_record or (path.is_file() and entry.path.name != path.name):
+                continue
+            files += 1
+            try:
+                units = read_overflow_record(read_dump(entry.path)).overflowed
+            except UlpscopeError as error:
+                problems.append(error.seen)
+                continue
+            silent += not units
+            found += [FoundRecord(entry, folder, unit, _operator(entries, entry, unit)) for unit in units]
+    found.sort(key=lambda each: (each.entry.name.timestamp, each.entry.path.name))
+    return RecordSearch(path, tuple(found), files, silent, tuple(problems))
+
+
+def _entries(path: Path) -> Iterable[tuple[DumpFolder, list[DumpEntry]]]:
+    if path.is_file():
+        named = parse_name(path.name)
+        folders: Sequence[DumpFolder] = [] if named is None else [DumpFolder(path.parent, path.parent)]
+    else:
+        folders = list(find_folders(path)) if path.is_dir() else []
+    return ((folder, list_dumps(folder.path)) for folder in folders)
+
+
+def _operator(entries: Iterable[DumpEntry], record: DumpEntry, unit: UnitRecord) -> DumpEntry | None:
+    """Entries come in time order: the first that fits is the earliest."""
+    return next((entry for entry in entries if _fits(entry, record, unit)), None)
+
+
+def _fits(entry: DumpEntry, record: DumpEntry, unit: UnitRecord) -> bool:
+    name = entry.name
+    if name.is_overflow_record:
+        return False
+    stated = {
+        "task": record.name.task if unit.task is None else unit.task,
+        "stream": record.name.stream if unit.stream is None else unit.stream,
+        "context": unit.context,
+        "thread": unit.thread,
+    }
+    # Names of older devices have no stream, those of tasks outside of FFTS+ neither context nor thread.
+    held = {key: getattr(name, key) for key in stated}
+    return all(held[key] is None or number is None or held[key] == number for key, number in stated.items())

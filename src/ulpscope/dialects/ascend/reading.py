@@ -1,0 +1,197 @@
+"""One device's dumps as the tables of a trace, step by step: a call an operator, in the order in which they ran.
+
+A dump has each tensor twice, as the output of one operator and the input of others; what has the same bits, shape and
+type is one value, made by the last operator that had it as an output.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor, read_executed
+from ulpscope.dialects.ascend.summaries import summary_frame
+from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, list_dumps, unnamed_dumps
+from ulpscope.numerics.constants import SUMMARY_ID
+from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.values import Value
+from ulpscope.trace.frames import StepFrames
+from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
+
+STATS_ID = "ascend-stats"
+_ROLES = {Side.INPUT: (Role.INPUT.value, "args"), Side.OUTPUT: (Role.OUTPUT.value, "output")}
+_CALL_COLUMNS = (
+    "id", "name", "kind", "op", "module", "module_class", "phase", "step", "micro_step", "recompute", "random",
+)  # fmt: skip
+
+Place = DumpFolder | DumpEntry
+
+
+class AscendRank:
+    """A source of frames: the folders, or single files, of one device by step."""
+
+    def __init__(self, places: Mapping[int, Sequence[Place]], *, device: int) -> None:
+        self._places = places
+        self._device = device
+        self._missing: list[str] = []
+        self._tensors: dict[int, ExecutedTensor] = {}
+        self._calls = 0
+        self._has_data = False
+
+    @property
+    def summary_id(self) -> str:
+        return SUMMARY_ID if self._has_data else STATS_ID
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(self._missing)
+
+    def load(self, step: int) -> StepFrames:
+        executed, problems = read_executed(self._entries(step))
+        self._tell(step, problems, nothing_left=not executed)
+        first, self._calls = self._calls, self._calls + len(executed)
+        uses = [(first + place, tensor) for place, one in enumerate(executed) for tensor in one.tensors]
+        tensors = [tensor for _, tensor in uses]
+        summaries = summary_frame(tensors)
+        values, made = _values_of_uses(uses, summaries, first=len(self._tensors))
+        kept = {value: place for place, value in reversed(list(enumerate(values)))}
+        new = {value: kept[value] for value in sorted(kept)}
+        self._tensors |= {value: tensors[place] for value, place in new.items()}
+        self._has_data = self._has_data or any(tensor.read is not None for tensor in tensors)
+        return StepFrames(
+            calls=_calls_frame(executed, first=first, step=step),
+            values=self._values_frame(new, tensors, summaries, made),
+            tensors=_uses_frame(uses, values),
+            stacks=pl.DataFrame(schema=dict(STACKS)),
+        )
+
+    def data(self, value: Value) -> NDArray[Any] | None:
+        tensor = self._tensors[value.id]
+        return None if tensor.read is None else tensor.read()
+
+    def _entries(self, step: int) -> list[DumpEntry]:
+        entries: list[DumpEntry] = []
+        for place in self._places[step]:
+            if isinstance(place, DumpEntry):
+                entries.append(place)
+                continue
+            entries += list_dumps(place.path)
+            unnamed = unnamed_dumps(place.path)
+            if unnamed:
+                self._missing.append(f"step {step}: {_files(unnamed)} not named in {place.path / 'mapping.csv'}")
+        return entries
+
+    def _tell(self, step: int, problems: Mapping[Path, UlpscopeError], *, nothing_left: bool) -> None:
+        if not problems:
+            return
+        first = next(iter(problems.values()))
+        if nothing_left:
+            raise first
+        self._missing.append(f"step {step}: {_files([path.name for path in problems])} not readable: {first.seen}")
+
+    def _values_frame(
+        self,
+        new: Mapping[int, int],
+        tensors: Sequence[ExecutedTensor],
+        summaries: pl.DataFrame,
+        made: Mapping[int, int],
+    ) -> pl.DataFrame:
+        rows = [_value_row(value, tensors[place], producer=made.get(value)) for value, place in new.items()]
+        frame = pl.DataFrame(rows, schema={name: VALUES[name] for name in _VALUE_COLUMNS})
+        own = summaries.select(pl.all().gather(list(new.values())))
+        return frame.with_columns(pl.lit(f"npu:{self._device}").alias("device")).hstack(own)
+
+
+def _values_of_uses(
+    uses: Sequence[tuple[int, ExecutedTensor]], summaries: pl.DataFrame, *, first: int
+) -> tuple[list[int], dict[int, int]]:
+    """The value of each use, and the call that made each; an input is what has the same content, if anything has."""
+    values: list[int] = []
+    made: dict[int, int] = {}
+    latest: dict[Hashable, int] = {}
+    following = first
+    contents = summaries.select("digest", "min", "max", "mean", "norm", "nan").rows()
+    for (call, tensor), content in zip(uses, contents, strict=True):
+        known = any(number is not None for number in content)
+        key = (tensor.dtype, tensor.shape, content) if known else object()
+        if tensor.side is Side.INPUT and key in latest:
+            values.append(latest[key])
+            continue
+        if tensor.side is Side.OUTPUT:
+            made[following] = call
+        latest[key] = following
+        values.append(following)
+        following += 1
+    return values, made
+
+
+def _calls_frame(executed: Sequence[Executed], *, first: int, step: int) -> pl.DataFrame:
+    counts: Counter[str] = Counter()
+    rows = []
+    for place, one in enumerate(executed):
+        rows.append(
+            {
+                "id": first + place,
+                "name": f"{one.op_type}.{counts[one.op_type]}",
+                "kind": Kind.API.value,
+                "op": one.op_type,
+                "module": one.op_name,
+                "module_class": one.op_type,
+                "phase": Phase.FORWARD.value,
+                "step": step,
+                "micro_step": 0,
+                "recompute": False,
+                "random": False,
+            }
+        )
+        counts[one.op_type] += 1
+    return pl.DataFrame(rows, schema={name: CALLS[name] for name in _CALL_COLUMNS})
+
+
+def _uses_frame(uses: Sequence[tuple[int, ExecutedTensor]], values: Sequence[int]) -> pl.DataFrame:
+    rows = []
+    for (call, tensor), value in zip(uses, values, strict=True):
+        role, word = _ROLES[tensor.side]
+        rows.append({"call": call, "role": role, "place": f"{word}.{tensor.index}", "value": value})
+    return pl.DataFrame(rows, schema=dict(TENSORS))
+
+
+_VALUE_COLUMNS = (
+    "id",
+    "producer",
+    "dtype",
+    "shape",
+    "layout",
+    "requires_grad",
+    "initialized",
+    "data_file",
+    "data_key",
+    "data_offset",
+    "data_strides",
+)
+
+
+def _value_row(value: int, tensor: ExecutedTensor, *, producer: int | None) -> dict[str, Any]:
+    saved = tensor.read is not None
+    return {
+        "id": value,
+        "producer": producer,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "layout": tensor.layout,
+        "requires_grad": False,
+        "initialized": True,
+        "data_file": str(value) if saved else None,
+        "data_key": "" if saved else None,
+        "data_offset": 0 if saved else None,
+        "data_strides": [] if saved else None,
+    }
+
+
+def _files(names: Sequence[str]) -> str:
+    return f"{len(names)} files are" if len(names) > 1 else f"the file {names[0]} is"

@@ -1,0 +1,206 @@
+"""GE's ModelDef (ge.proto) as a graph, from whichever encoding its messages were read.
+
+Edges are rebuilt from `input`: "producer:0" reads an output, "producer:-1" only waits, "" is an optional input with
+nothing connected. `dst_name` counts connected outputs only and cannot tell which output it means.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from ulpscope.dialects.graphs.ge_attributes import attributes_of, described_dtype
+from ulpscope.dialects.graphs.messages import (
+    GraphFileError,
+    Message,
+    integer,
+    integers,
+    last,
+    messages,
+    sub_message,
+    text,
+    texts,
+)
+from ulpscope.records.graphs import (
+    Attributes,
+    AttributeValue,
+    Graph,
+    GraphFormat,
+    GraphModel,
+    Input,
+    Operator,
+    Origin,
+    Ranges,
+    Source,
+    TensorDesc,
+)
+
+OPERATOR_PATH = "graph.op"
+
+_KERNEL_NAME = "_kernelname"
+_PASSES = ("pass_name", "pass_name_ub")
+
+
+def ge_model(model: Message, file_format: GraphFormat) -> GraphModel:
+    """The graphs of a model whose operators at `graph.op` were made by `ge_operator` already."""
+    graphs = tuple(_graph(message) for message in messages(model, "graph"))
+    return GraphModel(
+        name=text(model, "name") or (graphs[0].name if graphs else ""),
+        format=file_format,
+        graphs=graphs,
+        attributes=attributes_of(model),
+    )
+
+
+def ge_operator(message: Message) -> Operator:
+    """An operator that does not know yet which graph it belongs to."""
+    descs = [tensor_desc(desc) for desc in messages(message, "input_desc")]
+    sources, controls = split_inputs(texts(message, "input"))
+    return operator_of(
+        name=text(message, "name"),
+        kind=text(message, "type"),
+        number=integer(message, "id"),
+        stream=integer(message, "stream_id"),
+        inputs=joined_inputs(sources, descs),
+        outputs=tuple([tensor_desc(desc) for desc in messages(message, "output_desc")]),
+        controls=controls,
+        subgraphs=tuple([name for name in texts(message, "subgraph_name") if name]),
+        attributes=attributes_of(message),
+    )
+
+
+def operator_of(
+    *,
+    name: str,
+    kind: str,
+    number: int,
+    stream: int,
+    inputs: tuple[Input, ...],
+    outputs: tuple[TensorDesc, ...],
+    controls: tuple[str, ...],
+    subgraphs: tuple[str, ...],
+    attributes: Attributes,
+) -> Operator:
+    """An operator with everything that GE's attributes say about it."""
+    originals = attributes.get("_datadump_original_op_names")
+    return Operator(
+        name=name,
+        type=kind,
+        graph="",
+        id=number,
+        stream=stream,
+        inputs=inputs,
+        outputs=outputs,
+        controls=controls,
+        kernel=_kernel(name, attributes),
+        kernel_library=_text(attributes.get("_ge_attr_op_kernel_lib_name")),
+        passes=tuple(dict.fromkeys(word for key in _PASSES for word in _words(attributes.get(key)))),
+        originals=None if originals is None else tuple(dict.fromkeys(_words(originals))),
+        multiple=bool(attributes.get("_datadump_is_multiop", False)),
+        l1_fusion=_text(attributes.get("_L1_fusion_sub_graph_no")),
+        subgraphs=subgraphs,
+        attributes=attributes,
+    )
+
+
+def split_inputs(entries: Iterable[str]) -> tuple[list[Source | None], tuple[str, ...]]:
+    """Sources of the data inputs, none where nothing is connected, and the operators that are only waited for."""
+    sources: list[Source | None] = []
+    controls: list[str] = []
+    for entry in entries:
+        name, _, number = entry.rpartition(":")
+        if not entry:
+            sources.append(None)
+        elif number == "-1":
+            controls.append(name)
+        elif number.isdecimal() and name and len(number) < 10:
+            sources.append(Source(name, int(number)))
+        else:
+            raise GraphFileError(f"has the input {entry[:80]!r}, which is not name:index")
+    return sources, tuple(controls)
+
+
+def joined_inputs(sources: Sequence[Source | None], descs: Sequence[TensorDesc | None]) -> tuple[Input, ...]:
+    return tuple([Input(source, desc) for source, desc in zip_longest(sources, descs)])
+
+
+def tensor_desc(message: Message) -> TensorDesc:
+    """TensorDescriptor, with what its attributes say in fields of their own."""
+    return desc_of(
+        name=text(message, "name"),
+        dtype=described_dtype(last(message, "dtype", "undefined")),
+        layout=text(message, "layout"),
+        shape=integers(sub_message(message, "shape"), "dim"),
+        attributes=attributes_of(message),
+    )
+
+
+def desc_of(*, name: str, dtype: str, layout: str, shape: tuple[int, ...], attributes: Attributes) -> TensorDesc:
+    origin_layout = _text(attributes.get("origin_format"))
+    return TensorDesc(
+        name=name,
+        dtype=dtype,
+        layout=layout,
+        shape=shape,
+        origin_shape=_integers(attributes.get("origin_shape")),
+        origin_layout=_text(attributes.get("_datadump_origin_format")) or origin_layout,
+        value_range=_ranges(attributes.get("value_range")),
+        shape_range=_ranges(attributes.get("shape_range")),
+        origin=_origin("_datadump_origin", attributes),
+        fusion_origin=_origin("_fusion_origin", attributes),
+        attributes=attributes,
+    )
+
+
+def _graph(message: Message) -> Graph:
+    name = text(message, "name")
+    operators = message.get("op", [])
+    for operator in operators:
+        if not isinstance(operator, Operator):
+            raise GraphFileError("has an op that is no message")
+    return Graph(
+        name=name,
+        operators=tuple([replace(operator, graph=name) for operator in operators]),
+        attributes=attributes_of(message),
+    )
+
+
+def _origin(prefix: str, attributes: Attributes) -> Origin | None:
+    name = attributes.get(f"{prefix}_name")
+    if not isinstance(name, str):
+        return None
+    output, dtype = attributes.get(f"{prefix}_output_index"), _text(attributes.get(f"{prefix}_data_type"))
+    return Origin(
+        name=name,
+        output=output if isinstance(output, int) else None,
+        layout=_text(attributes.get(f"{prefix}_format")),
+        dtype=None if dtype is None else described_dtype(dtype),
+    )
+
+
+def _kernel(name: str, attributes: Attributes) -> str | None:
+    own = _text(attributes.get(f"{name}{_KERNEL_NAME}"))
+    if own is not None:
+        return own
+    return next((_text(value) for key, value in attributes.items() if key.endswith(_KERNEL_NAME)), None)
+
+
+def _text(value: AttributeValue) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _words(value: AttributeValue) -> tuple[str, ...]:
+    """A text or a list of texts: older compilers write one, newer ones the other."""
+    if isinstance(value, str):
+        return (value,) if value else ()
+    return tuple([word for word in value if isinstance(word, str) and word]) if isinstance(value, tuple) else ()
+
+
+def _integers(value: AttributeValue) -> tuple[int, ...] | None:
+    if not isinstance(value, tuple):
+        return None
+    return tuple([number for number in value if isinstance(number, int)])
+
+
+def _ranges(value: AttributeValue) -> Ranges:
+    rows = value if isinstance(value, tuple) else ()
+    return tuple([_integers(row) or () for row in rows])

@@ -1,0 +1,249 @@
+"""ONNX models as graphs, binary or text, without the onnx package.
+
+Nodes name the tensors they read and make; an edge joins nodes that name the same one. A weight or an input of the graph
+is a source that no operator makes.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ulpscope.dialects.graphs.dtypes import onnx_dtype
+from ulpscope.dialects.graphs.messages import (
+    GraphFileError,
+    Message,
+    as_integer,
+    integer,
+    integers,
+    last,
+    messages,
+    numbers,
+    sub_message,
+    text,
+    texts,
+    unfit,
+)
+from ulpscope.dialects.graphs.onnx_schema import ATTRIBUTE_KINDS, ONNX_SCHEMAS
+from ulpscope.dialects.graphs.wire_messages import read_message
+from ulpscope.records.graphs import (
+    Attributes,
+    AttributeValue,
+    Graph,
+    GraphFormat,
+    GraphModel,
+    Input,
+    Operator,
+    Source,
+    TensorDesc,
+)
+
+_MAIN_DOMAINS = ("", "ai.onnx")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node before it is known which tensors the graph's other parts describe."""
+
+    name: str
+    type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Attributes
+    bodies: Mapping[str, Message]
+    """Graphs among its attributes, by name."""
+
+
+def onnx_node(message: Message) -> Node:
+    attributes: dict[str, AttributeValue] = {}
+    bodies: dict[str, Message] = {}
+    for attribute in messages(message, "attribute"):
+        name = text(attribute, "name")
+        attributes[name] = _attribute(attribute)
+        graphs = [*messages(attribute, "g"), *messages(attribute, "graphs")]
+        bodies.update({name if len(graphs) == 1 else f"{name}.{k}": graph for k, graph in enumerate(graphs)})
+    return Node(
+        name=text(message, "name"),
+        type=_type(message),
+        inputs=tuple(texts(message, "input")),
+        outputs=tuple(texts(message, "output")),
+        attributes=attributes,
+        bodies=bodies,
+    )
+
+
+FINISHED = {"graph.node": onnx_node}
+
+
+def read_onnx(data: memoryview) -> GraphModel:
+    """The model that a binary file holds."""
+    return onnx_model(read_message(data, "ModelProto", ONNX_SCHEMAS, FINISHED))
+
+
+def onnx_model(message: Message) -> GraphModel:
+    """A ModelProto that was read with FINISHED."""
+    main = sub_message(message, "graph")
+    graphs = list(_graphs(main, name=text(main, "name")))
+    for function in messages(message, "functions"):
+        # A function's inputs and outputs are names, not descriptions.
+        described: Message = {field: function.get(field, []) for field in ("node", "value_info")}
+        graphs += _graphs(described, name=_type(function, field="name"))
+    return GraphModel(
+        name=text(main, "name"), format=GraphFormat.ONNX, graphs=tuple(graphs), attributes=_model_attributes(message)
+    )
+
+
+def nodes_of(graph: Message) -> list[Node]:
+    return [node if isinstance(node, Node) else onnx_node(_checked(node)) for node in graph.get("node", ())]
+
+
+def _checked(node: object) -> Message:
+    if isinstance(node, dict):
+        return node
+    raise unfit("node", node, "a message")
+
+
+def _graphs(message: Message, *, name: str) -> Iterator[Graph]:
+    """A graph, and those that its nodes run."""
+    nodes = nodes_of(message)
+    names = _unique_names(nodes)
+    makers = {
+        tensor: Source(names[position], output)
+        for position, node in enumerate(nodes)
+        for output, tensor in enumerate(node.outputs)
+        if tensor
+    }
+    descs = _descs(message)
+    bodies = [{key: f"{own}/{key}" for key in node.bodies} for own, node in zip(names, nodes, strict=True)]
+    operators = [
+        Operator(
+            name=names[position],
+            type=node.type,
+            graph=name,
+            id=position,
+            inputs=tuple([_input(tensor, makers, descs) for tensor in node.inputs]),
+            outputs=tuple([descs.get(tensor) or TensorDesc(name=tensor) for tensor in node.outputs]),
+            subgraphs=tuple(bodies[position].values()),
+            attributes=node.attributes,
+        )
+        for position, node in enumerate(nodes)
+    ]
+    yield Graph(name=name, operators=tuple(operators))
+    for node, body_names in zip(nodes, bodies, strict=True):
+        for key, body in node.bodies.items():
+            yield from _graphs(body, name=body_names[key])
+
+
+def _unique_names(nodes: list[Node]) -> list[str]:
+    """ONNX lets nodes do without a name, or share one; a position tells them apart."""
+    names: dict[str, None] = {}
+    for position, node in enumerate(nodes):
+        name = node.name or f"{node.type}_{position}"
+        while name in names:
+            name = f"{name}_{position}"
+        names[name] = None
+    return list(names)
+
+
+def _input(tensor: str, makers: Mapping[str, Source], descs: Mapping[str, TensorDesc]) -> Input:
+    if not tensor:
+        return Input(None)
+    return Input(makers.get(tensor) or Source(tensor, 0), descs.get(tensor))
+
+
+def _descs(graph: Message) -> dict[str, TensorDesc]:
+    """What the graph says about tensors, by name; weights last, for they are certain."""
+    fields = ("input", "output", "value_info")
+    described = [_value_info(info) for field in fields for info in messages(graph, field) if text(info, "name")]
+    described += [_weight(tensor) for tensor in messages(graph, "initializer")]
+    return {desc.name: desc for desc in described}
+
+
+def _value_info(info: Message) -> TensorDesc:
+    tensor = sub_message(sub_message(info, "type"), "tensor_type")
+    shape = messages(tensor, "shape")
+    dims = None if not shape else tuple([integer(dim, "dim_value", -1) for dim in messages(shape[-1], "dim")])
+    return TensorDesc(name=text(info, "name"), dtype=onnx_dtype(integer(tensor, "elem_type")), shape=dims)
+
+
+def _weight(tensor: Message) -> TensorDesc:
+    dtype = onnx_dtype(integer(tensor, "data_type"))
+    return TensorDesc(name=text(tensor, "name"), dtype=dtype, shape=integers(tensor, "dims"))
+
+
+def _type(message: Message, *, field: str = "op_type") -> str:
+    """Operators outside of ONNX's own domain bear its name."""
+    domain = text(message, "domain")
+    return text(message, field) if domain in _MAIN_DOMAINS else f"{domain}.{text(message, field)}"
+
+
+def _attribute(attribute: Message) -> AttributeValue:
+    kind = _kind(attribute)
+    reference = text(attribute, "ref_attr_name")
+    if reference:
+        return f"(argument {reference} of the function)"
+    if kind == "STRING":
+        return text(attribute, "s")
+    if kind == "INT":
+        return integer(attribute, "i")
+    if kind == "FLOAT":
+        return (numbers(attribute, "f") or (0.0,))[-1]
+    if kind == "TENSOR":
+        return _tensor(sub_message(attribute, "t"))
+    if kind == "GRAPH":
+        return _graph_words(sub_message(attribute, "g"))
+    lists: dict[str, tuple[AttributeValue, ...]] = {
+        "STRINGS": tuple(texts(attribute, "strings")),
+        "INTS": integers(attribute, "ints"),
+        "FLOATS": numbers(attribute, "floats"),
+        "TENSORS": tuple([_tensor(tensor) for tensor in messages(attribute, "tensors")]),
+        "GRAPHS": tuple([_graph_words(graph) for graph in messages(attribute, "graphs")]),
+    }
+    return lists.get(kind, f"({kind.lower()})")
+
+
+_FILLED = {
+    "s": "STRING",
+    "i": "INT",
+    "f": "FLOAT",
+    "t": "TENSOR",
+    "g": "GRAPH",
+    "strings": "STRINGS",
+    "ints": "INTS",
+    "floats": "FLOATS",
+    "tensors": "TENSORS",
+    "graphs": "GRAPHS",
+}
+
+
+def _kind(attribute: Message) -> str:
+    """Which kind it says it is; files of the first versions leave that to what is filled in."""
+    stated = last(attribute, "type", 0)
+    if isinstance(stated, str):
+        return stated
+    number = as_integer(stated, "type")
+    if not 0 <= number < len(ATTRIBUTE_KINDS):
+        raise GraphFileError(f"has an attribute of the unknown type {number}")
+    if number:
+        return ATTRIBUTE_KINDS[number]
+    return next((kind for field, kind in _FILLED.items() if field in attribute), "UNDEFINED")
+
+
+def _tensor(tensor: Message) -> Attributes:
+    return {"dtype": onnx_dtype(integer(tensor, "data_type")), "shape": integers(tensor, "dims")}
+
+
+def _graph_words(graph: Message) -> Attributes:
+    return {"graph": text(graph, "name"), "operators": len(graph.get("node", ()))}
+
+
+def _model_attributes(message: Message) -> Attributes:
+    opsets = {
+        text(opset, "domain") or "ai.onnx": integer(opset, "version") for opset in messages(message, "opset_import")
+    }
+    notes = {text(entry, "key"): text(entry, "value") for entry in messages(message, "metadata_props")}
+    return {
+        "ir_version": integer(message, "ir_version"),
+        "producer_name": text(message, "producer_name"),
+        "producer_version": text(message, "producer_version"),
+        "opsets": opsets,
+        **notes,
+    }

@@ -1,0 +1,178 @@
+"""Opens a graph file, whichever tool wrote it. What kind it is, its content tells; names of files only help."""
+
+import mmap
+import os
+import re
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+from ulpscope.dialects.graphs import cache, ge_onnx_text, ge_text, onnx_graph, tf_graph
+from ulpscope.dialects.graphs.ge_json import read_ge_json
+from ulpscope.dialects.graphs.messages import GraphFileError, Message
+from ulpscope.dialects.graphs.text_proto import parse_text
+from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.graphs import GraphModel
+from ulpscope.trace.collector import collector_paused
+
+_BinaryReader: TypeAlias = Callable[[memoryview], GraphModel]
+
+_HEAD = 4096
+_TOP_FIELDS = 64
+"""How many fields at the top of a binary file are looked at to tell what it is."""
+
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_JSON_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
+_JSON_GRAPH = re.compile(rb'"op"\s*:\s*\[')
+_TEXT_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:#[^\n]*\n\s*)*\w+\s*[:{<]")
+_TEXT_GRAPH = re.compile(rb"(?:^|[\s;,{])(?:op|node)\s*:?\s*[{<]")
+_OPERATOR_TYPE = re.compile(rb"[A-Za-z_][\w.>:/-]*")
+
+_SUFFIXES: dict[str, _BinaryReader] = {
+    ".onnx": onnx_graph.read_onnx,
+    ".meta": tf_graph.read_meta_graph,
+    ".pb": tf_graph.read_graph_def,
+}
+
+_TEXT_FINISHED = {**ge_text.FINISHED, **onnx_graph.FINISHED, **tf_graph.FINISHED}
+
+
+def is_graph(path: Path) -> bool:
+    """Whether this is a file that holds a graph, as far as a quick look tells."""
+    if not path.is_file() or not os.access(path, os.R_OK) or path.stat().st_size == 0:
+        return False
+    data = _mapped(path)
+    head = bytes(data[:_HEAD])
+    if _NO_TEXT.search(head):
+        return _binary_reader(data, path) is not None
+    if _JSON_BEGINS.match(head):
+        return _JSON_GRAPH.search(data) is not None
+    return _TEXT_BEGINS.match(head) is not None and _TEXT_GRAPH.search(data) is not None
+
+
+def open_graph(path: str | Path) -> GraphModel:
+    """The graph of a file, from the cache if it was read before and has not changed since."""
+    file = Path(path)
+    known = cache.load(file)
+    if known is not None:
+        return known
+    model = read_graph(file)
+    cache.store(file, model)
+    return model
+
+
+def read_graph(path: Path) -> GraphModel:
+    """The graph of a file, read anew."""
+    if not path.is_file():
+        raise _no_graph(path, "is a directory" if path.is_dir() else "is not there, or no file")
+    try:
+        if path.stat().st_size == 0:
+            raise GraphFileError("is empty")
+        with collector_paused():
+            model = _read(_mapped(path), path)
+    except OSError as error:
+        raise _no_graph(path, f"cannot be read: {error.strerror}") from error
+    except GraphFileError as problem:
+        raise _no_graph(path, str(problem)) from problem
+    if not any(graph.operators for graph in model.graphs):
+        raise _no_graph(path, "holds a graph without operators")
+    return model
+
+
+def _read(data: memoryview, path: Path) -> GraphModel:
+    head = bytes(data[:_HEAD])
+    if not _NO_TEXT.search(head):
+        text = _decoded(data)
+        return read_ge_json(text) if _JSON_BEGINS.match(head) else _text_model(text)
+    reader = _binary_reader(data, path)
+    if reader is None:
+        raise GraphFileError("is a binary file, but neither ONNX nor TensorFlow's")
+    return reader(data)
+
+
+def _decoded(data: memoryview) -> str:
+    for encoding in ("utf-8-sig", "gb18030"):
+        try:
+            return str(data, encoding)
+        except UnicodeDecodeError as error:
+            position = error.start
+    raise GraphFileError(f"is neither UTF-8 nor GBK: byte {position:,} fits none of them")
+
+
+def _text_model(text: str) -> GraphModel:
+    message = parse_text(text, _TEXT_FINISHED)
+    for fits, make in _TEXT_MODELS:
+        if fits(message):
+            return make(message)
+    fields_seen = ", ".join(list(message)[:5]) or "nothing"
+    raise GraphFileError(f"is in protobuf's text format, but no graph: at its top it has {fields_seen}")
+
+
+def _has_nodes(message: Message) -> bool:
+    return any(isinstance(graph, dict) and "node" in graph for graph in message.get("graph", ()))
+
+
+_TEXT_MODELS: tuple[tuple[Callable[[Message], bool], Callable[[Message], GraphModel]], ...] = (
+    (ge_text.is_ge_text, ge_text.ge_text_model),
+    (ge_onnx_text.is_ge_onnx, ge_onnx_text.ge_onnx_model),
+    (_has_nodes, onnx_graph.onnx_model),
+    (lambda message: "meta_graphs" in message, tf_graph.saved_model),
+    (lambda message: "graph_def" in message, tf_graph.meta_graph_model),
+    (lambda message: "node" in message or "library" in message, tf_graph.graph_def_model),
+)
+
+
+def _binary_reader(data: memoryview, path: Path) -> _BinaryReader | None:
+    """Which message the fields at the top belong to; a damaged file is told by its name."""
+    top = _top_fields(data)
+    if isinstance(top.get((1, VARINT)), int):
+        if (7, LENGTH) in top:
+            return onnx_graph.read_onnx
+        meta_graph = top.get((2, LENGTH))
+        if isinstance(meta_graph, memoryview) and _is_meta_graph(meta_graph):
+            return tf_graph.read_saved_model
+    node = top.get((1, LENGTH))
+    if isinstance(node, memoryview) and _is_node(node):
+        return tf_graph.read_graph_def
+    if _is_meta_graph(data):
+        return tf_graph.read_meta_graph
+    return _SUFFIXES.get(path.suffix.lower())
+
+
+def _is_meta_graph(data: memoryview) -> bool:
+    graph = _top_fields(data).get((2, LENGTH))
+    node = _top_fields(graph).get((1, LENGTH)) if isinstance(graph, memoryview) else None
+    return isinstance(node, memoryview) and _is_node(node)
+
+
+def _is_node(data: memoryview) -> bool:
+    kind = _top_fields(data).get((2, LENGTH))
+    return isinstance(kind, memoryview) and len(kind) < 256 and _OPERATOR_TYPE.fullmatch(kind) is not None
+
+
+def _top_fields(data: memoryview) -> dict[tuple[int, int], int | memoryview]:
+    """The first of each of the fields at the top, as far as they can be read."""
+    found: dict[tuple[int, int], int | memoryview] = {}
+    try:
+        for number, wire_type, content in islice(fields(data), _TOP_FIELDS):
+            found.setdefault((number, wire_type), content)
+    except WireError:
+        pass
+    return found
+
+
+def _mapped(path: Path) -> memoryview:
+    """A file's bytes without reading them into memory. The map closes when the last view into it is gone."""
+    with open(path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _no_graph(path: Path, problem: str) -> UlpscopeError:
+    return UlpscopeError(
+        f"{path} {problem}",
+        expected="a graph: GE's ge_proto_*_Build.txt, its JSON, ge_onnx_*.pbtxt, TensorFlow's GraphDef, meta graph or "
+        "saved model (binary or text), or ONNX",
+        next_step="copy the file again, or dump the graph again (DUMP_GE_GRAPH=2 for GE's)",
+    )

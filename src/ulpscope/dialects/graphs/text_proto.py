@@ -1,0 +1,233 @@
+"""Reads protobuf's text format without knowing the schema.
+
+    op {
+      name: "conv1"
+      input: "x:0"
+    }
+
+One regular expression takes a whole field at a time: files have a million of them. What it does not know is rare and
+read step by step: texts with escapes, lists in brackets, texts in pieces, comments. Nothing recurs, so that no nesting
+is too deep for the interpreter.
+"""
+
+import re
+from typing import Any
+
+from ulpscope.dialects.graphs.messages import DEEPEST, Finished, GraphFileError, Message
+
+_FIELD = re.compile(
+    r"""(?: (\w+) (?: :\ ?(?: "([^"\\\n]*)" | ([-+.\w]+) ) | \ ?:?\s*([{<]) )   # name: "text"   name: word   name {
+        |   ([}>])
+        |   (\S) )                                                              # anything else
+        [\s;,]*""",
+    re.VERBOSE,
+)
+_TEXT, _WORD, _OPEN, _CLOSE = 2, 3, 4, 5
+
+_NAME = re.compile(r"(\w+)\s*:\s*")
+_COMMENT = re.compile(r"#[^\n]*\s*")
+_PLAIN_WORD = re.compile(r"[-+.\w]+")
+_BETWEEN = re.compile(r"[\s;,]*")
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|([abfnrtv\\'\"?]))")
+_LETTERS = {
+    bytes([letter]): bytes([meant]) for letter, meant in zip(b"abfnrtv\\'\"?", b"\a\b\f\n\r\t\v\\'\"?", strict=True)
+}
+_QUOTES = ('"', "'")
+_BRACES = {"}": "{", ">": "<"}
+
+_LONGEST_NUMBER = 40
+"""Digits and more than any 64 bits or float64 need; longer ones take long to convert."""
+
+
+def parse_text(text: str, finished: Finished) -> Message:
+    """The message that a text holds; GraphFileError with the line if it is none."""
+    return _Parser(text, finished).run()
+
+
+class _Parser:
+    """One pass over a text: the open messages, and where each of them goes when it is complete."""
+
+    def __init__(self, text: str, finished: Finished) -> None:
+        self.text = text
+        self.finished = finished
+        self.root: Message = {}
+        self.message = self.root
+        self.path = ""
+        self.field = ""
+        self.open: list[tuple[Message, str, str, str]] = []
+        self.words: dict[str, Any] = {"true": True, "false": False}
+        self.texts: dict[str, str] = {}
+
+    def run(self) -> Message:
+        position = self._after_blanks(0)
+        while position < len(self.text):
+            position = self._fields(position)
+        if self.open:
+            raise GraphFileError(f"ends inside of {self.path}: it is damaged, or was not written to its end")
+        return self.root
+
+    def _fields(self, start: int) -> int:
+        """Take fields as long as the regular expression knows them; where it stopped."""
+        words, texts = self.words, self.texts
+        message = self.message
+        for match in _FIELD.finditer(self.text, start):
+            kind = match.lastindex
+            value: Any
+            if kind == _WORD:
+                name, _, word = match.group(1, 2, 3)
+                value = words.get(word)
+                if value is None:
+                    value = words[word] = self._word(word, match.start())
+            elif kind == _TEXT:
+                name, value = match.group(1, 2)
+                # Equal texts, of which a graph has many, are one object.
+                value = texts.setdefault(value, value)
+            elif kind == _OPEN:
+                message = self._descend(match[1], match[4], match.start())
+                continue
+            elif kind == _CLOSE:
+                message = self._ascend(match[5], match.start())
+                continue
+            else:
+                return self._unusual(match.start())
+            self.field = name
+            if name in message:
+                message[name].append(value)
+            else:
+                message[name] = [value]
+        return len(self.text)
+
+    def _descend(self, name: str, brace: str, position: int) -> Message:
+        if len(self.open) >= DEEPEST:
+            raise self._problem(f"nests messages more than {DEEPEST} deep", position)
+        self.open.append((self.message, self.path, name, brace))
+        self.path = f"{self.path}.{name}" if self.path else name
+        self.message = {}
+        return self.message
+
+    def _ascend(self, brace: str, position: int) -> Message:
+        if not self.open:
+            raise self._problem(f"closes a message with {brace} where none is open", position)
+        outer, path, name, opened = self.open.pop()
+        if _BRACES[brace] != opened:
+            raise self._problem(f"closes with {brace} a message that began with {opened}", position)
+        finish = self.finished.get(self.path)
+        complete = self.message if finish is None else finish(self.message)
+        outer.setdefault(name, []).append(complete)
+        self.message, self.path, self.field = outer, path, ""
+        return outer
+
+    def _unusual(self, position: int) -> int:
+        """Read what the regular expression does not know, and say where it ends."""
+        comment = _COMMENT.match(self.text, position)
+        if comment is not None:
+            return comment.end()
+        if self.text[position] in _QUOTES:
+            return self._continued(position)
+        named = _NAME.match(self.text, position)
+        if named is None:
+            raise self._problem(f"has {self.text[position]!r} where a field is expected", position)
+        return self._after_blanks(self._value(named[1], named.end()))
+
+    def _value(self, name: str, position: int) -> int:
+        begins = self.text[position : position + 1]
+        self.field = name
+        values = self.message.setdefault(name, [])
+        if begins in _QUOTES:
+            value, end = self._quoted(position)
+            values.append(value)
+            return end
+        if begins == "[":
+            return self._list(values, position)
+        word = _PLAIN_WORD.match(self.text, position)
+        if word is None:
+            raise self._problem(f"has no value for the field {name}", position)
+        values.append(self._word(word[0], position))
+        return word.end()
+
+    def _continued(self, position: int) -> int:
+        """A text in several pieces: those that follow the first belong to the field before."""
+        before = self.message.get(self.field)
+        if not before or not isinstance(before[-1], str | bytes):
+            raise self._problem("has a text that belongs to no field", position)
+        pieces = [_as_bytes(before[-1])]
+        while self.text[position : position + 1] in _QUOTES:
+            piece, end = self._quoted(position)
+            pieces.append(_as_bytes(piece))
+            position = self._after_blanks(end)
+        before[-1] = b"".join(pieces)
+        return position
+
+    def _list(self, values: list[Any], start: int) -> int:
+        position = self._after_blanks(start + 1)
+        while (begins := self.text[position : position + 1]) != "]":
+            if begins in _QUOTES:
+                value, end = self._quoted(position)
+            else:
+                word = _PLAIN_WORD.match(self.text, position)
+                if word is None:
+                    raise self._problem("has a list that holds more than texts and numbers, or does not end", start)
+                value, end = self._word(word[0], position), word.end()
+            values.append(value)
+            position = self._after_blanks(end)
+        return position + 1
+
+    def _after_blanks(self, position: int) -> int:
+        blanks = _BETWEEN.match(self.text, position)
+        return position if blanks is None else blanks.end()
+
+    def _quoted(self, start: int) -> tuple[str | bytes, int]:
+        """A text in quotes, and where it ends; as bytes if it has escapes, which may stand for any byte."""
+        quote = self.text[start]
+        end = self.text.find(quote, start + 1)
+        while end >= 0 and _is_escaped(self.text, end, start):
+            end = self.text.find(quote, end + 1)
+        if end < 0:
+            raise self._problem("has a text without its closing quote", start)
+        raw = self.text[start + 1 : end]
+        return (_unescaped(raw) if "\\" in raw else raw), end + 1
+
+    def _word(self, word: str, position: int) -> Any:
+        """A number, or a word of an enumeration."""
+        if word in self.words:
+            return self.words[word]
+        first = word.lstrip("+-.")[:1]
+        if not first.isdigit():
+            return {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}.get(word, word)
+        if len(word) > _LONGEST_NUMBER:
+            raise self._problem(f"has a number of {len(word):,} characters", position)
+        try:
+            return int(word, 0) if word.lstrip("+-")[:2].lower() == "0x" else int(word)
+        except ValueError:
+            pass
+        try:
+            return float(word.rstrip("fF"))
+        except ValueError:
+            raise self._problem(f"has {word!r} where a number is expected", position) from None
+
+    def _problem(self, problem: str, position: int) -> GraphFileError:
+        line = self.text.count("\n", 0, position) + 1
+        return GraphFileError(f"{problem}, in line {line:,}")
+
+
+def _is_escaped(text: str, place: int, start: int) -> bool:
+    before = place
+    while before > start and text[before - 1] == "\\":
+        before -= 1
+    return (place - before) % 2 == 1
+
+
+def _unescaped(raw: str) -> bytes:
+    """The bytes that a text with escapes stands for; C's escapes, as protobuf writes them. Others stay as they are."""
+    return _ESCAPE.sub(_escaped, raw.encode("utf-8"))
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, letter = match.groups()
+    if octal is not None:
+        return bytes([int(octal, 8) & 0xFF])
+    return bytes([int(hexadecimal, 16)]) if hexadecimal is not None else _LETTERS[letter]
+
+
+def _as_bytes(piece: str | bytes) -> bytes:
+    return piece if isinstance(piece, bytes) else piece.encode("utf-8", "replace")

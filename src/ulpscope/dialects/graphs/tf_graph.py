@@ -1,0 +1,205 @@
+"""TensorFlow's GraphDef, meta graphs and saved models as graphs, binary or text, without TensorFlow.
+
+An input is `name`, `name:1`, or `^name`, which is only waited for. Inside of a function it is `name:output:1`, counted
+within the named output; the function's own arguments are sources that no operator makes.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ulpscope.dialects.graphs.dtypes import tensorflow_dtype
+from ulpscope.dialects.graphs.messages import (
+    GraphFileError,
+    Message,
+    as_integer,
+    as_text,
+    integer,
+    last,
+    messages,
+    numbers,
+    size_of,
+    sub_message,
+    text,
+    texts,
+    unfit,
+)
+from ulpscope.dialects.graphs.tf_schema import TENSORFLOW_SCHEMAS
+from ulpscope.dialects.graphs.wire_messages import read_message
+from ulpscope.records.graphs import (
+    Attributes,
+    AttributeValue,
+    Graph,
+    GraphFormat,
+    GraphModel,
+    Input,
+    Operator,
+    Source,
+    TensorDesc,
+)
+
+_DTYPES = ("DstT", "output_type", "out_type", "dtype", "T")
+"""Attributes that name the type of an operator's first output, the surest first."""
+
+
+def tf_operator(message: Message) -> Operator:
+    """A NodeDef that does not know yet which graph it belongs to, nor its number in it."""
+    attributes = {text(entry, "key"): _value(sub_message(entry, "value")) for entry in messages(message, "attr")}
+    entries = texts(message, "input")
+    device = text(message, "device")
+    return Operator(
+        name=text(message, "name"),
+        type=text(message, "op"),
+        graph="",
+        id=0,
+        inputs=tuple([Input(_source(entry)) for entry in entries if not entry.startswith("^")]),
+        outputs=_outputs(attributes),
+        controls=tuple([entry[1:] for entry in entries if entry.startswith("^")]),
+        originals=_originals(attributes),
+        subgraphs=tuple(_functions(attributes)),
+        attributes={**attributes, "device": device} if device else attributes,
+    )
+
+
+_GRAPHS = ("", "graph_def.", "meta_graphs.graph_def.")
+FINISHED = {f"{where}{field}": tf_operator for where in _GRAPHS for field in ("node", "library.function.node_def")}
+
+
+def read_graph_def(data: memoryview) -> GraphModel:
+    return graph_def_model(read_message(data, "GraphDef", TENSORFLOW_SCHEMAS, FINISHED))
+
+
+def read_meta_graph(data: memoryview) -> GraphModel:
+    return meta_graph_model(read_message(data, "MetaGraphDef", TENSORFLOW_SCHEMAS, FINISHED))
+
+
+def read_saved_model(data: memoryview) -> GraphModel:
+    return saved_model(read_message(data, "SavedModel", TENSORFLOW_SCHEMAS, FINISHED))
+
+
+def graph_def_model(message: Message) -> GraphModel:
+    return GraphModel(name="", format=GraphFormat.TENSORFLOW, graphs=_graphs(message, ""))
+
+
+def meta_graph_model(message: Message) -> GraphModel:
+    info = sub_message(message, "meta_info_def")
+    version, tags = text(info, "tensorflow_version"), tuple(texts(info, "tags"))
+    attributes: Attributes = {"tensorflow_version": version, "tags": tags}
+    graphs = _graphs(sub_message(message, "graph_def"), "")
+    return GraphModel(name="", format=GraphFormat.TENSORFLOW_META, graphs=graphs, attributes=attributes)
+
+
+def saved_model(message: Message) -> GraphModel:
+    """The first of the meta graphs that a saved model holds: nearly all hold one."""
+    found = messages(message, "meta_graphs")
+    if not found:
+        raise GraphFileError("is a saved model without a meta graph")
+    return meta_graph_model(found[0])
+
+
+def _graphs(graph: Message, name: str) -> tuple[Graph, ...]:
+    functions = messages(sub_message(graph, "library"), "function")
+    inner = [_graph(text(sub_message(each, "signature"), "name"), each.get("node_def", [])) for each in functions]
+    return (_graph(name, graph.get("node", [])), *inner)
+
+
+def _graph(name: str, operators: list[Any]) -> Graph:
+    for operator in operators:
+        if not isinstance(operator, Operator):
+            raise unfit("node", operator, "a message")
+    return Graph(name, tuple([replace(operator, graph=name, id=k) for k, operator in enumerate(operators)]))
+
+
+def _source(entry: str) -> Source:
+    name, *rest = entry.split(":")
+    output = rest[-1] if rest else "0"
+    if not output.isdecimal() or len(output) > 9:
+        raise GraphFileError(f"has the input {entry[:80]!r}, which is not name:index")
+    return Source(name, int(output))
+
+
+def _outputs(attributes: Attributes) -> tuple[TensorDesc, ...]:
+    """As far as attributes tell: TensorFlow keeps the number and types of outputs in its operators' definitions."""
+    dtype = next((str(attributes[key]) for key in _DTYPES if isinstance(attributes.get(key), str)), "")
+    shapes = attributes.get("_output_shapes")
+    known = shapes if isinstance(shapes, tuple) and shapes else (attributes.get("shape"),)
+    if not dtype and known == (None,):
+        return ()
+    return tuple([TensorDesc(dtype=dtype if k == 0 else "", shape=_dims(shape)) for k, shape in enumerate(known)])
+
+
+def _dims(shape: AttributeValue) -> tuple[int, ...] | None:
+    if not isinstance(shape, tuple):
+        return None
+    return tuple([size for size in shape if isinstance(size, int)])
+
+
+def _originals(attributes: Attributes) -> tuple[str, ...] | None:
+    names = attributes.get("_datadump_original_op_names")
+    return tuple([name for name in names if isinstance(name, str) and name]) if isinstance(names, tuple) else None
+
+
+def _functions(attributes: Attributes) -> list[str]:
+    return [str(value["function"]) for value in attributes.values() if isinstance(value, dict) and "function" in value]
+
+
+def _value(value: Message) -> AttributeValue:
+    for kind, values in value.items():
+        read = _list if kind == "list" else _KINDS.get(kind)
+        if read is not None and values:
+            return read(values[-1])
+    return None
+
+
+def _list(value: Any) -> AttributeValue:
+    for kind, values in _message(value).items():
+        read = _KINDS.get(kind)
+        if read is not None:
+            return tuple([read(item) for item in values])
+    return ()
+
+
+def _shape(value: Any) -> AttributeValue:
+    shape = _message(value)
+    if integer(shape, "unknown_rank"):
+        return None
+    return tuple([integer(dim, "size") for dim in messages(shape, "dim")])
+
+
+def _dtype(value: Any) -> str:
+    if isinstance(value, int | str):
+        return tensorflow_dtype(value)
+    raise unfit("type", value, "a type")
+
+
+def _tensor(value: Any) -> Attributes:
+    tensor = _message(value)
+    dtype = _dtype(last(tensor, "dtype", 0))
+    return {
+        "dtype": dtype,
+        "shape": _shape(sub_message(tensor, "tensor_shape")),
+        "bytes": size_of(tensor, "tensor_content"),
+    }
+
+
+def _function(value: Any) -> Attributes:
+    return {"function": text(_message(value), "name")}
+
+
+def _message(value: Any) -> Message:
+    if isinstance(value, dict):
+        return value
+    raise unfit("attr", value, "a message")
+
+
+_KINDS: dict[str, Callable[[Any], AttributeValue]] = {
+    "s": lambda value: as_text(value, "s"),
+    "i": lambda value: as_integer(value, "i"),
+    "f": lambda value: numbers({"f": [value]}, "f")[0],
+    "b": lambda value: bool(as_integer(value, "b")),
+    "type": _dtype,
+    "shape": _shape,
+    "tensor": _tensor,
+    "placeholder": lambda value: as_text(value, "placeholder"),
+    "func": _function,
+}

@@ -1,0 +1,87 @@
+"""Folders of reference arrays, as the makers of reference data for Ascend networks name them.
+
+fc1_Relu.0.1767225600900010.npy       operator, output, time: names of TensorFlow, ONNX or Caffe, '/' and '.' as '_'
+2841738291.npy, mapping.csv           a name that is too long for a file: its row in mapping.csv has the whole one
+conv1.0.1767225600900010.quant, .pb   the same in an old form of a dump file, of quantised networks too
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ulpscope.dialects.ascend.dump_file import read_dump
+from ulpscope.dialects.ascend.tree import MAPPING_FILE, read_mapping
+from ulpscope.dialects.numpy_files import read_npy
+from ulpscope.dialects.reference import ReferenceTensor, executions
+from ulpscope.dialects.reference_frames import ReferenceCall, open_reference
+from ulpscope.dialects.stored import StoredTensor, unreadable
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.reader import Trace
+
+_NAME = re.compile(r"(?P<op>[.A-Za-z0-9_-]+)\.(?P<index>[0-9]{1,9})\.(?P<time>[0-9]{1,255})\.(?P<kind>npy|pb|quant)")
+_NUMBERED = re.compile(r"[0-9]+\.npy")
+
+
+def looks_like(path: Path) -> bool:
+    """Whether this is a folder of reference arrays, as far as names tell."""
+    names = _names(path)
+    return any(map(_NAME.fullmatch, names)) or (MAPPING_FILE in names and any(map(_NUMBERED.fullmatch, names)))
+
+
+def tensors_of(path: Path) -> list[ReferenceTensor]:
+    """Every array of a folder; files of other names are left out."""
+    names = _names(path)
+    real_names = read_mapping(path / MAPPING_FILE) if MAPPING_FILE in names else {}
+    found = (_tensor(path / name, real_names.get(name, name)) for name in names)
+    return [tensor for tensor in found if tensor is not None]
+
+
+def open_npy_folder(path: Path) -> Trace:
+    """A folder as a trace: a call an operator, in time order."""
+    tensors = tensors_of(path)
+    calls = [ReferenceCall(op=outputs[0].op, name=outputs[0].op, outputs=outputs) for outputs in executions(tensors)]
+    return open_reference(path, {0: calls}, tool="npy", framework="", missing=_left_out(path, tensors))
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(path)) if path.is_dir() else []
+    except OSError:
+        return []
+
+
+def _tensor(path: Path, real_name: str) -> ReferenceTensor | None:
+    match = _NAME.fullmatch(real_name)
+    if match is None or not path.is_file():
+        return None
+    load = _load_npy if match["kind"] == "npy" else _load_dumped
+    return ReferenceTensor(match["op"], int(match["index"]), int(match["time"]), path, load=load)
+
+
+def _left_out(path: Path, tensors: Iterable[ReferenceTensor]) -> list[str]:
+    read = {tensor.path.name for tensor in tensors}
+    others = [name for name in _names(path) if name.endswith(".npy") and name not in read]
+    if not others:
+        return []
+    count = f"{len(others)} file{'s' if len(others) > 1 else ''}"
+    return [f"{count} not read, such as {others[0]}: the name is not OPERATOR.OUTPUT.TIMESTAMP.npy"]
+
+
+def _load_npy(path: Path) -> StoredTensor:
+    try:
+        return read_npy(path)[""]
+    except OSError as error:
+        raise unreadable(path, error.strerror or str(error), expected="an array that numpy.save wrote") from error
+
+
+def _load_dumped(path: Path) -> StoredTensor:
+    outputs = read_dump(path).outputs
+    if len(outputs) != 1:
+        raise UlpscopeError(
+            f"{path} holds {len(outputs)} outputs",
+            expected="one, as its name says",
+            next_step="write the reference data again",
+        )
+    array = outputs[0].array()
+    return StoredTensor(array.dtype.name, array.shape, lambda: array)

@@ -1,0 +1,78 @@
+"""Reference dumps: what a framework computed where the numbers are trusted, one file an operator's output.
+
+    index = reference_index(Path("tf/dump"))
+    for tensor in index["fc1_Relu", 0]:           all arrays of fc1/Relu's first output, in time order
+        tensor.stored().array()
+
+Operators' names are written otherwise in each tool's files, so the index has them as file names do: sanitised.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from ulpscope.dialects.ascend.names import sanitised
+from ulpscope.dialects.stored import StoredTensor
+from ulpscope.records.errors import UlpscopeError
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceTensor:
+    """One output of an operator, in a file of its own."""
+
+    op: str
+    """The operator's name as its dump tells it: with '/' where the dump keeps it."""
+    index: int
+    """Which output."""
+    timestamp: int
+    """Microseconds."""
+    path: Path
+    load: Callable[[Path], StoredTensor] = field(compare=False, repr=False)
+    device: str = "unknown"
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What reference_index has it under."""
+        return sanitised(self.op), self.index
+
+    def stored(self) -> StoredTensor:
+        """What the file holds; UlpscopeError if it cannot be read."""
+        return self.load(self.path)
+
+
+ReferenceIndex: TypeAlias = Mapping[tuple[str, int], tuple[ReferenceTensor, ...]]
+
+
+def reference_index(path: Path) -> ReferenceIndex:
+    """All arrays of each operator's outputs, in time order; UlpscopeError if this is no reference dump."""
+    from ulpscope.dialects import npy_folder
+    from ulpscope.dialects.tfdbg import opening as tfdbg
+
+    for dialect in (npy_folder, tfdbg):
+        if dialect.looks_like(path):
+            return index_of(dialect.tensors_of(path))
+    raise UlpscopeError(
+        f"{path} is no reference dump",
+        expected="a directory with OPERATOR.OUTPUT.TIMESTAMP.npy files, or a dump of tfdbg (run_*/_tfdbg_device_*)",
+        next_step="check the path",
+    )
+
+
+def index_of(tensors: Iterable[ReferenceTensor]) -> ReferenceIndex:
+    """Tensors by operator and output."""
+    found: dict[tuple[str, int], list[ReferenceTensor]] = {}
+    for tensor in sorted(tensors, key=lambda each: (each.timestamp, each.path.name)):
+        found.setdefault(tensor.key, []).append(tensor)
+    return {key: tuple(several) for key, several in found.items()}
+
+
+def executions(tensors: Iterable[ReferenceTensor]) -> list[tuple[ReferenceTensor, ...]]:
+    """The outputs of each execution of an operator: the n-th dump of each of them belongs to its n-th execution."""
+    seen: dict[tuple[str, int, str], int] = {}
+    found: dict[tuple[str, int, str], list[ReferenceTensor]] = {}
+    for tensor in sorted(tensors, key=lambda each: (each.timestamp, each.path.name)):
+        output = tensor.op, tensor.index, tensor.device
+        number = seen[output] = seen.get(output, -1) + 1
+        found.setdefault((tensor.op, number, tensor.device), []).append(tensor)
+    return [tuple(sorted(outputs, key=lambda each: each.index)) for outputs in found.values()]

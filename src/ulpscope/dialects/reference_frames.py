@@ -1,0 +1,194 @@
+"""A reference dump as the tables of a trace: a call an operator, a value an output."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.dialects.reference import ReferenceTensor
+from ulpscope.dialects.stored import StoredTensor
+from ulpscope.dialects.summaries import with_summaries
+from ulpscope.numerics.constants import SUMMARY_ID
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.records.enums import Kind, Level, Phase, Role, Save
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.runs import RankInfo
+from ulpscope.records.values import Value
+from ulpscope.trace.frames import FrameRank, StepFrames
+from ulpscope.trace.reader import Trace
+from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceCall:
+    """One execution of an operator."""
+
+    op: str
+    """Its type, or its name where the dump does not tell types."""
+    name: str
+    outputs: tuple[ReferenceTensor, ...]
+    inputs: tuple[tuple[str, int], ...] = ()
+    """The operator and output that each input is; where the dump tells."""
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of the step that is being read."""
+
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    values: list[dict[str, Any]] = field(default_factory=list)
+    uses: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    latest: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The value that an operator's output has by now."""
+
+
+class ReferenceRank:
+    """A source of frames: the calls of each step."""
+
+    def __init__(self, steps: Mapping[int, Sequence[ReferenceCall]], *, missing: Sequence[str]) -> None:
+        self._steps = steps
+        self._missing = list(missing)
+        self._stored: dict[str, StoredTensor] = {}
+        self._calls = 0
+
+    @property
+    def summary_id(self) -> str:
+        return SUMMARY_ID
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(self._missing)
+
+    def load(self, step: int) -> StepFrames:
+        rows, skipped = _Rows(), Counter[str]()
+        for call in self._steps[step]:
+            self._add_call(rows, call, step=step, skipped=skipped)
+        self._missing += [
+            f"step {step}: {count} tensor{'s' if count > 1 else ''} of {dtype} not read: not a type that is compared"
+            for dtype, count in skipped.items()
+        ]
+        values = pl.DataFrame(rows.values, schema={name: VALUES[name] for name in _VALUE_COLUMNS})
+        return StepFrames(
+            calls=pl.DataFrame(rows.calls, schema={name: CALLS[name] for name in _CALL_COLUMNS}),
+            values=with_summaries(values, self.data),
+            tensors=pl.DataFrame(rows.uses, schema=dict(TENSORS)),
+            stacks=pl.DataFrame(schema=dict(STACKS)),
+        )
+
+    def data(self, value: Value) -> NDArray[Any] | None:
+        return None if value.data is None else self._stored[value.data.file].array()
+
+    def _add_call(self, rows: _Rows, call: ReferenceCall, *, step: int, skipped: Counter[str]) -> None:
+        number, self._calls = self._calls, self._calls + 1
+        rows.calls.append(_call_row(number, call, step=step, count=rows.counts[call.op]))
+        rows.counts[call.op] += 1
+        for place, source in enumerate(call.inputs):
+            if source in rows.latest:
+                rows.uses.append(_use(number, Role.INPUT, f"args.{place}", rows.latest[source]))
+        for tensor in call.outputs:
+            stored = self._describe(tensor, skipped)
+            if stored is not None:
+                value = self._add_value(rows, tensor, stored, producer=number)
+                rows.uses.append(_use(number, Role.OUTPUT, f"output.{tensor.index}", value))
+
+    def _describe(self, tensor: ReferenceTensor, skipped: Counter[str]) -> StoredTensor | None:
+        try:
+            stored = tensor.stored()
+            if stored.dtype not in DTYPES:
+                skipped[stored.dtype] += 1
+                return None
+            # A file that is cut off is told here, once, instead of by every command that meets its value.
+            stored.array()
+        except UlpscopeError as error:
+            self._missing.append(error.seen)
+            return None
+        return stored
+
+    def _add_value(self, rows: _Rows, tensor: ReferenceTensor, stored: StoredTensor, *, producer: int) -> int:
+        number = len(self._stored)
+        self._stored[str(number)] = stored
+        rows.values.append(_value_row(number, tensor, stored, producer=producer))
+        rows.latest[tensor.op, tensor.index] = number
+        return number
+
+
+def open_reference(
+    path: Path, steps: Mapping[int, Sequence[ReferenceCall]], *, tool: str, framework: str, missing: Sequence[str]
+) -> Trace:
+    """A reference dump as a trace; a step is read when it is first asked for."""
+    info = RankInfo(
+        rank=0,
+        world_size=1,
+        process={},
+        framework={"name": framework} if framework else {},
+        versions={},
+        devices=(),
+        environment={},
+        seeds={},
+        capture={"level": Level.API.value, "save": Save.TENSORS.value, "tool": tool},
+        started="unknown",
+        closed="unknown",
+    )
+    source = ReferenceRank(steps, missing=missing)
+    return Trace(path, [FrameRank(path, name="rank0", info=info, steps=sorted(steps), source=source)])
+
+
+_CALL_COLUMNS = (
+    "id", "name", "kind", "op", "module", "module_class", "phase", "step", "micro_step", "recompute", "random",
+)  # fmt: skip
+_VALUE_COLUMNS = (
+    "id",
+    "producer",
+    "dtype",
+    "shape",
+    "device",
+    "layout",
+    "requires_grad",
+    "initialized",
+    "data_file",
+    "data_key",
+    "data_offset",
+    "data_strides",
+)
+
+
+def _call_row(number: int, call: ReferenceCall, *, step: int, count: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "name": f"{call.op}.{count}",
+        "kind": Kind.API.value,
+        "op": call.op,
+        "module": call.name,
+        "module_class": call.op,
+        "phase": Phase.FORWARD.value,
+        "step": step,
+        "micro_step": 0,
+        "recompute": False,
+        "random": False,
+    }
+
+
+def _value_row(number: int, tensor: ReferenceTensor, stored: StoredTensor, *, producer: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "producer": producer,
+        "dtype": stored.dtype,
+        "shape": list(stored.shape),
+        "device": tensor.device,
+        "layout": "strided",
+        "requires_grad": False,
+        "initialized": True,
+        "data_file": str(number),
+        "data_key": "",
+        "data_offset": 0,
+        "data_strides": [],
+    }
+
+
+def _use(call: int, role: Role, place: str, value: int) -> dict[str, Any]:
+    return {"call": call, "role": role.value, "place": place, "value": value}

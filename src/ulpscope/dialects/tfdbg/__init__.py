@@ -1,0 +1,1 @@
+"""Dumps of TensorFlow's debugger (tfdbg v1), read without TensorFlow."""

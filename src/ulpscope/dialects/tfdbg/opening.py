@@ -1,0 +1,142 @@
+"""Finds the files of a dump of tfdbg, and opens it as a trace: a run of the session is a step.
+
+run_1794723388421334_0/
+  _tfdbg_device_,job_localhost,replica_0,task_0,device_CPU_0/
+    _tfdbg_graph_hash15740254456525809019_1794723388459904
+    fc1/MatMul_0_DebugIdentity_1794723388533175
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from ulpscope.dialects.ascend.names import sanitised
+from ulpscope.dialects.reference import ReferenceTensor, executions
+from ulpscope.dialects.reference_frames import ReferenceCall, open_reference
+from ulpscope.dialects.tfdbg.event import load_tensor, read_event
+from ulpscope.dialects.tfdbg.graph import Node, read_nodes
+from ulpscope.dialects.tfdbg.ordering import in_order
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.reader import Trace
+
+DEVICE = "_tfdbg_device_"
+GRAPH = "_tfdbg_graph_"
+_RUN = re.compile(r"run_\d+.*")
+# Other watches (DebugNanCount, DebugNumericSummary) dump numbers about a tensor, not the tensor.
+_TENSOR = re.compile(r"(?P<base>.+)_(?P<slot>\d{1,9})_DebugIdentity(?:V\d+)?_(?P<time>\d{1,18})")
+_NODE_NAME = re.compile(r"(?P<op>.+):(?P<slot>\d{1,9}):DebugIdentity(?:V\d+)?")
+_DEVICE_PARTS = re.compile(r"^(job|replica|task|device)_")
+_DEEPEST = 100
+"""Scopes within scopes; a link that leads back up must not be followed for ever."""
+
+
+def looks_like(path: Path) -> bool:
+    """Whether tfdbg wrote this: its dump root, one run of it, or one device of a run."""
+    return bool(_runs(path))
+
+
+def tensors_of(path: Path) -> list[ReferenceTensor]:
+    """Every tensor of a dump, of all runs."""
+    return [tensor for run in _runs(path) for tensor in _run_tensors(run)]
+
+
+def open_tfdbg(path: Path) -> Trace:
+    """A dump as a trace."""
+    missing: list[str] = []
+    runs = _runs(path)
+    steps = {step: _calls(_run_tensors(run), _nodes(run, missing)) for step, run in enumerate(runs)}
+    return open_reference(path, steps, tool="tfdbg", framework="tensorflow", missing=missing)
+
+
+def device_name(folder: str) -> str:
+    """`/job:localhost/replica:0/task:0/device:CPU:0` of a device's directory."""
+    parts = [_DEVICE_PARTS.sub(r"\1:", part) for part in folder.removeprefix(DEVICE).split(",")]
+    return "/".join(re.sub(r"^(device:[A-Za-z]+)_(\d+)$", r"\1:\2", part) for part in parts)
+
+
+def _runs(path: Path) -> list[list[Path]]:
+    """The devices' directories of each run, in time order."""
+    if path.name.startswith(DEVICE) and path.is_dir():
+        return [[path]]
+    names = _names(path)
+    devices = [path / name for name in names if name.startswith(DEVICE)]
+    if devices:
+        return [devices]
+    runs = sorted((name for name in names if _RUN.fullmatch(name)), key=lambda name: (_run_time(name), name))
+    found = [[path / run / name for name in _names(path / run) if name.startswith(DEVICE)] for run in runs]
+    return [devices for devices in found if devices]
+
+
+def _run_time(name: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d{1,18}", name))
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory)) if directory.is_dir() else []
+    except OSError:
+        return []
+
+
+def _run_tensors(devices: Iterable[Path]) -> list[ReferenceTensor]:
+    return [tensor for device in devices for tensor in _device_tensors(device)]
+
+
+def _device_tensors(device: Path) -> Iterator[ReferenceTensor]:
+    where = device_name(device.name)
+    for directory in _directories(device):
+        scope = directory.relative_to(device).as_posix()
+        for name in _names(directory):
+            match = _TENSOR.fullmatch(name)
+            if match is not None and (directory / name).is_file():
+                op, slot = _operator(directory / name, scope, match)
+                time = int(match["time"])
+                yield ReferenceTensor(op, slot, time, directory / name, load=load_tensor, device=where)
+
+
+def _directories(root: Path) -> Iterator[Path]:
+    pending = [(root, 0)]
+    while pending:
+        directory, depth = pending.pop()
+        yield directory
+        if depth < _DEEPEST:
+            below = [directory / name for name in _names(directory)]
+            pending += [(entry, depth + 1) for entry in below if entry.is_dir() and not entry.is_symlink()]
+
+
+def _operator(path: Path, scope: str, match: re.Match[str]) -> tuple[str, int]:
+    """The file says it itself; its name has the same words, but '_' for more than one thing."""
+    try:
+        stated = _NODE_NAME.fullmatch(read_event(path).node_name)
+    except UlpscopeError:
+        stated = None
+    if stated is not None:
+        return stated["op"], int(stated["slot"])
+    base = match["base"]
+    return (base if scope == "." else f"{scope}/{base}"), int(match["slot"])
+
+
+def _nodes(devices: Iterable[Path], missing: list[str]) -> dict[str, Node]:
+    nodes: dict[str, Node] = {}
+    for device in devices:
+        for name in _names(device):
+            if name.startswith(GRAPH):
+                try:
+                    nodes |= read_nodes(device / name)
+                except UlpscopeError as error:
+                    missing.append(f"types and inputs of operators are not known: {error.seen}")
+    return nodes
+
+
+def _calls(tensors: Iterable[ReferenceTensor], nodes: Mapping[str, Node]) -> list[ReferenceCall]:
+    return in_order([_call(outputs, nodes) for outputs in executions(tensors)])
+
+
+def _call(outputs: tuple[ReferenceTensor, ...], nodes: Mapping[str, Node]) -> ReferenceCall:
+    name = outputs[0].op
+    node = nodes.get(name)
+    if node is None or not node.type:
+        # As folders of .npy files have it, so that a dump compares with what was taken out of it.
+        return ReferenceCall(op=sanitised(name), name=name, outputs=outputs)
+    return ReferenceCall(op=node.type, name=name, outputs=outputs, inputs=node.inputs)

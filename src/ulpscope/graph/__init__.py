@@ -1,0 +1,1 @@
+"""An operator graph: asked, cut out, laid out."""

@@ -1,0 +1,65 @@
+"""Tensors cut into tiles, and tiles joined to tensors, by the names of their axes.
+
+An axis that is cut stands twice in a tiled layout: C is C1 tiles of C0 elements each, the last one padded with zeros.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+AnyArray: TypeAlias = NDArray[Any]
+Shape: TypeAlias = tuple[int, ...]
+Axes: TypeAlias = tuple[str, ...]
+
+NC1HWC0: Axes = ("N", "C1", "H", "W", "C0")
+NDC1HWC0: Axes = ("N", "D", "C1", "H", "W", "C0")
+C1HWNC0: Axes = ("C1", "H", "W", "N", "C0")
+FRACTAL_Z: Axes = ("C1", "H", "W", "N1", "N0", "C0")
+"""The first three are one axis of the array."""
+FRACTAL_Z_3D: Axes = ("D", "C1", "H", "W", "N1", "N0", "C0")
+"""The first four are one axis of the array."""
+FRACTAL_NZ: Axes = ("L", "K1", "M1", "M0", "K0")
+"""A stack of matrices of M rows and K columns."""
+
+
+def join(tiles: AnyArray, axes: Axes, layout: str) -> AnyArray:
+    """The whole tensor, padding included, its axes in the order of `layout`."""
+    order = [axes.index(part) for axis in layout for part in _parts(axes, axis)]
+    sizes = padded_sizes(tiles.shape, axes)
+    return tiles.transpose(order).reshape([sizes[axis] for axis in layout])
+
+
+def cut(array: AnyArray, axes: Axes, layout: str, blocks: Mapping[str, int]) -> AnyArray:
+    """A tensor in the order of `layout`, cut into tiles; `blocks` says how long a tile is along an axis."""
+    padding, split = [], []
+    for axis, size in zip(layout, array.shape, strict=True):
+        block = blocks[axis] if f"{axis}0" in axes else 1
+        tiles = -(-size // block)
+        padding.append((0, tiles * block - size))
+        split += [tiles, block] if f"{axis}0" in axes else [size]
+    named = [part for axis in layout for part in _parts(axes, axis)]
+    whole = np.pad(array, padding) if any(after for _, after in padding) else array
+    return np.ascontiguousarray(whole.reshape(split).transpose([named.index(part) for part in axes]))
+
+
+def padded_sizes(tiles: Sequence[int], axes: Axes) -> dict[str, int]:
+    """How long each axis of the whole tensor is, padding included."""
+    sizes: dict[str, int] = {}
+    for part, size in zip(axes, tiles, strict=True):
+        sizes[part[0]] = sizes.get(part[0], 1) * size
+    return sizes
+
+
+def fills(tiles: Sequence[int], axes: Axes, layout: str, shape: Shape) -> bool:
+    """Whether a tensor of this shape is what these tiles hold: no tile is without an element of it."""
+    if len(shape) != len(layout):
+        return False
+    sizes = padded_sizes(tiles, axes)
+    blocks = {part[0]: size for part, size in zip(axes, tiles, strict=True) if part.endswith("0")}
+    return all(0 <= sizes[axis] - size < blocks.get(axis, 1) for axis, size in zip(layout, shape, strict=True))
+
+
+def _parts(axes: Axes, axis: str) -> tuple[str, ...]:
+    return (f"{axis}1", f"{axis}0") if f"{axis}0" in axes else (axis,)

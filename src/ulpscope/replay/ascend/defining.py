@@ -1,0 +1,160 @@
+"""What a definition is: the operands of an operator, its attributes, and what it computes of them.
+
+Floats come as float64 and integers as int64, in the order of the network, without the device's tiles and padding.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.records.checks import Rule
+from ulpscope.records.graphs import Attributes, AttributeValue
+from ulpscope.replay.errors import CannotReplayError
+
+Array: TypeAlias = NDArray[Any]
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that an operator reads."""
+
+    array: Array
+    dtype: str
+    layout: str
+    """What its axes are: NHWC, NCHW, HWCN, C; ND where they have no names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a result looks like on the device."""
+
+    shape: Shape
+    dtype: str
+    layout: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What an operator's result depends on beside its operands."""
+
+    attributes: Attributes
+    results: tuple[Form, ...]
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        found = self._value(name, default)
+        if isinstance(found, int):
+            return int(found)
+        raise self._unfit(name, found)
+
+    def number(self, name: str, default: float | None = None) -> float:
+        found = self._value(name, default)
+        if isinstance(found, int | float):
+            return float(found)
+        raise self._unfit(name, found)
+
+    def flag(self, name: str) -> bool:
+        """Flags are false where a graph does not name them."""
+        return bool(self.attributes.get(name, False))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self._value(name, default))
+
+    def integers(self, name: str, default: Shape | None = None) -> Shape:
+        """A list; a single number is a list of one."""
+        found = self._value(name, default)
+        listed = found if isinstance(found, tuple) else (found,)
+        numbers = tuple([each for each in listed if isinstance(each, int)])
+        if len(numbers) != len(listed):
+            raise self._unfit(name, found)
+        return numbers
+
+    def rows(self, name: str) -> tuple[Shape, ...]:
+        """A list of lists."""
+        found = self._value(name, None)
+        listed = found if isinstance(found, tuple) else ()
+        rows = tuple(
+            [tuple([each for each in row if isinstance(each, int)]) for row in listed if isinstance(row, tuple)]
+        )
+        if not rows or len(rows) != len(listed):
+            raise self._unfit(name, found)
+        return rows
+
+    def expect(self, shape: Shape) -> None:
+        """Make sure, before it is computed, that a result is as large as the device's: dumps may be damaged."""
+        made = self.results[0].shape
+        if math.prod(shape) != math.prod(made):
+            raise unlike(made, shape)
+
+    def _value(self, name: str, default: AttributeValue) -> AttributeValue:
+        found = self.attributes.get(name)
+        found = default if found is None else found
+        if found is None:
+            raise CannotReplayError(f"the graph does not tell its attribute {name}")
+        return found
+
+    @staticmethod
+    def _unfit(name: str, found: object) -> CannotReplayError:
+        return CannotReplayError(f"its attribute {name} is {found!r:.40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """What an operator gives by its definition."""
+
+    results: tuple[Array | None, ...]
+    """None where the definition says nothing about one."""
+    length: float = 1.0
+    """How many products or summands an element is made of."""
+
+
+Function: TypeAlias = Callable[[Sequence[Operand], Setting], Defined]
+Choice: TypeAlias = Callable[[Sequence[Operand], Setting, Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a type of operators computes."""
+
+    function: Function
+    least: int
+    """Operands that it needs."""
+    most: int | None = None
+    """Operands that it takes; none: as many as there are."""
+    rule: Rule = Rule.ROUNDED
+    multiplies: bool = False
+    """Whether it runs on the matrix unit, which may round float32 operands before it multiplies them."""
+    chosen: Choice | None = None
+    """Of results that are indices: the elements they point to, for equal ones may be chosen in any order."""
+
+
+Definitions: TypeAlias = dict[str, Definition]
+
+
+def one(result: Array, *, length: float = 1.0) -> Defined:
+    """A definition's only result."""
+    return Defined((result,), length)
+
+
+def unlike(made: Shape, defined: Shape) -> CannotReplayError:
+    """Of a result that the device has in another shape."""
+    return CannotReplayError(f"its output is {list(made)}, by its definition {list(defined)}")
+
+
+def axis_of(number: int, rank: int) -> int:
+    """An axis counted from the front."""
+    axis = number + rank if number < 0 else number
+    if not 0 <= axis < max(rank, 1):
+        raise CannotReplayError(f"it has an axis {number} of a tensor with {rank}")
+    return axis
+
+
+def whole_numbers(operand: Operand) -> Shape:
+    """An operand that holds axes, shapes or paddings."""
+    if operand.array.dtype.kind not in "iu" or operand.array.size > np.iinfo(np.int16).max:
+        raise CannotReplayError(f"an operand that should be a list of whole numbers is {operand.dtype}")
+    return tuple([int(each) for each in operand.array.ravel()])

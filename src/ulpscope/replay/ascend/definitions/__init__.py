@@ -1,0 +1,1 @@
+"""What operators of an Ascend graph compute, by their types."""

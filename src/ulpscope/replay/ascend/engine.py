@@ -1,0 +1,210 @@
+"""Sets what a device dumped of an operator beside what the operator computes by its definition."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ulpscope.dialects.ascend.dump_records import DumpTensor
+from ulpscope.dialects.ascend.logical import Preferred, has_data
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.records.checks import Direction, OutputEvidence, Rule
+from ulpscope.records.graphs import Operator, TensorDesc
+from ulpscope.replay.ascend.defining import Array, Defined, Form, Operand, Setting, unlike
+from ulpscope.replay.ascend.operands import KnownTensor, known_tensor
+from ulpscope.replay.ascend.recipes import Disturbed, Recipe, recipe_of, run_recipe
+from ulpscope.replay.ascend.stepwise import Steps, stored
+from ulpscope.replay.errors import CannotReplayError
+
+PERTURBATIONS = 6
+"""As for calls of torch: fewer have tails."""
+HF32_ROUNDOFF = 2.0**-12
+"""Ascend's matrix unit may round float32 operands to HF32, which keeps 11 bits of the fraction."""
+_ROUNDOFF_32, _ROUNDOFF_64 = (DTYPES[name].unit_roundoff for name in ("float32", "float64"))
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """One execution of an operator: what a dump has of it."""
+
+    inputs: tuple[DumpTensor, ...]
+    outputs: tuple[DumpTensor, ...]
+
+
+class ExecutedOperator:
+    """An operator computed again, with what can be told of its outputs."""
+
+    def __init__(self, operator: Operator, dumped: Dumped, preferred: Preferred) -> None:
+        """CannotReplayError if its definition, an operand or an attribute is not known."""
+        inputs = [known_tensor(tensor, desc, preferred) for tensor, desc in _operands(operator, dumped)]
+        self._recipe: Recipe = recipe_of(operator, len(inputs))
+        made = {tensor.index: tensor for tensor in dumped.outputs if has_data(tensor)}
+        if not made:
+            raise CannotReplayError("no output of it is in the dump")
+        self._outputs = {
+            index: known_tensor(tensor, _desc(operator.outputs, index), preferred) for index, tensor in made.items()
+        }
+        self._operands = [each.operand() for each in inputs]
+        forms = [
+            self._outputs[tensor.index].form if tensor.index in made else Form(tensor.shape or (), "", "")
+            for tensor in dumped.outputs
+        ]
+        self._setting = Setting(operator.attributes, tuple(forms))
+        self.saturated = 0
+        """Elements that the device has cut off at the largest number of their type."""
+        self.evidence = self._compare(self._run(self._operands))
+
+    def refine(self) -> None:
+        """Measure how much each element moves with the operands, and with what fused steps hand on."""
+        unit = self._unit()
+        moved = _mover(unit)
+        perturbed = ([replace(each, array=moved(each.array)) for each in self._operands] for _ in range(PERTURBATIONS))
+        runs = [self._run(operands) for operands in perturbed]
+        inputs = self._movement(runs, unit)
+        handed: list[Array | None] = [None] * len(inputs)
+        if len(self._recipe.steps) > 1:
+            handed = self._movement([self._run(self._operands, between=moved) for _ in runs], unit)
+        self.evidence = [
+            replace(each, sensitivity=first, intermediate_sensitivity=second)
+            for each, first, second in zip(self.evidence, inputs, handed, strict=True)
+        ]
+
+    def with_stored_steps(self) -> list[OutputEvidence] | None:
+        """Evidence for a unit that stores the result of every step; none where sums are kept in an accumulator."""
+        if self._recipe.multiplies or not any(each.rule is Rule.ROUNDED for each in self.evidence):
+            return None
+        unit = self._unit()
+        counting = Steps(lambda array: array)
+        self._run_stored(counting)
+        runs = [self._run_stored(Steps(_mover(unit, seed=seed), last=counting.count)) for seed in range(PERTURBATIONS)]
+        moves = self._movement(runs, unit)
+        return [replace(each, intermediate_sensitivity=by) for each, by in zip(self.evidence, moves, strict=True)]
+
+    def _run_stored(self, steps: Steps) -> Defined:
+        return self._run([replace(each, array=stored(each.array, steps)) for each in self._operands])
+
+    def _unit(self) -> float:
+        return max([float(_ROUNDOFF_64**0.5), *(each.input_roundoff for each in self.evidence)])
+
+    def _compare(self, defined: Defined) -> list[OutputEvidence]:
+        """Of every output that is dumped and defined."""
+        return [
+            self._evidence(self._outputs[index], exact, defined.length)
+            for index, exact in enumerate(defined.results)
+            if exact is not None and index in self._outputs
+        ]
+
+    def tensors(self) -> dict[str, Array]:
+        """Everything that was read and made."""
+        found = {f"args.{place}": operand.array for place, operand in enumerate(self._operands)}
+        for each in self.evidence:
+            found |= {each.place: each.computed, f"exact.{each.place}": each.exact}
+        return found
+
+    def _run(self, operands: Sequence[Operand], *, between: Disturbed = lambda array: array) -> Defined:
+        with np.errstate(all="ignore"):
+            try:
+                return run_recipe(self._recipe, operands, self._setting, between=between)
+            except (ValueError, IndexError) as error:
+                shapes = ", ".join(str(list(operand.array.shape)) for operand in operands)
+                raise CannotReplayError(f"operands of {shapes} do not fit {self._recipe}") from error
+
+    def _movement(self, runs: Sequence[Defined], unit: float) -> list[Array | None]:
+        """RMS change of each output's elements over some runs, per unit; none where it does not matter."""
+        return [self._moved(each, runs, unit) for each in self.evidence]
+
+    @staticmethod
+    def _moved(each: OutputEvidence, runs: Sequence[Defined], unit: float) -> Array | None:
+        if each.rule is not Rule.ROUNDED or each.exact.dtype.kind != "f":
+            return None
+        index, total = int(each.place.removeprefix("output.")), np.zeros(each.exact.shape)
+        with np.errstate(all="ignore"):
+            for run in runs:
+                change = (np.asarray(_fitted(run.results[index], each.exact.shape)) - each.exact) / unit
+                total += np.where(np.isfinite(change), np.square(change), 0.0)
+        return np.asarray(np.sqrt(total / len(runs)))
+
+    def _evidence(self, known: KnownTensor, exact: Array, length: float) -> OutputEvidence:
+        form, computed = known.form, known.result()
+        place, violation = f"output.{known.tensor.index}", None
+        rule, dtype = self._recipe.rule, form.dtype
+        exact = _as_result(_fitted(exact, form.shape), form)
+        if self._recipe.last.chosen is not None:
+            choose, dtype = self._recipe.last.chosen, self._operands[0].dtype
+            try:
+                computed, exact = (choose(self._operands, self._setting, each) for each in (computed, exact))
+            except IndexError as error:
+                violation = str(error)
+        elif DTYPES[dtype].unit_roundoff:
+            exact = self._cut_off(computed, exact, DTYPES[dtype].largest)
+        whole = DTYPES[dtype].kind in (DtypeKind.INT, DtypeKind.BOOL)
+        return OutputEvidence(
+            place=place,
+            direction=Direction.FORWARD,
+            rule=Rule.EXACT if whole else rule,
+            dtype=dtype,
+            computed=computed,
+            exact=exact,
+            reduction=length,
+            accumulation=_ROUNDOFF_64 if dtype == "float64" else _ROUNDOFF_32,
+            input_roundoff=self._input_roundoff(dtype),
+            violation=violation,
+        )
+
+    def _cut_off(self, computed: Array, exact: Array, largest: float) -> Array:
+        """Devices that saturate give the largest number for what is beyond it: an overflow, not a wrong computation."""
+        beyond = (np.abs(computed) == largest) & (np.abs(exact) > largest) & (np.sign(computed) == np.sign(exact))
+        self.saturated += int(np.count_nonzero(beyond))
+        return np.where(beyond, computed, exact) if beyond.any() else exact
+
+    def _input_roundoff(self, dtype: str) -> float:
+        found = [DTYPES[name].unit_roundoff for name in (dtype, *(operand.dtype for operand in self._operands))]
+        if self._recipe.multiplies and any(operand.dtype == "float32" for operand in self._operands):
+            found.append(HF32_ROUNDOFF)
+        return max(found)
+
+
+def _mover(unit: float, *, seed: int = PERTURBATIONS) -> Disturbed:
+    """Moves floats by chance, uniformly, one unit in the root mean square."""
+    generator = np.random.default_rng(seed)
+
+    def moved(array: Array) -> Array:
+        noise = (generator.random(array.shape, np.float32) - 0.5) * 12**0.5
+        return np.asarray(array * (1.0 + unit * noise)) if array.dtype.kind == "f" else array
+
+    return moved
+
+
+def _operands(operator: Operator, dumped: Dumped) -> list[tuple[DumpTensor, TensorDesc | None]]:
+    """Inputs that were read, with what the graph says; a dump counts all of them, or only those that are connected."""
+    places = list(range(max(len(operator.inputs), len(dumped.inputs))))
+    connected = [place for place, each in enumerate(operator.inputs) if each.source is not None]
+    if len(dumped.inputs) == len(connected):
+        places = connected
+    found = [(places[tensor.index], tensor) for tensor in dumped.inputs if has_data(tensor)]
+    if [place for place, _ in found] != list(range(len(found))):
+        raise CannotReplayError(f"no definition of {operator.type} without an operand before its last")
+    return [(tensor, _desc([each.desc for each in operator.inputs], place)) for place, tensor in found]
+
+
+def _desc(told: Sequence[TensorDesc | None], index: int) -> TensorDesc | None:
+    return told[index] if index < len(told) else None
+
+
+def _fitted(exact: Array | None, shape: tuple[int, ...]) -> Array:
+    """In the device's shape, axes of length 1 aside."""
+    assert exact is not None
+    if exact.shape == shape:
+        return exact
+    if [size for size in exact.shape if size != 1] != [size for size in shape if size != 1]:
+        raise unlike(shape, exact.shape)
+    return exact.reshape(shape)
+
+
+def _as_result(exact: Array, form: Form) -> Array:
+    """Integers as they are stored: what is too large for them wraps around."""
+    if DTYPES[form.dtype].unit_roundoff:
+        return exact.astype(np.float64)
+    if exact.dtype.kind == "f":
+        raise CannotReplayError(f"its output is {form.dtype}, by its definition a float")
+    return exact.astype(form.dtype)

@@ -1,0 +1,94 @@
+"""Tells what graphs alone show: dangerous casts, and what another compilation of a network did otherwise.
+
+ge_default_11 and ge_default_21 (0_11): 13 of 14 operators alike
+
+  operator  type  tensor   reference           target
+  fc1/Relu  Relu  input.0  float16 FRACTAL_NZ  float32 FRACTAL_NZ
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from ulpscope.diagnose.graph_casts import DangerousCast
+from ulpscope.diagnose.graph_similarity import GraphSimilarity, OperatorDifference
+from ulpscope.records.graphs import TensorDesc
+from ulpscope.report.quantities import count_text
+from ulpscope.report.tables import plain, render, section, table
+
+DIFFERENCES_SHOWN = 50
+NAMES_SHOWN = 10
+
+
+def similarity_text(found: Sequence[GraphSimilarity], *, width: int, color: bool) -> str:
+    """The answer as text of this width."""
+    if not found:
+        return "No graph is of the same session and number in both files.\n"
+    return render(Group(*(part for each in found for part in _similarity(each))), width=width, color=color)
+
+
+def similarity_json(found: Sequence[GraphSimilarity]) -> list[dict[str, Any]]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    return [
+        {
+            "session_graph": each.session,
+            "reference": each.graphs.reference,
+            "target": each.graphs.target,
+            "compared": each.compared,
+            "similar": each.similar,
+            "only_reference": list(each.only_reference),
+            "only_target": list(each.only_target),
+            "differences": [row for difference in each.differences for row in _difference_json(difference)],
+        }
+        for each in found
+    ]
+
+
+def casts_text(casts: Sequence[DangerousCast], *, width: int, color: bool) -> str:
+    """The answer as text of this width."""
+    parts: list[RenderableType] = [plain(count_text(len(casts), "dangerous cast"), style="bold")]
+    if casts:
+        rows = [[each.operator.name, each.operator.graph, each.source, each.target] for each in casts]
+        parts += [plain(""), table(["operator", "graph", "from", "to"], rows, folds=("operator", "graph"))]
+    return render(Group(*parts), width=width, color=color)
+
+
+def casts_json(casts: Sequence[DangerousCast]) -> list[dict[str, Any]]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    return [
+        {"operator": each.operator.name, "graph": each.operator.graph, "from": each.source, "to": each.target}
+        for each in casts
+    ]
+
+
+def _similarity(found: GraphSimilarity) -> Iterator[RenderableType]:
+    names = f"{found.graphs.reference} and {found.graphs.target} ({found.session})"
+    alike = f"{found.similar:,} of {count_text(found.compared, 'operator')} alike"
+    yield plain(f"{names}: {alike}", style="bold")
+    rows = [row for each in found.differences[:DIFFERENCES_SHOWN] for row in _rows(each)]
+    if rows:
+        headers = ["operator", "type", "tensor", "reference", "target"]
+        more = len(found.differences) - DIFFERENCES_SHOWN
+        rest = [plain(f"{more:,} more; --json has all")] if more > 0 else []
+        yield section("of another type or layout", table(headers, rows, folds=("operator",)), *rest)
+    for side, only in (("reference", found.only_reference), ("target", found.only_target)):
+        if only:
+            more_names = f" and {len(only) - NAMES_SHOWN:,} more" if len(only) > NAMES_SHOWN else ""
+            yield section(f"only in the {side}", plain(", ".join(only[:NAMES_SHOWN]) + more_names))
+
+
+def _rows(difference: OperatorDifference) -> Iterator[list[str]]:
+    operator = difference.operators.reference
+    for tensor in difference.tensors:
+        forms = (tensor.descs.reference, tensor.descs.target)
+        yield [operator.name, operator.type, tensor.place, *map(_form, forms)]
+
+
+def _difference_json(difference: OperatorDifference) -> Iterator[dict[str, Any]]:
+    for name, kind, place, reference, target in _rows(difference):
+        yield {"operator": name, "type": kind, "tensor": place, "reference": reference, "target": target}
+
+
+def _form(desc: TensorDesc | None) -> str:
+    return "-" if desc is None else f"{desc.dtype} {desc.layout}".strip()

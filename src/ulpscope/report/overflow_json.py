@@ -1,0 +1,74 @@
+"""The JSON object of `ulpscope overflow --json`, which is also summary.json; docs/overflow.md tells its keys."""
+
+from dataclasses import asdict
+from typing import Any
+
+from ulpscope.records.findings import FindingKind
+from ulpscope.records.overflow_findings import OverflowFinding, OverflowSurvey, SeenTensor
+from ulpscope.report.language import Language
+from ulpscope.report.overflow import has_several_ranks
+from ulpscope.report.overflow_words import next_command, overflow_sentence
+from ulpscope.report.strict_json import strict
+
+SCHEMA = 1
+
+
+def survey_json(survey: OverflowSurvey, language: Language = Language.EN) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    several = has_several_ranks(survey)
+    looked = survey.counts.calls or survey.counts.records
+    content: dict[str, Any] = strict(
+        {
+            "schema": SCHEMA,
+            "command": "overflow",
+            "verdict": "overflow" if survey.findings else "finite" if looked else "nothing_checked",
+            "findings": [_finding(finding, language, several) for finding in survey.findings],
+            "notes": [_finding(finding, language, several) for finding in survey.notes],
+            "counts": asdict(survey.counts),
+            "paths": list(survey.paths),
+            "missing": list(survey.missing),
+        }
+    )
+    return content
+
+
+def _finding(finding: OverflowFinding, language: Language, several_ranks: bool) -> dict[str, Any]:
+    place = finding.place
+    return {
+        "kind": FindingKind.OVERFLOW,
+        "rank": place.rank,
+        "step": place.step,
+        "phase": place.phase,
+        "call": place.call,
+        "op": place.op,
+        "module": place.module,
+        "tensor": place.tensor,
+        "source": place.source,
+        "evidence": _evidence(finding),
+        "sentence": overflow_sentence(finding, language, several_ranks=several_ranks),
+        "next": next_command(finding),
+    }
+
+
+def _evidence(finding: OverflowFinding) -> dict[str, Any]:
+    return {
+        "path": finding.path,
+        "verdict": finding.verdict,
+        "message": finding.message,
+        "given": finding.given,
+        "record": None if finding.record is None else asdict(finding.record),
+        "tensors": [_tensor(tensor) for tensor in finding.tensors],
+    }
+
+
+def _tensor(tensor: SeenTensor) -> dict[str, Any]:
+    stats = tensor.stats
+    return {
+        "side": tensor.side,
+        "place": tensor.place,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "sign": tensor.sign,
+        **asdict(tensor.not_finite),
+        **{name: None if stats is None else getattr(stats, name) for name in ("min", "max", "mean", "norm")},
+    }

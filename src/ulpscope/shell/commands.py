@@ -1,0 +1,80 @@
+"""All words of the shell, and how a line of them is carried out."""
+
+import shlex
+from collections.abc import Mapping
+
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.shell.check_commands import ac_command, overflow_command
+from ulpscope.shell.compare_commands import vc_command, vcs_command
+from ulpscope.shell.context import Context, say, show
+from ulpscope.shell.foreign import run_foreign
+from ulpscope.shell.graph_commands import ls_command, ni_command
+from ulpscope.shell.panels import framed_table
+from ulpscope.shell.tensor_commands import cp_command, dc_command, pt_command
+from ulpscope.shell.words import Command
+
+RUN, HELP, EXIT = "run", "help", "exit"
+OWN_WORDS = {
+    RUN: "run CMD: in your own shell; so does every line that begins with none of these words",
+    HELP: "help [COMMAND]: this, or all about a command",
+    EXIT: "leave; so do Ctrl-D, and Ctrl-C at an empty prompt",
+}
+
+
+def all_commands() -> dict[str, Command]:
+    """Commands by name, in the order in which they are told."""
+    made = (
+        ac_command(),
+        ls_command(),
+        ni_command(),
+        pt_command(),
+        cp_command(),
+        dc_command(),
+        vc_command(),
+        vcs_command(),
+        overflow_command(),
+    )
+    return {command.name: command for command in made}
+
+
+def carry_out(line: str, context: Context, commands: Mapping[str, Command]) -> ExitCode | None:
+    """Do what a line says; none if it says to leave. UlpscopeError if that cannot be done."""
+    first, _, rest = line.strip().partition(" ")
+    if first == EXIT:
+        return None
+    if not first:
+        return ExitCode.OK
+    if first == HELP:
+        return _help(rest.strip(), commands)
+    if first == RUN:
+        return run_foreign(rest) if rest.strip() else _help("", commands)
+    command = commands.get(first)
+    if command is None:
+        return run_foreign(line)
+    values = command.parse(_split(rest))
+    return _help(first, commands) if values is None else command.run(context, values)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UlpscopeError(
+            f"{text!r} cannot be split into words ({error})",
+            expected="quotation marks in pairs",
+            next_step="close the quotation, or put a backslash before the mark",
+        ) from error
+
+
+def _help(name: str, commands: Mapping[str, Command]) -> ExitCode:
+    if name in commands:
+        say(commands[name].words.format_help())
+        return ExitCode.OK
+    if name in OWN_WORDS:
+        say(OWN_WORDS[name])
+        return ExitCode.OK
+    rows = [(each, " ".join((command.words.description or "").split())) for each, command in commands.items()]
+    show(framed_table("", ("Command", "What it does"), [*rows, *OWN_WORDS.items()]))
+    say("help COMMAND tells its options; the Tab key completes commands, options, names and files.")
+    return ExitCode.OK

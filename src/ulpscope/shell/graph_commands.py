@@ -1,0 +1,172 @@
+"""`ls` and `ni`: the operators of the graphs, or the calls of a trace."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ulpscope.dialects.ascend.names import sanitised
+from ulpscope.dialects.graphs.opening import open_graph
+from ulpscope.graph.query import OperatorFilter
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.graphs import Operator
+from ulpscope.report.graph_views import GraphView, OperatorListView, OperatorsView, OperatorView
+from ulpscope.shell.context import Context, say, show, show_text
+from ulpscope.shell.data import DebugData
+from ulpscope.shell.panels import operator_list, operator_panel, type_table
+from ulpscope.shell.words import Command, Values, Words, count
+from ulpscope.workflows.draw_graph import draw
+from ulpscope.workflows.show_graph import NodeWishes, show_graph
+
+LONGEST_FILE_NAME = 200
+"""Characters of an operator's name in the name of its drawing; file systems take 255 bytes."""
+
+
+def ls_command() -> Command:
+    words = Words("ls", "List operators, or count their types. A pattern may stand anywhere; * and ? are wildcards.")
+    words.add_argument("-n", "--name", metavar="NAME", help="operators with this in their name")
+    words.add_argument("-t", "--type", metavar="TYPE", help="of this type")
+    words.add_argument("-f", "--fusion", metavar="PASS", help="made by this fusion pass")
+    words.add_argument("-k", "--kernel_name", metavar="KERNEL", help="with this kernel")
+    return Command(words, _ls)
+
+
+def ni_command() -> Command:
+    words = Words("ni", "Tell all about an operator: inputs, outputs, its dumps and the reference's.")
+    words.add_argument("-n", dest="named", action="store_true", help="before the name, if you like")
+    words.add_argument("name", metavar="NAME", help="name, or a part of it")
+    words.add_argument("-g", "--graph", metavar="GRAPH", help="in this graph")
+    words.add_argument("-a", "--attr", action="store_true", help="all attributes, too")
+    words.add_argument("-s", "--save", metavar="N", type=count, help="draw what lies within N steps of it")
+    return Command(words, _ni)
+
+
+def _ls(context: Context, values: Values) -> ExitCode:
+    wanted = OperatorFilter(name=values.name, type=values.type, fusion_pass=values.fusion, kernel=values.kernel_name)
+    if context.data.trace is not None:
+        return _ls_trace(context.data.trace, values)
+    found = False
+    for debug in _with_graphs(context):
+        views = [show_graph(path, wanted, limit=0).view for path in debug.graphs]
+        if not wanted:
+            show(
+                type_table(debug.name, (pair for view in views if isinstance(view, GraphView) for pair in view.counts))
+            )
+            found = True
+            continue
+        operators = [each for view in views if isinstance(view, OperatorListView) for each in view.operators]
+        found |= bool(operators)
+        show(operator_list(debug.name, operators))
+    return ExitCode.OK if found else ExitCode.NOTHING
+
+
+def _ni(context: Context, values: Values) -> ExitCode:
+    if context.data.trace is not None:
+        return _ni_trace(context.data.trace, values)
+    found = _search(context, values)
+    if not found.operators and found.candidates:
+        say(f"No operator is called {values.name}; you may mean one of these.")
+        show(operator_list("Possible Operators", found.candidates))
+        return ExitCode.NOTHING
+    if not found.operators and found.error is not None:
+        raise found.error
+    for one in _called(values.name, found.operators):
+        drawing = None if values.save is None else _drawn(context, one, values.save)
+        show(operator_panel(one.debug.name, one.view, attributes=values.attr, drawing=drawing))
+    return ExitCode.OK
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundOperator:
+    debug: DebugData
+    path: Path
+    view: OperatorView
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a name led to in all graphs."""
+
+    operators: list[_FoundOperator] = field(default_factory=list)
+    candidates: list[Operator] = field(default_factory=list)
+    error: UlpscopeError | None = None
+    """Of the last graph in which there is no such name."""
+
+
+def _search(context: Context, values: Values) -> _Found:
+    found = _Found()
+    for debug in _with_graphs(context):
+        wishes = NodeWishes(attributes=values.attr, dumps=debug.dumps, reference=context.data.reference)
+        for path in debug.graphs:
+            try:
+                view = show_graph(
+                    path, OperatorFilter(graph=values.graph), node=values.name, wishes=wishes, limit=0
+                ).view
+            except UlpscopeError as error:
+                found.error = error
+                continue
+            if isinstance(view, OperatorsView):
+                found.operators += [_FoundOperator(debug, path, each) for each in view.operators]
+            elif isinstance(view, OperatorListView):
+                found.candidates += view.operators
+    return found
+
+
+def _called(name: str, found: list[_FoundOperator]) -> list[_FoundOperator]:
+    """Those of just this name, if there are any: in another graph a part of a name may have led to one operator."""
+    exact = [one for one in found if sanitised(one.view.operator.name) == sanitised(name)]
+    return exact or found
+
+
+def _drawn(context: Context, one: _FoundOperator, depth: int) -> Path:
+    operator, folder = one.view.operator, context.data.own.drawings
+    name = ".".join(map(sanitised, (operator.graph, operator.type, operator.name)))[-LONGEST_FILE_NAME:]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UlpscopeError(
+            f"{folder} cannot be made: {error.strerror}",
+            expected="data in a directory that may be written",
+            next_step=f"ulpscope show {one.path} {operator.name} --svg FILE --depth {depth}",
+        ) from error
+    graph = next(graph for graph in open_graph(one.path).graphs if graph.name == operator.graph)
+    return draw(graph, operator.name, depth=depth, path=folder / f"{one.debug.name}.{name}.{depth}.svg").path
+
+
+def _with_graphs(context: Context) -> list[DebugData]:
+    debugs = [debug for debug in context.data.debugs if debug.graphs]
+    if not debugs:
+        raise UlpscopeError(
+            f"{context.data.root} holds no graph",
+            expected="npu/debug_0/graph/ge_proto_*_Build.txt, as DUMP_GE_GRAPH=2 DUMP_GRAPH_LEVEL=3 give it",
+            next_step="copy the graph there, or ulpscope show GRAPH",
+        )
+    return debugs
+
+
+def _ls_trace(path: Path, values: Values) -> ExitCode:
+    from ulpscope.trace.query import CallFilter
+    from ulpscope.workflows.show import show as show_trace
+
+    _refuse(values, {"-f": values.fusion, "-k": values.kernel_name})
+    result = show_trace(path, CallFilter(text=values.name, op=values.type), limit=0)
+    show_text(result.text)
+    return result.code
+
+
+def _ni_trace(path: Path, values: Values) -> ExitCode:
+    from ulpscope.workflows.show import show as show_trace
+
+    _refuse(values, {"-g": values.graph, "-a": values.attr or None, "-s": values.save})
+    result = show_trace(path, call=values.name)
+    show_text(result.text)
+    return result.code
+
+
+def _refuse(values: Values, given: dict[str, object]) -> None:
+    unfit = [option for option, value in given.items() if value is not None]
+    if unfit:
+        raise UlpscopeError(
+            f"{unfit[0]} with a trace",
+            expected="a graph for it; a trace has calls, without passes and kernels",
+            next_step=f"leave {unfit[0]} out",
+        )

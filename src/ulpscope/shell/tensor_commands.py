@@ -1,0 +1,136 @@
+"""`pt`, `cp` and `dc`: tensors printed, compared and converted."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ulpscope.dialects.ascend.array_files import FileKind
+from ulpscope.dialects.ascend.converting import Wanted
+from ulpscope.numerics.element_differences import Tolerance
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.pairs import Pair
+from ulpscope.report.progress import Advance, progress
+from ulpscope.shell.context import Context, say, show
+from ulpscope.shell.panels import panel
+from ulpscope.shell.panels_tensors import IN_A_ROW, ROWS, comparison, tensor_panel
+from ulpscope.shell.words import Command, Values, Words, count, tolerance
+from ulpscope.workflows.convert_dumps import convert_dumps
+from ulpscope.workflows.pair_elements import pair_elements
+from ulpscope.workflows.tensor_lookup import SEPARATOR, FoundTensor
+from ulpscope.workflows.tensor_view import view_tensor
+
+PRINTED = 20
+TOLERANCE = 0.001
+LONGEST_FILE_NAME = 200
+FILES_SHOWN = 100
+
+
+def pt_command() -> Command:
+    words = Words("pt", "Print a tensor: of a dump or the reference by its name, or of a file.")
+    words.add_argument("-n", dest="named", action="store_true", help="before the name, if you like")
+    words.add_argument("name", metavar="FILE", help="name, a part of it, or a path; FILE::KEY, CALL::output.0")
+    return Command(words, _pt)
+
+
+def cp_command() -> Command:
+    words = Words("cp", "Compare two tensors, in the layout of the network: |LEFT - RIGHT| <= AL + RL * |RIGHT|.")
+    words.add_argument("-n", dest="named", action="store_true", help="before the names, if you like")
+    words.add_argument("left", metavar="LEFT", help="the tensor under suspicion")
+    words.add_argument("right", metavar="RIGHT", help="the tensor that is trusted")
+    words.add_argument("-p", "--print", metavar="N", type=count, default=PRINTED, help="elements (default: 20)")
+    words.add_argument("-al", "--atol", metavar="AL", type=tolerance, default=TOLERANCE, help="(default: 0.001)")
+    words.add_argument("-rl", "--rtol", metavar="RL", type=tolerance, default=TOLERANCE, help="(default: 0.001)")
+    words.add_argument("-s", "--save", action="store_true", help="write both as text, too")
+    return Command(words, _cp)
+
+
+def dc_command() -> Command:
+    words = Words("dc", "Convert dumps to .npy files.")
+    words.add_argument("-n", dest="named", action="store_true", help="before the name, if you like")
+    words.add_argument("name", metavar="X", help="operator, dump file, or a file or directory of dumps")
+    words.add_argument(
+        "-f", "--format", metavar="LAYOUT", help="in this layout, padding taken off: ND, NCHW, NHWC, ..."
+    )
+    words.add_argument("-o", "--output", metavar="DIR", type=Path, help="new directory (default: below temp)")
+    return Command(words, _dc)
+
+
+def _pt(context: Context, values: Values) -> ExitCode:
+    found = context.tensors.find(values.name)
+    show(tensor_panel(view_tensor(found, count=IN_A_ROW * ROWS, text=_text_file(context, found))))
+    return ExitCode.OK
+
+
+def _cp(context: Context, values: Values) -> ExitCode:
+    left, right = context.tensors.find(values.left), context.tensors.find(values.right)
+    allowed = Tolerance(values.atol, values.rtol)
+    pair = pair_elements(Pair(reference=right, target=left), tolerance=allowed, count=values.print)
+    texts = (_saved(context, left), _saved(context, right)) if values.save else (None, None)
+    show(comparison(pair, texts))
+    return ExitCode.DIFFERENCE if pair.outside else ExitCode.OK
+
+
+def _dc(context: Context, values: Values) -> ExitCode:
+    path = Path(values.name)
+    sources = [path] if path.exists() else context.dumped.files(values.name)
+    if not sources:
+        raise UlpscopeError(
+            f"there is no dump of {values.name!r}",
+            expected="an operator that was dumped, a dump file, or a directory of dumps",
+            next_step="ls -n NAME lists operators; dc and the Tab key complete their names",
+        )
+    out = values.output or context.data.own.converted / _stamp()
+    with progress("converting") as advance:
+        result = convert_dumps(sources, Wanted(FileKind.NPY, values.format), out=out, told=_steps(advance))
+    names = [str(file.relative_to(out)) for file in sorted(out.rglob("*")) if file.is_file()]
+    show(panel([f"SrcFile: {values.name}", *_listed(names), f"Path: {out}"]))
+    if result.told.failures:
+        say(result.text())
+    return result.code
+
+
+def _steps(advance: Advance) -> Callable[[int, int], None]:
+    done = 0
+
+    def told(reached: int, total: int) -> None:
+        nonlocal done
+        advance(reached - done)
+        done = reached
+
+    return told
+
+
+def _listed(names: list[str]) -> Iterator[str]:
+    yield from (f" - {name}" for name in names[:FILES_SHOWN])
+    if len(names) > FILES_SHOWN:
+        yield f" and {len(names) - FILES_SHOWN:,} more"
+
+
+def _text_file(context: Context, found: FoundTensor) -> Path | None:
+    """Where a tensor's elements go as text: nowhere if the data is not of the directories that have a place for it."""
+    if not context.data.debugs or context.data.trace is not None:
+        return None
+    return _text_path(context, found)
+
+
+def _text_path(context: Context, found: FoundTensor) -> Path:
+    name = found.name.replace(SEPARATOR, ".").replace("/", "_")
+    return context.data.own.texts / f"{name[-LONGEST_FILE_NAME:]}.txt"
+
+
+def _saved(context: Context, found: FoundTensor) -> Path:
+    path = _text_path(context, found)
+    view = view_tensor(found, count=0, text=path)
+    if view.text is None:
+        raise UlpscopeError(
+            f"{path} was not written: {view.problem}",
+            expected="a directory that may be written, and not too many elements",
+            next_step="leave -s out",
+        )
+    return view.text
+
+
+def _stamp() -> str:
+    """A directory for each time."""
+    return f"{time.strftime('%Y%m%d%H%M%S')}_{time.time_ns() // 1000 % 1_000_000:06d}"

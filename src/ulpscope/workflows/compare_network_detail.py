@@ -1,0 +1,143 @@
+"""`ulpscope compare ... --op OPERATOR --output 0`: one tensor of a network, element by element."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ulpscope.align.network_layouts import Stated
+from ulpscope.align.network_pairs import NetworkRow
+from ulpscope.dialects.ascend.content import AnyArray
+from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.logical import has_data
+from ulpscope.graph.query import file_name
+from ulpscope.numerics.layouts import IMAGES, VOLUMES
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.report.language import Language
+from ulpscope.report.network_detail import TensorDetail, detail_json, detail_text, write_detail
+from ulpscope.workflows.compare_network import PairedNetwork
+from ulpscope.workflows.compare_network_measuring import SIZES_DIFFER, TwoTensors, read_pair
+from ulpscope.workflows.results import SUMMARY, write_json, writing
+
+DEFAULT_TOP = 20
+_PICTURE, _VOLUME = "NCHW", "NCDHW"
+
+
+@dataclass(frozen=True, slots=True)
+class DetailWish:
+    """Which tensor of which operator."""
+
+    operator: str
+    side: Side = Side.OUTPUT
+    position: int = 0
+    top: int = DEFAULT_TOP
+
+
+@dataclass(frozen=True, slots=True)
+class DetailResult:
+    """One tensor beside its partner."""
+
+    detail: TensorDetail
+    graph: str | None
+
+    @property
+    def code(self) -> ExitCode:
+        """Looking at a tensor judges nothing."""
+        return ExitCode.OK
+
+    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
+        return detail_text(self.detail, width=width, color=color)
+
+    def json(self, language: Language = Language.EN) -> dict[str, Any]:
+        return {"schema": 1, "command": "compare", **detail_json(self.detail), "graph": self.graph}
+
+    def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> None:
+        """Write the files that msaccucmp writes, and summary.json, into a directory that is empty."""
+        with writing(out):
+            write_detail(self.detail, out)
+            write_json(out / SUMMARY, self.json(language))
+
+
+def compare_tensor(paired: PairedNetwork, wish: DetailWish) -> DetailResult:
+    """Set one tensor beside its partner, both in the order NCHW where they have such axes."""
+    row = _row(paired, wish)
+    assert row.tensor is not None
+    if row.reference is None:
+        raise UlpscopeError(
+            f"{row.tensor_id} has no partner: {row.reason}",
+            expected="a tensor that the reference holds",
+            next_step="see which has one: add --mapping in place of --op",
+            code=ExitCode.NOTHING,
+        )
+    tensor = row.tensor.whole()
+    if not has_data(tensor):
+        raise _nothing_to_compare(f"{row.tensor_id} has no numbers in {row.tensor.path}")
+    stated = Stated() if row.original is None else Stated(row.original.layout, row.original.shape)
+    pair = read_pair(tensor, row.reference, stated)
+    if pair.target.size != pair.reference.size:
+        sizes = {"target": pair.target.size, "reference": pair.reference.size}
+        raise _nothing_to_compare(SIZES_DIFFER.format(name=wish.operator, **sizes))
+    target, reference, axes = _in_order(pair, tensor.format_name)
+    detail = TensorDetail.of(
+        target,
+        reference,
+        top=wish.top,
+        operator=row.operator.name,
+        side=wish.side.value,
+        position=wish.position,
+        names=row.names,
+        originals=row.originals,
+        axes=axes,
+    )
+    return DetailResult(detail, paired.graph)
+
+
+def _in_order(pair: TwoTensors, device_layout: str) -> tuple[AnyArray, AnyArray, str]:
+    """Pictures as NCHW, volumes as NCDHW; weights stay in the reference's order."""
+    target, reference, layout = pair.target, pair.reference, pair.layout
+    if target.shape != reference.shape:
+        return target, reference.reshape(target.shape), _PICTURE
+    weights = device_layout.startswith("FRACTAL_Z")
+    for family, wanted in ((IMAGES, _PICTURE), (VOLUMES, _VOLUME)):
+        if layout in family and target.ndim == len(layout):
+            if weights:
+                return target, reference, layout
+            order = [layout.index(axis) for axis in wanted]
+            return target.transpose(order).copy(), reference.transpose(order).copy(), wanted
+    return target, reference, _PICTURE
+
+
+def _row(paired: PairedNetwork, wish: DetailWish) -> NetworkRow:
+    called = [row for row in paired.rows if _is_called(row, wish.operator)]
+    found = [row for row in called if row.tensor is not None]
+    for row in found:
+        assert row.tensor is not None
+        if (row.tensor.side, row.tensor.position) == (wish.side, wish.position):
+            return row
+    if not called:
+        raise UlpscopeError(
+            f"the network has no operator {wish.operator!r}",
+            expected="the whole name of one",
+            next_step="list them: ulpscope show GRAPH --name ''",
+        )
+    if not found:
+        raise _nothing_to_compare(called[0].reason)
+    there = ", ".join(f"--{row.tensor.side.value} {row.tensor.position}" for row in found if row.tensor is not None)
+    raise UlpscopeError(
+        f"{wish.operator} has no {wish.side.value} {wish.position} in its dump",
+        expected=f"one of {there}",
+        next_step="choose one of them",
+    )
+
+
+def _is_called(row: NetworkRow, name: str) -> bool:
+    return row.operator.name == name or file_name(row.operator.name) == file_name(name)
+
+
+def _nothing_to_compare(seen: str) -> UlpscopeError:
+    return UlpscopeError(
+        seen,
+        expected="two tensors of the same size",
+        next_step="see which tensors have a partner: add --mapping in place of --op",
+        code=ExitCode.NOTHING,
+    )

@@ -1,0 +1,145 @@
+"""Finds the two sides of a network's comparison: the dumps of one step of one device, and the reference."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ulpscope.align.network_references import DumpReferences, FileReferences, References
+from ulpscope.dialects import npy_folder
+from ulpscope.dialects.ascend.operations import Operation, read_operations
+from ulpscope.dialects.ascend.tree import DumpFolder, find_folders, has_dumps, list_dumps, newest
+from ulpscope.dialects.reference import reference_index
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.settings import IntRanges
+from ulpscope.report.quantities import ranges_text
+
+
+@dataclass(frozen=True, slots=True)
+class Dumps:
+    """The operators that one device dumped in one step."""
+
+    folder: DumpFolder
+    operations: Mapping[str, Operation]
+    """By the name that files have, in the order in which they ran; of one that ran several times, the last."""
+    call_names: Mapping[str, str]
+    """`Relu.0`, as a trace of the same dumps calls them."""
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which of several dumps."""
+
+    steps: IntRanges | None = None
+    ranks: IntRanges | None = None
+
+
+@dataclass(slots=True)
+class _Narrowing:
+    """Chooses among folders, and tells what is left out."""
+
+    folders: list[DumpFolder]
+    missing: list[str] = field(default_factory=list)
+
+    def keep(
+        self, word: str, key: Callable[[DumpFolder], int], wanted: IntRanges | None, best: Callable[..., int]
+    ) -> None:
+        found = sorted({key(folder) for folder in self.folders})
+        asked = [number for number in found if wanted is None or number in wanted]
+        if not asked:
+            raise UlpscopeError(
+                f"no {word} {wanted} among the dumps, which have {ranges_text(found)}",
+                expected=f"a {word} that was dumped",
+                next_step=f"choose another one with --{'ranks' if word == 'device' else 'steps'}",
+                code=ExitCode.NOTHING,
+            )
+        taken = best(asked)
+        if len(asked) > 1:
+            others = ranges_text([number for number in asked if number != taken])
+            self.missing.append(f"{word} {others} of the dumps is not compared; {word} {taken} is")
+        self.folders = [folder for folder in self.folders if key(folder) == taken]
+
+
+def read_dumps(folder: DumpFolder, missing: Sequence[str] = ()) -> Dumps:
+    """The operators of a directory; files that cannot be read are told."""
+    failures: list[UlpscopeError] = []
+    entries = [entry for entry in list_dumps(folder.path) if not entry.is_stats and not entry.name.is_overflow_record]
+    found = read_operations(entries, lambda _, error: failures.append(error))
+    if failures and not found:
+        raise failures[0]
+    told = [f"{len(failures)} dump files cannot be read: {failures[0].seen}"] if failures else []
+    operations: dict[str, Operation] = {}
+    names: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for operation in sorted(found, key=lambda each: each.name.timestamp):
+        key, kind = operation.name.operator, operation.name.op_type
+        operations.pop(key, None)
+        operations[key] = operation
+        names[key] = f"{kind}.{counts[kind]}"
+        counts[kind] += 1
+    return Dumps(folder, operations, names, (*missing, *told))
+
+
+def find_dumps(path: Path, *, graph: str | None, chosen: Chosen) -> Dumps:
+    """The dumps of a network below a directory: its highest step on its first device, unless others are chosen."""
+    narrowing = _Narrowing(dump_folders(path))
+    if graph is not None:
+        narrowing.folders = _of_graph(narrowing, graph)
+    narrowing.keep("device", lambda folder: folder.device, chosen.ranks, min)
+    narrowing.keep("step", lambda folder: folder.step, chosen.steps, max)
+    if len(narrowing.folders) > 1:
+        raise UlpscopeError(
+            f"{path} holds dumps of {len(narrowing.folders)} models: "
+            + ", ".join(sorted(str(folder.path) for folder in narrowing.folders)[:4]),
+            expected="those of one network",
+            next_step=f"name one of them: {narrowing.folders[0].path}",
+        )
+    return read_dumps(narrowing.folders[0], narrowing.missing)
+
+
+def dump_folders(path: Path) -> list[DumpFolder]:
+    """Directories with dump files of the newest run."""
+    folders, _ = newest(list(find_folders(path)))
+    if not folders:
+        raise UlpscopeError(
+            f"{path} holds no dump of an NPU" if path.is_dir() else f"{path} is not a directory",
+            expected="a dump path, or a directory of it: files called TYPE.OPERATOR.TASK.STREAM.TIME",
+            next_step="check the path; the reference comes first: ulpscope compare REFERENCE DUMPS --graph GRAPH",
+        )
+    return folders
+
+
+def _of_graph(narrowing: _Narrowing, graph: str) -> list[DumpFolder]:
+    models = sorted({folder.model for folder in narrowing.folders if folder.model is not None})
+    matching = matching_model(graph, models)
+    if matching is None:
+        if len(models) == 1:
+            narrowing.missing.append(f"the dumps are of {models[0]}, the graph is {graph}")
+        return narrowing.folders
+    return [folder for folder in narrowing.folders if folder.model == matching]
+
+
+def matching_model(graph: str, models: Iterable[str]) -> str | None:
+    """The directory of a graph's dumps: its name; offline models may lack `_0`."""
+    known = set(models)
+    return next((name for name in (graph, f"{graph}_0", graph.removesuffix("_0")) if name in known), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The trusted side."""
+
+    references: References
+    operations: Mapping[str, Operation] | None = None
+    """Of a reference that a device dumped."""
+    missing: tuple[str, ...] = ()
+
+
+def find_reference(path: Path, *, graph: str | None, chosen: Chosen) -> Reference:
+    """What a framework dumped (files of arrays, tfdbg), or another run on a device."""
+    if path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path):
+        dumps = find_dumps(path, graph=graph, chosen=chosen)
+        return Reference(DumpReferences(dumps.operations), dumps.operations, dumps.missing)
+    return Reference(FileReferences(reference_index(path)))

@@ -1,0 +1,54 @@
+"""Results of earlier network-wide comparisons: the operators whose outputs are the least alike."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.result_table import ComparedOperator, is_result_table, read_result_table
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+
+DEFAULT_COSINE = 0.98
+"""At or below it an output counts as wrong: what precision_tool has always taken."""
+DEFAULT_LIMIT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LowOperators:
+    """Operators of one result with an output that is not alike enough."""
+
+    path: Path
+    cosine: float
+    operators: tuple[ComparedOperator, ...]
+    """The first of them, in the order of the file."""
+    total: int
+    compared: int
+    """Operators that have a compared tensor."""
+
+
+def low_operators(
+    path: Path, *, cosine: float = DEFAULT_COSINE, limit: int = DEFAULT_LIMIT
+) -> tuple[LowOperators, ...]:
+    """Of a result CSV, or of each one of a directory, the operators with an output's cosine at or below `cosine`."""
+    return tuple(_low(file, cosine, limit) for file in _tables(path))
+
+
+def _low(path: Path, cosine: float, limit: int) -> LowOperators:
+    operators = read_result_table(path)
+    # A comparison with nan is false: what was not computed is not low.
+    low = [one for one in operators if any(tensor.cosine <= cosine for tensor in one.of(Side.OUTPUT))]
+    return LowOperators(path, cosine, tuple(low[:limit]), total=len(low), compared=len(operators))
+
+
+def _tables(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    found = [file for file in sorted(path.glob("*.csv")) if is_result_table(file)] if path.is_dir() else []
+    if not found:
+        raise UlpscopeError(
+            f"{path} {'holds no result of a comparison' if path.is_dir() else 'does not exist'}",
+            expected="a result CSV, or a directory with some",
+            next_step="check the path, or compare again: ulpscope compare REFERENCE DUMPS --graph GRAPH",
+            code=ExitCode.NOTHING if path.is_dir() else ExitCode.USAGE,
+        )
+    return found

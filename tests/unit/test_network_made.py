@@ -1,0 +1,244 @@
+"""Small networks made by hand, dumped as a device dumps them: what is blamed and what is not."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
+from ulpscope.numerics.msaccucmp_metrics import Generation
+from ulpscope.records.enums import ExitCode
+from ulpscope.workflows import compare_network_pool
+from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, compare_network
+
+Array = NDArray[Any]
+DTYPES = {"float16": "DT_FLOAT16", "float32": "DT_FLOAT", "int8": "DT_INT8", "int32": "DT_INT32"}
+NAMES = "_datadump_original_op_names"
+
+
+@dataclass
+class Network:
+    """Writes operators into a graph, their dumps, and what the reference made of them."""
+
+    root: Path
+    operators: list[dict[str, Any]] = field(default_factory=list)
+    made: dict[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("dump", "reference"):
+            (self.root / name).mkdir()
+
+    def add(
+        self,
+        name: str,
+        kind: str,
+        output: Array,
+        *,
+        reads: Sequence[str] = (),
+        reference: Array | None = None,
+        inserted: bool = False,
+        dumped: bool = True,
+        origin: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        number = len(self.operators)
+        extra = [{"key": key, "value": value} for key, value in (attributes or {}).items()]
+        if inserted:
+            extra.append({"key": NAMES, "value": {"list": {"val_type": 1}}})
+        noted = [] if origin is None else [{"key": "_datadump_origin_name", "value": {"s": origin}}]
+        desc = {"dtype": DTYPES[output.dtype.name], "layout": "ND", "shape": {"dim": list(output.shape)}, "attr": noted}
+        self.operators.append(
+            {
+                "name": name, "type": kind, "id": number, "input": [f"{each}:0" for each in reads],
+                "output_desc": [desc], "attr": extra,
+            }
+        )  # fmt: skip
+        if dumped:
+            inputs = [Tensor(self.made[each]) for each in reads]
+            content = file_bytes(name, inputs=inputs, outputs=[Tensor(output)])
+            file = f"{kind}.{name.replace('.', '_')}.{number}.0.{FIRST_TIME + number}"
+            (self.root / "dump" / file).write_bytes(content)
+        self.made[name] = output
+        if reference is not None:
+            np.save(self.root / "reference" / f"{origin or name}.0.{FIRST_TIME + number}.npy", reference)
+
+    def compare(self, options: NetworkOptions | None = None) -> NetworkResult:
+        graph = self.root / "graph.json"
+        graph.write_text(json.dumps({"name": "net", "graph": [{"name": "net", "op": self.operators}]}))
+        return compare_network(self.root / "reference", self.root / "dump", graph, options or NetworkOptions())
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Network:
+    return Network(tmp_path)
+
+
+def half(array: Array) -> Array:
+    return array.astype(np.float16)
+
+
+def modules(result: NetworkResult) -> list[str | None]:
+    return [finding.module for finding in result.findings]
+
+
+def random(*shape: int, seed: int = 1) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def chain(network: Network, *, faulty: int | None = None, layers: int = 6) -> None:
+    """x @ w1 @ w2 ...: in float16 on the device, in float32 in the reference."""
+    exact = random(16, 64)
+    mine = half(exact)
+    network.add("x", "Data", mine, reference=exact, dumped=False)
+    source = "x"
+    for layer in range(layers):
+        weight = random(64, 64, seed=layer + 2) / 8
+        network.add(f"w{layer}", "Variable", half(weight), reference=weight, dumped=False)
+        exact = exact @ weight
+        mine = half(mine.astype(np.float32) @ half(weight).astype(np.float32))
+        if layer == faulty:
+            mine[3] *= np.float16(1.5)
+        network.add(f"mm{layer}", "MatMulV2", mine, reads=(source, f"w{layer}"), reference=exact)
+        source = f"mm{layer}"
+
+
+def test_a_sound_network_agrees(network: Network) -> None:
+    chain(network)
+    result = network.compare()
+
+    assert result.code is ExitCode.OK
+    assert result.json()["verdict"] == "agree"
+    assert result.comparison.counts.made_here == 0
+    assert result.comparison.counts.tensors_compared == 18
+
+
+@pytest.mark.parametrize("layer", range(6))
+def test_whichever_operator_is_wrong_is_named(network: Network, layer: int) -> None:
+    chain(network, faulty=layer)
+
+    assert modules(network.compare()) == [f"mm{layer}"]
+
+
+def test_an_inserted_cast_that_overflows_is_named(network: Network) -> None:
+    big = random(4, 8) * 1e5
+    network.add("x", "Mul", big, reference=big)
+    with np.errstate(over="ignore"):
+        cast = half(big)
+    network.add("cast", "Cast", cast, reads=("x",), inserted=True)
+    network.add("y", "Relu", np.maximum(cast, 0), reads=("cast",), reference=np.maximum(big, 0))
+    result = network.compare()
+
+    assert [(finding.module, finding.kind) for finding in result.findings] == [("cast", "overflow")]
+
+
+def test_an_inserted_cast_that_passes_error_on_is_not_named(network: Network) -> None:
+    exact = random(4, 64)
+    network.add("x", "Mul", exact * np.float32(1.3), reference=exact)
+    network.add("cast", "Cast", half(exact * np.float32(1.3)), reads=("x",), inserted=True)
+
+    assert modules(network.compare()) == ["x"]
+
+
+def test_a_parameter_that_differs_is_called_that(network: Network) -> None:
+    exact, weight = random(4, 64), random(64, 64, seed=2)
+    wrong = weight * np.float32(1.1)
+    network.add("x", "Data", exact, reference=exact, dumped=False)
+    network.add("w", "Variable", wrong, reference=weight, dumped=False)
+    network.add("mm", "MatMulV2", exact @ wrong, reads=("x", "w"), reference=exact @ weight)
+    first = network.compare().findings[0]
+
+    assert (first.kind, first.tensor) == ("parameter", "w")
+
+
+def test_other_input_data_is_the_cause(network: Network) -> None:
+    exact, other = random(4, 64), random(4, 64, seed=9)
+    network.add("x", "Data", other, reference=exact, dumped=False)
+    network.add("y", "Relu", np.maximum(other, 0), reads=("x",), reference=np.maximum(exact, 0))
+
+    assert network.compare().findings[0].kind == "input"
+
+
+def test_quantised_operators_are_left_out(network: Network) -> None:
+    exact = random(4, 64)
+    codes = np.round(exact * 20).astype(np.int8)
+    network.add("x", "Mul", exact, reference=exact)
+    network.add("x.quant", "AscendQuant", codes, reads=("x",))
+    network.add("conv", "Conv2D", codes.astype(np.int32) * 2, reads=("x.quant",))
+    network.add("x.dequant", "AscendDequant", half(codes / 10), reads=("conv",))
+    table = network.compare(NetworkOptions(csv=Generation.OF_2025)).table()
+    tensors = [line[table[0].index("TensorIndex")] for line in table[1:]]
+
+    assert tensors == ["x:output:0", "x.quant:input:0", "x.dequant:output:0"]
+
+
+def test_a_fused_custom_operator_gets_its_advice(network: Network) -> None:
+    exact = random(4, 64)
+    attributes = {
+        NAMES: {"list": {"s": ["a", "b"]}},
+        "_fe_imply_type": {"i": 2},
+        "pass_name": {"list": {"s": ["MyFusionPass"]}},
+    }
+    network.add("x", "Mul", exact, reference=exact)
+    wrong = exact * np.float32(2)
+    network.add("ab", "Custom", wrong, reads=("x",), reference=exact, origin="b", attributes=attributes)
+    result = network.compare()
+    advice = {each["kind"]: each["sentence"] for each in result.json()["advice"]}
+
+    assert modules(result) == ["ab"]
+    assert "ab is a custom operator" in advice["custom_operator"]
+    assert "MyFusionPass" in advice["switch_pass_off"]
+    assert "ulpscope fusion --switch-off" in advice["switch_pass_off"]
+
+
+def test_an_unknown_operator_in_between_is_looked_through(network: Network) -> None:
+    """The reference has nothing of b, whose output is what c reads: b's error is c's, not new."""
+    exact = random(4, 64)
+    wrong = exact * np.float32(1.2)
+    network.add("a", "Mul", wrong, reference=exact)
+    network.add("b", "Odd", wrong + 1, reads=("a",))
+    network.add("c", "Relu", np.maximum(wrong + 1, 0), reads=("b",), reference=np.maximum(exact + 1, 0))
+
+    assert modules(network.compare()) == ["a"]
+
+
+def test_several_processes_find_what_one_finds(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain(network, faulty=2)
+    options = NetworkOptions(csv=Generation.OF_2025, overflow=True)
+    alone = network.compare(options)
+    monkeypatch.setattr(compare_network_pool, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(compare_network_pool, "_BATCH", 1)
+    shared = network.compare(NetworkOptions(csv=Generation.OF_2025, overflow=True, jobs=2))
+
+    assert shared.table() == alone.table()
+    assert shared.json()["findings"] == alone.json()["findings"]
+    assert not alone.compared.pairs.is_empty()
+    assert shared.compared.pairs.equals(alone.compared.pairs)
+
+
+def test_steps_and_devices_are_chosen_and_what_is_left_is_told(network: Network, tmp_path: Path) -> None:
+    from ulpscope.capture.settings import parse_ranges
+    from ulpscope.workflows.compare_network_dumps import Chosen
+
+    chain(network)
+    tree = tmp_path / "tree/20260101000000"
+    for device, step in ((0, 0), (0, 3), (1, 0)):
+        folder = tree / f"{device}/net/1/{step}"
+        folder.mkdir(parents=True)
+        for path in (tmp_path / "dump").iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+    graph = tmp_path / "graph.json"
+    network.compare()
+    usual = compare_network(tmp_path / "reference", tree, graph)
+    chosen = Chosen(parse_ranges("0", option="--steps"), parse_ranges("1", option="--ranks"))
+    other = compare_network(tmp_path / "reference", tree, graph, NetworkOptions(chosen=chosen))
+
+    assert usual.paired.dumps.folder.step == 3
+    assert "device 1 of the dumps is not compared; device 0 is" in usual.json()["missing"]
+    assert "step 0 of the dumps is not compared; step 3 is" in usual.json()["missing"]
+    assert (other.paired.dumps.folder.device, other.paired.dumps.folder.step) == (1, 0)
+    assert usual.json()["verdict"] == other.json()["verdict"] == "agree"
