@@ -62,8 +62,6 @@ class Output:
         self._steps = StepWriter(self._writer)
         self._elsewhere = elsewhere
         """What writes the parts of the compiled host part."""
-        if elsewhere is not None:
-            elsewhere.write_into(directory)
         self._broken = False
         self.table_bytes = 0
         self.verified = 0
@@ -86,8 +84,6 @@ class Output:
         """Go on in another rank directory; call it while no part is being written."""
         self._queue.join()
         self._writer.move(directory)
-        if self._elsewhere is not None:
-            self._elsewhere.write_into(directory)
         self._packer.move(directory)
 
     def drain(self) -> None:
@@ -138,7 +134,7 @@ class Output:
             "calls": _call_columns(part.calls),
             "stacks": list(_stack_rows(part.stacks)),
         }
-        return self._elsewhere.write(described, taken.buffers(), taken.words)
+        return self._elsewhere.write(self._writer.directory, described, taken.buffers(), taken.words)
 
     def _save_contents(self, part: Part, digests: dict[int, int]) -> None:
         whole: dict[Content, int | None] = {}

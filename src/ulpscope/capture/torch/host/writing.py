@@ -34,15 +34,12 @@ class WritingProcess:
         )
         self._told_words = 0
 
-    def write(self, described: dict[str, Any], buffers: list[Buffer], words: list[str]) -> int:
-        """Have a part written; gives its size."""
+    def write(self, directory: Path, described: dict[str, Any], buffers: list[Buffer], words: list[str]) -> int:
+        """Have a part written into a rank's directory; gives its size."""
         told, self._told_words = self._told_words, len(words)
-        size: int = self._ask(described | {"words": words[told : self._told_words]}, buffers)["bytes"]
+        fresh = words[told : self._told_words]
+        size: int = self._ask(described | {"directory": str(directory), "words": fresh}, buffers)["bytes"]
         return size
-
-    def write_into(self, directory: Path) -> None:
-        """Begin, or go on, in a directory that exists."""
-        self._ask({"directory": str(directory)}, [])
 
     def close(self) -> None:
         """Wait until everything is on disk."""
@@ -109,9 +106,7 @@ class _Scribe:
         self._words: list[str] = []
 
     def take(self, described: dict[str, Any], buffers: list[Buffer]) -> dict[str, int]:
-        if "directory" in described:
-            self._tables.directory = Path(described["directory"])
-            return {"bytes": 0}
+        self._tables.directory = Path(described["directory"])  # it may have been moved
         self._words += described["words"]
         columns = Columns(described, buffers, self._words)
         return {"bytes": self._steps.write(columns.step, columns.tables(), finished_after=columns.finished_after)}
