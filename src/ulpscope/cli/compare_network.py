@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ulpscope.cli.arguments import Parser
 from ulpscope.cli.output import tell, write_answer
+from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
@@ -76,8 +77,10 @@ def run(args: argparse.Namespace, reference: Path, target: Path, ordinary: "Comp
     options = _options(args, ordinary)
     if args.out is not None:
         check_result(args.out, overwrite=args.overwrite)
-    if args.plan or args.mapping:
-        return _tell_pairs(args, _paired(args, reference, target, options))
+    if args.plan:
+        return _tell_plan(_paired(args, reference, target, options), as_json=args.json)
+    if args.mapping:
+        return _tell_mapping(args, _paired(args, reference, target, options))
     result = _compared(args, reference, target, options, ordinary)
     # The process ends soon: looking for cycles among what it holds would only delay that.
     gc.freeze()
@@ -122,20 +125,23 @@ def _paired(args: argparse.Namespace, reference: Path, target: Path, options: "N
     return pair_without_graph(reference, target, options)
 
 
-def _tell_pairs(args: argparse.Namespace, paired: "PairedNetwork") -> int:
-    """The plan as text, or the mapping as CSV: in a file of --out, else on stdout."""
+def _tell_plan(paired: "PairedNetwork", *, as_json: bool) -> int:
     from ulpscope.align.network_printing import network_plan_json, network_plan_lines
-    from ulpscope.report.network_csv import write_table
     from ulpscope.report.tables import plain
+
+    if as_json:
+        write_answer(json.dumps(network_plan_json(paired.plan), allow_nan=False) + "\n")
+    else:
+        write_answer("".join(f"{plain(line).plain}\n" for line in network_plan_lines(paired.plan)))
+    return int(ExitCode.OK if paired.plan.groups else ExitCode.NOTHING)
+
+
+def _tell_mapping(args: argparse.Namespace, paired: "PairedNetwork") -> int:
+    """As CSV: in a file of --out, else on stdout."""
+    from ulpscope.report.network_csv import write_table
     from ulpscope.workflows.compare_network import stamp
     from ulpscope.workflows.results import writing
 
-    if args.plan and args.json:
-        write_answer(json.dumps(network_plan_json(paired.plan), allow_nan=False) + "\n")
-        return 0
-    if args.plan:
-        write_answer("".join(f"{plain(line).plain}\n" for line in network_plan_lines(paired.plan)))
-        return 0
     table = paired.mapping()
     if args.json:
         rows = [dict(zip(table[0], line, strict=True)) for line in table[1:]]
@@ -148,7 +154,7 @@ def _tell_pairs(args: argparse.Namespace, paired: "PairedNetwork") -> int:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(table)
         write_answer(text.getvalue())
-    return 0
+    return int(ExitCode.OK if paired.matched else ExitCode.NOTHING)
 
 
 def _options(args: argparse.Namespace, ordinary: "CompareOptions") -> "NetworkOptions":

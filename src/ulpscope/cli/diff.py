@@ -1,14 +1,17 @@
-"""Compare two tensors, or all tensors of two files.
+"""Compare two tensors, all tensors of two files, or two graphs.
 
   ulpscope diff reference.npy target.pt                      two tensors: metrics, and where they differ most
   ulpscope diff a.safetensors b.safetensors                  two checkpoints: a line a tensor, the worst first
   ulpscope diff checkpoint-10/ checkpoint-20/                the same, sharded
   ulpscope diff a.safetensors b.pt --key model.norm.weight   one tensor of each
   ulpscope diff a.npz::x b.npz::y --rtol 1e-3                tensors of other names, within a tolerance
+  ulpscope diff debug_0/graph/ge_proto_00000_Build.txt debug_1/graph/ge_proto_00000_Build.txt
+                                                             operators that two compilations gave other types or layouts
 
 Reads .npy, .npz, .safetensors and what torch.save wrote (.pt, .pth, .bin), of any type down to float8; nothing in a
 file is executed. Numbers of other types are compared by value. Exit codes: 0 all equal, or within the given tolerance;
-1 a difference: also of shapes, or a tensor that one side lacks; 2 a file cannot be read; 3 no name in common.
+1 a difference: also of shapes, or a tensor or operator that one side lacks; 2 a file cannot be read; 3 no name in
+common.
 """
 
 import argparse
@@ -16,9 +19,16 @@ import json
 import math
 import shutil
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
 from ulpscope.cli.output import write_answer
+from ulpscope.records.errors import UlpscopeError
+
+if TYPE_CHECKING:
+    from ulpscope.workflows.check_graphs import SimilarityResult
+    from ulpscope.workflows.diff import DiffResult
 
 USAGE = "ulpscope diff X Y [options]"
 PIPE_WIDTH = 240
@@ -27,20 +37,55 @@ PIPE_WIDTH = 240
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `diff` to the command line."""
     parser = add_command(subparsers, "diff", doc=__doc__ or "", usage=USAGE)
-    parser.add_argument("reference", metavar="X", help="file or directory of tensors that is trusted; X::KEY names one")
-    parser.add_argument("target", metavar="Y", help="file or directory of tensors under suspicion")
+    parser.add_argument(
+        "reference", metavar="X", help="file or directory of tensors that is trusted, X::KEY names one; a graph"
+    )
+    parser.add_argument("target", metavar="Y", help="file or directory of tensors under suspicion; a graph")
     parser.add_argument("--key", metavar="NAME", help="one tensor, by its name in both files")
     tolerance = parser.add_argument_group("what counts as equal: |y - x| <= ATOL + RTOL * |x|")
     tolerance.add_argument("--atol", type=_tolerance, help="absolute (default: 0)")
     tolerance.add_argument("--rtol", type=_tolerance, help="relative (default: 0)")
     parser.add_argument(
-        "-n", metavar="N", type=count, default=10, help="elements or tensors listed; 0 for all (default: 10)"
+        "-n", metavar="N", type=count, default=10, help="elements, tensors or operators listed; 0 for all (default: 10)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and give the exit code."""
+    result = _diff_graphs(args) if _are_graphs(args) else _diff_tensors(args)
+    if args.json:
+        write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
+    else:
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
+        write_answer(result.text(width=width, color=terminal))
+    return int(result.code)
+
+
+def _are_graphs(args: argparse.Namespace) -> bool:
+    """One graph is enough: what is wrong with the other side, its reader says."""
+    from ulpscope.dialects.graphs.opening import is_graph
+
+    return is_graph(Path(args.reference)) or is_graph(Path(args.target))
+
+
+def _diff_graphs(args: argparse.Namespace) -> "SimilarityResult":
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.check_graphs import diff_graphs
+
+    given = [f"--{option}" for option in ("key", "atol", "rtol") if getattr(args, option) is not None]
+    if given:
+        raise UlpscopeError(
+            f"{' and '.join(given)} with two graphs",
+            expected="only -n and --json",
+            next_step="see ulpscope diff --help",
+        )
+    with progress("reading the graphs"):
+        return diff_graphs(Path(args.reference), Path(args.target), limit=args.n)
+
+
+def _diff_tensors(args: argparse.Namespace) -> "DiffResult":
     from ulpscope.numerics.metrics import compiled_available
     from ulpscope.report.progress import progress
     from ulpscope.workflows.diff import diff
@@ -48,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("compiling kernels, once"):
         compiled_available()
     with progress("comparing tensors") as advance:
-        result = diff(
+        return diff(
             args.reference,
             args.target,
             key=args.key,
@@ -57,13 +102,6 @@ def run(args: argparse.Namespace) -> int:
             count=args.n,
             advance=advance,
         )
-    if args.json:
-        write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
-    else:
-        terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
-        write_answer(result.text(width=width, color=terminal))
-    return int(result.code)
 
 
 def _tolerance(text: str) -> float:

@@ -1,4 +1,4 @@
-"""List, filter and look into the calls and values of a trace, or the operators of a graph.
+"""List, filter and look into the calls and values of a trace, the operators of a graph, or a comparison's result.
 
   ulpscope show runs/ref                                        what the trace holds
   ulpscope show runs/ref --op '*layer_norm' --phase forward     calls that match
@@ -8,10 +8,13 @@
   ulpscope show ge_proto_00000_Build.txt                        types of operators, counted
   ulpscope show ge_proto_00000_Build.txt --type MatMul          operators that match
   ulpscope show ge_proto_00000_Build.txt fc1/Relu               one operator
+  ulpscope show ge_proto_00000_Build.txt --casts                casts from float32 to int32
+  ulpscope show result_20260101000000.csv --cosine 0.9          operators with an output that is not alike
 
 A graph is GE's (text, JSON or ONNX text), TensorFlow's (GraphDef, meta graph or saved model) or ONNX. Patterns may
-stand anywhere in the text; one with * or ? must fit all of it. Upper and lower case are alike. Exit codes: 0, 2 if the
-trace, graph, call or operator cannot be read or found, 3 if nothing matches.
+stand anywhere in the text; one with * or ? must fit all of it. Upper and lower case are alike. A result is the table of
+compare --graph, or of msaccucmp of any time. Exit codes: 0; 1 if there are such casts, or such operators of a result; 2
+if the file, call or operator cannot be read or found; 3 if nothing matches.
 """
 
 import argparse
@@ -19,34 +22,57 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
 from ulpscope.cli.output import write_answer
-from ulpscope.cli.show_graph import add_graph_options, asks_graph, refuse, refuse_graph_options, show_graph_file
-from ulpscope.records.enums import Kind, Phase
+from ulpscope.cli.show_graph import (
+    add_graph_options,
+    asks_graph,
+    refuse,
+    refuse_graph_options,
+    show_casts_of,
+    show_graph_file,
+)
+from ulpscope.cli.show_results import add_results_options, asks_results, show_results_of
+from ulpscope.records.enums import ExitCode, Kind, Phase
 
 if TYPE_CHECKING:
     from ulpscope.trace.query import CallFilter
     from ulpscope.workflows.show import Aspect, ShowResult
 
-USAGE = "ulpscope show TRACE|GRAPH [CALL|NODE] [options]"
+USAGE = "ulpscope show TRACE|GRAPH|RESULT [CALL|NODE] [options]"
 
 # Tables are as wide as their content: a file or a pipe gets whole names on one line.
 PIPE_WIDTH = 240
+
+
+class Shown(Protocol):
+    """What was found, of whatever it is."""
+
+    @property
+    def code(self) -> ExitCode: ...
+
+    def text(self, *, width: int, color: bool) -> str: ...
+
+    def json(self) -> dict[str, Any]: ...
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `show` to the command line."""
     parser = add_command(subparsers, "show", doc=__doc__ or "", usage=USAGE)
     parser.add_argument(
-        "trace", metavar="TRACE|GRAPH", type=Path, help="directory of a trace or of one rank of it; a graph file"
+        "trace",
+        metavar="TRACE|GRAPH|RESULT",
+        type=Path,
+        help="directory of a trace or of one rank of it; a graph file; the CSV of a comparison",
     )
     parser.add_argument(
         "call", metavar="CALL|NODE", nargs="?", help="name (or its end) or id of a call; name of an operator"
     )
     _add_filter(parser)
     add_graph_options(parser)
+    add_results_options(parser)
     whole = parser.add_mutually_exclusive_group()
     whole.add_argument("--env", action="store_true", help="environment, versions, seeds and settings of the run")
     whole.add_argument("--coverage", action="store_true", help="what was seen of the run and what was not")
@@ -60,7 +86,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show, and give the exit code."""
-    result = show_graph_file(args) if asks_graph(args) else _show_trace(args)
+    result = _result(args)
     if args.json:
         write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
     else:
@@ -68,6 +94,14 @@ def run(args: argparse.Namespace) -> int:
         width = shutil.get_terminal_size((80, 24) if terminal else (PIPE_WIDTH, 24)).columns
         write_answer(result.text(width=width, color=terminal))
     return int(result.code)
+
+
+def _result(args: argparse.Namespace) -> Shown:
+    if asks_results(args):
+        return show_results_of(args)
+    if asks_graph(args):
+        return show_casts_of(args) if args.casts else show_graph_file(args)
+    return _show_trace(args)
 
 
 def _show_trace(args: argparse.Namespace) -> "ShowResult":

@@ -8,12 +8,13 @@ from ulpscope.cli.arguments import Parser, count
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
+    from ulpscope.workflows.check_graphs import CastsResult
     from ulpscope.workflows.show_graph import ShowGraphResult
 
 _FILTERS = ("name", "type", "pass", "kernel")
 _ABOUT_A_NODE = ("attributes", "dumps", "reference", "depth", "svg")
-_ABOUT_GRAPHS = (*_FILTERS, "graph", *_ABOUT_A_NODE)
-_ABOUT_TRACES = ("op", "module", "text", "phase", "kind", "step", "rank", "env", "coverage", "tensor", "elements")
+ABOUT_GRAPHS = (*_FILTERS, "graph", *_ABOUT_A_NODE, "casts")
+ABOUT_TRACES = ("op", "module", "text", "phase", "kind", "step", "rank", "env", "coverage", "tensor", "elements")
 
 
 def add_graph_options(parser: Parser) -> None:
@@ -24,6 +25,7 @@ def add_graph_options(parser: Parser) -> None:
     chosen.add_argument("--pass", metavar="PATTERN", help="fusion pass that made it")
     chosen.add_argument("--kernel", metavar="PATTERN", help="name of its kernel")
     chosen.add_argument("--graph", metavar="PATTERN", help="name of the graph or sub-graph it is in")
+    chosen.add_argument("--casts", action="store_true", help="those that cast from float32 to int32")
     node = parser.add_argument_group("about one operator of a graph")
     node.add_argument("--attributes", action="store_true", help="all attributes, as the file has them")
     node.add_argument("--dumps", metavar="DIR", type=Path, help="its tensors in this dump of an NPU")
@@ -62,9 +64,19 @@ def show_graph_file(args: argparse.Namespace) -> "ShowGraphResult":
         return show_graph(args.trace, wanted, node=args.call, wishes=wishes, limit=args.limit)
 
 
+def show_casts_of(args: argparse.Namespace) -> "CastsResult":
+    """The dangerous casts of the graph."""
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.check_graphs import check_casts
+
+    _check(args)
+    with progress("reading the graph"):
+        return check_casts([args.trace], limit=args.limit)
+
+
 def refuse_graph_options(args: argparse.Namespace) -> None:
     """What would have no effect on a trace."""
-    refuse(args, _ABOUT_GRAPHS, beside="a trace", expected="a graph file for these, or the options about calls")
+    refuse(args, ABOUT_GRAPHS, beside="a trace", expected="a graph file for these, or the options about calls")
 
 
 def refuse(args: argparse.Namespace, options: tuple[str, ...], *, beside: str, expected: str) -> None:
@@ -76,10 +88,12 @@ def refuse(args: argparse.Namespace, options: tuple[str, ...], *, beside: str, e
 
 
 def _check(args: argparse.Namespace) -> None:
-    refuse(args, _ABOUT_TRACES, beside="a graph", expected="a trace for these, or the options about operators")
+    refuse(args, ABOUT_TRACES, beside="a graph", expected="a trace for these, or the options about operators")
     if args.call is None:
         refuse(args, _ABOUT_A_NODE, beside="no NODE", expected="the name of an operator")
     else:
-        refuse(args, _FILTERS, beside="the name of one operator", expected="only --graph")
+        refuse(args, (*_FILTERS, "casts"), beside="the name of one operator", expected="only --graph")
+    if args.casts:
+        refuse(args, (*_FILTERS, "graph"), beside="--casts", expected="--casts and --limit only")
     if args.svg is None:
         refuse(args, ("depth",), beside="no --svg", expected="a file for the drawing")

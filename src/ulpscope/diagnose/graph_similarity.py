@@ -35,10 +35,11 @@ class OperatorDifference:
 
 @dataclass(frozen=True, slots=True)
 class GraphSimilarity:
-    """Two graphs of the same session and number."""
+    """Two graphs that belong together."""
 
     graphs: Pair[str]
-    session: str
+    session: str | None
+    """Session and number that both are of, if that is why they belong together."""
     compared: int
     """Operators of the same name, without inserted ones."""
     differences: tuple[OperatorDifference, ...]
@@ -61,6 +62,17 @@ def similar_graphs(reference: GraphModel, target: GraphModel) -> tuple[GraphSimi
     return tuple(_compare(session, Pair(graph, partners[session])) for session, graph in pairs if session in partners)
 
 
+def compared_graphs(reference: GraphModel, target: GraphModel) -> tuple[GraphSimilarity, ...]:
+    """The same for two files that were named: without a session in common, the main graphs and sub-graphs by name."""
+    found = similar_graphs(reference, target)
+    if found or not (reference.graphs and target.graphs):
+        return found
+    partners = {graph.name: graph for graph in target.graphs[1:]}
+    pairs = [Pair(reference.graphs[0], target.graphs[0])]
+    pairs += [Pair(graph, partners[graph.name]) for graph in reference.graphs[1:] if graph.name in partners]
+    return tuple(_compare(None, pair) for pair in pairs)
+
+
 def session_graph(graph: Graph) -> str | None:
     """`0_11`: what the graph or its first operator that says so says."""
     for attributes in (graph.attributes, *(operator.attributes for operator in graph.operators)):
@@ -70,7 +82,7 @@ def session_graph(graph: Graph) -> str | None:
     return None
 
 
-def _compare(session: str, graphs: Pair[Graph]) -> GraphSimilarity:
+def _compare(session: str | None, graphs: Pair[Graph]) -> GraphSimilarity:
     reference, target = _computing(graphs.reference), _computing(graphs.target)
     both = [Pair(operator, target[name]) for name, operator in reference.items() if name in target]
     differences = [OperatorDifference(pair, found) for pair in both if (found := tuple(_tensors(pair)))]

@@ -1,6 +1,6 @@
 """Real data summarised as a capture would: the files themselves tell a range only, which compares nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,24 @@ def with_summaries(values: pl.DataFrame, data: Data) -> pl.DataFrame:
     rows = {value: _row(value, found) for value in stored if (found := data(value)) is not None}
     if not rows:
         return values
-    columns = rows_to_columns(
-        np.stack(list(rows.values())),
-        dtype_names=[value.dtype for value in rows],
-        shapes=[value.shape for value in rows],
-    )
-    own = pl.DataFrame([pl.Series("id", [value.id for value in rows]), *map(_series, columns, columns.values())])
+    own = frame_of_rows(
+        list(rows.values()), dtypes=[value.dtype for value in rows], shapes=[value.shape for value in rows]
+    ).with_columns(pl.Series("id", [value.id for value in rows]))
     joined = values.join(own, on="id", how="left", suffix=" of data", maintain_order="left")
-    both = [name for name in columns if name in values.columns]
+    both = [name for name in VALUE_SUMMARY if name in values.columns]
     return joined.with_columns(pl.coalesce(f"{name} of data", name).alias(name) for name in both).drop(
         f"{name} of data" for name in both
     )
+
+
+def frame_of_rows(
+    rows: Sequence[NDArray[np.float64]], *, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]
+) -> pl.DataFrame:
+    """Summaries of values of these types and shapes, as the columns of a trace."""
+    if not rows:
+        return pl.DataFrame(schema=dict(VALUE_SUMMARY))
+    columns = rows_to_columns(np.stack(rows), dtype_names=dtypes, shapes=shapes)
+    return pl.DataFrame([_series(name, columns[name]) for name in VALUE_SUMMARY])
 
 
 def _value(row: dict[str, Any]) -> Value:

@@ -17,15 +17,15 @@ from ulpscope.records.graphs import TensorDesc
 from ulpscope.report.quantities import count_text
 from ulpscope.report.tables import plain, render, section, table
 
-DIFFERENCES_SHOWN = 50
-NAMES_SHOWN = 10
 
-
-def similarity_text(found: Sequence[GraphSimilarity], *, width: int, color: bool) -> str:
-    """The answer as text of this width."""
+def similarity_text(found: Sequence[GraphSimilarity], *, limit: int | None, width: int, color: bool) -> str:
+    """The answer as text of this width; of each graph `limit` operators are listed."""
     if not found:
-        return "No graph is of the same session and number in both files.\n"
-    return render(Group(*(part for each in found for part in _similarity(each))), width=width, color=color)
+        return "Nothing compared: no graph is of the same session and number in both.\n"
+    parts: list[RenderableType] = []
+    for each in found:
+        parts += [*([plain("")] if parts else []), *_similarity(each, limit)]
+    return render(Group(*parts), width=width, color=color)
 
 
 def similarity_json(found: Sequence[GraphSimilarity]) -> list[dict[str, Any]]:
@@ -45,12 +45,13 @@ def similarity_json(found: Sequence[GraphSimilarity]) -> list[dict[str, Any]]:
     ]
 
 
-def casts_text(casts: Sequence[DangerousCast], *, width: int, color: bool) -> str:
-    """The answer as text of this width."""
+def casts_text(casts: Sequence[DangerousCast], *, limit: int | None, width: int, color: bool) -> str:
+    """The answer as text of this width; `limit` of them are listed."""
     parts: list[RenderableType] = [plain(count_text(len(casts), "dangerous cast"), style="bold")]
     if casts:
-        rows = [[each.operator.name, each.operator.graph, each.source, each.target] for each in casts]
+        rows = [[each.operator.name, each.operator.graph, each.source, each.target] for each in casts[:limit]]
         parts += [plain(""), table(["operator", "graph", "from", "to"], rows, folds=("operator", "graph"))]
+        parts += _more(len(casts) - len(rows), "--limit")
     return render(Group(*parts), width=width, color=color)
 
 
@@ -62,20 +63,25 @@ def casts_json(casts: Sequence[DangerousCast]) -> list[dict[str, Any]]:
     ]
 
 
-def _similarity(found: GraphSimilarity) -> Iterator[RenderableType]:
-    names = f"{found.graphs.reference} and {found.graphs.target} ({found.session})"
+def _similarity(found: GraphSimilarity, limit: int | None) -> Iterator[RenderableType]:
+    session = "" if found.session is None else f" ({found.session})"
+    names = " and ".join(name or "(main)" for name in (found.graphs.reference, found.graphs.target))
     alike = f"{found.similar:,} of {count_text(found.compared, 'operator')} alike"
-    yield plain(f"{names}: {alike}", style="bold")
-    rows = [row for each in found.differences[:DIFFERENCES_SHOWN] for row in _rows(each)]
-    if rows:
+    yield plain(f"{names}{session}: {alike}", style="bold")
+    listed = found.differences[:limit]
+    if listed:
         headers = ["operator", "type", "tensor", "reference", "target"]
-        more = len(found.differences) - DIFFERENCES_SHOWN
-        rest = [plain(f"{more:,} more; --json has all")] if more > 0 else []
+        rows = [row for each in listed for row in _rows(each)]
+        rest = _more(len(found.differences) - len(listed), "-n")
         yield section("of another type or layout", table(headers, rows, folds=("operator",)), *rest)
     for side, only in (("reference", found.only_reference), ("target", found.only_target)):
         if only:
-            more_names = f" and {len(only) - NAMES_SHOWN:,} more" if len(only) > NAMES_SHOWN else ""
-            yield section(f"only in the {side}", plain(", ".join(only[:NAMES_SHOWN]) + more_names))
+            rest = _more(len(only) - len(only[:limit]), "-n")
+            yield section(f"only in the {side}", *map(plain, only[:limit]), *rest)
+
+
+def _more(number: int, option: str) -> list[RenderableType]:
+    return [plain(f"{number:,} more; {option} 0 for all")] if number else []
 
 
 def _rows(difference: OperatorDifference) -> Iterator[list[str]]:

@@ -119,6 +119,11 @@ class PairedNetwork:
             found.append(f"{_tensors(len(alone))} no partner in the reference, such as {alone[0].tensor_id}")
         return found
 
+    @property
+    def matched(self) -> bool:
+        """Whether any tensor has a partner."""
+        return any(row.tensor is not None and row.reference is not None for row in self.rows)
+
     def mapping(self) -> list[list[str]]:
         """msaccucmp's table of which tensor belongs to which file."""
         return list(mapping_table(self.rows, sequence=bool(self.choice)))

@@ -18,7 +18,7 @@ from ulpscope.align.network_pairs import NetworkRow
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.scans import calls_of
 from ulpscope.dialects.ascend.dump_records import Side
-from ulpscope.dialects.ascend.summaries import frame_of_rows
+from ulpscope.dialects.summaries import frame_of_rows
 from ulpscope.judge.network_outcomes import Measurement, RowOutcome
 from ulpscope.numerics.constants import SUMMARY_ID
 from ulpscope.records.enums import Kind, Level, Phase, Role, Save

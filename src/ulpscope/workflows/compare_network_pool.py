@@ -1,13 +1,13 @@
 """Measures the tensors of a network in processes side by side: most of the work holds the interpreter's lock."""
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 
 from ulpscope.judge.network_outcomes import RowOutcome
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.compare_network_measuring import TensorOrder, Wanted, measure_tensors
+from ulpscope.workflows.worker_pool import WorkerPool
 
 _WORTH_PROCESSES = 128 * 2**20
 """Bytes below which starting processes takes longer than the work."""
@@ -33,9 +33,7 @@ def _measured(orders: Sequence[TensorOrder], wanted: Wanted, jobs: int) -> Itera
     if processes < 2 or sum(order.size for order in orders) < _WORTH_PROCESSES:
         yield from (measure_tensors(batch, wanted) for batch in batches)
         return
-    # Forked processes would inherit threads' locks from numpy and polars.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes - 1, context) as pool:
+    with WorkerPool(processes - 1) as pool:
         try:
             waiting = [pool.submit(measure_tensors, batch, wanted) for batch in batches]
             yield from _shared(batches, waiting, wanted)

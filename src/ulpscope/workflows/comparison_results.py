@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ulpscope.dialects.ascend.dump_records import Side
-from ulpscope.dialects.ascend.result_table import ComparedOperator, is_result_table, read_result_table
+from ulpscope.dialects.ascend.result_table import is_result_table, read_result_table
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.report.comparison_results import LowOperators, low_json, low_text
 
 DEFAULT_COSINE = 0.98
 """At or below it an output counts as wrong: what precision_tool has always taken."""
@@ -14,26 +16,37 @@ DEFAULT_LIMIT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class LowOperators:
-    """Operators of one result with an output that is not alike enough."""
+class LowResult:
+    """The operators of some results that are not alike, to be told as text or JSON."""
 
-    path: Path
-    cosine: float
-    operators: tuple[ComparedOperator, ...]
-    """The first of them, in the order of the file."""
-    total: int
-    compared: int
-    """Operators that have a compared tensor."""
+    found: tuple[LowOperators, ...]
+
+    @property
+    def code(self) -> ExitCode:
+        if not any(each.compared for each in self.found):
+            return ExitCode.NOTHING
+        return ExitCode.DIFFERENCE if any(each.total for each in self.found) else ExitCode.OK
+
+    def text(self, *, width: int = 80, color: bool = False) -> str:
+        return low_text(self.found, width=width, color=color)
+
+    def json(self) -> dict[str, Any]:
+        return low_json(self.found)
+
+
+def show_results(path: Path, *, cosine: float = DEFAULT_COSINE, limit: int = DEFAULT_LIMIT) -> LowResult:
+    """Look at a result CSV, or at each one of a directory; 0 lists all operators."""
+    return LowResult(low_operators(path, cosine=cosine, limit=limit or None))
 
 
 def low_operators(
-    path: Path, *, cosine: float = DEFAULT_COSINE, limit: int = DEFAULT_LIMIT
+    path: Path, *, cosine: float = DEFAULT_COSINE, limit: int | None = DEFAULT_LIMIT
 ) -> tuple[LowOperators, ...]:
     """Of a result CSV, or of each one of a directory, the operators with an output's cosine at or below `cosine`."""
     return tuple(_low(file, cosine, limit) for file in _tables(path))
 
 
-def _low(path: Path, cosine: float, limit: int) -> LowOperators:
+def _low(path: Path, cosine: float, limit: int | None) -> LowOperators:
     operators = read_result_table(path)
     # A comparison with nan is false: what was not computed is not low.
     low = [one for one in operators if any(tensor.cosine <= cosine for tensor in one.of(Side.OUTPUT))]

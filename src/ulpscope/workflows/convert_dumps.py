@@ -1,10 +1,8 @@
 """`ulpscope convert` for dumps of Ascend NPUs: many files, in processes side by side."""
 
 import csv
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.convert_dumps import DumpsConverted, FileFailure, dumps_json, dumps_text
 from ulpscope.workflows.convert import prepare_out
 from ulpscope.workflows.convert_converters import load_converters
+from ulpscope.workflows.worker_pool import WorkerPool
 
 FAILED_LIST = "convert_failed_file_list.txt"
 """As msaccucmp calls it."""
@@ -128,12 +127,10 @@ def _converted(
         own = load_converters(converters)
         yield from ((job, _convert(job, wanted, own)) for job in planned)
         return
-    # Forked processes would inherit threads' locks from numpy and polars.
-    context = multiprocessing.get_context("spawn")
     batch = max(1, len(planned) // (processes * _BATCHES))
     # The largest first, so that none of them is begun when the others are done.
     ordered = sorted(planned, key=lambda job: -job.size)
-    with ProcessPoolExecutor(processes, context, _start, (wanted, tuple(converters))) as pool:
+    with WorkerPool(processes, _start, (wanted, tuple(converters))) as pool:
         try:
             yield from zip(ordered, pool.map(_convert_here, ordered, chunksize=batch), strict=True)
         except BrokenProcessPool as error:

@@ -9,9 +9,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.dialects.ascend.executed import ExecutedTensor
+from ulpscope.dialects.summaries import frame_of_rows
 from ulpscope.numerics.compiled import summarize_into
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.rows import Column, rows_to_columns
 from ulpscope.numerics.summary import empty_row, flat_elements
 from ulpscope.trace.schema import VALUE_SUMMARY
 
@@ -32,20 +32,3 @@ def _row(tensor: ExecutedTensor) -> NDArray[np.float64]:
     row = empty_row()
     summarize_into(flat_elements(tensor.read(), DTYPES[tensor.dtype]), tensor.dtype, row)
     return row
-
-
-def frame_of_rows(
-    rows: Sequence[NDArray[np.float64]], *, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]
-) -> pl.DataFrame:
-    """Summaries of values of these types and shapes, as the columns of a trace."""
-    if not rows:
-        return pl.DataFrame(schema=dict(VALUE_SUMMARY))
-    columns = rows_to_columns(np.stack(rows), dtype_names=dtypes, shapes=shapes)
-    frame = pl.DataFrame([_series(name, column) for name, column in columns.items()])
-    nulls = [pl.lit(None, kind).alias(name) for name, kind in VALUE_SUMMARY.items() if name not in columns]
-    return frame.with_columns(nulls).select(*VALUE_SUMMARY)
-
-
-def _series(name: str, column: Column) -> pl.Series:
-    whole = pl.Series(name, column.values, dtype=VALUE_SUMMARY[name])
-    return pl.select(pl.when(pl.Series(column.valid)).then(whole).alias(name)).to_series()
