@@ -182,3 +182,11 @@ def test_nothing_to_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     code, out, _ = told(capsys, "compare", str(REFERENCE), str(tmp_path), "--graph", str(GRAPH), "--json")
 
     assert (code, json.loads(out)["verdict"]) == (3, "nothing_compared")
+
+
+def test_without_a_graph_nothing_is_compared_and_the_graph_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = told(capsys, *SIDES)
+    text = " ".join(out.split())
+
+    assert (code, text.split(":")[0]) == (3, "NOTHING COMPARED")
+    assert "--graph ge_proto_*_Build.txt" in text

@@ -135,6 +135,7 @@ class AdviceKind(str, Enum):
     CUSTOM_OPERATOR = "custom_operator"
     KEEP_DTYPE = "keep_dtype"
     SWITCH_PASS_OFF = "switch_pass_off"
+    GIVE_GRAPH = "give_graph"
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,10 @@ _ADVICE = {
         "{subject} is built in and computes in float16: keep its type (keep_dtype_scope, or the block list of "
         "modify_mixlist for mixed precision) and see whether the difference goes."
     ),
+    "advice.give_graph": (
+        "{subject} is a dump of an Ascend NPU, whose operators have other names than the original network's: give the "
+        "graph that maps them, --graph ge_proto_*_Build.txt."
+    ),
     "advice.switch_pass_off": (
         "The operator was fused ({subject}): switch that off in a fusion switch file (ulpscope fusion --switch-off), "
         "dump again, and compare both dumps with --close-graph."

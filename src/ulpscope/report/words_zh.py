@@ -165,6 +165,10 @@ _ADVICE = {
         "{subject} 是以 float16 计算的内置算子：保持其数据类型（keep_dtype_scope，或 modify_mixlist 的黑名单），"
         "看差异是否消失。"
     ),
+    "advice.give_graph": (
+        "{subject} 是昇腾 NPU 的 dump 数据，其算子名与原网络不同：请用 --graph ge_proto_*_Build.txt "
+        "给出对应关系的计算图。"
+    ),
     "advice.switch_pass_off": (
         "该算子经过融合（{subject}）：在融合开关文件中关闭这些融合（ulpscope fusion --switch-off），重新 dump，"
         "再用 --close-graph 比较两次 dump。"

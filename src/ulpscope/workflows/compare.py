@@ -15,6 +15,7 @@ from ulpscope.diagnose.comparing import JudgedRank, judge_ranks, summarise
 from ulpscope.diagnose.evidence import RankEvidence, gather
 from ulpscope.diagnose.fixed import judge_by
 from ulpscope.diagnose.replaying import replay_ranks
+from ulpscope.dialects.ascend import opening as ascend
 from ulpscope.dialects.msprobe.compare_config import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
 from ulpscope.judge.measuring import ValuePairs, measure, read_values, refine
@@ -22,7 +23,7 @@ from ulpscope.judge.standards import parse_standard
 from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError
-from ulpscope.records.findings import Comparison, Outcome
+from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome
 from ulpscope.records.ledger import Ledger, Replay
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.settings import IntRanges
@@ -205,7 +206,17 @@ def _compare(reference: str | Path, target: str | Path, options: CompareOptions,
     )
     if standard is not None:
         comparison, table = judge_by(standard, comparison, table)
+    if not comparison.counts.tensors_compared:
+        comparison = replace(comparison, advice=(*comparison.advice, *_graph_advice(traces)))
     return CompareResult(comparison, table, plan)
+
+
+def _graph_advice(traces: Pair[Trace]) -> list[Advice]:
+    """Of a network on an NPU only its graph tells which operator is which."""
+    dumps = [
+        side for side in (traces.reference, traces.target) if side.ranks[0].info.capture.get("tool") == ascend.TOOL
+    ]
+    return [Advice(AdviceKind.GIVE_GRAPH, str(dump.path)) for dump in dumps]
 
 
 def _with_ledger(

@@ -11,6 +11,9 @@ from ulpscope.records.runs import RankInfo
 from ulpscope.trace.frames import FrameRank
 from ulpscope.trace.reader import Trace
 
+TOOL = "ascend"
+"""What such a trace says that it was captured by."""
+
 
 def looks_like(path: Path) -> bool:
     """Whether this is a dump of an NPU, as far as names of files tell."""
@@ -52,7 +55,7 @@ def _rank(path: Path, device: int, steps: dict[int, list[Place]], *, world_size:
         devices=(f"npu:{device}",),
         environment={},
         seeds={},
-        capture={"level": Level.API.value, "save": Save.TENSORS.value, "tool": "ascend"},
+        capture={"level": Level.API.value, "save": Save.TENSORS.value, "tool": TOOL},
         started="unknown",
         closed="unknown",
     )
