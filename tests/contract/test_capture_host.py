@@ -15,10 +15,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import ulpscope
 from ulpscope.capture.torch.host import loading, writing
+from ulpscope.capture.torch.host.bridge import Bridge
 from ulpscope.trace.reader import RankTrace, open_trace
 
 Work = Callable[[], None]
@@ -98,6 +100,7 @@ def mixed_precision() -> None:
     model = alive(nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 2)))
     with torch.autocast("cpu", torch.bfloat16):
         loss = model(torch.randn(3, 6)).float().pow(2).mean()
+        torch.ones(3)
     loss.backward()
 
 
@@ -181,8 +184,70 @@ def failures() -> None:
     x.sum()
 
 
+class Hooked(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        inner = x.exp()
+        inner.register_hook(lambda gradient: gradient.clamp(-1, 1))
+        outer: Tensor = Twice.apply(inner * inner)
+        outer.add_(1)  # recorded by Python, in a module that is not
+        outer.register_hook(torch.sin)
+        return outer
+
+
+def hooks_of_the_run() -> None:
+    model = alive(Hooked())
+    for _ in range(3):
+        x = torch.randn(3, requires_grad=True)
+        optimizer = torch.optim.SGD([x], 0.1)
+        loss = model(x).sum()
+        loss.register_hook(lambda gradient: gradient * 2)  # before any of ours
+        loss.backward()
+        optimizer.step()
+
+
+class Listening(TorchDispatchMode):
+    """Sees the operators of the run, and none of ours."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Square(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * x).sum()
+
+
+def modes_in_the_backward() -> None:
+    loss = alive(Square())(torch.randn(4, requires_grad=True))
+    with Listening():
+        loss.backward()
+
+
+def missing_parameters() -> None:
+    model = alive(nn.Linear(3, 3))
+    model(torch.ones(1, 3))
+    model._parameters["missing"] = None
+    model(torch.ones(1, 3))
+
+
+class Passing(nn.Module):
+    """Runs a layer that is gone before the next one is made, perhaps at the same address."""
+
+    kept: nn.Module
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.Linear(2, 2)(x)
+        self.kept = nn.Linear(2, 2)
+        return self.kept(x)  # type: ignore[no-any-return]
+
+
+def passing_modules() -> None:
+    alive(Passing())(torch.ones(1, 2)).sum().backward()
+
+
 CASES = [
     train,
+    passing_modules,
     recompute,
     mixed_precision,
     own_functions,
@@ -192,6 +257,9 @@ CASES = [
     evaluation,
     odd_tensors,
     failures,
+    hooks_of_the_run,
+    modes_in_the_backward,
+    missing_parameters,
 ]
 
 
@@ -280,8 +348,6 @@ def test_a_backward_in_another_thread_is_recorded(tmp_path: Path, monkeypatch: p
 
 
 def test_an_error_of_ours_is_noted_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ulpscope.capture.torch.host.bridge import Bridge
-
     def fail(*_args: Any) -> Any:
         raise ValueError("planted")
 
@@ -297,6 +363,121 @@ def test_an_error_of_ours_is_noted_and_the_run_goes_on(tmp_path: Path, monkeypat
     assert model.weight.grad is not None
     assert errors
     assert all("planted" in error for error in errors)
+
+
+def test_a_module_may_empty_the_list_that_it_is_given(tmp_path: Path) -> None:
+    script = """
+import sys, torch, ulpscope
+from torch import nn
+
+class Emptying(nn.Module):
+    def forward(self, tensors):
+        factor = tensors.pop().mean().item()
+        return (tensors.pop() * factor).sum()
+
+with ulpscope.capture(sys.argv[1]):
+    model = Emptying()
+    for _ in range(3):
+        model([torch.ones(5, requires_grad=True), torch.ones(5)])
+"""
+    environment = os.environ | {loading.CHOICE: "compiled", "PYTHONMALLOC": "debug"}
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "t")], env=environment, check=True)
+
+
+def test_something_else_among_the_buffers_is_left_to_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(2, 2)
+    model._buffers["odd"] = "text"  # type: ignore[assignment]
+
+    def work() -> None:
+        for _ in range(3):
+            model(torch.ones(1, 2))
+
+    traces = [capture(tmp_path, kind, work, monkeypatch) for kind in ("python", "compiled")]
+    assert all(trace.info.errors for trace in traces)
+    assert table(tmp_path, "python", "calls").equals(table(tmp_path, "compiled", "calls"), null_equal=True)
+
+
+def test_backwards_in_several_threads_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def backward(number: int, x: Tensor, y: Tensor) -> None:
+        torch.autograd.grad(y, x, torch.full_like(x, float(number + 1)))
+
+    def work() -> None:
+        for _ in range(20):
+            pairs = [(x, x * 3.0) for x in (torch.ones(16, requires_grad=True) for _ in range(4))]
+            threads = [threading.Thread(target=backward, args=(number, *pair)) for number, pair in enumerate(pairs)]
+            for thread in threads:
+                thread.start()
+            for _ in range(10):
+                torch.ones(4).exp()
+            for thread in threads:
+                thread.join()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        trace = capture(tmp_path, "compiled", work, monkeypatch)
+    finally:
+        sys.setswitchinterval(interval)
+    assert trace.info.errors == ()
+    seen = uses(tmp_path, "compiled")
+    came, left = (seen.filter(pl.col("role") == role) for role in ("grad_output", "grad_input"))
+    both = came.join(left, on="call")
+    assert len(both) == 80
+    assert (both["max_right"] == 3 * both["max"]).all()
+    assert (both["min_right"] == 3 * both["max"]).all()
+
+
+def test_an_interrupt_in_our_own_work_reaches_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, armed = nn.Linear(2, 2), [False]
+    summarize = Bridge.summarize
+
+    def interrupted(self: Bridge, tensor: Tensor) -> Any:
+        if armed.pop():
+            armed.append(False)
+            raise KeyboardInterrupt
+        armed.append(False)
+        return summarize(self, tensor)
+
+    def interrupt(work: Callable[[], Any]) -> None:
+        armed[0] = True
+        with pytest.raises(KeyboardInterrupt):
+            work()
+
+    def work() -> None:
+        for _ in range(3):
+            model(torch.ones(1, 2)).exp().sum().backward()
+        output = model(torch.ones(1, 2))
+        interrupt(output.exp)
+        interrupt(lambda: model(torch.zeros(1, 2)))
+        interrupt(output.sum().backward)
+
+    monkeypatch.setattr(Bridge, "summarize", interrupted)
+    assert capture(tmp_path, "compiled", work, monkeypatch).info.errors == ()
+
+
+def test_a_capture_may_close_while_a_hook_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached, closed = threading.Event(), threading.Event()
+    summarize, model = Bridge.summarize, nn.Linear(2, 2)
+    threads: list[threading.Thread] = []
+
+    def slow(self: Bridge, tensor: Tensor) -> Any:
+        if threading.current_thread() in threads:
+            reached.set()
+            closed.wait(10)
+        return summarize(self, tensor)
+
+    def work() -> None:
+        for _ in range(3):
+            loss = model(torch.ones(1, 2)).exp().sum()
+        threads.append(threading.Thread(target=loss.backward))
+        threads[0].start()
+        assert reached.wait(10)
+        threading.Timer(1.0, closed.set).start()
+
+    monkeypatch.setattr(Bridge, "summarize", slow)
+    capture(tmp_path, "compiled", work, monkeypatch)
+    threads[0].join()
+    assert model.weight.grad is not None
 
 
 def test_a_writing_process_that_dies_stops_the_capture_not_the_run(

@@ -1,5 +1,6 @@
 """Module calls: their dotted paths, inputs, outputs, parameters and gradients."""
 
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -135,7 +136,10 @@ class ModuleWatcher:
         self._begin_outermost = begin_outermost
         self._backward_calls: dict[int, tuple[weakref.ref[nn.Module], OpenCall]] = {}
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
-        """By the numbers that the host part knows them by."""
+        """By number: an id is used again when its module is gone."""
+        self._numbers: dict[int, int] = {}
+        """By id."""
+        self._numbered = itertools.count()
         self._kinds: dict[type[nn.Module], _ModuleKind] = {}
         self._recorder.stacks.module_call = ModuleWatcher.call.__code__
 
@@ -190,9 +194,8 @@ class ModuleWatcher:
             raise
         finally:
             scopes.calls.pop()
-        self._modules[id(module)] = weakref.ref(module)
         try:
-            host.end_module(before, id(module), result)
+            host.end_module(before, self._number_of(module), result)
         except Exception as error:
             self._recorder.own_error(self._kind_of(module).where, error)
         return result
@@ -210,7 +213,8 @@ class ModuleWatcher:
     def _record_host_gradients(self, host: Host) -> None:
         last = dict(host.take_ran())  # of several backward calls of a module the last has them
         for number, call in last.items():
-            module = self._modules[number]()
+            reference = self._modules.get(number)
+            module = None if reference is None else reference()
             if module is not None:
                 self._guarded(self._use_host_gradients, module, host, call)
 
@@ -317,11 +321,21 @@ class ModuleWatcher:
         if unseen == "compiled":
             self._watcher.hide_backward(roots)
 
+    def _number_of(self, module: nn.Module) -> int:
+        number = self._numbers.get(id(module))
+        if number is not None:
+            if self._modules[number]() is module:
+                return number
+            del self._modules[number]
+        number = self._numbers[id(module)] = next(self._numbered)
+        self._modules[number] = weakref.ref(module)
+        return number
+
     def _remember(self, module: nn.Module) -> Callable[[OpenCall], None]:
-        identity, reference = id(module), weakref.ref(module)
+        number, reference = self._number_of(module), weakref.ref(module)
 
         def remember(call: OpenCall) -> None:
-            self._backward_calls[identity] = (reference, call)
+            self._backward_calls[number] = (reference, call)
 
         return remember
 

@@ -128,14 +128,17 @@ class Pairing:
 
     def current_parent(self) -> int | None:
         """The backward call that autograd is executing in this thread."""
-        if self.recorder.host is not None and (parent := self.recorder.host.current_parent()) is not None:
-            return parent
         node: Any = torch._C._current_autograd_node()
-        watched = node.metadata.get(self) if node is not None else None
-        if watched is None or watched.owner is None:
+        watched: Watched | None = node.metadata.get(self) if node is not None else None
+        owner = watched.owner if watched is not None else None
+        if self.recorder.host is not None:  # of a call and the one around it, either may have been recorded there
+            parent = self.recorder.host.current_parent(-1 if owner is None else owner.forward.id)
+            if parent is not None:
+                return parent
+        if owner is None:
             return None
         task = _current_task()
-        return (watched.owner.calls.get(task) or self._open(watched.owner, task)).id
+        return (owner.calls.get(task) or self._open(owner, task)).id
 
     def _watch_arrivals(self, paired: Paired, arriving: list[Arrival]) -> None:
         for node, number, place, change in arriving:

@@ -22,11 +22,21 @@ constexpr Py_ssize_t MAX_PARTS = 64;
 constexpr size_t MAX_SIGNATURE = 8192;
 constexpr size_t MAX_ALIASED = 32;
 
-// A tensor among the arguments or results of a call; borrowed.
-struct Placed {
+// A tensor among the arguments or results of a call; kept, for a call may empty the list that held it.
+class Placed {
+ public:
+  Placed(int32_t place, PyObject* object) : place(place), object_(kept(object)) {}
+  Placed(const Placed& other) : Placed(other.place, other.object()) {}
+  Placed(Placed&&) noexcept = default;
+  Placed& operator=(Placed&&) noexcept = default;
+
+  PyObject* object() const { return object_.get(); }
+  const at::Tensor& tensor() const { return THPVariable_Unpack(object()); }
+
   int32_t place;
-  PyObject* object;
-  const at::Tensor& tensor() const { return THPVariable_Unpack(object); }
+
+ private:
+  Owned object_;
 };
 
 using Tensors = std::vector<Placed>;

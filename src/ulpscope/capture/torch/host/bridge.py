@@ -41,6 +41,8 @@ class Bridge:
 
     def __init__(self, recorder: "Recorder") -> None:
         self._recorder = recorder
+        self.lock = recorder.lock
+        """Held while the core works: it is called by autograd's threads, too."""
         self._pool = RowPool(fused=False)
         self._sides: dict[torch.device, Any] = {}
         self._variants: dict[int, launching.Variant] = {}

@@ -8,9 +8,10 @@ namespace {
 struct Parts {
   Parts(PyObject* bridge, PyObject* scopes, PyObject* steps, PyObject* stack_table, Limits limits)
       : bridge(kept(bridge)), scopes(kept(scopes)), steps(kept(steps)), stack_table(kept(stack_table)),
-        values(bridge, limits, texts), stacks(stack_table),
-        pairing(bridge, calls, values, code("backward"), code("grad_output"), code("grad_input")),
-        watching(bridge, scopes, steps, calls, values, pairing, stacks, texts) {
+        lock(Owned(checked(PyObject_GetAttrString(bridge, "lock"))).get()), values(bridge, limits, texts),
+        stacks(stack_table),
+        pairing(bridge, lock, calls, values, code("backward"), code("grad_output"), code("grad_input")),
+        watching(bridge, lock, scopes, steps, calls, values, pairing, stacks, texts) {
     watching.words = {code("api"), code("backward"), code("module"), code("module_backward"),
                       code("input"), code("output"), code("parameter"), code("buffer")};
   }
@@ -21,6 +22,7 @@ struct Parts {
   }
 
   Owned bridge, scopes, steps, stack_table;
+  Lock lock;  // the recorder's
   Texts texts;
   Calls calls;
   Values values;
@@ -29,19 +31,28 @@ struct Parts {
   Watching watching;
 };
 
+// Whoever is at work with the parts keeps them, should another thread close the capture.
+using PartsPtr = std::shared_ptr<Parts>;
+
 struct Core {
   PyObject_HEAD
-  Parts* parts;
+  PartsPtr* parts;
 };
+
+PartsPtr parts_of(PyObject* self) {
+  const PartsPtr* parts = reinterpret_cast<Core*>(self)->parts;
+  return parts != nullptr ? *parts : nullptr;
+}
 
 template <typename Work>
 PyObject* answered(PyObject* self, Work work) {
-  Parts* parts = reinterpret_cast<Core*>(self)->parts;
+  const PartsPtr parts = parts_of(self);
   if (parts == nullptr) {
     PyErr_SetString(PyExc_RuntimeError, "the capture is closed");
     return nullptr;
   }
   try {
+    const Held held(parts->lock);
     return work(*parts);
   } catch (const PythonRaised&) {
     return nullptr;
@@ -64,7 +75,7 @@ Tensors placed_tensors(Parts& parts, PyObject* list) {
 
 // dispatch(mode, function, types, args, kwargs): what torch calls as the mode's __torch_function__
 PyObject* dispatch(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  Parts* parts = reinterpret_cast<Core*>(self)->parts;
+  const PartsPtr parts = parts_of(self);
   PyObject* kwargs = count > 4 && arguments[4] != Py_None ? arguments[4] : nullptr;
   Owned nothing(count > 3 ? nullptr : PyTuple_New(0));
   PyObject* args = count > 3 ? arguments[3] : nothing.get();
@@ -124,8 +135,9 @@ PyObject* end_module(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   });
 }
 
-// fail_module(before, error)
+// fail_module(before, error): an error of the run's is on its way, and ours must not take its place
 PyObject* fail_module(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
+  if (parts_of(self) == nullptr) return none();
   return answered(self, [&](Parts& parts) {
     parts.watching.fail(before_of(arguments[0]), arguments[1]);
     return none();
@@ -155,7 +167,7 @@ PyObject* use_all(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
     const int64_t call = as_int(arguments[0]), producer = arguments[3] == Py_True ? call : NONE;
     const int32_t role = parts.texts.code(arguments[1]);
     for (const Placed& placed : placed_tensors(parts, arguments[2]))
-      parts.calls.use(call, role, placed.place, parts.values.observe(placed.object, producer));
+      parts.calls.use(call, role, placed.place, parts.values.observe(placed.object(), producer));
     return none();
   });
 }
@@ -278,8 +290,10 @@ PyObject* finish_backward(PyObject* self, PyObject*) {
   });
 }
 
-PyObject* current_parent(PyObject* self, PyObject*) {
-  return answered(self, [](Parts& parts) { return optional_integer(parts.pairing.current_parent()).release(); });
+// current_parent(forward call that may be further inside)
+PyObject* current_parent(PyObject* self, PyObject* other) {
+  return answered(
+      self, [&](Parts& parts) { return optional_integer(parts.pairing.current_parent(as_int(other))).release(); });
 }
 
 // take_ran(): (module number, backward call) of modules whose backward has run
@@ -366,8 +380,10 @@ int make(PyObject* self, PyObject* args, PyObject*) {
     return -1;
   try {
     auto* core = reinterpret_cast<Core*>(self);
-    core->parts = new Parts(bridge, scopes, steps, stacks, limits);
-    core->parts->watching.part_calls = static_cast<size_t>(part_calls);
+    const auto parts = std::make_shared<Parts>(bridge, scopes, steps, stacks, limits);
+    parts->pairing.set_owner(std::shared_ptr<Pairing>(parts, &parts->pairing));
+    parts->watching.part_calls = static_cast<size_t>(part_calls);
+    core->parts = new PartsPtr(parts);
     return 0;
   } catch (const PythonRaised&) {
     return -1;
@@ -378,8 +394,10 @@ int make(PyObject* self, PyObject* args, PyObject*) {
 }
 
 void destroy(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
   delete reinterpret_cast<Core*>(self)->parts;
-  Py_TYPE(self)->tp_free(self);
+  type->tp_free(self);
+  Py_DECREF(type);
 }
 
 #define FAST(name, function) {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr}
@@ -407,7 +425,7 @@ PyMethodDef methods[] = {
     FAST("next_number", next_number),
     {"clear_numbers", clear_numbers, METH_NOARGS, nullptr},
     {"finish_backward", finish_backward, METH_NOARGS, nullptr},
-    {"current_parent", current_parent, METH_NOARGS, nullptr},
+    {"current_parent", current_parent, METH_O, nullptr},
     {"take_ran", take_ran, METH_NOARGS, nullptr},
     {"take", take, METH_NOARGS, nullptr},
     {"counts", counts, METH_NOARGS, nullptr},

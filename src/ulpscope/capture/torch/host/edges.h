@@ -86,8 +86,7 @@ struct Crossing {
   std::optional<at::ScalarType> cast;
 };
 
-inline std::optional<at::ScalarType> autocast_dtype(const at::Tensor& tensor) {
-  const c10::DeviceType device = tensor.device().type();
+inline std::optional<at::ScalarType> autocast_dtype(c10::DeviceType device) {
   if (!at::autocast::is_autocast_available(device) || !at::autocast::is_autocast_enabled(device)) return std::nullopt;
   return at::autocast::get_autocast_dtype(device);
 }
@@ -107,7 +106,7 @@ inline InputEdges note_inputs(const Tensors& tensors) {
     if (is_transformed(tensor)) return {};
     if (!edges.watched) {
       edges.watched = true;
-      edges.autocast = autocast_dtype(tensor).has_value();
+      edges.autocast = autocast_dtype(tensor.device().type()).has_value();
       edges.sequence = at::sequence_number::peek();
     }
     // To ask a view whose base was written for its node makes a new one.

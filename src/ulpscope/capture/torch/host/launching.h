@@ -6,6 +6,7 @@
 #include "geometry.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/StreamGuard.h>
 #include <dlfcn.h>
 
 #include <array>
@@ -197,7 +198,13 @@ class Launching {
     if (!portion.empty()) read_dense(portion, rows);
   }
 
+  // One thread may settle what another one has asked for, which belongs to another stream or device.
+  static c10::StreamGuard on(const Stream& stream) {
+    return c10::StreamGuard(c10::Stream(c10::Stream::UNSAFE, stream.device, stream.id));
+  }
+
   void read_dense(const std::vector<Share>& shares, int64_t programs) {
+    const auto guard = on(*shares[0].pending->stream);
     make_room(*shares[0].pending->stream, programs);
     if (shares.size() <= FEW)
       read_few(shares);
@@ -236,6 +243,7 @@ class Launching {
 
   void read_strided(const Pending& pending) {
     Stream& stream = *pending.stream;
+    const auto guard = on(stream);
     const Share one = share(pending);
     make_room(stream, one.programs);
     Numbers arguments = {pending.address, pending.elements, one.blocks, place(stream, one)};

@@ -8,6 +8,8 @@
 #include "edges.h"
 #include "values.h"
 
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <mutex>
@@ -56,7 +58,7 @@ struct Entry;
 struct Registry {
   std::mutex lock;
   std::unordered_map<const Node*, Entry*> entries;
-  Pairing* pairing = nullptr;  // null once the capture is closed; read and written with the GIL held
+  std::weak_ptr<Pairing> pairing;  // gone once the capture is closed, and nobody is at work there
 };
 
 using RegistryPtr = std::shared_ptr<Registry>;
@@ -76,16 +78,36 @@ struct Entry : std::enable_shared_from_this<Entry> {
   bool runs_before = false;
 };
 
+// Our own operators, seen by none of the run's dispatch modes.
+class Quiet {
+ public:
+  Quiet() {
+    if (Modes::stack_len() == 0) return;
+    modes_ = Modes::get_state();
+    Modes::set_state({});
+  }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+  ~Quiet() {
+    if (modes_) Modes::set_state(std::move(*modes_));
+  }
+
+ private:
+  using Modes = c10::impl::TorchDispatchModeTLS;
+  std::optional<Modes> modes_;
+};
+
 class Pairing {
  public:
-  Pairing(PyObject* bridge, Calls& calls, Values& values, int32_t phase, int32_t grad_output, int32_t grad_input)
-      : bridge_(bridge), calls_(calls), values_(values), phase_(phase), grad_output_(grad_output), grad_input_(grad_input) {
-    registry_->pairing = this;
+  Pairing(PyObject* bridge, const Lock& lock, Calls& calls, Values& values, int32_t phase, int32_t grad_output, int32_t grad_input)
+      : bridge_(bridge), lock_(lock), calls_(calls), values_(values), phase_(phase), grad_output_(grad_output),
+        grad_input_(grad_input) {
     moment_ = Owned(PyUnicode_InternFromString("moment"));
     note_error_ = Owned(PyUnicode_InternFromString("note_error"));
   }
 
-  ~Pairing() { registry_->pairing = nullptr; }
+  // What keeps this while a hook runs; without it hooks do nothing.
+  void set_owner(const std::shared_ptr<Pairing>& owned) { registry_->pairing = owned; }
 
   // Watch the backward of a call.
   void attach(const CallRow& forward, int32_t kind, int64_t module, const Tensors& outputs, const Tensors& inputs, InputEdges& edges) {
@@ -139,8 +161,9 @@ class Pairing {
     values_.settle();
   }
 
-  // The backward call that autograd is executing in this thread, or -1.
-  int64_t current_parent() {
+  // The backward call that autograd is executing in this thread; -1 if there is none, or if the `other` forward call,
+  // which is not known here, began after its own.
+  int64_t current_parent(int64_t other) {
     const auto node = torch::autograd::get_current_node();
     if (!node) return -1;
     PairedPtr owner;
@@ -149,7 +172,9 @@ class Pairing {
       const auto found = registry_->entries.find(node.get());
       if (found != registry_->entries.end()) owner = found->second->watched.owner;
     }
-    return owner ? call_of(owner, torch::autograd::get_current_graph_task_id()) : -1;
+    // A hook of the run's on a tensor comes before all of ours.
+    if (!owner || owner->forward.id < other || !look_at_moment()) return -1;
+    return call_of(owner, torch::autograd::get_current_graph_task_id());
   }
 
   // Modules whose backward has run since the last time, with the calls.
@@ -163,13 +188,14 @@ class Pairing {
   template <typename Work>
   void guarded(Work work) {
     try {
-      Owned moment = call_method(bridge_, moment_.get(), {});
-      if (moment.get() == Py_None) return;  // not capturing
-      step_ = as_int(PyTuple_GET_ITEM(moment.get(), 0));
-      micro_step_ = as_int(PyTuple_GET_ITEM(moment.get(), 1));
+      if (!look_at_moment()) return;  // in a forked process, the lock may be held for good
+      const Held held(lock_);
+      if (!look_at_moment()) return;
+      const Quiet quiet;
       work();
       values_.settle();
     } catch (const PythonRaised&) {
+      if (!is_error()) pass_on();
       note_error();
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
@@ -179,6 +205,23 @@ class Pairing {
 
  private:
   std::shared_ptr<Entry> entry_of(Node* node);
+
+  // Where the run is now; false while nothing is captured.
+  bool look_at_moment() {
+    Owned moment = call_method(bridge_, moment_.get(), {});
+    if (moment.get() == Py_None) return false;
+    step_ = as_int(PyTuple_GET_ITEM(moment.get(), 0));
+    micro_step_ = as_int(PyTuple_GET_ITEM(moment.get(), 1));
+    return true;
+  }
+
+  // An interrupt that arrived in our work is the run's: autograd brings it to whoever has started the backward.
+  [[noreturn]] static void pass_on() {
+    python_error raised;
+    raised.persist();
+    throw raised;
+  }
+
   void watch_arrival(const PairedPtr& paired, const Arrival& arrival);
 
   void watch_crossings(const PairedPtr& paired, const std::vector<Crossing>& leaving, const InputEdges& edges) {
@@ -258,6 +301,7 @@ class Pairing {
   }
 
   PyObject* bridge_;
+  const Lock& lock_;
   Calls& calls_;
   Values& values_;
   int32_t phase_, grad_output_, grad_input_;
@@ -272,8 +316,8 @@ class Pairing {
 template <typename Work>
 void run_hook(Entry& entry, Work work) {
   pybind11::gil_scoped_acquire gil;
-  Pairing* pairing = entry.registry->pairing;
-  if (pairing != nullptr) pairing->guarded([&] { work(*pairing, entry.watched); });
+  const std::shared_ptr<Pairing> pairing = entry.registry->pairing.lock();
+  if (pairing) pairing->guarded([&] { work(*pairing, entry.watched); });
 }
 
 struct PreHook : torch::autograd::FunctionPreHook {
@@ -284,8 +328,9 @@ struct PreHook : torch::autograd::FunctionPreHook {
     return gradients;
   }
 
-  // Compiled autograd leaves it out.
+  // Compiled autograd leaves it out; torch 2.6 asks without const.
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const {}
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) {}
 
   std::shared_ptr<Entry> entry;
 };
@@ -302,8 +347,9 @@ struct PostHook : torch::autograd::FunctionPostHook {
     return leaving;
   }
 
-  // Compiled autograd leaves it out.
+  // Compiled autograd leaves it out; torch 2.6 asks without const.
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const {}
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) {}
 
   std::shared_ptr<Entry> entry;
 };

@@ -70,7 +70,8 @@ class Host:
         self.use_all: Callable[[int, str, Placed, bool], None] = core.use_all
         """A call uses tensors in a role; whether it has made them."""
         self.finish_backward: Callable[[], None] = core.finish_backward
-        self.current_parent: Callable[[], int | None] = core.current_parent
+        self.current_parent: Callable[[int], int | None] = core.current_parent
+        """The backward call that is running; None if its forward call has a lower number than the given one."""
         self.take_ran: Callable[[], list[tuple[int, int]]] = core.take_ran
         """Numbers of modules whose backward has run, each with its backward call."""
 

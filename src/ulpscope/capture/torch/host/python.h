@@ -70,6 +70,42 @@ inline Owned optional_integer(int64_t number) { return number < 0 ? Owned(kept(P
 
 inline int64_t optional_int(PyObject* object) { return object == Py_None ? -1 : as_int(object); }
 
+// Whether what was raised is an error; else somebody wants the run to end, and nobody may keep that from it.
+inline bool is_error() { return PyErr_ExceptionMatches(PyExc_Exception) != 0; }
+
+// A lock of Python's that its holder may take again. Whoever waits for it lets others have the GIL.
+class Lock {
+ public:
+  explicit Lock(PyObject* lock) {
+    acquire_ = Owned(checked(PyObject_GetAttrString(lock, "acquire")));
+    release_ = Owned(checked(PyObject_GetAttrString(lock, "release")));
+  }
+
+  void acquire() const { call(acquire_.get(), {}); }
+
+  void release() const {
+    PyObject *kind, *error, *traceback;
+    PyErr_Fetch(&kind, &error, &traceback);
+    Owned done(PyObject_Vectorcall(release_.get(), nullptr, 0, nullptr));
+    PyErr_Restore(kind, error, traceback);
+  }
+
+ private:
+  Owned acquire_, release_;
+};
+
+// Python that is called from here lets other threads run: they must not come here meanwhile.
+class Held {
+ public:
+  explicit Held(const Lock& lock) : lock_(lock) { lock_.acquire(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() { lock_.release(); }
+
+ private:
+  const Lock& lock_;
+};
+
 template <typename Item>
 Owned column(const std::vector<Item>& items) {
   return Owned(checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(items.data()), items.size() * sizeof(Item))));

@@ -29,33 +29,33 @@ class Stacks {
   }
 
   int64_t number(PyObject* frame, int64_t enclosing) {
-    walk(frame, enclosing);
-    const auto known = known_.find(key_);
+    const std::string key = walk(frame, enclosing);
+    const auto known = known_.find(key);
     if (known != known_.end()) return known->second;
-    const std::string key = key_;  // the table may come back here
     Owned outer = optional_integer(enclosing);
     Owned fresh = call_method(table_, number_.get(), {frame, outer.get()});
     return known_[key] = as_int(fresh.get());
   }
 
  private:
-  void walk(PyObject* innermost, int64_t enclosing) {
-    key_.clear();
-    put(enclosing);
+  std::string walk(PyObject* innermost, int64_t enclosing) {
+    std::string key;
+    put(key, enclosing);
     const PyObject* stop = enclosing < 0 ? nullptr : module_call_;
     Owned frame(kept(innermost));
     for (size_t depth = 0; frame.get() != nullptr && depth < MAX_DEPTH;) {
       auto* at = reinterpret_cast<PyFrameObject*>(frame.get());
       Owned code(reinterpret_cast<PyObject*>(PyFrame_GetCode(at)));
-      if (code.get() == stop) return;
+      if (code.get() == stop) return key;
       if (!is_hidden(code.get())) {
-        put(reinterpret_cast<int64_t>(code.get()));
-        put(position(at));
+        put(key, reinterpret_cast<int64_t>(code.get()));
+        put(key, position(at));
         depth++;
       }
       frame = Owned(reinterpret_cast<PyObject*>(PyFrame_GetBack(at)));
     }
-    put(-2);  // all of it was walked
+    put(key, -2);  // all of it was walked
+    return key;
   }
 
   static int64_t position(PyFrameObject* frame) {
@@ -74,12 +74,13 @@ class Stacks {
     return hidden_[code] = answer.get() == Py_True;
   }
 
-  void put(int64_t number) { key_.append(reinterpret_cast<const char*>(&number), sizeof(number)); }
+  static void put(std::string& key, int64_t number) {
+    key.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  }
 
   PyObject* table_;
   Owned number_, is_hidden_;
   PyObject* module_call_ = nullptr;
-  std::string key_;
   std::unordered_map<PyObject*, bool> hidden_;
   std::unordered_map<std::string, int64_t> known_;
 };

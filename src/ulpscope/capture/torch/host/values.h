@@ -68,15 +68,15 @@ class Values {
     return local.has_storage() ? &storages.of(local) : nullptr;
   }
 
-  // Have the tensors read that wait for it in this thread: after this, the run may write into them.
+  // Have the tensors read that wait for it: after this, the run may write into them.
   void settle() {
-    auto& waiting = pending();
-    if (waiting.empty()) return;
+    if (pending_.empty()) return;
     std::vector<Pending> all;
-    all.swap(waiting);
+    all.swap(pending_);
     try {
       launching.read(all);
     } catch (const PythonRaised&) {
+      if (!is_error()) throw;
       read_plainly(all);
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
@@ -126,11 +126,6 @@ class Values {
   }
 
  private:
-  static std::vector<Pending>& pending() {
-    thread_local std::vector<Pending> waiting;
-    return waiting;
-  }
-
   PyObject* name(const char* text) const { return names_.find(text)->second.get(); }
 
   bool is_plain(const at::Tensor& tensor) const {
@@ -250,7 +245,7 @@ class Values {
     waiting.index = stream.used_rows++;
     waiting.row = stream.rows + waiting.index * limits_.row_bytes;
     const RowPlace place{part_, stream.batch_number, static_cast<int32_t>(waiting.index)};
-    pending().push_back(std::move(waiting));
+    pending_.push_back(std::move(waiting));
     if (stream.used_rows == limits_.batch_rows) {
       settle();
       land(stream);
@@ -384,6 +379,7 @@ class Values {
     return none;
   }();
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<Pending> pending_;  // of all threads
   std::unordered_map<uint32_t, int32_t> devices_;
   ValueColumns fresh_;
   Owned batches_, shards_;

@@ -11,8 +11,8 @@ namespace ulpscope {
 
 class Watching {
  public:
-  Watching(PyObject* bridge, PyObject* scopes, PyObject* steps, Calls& calls, Values& values, Pairing& pairing, Stacks& stacks, Texts& texts)
-      : bridge_(bridge), scopes_(scopes), steps_(steps), calls_(calls), values_(values), pairing_(pairing),
+  Watching(PyObject* bridge, const Lock& lock, PyObject* scopes, PyObject* steps, Calls& calls, Values& values, Pairing& pairing, Stacks& stacks, Texts& texts)
+      : bridge_(bridge), lock_(lock), scopes_(scopes), steps_(steps), calls_(calls), values_(values), pairing_(pairing),
         stacks_(stacks), texts_(texts), arguments_(bridge, texts) {
     for (Interned* name : {&modules_, &open_calls_, &path_, &class_name_, &stack_, &id_, &phase_, &step_, &micro_step_,
                            &find_outputs_, &with_returned_, &describe_error_, &note_error_, &out_, &inplace_, &flush_,
@@ -65,7 +65,6 @@ class Watching {
     Tensors tensors;
     std::vector<int64_t> versions;
     InputEdges edges;
-    Owned args, kwargs;  // keep the tensors, where nobody else does
     Owned generator;
   };
 
@@ -78,17 +77,15 @@ class Watching {
     if (!look_at_steps(row)) return false;
     PyObject* text = arguments_.encode(args, kwargs, training, before.tensors);
     if (text == nullptr) return false;
+    before.arguments = Owned(kept(text));
     Tensors all = before.tensors;
     const size_t inputs = all.size();
-    add_named(parameters, all);
+    if (!add_named(parameters, all)) return false;
     const size_t wanting = all.size();
     // Of a view that is written, more is to be known than is looked at here.
     for (const Placed& placed : all)
       if (placed.tensor().is_view()) return false;
-    add_named(buffers, all);
-    before.arguments = Owned(kept(text));
-    before.args = Owned(kept(args));
-    before.kwargs = Owned(kept(kwargs));
+    if (!add_named(buffers, all)) return false;
     int64_t enclosing = -1;
     look_at_scopes(row, enclosing);
     row.kind = words.module;
@@ -98,10 +95,10 @@ class Watching {
     row.stack = stacks_.number(frame, enclosing);
     for (size_t index = 0; index < all.size(); index++) {
       const int32_t role = index < inputs ? words.input : index < wanting ? words.parameter : words.buffer;
-      calls_.use(row.id, role, all[index].place, values_.observe(all[index].object, NONE));
+      calls_.use(row.id, role, all[index].place, values_.observe(all[index].object(), NONE));
     }
     for (const Placed& placed : before.tensors) before.versions.push_back(version_of(placed));
-    all.resize(wanting, {-1, nullptr});
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(wanting), all.end());
     before.edges = note_inputs(all);
     values_.settle();
     return true;
@@ -109,10 +106,9 @@ class Watching {
 
   void end_module(Before& before, int64_t module, PyObject* result) {
     Tensors outputs;
-    Owned found;  // keeps what `outputs` borrows
-    find_outputs(result, outputs, found);
+    find_outputs(result, outputs);
     for (const Placed& output : outputs)
-      calls_.use(before.row.id, words.output, output.place, values_.observe(output.object, before.row.id));
+      calls_.use(before.row.id, words.output, output.place, values_.observe(output.object(), before.row.id));
     calls_.add(before.row, before.arguments.get());
     if (before.edges.watched) {
       Tensors untouched;
@@ -134,10 +130,12 @@ class Watching {
     Before before;
     bool taken = false;
     try {
+      const Held held(lock_);
       taken = calls_.began() && is_ordinary(functional, args, kwargs) && begin(name, args, kwargs, before);
       if (taken && draws) before.generator = generator(before, kwargs);
       if (taken) values_.settle();
     } catch (const PythonRaised&) {
+      if (!is_error()) return nullptr;
       note_error("before a call");
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
@@ -145,8 +143,9 @@ class Watching {
     }
     if (!taken) return kept(Py_NotImplemented);
     PyObject* result = PyObject_Call(function, args, kwargs);
-    guarded_end(before, kwargs, result);
-    return result;
+    if (guarded_end(before, kwargs, result)) return result;
+    Py_XDECREF(result);
+    return nullptr;
   }
 
  private:
@@ -213,7 +212,7 @@ class Watching {
     row.stack = stacks_.number(enclosing);
     row.autocast = autocast_of(before.tensors);
     for (const Placed& placed : before.tensors) {
-      calls_.use(row.id, words.input, placed.place, values_.observe(placed.object, NONE));
+      calls_.use(row.id, words.input, placed.place, values_.observe(placed.object(), NONE));
       before.versions.push_back(version_of(placed));
     }
     before.edges = note_inputs(before.tensors);
@@ -235,11 +234,16 @@ class Watching {
     calls_.seen++;
   }
 
-  void add_named(PyObject* tensors, Tensors& all) {
+  // False if there is something else among the tensors.
+  bool add_named(PyObject* tensors, Tensors& all) {
     PyObject *name, *tensor;
     Py_ssize_t position = 0;
-    while (PyDict_Next(tensors, &position, &name, &tensor))
-      if (tensor != Py_None) all.push_back({texts_.code(name), tensor});
+    while (PyDict_Next(tensors, &position, &name, &tensor)) {
+      if (tensor == Py_None) continue;
+      if (!THPVariable_Check(tensor)) return false;
+      all.push_back({texts_.code(name), tensor});
+    }
+    return true;
   }
 
   void flush_if_many() {
@@ -262,8 +266,7 @@ class Watching {
   }
 
   int32_t autocast_of(const Tensors& tensors) {
-    if (tensors.empty()) return -1;
-    const auto dtype = autocast_dtype(tensors[0].tensor());
+    const auto dtype = autocast_dtype(tensors.empty() ? c10::kCPU : tensors[0].tensor().device().type());
     return dtype ? values_.word_of(*dtype) : -1;
   }
 
@@ -273,7 +276,7 @@ class Watching {
 
   // Digest of the state of the generator that the call would draw from, or None.
   Owned generator(const Before& before, PyObject* kwargs) {
-    PyObject* first = before.tensors.empty() ? Py_None : before.tensors[0].object;
+    PyObject* first = before.tensors.empty() ? Py_None : before.tensors[0].object();
     return call_method(bridge_, generator_state_.get(), {first, kwargs != nullptr ? kwargs : Py_None});
   }
 
@@ -284,10 +287,12 @@ class Watching {
     calls_.add_draw(before.row.id, before.generator.get(), same == 0);
   }
 
-  void guarded_end(Before& before, PyObject* kwargs, PyObject* result) {
+  // False, with the error set, if the run was interrupted meanwhile.
+  bool guarded_end(Before& before, PyObject* kwargs, PyObject* result) {
     PyObject *kind = nullptr, *error = nullptr, *traceback = nullptr;
     if (result == nullptr) PyErr_Fetch(&kind, &error, &traceback);
     try {
+      const Held held(lock_);
       if (result == nullptr) {
         PyErr_NormalizeException(&kind, &error, &traceback);
         Owned text = call_method(bridge_, describe_error_.get(), {error != nullptr ? error : Py_None});
@@ -299,23 +304,27 @@ class Watching {
       values_.settle();
       flush_if_many();
     } catch (const PythonRaised&) {
+      if (!is_error()) {
+        Owned instead_of(kind), its_error(error), its_traceback(traceback);
+        return false;
+      }
       note_error("after a call");
     } catch (const std::exception& raised) {
       PyErr_SetString(PyExc_RuntimeError, raised.what());
       note_error("after a call");
     }
     if (result == nullptr) PyErr_Restore(kind, error, traceback);
+    return true;
   }
 
   void end(Before& before, PyObject* result) {
     Tensors outputs;
-    Owned found;  // keeps what `outputs` borrows
-    find_outputs(result, outputs, found);
+    find_outputs(result, outputs);
     note_writes(before);
     if (before.edges.watched)
       pairing_.attach(before.row, words.backward, -1, outputs, before.tensors, before.edges);
     for (const Placed& output : outputs)
-      calls_.use(before.row.id, words.output, output.place, values_.observe(output.object, before.row.id));
+      calls_.use(before.row.id, words.output, output.place, values_.observe(output.object(), before.row.id));
     if (outputs.empty()) {
       Owned text = call_method(bridge_, with_returned_.get(), {before.arguments.get(), result});
       before.arguments = std::move(text);
@@ -323,13 +332,13 @@ class Watching {
     calls_.add(before.row, before.arguments.get());
   }
 
-  void find_outputs(PyObject* result, Tensors& outputs, Owned& found) {
+  void find_outputs(PyObject* result, Tensors& outputs) {
     if (THPVariable_Check(result)) {
       outputs.push_back({output_, result});
       return;
     }
     if (result == Py_None || PyBool_Check(result) || PyLong_Check(result) || PyFloat_Check(result)) return;
-    found = call_method(bridge_, find_outputs_.get(), {result});
+    Owned found = call_method(bridge_, find_outputs_.get(), {result});
     for (Py_ssize_t index = 0; index < PyList_GET_SIZE(found.get()); index++) {
       PyObject* placed = PyList_GET_ITEM(found.get(), index);
       outputs.push_back({texts_.code(PyTuple_GET_ITEM(placed, 0)), PyTuple_GET_ITEM(placed, 1)});
@@ -340,7 +349,7 @@ class Watching {
   void note_writes(const Before& before) {
     for (size_t index = 0; index < before.tensors.size(); index++) {
       if (version_of(before.tensors[index]) == before.versions[index]) continue;
-      Storage* storage = values_.storage_of(before.tensors[index].object);
+      Storage* storage = values_.storage_of(before.tensors[index].object());
       if (storage == nullptr) continue;
       storage->forget();
       storage->writer = before.row.id;
@@ -359,7 +368,9 @@ class Watching {
     PyErr_Clear();
   }
 
-  PyObject *bridge_, *scopes_, *steps_, *recorder_ = nullptr;
+  PyObject* bridge_;
+  const Lock& lock_;
+  PyObject *scopes_, *steps_, *recorder_ = nullptr;
   Owned slowly_, tracing_state_, known_apis_{checked(PyDict_New())};
   std::deque<Api> apis_;
   bool records_calls_ = true;
