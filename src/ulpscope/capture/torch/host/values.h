@@ -225,7 +225,7 @@ class Values {
   }
 
   RowPlace summarize(const at::Tensor& tensor, const Key& key) {
-    Stream* stream = tensor.is_cpu() ? nullptr : stream_of(tensor);
+    Stream* stream = tensor.is_cuda() ? stream_of(tensor) : nullptr;
     if (stream != nullptr && (key.flags & (NEGATED | CONJUGATED)) == 0) {
       Pending waiting{stream, tensor, key.place, key.dtype, DENSE, 0, 0, 0, 0};
       waiting.address = reinterpret_cast<int64_t>(tensor.storage().data()) +
