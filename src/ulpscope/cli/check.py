@@ -15,7 +15,6 @@ unreadable input, 3 nothing could be checked, 130 interrupted.
 
 import argparse
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from ulpscope.cli.check_dumps import add_dumps, refuse_for_dumps, run_dumps
 from ulpscope.cli.check_modes import FREE_BENCHMARK, add_modes, asks_mode, check_mode, run_mode
 from ulpscope.cli.output import tell
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.workflows.cores import usable_cores
 
 if TYPE_CHECKING:
     from ulpscope.records.check_runs import CheckOptions
@@ -78,7 +78,9 @@ def _add_how(parser: Parser) -> None:
         default="rounding",
         help="what rounding explains (default), or an older fixed rule",
     )
-    group.add_argument("--jobs", metavar="N", type=int, default=_cores(), help="worker processes (default: cores)")
+    group.add_argument(
+        "--jobs", metavar="N", type=int, default=usable_cores(), help="worker processes (default: cores)"
+    )
     group.add_argument("--timeout", metavar="S", type=float, default=60.0, help="seconds a case may take (default: 60)")
     group.add_argument("--seed", metavar="N", type=count, default=0, help="of the data that is made (default: 0)")
     group.add_argument(
@@ -211,7 +213,3 @@ def _check(args: argparse.Namespace) -> None:
                 expected="a Python file that calls ulpscope.reference_for",
                 next_step="check the path",
             )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

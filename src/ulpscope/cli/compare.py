@@ -17,7 +17,6 @@ codes: 0 they agree, 1 they diverge, 2 an input cannot be read, 3 nothing could 
 import argparse
 import gc
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from ulpscope.cli import compare_network
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
 from ulpscope.cli.output import tell, write_answer
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.workflows.cores import usable_cores
 
 if TYPE_CHECKING:
     from ulpscope.workflows.compare import CompareOptions
@@ -59,7 +59,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     )
     judge.add_argument("--details", action="store_true", help="ULP and KL divergence too, where tensors were saved")
     judge.add_argument(
-        "--jobs", metavar="N", type=int, default=_cores(), help="threads that read tensors (default: cores)"
+        "--jobs", metavar="N", type=int, default=usable_cores(), help="threads that read tensors (default: cores)"
     )
     compare_network.add_arguments(parser)
     output = parser.add_argument_group("output")
@@ -189,7 +189,3 @@ def _check(args: argparse.Namespace) -> None:
         raise UlpscopeError("--xlsx without --out", expected="a directory for it", next_step="add --out DIR")
     if args.jobs < 1:
         raise UlpscopeError(f"--jobs {args.jobs}", expected="a number from 1 up", next_step="leave it out: all cores")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,7 +12,6 @@ compared.
 
 import argparse
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
 from ulpscope.cli.output import PIPE_WIDTH, write_answer
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.workflows.cores import usable_cores
 
 if TYPE_CHECKING:
     from ulpscope.workflows.fusion import FusionResult
@@ -73,12 +73,8 @@ def _analysis(args: argparse.Namespace) -> "FusionAnalysisResult":
 
     with progress("comparing operators") as advance:
         return analyse_fusion(
-            args.file, args.off, graph=args.graph, close_graph=args.close_graph, jobs=_cores(), advance=advance
+            args.file, args.off, graph=args.graph, close_graph=args.close_graph, jobs=usable_cores(), advance=advance
         )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check(args: argparse.Namespace, names: list[str]) -> None:

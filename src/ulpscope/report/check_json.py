@@ -3,12 +3,14 @@
 Floats that JSON has no number for are written as text: "nan", "inf", "-inf".
 """
 
+from dataclasses import replace
 from typing import Any
 
 from ulpscope.records.check_runs import CheckedCall, CheckRun
 from ulpscope.records.checks import OutputResult, Verdict
 from ulpscope.records.findings import FindingKind
 from ulpscope.report.check_words import check_sentence, next_command
+from ulpscope.report.finding_json import finding_entry
 from ulpscope.report.language import Language
 from ulpscope.report.strict_json import strict
 
@@ -39,21 +41,14 @@ def check_json(run: CheckRun, language: Language = Language.EN) -> dict[str, Any
 
 
 def _finding(call: CheckedCall, run: CheckRun, language: Language) -> dict[str, Any]:
-    place, output = call.place, call.output
-    return {
-        "kind": FindingKind.COMPUTATION,
-        "rank": place.rank,
-        "step": place.step,
-        "phase": place.phase,
-        "call": place.call,
-        "op": place.op,
-        "module": place.module,
-        "tensor": None if output is None else output.place,
-        "source": place.source,
-        "evidence": _evidence(call, output),
-        "sentence": check_sentence(call, language, several_ranks=run.processes > 1),
-        "next": next_command(call, run),
-    }
+    output = call.output
+    return finding_entry(
+        FindingKind.COMPUTATION,
+        replace(call.place, tensor=None if output is None else output.place),
+        evidence=_evidence(call, output),
+        sentence=check_sentence(call, language, several_ranks=run.processes > 1),
+        next_command=next_command(call, run),
+    )
 
 
 def _evidence(call: CheckedCall, output: OutputResult | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from ulpscope.records.findings import Comparison, Finding, Scope, evidence_json
 from ulpscope.report.compare_ledger import ledger_object
 from ulpscope.report.compare_lines import verdict
+from ulpscope.report.finding_json import finding_entry
 from ulpscope.report.language import Language
 from ulpscope.report.strict_json import strict
 from ulpscope.report.words import advice_sentence, has_several_ranks, next_command, note_sentence, sentence
@@ -54,21 +55,13 @@ def note_json(note: Finding, comparison: Comparison, language: Language = Langua
 
 
 def _entry(finding: Finding, comparison: Comparison, told: str) -> dict[str, Any]:
-    place = finding.place
-    return {
-        "kind": finding.kind,
-        "rank": place.rank,
-        "step": place.step,
-        "phase": place.phase,
-        "call": place.call,
-        "op": place.op,
-        "module": place.module,
-        "tensor": place.tensor,
-        "source": place.source,
-        "evidence": evidence_json(finding.evidence),
-        "sentence": told,
-        "next": next_command(finding, comparison),
-    }
+    return finding_entry(
+        finding.kind,
+        finding.place,
+        evidence=evidence_json(finding.evidence),
+        sentence=told,
+        next_command=next_command(finding, comparison),
+    )
 
 
 def _scope(scope: Scope) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ulpscope.records.findings import FindingKind
 from ulpscope.records.overflow_findings import OverflowFinding, OverflowSurvey, SeenTensor
+from ulpscope.report.finding_json import finding_entry
 from ulpscope.report.language import Language
 from ulpscope.report.overflow import has_several_ranks
 from ulpscope.report.overflow_words import next_command, overflow_sentence
@@ -33,21 +34,13 @@ def survey_json(survey: OverflowSurvey, language: Language = Language.EN) -> dic
 
 
 def _finding(finding: OverflowFinding, language: Language, several_ranks: bool) -> dict[str, Any]:
-    place = finding.place
-    return {
-        "kind": FindingKind.OVERFLOW,
-        "rank": place.rank,
-        "step": place.step,
-        "phase": place.phase,
-        "call": place.call,
-        "op": place.op,
-        "module": place.module,
-        "tensor": place.tensor,
-        "source": place.source,
-        "evidence": _evidence(finding),
-        "sentence": overflow_sentence(finding, language, several_ranks=several_ranks),
-        "next": next_command(finding),
-    }
+    return finding_entry(
+        FindingKind.OVERFLOW,
+        finding.place,
+        evidence=_evidence(finding),
+        sentence=overflow_sentence(finding, language, several_ranks=several_ranks),
+        next_command=next_command(finding),
+    )
 
 
 def _evidence(finding: OverflowFinding) -> dict[str, Any]:

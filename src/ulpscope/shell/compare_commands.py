@@ -1,6 +1,5 @@
 """`vc` and `vcs`: the network compared, and what a comparison found."""
 
-import os
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from ulpscope.workflows.compare import CompareOptions
 from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, compare_network
 from ulpscope.workflows.compare_network_dumped import are_dumps, compare_dumps
 from ulpscope.workflows.comparison_results import DEFAULT_COSINE, DEFAULT_LIMIT, low_operators
+from ulpscope.workflows.cores import usable_cores
 from ulpscope.workflows.results import writing
 
 
@@ -105,10 +105,10 @@ def _compared(sides: Pair[Path], graph: Path | None, table: Path) -> bool:
 
 
 def _compare(sides: Pair[Path], graph: Path | None, advance: Advance) -> NetworkResult:
-    options = NetworkOptions(csv=Generation.OF_2025, jobs=_cores())
+    options = NetworkOptions(csv=Generation.OF_2025, jobs=usable_cores())
     if graph is not None:
         return compare_network(sides.reference, sides.target, graph, options, advance=advance)
-    ordinary = CompareOptions(jobs=_cores(), replay=Replay.OFF)
+    ordinary = CompareOptions(jobs=usable_cores(), replay=Replay.OFF)
     return compare_dumps(sides.reference, sides.target, options, ordinary, advance=advance)
 
 
@@ -130,7 +130,3 @@ def _sides(context: Context, values: Values) -> Pair[Path]:
 def _graphs(context: Context) -> tuple[Path, ...]:
     """Those of the first run: the dumps under suspicion are of it."""
     return next((debug.graphs for debug in context.data.debugs if debug.graphs), ())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,6 @@
 """`ulpscope convert` for dumps of Ascend NPUs: many files, in processes side by side."""
 
 import csv
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.convert_dumps import DumpsConverted, FileFailure, dumps_json, dumps_text
 from ulpscope.workflows.convert import prepare_out
 from ulpscope.workflows.convert_converters import load_converters
+from ulpscope.workflows.cores import usable_cores
 from ulpscope.workflows.worker_pool import WorkerPool
 
 FAILED_LIST = "convert_failed_file_list.txt"
@@ -86,7 +86,7 @@ def convert_dumps(
     outcomes = []
     done = 0
     total = sum(job.size for job in planned)
-    for job, outcome in _converted(planned, wanted, converters, jobs or _cores()):
+    for job, outcome in _converted(planned, wanted, converters, jobs or usable_cores()):
         outcomes.append(outcome)
         done += job.size
         told(done, total)
@@ -191,11 +191,6 @@ def _finish(out: Path, planned: Sequence[Job], outcomes: Sequence[_Outcome], kin
         failures=tuple(failures),
         failed_list=str(out / FAILED_LIST) if failures else None,
     )
-
-
-def _cores() -> int:
-    """Those that this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _places(outcomes: Sequence[_Outcome], what: str) -> tuple[str, ...]:

@@ -151,16 +151,6 @@ PyObject* observe(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   });
 }
 
-// use(call, role, place, tensor, makes)
-PyObject* use(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
-  return answered(self, [&](Parts& parts) {
-    const int64_t call = as_int(arguments[0]);
-    const int64_t value = parts.values.observe(arguments[3], arguments[4] == Py_True ? call : NONE);
-    parts.calls.use(call, parts.texts.code(arguments[1]), parts.texts.code(arguments[2]), value);
-    return none();
-  });
-}
-
 // use_all(call, role, placed, makes)
 PyObject* use_all(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   return answered(self, [&](Parts& parts) {
@@ -183,11 +173,7 @@ PyObject* settle(PyObject* self, PyObject*) {
 PyObject* wrote(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   return answered(self, [&](Parts& parts) {
     Storage* storage = parts.values.storage_of(arguments[0]);
-    if (storage != nullptr) {
-      storage->forget();
-      storage->writer = as_int(arguments[1]);
-      storage->unwritten = std::max<int64_t>(0, storage->unwritten - as_int(arguments[2]));
-    }
+    if (storage != nullptr) storage->wrote(as_int(arguments[1]), as_int(arguments[2]));
     return none();
   });
 }
@@ -199,11 +185,7 @@ PyObject* wrote_all(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
     for (Py_ssize_t index = 0; index < PyList_GET_SIZE(arguments[0]); index++) {
       PyObject* tensor = PyTuple_GET_ITEM(PyList_GET_ITEM(arguments[0], index), 1);
       Storage* storage = parts.values.storage_of(tensor);
-      if (storage == nullptr) continue;
-      const auto bytes = static_cast<int64_t>(THPVariable_Unpack(tensor).nbytes());
-      storage->forget();
-      storage->writer = call;
-      storage->unwritten = std::max<int64_t>(0, storage->unwritten - bytes);
+      if (storage != nullptr) storage->wrote(call, static_cast<int64_t>(THPVariable_Unpack(tensor).nbytes()));
     }
     return none();
   });
@@ -409,7 +391,6 @@ PyMethodDef methods[] = {
     FAST("end_module", end_module),
     FAST("fail_module", fail_module),
     FAST("observe", observe),
-    FAST("use", use),
     FAST("use_all", use_all),
     {"settle", settle, METH_NOARGS, nullptr},
     FAST("wrote", wrote),

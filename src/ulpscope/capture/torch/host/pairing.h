@@ -103,7 +103,6 @@ class Pairing {
       : bridge_(bridge), lock_(lock), calls_(calls), values_(values), phase_(phase), grad_output_(grad_output),
         grad_input_(grad_input) {
     moment_ = Owned(PyUnicode_InternFromString("moment"));
-    note_error_ = Owned(PyUnicode_InternFromString("note_error"));
   }
 
   // What keeps this while a hook runs; without it hooks do nothing.
@@ -196,10 +195,10 @@ class Pairing {
       values_.settle();
     } catch (const PythonRaised&) {
       if (!is_error()) pass_on();
-      note_error();
+      note_error(bridge_, "backward");
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
-      note_error();
+      note_error(bridge_, "backward");
     }
   }
 
@@ -289,17 +288,6 @@ class Pairing {
     for (const int32_t place : places) calls_.use(call, grad_input_, place, values_.observe(gradient, call));
   }
 
-  void note_error() {
-    PyObject *kind, *error, *traceback;
-    PyErr_Fetch(&kind, &error, &traceback);
-    PyErr_NormalizeException(&kind, &error, &traceback);
-    Owned owned_kind(kind), owned_error(error), owned_traceback(traceback);
-    Owned where(PyUnicode_FromString("backward"));
-    PyObject* arguments[] = {bridge_, where.get(), error != nullptr ? error : Py_None};
-    Owned done(PyObject_VectorcallMethod(note_error_.get(), arguments, 3, nullptr));
-    PyErr_Clear();
-  }
-
   PyObject* bridge_;
   const Lock& lock_;
   Calls& calls_;
@@ -310,7 +298,7 @@ class Pairing {
   std::vector<std::pair<int64_t, int64_t>> ran_;
   std::unordered_map<std::type_index, bool> reading_;
   int64_t step_ = 0, micro_step_ = 0;
-  Owned moment_, note_error_;
+  Owned moment_;
 };
 
 template <typename Work>

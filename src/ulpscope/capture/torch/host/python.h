@@ -73,6 +73,23 @@ inline int64_t optional_int(PyObject* object) { return object == Py_None ? -1 : 
 // Whether what was raised is an error; else somebody wants the run to end, and nobody may keep that from it.
 inline bool is_error() { return PyErr_ExceptionMatches(PyExc_Exception) != 0; }
 
+// What was raised, which is no longer set; never null.
+inline Owned taken_error() {
+  PyObject *kind, *error, *traceback;
+  PyErr_Fetch(&kind, &error, &traceback);
+  PyErr_NormalizeException(&kind, &error, &traceback);
+  Owned owned_kind(kind), owned_traceback(traceback);
+  return Owned(error != nullptr ? error : kept(Py_None));
+}
+
+// Have an error of ours noted in the trace; the run must not see it.
+inline void note_error(PyObject* bridge, const char* where) {
+  Owned error = taken_error(), place(PyUnicode_FromString(where)), name(PyUnicode_InternFromString("note_error"));
+  PyObject* arguments[] = {bridge, place.get(), error.get()};
+  Owned done(PyObject_VectorcallMethod(name.get(), arguments, 3, nullptr));
+  PyErr_Clear();
+}
+
 // A lock of Python's that its holder may take again. Whoever waits for it lets others have the GIL.
 class Lock {
  public:

@@ -98,6 +98,13 @@ struct Storage {
     values.clear();
     rows.clear();
   }
+
+  // A call has written so many of its bytes.
+  void wrote(int64_t call, int64_t bytes) {
+    forget();
+    writer = call;
+    unwritten = std::max<int64_t>(0, unwritten - bytes);
+  }
 };
 
 class Storages {
@@ -127,7 +134,6 @@ class Storages {
   }
 
   void clear() { states_.clear(); }
-  size_t size() const { return states_.size(); }
 
  private:
   Storage& add(const at::TensorBase& tensor, c10::StorageImpl* address) {

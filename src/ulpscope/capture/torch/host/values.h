@@ -10,7 +10,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <deque>
-#include <set>
 #include <string>
 
 namespace ulpscope {
@@ -299,11 +298,8 @@ class Values {
 
   // The fused kernels cannot run, without a compiler for one: a slower way is there for everything.
   void read_plainly(std::vector<Pending>& all) {
-    PyObject *kind, *error, *traceback;
-    PyErr_Fetch(&kind, &error, &traceback);
-    PyErr_NormalizeException(&kind, &error, &traceback);
-    Owned owned_kind(kind), owned_error(error), owned_traceback(traceback);
-    call_method(bridge_, name("note_trouble"), {error != nullptr ? error : Py_None});
+    Owned error = taken_error();
+    call_method(bridge_, name("note_trouble"), {error.get()});
     for (Pending& one : all) {
       one.stream->usable = false;
       one.stream->joins.clear();

@@ -1,5 +1,5 @@
 // Observes one call of the function mode that does nothing out of the ordinary: what goes in, what comes out, and its
-// backward. What else there is (writes, randomness, collectives, transforms, recomputation) is left to watching.py.
+// backward. What else there is (writes, collectives, transforms, recomputation) is left to watching.py.
 #pragma once
 
 #include "pairing.h"
@@ -15,7 +15,7 @@ class Watching {
       : bridge_(bridge), lock_(lock), scopes_(scopes), steps_(steps), calls_(calls), values_(values), pairing_(pairing),
         stacks_(stacks), texts_(texts), arguments_(bridge, texts) {
     for (Interned* name : {&modules_, &open_calls_, &path_, &class_name_, &stack_, &id_, &phase_, &step_, &micro_step_,
-                           &find_outputs_, &with_returned_, &describe_error_, &note_error_, &out_, &inplace_, &flush_,
+                           &find_outputs_, &with_returned_, &describe_error_, &out_, &inplace_, &flush_,
                            &generator_state_, &capturing_, &hidden_})
       name->object = Owned(PyUnicode_InternFromString(name->text));
     Owned output(PyUnicode_FromString("output.0"));
@@ -136,10 +136,10 @@ class Watching {
       if (taken) values_.settle();
     } catch (const PythonRaised&) {
       if (!is_error()) return nullptr;
-      note_error("before a call");
+      note_error(bridge_, "before a call");
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
-      note_error("before a call");
+      note_error(bridge_, "before a call");
     }
     if (!taken) return kept(Py_NotImplemented);
     PyObject* result = PyObject_Call(function, args, kwargs);
@@ -308,10 +308,10 @@ class Watching {
         Owned instead_of(kind), its_error(error), its_traceback(traceback);
         return false;
       }
-      note_error("after a call");
+      note_error(bridge_, "after a call");
     } catch (const std::exception& raised) {
       PyErr_SetString(PyExc_RuntimeError, raised.what());
-      note_error("after a call");
+      note_error(bridge_, "after a call");
     }
     if (result == nullptr) PyErr_Restore(kind, error, traceback);
     return true;
@@ -357,17 +357,6 @@ class Watching {
     }
   }
 
-  void note_error(const char* where) {
-    PyObject *kind, *error, *traceback;
-    PyErr_Fetch(&kind, &error, &traceback);
-    PyErr_NormalizeException(&kind, &error, &traceback);
-    Owned owned_kind(kind), owned_error(error), owned_traceback(traceback);
-    Owned place(PyUnicode_FromString(where));
-    PyObject* arguments[] = {bridge_, place.get(), error != nullptr ? error : Py_None};
-    Owned done(PyObject_VectorcallMethod(note_error_.get(), arguments, 3, nullptr));
-    PyErr_Clear();
-  }
-
   PyObject* bridge_;
   const Lock& lock_;
   PyObject *scopes_, *steps_, *recorder_ = nullptr;
@@ -384,7 +373,7 @@ class Watching {
   int32_t output_ = -1;
   Interned modules_{"modules"}, open_calls_{"calls"}, path_{"path"}, class_name_{"class_name"}, stack_{"stack"}, id_{"id"},
       phase_{"phase"}, step_{"step"}, micro_step_{"micro_step"}, find_outputs_{"find_outputs"},
-      with_returned_{"with_returned"}, describe_error_{"describe_error"}, note_error_{"note_error"}, out_{"out"},
+      with_returned_{"with_returned"}, describe_error_{"describe_error"}, out_{"out"},
       inplace_{"inplace"}, flush_{"flush"}, generator_state_{"generator_state"},
       capturing_{"capturing"}, hidden_{"hidden"};
 };
