@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ulpscope.capture.torch.fused import launching
-from ulpscope.capture.torch.fused.launching import DENSE, PAIRED, STRIDED, FusedRows, Read, plan
+from ulpscope.capture.torch.fused.launching import DENSE, PAIRED, RUNS, STRIDED, FusedRows, Read, plan
 from ulpscope.numerics.constants import BLOCK_ELEMENTS
 
 BASE = torch.arange(8 * 6 * 10, dtype=torch.float32)
@@ -86,9 +86,17 @@ def test_division_by_a_reciprocal(divisor: int, number: int) -> None:
     assert (number * (factor % 2**32) >> 32) >> shift == number // divisor
 
 
-@given(st.integers(1, launching.MAX_ELEMENTS))
-def test_programs_cover_every_block_once(elements: int) -> None:
-    blocks, programs = launching._programs(elements)
+def test_long_runs_of_bfloat16_are_found_run_by_run() -> None:
+    heads = torch.zeros(2, 6, 4, 64, dtype=torch.bfloat16)
+    assert plan(heads.permute(0, 2, 1, 3), 0).lies == RUNS  # type: ignore[union-attr]
+    assert plan(heads[..., :62], 0).lies == PAIRED  # type: ignore[union-attr]
+    assert plan(heads.float().permute(0, 2, 1, 3), 0).lies == PAIRED  # type: ignore[union-attr]
+    assert not launching._in_runs(((64, 1), (2, 2**32)))
+
+
+@given(st.integers(1, launching.MAX_ELEMENTS), st.sampled_from([1, launching.MANY_WARPS]))
+def test_programs_cover_every_block_once(elements: int, warps: int) -> None:
+    blocks, programs = launching._programs(elements, warps)
     whole, left = divmod(elements, BLOCK_ELEMENTS)
     assert 1 <= programs <= launching.PARTIAL_ROWS
     assert blocks <= 32
@@ -160,7 +168,7 @@ def reads_of(counts: list[int]) -> list[Read]:
     return found
 
 
-@pytest.mark.parametrize("counts", [[3 * BLOCK_ELEMENTS] * 9, [5, 9 * BLOCK_ELEMENTS + 1, 7] * 4, [40] * 30])
+@pytest.mark.parametrize("counts", [[9 * BLOCK_ELEMENTS] * 9, [5, 37 * BLOCK_ELEMENTS + 1, 7] * 4, [40] * 30])
 def test_partial_rows_are_joined_after_they_were_read(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     launches = Launches()
     reader = reader_of(launches, monkeypatch, rows=16)

@@ -28,7 +28,7 @@ class WatchMode(TorchFunctionMode):
     def use_host(self, host: Host) -> None:
         """Let the compiled host part answer; it comes back here for what is out of the ordinary."""
         self._host = host
-        host.set_mode(self._answer, self._watcher.recorder, torch._C._get_tracing_state, self._watcher.records_calls)
+        host.set_mode(self._answer, self._watcher.records_calls)
         # torch wants a method of the mode's own.
         self.__torch_function__ = MethodType(host.dispatch, self)  # type: ignore[method-assign]
 

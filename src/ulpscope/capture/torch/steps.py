@@ -10,8 +10,6 @@ import torch
 
 from ulpscope.records.enums import Phase
 
-_BACKWARD, _UPDATE = Phase.BACKWARD, Phase.UPDATE
-
 
 class Steps:
     """The state of a run's iteration."""
@@ -30,12 +28,7 @@ class Steps:
         self._updated = False
         self._ever_updated = False
         self._roots: list[int] = []
-
-    @property
-    def phase(self) -> Phase:
-        if self._backward:
-            return _BACKWARD
-        return _UPDATE if self._updating else self._between
+        self.phase = Phase.SETUP
 
     @property
     def in_backward(self) -> bool:
@@ -58,6 +51,7 @@ class Steps:
         self._updated = False
         self._updating = 0
         self._roots.clear()
+        self._look_at_phase()
 
     def outermost_forward(self, root: int) -> None:
         """An outermost module call begins."""
@@ -66,17 +60,21 @@ class Steps:
             self.micro_step += 1
         if root not in self._roots:
             self._roots.append(root)
+        self._look_at_phase()
 
     def enter_backward(self) -> None:
         self._backward += 1
+        self._look_at_phase()
 
     def leave_backward(self) -> None:
         self._backward -= 1
         if not self._updating:
             self._between = Phase.OTHER
+        self._look_at_phase()
 
     def enter_update(self) -> None:
         self._updating += 1
+        self._look_at_phase()
 
     def leave_update(self) -> None:
         self._updating = max(0, self._updating - 1)
@@ -87,6 +85,7 @@ class Steps:
         self.optimizers_exist = True
         self._updated = self._ever_updated = True
         self._between = Phase.OTHER
+        self._look_at_phase()
 
     def begins_with_closure(self) -> bool:
         """Whether an optimizer's step that will run forwards itself opens another step."""
@@ -97,11 +96,17 @@ class Steps:
         updating, self._updating = self._updating, 0
         self._between = Phase.FORWARD
         self._closures += 1
+        self._look_at_phase()
         return updating
 
     def leave_closure(self, updating: int) -> None:
         self._updating = updating
         self._closures -= 1
+        self._look_at_phase()
+
+    def _look_at_phase(self) -> None:
+        # Calls ask for it thousands of times a step, and it changes a few times.
+        self.phase = Phase.BACKWARD if self._backward else Phase.UPDATE if self._updating else self._between
 
 
 def optimizer_exists() -> bool:

@@ -56,39 +56,43 @@ def any_blocks(
     ITEM: tl.constexpr,
     SIGNED: tl.constexpr,
     LIES: tl.constexpr,
+    WARPS: tl.constexpr,
 ):
     """Summarises blocks whatever they hold, also those at the end of a value."""
-    lane = tl.arange(0, 32)[None, :]
-    total = tl.zeros([1, 32], tl.float64)
+    lane = tl.arange(0, 32)[None, :] + tl.zeros([WARPS, 32], tl.int32)
+    warp = tl.arange(0, WARPS)[:, None] + tl.zeros([WARPS, 32], tl.int32)
+    total = tl.zeros([WARPS, 32], tl.float64)
     squares = total
     sizes = total
     sketch0 = total
     sketch1 = total
-    low = tl.full([1, 32], float("inf"), tl.float64)
+    low = tl.full([WARPS, 32], float("inf"), tl.float64)
     high = -low
-    nans = tl.zeros([1, 32], tl.int32)
+    nans = tl.zeros([WARPS, 32], tl.int32)
     positive = nans
     negative = nans
     aside = nans
     zeros = nans
     subnormal = nans
-    none = tl.zeros([1, 32], tl.int64)
+    none = tl.zeros([WARPS, 32], tl.int64)
     even0, even1, even2, even3, odd0, odd1, odd2, odd3 = none, none, none, none, none, none, none, none
-    digest = tl.zeros([1, 32], tl.uint64)
-    for b in range(first, first + blocks):
-        word = hash_of(BLOCK_SALT, tl.cast(b, tl.int64))
+    digest = tl.zeros([WARPS, 32], tl.uint64)
+    for step in range((blocks + WARPS - 1) // WARPS):
+        own = step * WARPS + warp
+        b = first + own
+        word = hash_of(BLOCK_SALT, b.to(tl.int64))
         turns = turns_of(word)
-        start = tl.cast(b, tl.int64) * PAIRS
-        left = tl.minimum(count - start * 2, BLOCK).to(tl.int32)
+        start = b.to(tl.int64) * PAIRS
+        left = tl.where(own < blocks, tl.minimum(count - start * 2, BLOCK), 0).to(tl.int32)
         for half in range(2):
             k = lane + 32 * half
             real = (left > 0) & (k < COLUMNS)
             c = column_of(word, k)
             signs = hash_of(SUM_SALT, k).to(tl.int32)
-            own = (word >> (32 * half).to(tl.uint64)).to(tl.int32) >> lane
+            own = (word >> tl.cast(32 * half, tl.uint64)).to(tl.int32) >> lane
             flips = odd_bits(signs >> 6) ^ turns ^ (0 - (own & 1))
             column = none
-            sketch = tl.zeros([1, 32], tl.float64)
+            sketch = tl.zeros([WARPS, 32], tl.float64)
             packed0, packed1, packed2, packed3 = none, none, none, none
             for group in range(4):
                 for r in tl.static_range(4):
@@ -141,7 +145,7 @@ def any_blocks(
             odd1 += (packed1 >> 8) & EVEN_BYTES
             odd2 += (packed2 >> 8) & EVEN_BYTES
             odd3 += (packed3 >> 8) & EVEN_BYTES
-            place = (tl.cast(b, tl.uint64) * COLUMNS + 1) + c.to(tl.uint64)
+            place = (b.to(tl.uint64) * COLUMNS + 1) + c.to(tl.uint64)
             digest += tl.where(real, mix(column.to(tl.uint64) + place * GAMMA), 0)
             sketch0 += tl.where(half == 0, sketch, 0.0)
             sketch1 += tl.where(half == 1, sketch, 0.0)

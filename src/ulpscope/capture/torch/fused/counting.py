@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from ulpscope.capture.torch.fused.loading import as_float32
-from ulpscope.capture.torch.fused.numbers import BFLOAT16, FLOAT16, FLOAT32
+from ulpscope.capture.torch.fused.numbers import BFLOAT16, BINS, FLOAT16, FLOAT32
 
 
 @triton.jit
@@ -108,8 +108,8 @@ def highest(high, KIND: tl.constexpr):
 
 @triton.jit
 def spread_bins(even, odd, window):
-    """Counts by bin, 64 of which 32 are used, of packed counts that begin at the window."""
-    number = tl.arange(0, 64)[None, :]
+    """Counts by bin, of packed counts that begin at the window."""
+    number = tl.arange(0, BINS)[None, :]
     evens = tl.sum(even, 1, keep_dims=True)
     odds = tl.sum(odd, 1, keep_dims=True)
     bin0 = window >> 3
@@ -122,8 +122,8 @@ def spread_bins(even, odd, window):
 
 @triton.jit
 def unpacked_bins(even, odd, first):
-    """64 counts, eight of which are those of two words of four counts of two bytes each."""
-    number = tl.arange(0, 64) - first
+    """All counts, eight of which are those of two words of four counts of two bytes each."""
+    number = tl.arange(0, BINS) - first
     source = tl.where((number & 1) == 0, even, odd)
     count = (source >> (((number >> 1) & 3) * 16).to(tl.int64)) & 0xFFFF
     return tl.where((number >= 0) & (number < 8), count, 0).to(tl.int32)

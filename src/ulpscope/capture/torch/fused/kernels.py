@@ -13,11 +13,15 @@ from ulpscope.capture.torch.fused.numbers import (
     FLOAT16,
     FLOAT32,
     LINE,
+    MANY_WARPS,
     MAX,
     MIN,
+    PAIRED,
     PARTIAL,
+    RUNS,
 )
 from ulpscope.capture.torch.fused.ordinary import ordinary_blocks
+from ulpscope.capture.torch.fused.tensor_cores import bfloat16_blocks
 
 
 @triton.jit
@@ -40,14 +44,19 @@ def _summarize(
     first = tl.minimum(program * inner, whole)
     blocks = tl.minimum(inner, tl.maximum(whole - first, 1))
     failed = tl.full([], 1, tl.int32)
+    how: tl.constexpr = PAIRED if LIES == RUNS else LIES
+    dense_bfloat16: tl.constexpr = (KIND == BFLOAT16) and ((LIES == DENSE) or (LIES == RUNS))
+    warps: tl.constexpr = MANY_WARPS if dense_bfloat16 else 1
     if (KIND == BFLOAT16) or (KIND == FLOAT16) or (KIND == FLOAT32):
-        if first < whole:
-            failed = ordinary_blocks(address, first, blocks, BLOCK, row, keys, layout, KIND, LIES, False)
-        else:
+        if first >= whole:
             left = (count - whole.to(tl.int64) * BLOCK).to(tl.int32)
-            failed = ordinary_blocks(address, first, 1, left, row, keys, layout, KIND, LIES, True)
+            failed = ordinary_blocks(address, first, 1, left, row, keys, layout, KIND, how, True)
+        elif dense_bfloat16:
+            failed = bfloat16_blocks(address, first, blocks, row, layout, LIES, warps)
+        else:
+            failed = ordinary_blocks(address, first, blocks, BLOCK, row, keys, layout, KIND, LIES, False)
     if failed != 0:
-        any_blocks(address, count, first, blocks, row, keys, layout, smallest_normal, KIND, ITEM, SIGNED, LIES)
+        any_blocks(address, count, first, blocks, row, keys, layout, smallest_normal, KIND, ITEM, SIGNED, how, warps)
 
 
 _NUMBERS = ["smallest_normal", "address", "count", "inner", "row", "size0", "mul0", "shift0", "size1", "mul1"]

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ulpscope.capture.torch.fused.direct import Direct, direct, launches_directly
 from ulpscope.capture.torch.readable import merged_dimensions
 from ulpscope.numerics.constants import BLOCK_ELEMENTS, BLOCK_ROWS, ROW_LENGTH
 from ulpscope.numerics.digest import digest_keys
@@ -34,17 +35,16 @@ MAX_STRIDED_ELEMENTS = 2**31 - 1
 # Counters of two bytes hold the elements of 32 blocks.
 MAX_ELEMENTS = 32 * BLOCK_ELEMENTS * (PARTIAL_ROWS - 1)
 WORD_BYTES = 8
-# Since 3.3 a compiled kernel is launched with all of its arguments; before, without its constants.
-DIRECT_LAUNCH = (3, 3)
-
-WARP_THREADS = 32
-_WIDE_TYPES = frozenset({"*i32", "*i64", "i64", "u64"})
-_NARROW_TYPES = frozenset({"i32", "u32"})
 
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INTEGER = range(5)
 _KINDS = {"bfloat16": BFLOAT16, "float16": FLOAT16, "float32": FLOAT32, "float64": FLOAT64}
-# How elements lie: one after the other; pair by pair, with any strides between pairs; each somewhere.
-DENSE, PAIRED, STRIDED = range(3)
+# How elements lie: one after the other; pair by pair, with any strides between pairs; each somewhere; in long runs.
+DENSE, PAIRED, STRIDED, RUNS = range(4)
+# A block lies in so few runs of this length that each lane can find one of them.
+RUN_ELEMENTS = 64
+MAX_RUN_OFFSET = 2**32 - 1
+# Warps of a program that uses the tensor cores; of all others one.
+MANY_WARPS = 4
 KERNELS = ("summarize_few", "summarize_many", "summarize_strided")
 
 
@@ -72,16 +72,6 @@ class Read(NamedTuple):
     row: int
     dimensions: tuple[tuple[int, int], ...]
     """Of a strided value: size and stride, innermost first."""
-
-
-class Direct(NamedTuple):
-    """A compiled kernel as CUDA launches it."""
-
-    function: int
-    threads: int
-    shared_bytes: int
-    wide: tuple[bool, ...]
-    """Which of its arguments have eight bytes; the others have four."""
 
 
 class Share(NamedTuple):
@@ -133,15 +123,20 @@ def plan(tensor: Tensor, row: int) -> Read | None:
     if count > MAX_STRIDED_ELEMENTS or len(dimensions) > MAX_DIMENSIONS:
         return None
     if aligned and _in_pairs(dimensions):
-        return Read(variant, PAIRED, address, count, row, dimensions)
+        lies = RUNS if variant.kind == BFLOAT16 and _in_runs(dimensions) else PAIRED
+        return Read(variant, lies, address, count, row, dimensions)
     return Read(variant, STRIDED, address, count, row, dimensions)
 
 
+def _warps(kind: int, lies: int) -> int:
+    return MANY_WARPS if kind == BFLOAT16 and lies in (DENSE, RUNS) else 1
+
+
 @lru_cache(maxsize=4096)
-def _programs(elements: int) -> tuple[int, int]:
+def _programs(elements: int, warps: int) -> tuple[int, int]:
     """Blocks a program, and programs: as many as run at once, if the value has the blocks."""
     whole, left = divmod(elements, BLOCK_ELEMENTS)
-    blocks = min(MAX_INNER, max(1, -(-whole // FULL_GRID)))
+    blocks = warps * min(MAX_INNER, max(1, -(-whole // FULL_GRID)))
     if whole > blocks * (PARTIAL_ROWS - 1):
         blocks = -(-whole // (PARTIAL_ROWS - 1))
     return blocks, -(-whole // blocks) + (left > 0)
@@ -166,6 +161,13 @@ def _in_pairs(dimensions: tuple[tuple[int, int], ...]) -> bool:
     return stride == 1 and size % 2 == 0 and all(other % 2 == 0 for _, other in others)
 
 
+def _in_runs(dimensions: tuple[tuple[int, int], ...]) -> bool:
+    """Of pairs: whether they lie in runs, none of them too far away."""
+    return (
+        dimensions[0][0] >= RUN_ELEMENTS and sum((size - 1) * stride for size, stride in dimensions) <= MAX_RUN_OFFSET
+    )
+
+
 def _paired(dimensions: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """The same, counted in pairs."""
     (size, _), *others = dimensions
@@ -176,7 +178,7 @@ def _paired(dimensions: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], .
 @lru_cache(maxsize=4096)
 def layout_of(dimensions: tuple[tuple[int, int], ...], lies: int) -> tuple[int, ...]:
     """Sizes of the three inner dimensions, each with the reciprocal that divides by it, and four strides."""
-    if lies == PAIRED:
+    if lies in (PAIRED, RUNS):
         dimensions = _paired(dimensions)
     padded = [*dimensions, *((2**31 - 1, 0) for _ in range(MAX_DIMENSIONS - len(dimensions)))]
     padded = [(max(size, 2), stride) for size, stride in padded]
@@ -235,7 +237,7 @@ class FusedRows:
         constants: tuple[Any, ...] = variant.constants if lies == DENSE else (*variant.constants, lies)
         self._launch(function, programs, (self._keys, variant.smallest_normal, *arguments), constants)
         compiled = self._compiled[function, constants]
-        return None if compiled is function else _direct(compiled)
+        return None if compiled is function else direct(compiled)
 
     def launch_table(self, variant: Variant, table: np.ndarray[Any, Any], owners: np.ndarray[Any, Any]) -> None:
         """Read the values of a table of summarize_many; `owners` tells whose each program is."""
@@ -257,7 +259,7 @@ class FusedRows:
     def _read_here(self, reads: Sequence[Read]) -> None:
         groups: dict[Variant, list[Share]] = {}
         for one in reads:
-            share = Share(one, *_programs(one.elements))
+            share = Share(one, *_programs(one.elements, _warps(one.variant.kind, one.lies)))
             if one.lies == DENSE:
                 groups.setdefault(one.variant, []).append(share)
             else:
@@ -327,11 +329,10 @@ class FusedRows:
     def _launch(self, kernel: Any, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
         compiled = self._compiled.get((kernel, constants))
         if compiled is None:
-            options = {"num_warps": 1, "maxnreg": MAX_REGISTERS}
-            compiled = kernel[(programs,)](*arguments, *constants, **options)
-            self._compiled[kernel, constants] = compiled if _launches_directly() else kernel
+            compiled = kernel[(programs,)](*arguments, *constants, **_options(constants))
+            self._compiled[kernel, constants] = compiled if launches_directly() else kernel
         elif compiled is kernel:
-            kernel[(programs,)](*arguments, *constants, num_warps=1, maxnreg=MAX_REGISTERS)
+            kernel[(programs,)](*arguments, *constants, **_options(constants))
         else:
             # What compiled[grid](...) does, without asking for device, stream and hooks: a third of its time.
             compiled.run(
@@ -349,27 +350,9 @@ class FusedRows:
             )
 
 
-def _direct(compiled: Any) -> Direct | None:
-    """What cuLaunchKernel wants to know; None for a kernel that needs more than threads and arguments."""
-    described = compiled.metadata
-    scratch = getattr(described, "global_scratch_size", 0) or getattr(described, "profile_scratch_size", 0)
-    together = described.num_ctas > 1 or getattr(described, "launch_cooperative_grid", False)
-    types = [kind for kind in compiled.src.signature.values() if kind != "constexpr"]
-    if scratch or together or any(kind not in _WIDE_TYPES | _NARROW_TYPES for kind in types):
-        return None
-    return Direct(
-        compiled.function,
-        described.num_warps * WARP_THREADS,
-        described.shared,
-        tuple(kind in _WIDE_TYPES for kind in types),
-    )
-
-
-@cache
-def _launches_directly() -> bool:
-    import triton
-
-    return tuple(int(part) for part in triton.__version__.split(".")[:2]) >= DIRECT_LAUNCH
+def _options(constants: tuple[Any, ...]) -> dict[str, int]:
+    kind, _item, _signed, *lies = constants
+    return {"num_warps": _warps(kind, lies[0] if lies else DENSE), "maxnreg": MAX_REGISTERS}
 
 
 def make_reader(device: torch.device) -> FusedRows | None:

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from ulpscope.capture.torch.fused import launching
 from ulpscope.numerics import constants
+from ulpscope.numerics.digest import digest_keys
 
 BFLOAT16: tl.constexpr = tl.constexpr(launching.BFLOAT16)
 FLOAT16: tl.constexpr = tl.constexpr(launching.FLOAT16)
@@ -14,11 +15,14 @@ INTEGER: tl.constexpr = tl.constexpr(launching.INTEGER)
 DENSE: tl.constexpr = tl.constexpr(launching.DENSE)
 PAIRED: tl.constexpr = tl.constexpr(launching.PAIRED)
 STRIDED: tl.constexpr = tl.constexpr(launching.STRIDED)
+RUNS: tl.constexpr = tl.constexpr(launching.RUNS)
+MANY_WARPS: tl.constexpr = tl.constexpr(launching.MANY_WARPS)
 PARTIAL: tl.constexpr = tl.constexpr(launching.PARTIAL_LENGTH)
 LINE: tl.constexpr = tl.constexpr(launching.LINE_LENGTH)
 
 COLUMNS: tl.constexpr = tl.constexpr(constants.SKETCH_LENGTH)
 BLOCK: tl.constexpr = tl.constexpr(constants.BLOCK_ELEMENTS)
+BLOCK_ROWS: tl.constexpr = tl.constexpr(constants.BLOCK_ROWS)
 PAIRS: tl.constexpr = tl.constexpr(constants.BLOCK_ELEMENTS // 2)
 GAMMA: tl.constexpr = tl.constexpr(constants.SPLITMIX_GAMMA)
 MUL_1: tl.constexpr = tl.constexpr(constants.SPLITMIX_MUL_1)
@@ -27,6 +31,7 @@ SUM_SALT: tl.constexpr = tl.constexpr(constants.SUM_SALT)
 BLOCK_SALT: tl.constexpr = tl.constexpr(constants.BLOCK_SALT)
 ROTATION_MUL: tl.constexpr = tl.constexpr(constants.ROTATION_MUL)
 SET_ASIDE: tl.constexpr = tl.constexpr(constants.SET_ASIDE_EXPONENT)
+KEYS: tl.constexpr = tl.constexpr(tuple(int(key) for key in digest_keys(constants.BLOCK_ROWS)))
 BINS: tl.constexpr = tl.constexpr(constants.EXPONENT_BINS)
 
 # Rows are int64 that hold the bits of float64; these are the slots of numerics.constants.

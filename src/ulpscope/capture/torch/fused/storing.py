@@ -59,6 +59,5 @@ def store_row(
     lane = tl.arange(0, 32)
     tl.store(floats + SKETCH + lane, sketch0)
     tl.store(floats + SKETCH + 32 + lane, sketch1, mask=lane + 32 < COLUMNS)
-    bin_ = tl.arange(0, 64)
-    tl.store(floats + EXPONENTS + bin_, bins.to(tl.float64), mask=bin_ < BINS)
+    tl.store(floats + EXPONENTS + tl.arange(0, BINS), bins.to(tl.float64))
     tl.store(row + DIGEST, digest.to(tl.int64))

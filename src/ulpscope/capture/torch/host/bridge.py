@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ulpscope.capture.torch.arguments import Placed, encode_scalar, find_tensors
 from ulpscope.capture.torch.fused import launching
+from ulpscope.capture.torch.fused.direct import Direct
 from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.randomness import generator_digest
 from ulpscope.capture.torch.readable import READABLE_DTYPES, unsummarizable_reason
@@ -40,7 +41,7 @@ class Bridge:
     """Methods here are called by name from C++, in whatever thread and mode the run is in."""
 
     def __init__(self, recorder: "Recorder") -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self.lock = recorder.lock
         """Held while the core works: it is called by autograd's threads, too."""
         self._pool = RowPool(fused=False)
@@ -115,7 +116,7 @@ class Bridge:
 
     def launch(
         self, reader: launching.FusedRows, kernel: int, dtype: int, lies: int, programs: int, packed: bytes
-    ) -> launching.Direct | None:
+    ) -> Direct | None:
         """Launch through Triton; gives what later launches need to do without it."""
         arguments = tuple(np.frombuffer(packed, dtype=np.int64).tolist())
         with quiet():
@@ -161,16 +162,11 @@ class Bridge:
         return describe_error(error)
 
     def note_error(self, where: str, error: BaseException) -> None:
-        self._recorder.own_error(where, error)
-
-    def moment(self) -> tuple[int, int] | None:
-        """Step and micro-step; None while nothing is captured."""
-        recorder = self._recorder
-        return (recorder.steps.step, recorder.steps.micro_step) if recorder.capturing else None
+        self.recorder.own_error(where, error)
 
     def flush(self) -> None:
         with quiet():
-            self._recorder.flush()
+            self.recorder.flush()
 
 
 def _never() -> bool:

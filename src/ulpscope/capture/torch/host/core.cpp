@@ -7,11 +7,12 @@ namespace {
 
 struct Parts {
   Parts(PyObject* bridge, PyObject* scopes, PyObject* steps, PyObject* stack_table, Limits limits)
-      : bridge(kept(bridge)), scopes(kept(scopes)), steps(kept(steps)), stack_table(kept(stack_table)),
-        lock(Owned(checked(PyObject_GetAttrString(bridge, "lock"))).get()), values(bridge, limits, texts),
+      : bridge(kept(bridge)), scopes(kept(scopes)), stack_table(kept(stack_table)),
+        lock(Owned(checked(PyObject_GetAttrString(bridge, "lock"))).get()),
+        moments(Owned(checked(PyObject_GetAttrString(bridge, "recorder"))).get(), steps), values(bridge, limits, texts),
         stacks(stack_table),
-        pairing(bridge, lock, calls, values, code("backward"), code("grad_output"), code("grad_input")),
-        watching(bridge, lock, scopes, steps, calls, values, pairing, stacks, texts) {
+        pairing(bridge, lock, moments, calls, values, code("backward"), code("grad_output"), code("grad_input")),
+        watching(bridge, lock, scopes, moments, calls, values, pairing, stacks, texts) {
     watching.words = {code("api"), code("backward"), code("module"), code("module_backward"),
                       code("input"), code("output"), code("parameter"), code("buffer")};
   }
@@ -21,8 +22,9 @@ struct Parts {
     return texts.code(text.get());
   }
 
-  Owned bridge, scopes, steps, stack_table;
+  Owned bridge, scopes, stack_table;
   Lock lock;  // the recorder's
+  Moments moments;
   Texts texts;
   Calls calls;
   Values values;
@@ -83,10 +85,10 @@ PyObject* dispatch(PyObject* self, PyObject* const* arguments, Py_ssize_t count)
   return parts->watching.dispatch(arguments[1], arguments[2], args, kwargs);
 }
 
-// set_mode(slowly, recorder, tracing state, records calls)
+// set_mode(slowly, records calls)
 PyObject* set_mode(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   return answered(self, [&](Parts& parts) {
-    parts.watching.set_mode(arguments[0], arguments[1], arguments[2], arguments[3] == Py_True);
+    parts.watching.set_mode(arguments[0], arguments[1] == Py_True);
     return none();
   });
 }

@@ -17,7 +17,12 @@ namespace ulpscope {
 
 constexpr size_t FEW = 4;
 constexpr size_t MAX_ARGUMENTS = 32;
-enum Lies { DENSE, PAIRED, STRIDED };
+// Of a block of RUN_ELEMENTS' runs each lane can find one. Programs that use the tensor cores have MANY_WARPS.
+constexpr int64_t RUN_ELEMENTS = 64;
+constexpr int64_t MAX_RUN_OFFSET = (int64_t{1} << 32) - 1;
+constexpr int64_t MANY_WARPS = 4;
+constexpr int64_t BFLOAT16_KIND = 0;
+enum Lies { DENSE, PAIRED, STRIDED, RUNS, WAYS_TO_LIE };
 enum Kernel { SUMMARIZE_FEW, SUMMARIZE_MANY, SUMMARIZE_STRIDED, KERNELS };
 
 // Numbers of fused/launching.py, handed over when the core is made.
@@ -115,7 +120,9 @@ class Launching {
     if (geometry.elements > limits_.max_strided_elements ||
         static_cast<int64_t>(geometry.merged.size()) > limits_.max_dimensions)
       return false;
-    pending.lies = aligned && in_pairs(geometry) ? PAIRED : STRIDED;
+    pending.lies = !aligned || !in_pairs(geometry) ? STRIDED
+                   : variant.kind == BFLOAT16_KIND && in_runs(geometry) ? RUNS
+                                                                        : PAIRED;
     return true;
   }
 
@@ -156,13 +163,26 @@ class Launching {
     return true;
   }
 
+  // Of pairs: whether they lie in runs, none of them too far away.
+  static bool in_runs(const Geometry& geometry) {
+    int64_t last = 0;
+    for (const auto& [size, stride] : geometry.merged) last += (size - 1) * stride;
+    return geometry.merged[0].first >= RUN_ELEMENTS && last <= MAX_RUN_OFFSET;
+  }
+
+  int64_t warps(const Pending& pending) const {
+    const bool many = pending.lies == DENSE || pending.lies == RUNS;
+    return many && variants_[pending.dtype].kind == BFLOAT16_KIND ? MANY_WARPS : 1;
+  }
+
   static int64_t divided_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
 
   // Blocks a program, and programs: as many as run at once, if the value has the blocks.
   Share share(const Pending& pending) const {
     const int64_t whole = pending.elements / limits_.block_elements;
     const int64_t most = limits_.partial_rows - 1;
-    int64_t blocks = std::min(limits_.max_inner, std::max<int64_t>(1, divided_up(whole, limits_.full_grid)));
+    const int64_t each = std::min(limits_.max_inner, std::max<int64_t>(1, divided_up(whole, limits_.full_grid)));
+    int64_t blocks = warps(pending) * each;
     if (whole > blocks * most) blocks = divided_up(whole, most);
     const bool more = pending.elements % limits_.block_elements > 0;
     return {&pending, blocks, divided_up(whole, blocks) + more};
@@ -270,7 +290,7 @@ class Launching {
   void launch(Kernel kernel, const Pending& pending, int64_t programs, const Numbers& arguments) {
     Stream& stream = *pending.stream;
     auto& launchers = stream.launchers[kernel];
-    const size_t index = pending.dtype * 3 + pending.lies;
+    const size_t index = pending.dtype * WAYS_TO_LIE + pending.lies;
     if (launchers.size() <= index) launchers.resize(index + 1);
     Launcher& launcher = launchers[index];
     if (launcher.function == nullptr)

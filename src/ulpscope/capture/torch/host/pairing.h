@@ -6,6 +6,7 @@
 
 #include "calls.h"
 #include "edges.h"
+#include "moments.h"
 #include "values.h"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -99,11 +100,11 @@ class Quiet {
 
 class Pairing {
  public:
-  Pairing(PyObject* bridge, const Lock& lock, Calls& calls, Values& values, int32_t phase, int32_t grad_output, int32_t grad_input)
-      : bridge_(bridge), lock_(lock), calls_(calls), values_(values), phase_(phase), grad_output_(grad_output),
-        grad_input_(grad_input) {
-    moment_ = Owned(PyUnicode_InternFromString("moment"));
-  }
+  Pairing(
+      PyObject* bridge, const Lock& lock, const Moments& moments, Calls& calls, Values& values, int32_t phase,
+      int32_t grad_output, int32_t grad_input)
+      : bridge_(bridge), lock_(lock), moments_(moments), calls_(calls), values_(values), phase_(phase),
+        grad_output_(grad_output), grad_input_(grad_input) {}
 
   // What keeps this while a hook runs; without it hooks do nothing.
   void set_owner(const std::shared_ptr<Pairing>& owned) { registry_->pairing = owned; }
@@ -172,7 +173,7 @@ class Pairing {
       if (found != registry_->entries.end()) owner = found->second->watched.owner;
     }
     // A hook of the run's on a tensor comes before all of ours.
-    if (!owner || owner->forward.id < other || !look_at_moment()) return -1;
+    if (!owner || owner->forward.id < other || !moments_.is_captured()) return -1;
     return call_of(owner, torch::autograd::get_current_graph_task_id());
   }
 
@@ -187,9 +188,9 @@ class Pairing {
   template <typename Work>
   void guarded(Work work) {
     try {
-      if (!look_at_moment()) return;  // in a forked process, the lock may be held for good
+      if (!moments_.is_captured()) return;  // in a forked process, the lock may be held for good
       const Held held(lock_);
-      if (!look_at_moment()) return;
+      if (!moments_.is_captured()) return;
       const Quiet quiet;
       work();
       values_.settle();
@@ -204,15 +205,6 @@ class Pairing {
 
  private:
   std::shared_ptr<Entry> entry_of(Node* node);
-
-  // Where the run is now; false while nothing is captured.
-  bool look_at_moment() {
-    Owned moment = call_method(bridge_, moment_.get(), {});
-    if (moment.get() == Py_None) return false;
-    step_ = as_int(PyTuple_GET_ITEM(moment.get(), 0));
-    micro_step_ = as_int(PyTuple_GET_ITEM(moment.get(), 1));
-    return true;
-  }
 
   // An interrupt that arrived in our work is the run's: autograd brings it to whoever has started the backward.
   [[noreturn]] static void pass_on() {
@@ -259,8 +251,8 @@ class Pairing {
     row.kind = paired->kind;
     row.phase = phase_;
     row.parent = -1;
-    row.step = step_;
-    row.micro_step = micro_step_;
+    row.step = moments_.step();
+    row.micro_step = moments_.micro_step();
     row.number = calls_.next_number(phase_, false, row.op);
     calls_.seen++;
     calls_.add(row, nullptr);
@@ -290,6 +282,7 @@ class Pairing {
 
   PyObject* bridge_;
   const Lock& lock_;
+  const Moments& moments_;
   Calls& calls_;
   Values& values_;
   int32_t phase_, grad_output_, grad_input_;
@@ -297,8 +290,6 @@ class Pairing {
   std::vector<PairedPtr> running_;
   std::vector<std::pair<int64_t, int64_t>> ran_;
   std::unordered_map<std::type_index, bool> reading_;
-  int64_t step_ = 0, micro_step_ = 0;
-  Owned moment_;
 };
 
 template <typename Work>

@@ -54,9 +54,8 @@ class Host:
         self.values = HostValues(core, bridge)
         self.dispatch: Callable[..., Any] = core.dispatch
         """dispatch(mode, function, types, args, kwargs): answers as a function mode."""
-        self.set_mode: Callable[[Callable[..., Any], Recorder, Callable[[], Any], bool], None] = core.set_mode
-        """Who answers for calls that are not plain, the recorder, what tells that torch.jit traces, and whether calls
-        are recorded."""
+        self.set_mode: Callable[[Callable[..., Any], bool], None] = core.set_mode
+        """Who answers for calls that are not plain, and whether calls are recorded."""
         self.begin_module: Callable[..., tuple[int, int | None, HostBefore]] = core.begin_module
         """begin_module(class name, path, training, args, kwargs, parameters, buffers, frame): number and stack of the
         call and what end_module wants; or NotImplemented."""

@@ -11,12 +11,13 @@ namespace ulpscope {
 
 class Watching {
  public:
-  Watching(PyObject* bridge, const Lock& lock, PyObject* scopes, PyObject* steps, Calls& calls, Values& values, Pairing& pairing, Stacks& stacks, Texts& texts)
-      : bridge_(bridge), lock_(lock), scopes_(scopes), steps_(steps), calls_(calls), values_(values), pairing_(pairing),
-        stacks_(stacks), texts_(texts), arguments_(bridge, texts) {
-    for (Interned* name : {&modules_, &open_calls_, &path_, &class_name_, &stack_, &id_, &phase_, &step_, &micro_step_,
-                           &find_outputs_, &with_returned_, &describe_error_, &out_, &inplace_, &flush_,
-                           &generator_state_, &capturing_, &hidden_})
+  Watching(
+      PyObject* bridge, const Lock& lock, PyObject* scopes, const Moments& moments, Calls& calls, Values& values,
+      Pairing& pairing, Stacks& stacks, Texts& texts)
+      : bridge_(bridge), lock_(lock), scopes_(scopes), moments_(moments), calls_(calls), values_(values),
+        pairing_(pairing), stacks_(stacks), texts_(texts), arguments_(bridge, texts) {
+    for (Interned* name : {&modules_, &open_calls_, &path_, &class_name_, &stack_, &id_, &find_outputs_,
+                           &with_returned_, &describe_error_, &out_, &inplace_, &flush_, &generator_state_, &hidden_})
       name->object = Owned(PyUnicode_InternFromString(name->text));
     Owned output(PyUnicode_FromString("output.0"));
     output_ = texts_.code(output.get());
@@ -44,11 +45,9 @@ class Watching {
     return slowly(function, types, args, kwargs);
   }
 
-  // Who answers for calls that are not taken, whether calls are recorded at all, and what tells that torch.jit traces.
-  void set_mode(PyObject* slowly, PyObject* recorder, PyObject* tracing_state, bool records) {
+  // Who answers for calls that are not taken, and whether calls are recorded at all.
+  void set_mode(PyObject* slowly, bool records) {
     slowly_ = Owned(kept(slowly));
-    recorder_ = recorder;
-    tracing_state_ = Owned(kept(tracing_state));
     records_calls_ = records;
   }
 
@@ -176,9 +175,8 @@ class Watching {
 
   bool watches() {
     try {
-      if (attribute(recorder_, capturing_.get()).get() != Py_True) return false;
-      if (as_int(attribute(scopes_, hidden_.get()).get()) != 0) return false;
-      return call(tracing_state_.get(), {}).get() == Py_None;
+      if (!moments_.is_captured() || as_int(attribute(scopes_, hidden_.get()).get()) != 0) return false;
+      return !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer);  // torch.jit's
     } catch (const PythonRaised&) {
       PyErr_Clear();
       return false;
@@ -220,11 +218,11 @@ class Watching {
   }
 
   bool look_at_steps(CallRow& row) {
-    Owned phase = attribute(steps_, phase_.get());
+    const Owned phase = moments_.phase();
     for (const auto& [known, word] : phases_)
       if (known.get() == phase.get()) row.phase = word;
-    row.step = as_int(attribute(steps_, step_.get()).get());
-    row.micro_step = as_int(attribute(steps_, micro_step_.get()).get());
+    row.step = moments_.step();
+    row.micro_step = moments_.micro_step();
     return row.phase >= 0;
   }
 
@@ -359,8 +357,9 @@ class Watching {
 
   PyObject* bridge_;
   const Lock& lock_;
-  PyObject *scopes_, *steps_, *recorder_ = nullptr;
-  Owned slowly_, tracing_state_, known_apis_{checked(PyDict_New())};
+  PyObject* scopes_;
+  const Moments& moments_;
+  Owned slowly_, known_apis_{checked(PyDict_New())};
   std::deque<Api> apis_;
   bool records_calls_ = true;
   Calls& calls_;
@@ -372,10 +371,9 @@ class Watching {
   std::vector<std::pair<Owned, int32_t>> phases_;
   int32_t output_ = -1;
   Interned modules_{"modules"}, open_calls_{"calls"}, path_{"path"}, class_name_{"class_name"}, stack_{"stack"}, id_{"id"},
-      phase_{"phase"}, step_{"step"}, micro_step_{"micro_step"}, find_outputs_{"find_outputs"},
+      find_outputs_{"find_outputs"},
       with_returned_{"with_returned"}, describe_error_{"describe_error"}, out_{"out"},
-      inplace_{"inplace"}, flush_{"flush"}, generator_state_{"generator_state"},
-      capturing_{"capturing"}, hidden_{"hidden"};
+      inplace_{"inplace"}, flush_{"flush"}, generator_state_{"generator_state"}, hidden_{"hidden"};
 };
 
 }  // namespace ulpscope
