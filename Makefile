@@ -20,6 +20,7 @@ test: lint
 	$(BIN)/python -m pytest tests/unit
 	$(BIN)/python -m pytest tests/contract tests/e2e
 	ULPSCOPE_HOST=compiled $(BIN)/python -m pytest $(HOST_TESTS)
+	$(BIN)/python -m pytest -rs tests/browser
 
 unit: $(VENV)/.ulpscope-dev
 	$(BIN)/python -m pytest tests/unit

@@ -12,8 +12,9 @@ from ulpscope._version import __version__
 from ulpscope.cli.arguments import Parser
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.workflows.interrupts import interruptible
 
-COMMANDS = ("demo", "run", "compare", "check", "repro", "overflow", "show", "diff", "convert", "fusion", "shell")
+COMMANDS = tuple("demo run compare check repro overflow show diff convert fusion report shell".split())
 
 BROKEN_PIPE = 128 + 13
 """What a shell reports for a program whose reader went away."""
@@ -27,7 +28,8 @@ def entry() -> None:
 def main(argv: Sequence[str]) -> int:
     """Run one command; every outcome is an exit code of docs/commands.md."""
     try:
-        code = _dispatch(argv)
+        with interruptible():
+            code = _dispatch(argv)
         sys.stdout.flush()
         return code
     except UlpscopeError as error:

@@ -1,0 +1,61 @@
+"""Make the HTML page of a result anew, or serve it with the data behind it; or export it for other viewers.
+
+  ulpscope report result                      result/report.html: one file, no network, to be opened or mailed
+  ulpscope report result --out page.html      the same, elsewhere
+  ulpscope report result --serve              the page on this machine, with the saved tensors behind it
+  ulpscope report runs/ref                    trends of a single trace: runs/ref.html
+  ulpscope report runs/ref --tensorboard DIR  scalars for TensorBoard
+
+RESULT is a directory that ulpscope compare, check or overflow wrote with --out, or a trace. Exit codes: 0 done,
+2 RESULT cannot be read, or the page cannot be written or served.
+"""
+
+import argparse
+from pathlib import Path
+
+from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.cli.output import write_answer
+from ulpscope.cli.report_exports import add_export_arguments, run_exports
+from ulpscope.records.errors import UlpscopeError
+
+USAGE = "ulpscope report RESULT [options]"
+
+
+def register(subparsers: "Subparsers[Parser]") -> None:
+    """Add `report` to the command line."""
+    parser = add_command(subparsers, "report", doc=__doc__ or "", usage=USAGE)
+    parser.add_argument("result", metavar="RESULT", type=Path, help="the directory of a result, or a trace")
+    parser.add_argument("--out", "-o", metavar="FILE", type=Path, help="write the page there (default: in RESULT)")
+    parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
+    parser.add_argument("--port", metavar="N", type=int, default=0, help="for --serve (default: any free one)")
+    add_export_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the page, serve it or export, and give the exit code."""
+    _check(args)
+    if (code := run_exports(args)) is not None:
+        return code
+    if args.serve:
+        from ulpscope.workflows.serve_report import serve_report
+
+        serve_report(args.result, port=args.port, announce=_announce)
+        return 0
+    from ulpscope.workflows.report import make_report
+
+    write_answer(f"{make_report(args.result, page=args.out)}\n")
+    return 0
+
+
+def _announce(address: str) -> None:
+    # Whoever waits for the address reads it while the server runs.
+    print(address, flush=True)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.port and not args.serve:
+        raise UlpscopeError("--port without --serve", expected="a page to serve", next_step="add --serve")
+    if args.serve and args.out is not None:
+        raise UlpscopeError(
+            "--out with --serve", expected="a page to write or one to serve", next_step="leave out one of them"
+        )

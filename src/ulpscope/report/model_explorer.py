@@ -1,0 +1,202 @@
+"""A step of a run as a graph of Model Explorer: calls as nodes, modules as groups, values as edges.
+
+    {"label": "runs", "graphs": [{"id": "target", "nodes": [
+        {"id": "17", "label": "linear", "namespace": "forward/model/head", "attrs": [...],
+         "incomingEdges": [{"sourceNodeId": "16", "sourceNodeOutputId": "0", "targetNodeInputId": "0"}],
+         "outputsMetadata": [{"id": "0", "attrs": [{"key": "shape", "value": "2x8"}, ...]}]}]}]}
+
+Forward and backward are groups of their own: inside one group of a module they would run against each other.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from ulpscope.trace.neighbours import MADE_ROLES
+from ulpscope.trace.schema import Columns
+
+Json: TypeAlias = dict[str, Any]
+
+CALL_COLUMNS: Columns = {
+    "id": pl.Int64,
+    "name": pl.String,
+    "kind": pl.String,
+    "op": pl.String,
+    "module": pl.String,
+    "phase": pl.String,
+    "arguments": pl.String,
+    "source": pl.String,
+    "around": pl.Boolean,
+}
+"""`around`: other calls ran inside this one; `source`: file and line."""
+
+USE_COLUMNS: Columns = {"call": pl.Int64, "role": pl.String, "place": pl.String, "value": pl.Int64}
+
+VALUE_COLUMNS: Columns = {
+    "id": pl.Int64,
+    "producer": pl.Int64,
+    "dtype": pl.String,
+    "shape": pl.List(pl.Int64),
+    "min": pl.Float64,
+    "max": pl.Float64,
+    "mean": pl.Float64,
+    "norm": pl.Float64,
+    "not_finite": pl.Int64,
+}
+
+_MADE = [role.value for role in MADE_ROLES]
+
+STATS = ("min", "max", "mean", "norm", "not_finite")
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """A step of one rank, in the columns above."""
+
+    calls: pl.DataFrame
+    uses: pl.DataFrame
+    values: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIds:
+    """What the nodes of a graph are called; a call and its partner in another graph have the same id."""
+
+    partners: Mapping[int, int]
+    """For calls that have a partner in the other graph, its id there."""
+    apart: str = ""
+    """What precedes the id of a call that has none."""
+
+    def of(self, call: int) -> str:
+        return str(self.partners[call]) if call in self.partners else f"{self.apart}{call}"
+
+
+OWN_IDS = NodeIds({})
+
+
+def graph_json(step: RunStep, *, name: str, facts: Mapping[str, str], ids: NodeIds = OWN_IDS) -> Json:
+    """One graph; `facts` are shown while no node is selected."""
+    flow = _Flow(step)
+    return {
+        "id": name,
+        "nodes": [_node(call, flow, ids) for call in node_calls(step).iter_rows(named=True)],
+        "groupNodeAttributes": {"": dict(facts)},
+    }
+
+
+def collection_json(label: str, graphs: Iterable[Json]) -> Json:
+    """The content of a file that Model Explorer opens; the first graph is shown first."""
+    return {"label": label, "graphs": list(graphs)}
+
+
+def node_calls(step: RunStep) -> pl.DataFrame:
+    """The calls that are nodes: all but those that only stand around others, whose outputs these have made."""
+    makers = step.values["producer"].drop_nulls().unique().to_list()
+    return step.calls.filter(~pl.col("around") | pl.col("id").is_in(makers)).sort("id")
+
+
+def namespace(phase: str, module: str | None) -> str:
+    """The path of groups in which a call stands."""
+    path = module or ""
+    parts = path.split("/") if "/" in path else path.split(".")
+    return "/".join([phase, *(part for part in parts if part)])
+
+
+def handed_out(step: RunStep) -> pl.DataFrame:
+    """The values (`value`) that each node (`call`) made, or handed on as it got them."""
+    made = step.values.select(call="producer", value="id")
+    given = step.uses.filter(pl.col("role").is_in(_MADE)).select("call", "value")
+    nodes = node_calls(step)["id"].to_list()
+    return pl.concat([made, given]).filter(pl.col("call").is_in(nodes)).unique().sort("call", "value")
+
+
+class _Flow:
+    """Which values the nodes take and hand out, and from whom they have them."""
+
+    def __init__(self, step: RunStep) -> None:
+        self.values: dict[int, Json] = {row["id"]: row for row in step.values.iter_rows(named=True)}
+        self.taken: dict[int, list[Json]] = defaultdict(list)
+        for use in step.uses.filter(~pl.col("role").is_in(_MADE)).iter_rows(named=True):
+            self.taken[use["call"]].append(use)
+        self.given: dict[int, list[int]] = defaultdict(list)
+        self._givers: dict[int, list[int]] = defaultdict(list)
+        for call, value in handed_out(step).iter_rows():
+            self.given[call].append(value)
+            self._givers[value].append(call)
+
+    def giver(self, use: Mapping[str, Any]) -> int | None:
+        """The last node before this use that handed the value out; none if it comes from outside of the step."""
+        givers = self._givers.get(use["value"], [])
+        before = bisect_left(givers, use["call"])
+        return givers[before - 1] if before else None
+
+
+def _node(call: Mapping[str, Any], flow: _Flow, ids: NodeIds) -> Json:
+    taken, given = flow.taken[call["id"]], flow.given[call["id"]]
+    return {
+        "id": ids.of(call["id"]),
+        "label": _label(call),
+        "namespace": namespace(call["phase"], call["module"]),
+        "attrs": _attributes({**_call_facts(call), **_from_outside(taken, flow)}),
+        "incomingEdges": _edges(taken, flow, ids),
+        "inputsMetadata": [_tagged(number, use["place"]) for number, use in enumerate(taken)],
+        "outputsMetadata": [_tensor(number, flow.values.get(value)) for number, value in enumerate(given)],
+    }
+
+
+def _label(call: Mapping[str, Any]) -> str:
+    name = str(call["op"]).rsplit(".", 1)[-1]
+    return f"{name} backward" if call["kind"] == "backward" else name
+
+
+def _call_facts(call: Mapping[str, Any]) -> dict[str, str]:
+    shown = {"call": "name", "op": "op", "kind": "kind", "source": "source", "arguments": "arguments"}
+    return {title: str(call[column]) for title, column in shown.items() if call[column] is not None}
+
+
+def _from_outside(taken: Iterable[Json], flow: _Flow) -> dict[str, str]:
+    """What no node of this graph has made: batches, parameters, results of earlier steps."""
+    outside = (use for use in taken if flow.giver(use) is None)
+    return {f"{use['role']} {use['place']}": _words(flow.values.get(use["value"])) for use in outside}
+
+
+def _edges(taken: Iterable[Json], flow: _Flow, ids: NodeIds) -> list[Json]:
+    edges = []
+    for number, use in enumerate(taken):
+        giver = flow.giver(use)
+        if giver is not None:
+            output = flow.given[giver].index(use["value"])
+            ends = {"sourceNodeOutputId": str(output), "targetNodeInputId": str(number)}
+            edges.append({"sourceNodeId": ids.of(giver), **ends})
+    return edges
+
+
+def _tensor(number: int, value: Mapping[str, Any] | None) -> Json:
+    if value is None:
+        return {"id": str(number), "attrs": []}
+    shape = "x".join(map(str, value["shape"] or ())) or "scalar"
+    stats = {name: _number(value[name]) for name in STATS if value[name] is not None}
+    return {"id": str(number), "attrs": _attributes({"shape": shape, "dtype": str(value["dtype"]), **stats})}
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def _tagged(number: int, place: str) -> Json:
+    return {"id": str(number), "attrs": _attributes({"__tensor_tag": place})}
+
+
+def _words(value: Mapping[str, Any] | None) -> str:
+    if value is None:
+        return "not recorded"
+    norm = f", norm {value['norm']:.6g}" if value["norm"] is not None else ""
+    return f"{value['dtype']} {list(value['shape'] or ())}{norm}"
+
+
+def _attributes(facts: Mapping[str, str]) -> list[Json]:
+    return [{"key": key, "value": text} for key, text in facts.items()]

@@ -1,0 +1,21 @@
+"""What a page is made from: the files of a result, read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The files of one result."""
+
+    summary: Mapping[str, Any]
+    """summary.json."""
+    told: Mapping[str, Any]
+    """told.json: sentences in every language, stacks of findings."""
+    tables: Mapping[str, pl.DataFrame]
+    """Tables by the name of their file without its ending."""
+    plan: Mapping[str, Any] | None = None
+    """plan.json of a comparison."""

@@ -1,0 +1,40 @@
+/**
+ * The top of the page: what this is, its verdict, language and theme.
+ * @module top
+ */
+import { el } from "dom";
+import { LANGUAGES } from "words";
+
+/** @param {import("views").Context} context @returns {HTMLElement} */
+export function createTop({ content, store, word }) {
+  const { summary } = content;
+  return el(
+    "header",
+    { class: "top" },
+    el("h1", {}, `ulpscope ${summary?.command ?? content.kind}`),
+    summary?.verdict && el("span", { class: `badge ${summary.verdict}` }, word(`verdict.${summary.verdict}`)),
+    el("span", { class: "runs name" }, runs(content, word)),
+    choice("language", LANGUAGES, store, word),
+    choice("theme", ["auto", "light", "dark"], store, word),
+  );
+}
+
+/** @param {any} content @param {import("views").Context["word"]} word */
+function runs({ summary, about }, word) {
+  if (about) return about;
+  if (!summary?.reference || !summary?.target) return "";
+  return word("top.runs", { reference: summary.reference, target: summary.target });
+}
+
+/**
+ * @param {"language" | "theme"} key @param {string[]} names @param {import("store").Store} store
+ * @param {import("views").Context["word"]} word
+ */
+function choice(key, names, store, word) {
+  const label = word(`top.${key}`);
+  const change = (/** @type {any} */ event) => store.set({ [key]: event.target.value });
+  const options = names.map((name) =>
+    el("option", { value: name, selected: name === store.get()[key] }, word(`${key}.${name}`)),
+  );
+  return el("select", { name: key, "aria-label": label, title: label, on: { change } }, options);
+}

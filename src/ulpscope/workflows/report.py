@@ -1,0 +1,185 @@
+"""`ulpscope report`: the page of a result, made from the files of its directory."""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.report.language import Language
+from ulpscope.report.page.assembling import assemble
+from ulpscope.report.page.check_content import check_content
+from ulpscope.report.page.compare_content import compare_content
+from ulpscope.report.page.overflow_content import overflow_content
+from ulpscope.report.page.packing import Content
+from ulpscope.report.page.sources import Sources
+from ulpscope.report.page.telling import told_json, told_once
+from ulpscope.workflows.report_trace import content_of_run
+from ulpscope.workflows.results import SUMMARY, write_json, writing
+
+REPORT = "report.html"
+TOLD = "told.json"
+PLAN = "plan.json"
+RATIOS = "ratios.csv"
+SCHEMA = 1
+
+NEEDED = {"verdict", "findings"}
+NEEDED_OF_RUNS = {"notes", "counts", "scope", "neighbours"}
+PAIR_COLUMNS_NEEDED = {
+    "rank", "step", "phase", "op", "module", "call_reference", "call_target", "id_reference", "id_target", "role",
+    "place", "value_target", "judgement", "error",
+}  # fmt: skip
+
+JsonObject = dict[str, Any]
+
+
+class Answer(Protocol):
+    """A result that tells itself in a language."""
+
+    def json(self, language: Language) -> JsonObject: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PageKind:
+    """How the page of one command's results is made."""
+
+    tables: tuple[str, ...]
+    """Files of the result that must be there: .parquet or .csv."""
+    content: Callable[[Sources], Content]
+
+
+KINDS: Mapping[str, PageKind] = {
+    "compare": PageKind(("pairs.parquet",), compare_content),
+    "check": PageKind(("details.csv",), check_content),
+    "overflow": PageKind((), overflow_content),
+}
+"""By the `command` of summary.json."""
+
+
+def write_report(out: Path, answer: Answer, *, stacks: Sequence[Sequence[JsonObject]] = ()) -> Path:
+    """Write the page of a result that has just been written; `stacks` are those of its findings."""
+    with writing(out):
+        write_json(out / TOLD, told_json(answer.json, [list(stack) for stack in stacks]))
+    return make_report(out)
+
+
+def make_report(result: Path, *, page: Path | None = None) -> Path:
+    """Make the page of a result or trace anew, at its usual place or elsewhere."""
+    page = page or usual_page(result)
+    text = page_text(result)
+    with writing(page, next_step="choose another file: --out FILE"):
+        # A folder's name may be no text: its bytes must not keep the page from being written.
+        page.write_text(text, encoding="utf-8", errors="replace")
+    return page
+
+
+def usual_page(result: Path) -> Path:
+    """report.html of a result; of a trace, which stays as it is, a file beside it."""
+    if (result / SUMMARY).is_file():
+        return result / REPORT
+    whole = result.resolve()
+    return result.parent / f"{whole.name}.html" if result.name == whole.name else whole.with_name(f"{whole.name}.html")
+
+
+def page_text(result: Path, *, served: bool = False) -> str:
+    """The page as text; a served one may ask its own server for more."""
+    if result.is_dir() and not (result / SUMMARY).is_file():
+        return assemble(content_of_run(result), title=f"trace: {result.resolve().name} - ulpscope", served=served)
+    summary = read_summary(result)
+    kind = KINDS[summary["command"]]
+    if (result / RATIOS).is_file():
+        raise UlpscopeError(
+            f"{result} compares two checks",
+            expected="the result of a comparison of runs, of a check or of a search for overflows",
+            next_step=f"look at {shlex.quote(str(result / RATIOS))}, or at the page of each check",
+        )
+    # Modes of check ask other questions than a check does, and have no table of its kind.
+    files = () if "mode" in summary else kind.tables
+    tables = {Path(name).stem: _read_table(result / name) for name in files}
+    if "pairs" in tables and (lacking := sorted(PAIR_COLUMNS_NEEDED - set(tables["pairs"].columns))):
+        raise _unreadable(result / "pairs.parquet", f"it has no column {', '.join(lacking)}")
+    sources = Sources(summary, _told(result, summary), tables, _read_plan(result))
+    return assemble(kind.content(sources), title=_title(result, summary), served=served)
+
+
+def read_summary(result: Path) -> JsonObject:
+    """summary.json of a result that a page can be made of."""
+    if not (result / SUMMARY).is_file():
+        raise UlpscopeError(
+            f"{result} {'holds no ' + SUMMARY if result.is_dir() else 'is no directory'}",
+            expected="the directory of a result, as ulpscope compare, check or overflow write it with --out",
+            next_step=f"ulpscope compare REFERENCE TARGET --out {shlex.quote(str(result))}",
+        )
+    summary = _read_json(result / SUMMARY)
+    if summary.get("schema") != SCHEMA:
+        raise UlpscopeError(
+            f"{result / SUMMARY} has schema {summary.get('schema')!r}",
+            expected=f"schema {SCHEMA}",
+            next_step="make the result again with this version of ulpscope",
+        )
+    if summary.get("command") not in KINDS or not summary.keys() >= NEEDED:
+        raise UlpscopeError(
+            f"{result / SUMMARY} is of a command or kind that has no page: {summary.get('command')!r}",
+            expected=f"a result of {', '.join(KINDS)}",
+            next_step="give the result of one of these; of comparisons, one of two runs",
+        )
+    if summary["command"] == "compare" and not summary.keys() >= NEEDED_OF_RUNS:
+        raise UlpscopeError(
+            f"{result / SUMMARY} compares something else than two runs",
+            expected="a comparison of two runs: one of two checks, or of one tensor, has no page",
+            next_step="read it with: ulpscope compare ... without --out",
+        )
+    return summary
+
+
+def _told(result: Path, summary: JsonObject) -> JsonObject:
+    """Sentences in every language; results of earlier versions have only one."""
+    path = result / TOLD
+    if not path.is_file():
+        return told_once(summary)
+    told, usual = _read_json(path), told_once(summary)
+    fits = all(len(told.get(part, ())) == len(sentences) for part, sentences in usual.items() if part in _TOLD_PARTS)
+    return told if fits and isinstance(told.get("stacks"), list) else usual
+
+
+_TOLD_PARTS = ("findings", "notes", "advice")
+
+
+def _read_plan(result: Path) -> JsonObject | None:
+    path = result / PLAN
+    return _read_json(path) if path.is_file() else None
+
+
+def _read_json(path: Path) -> JsonObject:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise _unreadable(path, f"it holds a {type(content).__name__}, not an object")
+    return content
+
+
+def _read_table(path: Path) -> pl.DataFrame:
+    if not path.is_file():
+        raise _unreadable(path, "it is not there")
+    try:
+        return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise _unreadable(path, str(error).splitlines()[0]) from error
+
+
+def _unreadable(path: Path, problem: str) -> UlpscopeError:
+    return UlpscopeError(
+        f"{path} cannot be read: {problem}",
+        expected="a whole result, as it was written with --out",
+        next_step="make the result again, with --overwrite",
+    )
+
+
+def _title(result: Path, summary: JsonObject) -> str:
+    return f"{summary['command']}: {summary['verdict']} - {result.resolve().name} - ulpscope"

@@ -1,0 +1,168 @@
+"""The page as a whole: opened from a file, its tabs, address, languages, themes, and what it asks for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import VIEWS, state_of, text_of, violations
+from selenium.webdriver.common.keys import Keys
+
+from conftest import OpenPage, requested, wait_for
+from made_results import Names, write_result
+from ulpscope.workflows.report import make_report
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = tmp_path_factory.mktemp("result")
+    write_result(result, layers=3, steps=2)
+    return make_report(result)
+
+
+def shown_tab(browser: Any) -> str:
+    return str(browser.execute_script("return document.querySelector('[role=tab][aria-selected=true]').id"))
+
+
+def test_the_first_view_is_the_answer(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    assert shown_tab(browser) == "tab-answer"
+    assert "diverged" in text_of(browser, ".top .badge")
+    assert "makes an error of 0.5" in text_of(browser, ".hero .sentence")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_is_asked_for_beyond_the_file(page: Path, open_page: OpenPage, browser: Any, view: str) -> None:
+    requested(browser)
+    open_page(page, view=view)
+    wait_for(browser, "return document.readyState === 'complete'")
+    asked = [address.split("#")[0] for address in requested(browser)]
+    assert page.resolve().as_uri() in asked
+    allowed = ("data:", "blob:", "about:", page.resolve().as_uri())
+    assert [address for address in asked if not address.startswith(allowed)] == []
+
+
+def test_the_page_cannot_ask_even_if_it_tried(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    script = "const done = arguments[0]; fetch('http://127.0.0.1:9/').then(() => done('sent'), (e) => done(e.name))"
+    assert browser.execute_async_script(script) == "TypeError"
+    refused = [entry["message"] for entry in browser.get_log("browser")]
+    assert any("Content Security Policy" in message for message in refused)
+
+
+def test_arrows_move_between_tabs(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    browser.find_element("id", "tab-answer").send_keys(Keys.ARROW_RIGHT)
+    assert shown_tab(browser) == "tab-run"
+    browser.switch_to.active_element.send_keys(Keys.HOME)
+    assert shown_tab(browser) == "tab-answer"
+
+
+def test_the_address_brings_a_view_back(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page, view="table", filter={"judgement": "made_here"}, language="zh", theme="dark")
+    assert shown_tab(browser) == "tab-table"
+    assert "中的 1 个" in text_of(browser, ".table-view .count")
+    assert browser.execute_script("return document.documentElement.dataset.theme") == "dark"
+    assert browser.execute_script("return document.documentElement.lang") == "zh-CN"
+
+
+def test_the_back_button_goes_back(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    browser.find_element("id", "tab-table").click()
+    assert state_of(browser)["view"] == "table"
+    browser.back()
+    wait_for(browser, "return document.querySelector('[role=tab][aria-selected=true]').id === 'tab-answer'")
+
+
+@pytest.mark.parametrize("address", ["view=no_such_view", "selected=99999999", "filter=nonsense", "sort=[1]"])
+def test_an_address_that_makes_no_sense_does_no_harm(page: Path, open_page: OpenPage, address: str) -> None:
+    key, value = address.split("=")
+    browser = open_page(page, **{key: value})
+    assert not browser.find_elements("css selector", ".fault")
+    browser.find_element("id", "tab-table").click()
+    assert "456" in text_of(browser, ".table-view .count")
+
+
+def test_a_switch_of_language_changes_every_text(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    before = [tab.text for tab in browser.find_elements("css selector", "[role=tab]")]
+    browser.execute_script("""
+        const choice = document.querySelector(".top select");
+        choice.value = "zh";
+        choice.dispatchEvent(new Event("change"));
+    """)
+    after = [tab.text for tab in browser.find_elements("css selector", "[role=tab]")]
+    assert len(before) == len(after)
+    assert not set(before) & set(after)
+    assert state_of(browser)["language"] == "zh"
+
+
+def test_the_keyboard_stays_where_it_was(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    browser.find_element("css selector", ".top select[name=theme]").send_keys("D")
+    wait_for(browser, "return document.documentElement.dataset.theme === 'dark'")
+    assert browser.switch_to.active_element.get_attribute("name") == "theme"
+
+
+def test_an_old_browser_is_told_so(page: Path, browser: Any) -> None:
+    old = "delete window.DecompressionStream; HTMLScriptElement.supports = () => false;"
+    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": old})
+    try:
+        browser.get("about:blank")
+        browser.get(page.resolve().as_uri())
+        told = wait_for(browser, "return document.querySelector('#page').textContent")
+        assert "too old" in told or "cannot be shown" in told
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+        browser.get_log("browser")
+
+
+def test_a_page_that_was_cut_off_says_so(page: Path, tmp_path: Path, browser: Any) -> None:
+    text = page.read_text(encoding="utf-8")
+    begin = text.index('id="content">') + len('id="content">')
+    (tmp_path / "cut.html").write_text(text[: begin + 400] + text[text.index("</script>", begin) :], encoding="utf-8")
+    browser.get((tmp_path / "cut.html").as_uri())
+    told = wait_for(browser, "return document.querySelector('.fault')?.textContent")
+    assert "cannot be shown" in told
+    assert "ulpscope report" in told
+    browser.get_log("browser")
+
+
+def test_a_selection_is_seen_in_every_view(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    browser.find_element("css selector", ".hero h2 button").click()
+    selected = int(state_of(browser)["selected"])
+    assert text_of(browser, ".details h2") == "torch.nn.functional.gelu.1"
+    browser.find_element("id", "tab-table").click()
+    wait_for(browser, "return document.querySelector('.grid .row.chosen')?.dataset.row === arguments[0]", str(selected))
+    browser.find_element("id", "tab-model").click()
+    assert "gelu.1" in text_of(browser, ".tree .row.chosen")
+    browser.find_element("id", "tab-run").click()
+    ring = "const chart = document.querySelector('.run-view .chart'); return chart.data?.at(-1).x[0] === arguments[0]"
+    wait_for(browser, ring, selected)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing_serious(page: Path, open_page: OpenPage, view: str, theme: str) -> None:
+    browser = open_page(page, view=view, theme=theme, selected=80, **{"model.graph": "module:model.blocks.1.mlp"})
+    assert violations(browser) == []
+
+
+@pytest.fixture(scope="module")
+def wide_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a run whose names are long and have no place to break."""
+    result, long = tmp_path_factory.mktemp("wide"), "x" * 400
+    write_result(result, layers=3, names=Names(model=long, function=long, reference=long, target=long))
+    return make_report(result)
+
+
+@pytest.mark.parametrize("width", [1366, 1920])
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_is_wider_than_the_window(wide_page: Path, open_page: OpenPage, view: str, width: int) -> None:
+    browser = open_page(wide_page, view=view, selected=80)
+    browser.set_window_size(width, 850)
+    try:
+        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+        assert browser.execute_script("return document.documentElement.scrollHeight <= innerHeight")
+    finally:
+        browser.set_window_size(1366, 850)
