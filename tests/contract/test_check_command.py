@@ -75,7 +75,9 @@ def test_sound_kernels_are_exit_code_0(trace: str, tmp_path: Path, capsys: pytes
     assert found["counts"]["fail"] == 0
     assert found["counts"]["pass"] > 10
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "report.html",
         "summary.json",
+        "told.json",
         "result.csv",
         "details.csv",
         "cases.jsonl",

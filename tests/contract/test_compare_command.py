@@ -129,7 +129,9 @@ def test_a_result_holds_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture
     out = tmp_path / "result"
     assert main(["compare", "ref", "eps", "--out", str(out), "--xlsx", "--json"]) == 1
     assert {path.name for path in out.iterdir()} == {
+        "report.html",
         "summary.json",
+        "told.json",
         "pairs.parquet",
         "plan.json",
         "tensors.csv",

@@ -238,5 +238,5 @@ def test_a_directory_without_data(tmp_path: Path) -> None:
     assert run_piped("help\n", cwd=tmp_path).returncode == 0
     refused = run_piped("help\n", str(tmp_path), cwd=tmp_path)
     assert refused.returncode == 2
-    assert "holds neither a graph, nor a dump, nor a trace" in refused.stderr
+    assert "holds neither precision_data nor a graph, and does not open as a run" in refused.stderr
     assert "does not exist" in run_piped("", "nowhere", cwd=tmp_path).stderr

@@ -126,6 +126,109 @@ def test_strings_can_be_had_as_bytes(tmp_path: Path) -> None:
     assert only(tmp_path / "bin").read_bytes() == b"hello"
 
 
+def test_what_cannot_be_written_does_not_keep_the_others_from_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = Tensor(np.frombuffer(b"hello", np.uint8), code=13, shape=(1,))
+    path = dump(tmp_path, Tensor(np.ones(2)), text, Tensor(np.zeros(4)))
+    assert convert(path, "--to", "npy", "-o", tmp_path / "out", "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["files"], [one["source"] for one in answer["failures"]]) == (2, [str(path)])
+    assert "output.1" in answer["failures"][0]["error"]
+    assert np.load(tmp_path / "out" / f"{NAME}.output.2.npy").tolist() == [0, 0, 0, 0]
+
+
+def test_two_files_of_one_name_do_not_replace_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        dump(tmp_path / name, Tensor(np.ones(2)))
+    words = ("--to", "npy", "-o", tmp_path / "out")
+    assert convert(tmp_path / "one", tmp_path / "other", *words) == 2
+    told = capsys.readouterr().err
+    assert f"{tmp_path / 'one' / NAME} and {tmp_path / 'other' / NAME} would be written to the same files" in told
+    assert not (tmp_path / "out").exists()
+    assert convert(tmp_path / "one", tmp_path / "one" / NAME, *words) == 0, "the same file twice is one file"
+    assert files(tmp_path / "out") == {f"{NAME}.output.0.npy"}
+
+
+def test_an_overflow_record_whose_name_is_too_long(tmp_path: Path) -> None:
+    record = next((DATA / "overflow_v2").rglob("Opdebug*"))
+    (tmp_path / "77").write_bytes(record.read_bytes())
+    (tmp_path / "mapping.csv").write_text(f"77,{record.name}\n")
+    assert convert(tmp_path / "77", "--to", "npy", "-o", tmp_path / "out") == 0
+    assert files(tmp_path / "out") == {"77.output.0.json"}
+
+
+def test_stats_are_no_tensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / f"{NAME}.csv").write_text("Input/Output,Index,Data Type,Shape\n")
+    assert convert(tmp_path / f"{NAME}.csv", "--to", "npy", "-o", tmp_path / "out") == 3
+    assert "holds stats, and no tensor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("to", "name"), [("npy", "output.0.npy"), ("bin", "output.0.1.float32.ND.bin")])
+def test_a_scalar_has_no_lengths_in_its_name(tmp_path: Path, to: str, name: str) -> None:
+    path = dump(tmp_path, Tensor(np.array(3.5, np.float32), shape=()))
+    assert convert(path, "--output", 0, "--layout", "ND", "--to", to, "-o", tmp_path / "out") == 0
+    assert only(tmp_path / "out").name == f"{NAME}.{name}"
+
+
+def test_a_bias_that_is_said_to_have_four_axes(tmp_path: Path) -> None:
+    path = dump(tmp_path, Tensor(np.arange(3.0), "NHWC"))
+    assert convert(path, "--output", 0, "--layout", "ND", "--to", "npy", "-o", tmp_path / "out") == 0
+    assert np.load(only(tmp_path / "out")).tolist() == [0, 1, 2]
+
+
+def test_the_shape_of_tiles_in_no_order_that_is_named(tmp_path: Path) -> None:
+    picture = np.arange(1, 109, dtype=np.float16).reshape(2, 3, 3, 6)
+    tiles = np.zeros((2, 1, 3, 3, 16), np.float16)
+    tiles[:, 0, :, :, :6] = picture
+    words = ("--output", 0, "--layout", "ND", "--to", "npy")
+    path = dump(tmp_path, Tensor(tiles, "NC1HWC0"))
+    assert convert(path, *words, "--shape", "2,3,3,6", "-o", tmp_path / "out") == 0
+    np.testing.assert_array_equal(np.load(only(tmp_path / "out")), picture)
+    assert convert(path, *words, "--shape", "2,3,3,17", "-o", tmp_path / "not") == 1
+    plain = dump(tmp_path, Tensor(np.arange(6.0)), name=f"Relu.y.1.0.{FIRST_TIME}")
+    assert convert(plain, *words, "--shape", "2,3", "-o", tmp_path / "plain") == 0
+    assert np.load(only(tmp_path / "plain")).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert convert(plain, *words, "--shape", "2,2", "-o", tmp_path / "few") == 1
+
+
+def test_the_order_of_a_cube_is_that_of_the_tensors_beside_it(tmp_path: Path) -> None:
+    """(2, 4, 4, 4) fills its tiles as NCHW and as NHWC; the other tensor of the operator fills its own as NHWC only."""
+    cube, flat = np.arange(128.0).reshape(2, 4, 4, 4), np.arange(60.0).reshape(1, 3, 4, 5)
+    tiles = [np.zeros((2, 1, 4, 4, 16)), np.zeros((1, 1, 3, 4, 16))]
+    tiles[0][:, 0, :, :, :4], tiles[1][:, 0, :, :, :5] = cube, flat
+    outputs = [Tensor(tiles[0], "NC1HWC0", cube.shape), Tensor(tiles[1], "NC1HWC0", flat.shape)]
+    path = dump(tmp_path, *outputs)
+    assert convert(path, "--layout", "ND", "--to", "npy", "-o", tmp_path / "out") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / f"{NAME}.output.0.2x4x4x4.npy"), cube)
+
+
+def test_a_shape_does_not_cut_data_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dump(tmp_path, Tensor(np.ones((2, 1, 3, 3, 16), np.float16), "NC1HWC0"))
+    words = (path, "--output", 0, "--layout", "NHWC", "--to", "npy", "-o", tmp_path / "out")
+    assert convert(*words, "--shape", "2,2,2,6") == 1
+    assert "NC1HWC0 [2, 1, 3, 3, 16] as NHWC [2, 2, 2, 6]" in capsys.readouterr().out
+    assert files(tmp_path / "out") == {"convert_failed_file_list.txt"}
+
+
+def test_a_converter_that_changes_the_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    converter = tmp_path / "convert_ND_to_WIDE.py"
+    converter.write_text("def convert(shape_from, shape_to, array):\n    return array.astype('float64')\n")
+    path = dump(tmp_path, Tensor(np.ones(4, np.float16)))
+    words = (path, "--output", 0, "--to", "npy", "--layout", "WIDE", "--converter", converter, "-o", tmp_path / "out")
+    assert convert(*words) == 1
+    assert "was given float16 and gave float64" in capsys.readouterr().out
+    everything = (path, "--to", "npy", "--layout", "WIDE", "--converter", converter, "-o", tmp_path / "all")
+    assert convert(*everything) == 1, "what a converter of the user's does wrong is no reason to do without it"
+
+
+def test_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dump(tmp_path, Tensor(np.arange(3.0)))
+    assert convert(path, "--to", "npy", "-o", tmp_path / "out", "--language", "zh") == 0
+    assert capsys.readouterr().out == f"1 个 dump 文件（60 B）：已写出 1 个文件，位于 {tmp_path / 'out'}\n"
+
+
 def test_a_shape_of_the_users_own(tmp_path: Path) -> None:
     data = np.arange(256, dtype=np.float16).reshape(1, 1, 16, 16)
     path = dump(tmp_path, Tensor(data, "FRACTAL_NZ"))
@@ -158,7 +261,7 @@ def test_a_converter_of_the_users_own(tmp_path: Path) -> None:
     data = np.arange(512, dtype=np.float32).reshape(2, 1, 16, 16)
     path = dump(tmp_path, Tensor(data, "FRACTAL_NZ", groups=3))
     words = (path, "--output", 0, "--to", "npy", "--layout", "BACKWARDS")
-    assert convert(*words, "-o", tmp_path / "without") == 1
+    assert convert(*words, "-o", tmp_path / "without") == 2
     converter = tmp_path / "convert_FRACTAL_NZ_to_BACKWARDS.py"
     assert convert(*words, "-o", tmp_path / "out", "--converter", converter) == 0
     np.testing.assert_array_equal(np.load(only(tmp_path / "out")), data[::-1] + 3)
@@ -200,6 +303,9 @@ def test_names_that_are_too_long_are_replaced(tmp_path: Path) -> None:
     assert convert(path, "--layout", "ND", "--to", "npy", "-o", tmp_path / "out") == 0
     long = f"{name}.output.0.1x1x1x1x1x1x2x3x4x5x6x7.npy"
     assert len(long) >= 255
+    wide = dump(tmp_path, Tensor(np.zeros(2)), name=f"Add.{'é' * 112}.1.0.{FIRST_TIME}")
+    assert convert(wide, "--to", "npy", "-o", tmp_path / "bytes") == 0, "a file system counts bytes"
+    assert len(files(tmp_path / "bytes")) == 2
     short = f"{uuid.uuid3(uuid.NAMESPACE_DNS, long).hex}.npy"
     assert files(tmp_path / "out") == {short, "mapping.csv"}
     assert (tmp_path / "out" / "mapping.csv").read_text() == f"{short},{long}\n"
@@ -223,6 +329,7 @@ def test_processes_side_by_side_do_the_same(tmp_path: Path, monkeypatch: pytest.
         (("missing",), 2, "missing does not exist"),
         (("empty",), 3, "empty holds no dump file"),
         (("dumps", "--shape", "1,2"), 2, "--shape without --layout"),
+        (("dumps", "--layout", "NHCW"), 2, "--layout NHCW is not known"),
         (("dumps", "--layout", "ND", "--shape", "1,x"), 2, "not a shape such as 1,3,224,224"),
         (("dumps", "--input", "0", "--output", "0"), 2, "not allowed with"),
         (("dumps", "--output", "5"), 1, ""),

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
-from ulpscope.dialects.ascend.names import DumpName, TaskType, parse_name, sanitised, without_parts
+from ulpscope.dialects.ascend.names import DumpName, TaskType, parse_name, without_parts
 from ulpscope.dialects.ascend.operations import Operation, read_operations
-from ulpscope.dialects.ascend.tree import find_folders, has_dumps, list_dumps, newest, read_mapping, unnamed_dumps
+from ulpscope.dialects.ascend.runs import one_run
+from ulpscope.dialects.ascend.tree import find_folders, has_dumps, list_dumps, read_mapping, unnamed_dumps
+from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
@@ -64,6 +66,8 @@ def test_names_of_parts() -> None:
     assert name is not None
     assert (name.operator, name.slice, name.is_overflow_record) == ("conv1", 12, False)
     assert without_parts("conv1/lxslice/Conv2D") == "conv1/lxslice/Conv2D"
+    assert without_parts("rank1_sub_graph1_sgt_graph_0/vars/conv1/Conv2D_lxslice3") == "vars/conv1/Conv2D"
+    assert without_parts("a_sgt_graph_0_b_sgt_graph_12_conv1") == "conv1"
     assert sanitised("a/b.c\\d e") == "a_b_c_d_e"
     record = parse_name(f"OpDebug.Node_Opdebug.59.2.{TIME}")
     assert record is not None
@@ -128,15 +132,48 @@ def test_a_folder_without_a_tree(tmp_path: Path) -> None:
 def test_the_newest_run_is_taken(tmp_path: Path) -> None:
     for time in ("20260101000000", "20260102000000"):
         place(tmp_path, time, "0", "net", "1", "0")
-    kept, older = newest(list(find_folders(tmp_path)))
-    assert [folder.time for folder in kept] == ["20260102000000"]
-    assert older == ["20260101000000"]
+    run = one_run(tmp_path)
+    assert [folder.time for folder in run.folders] == ["20260102000000"]
+    assert run.older == ("20260101000000",)
 
 
-def test_too_deep_a_tree_is_not_searched(tmp_path: Path) -> None:
-    place(tmp_path, *"abcdefghijk")
-    assert not has_dumps(tmp_path)
-    assert has_dumps(tmp_path / "a" / "b" / "c")
+@pytest.mark.parametrize(
+    ("below", "model", "model_id", "step"),
+    [(("7",), None, None, 7), (("2", "7"), None, 2, 7), (("net", "2"), "net", 2, 0), (("9", "2", "7"), "9", 2, 7)],
+)
+def test_a_device_leaves_out_what_there_is_not(
+    tmp_path: Path, below: tuple[str, ...], model: str | None, model_id: int | None, step: int
+) -> None:
+    place(tmp_path, "20260101000000", "3", *below)
+    (found,) = find_folders(tmp_path)
+    assert (found.time, found.device) == ("20260101000000", 3)
+    assert (found.model, found.model_id, found.step) == (model, model_id, step)
+
+
+@pytest.mark.parametrize("below", [("0", "x"), ("0", "a", "b"), ("0", "1", "x"), ("0", "1", "2", "x", "3")])
+def test_other_directories_below_a_time_tell_nothing(tmp_path: Path, below: tuple[str, ...]) -> None:
+    folder = place(tmp_path, "20260101000000", *below)
+    (found,) = find_folders(tmp_path)
+    assert (found.root, found.device, found.step) == (folder, 0, 0)
+
+
+def test_a_deep_tree_is_searched(tmp_path: Path) -> None:
+    folder = place(tmp_path, *"abcdefghijk")
+    assert has_dumps(tmp_path)
+    assert [found.path for found in find_folders(tmp_path)] == [folder]
+
+
+def test_links_are_followed_and_no_directory_is_found_twice(tmp_path: Path) -> None:
+    """The older tool links a run into its own tree, under the time of the run."""
+    place(tmp_path, "elsewhere", "run", "3", "net", "1", "42")
+    tree = tmp_path / "npu" / "dump"
+    tree.mkdir(parents=True)
+    (tree / "20260101000000").symlink_to(tmp_path / "elsewhere" / "run")
+    (tree / "latest").symlink_to(tree / "20260101000000")
+    (tree / "again").symlink_to(tmp_path)
+    found = list(find_folders(tree))
+    assert [(one.device, one.model, one.step) for one in found] == [(3, "net", 42)]
+    assert found[0].time == "20260101000000"
 
 
 def sliced(folder: Path, name: str, part: np.ndarray, number: int, attribute: dict[str, object], tail: str) -> None:
@@ -176,6 +213,63 @@ def test_threads_are_joined_by_what_each_of_them_made(tmp_path: Path) -> None:
         sliced(tmp_path, "conv1", dumped, thread, attribute, f".4.7.{thread}.0")
     (operation,) = operations_of(tmp_path)
     np.testing.assert_array_equal(operation.outputs[0].array(), whole)
+
+
+def test_slices_by_hand_have_the_shapes_of_their_heads(tmp_path: Path) -> None:
+    """Ranges are those of threads; what is cut by hand has files that say it themselves."""
+    ranges = [[[{"lower": 0, "higher": 1}]], [[{"lower": 1, "higher": 2}]]]
+    attribute = {"threadMode": 0, "slice_instance_num": 2, "outputCutList": [[2]], "output_tensor_slice": ranges}
+    for part in range(2):
+        sliced(tmp_path, f"conv1_lxslice{part}", np.full(2, part + 1.0), part, attribute, f".4.7.{part}.0")
+    (operation,) = operations_of(tmp_path)
+    assert operation.outputs[0].array().tolist() == [1, 1, 2, 2]
+
+
+def test_what_is_not_cut_the_last_slice_has(tmp_path: Path) -> None:
+    """Each slice adds to a sum; slices need not run in the order of their numbers."""
+    attribute = {"slice_instance_num": 2, "outputCutList": [[1]]}
+    for part, number, value in ((0, 9, 5.0), (1, 3, 2.0)):
+        sliced(tmp_path, f"conv1_lxslice{part}", np.array([value]), number, attribute, "")
+    (operation,) = operations_of(tmp_path)
+    assert operation.outputs[0].array().tolist() == [5]
+
+
+def test_an_input_that_slices_read_a_part_of_is_not_told_as_the_whole(tmp_path: Path) -> None:
+    attribute = {"slice_instance_num": 2, "outputCutList": [[2]]}
+    weight = np.arange(3.0)
+    for part in range(2):
+        content = file_bytes(
+            "conv1",
+            inputs=[Tensor(np.full(2, part)), Tensor(weight)],
+            outputs=[Tensor(np.full(2, part))],
+            attributes=[("_ffts", json.dumps(attribute))],
+        )
+        (tmp_path / f"Conv2D.conv1_lxslice{part}.21.3.{FIRST_TIME + part}").write_bytes(content)
+    (operation,) = operations_of(tmp_path)
+    assert [tensor.content.size for tensor in operation.inputs] == [0, weight.nbytes]
+    assert operation.inputs[1].array().tolist() == weight.tolist()
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        {"outputCutList": [[2], 5]},
+        {"outputCutList": 7},
+        {"outputCutList": [5, [2]]},
+        {
+            "threadMode": 1,
+            "outputCutList": [[2]],
+            "output_tensor_slice": [[[{"lower": 0, "higher": float("inf")}]]] * 2,
+        },
+        {"threadMode": 1, "outputCutList": [[2]], "output_tensor_slice": [[[{"lower": 2**80, "higher": 0}]]] * 2},
+    ],
+)
+def test_attributes_that_are_no_cuts(tmp_path: Path, attribute: dict[str, object]) -> None:
+    for part in range(2):
+        content = file_bytes("conv1", outputs=[Tensor(np.zeros(2))] * 2, attributes=[("_ffts", json.dumps(attribute))])
+        (tmp_path / f"Conv2D.conv1_lxslice{part}.21.3.{FIRST_TIME + part}").write_bytes(content)
+    (operation,) = operations_of(tmp_path)
+    assert all(tensor.array().tolist() in ([0, 0], [0, 0, 0, 0]) for tensor in operation.outputs)
 
 
 def test_a_slice_that_was_dumped_twice_counts_once(tmp_path: Path) -> None:

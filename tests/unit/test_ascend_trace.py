@@ -11,9 +11,11 @@ import pytest
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
 from ulpscope.cli.main import main
 from ulpscope.dialects.opening import open_run
+from ulpscope.dialects.summaries import stats_of
 from ulpscope.dialects.tensor_files import load_tensor_file
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import Trace
+from ulpscope.workflows.tensor_lookup import DumpTensors
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
 MANIFEST = json.loads((DATA / "manifest.json").read_text())
@@ -109,8 +111,41 @@ def test_tensors_of_a_whole_dump_have_names() -> None:
     np.testing.assert_array_equal(tensors["mask/Greater.output.0"].array(), tensors["fc1/MatMul.output.0"].array() > 0)
 
 
+def test_tensors_of_several_devices_and_steps_are_not_mixed_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side, late in (("reference", 0), ("target", 1)):
+        for device in (0, 1):
+            for step in (0, 1):
+                folder = tmp_path / side / "20260101000000" / str(device) / "net" / "1" / str(step)
+                number = 1 + 10 * (device == late)
+                write(folder, "Relu", number, outputs=[Tensor(np.full(4, 10.0 * device + step))])
+    code, answer = command(capsys, "diff", tmp_path / "reference", tmp_path / "target")
+    assert (code, len(answer["tensors"])) == (0, 4)
+    names = list(load_tensor_file(tmp_path / "target"))
+    assert names == [f"device{device}/step{step}/net/Relu.output.0" for device in (0, 1) for step in (0, 1)]
+
+
+def test_what_cannot_be_compared_is_told_on_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "Relu", 1, outputs=[Tensor(np.ones(3))])
+    write(tmp_path, "Text", 2, outputs=[Tensor(np.frombuffer(b"hello", np.uint8), code=13, shape=(1,))])
+    write(tmp_path, "Mul", 3, outputs=[Tensor(np.ones(3))])
+    broken = next(tmp_path.glob("Mul.*"))
+    broken.write_bytes(broken.read_bytes()[:-1])
+    code, answer = command(capsys, "diff", tmp_path, tmp_path)
+    agreements = {tensor["reference"]["key"]: tensor["agreement"] for tensor in answer["tensors"]}
+    assert agreements == {
+        "net/Relu.output.0": "identical",
+        "net/Text.output.0": "not_compared",
+        broken.name: "not_compared",
+    }
+    assert code == 1
+
+
 def test_stats_that_the_device_made() -> None:
     trace = open_run(DATA / "stats")
+    assert trace.ranks[0].info.capture["save"] == "stats"
+    assert open_run(NETWORK).ranks[0].info.capture["save"] == "tensors"
     values = trace.collect(trace.values())
     assert values["dtype"].to_list() == ["float16", "float16"]
     assert values["shape"].to_list() == [[2, 40], [2, 40]]
@@ -126,6 +161,23 @@ def test_stats_with_counts(tmp_path: Path) -> None:
     values = open_run(tmp_path).collect(open_run(tmp_path).values())
     told = values.select("dtype", "min", "max", "mean", "norm", "nan", "pos_inf", "neg_inf").rows()
     assert told == [("bfloat16", -2, 3, 0.5, 3.5, 1, 2, 0), ("float32", -1, None, None, None, 0, 1, 0)]
+
+
+def test_stats_that_tell_nothing_are_no_reason_to_take_two_tensors_for_one(tmp_path: Path) -> None:
+    head = "Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Min Value,Avg Value\n"
+    (tmp_path / f"Relu.x.1.0.{FIRST_TIME}.csv").write_text(head + "Output,0,8,DT_STRING,ND,2,,,\n")
+    (tmp_path / f"Relu.y.2.0.{FIRST_TIME + 1}.csv").write_text(head + "Input,0,8,DT_STRING,ND,2,,,\n")
+    trace = open_run(tmp_path)
+    assert trace.collect(trace.tensors())["value"].to_list() == [0, 1]
+    assert trace.collect(trace.values()).select("nan", "pos_inf", "neg_inf").rows() == [(None, None, None)] * 2
+
+
+def test_stats_of_tiles_are_told_as_such(tmp_path: Path) -> None:
+    head = "Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Min Value,Avg Value\n"
+    rows = "Input,0,64,DT_FLOAT16,NC1HWC0,1x1x1x2x16,3,0,1\nOutput,0,4,DT_FLOAT16,NCHW,1x1x1x2,3,2,2.5\n"
+    (tmp_path / f"TransData.x.1.0.{FIRST_TIME}.csv").write_text(head + rows)
+    trace = open_run(tmp_path)
+    assert trace.collect(trace.values())["layout"].to_list() == ["NC1HWC0", "strided"]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +219,21 @@ def test_types_that_traces_have_not_become_some_that_they_have(tmp_path: Path) -
     assert data.tolist() == [0, 0, 1, 0]
 
 
+def test_all_parts_of_complex_numbers_of_two_halves_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side, last in (("reference", 65504), ("target", 3)):
+        halves = np.array([1.5, -2, 0, last], np.float16)
+        write(tmp_path / side, "Fft", 1, outputs=[Tensor(halves.view(np.uint8), code=32, shape=(2,))])
+    values = open_run(tmp_path / "target").collect(open_run(tmp_path / "target").values())
+    assert values.select("dtype", "min", "max", "mean", "norm").rows() == [
+        ("complex32", -2, 3, pytest.approx(2.5 / 4), pytest.approx(np.sqrt(1.5**2 + 4 + 9)))
+    ]
+    tensor = DumpTensors(dumps={"": tmp_path / "target"}).find("Fft").stored
+    stats = stats_of(tensor.array(), tensor.dtype)
+    assert (stats.min, stats.max, stats.mean, stats.zero) == (-2, 3, 2.5 / 4, 1)
+    code, answer = command(capsys, "compare", tmp_path / "reference", tmp_path / "target")
+    assert (code, answer["verdict"], answer["findings"][0]["tensor"]) == (1, "diverged", "output.0")
+
+
 def test_a_broken_file_does_not_hide_the_others(tmp_path: Path) -> None:
     write(tmp_path, "Relu", 1, outputs=[Tensor(np.ones(3))])
     write(tmp_path, "Mul", 2, outputs=[Tensor(np.ones(3))])
@@ -176,6 +243,14 @@ def test_a_broken_file_does_not_hide_the_others(tmp_path: Path) -> None:
     assert calls_of(trace)["op"].to_list() == ["Relu"]
     assert len(trace.missing) == 1
     assert broken.name in trace.missing[0]
+
+
+def test_a_broken_tensor_does_not_hide_the_others_of_its_operator(tmp_path: Path) -> None:
+    write(tmp_path, "Relu", 1, inputs=[Tensor(np.ones(3), shape=(9,))], outputs=[Tensor(np.full(3, 7.0))])
+    trace = open_run(tmp_path)
+    assert trace.collect(trace.values())["max"].to_list() == [7]
+    assert len(trace.missing) == 1
+    assert "input.0 is DOUBLE [9], 72 bytes; it has 24" in trace.missing[0]
 
 
 def test_nothing_but_broken_files_is_an_error(tmp_path: Path) -> None:
@@ -191,9 +266,24 @@ def test_an_unconnected_input_has_a_row_and_no_data(tmp_path: Path) -> None:
 
 
 def test_several_runs_side_by_side_must_be_named() -> None:
-    with pytest.raises(UlpscopeError, match="holds dumps of 2 runs") as caught:
+    with pytest.raises(UlpscopeError, match="holds dumps of 2 places") as caught:
         open_run(DATA / "precision_data")
-    assert "ulpscope show" in caught.value.next_step
+    assert caught.value.next_step.startswith(f"name one of them: {DATA / 'precision_data'}")
+
+
+def test_the_newest_of_two_dump_paths_is_not_taken_for_the_newest_run(tmp_path: Path) -> None:
+    for kind, time in (("npu", "20260101000000"), ("overflow", "20260102000000")):
+        write(tmp_path / kind / time / "0" / "net" / "1" / "0", "Relu", 1, outputs=[Tensor(np.ones(2))])
+    with pytest.raises(UlpscopeError, match=rf"2 places: {tmp_path}/npu, {tmp_path}/overflow"):
+        open_run(tmp_path)
+
+
+def test_of_several_runs_of_a_dump_path_the_newest_is_taken(tmp_path: Path) -> None:
+    for number, time in enumerate(("20260102000000", "20260101000000")):
+        write(tmp_path / time / "0" / "net" / "1" / "0", "Relu", 1, outputs=[Tensor(np.full(2, number))])
+    trace = open_run(tmp_path)
+    assert trace.collect(trace.values())["max"].to_list() == [0]
+    assert any("dumps of 20260101000000 are not read; the newest is, 20260102000000" in one for one in trace.missing)
 
 
 def test_one_file_is_a_trace_too() -> None:

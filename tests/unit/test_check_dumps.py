@@ -194,6 +194,7 @@ def test_fused_followers_are_applied_in_their_order() -> None:
         (chain("d/BiasAdd", "d/MatMul"), "the order of its original operators is not known"),
         (chain("d/MatMul", "d/Relu", origin="d/MatMul"), "the order of its original operators is not known"),
         (chain("d/MatMul", "d/BiasAdd"), "3 operands of MatMul+BiasAdd are needed, the dump has 2"),
+        (chain("d/dense", "d/Relu"), "which operators it stands for is not known: d/dense, d/Relu"),
     ],
 )
 def test_chains_that_are_not_known_are_not_guessed(fused: dict[str, Any], told: str) -> None:
@@ -215,6 +216,21 @@ def test_a_type_that_names_the_whole_has_its_own_definition() -> None:
     assert judged(again)[0].verdict is Verdict.PASS
 
 
+@pytest.mark.parametrize("names", [("r/add", "r/Relu"), ("r/add_1", "r/Relu_2")])
+def test_operators_of_python_are_known_by_their_names(names: tuple[str, str]) -> None:
+    x, y = halves(40), halves(40)
+    made = np.maximum(x.astype(np.float64) + y.astype(np.float64), 0).astype(np.float16)
+    again = executed("Add", [Tensor(x), Tensor(y)], [Tensor(made)], **chain(*names))
+    assert judged(again)[0].verdict is Verdict.PASS
+
+
+def test_a_whole_with_an_activation_behind_it_is_not_guessed() -> None:
+    inputs = [Tensor(halves(4, 16)), Tensor(halves(16)), Tensor(halves(16))]
+    fused = chain("ln/mean", "ln/mul", "ln/Relu")
+    told = why_not("LayerNorm", inputs, [Tensor(halves(4, 16))], attributes={"begin_norm_axis": 1}, **fused)
+    assert told.startswith("which operators it stands for is not known: ")
+
+
 def test_what_a_device_cuts_off_at_its_largest_number_is_an_overflow_and_not_wrong() -> None:
     x = np.array([1.0, -300.0, 400.0], np.float16)
     again = executed("Mul", [Tensor(x), Tensor(x)], [Tensor(np.array([1.0, 65504, 65504], np.float16))])
@@ -222,6 +238,35 @@ def test_what_a_device_cuts_off_at_its_largest_number_is_an_overflow_and_not_wro
     assert judged(again)[0].verdict is Verdict.PASS
     wrong = executed("Mul", [Tensor(x), Tensor(x)], [Tensor(np.array([1.0, -65504, 65504], np.float16))])
     assert judged(wrong)[0].verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("operators", "verdict", "told"),
+    [
+        (['name: "a/op" type: "Relu"', 'name: "a_op" type: "Abs"'], Verdict.PASS, ""),
+        (['name: "a_op" type: "Relu"', 'name: "a/op" type: "Relu"'], Verdict.PASS, ""),
+        (['name: "a/op" type: "Abs"', 'name: "a_op" type: "Relu"'], Verdict.SKIP, "it is Abs in the graph"),
+        (['name: "a/op" type: "Relu"'] * 2, Verdict.SKIP, "the graph has 2 operators of its name and type"),
+        (['name: "a/op" type: "Abs"'], Verdict.SKIP, "it is Abs in the graph"),
+        (['name: "b/op" type: "Relu"', 'name: "a/op/x" type: "Relu"'], None, ""),
+    ],
+)
+def test_names_that_do_not_tell_which_operator_it_is(
+    tmp_path: Path, operators: list[str], verdict: Verdict | None, told: str
+) -> None:
+    x = halves(40)
+    content = file_bytes("a/op", inputs=[Tensor(x)], outputs=[Tensor(np.maximum(x, 0))])
+    (tmp_path / f"Relu.a_op.1.0.{FIRST_TIME}").write_bytes(content)
+    graph = tmp_path / "graph.txt"
+    listed = " ".join(f"op {{ {each} }}" for each in operators)
+    graph.write_text(f'name: "g"\ngraph {{ name: "g" {listed} }}\n')
+    if verdict is None:
+        with pytest.raises(UlpscopeError, match="has none of the 1 operators"):
+            plan_dump_check(tmp_path, graph, CheckOptions())
+        return
+    plan = plan_dump_check(tmp_path, graph, CheckOptions())
+    (call,) = check_dumps(plan, CheckOptions(), figures=False, heard=lambda _: None).run.calls
+    assert (call.cases[0].result.forward, call.cases[0].result.message) == (verdict, told)
 
 
 def test_saturation_is_remarked(tmp_path: Path) -> None:
@@ -238,10 +283,10 @@ def test_saturation_is_remarked(tmp_path: Path) -> None:
     assert remark.startswith("1 elements of 1 operators overflow")
 
 
-def one_operator(folder: Path, kind: str, x: Array, made: Array) -> OutputResult:
+def one_operator(folder: Path, kind: str, read: Sequence[Array], made: Array) -> OutputResult:
     """What `check` says of one operator by its dump and graph."""
     folder.mkdir()
-    content = file_bytes("a/op", inputs=[Tensor(x)], outputs=[Tensor(made)])
+    content = file_bytes("a/op", inputs=[Tensor(each) for each in read], outputs=[Tensor(made)])
     (folder / f"{kind}.a_op.1.0.{FIRST_TIME}").write_bytes(content)
     graph = folder.with_suffix(".txt")
     graph.write_text(f'name: "g"\ngraph {{ name: "g" op {{ name: "a/op" type: "{kind}" }} }}\n')
@@ -252,17 +297,49 @@ def one_operator(folder: Path, kind: str, x: Array, made: Array) -> OutputResult
 
 def test_a_unit_that_stores_every_step_is_less_precise_but_not_wrong(tmp_path: Path) -> None:
     x = RANDOM.standard_normal((64, 128)).astype(np.float16)
-    half, one = np.float16(0.5), np.float16(1)
     # Each of these operations rounds to float16.
-    inner = np.float16(0.7978845) * (x + np.float16(0.044715) * x * x * x)
-    stepwise = one_operator(tmp_path / "stepwise", "Gelu", x, half * x * (one + np.tanh(inner)))
+    stepwise = one_operator(tmp_path / "stepwise", "Sigmoid", [x], np.float16(1) / (np.float16(1) + np.exp(-x)))
     assert stepwise.verdict is Verdict.WARN
     assert stepwise.message.endswith("storing the result of every step in float16 explains it")
-    wide = x.astype(np.float64)
-    right = 0.5 * wide * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)))
-    assert one_operator(tmp_path / "right", "Gelu", x, right.astype(np.float16)).verdict is Verdict.PASS
-    wrong = 0.5 * wide * (1 + np.tanh(0.75 * (wide + 0.044715 * wide**3)))
-    assert one_operator(tmp_path / "wrong", "Gelu", x, wrong.astype(np.float16)).verdict is Verdict.FAIL
+    right = 1 / (1 + np.exp(-x.astype(np.float64)))
+    assert one_operator(tmp_path / "right", "Sigmoid", [x], right.astype(np.float16)).verdict is Verdict.PASS
+    wrong = 1 / (1 + np.exp(-0.98 * x.astype(np.float64)))
+    assert one_operator(tmp_path / "wrong", "Sigmoid", [x], wrong.astype(np.float16)).verdict is Verdict.FAIL
+
+
+def in_hf32(array: Array) -> Array:
+    """Rounded to 11 bits of the fraction, ties to even."""
+    bits = array.view(np.uint32)
+    result: Array = ((bits + 0x7FF + ((bits >> 12) & 1)) & np.uint32(0xFFFFF000)).view(np.float32)
+    return result.astype(np.float64)
+
+
+def test_products_of_rounded_operands_are_less_precise_but_not_wrong(tmp_path: Path) -> None:
+    x, weight = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((64, 256), (256, 48)))
+    exact = x.astype(np.float64) @ weight.astype(np.float64)
+    made = {
+        "float32": exact,
+        "hf32": in_hf32(x) @ in_hf32(weight),
+        "factor": exact * 1.001,
+        "element": np.where(np.arange(48 * 64).reshape(64, 48) == 77, exact * 1.001, exact),
+    }
+    told = {
+        name: one_operator(tmp_path / name, "MatMulV2", [x, weight], each.astype(np.float32))
+        for name, each in made.items()
+    }
+    assert told["hf32"].message.endswith("rounding float32 operands to HF32 explains it")
+    assert {name: each.verdict for name, each in told.items()} == {
+        "float32": Verdict.PASS,
+        "hf32": Verdict.WARN,
+        "factor": Verdict.FAIL,
+        "element": Verdict.FAIL,
+    }
+
+
+def test_an_attribute_is_the_number_that_the_compiler_has() -> None:
+    x = RANDOM.standard_normal(4000).astype(np.float32)
+    again = executed("Muls", [Tensor(x)], [Tensor(x * np.float32(0.1))], attributes={"value": 0.1})
+    assert judged(again)[0].statistic == "rounded"
 
 
 def test_equal_elements_may_be_chosen_in_any_order() -> None:
@@ -289,6 +366,13 @@ def test_the_graphs_word_on_the_order_of_axes_counts() -> None:
         outputs=(TensorDesc(layout="NCHW"),),
     )
     assert judged(again)[0].verdict is Verdict.PASS
+    tiled, outputs = [Tensor(tiles, "NC1HWC0", (2, 6, 6, 6))], [Tensor(picture, "NCHW")]
+    told = why_not("TransData", tiled, outputs, outputs=(TensorDesc(layout="NCHW"),))
+    assert told.startswith("its input is NC1HWC0 of [2, 6, 6, 6], which may be NCHW or another order")
+    dump = parse_dump(file_bytes("net/op", inputs=tiled, outputs=outputs))
+    operator = Operator("net/op", "TransData", "net", 0, outputs=(TensorDesc(layout="NCHW"),))
+    by_others = ExecutedOperator(operator, Dumped(dump.inputs, dump.outputs), {"NC1HWC0": "NCHW"})
+    assert judged(by_others)[0].verdict is Verdict.PASS
 
 
 def test_an_operand_is_not_taken_for_another_that_is_left_out() -> None:
@@ -320,12 +404,23 @@ def test_a_vector_of_channels_goes_to_their_axis() -> None:
     assert judged(again)[0].verdict is Verdict.PASS
 
 
-def test_a_cast_cuts_fractions_off_and_stops_at_the_largest() -> None:
+def test_a_cast_cuts_fractions_off_and_what_overflows_is_counted() -> None:
     x = np.array([1.9, -1.9, 1e20, -1e20, np.nan], np.float32)
-    right = np.array([1, -1, 2**31 - 1, -(2**31), 0], np.int32)
-    assert judged(executed("Cast", [Tensor(x)], [Tensor(right)]))[0].verdict is Verdict.PASS
+    for beyond in ([2**31 - 1, -(2**31), 0], [0, 0, -(2**31)]):
+        again = executed("Cast", [Tensor(x)], [Tensor(np.array([1, -1, *beyond], np.int32))])
+        assert judged(again)[0].verdict is Verdict.PASS
+        assert again.saturated == 3
     rounding = np.array([2, -2, 2**31 - 1, -(2**31), 0], np.int32)
     assert judged(executed("Cast", [Tensor(x)], [Tensor(rounding)]))[0].verdict is Verdict.FAIL
+
+
+def test_whole_numbers_may_be_cut_off_or_wrapped_around() -> None:
+    x, y = np.array([2**31 - 1, 5], np.int32), np.array([3, 6], np.int32)
+    for beyond in (2**31 - 1, -(2**31) + 2):
+        again = executed("Add", [Tensor(x), Tensor(y)], [Tensor(np.array([beyond, 11], np.int32))])
+        assert (judged(again)[0].verdict, again.saturated) == (Verdict.PASS, 1)
+    wrong = executed("Add", [Tensor(x), Tensor(y)], [Tensor(np.array([2**31 - 1, 12], np.int32))])
+    assert judged(wrong)[0].verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize(
@@ -339,7 +434,41 @@ def test_a_cast_cuts_fractions_off_and_stops_at_the_largest() -> None:
         ("Add", [halves(3), halves(4)], halves(4), {}, "operands of [3], [4] do not fit Add"),
         ("TileD", [halves(3)], halves(6), {"multiples": (2**60,)}, "its multiples do not make its result"),
         ("PadD", [halves(3)], halves(6), {"paddings": ((0, 2**60),)}, "its paddings do not make its result"),
-        ("GatherV2D", [halves(3), np.array([7])], halves(1), {}, "an index is out of its range"),
+        ("GatherV2D", [halves(3), np.array([7])], halves(1), {"axis": 0}, "an index is out of its range"),
+        ("GatherV2D", [halves(3), np.array([1])], halves(1), {}, "the graph does not tell its attribute axis"),
+        ("GatherV2", [halves(3), np.array([1])], halves(1), {}, "3 operands of GatherV2 are needed, the dump has 2"),
+        ("Gather", [halves(3), np.array([1])], halves(1), {"batch_dims": 1}, "its attribute batch_dims is 1"),
+        ("Round", [halves(3)], halves(3), {"decimals": 2}, "its attribute decimals is 2"),
+        ("MatMulV2", [halves(3, 3)] * 2, halves(3, 3), {"offset_x": 5}, "its attribute offset_x is 5"),
+        ("Softmax", [halves(3, 4)], halves(3, 4), {"axes": (0,)}, "the graph does not tell its attribute axis"),
+        (
+            "BNInfer",
+            [halves(2, 3), *[halves(3)] * 4],
+            halves(2, 3),
+            {},
+            "the graph does not tell its attribute epsilon",
+        ),
+        (
+            "SoftmaxCrossEntropyWithLogits",
+            [halves(2, 3, 4, 4)] * 2,
+            halves(2, 4, 4),
+            {},
+            "its logits have 4 axes, and the axis of classes is not told",
+        ),
+        (
+            "Concat",
+            [np.array([0], np.int32), np.array([1], np.int32)],
+            np.array([1], np.int32),
+            {},
+            "which of its operands is the axis is not told",
+        ),
+        (
+            "Cast",
+            [np.array([1e30, 1.0], np.float32)],
+            np.array([0, 1], np.int64),
+            {},
+            "what a device makes of numbers beyond int64 is not known",
+        ),
     ],
 )
 def test_what_cannot_be_computed_says_why(
@@ -355,10 +484,37 @@ def test_numbers_out_of_all_proportion_are_refused(attributes: dict[str, Any]) -
     assert why_not("MaxPool", [picture], [picture], attributes=whole)
 
 
-def test_two_geometries_that_fit_are_not_chosen_from() -> None:
+def test_without_strides_an_output_is_wrong_only_if_it_fits_no_geometry() -> None:
     """A stride of 3 or 4 makes 2 x 2 of 5 x 5."""
-    picture, weight = Tensor(halves(1, 5, 5, 2), "NHWC"), Tensor(halves(1, 1, 2, 3), "HWCN")
-    told = why_not("Conv2D", [picture, weight], [Tensor(halves(1, 2, 2, 3), "NHWC")])
+    x, weight = halves(1, 5, 5, 2), halves(1, 1, 2, 3)
+    inputs = [Tensor(x, "NHWC"), Tensor(weight, "HWCN")]
+
+    def verdict(made: Array) -> Verdict:
+        return judged(executed("Conv2D", inputs, [Tensor(made.astype(np.float16), "NHWC")]))[0].verdict
+
+    wide = x.astype(np.float64) @ weight[0, 0].astype(np.float64)
+    assert verdict(wide[:, ::3, ::3]) is verdict(wide[:, ::4, ::4]) is verdict(wide[:, ::3, ::4]) is Verdict.PASS
+    assert verdict(wide[:, ::2, ::2][:, :2, :2]) is Verdict.FAIL
+
+
+def test_without_strides_padding_on_one_side_is_found() -> None:
+    x, weight = halves(1, 6, 6, 2), halves(3, 3, 2, 4)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (2, 0), (0, 2), (0, 0)))
+    wide = sum(
+        padded[:, row : row + 6, column : column + 6] @ weight[row, column].astype(np.float64)
+        for row in range(3)
+        for column in range(3)
+    )
+    inputs = [Tensor(x, "NHWC"), Tensor(weight, "HWCN")]
+    made = np.asarray(wide).astype(np.float16)
+    assert judged(executed("Conv2D", inputs, [Tensor(made, "NHWC")]))[0].verdict is Verdict.PASS
+    made[0, 3, 3, 1] += 1
+    assert judged(executed("Conv2D", inputs, [Tensor(made, "NHWC")]))[0].verdict is Verdict.FAIL
+
+
+def test_more_geometries_than_can_be_tried_are_not_chosen_from() -> None:
+    picture, weight = Tensor(halves(1, 200, 200, 1), "NHWC"), Tensor(halves(1, 1, 1, 1), "HWCN")
+    told = why_not("Conv2D", [picture, weight], [Tensor(halves(1, 2, 2, 1), "NHWC")])
     assert told == "the graph does not tell its attribute strides"
 
 

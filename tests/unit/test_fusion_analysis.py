@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from numpy.typing import NDArray
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
 from ulpscope.cli.main import main
+from ulpscope.diagnose.fusion_analysis import fused_operators
 
 Array = NDArray[Any]
 DATA = Path(__file__).parents[1] / "data" / "ascend"
@@ -151,6 +153,27 @@ def test_the_pass_whose_operator_parts_is_named(wrong: str, tmp_path: Path, caps
     assert parting == {f"Dense{name.upper()}FusionPass": name == wrong for name in LAYERS}
     assert fusion(*words) == 1
     assert f"DIVERGED: Dense{wrong.upper()}FusionPass parts: {wrong}/fused" in capsys.readouterr().out
+
+
+def test_it_is_told_in_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*analysed(tmp_path, wrong="b"), "--language", "zh"]
+    assert fusion(*words) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("出现分歧（DIVERGED）：DenseBFusionPass 引入误差：融合后 b/fused 的数值不同\n")
+    assert "下一步：ulpscope fusion fusion_result.json --switch-off DenseBFusionPass" in text
+    assert told(capsys, words)["findings"][0]["sentence"].startswith("DenseBFusionPass 引入误差")
+
+
+def test_the_first_is_the_one_that_parts_first_and_not_the_one_that_ran_first() -> None:
+    """In step 0 the later operator parts, in step 1 the earlier one does, too."""
+    row = {"role": "output", "op": "Relu", "call_target": "Relu.0", "rank": 0, "place": "output.0"}
+    row |= {"error": 1.0, "error_in": 0.0, "expected": 0.0}
+    judged = [(0, 0, "a", "rounding"), (0, 1, "b", "made_here"), (1, 2, "a", "made_here"), (1, 3, "b", "inherited")]
+    pairs = pl.DataFrame(
+        [row | dict(zip(("step", "id_target", "module", "judgement"), each, strict=True)) for each in judged]
+    )
+    found = fused_operators(pairs, {})
+    assert [(each.name, each.step, each.judgement) for each in found] == [("b", 0, "made_here"), ("a", 1, "made_here")]
 
 
 def test_fusion_that_only_rounds_less_often_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

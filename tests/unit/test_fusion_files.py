@@ -1,6 +1,7 @@
 """Fusion files: three generations of results, two of switches, and the file that switches passes off."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ulpscope.dialects.ascend.fusion_files import (
     read_fusion_switch,
 )
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.report.fusion_words import CHINESE, ENGLISH
 
 FUSION = Path(__file__).parents[1] / "data" / "ascend" / "fusion"
 GENERATIONS = ["concat", "list", "nested"]
@@ -147,6 +149,8 @@ BROKEN = {
     "no counters": '{"graph_fusion": {"A": 1}}',
     "no number": '{"graph_fusion": {"A": {"effect_times": "many"}}}',
     "deep": "[" * 100_000,
+    "other JSON": '{"a": {"b": 1}}',
+    "other objects": '[{"name": "x"}]',
     "bool": '{"graph_fusion": {"A": {"effect_times": true}}}',
 }
 
@@ -167,3 +171,25 @@ def test_a_broken_switch_file_is_one_clear_error(tmp_path: Path, content: str) -
 
 def test_a_result_without_passes_is_nothing_to_tell(tmp_path: Path) -> None:
     assert main(["fusion", str(write(tmp_path, '{"session_and_graph_id": "0_1", "graph_fusion": {}}'))]) == 3
+    assert main(["fusion", str(write(tmp_path, '{"session_and_graph_id_0_1": {}}'))]) == 3
+
+
+def test_switches_of_an_unknown_stage_are_not_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = write(tmp_path, '{"Switch": {"GraphFusion": {"A": "on"}, "NewFusion": {"B": "off"}}}')
+    assert main(["fusion", str(given), "--switch-off", "A", "--out", str(tmp_path / "more.cfg")]) == 2
+    assert "a stage that is not known: 'NewFusion'" in capsys.readouterr().err
+
+
+def test_both_languages_say_the_same_things(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(ENGLISH) == set(CHINESE)
+    for key, text in ENGLISH.items():
+        assert sorted(re.findall(r"{(\w+)}", text)) == sorted(re.findall(r"{(\w+)}", CHINESE[key])), key
+    out = tmp_path / "off.cfg"
+    words = ["fusion", str(result("list")), "--switch-off", "ALL", "--out", str(out), "--language", "zh"]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "2 张图，6 个融合规则中有 4 个生效" in told
+    assert "MatMulBiasAddFusionPass   GraphFusion     2     2" in told
+    assert f"已写入 {out}" in told
+    assert main(["fusion", str(FUSION / "fusion_switch.cfg"), "--language", "zh"]) == 0
+    assert "融合规则开关" in capsys.readouterr().out

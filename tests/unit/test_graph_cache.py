@@ -95,3 +95,33 @@ def test_small_graphs_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     open_graph(graph)
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_user_without_a_home_has_no_cache(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers that run under any number."""
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(cache, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(Path, "home", homeless)
+
+    assert open_graph(graph).name == "calls"
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_anew(
+    kept: Path, graph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(path: Path) -> GraphModel:
+        found = read_graph(path)
+        path.write_text(CALLS.replace('"calls"', '"other"'), encoding="utf-8")
+        return found
+
+    monkeypatch.setattr(opening, "read_graph", slowly)
+    assert open_graph(graph).name == "calls"
+    monkeypatch.undo()
+    monkeypatch.setattr(cache, "WORTH_KEEPING", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept.parents[1]))
+
+    assert open_graph(graph).name == "other"

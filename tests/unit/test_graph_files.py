@@ -337,3 +337,15 @@ def test_damaged_files_are_named_with_what_is_wrong(tmp_path: Path, name: str, c
     assert caught.value.seen.startswith(f"{path} ")
     assert problem in caught.value.seen
     assert "ge_proto_*_Build.txt" in caught.value.expected
+
+
+def test_an_operator_is_inserted_also_if_its_list_of_originals_is_empty_in_any_way(tmp_path: Path) -> None:
+    values = [{"list": {"s": [""]}}, {"list": {"val_type": 1}}, {"list": None}, None]
+    operators = [
+        {"name": f"n{k}", "type": "Cast", "attr": [{"key": "_datadump_original_op_names", "value": value}]}
+        for k, value in enumerate(values)
+    ]
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps({"graph": [{"name": "g", "op": [*operators, {"name": "own", "type": "Relu"}]}]}))
+
+    assert [operator.originals for operator in open_graph(path).graphs[0].operators] == [(), (), (), (), None]

@@ -174,6 +174,23 @@ def test_its_dumps_and_its_reference(shown: Shown) -> None:
     assert lines(shown("flatten/Reshape", "--dumps", str(DUMPS))[1])[-1] == "none of this operator"
 
 
+def test_references_of_operators_that_were_renamed_or_are_not_described(shown: Shown, tmp_path: Path) -> None:
+    names = 'attr { key: "_datadump_original_op_names" value { list { s: "old/Name" } } }'
+    graph = tmp_path / "graph.txt"
+    described = f'op {{ name: "new" type: "Relu" {names} output_desc {{ dtype: DT_FLOAT }} }}'
+    graph.write_text(f'graph {{ name: "g" {described} op {{ name: "bare" type: "Split" }} }}')
+    (tmp_path / "reference").mkdir()
+    for name in ("old_Name.0", "bare.0", "bare.1"):
+        np.save(tmp_path / f"reference/{name}.1767225600900010.npy", np.ones(3, np.float32))
+
+    for node, files in (("new", ["old_Name.0"]), ("bare", ["bare.0", "bare.1"])):
+        _, out, _ = shown(node, "--reference", str(tmp_path / "reference"), "--json", graph=graph)
+        (found,) = json.loads(out)["operators"]
+        assert [each["file"] for each in found["references"]["tensors"]] == [
+            f"{name}.1767225600900010.npy" for name in files
+        ]
+
+
 def test_a_folder_without_dumps_is_an_error(shown: Shown, tmp_path: Path) -> None:
     code, _, err = shown("fc1/MatMul", "--dumps", str(tmp_path))
     assert code == 2
@@ -222,7 +239,7 @@ def test_names_cannot_break_a_drawing() -> None:
     root = ElementTree.fromstring(svg_text(cut).encode())
     assert [text.text for text in root.iter(f"{SVG}text")][:2] == ["A<b>", '</title><script>"&\\\n\ufffd\ufffd']
     assert dot_text(cut).encode()
-    assert '"</title><script>\\"&\\\\\\n\ufffd\ufffd" -> "reader"' in dot_text(cut)
+    assert '"</title><script>\\"&amp;\\\\\\n\ufffd\ufffd" -> "reader"' in dot_text(cut)
 
 
 def test_a_drawing_of_a_name_in_several_graphs_needs_the_graph(shown: Shown, tmp_path: Path) -> None:
@@ -234,6 +251,14 @@ def test_a_drawing_of_a_name_in_several_graphs_needs_the_graph(shown: Shown, tmp
     assert code == 2
     assert "2 graphs have an operator same: one, two" in err
     assert shown("same", "--svg", str(tmp_path / "x.svg"), "--graph", "two", graph=path)[0] == 0
+
+
+def test_a_name_that_another_graph_has_is_not_said_to_be_none(shown: Shown) -> None:
+    code, _, err = shown("fc1/Relu", "--graph", "other")
+    assert code == 2
+    assert "has fc1/Relu, but not with --graph other" in err
+    assert "a graph that has it: ge_default_20260101000000_11" in err
+    assert "did you mean" not in err
 
 
 @pytest.mark.parametrize(

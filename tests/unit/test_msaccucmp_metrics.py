@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ulpscope.numerics import msaccucmp_plain as plain
 from ulpscope.numerics.msaccucmp_metrics import (
     ALGORITHMS,
     Figure,
@@ -19,7 +18,7 @@ from ulpscope.numerics.msaccucmp_metrics import (
     msaccucmp_metrics,
     overflow_flag,
 )
-from ulpscope.numerics.msaccucmp_sums import LEAF, TwoSides
+from ulpscope.numerics.msaccucmp_sums import PIECE
 
 AnyArray = NDArray[Any]
 
@@ -143,50 +142,9 @@ def test_messages_of_the_real_table_of_2022() -> None:
     assert [figure.message for figure in figures.values() if figure.message] == [reason]
 
 
-@pytest.mark.parametrize("count", [LEAF - 1, LEAF + 1, 2 * LEAF + 5, 3 * LEAF + 777])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_sums_in_pieces_have_the_bits_of_numpys_own(count: int, dtype: type) -> None:
-    numbers: AnyArray = np.random.default_rng(count).standard_normal(count).astype(dtype)
-    sides = TwoSides.of(numbers, numbers)
-    (total,) = sides.add_up(lambda my, golden: (my.sum(),))
-    assert total == numbers.astype(np.float32).sum()
-
-
-def odd_numbers(count: int) -> AnyArray:
-    """Of all sizes, with what float16 and float32 have beside normal numbers."""
-    draw = np.random.default_rng(count)
-    numbers = (draw.standard_normal(count) * 10.0 ** draw.integers(-12, 5, count)).astype(np.float32)
-    numbers[::7] = 0.0
-    numbers[3::11] = draw.choice(f32(np.nan, np.inf, -np.inf, 1e-40, -0.0, 3e38), len(numbers[3::11]))
-    return numbers
-
-
-@pytest.mark.parametrize("width", [0.0, 3.5])
-def test_compiled_kernels_have_the_bits_of_plain_numpy(width: float) -> None:
-    kernels = pytest.importorskip("ulpscope.numerics.msaccucmp_kernels")
-    my, reference = odd_numbers(5000), odd_numbers(5000)[::-1].copy()
-    scales = f32(-0.5, width, 0.25, width, 7.0, 3.0)
-    for name, arguments in (("differences", ()), ("shares", (scales,)), ("ratios", (scales,))):
-        rows = [np.zeros((4, len(my)), np.float32) for _ in range(2)]
-        with np.errstate(all="ignore"):
-            getattr(plain, name)(my, reference, *arguments, rows[0])
-            getattr(kernels, name)(my, reference, *arguments, rows[1])
-        assert np.array_equal(rows[0], rows[1], equal_nan=True), name
-
-
-def test_compiled_conversion_and_moments() -> None:
-    kernels = pytest.importorskip("ulpscope.numerics.msaccucmp_kernels")
-    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    out = np.empty(len(every), np.float32)
-    assert np.array_equal(kernels.widen(every, out), every.astype(np.float32), equal_nan=True)
-    numbers = np.linspace(-3.0, 8.0, 4097, dtype=np.float32)
-    wide = numbers.astype(np.float64) - 2.5
-    assert kernels.moments(numbers, 2.5) == pytest.approx((wide.sum(), (wide * wide).sum()), rel=1e-12)
-
-
 def test_long_arrays_agree_with_formulas_over_the_whole() -> None:
     draw = np.random.default_rng(5)
-    y = draw.standard_normal((11, 3 * LEAF + 11)).astype(np.float32)
+    y = draw.standard_normal((11, 3 * PIECE + 11)).astype(np.float32)
     x = y + np.float32(1e-3) * draw.standard_normal(y.shape).astype(np.float32)
     apart = np.abs(x - y).reshape(-1)
     wide_x, wide_y = x.astype(np.float64).reshape(-1), y.astype(np.float64).reshape(-1)

@@ -15,9 +15,10 @@ from ulpscope.numerics.element_errors import element_errors, range_of
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report import network_detail
-from ulpscope.workflows.compare_network import NetworkOptions, PairedNetwork, pair_with_graph
+from ulpscope.workflows.compare_network import NetworkOptions
 from ulpscope.workflows.compare_network_detail import DetailWish, compare_tensor
 from ulpscope.workflows.compare_network_dumped import pair_without_graph
+from ulpscope.workflows.compare_network_pairing import PairedNetwork, pair_with_graph
 
 CONV = "conv1/Conv2Dconv1/BiasAddconv1/Relu"
 
@@ -89,12 +90,52 @@ def test_a_long_name_is_replaced(paired: PairedNetwork, tmp_path: Path) -> None:
     assert all((tmp_path / short).is_file() for short in renamed)
 
 
+def test_a_name_is_long_by_its_bytes(tmp_path: Path) -> None:
+    detail = network_detail.TensorDetail.of(
+        np.ones(2),
+        np.ones(2),
+        top=1,
+        operator="层" * 100,
+        side="output",
+        position=0,
+        names="",
+        originals="",
+        axes="NCHW",
+    )
+    written = network_detail.write_detail(detail, tmp_path)
+
+    assert network_detail.MAPPING in written
+    assert sorted(written) == sorted(path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("wish", "judgement", "code"),
+    [
+        (DetailWish("fc1/Relu"), "made_here", ExitCode.DIFFERENCE),
+        (DetailWish("fc1/Relu", Side.INPUT), "rounding", ExitCode.OK),
+        (DetailWish("fc2/MatMul"), "inherited", ExitCode.DIFFERENCE),
+        (DetailWish("fc2/MatMul", Side.INPUT), "inherited", ExitCode.DIFFERENCE),
+        (DetailWish(CONV, Side.INPUT, 1), "rounding", ExitCode.OK),
+        (DetailWish("mask/Greater"), "identical", ExitCode.OK),
+    ],
+)
+def test_a_tensor_is_judged_as_in_the_whole_network(
+    paired: PairedNetwork, wish: DetailWish, judgement: str, code: ExitCode
+) -> None:
+    result = compare_tensor(paired, wish)
+
+    assert (result.json()["judgement"], result.code) == (judgement, code)
+    assert result.json()["verdict"] == ("diverged" if code else "agree")
+
+
 def test_two_dumps_of_a_device() -> None:
     by_name = pair_without_graph(OTHER_DUMPS, DUMPS, NetworkOptions())
     found = compare_tensor(by_name, DetailWish("fc1_Relu", top=1)).json()
 
     assert found["shape"] == [2, 40]
     assert (found["dtype_reference"], found["dtype_target"]) == ("float16", "float16")
+    assert found["judgement"] == "made_here"
+    assert compare_tensor(by_name, DetailWish("fc1_MatMul")).json()["judgement"] == "identical"
 
 
 @pytest.mark.parametrize(

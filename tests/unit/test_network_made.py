@@ -1,93 +1,22 @@
 """Small networks made by hand, dumped as a device dumps them: what is blamed and what is not."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from network_making import NAMES, Network, half, modules, random
 
-from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
 from ulpscope.numerics.msaccucmp_metrics import Generation
 from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows import compare_network_pool
-from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, compare_network
-
-Array = NDArray[Any]
-DTYPES = {"float16": "DT_FLOAT16", "float32": "DT_FLOAT", "int8": "DT_INT8", "int32": "DT_INT32"}
-NAMES = "_datadump_original_op_names"
-
-
-@dataclass
-class Network:
-    """Writes operators into a graph, their dumps, and what the reference made of them."""
-
-    root: Path
-    operators: list[dict[str, Any]] = field(default_factory=list)
-    made: dict[str, Array] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("dump", "reference"):
-            (self.root / name).mkdir()
-
-    def add(
-        self,
-        name: str,
-        kind: str,
-        output: Array,
-        *,
-        reads: Sequence[str] = (),
-        reference: Array | None = None,
-        inserted: bool = False,
-        dumped: bool = True,
-        origin: str | None = None,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        number = len(self.operators)
-        extra = [{"key": key, "value": value} for key, value in (attributes or {}).items()]
-        if inserted:
-            extra.append({"key": NAMES, "value": {"list": {"val_type": 1}}})
-        noted = [] if origin is None else [{"key": "_datadump_origin_name", "value": {"s": origin}}]
-        desc = {"dtype": DTYPES[output.dtype.name], "layout": "ND", "shape": {"dim": list(output.shape)}, "attr": noted}
-        self.operators.append(
-            {
-                "name": name, "type": kind, "id": number, "input": [f"{each}:0" for each in reads],
-                "output_desc": [desc], "attr": extra,
-            }
-        )  # fmt: skip
-        if dumped:
-            inputs = [Tensor(self.made[each]) for each in reads]
-            content = file_bytes(name, inputs=inputs, outputs=[Tensor(output)])
-            file = f"{kind}.{name.replace('.', '_')}.{number}.0.{FIRST_TIME + number}"
-            (self.root / "dump" / file).write_bytes(content)
-        self.made[name] = output
-        if reference is not None:
-            np.save(self.root / "reference" / f"{origin or name}.0.{FIRST_TIME + number}.npy", reference)
-
-    def compare(self, options: NetworkOptions | None = None) -> NetworkResult:
-        graph = self.root / "graph.json"
-        graph.write_text(json.dumps({"name": "net", "graph": [{"name": "net", "op": self.operators}]}))
-        return compare_network(self.root / "reference", self.root / "dump", graph, options or NetworkOptions())
+from ulpscope.workflows.compare_network import NetworkOptions, compare_network
 
 
 @pytest.fixture
 def network(tmp_path: Path) -> Network:
     return Network(tmp_path)
-
-
-def half(array: Array) -> Array:
-    return array.astype(np.float16)
-
-
-def modules(result: NetworkResult) -> list[str | None]:
-    return [finding.module for finding in result.findings]
-
-
-def random(*shape: int, seed: int = 1) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def chain(network: Network, *, faulty: int | None = None, layers: int = 6) -> None:
@@ -159,8 +88,10 @@ def test_other_input_data_is_the_cause(network: Network) -> None:
     exact, other = random(4, 64), random(4, 64, seed=9)
     network.add("x", "Data", other, reference=exact, dumped=False)
     network.add("y", "Relu", np.maximum(other, 0), reads=("x",), reference=np.maximum(exact, 0))
+    result = network.compare()
 
-    assert network.compare().findings[0].kind == "input"
+    assert result.findings[0].kind == "input"
+    assert {each["subject"] for each in result.json()["advice"]} == {"y"}
 
 
 def test_quantised_operators_are_left_out(network: Network) -> None:
@@ -242,3 +173,18 @@ def test_steps_and_devices_are_chosen_and_what_is_left_is_told(network: Network,
     assert "step 0 of the dumps is not compared; step 3 is" in usual.json()["missing"]
     assert (other.paired.dumps.folder.device, other.paired.dumps.folder.step) == (1, 0)
     assert usual.json()["verdict"] == other.json()["verdict"] == "agree"
+
+
+def test_of_two_runs_of_a_dump_path_the_newest_is_compared_and_of_two_dump_paths_none(
+    network: Network, tmp_path: Path
+) -> None:
+    chain(network)
+    network.compare()
+    for place in ("a/20260101000000", "a/20260102000000", "b/20260103000000"):
+        shutil.copytree(tmp_path / "dump", tmp_path / "tree" / place / "0/net/1/0")
+    files = tmp_path / "reference", tmp_path / "tree", tmp_path / "graph.json"
+    with pytest.raises(UlpscopeError, match="holds dumps of 2 places"):
+        compare_network(*files)
+    answer = compare_network(files[0], tmp_path / "tree/a", files[2]).json()
+    assert answer["verdict"] == "agree"
+    assert "dumps of 20260101000000 are not read; the newest is, 20260102000000" in answer["missing"]

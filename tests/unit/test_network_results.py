@@ -16,9 +16,9 @@ from ulpscope.workflows.compare_network import (
     NetworkResult,
     OperatorChoice,
     compare_network,
-    pair_with_graph,
 )
 from ulpscope.workflows.compare_network_dumped import compare_dumps, pair_without_graph
+from ulpscope.workflows.compare_network_pairing import pair_with_graph
 
 Row = dict[str, str]
 

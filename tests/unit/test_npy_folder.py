@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from make_ascend_dumps import Tensor, file_bytes
 from ulpscope.dialects.npy_folder import looks_like, open_npy_folder
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import reference_index
@@ -48,6 +49,20 @@ def test_the_index_knows_the_long_name_behind_a_number() -> None:
     # The operator adds 1 to fc2/BiasAdd.
     (before,) = index["fc2_BiasAdd", 0]
     assert np.array_equal(tensor.stored().array(), before.stored().array() + np.float32(1))
+
+
+def test_old_dump_files_are_told_in_their_own_order_and_type(tmp_path: Path) -> None:
+    whole = np.arange(1, 81, dtype=np.float16).reshape(2, 40)
+    tiles = np.zeros((3, 1, 16, 16), np.float16)
+    for row, column in np.ndindex(whole.shape):
+        tiles[column // 16, 0, row, column % 16] = whole[row, column]
+    codes = np.array([0x00, 0x08, 0x6F], np.uint8)
+    for name, tensor in (("fc1", Tensor(tiles, "FRACTAL_NZ", (2, 40))), ("fc2", Tensor(codes, code=33))):
+        (tmp_path / f"{name}.0.7.quant").write_bytes(file_bytes(name, outputs=[tensor], version="1.0"))
+    index = reference_index(tmp_path)
+    (matrix,), (small,) = index["fc1", 0], index["fc2", 0]
+    np.testing.assert_array_equal(matrix.stored().array(), whole)
+    assert (small.stored().dtype, small.stored().array().tolist()) == ("float32", [0.0, 1.0, np.inf])
 
 
 def test_arrays_of_one_output_come_in_time_order(tmp_path: Path) -> None:

@@ -40,6 +40,14 @@ def test_a_header_that_is_none(content: bytes, tmp_path: Path) -> None:
     assert "its header cannot be read" in caught.value.seen
 
 
+@pytest.mark.parametrize("shape", ["(-4,)", "(0, -4)", "(-2, -2)", f"(0, {2**70})", f"({2**40}, {2**40})"])
+def test_a_shape_that_no_array_has(shape: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}".encode()) + bytes(64))
+    with pytest.raises(UlpscopeError, match="which no array has"):
+        read_npy(path)
+
+
 def test_a_length_that_is_claimed_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     path.write_bytes(header(b"", length=2**32 - 1))

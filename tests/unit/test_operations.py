@@ -123,6 +123,9 @@ def test_a_logarithm_near_one_is_measured_by_one(random: np.random.Generator) ->
     ("op", "operands", "output", "length"),
     [
         ("linear", [shaped(1, 7, 64), shaped(1, 32, 64)], shaped(1, 7, 32), 64),
+        ("MatMulV2", [shaped(1, 64, 7), shaped(1, 64, 32)], shaped(1, 7, 32), 64),
+        ("BatchMatMul", [shaped(1, 4, 64, 7), shaped(1, 4, 32, 64)], shaped(1, 4, 7, 32), 64),
+        ("matmul", [shaped(1, 3, 7, 3), shaped(1, 3)], shaped(1, 3, 7), 3),
         ("conv2d", [shaped(1, 2, 3, 8, 8), shaped(1, 16, 3, 3, 3)], shaped(1, 2, 16, 8, 8), 27),
         ("sum", [shaped(1, 500, 20)], shaped(1, 20), 500),
         ("cross_entropy", [shaped(1, 8, 10)], shaped(1, 1), 80),

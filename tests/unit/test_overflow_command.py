@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.unit.handmade import HandmadeRun
 
+from make_ascend_dumps import Tensor, file_bytes
 from ulpscope.cli.main import main
 from ulpscope.records.enums import ExitCode
 from ulpscope.report.language import Language
@@ -143,6 +144,47 @@ def test_a_record_whose_operator_was_not_dumped_is_told_by_its_task(tmp_path: Pa
     assert "its directory has no dump of this operator" in text
 
 
+def record_beside(folder: Path, name: str, content: bytes) -> OverflowAnswer:
+    """The fixtures' record of task 27, stream 1, and this file beside it."""
+    (folder / RECORD).write_bytes((DATA / "overflow_v2" / RECORD).read_bytes())
+    (folder / name).write_bytes(content)
+    return overflow([folder])
+
+
+def test_inputs_that_are_not_finite_are_not_called_finite(tmp_path: Path) -> None:
+    content = file_bytes("scale/Mul", inputs=[Tensor(f16(1.0, NAN, INF))], outputs=[Tensor(f16(1.0, NAN, INF))])
+    told = record_beside(tmp_path, "Muls.scale_Mul.27.1.1767225600027123", content).text(width=300)
+    assert "its input.0 (float16) already holds" in told
+    assert "inputs are finite" not in told
+
+
+def test_an_operator_of_which_only_stats_were_dumped_has_them(tmp_path: Path) -> None:
+    head = b"Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Min Value,Avg Value\n"
+    rows = b"Input,0,864,DT_FLOAT16,ND,2x216,4.39,-2.26,-0.07\nOutput,0,864,DT_FLOAT16,ND,2x216,65504,-65504,-4053\n"
+    answer = record_beside(tmp_path, "Muls.scale_Mul.27.1.1767225600027123.csv", head + rows)
+    (finding,) = answer.survey.findings
+    assert [(each.place, each.largest) for each in finding.tensors] == [("input.0", 4.39), ("output.0", 65504.0)]
+    assert finding.place.tensor == "output.0"
+
+
+def test_an_operators_dump_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    answer = record_beside(tmp_path, "Muls.scale_Mul.27.1.1767225600027123", b"\xff" * 64)
+    (finding,) = answer.survey.findings
+    assert (finding.place.module, finding.place.op, finding.tensors) == ("scale_Mul", "Muls", ())
+    assert any("Muls.scale_Mul.27.1.1767225600027123" in sentence for sentence in answer.survey.missing)
+    assert "has no dump of this operator" not in answer.text(width=300)
+
+
+def test_records_of_one_name_from_two_runs_are_both_written(tmp_path: Path) -> None:
+    for run, source in (("a", "overflow_v2"), ("b", "overflow_v2_aic_v1")):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / RECORD).write_bytes((DATA / source / RECORD).read_bytes())
+    out = tmp_path / "result"
+    assert main(["overflow", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 1
+    written = sorted((out / "records").rglob("*.json"))
+    assert [json.loads(path.read_text())["version"] for path in written] == [0, 1]
+
+
 def test_a_call_that_makes_inf_of_finite_numbers_is_found_and_its_followers_are_counted(tmp_path: Path) -> None:
     run = HandmadeRun()
     x = run.value([1.0, 100.0])
@@ -183,6 +225,31 @@ def test_an_argument_may_ask_for_it(tmp_path: Path) -> None:
     answer = survey(run, tmp_path)
     assert answer.survey.findings == ()
     assert [note.place.call for note in answer.survey.notes] == ["masked_fill.0"]
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "made", "stated"),
+    [
+        ("torch.mul", -65504.0, f16(0.0, -65504.0), True),
+        ("torch.mul", -1e9, f16(0.0, -INF), True),
+        ("torch.mul", 70000.0, f16(1.0, INF), False),
+        ("torch.mul", -70000.0, f16(-INF, INF), False),
+        ("torch.mul", -65504.0, f16(0.0, NAN), False),
+        ("torch.clamp_", 65504.0, f16(0.0, 65504.0), True),
+        ("torch.Tensor.masked_fill_", 1e6, f16(0.0, INF), True),
+        ("torch.mul", {"$float": "inf"}, f16(0.0, INF), True),
+        ("torch.mul", {"$float": "nan"}, f16(0.0, NAN), True),
+        ("torch.mul", {"$float": "inf"}, f16(0.0, NAN), False),
+    ],
+)
+def test_an_argument_asks_for_what_it_says_and_for_nothing_else(
+    op: str, number: object, made: np.ndarray[Any, Any], stated: bool, tmp_path: Path
+) -> None:
+    run = HandmadeRun()
+    x = run.value(f16(1.0, 2.0), dtype="float16")
+    run.call(op, reads={"args.0": x}, makes={"output.0": made}, arguments={"args": [{"$tensor": 0}, number]})
+    answer = survey(run, tmp_path)
+    assert (len(answer.survey.notes), len(answer.survey.findings)) == (int(stated), int(not stated))
 
 
 def test_only_the_innermost_call_is_told(tmp_path: Path) -> None:

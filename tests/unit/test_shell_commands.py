@@ -6,54 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.shells import ASCEND, COMMANDS, RELU, Told, make_data, rows
 from tests.unit.traces import elements_of, make_trace
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.shell.commands import all_commands, carry_out
+from ulpscope.shell.commands import carry_out
 from ulpscope.shell.context import Context
-from ulpscope.shell.data import find_data, no_data
+from ulpscope.shell.data import no_data
 from ulpscope.shell.session import history_file
-
-ASCEND = Path(__file__).parents[1] / "data" / "ascend"
-RELU = "Relu.fc1_Relu.21.0.1767225600021123.output.0.npy"
-COMMANDS = all_commands()
-
-
-class Told:
-    """A shell on a copy of the fixtures, and what it printed last."""
-
-    def __init__(self, start: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.context = Context(find_data(start) or no_data(start))
-        self._capsys = capsys
-        self.code: ExitCode | None = None
-
-    def __call__(self, line: str) -> str:
-        self._capsys.readouterr()
-        self.code = carry_out(line, self.context, COMMANDS)
-        return self._capsys.readouterr().out
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    root = tmp_path / "precision_data"
-    shutil.copytree(ASCEND / "precision_data", root)
-    (root / "fusion").mkdir()
-    shutil.copy(ASCEND / "fusion" / "fusion_result.concat.json", root / "fusion" / "fusion_result.json")
-    result = root / "temp" / "vector_compare" / "20261115061727"
-    result.mkdir(parents=True)
-    shutil.copy(ASCEND / "expected" / "msprobe_26.2.0" / "cmp_npu_tf_plain.csv", result / "result_1.csv")
-    return root
+    return make_data(tmp_path / "precision_data")
 
 
 @pytest.fixture
 def told(root: Path, capsys: pytest.CaptureFixture[str]) -> Told:
     return Told(root, capsys)
-
-
-def rows(text: str) -> list[list[str]]:
-    """The cells of tables with frames."""
-    return [[cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if line.count("│") > 2]
 
 
 def test_ls_counts_types(told: Told) -> None:
@@ -74,6 +45,13 @@ def test_ls_counts_types(told: Told) -> None:
 def test_ls_filters(told: Told, options: str, names: list[str]) -> None:
     assert re.findall(r"\[\w+\]\[.*?\] (\S+)", told(f"ls {options}")) == names
     assert told.code is ExitCode.OK
+
+
+def test_a_graph_is_read_once(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    told("ls")
+    monkeypatch.setattr("ulpscope.workflows.show_graph.open_graph", lambda path: pytest.fail(f"{path} is read again"))
+    assert "fc1/Relu" in told("ls -n fc1/Relu")
+    assert "fc1/Relu" in told("ni fc1/Relu")
 
 
 def test_ls_of_nothing(told: Told) -> None:
@@ -116,6 +94,20 @@ def test_ni_offers_what_may_be_meant(told: Told) -> None:
     assert "conv1/Conv2Dconv1/BiasAddconv1/Relu" in text
     with pytest.raises(UlpscopeError, match="no operator 'nothing'"):
         told("ni nothing")
+
+
+def test_a_part_of_a_name_that_one_graph_has_once_does_not_hide_the_others(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = root / "npu" / "debug_0" / "graph" / "ge_proto_00000_Build.txt"
+    other = graph.read_text().replace("fc1/Relu", "fc1/Other")
+    graph.with_name("ge_proto_00001_Build.txt").write_text(other)
+    told = Told(root, capsys)
+    text = told("ni Relu")
+    assert "Op(Type/Name): [Conv2D]" in text
+    assert "Possible Operators" in text
+    assert "[Relu][] fc1/Relu" in text
+    assert told.code is ExitCode.OK
 
 
 def test_pt_prints_128_elements_and_writes_all(told: Told, root: Path) -> None:
@@ -260,6 +252,9 @@ def test_exit_leaves_and_an_empty_line_does_not(told: Told) -> None:
         ("cp a b -al nan", "not a finite number"),
         ('pt "x', "No closing quotation"),
         ("vcs -f nowhere.csv", "does not exist"),
+        ("vc -lt nowhere", "nowhere does not exist"),
+        ("vc -g nowhere", "nowhere does not exist"),
+        ("ni fc1/Relu -g other", "no graph that is called 'other' has an operator 'fc1/Relu'"),
     ],
 )
 def test_bad_words_are_told(told: Told, line: str, problem: str) -> None:
@@ -287,20 +282,21 @@ def test_vc_compares_and_keeps_the_result(root: Path, capsys: pytest.CaptureFixt
     shutil.rmtree(root / "temp")
     told = Told(root, capsys)
     text = told("vc")
-    assert "fc1/Relu" in text.splitlines()[0]
+    assert re.search(r"^DIVERGED .* fc1/Relu$", text, re.MULTILINE)
     assert re.findall(r"─ (\[\d+\] \S+) ─", text)[0] == "[15] fc1/Relu"
     assert told.code is ExitCode.DIFFERENCE
     assert "[15] fc1/Relu" in told("vcs -l 1")
 
 
-def test_vc_takes_both_sides_and_a_graph(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("graph", ["ge_proto_00000_Build.txt", ""])
+def test_vc_takes_both_sides_and_a_graph_or_a_directory_of_them(
+    graph: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     data = ASCEND / "precision_data"
     told = Told(Path(), capsys)
-    graph = data / "npu" / "debug_0" / "graph" / "ge_proto_00000_Build.txt"
-    text = told(f"vc -lt {data / 'npu' / 'debug_0' / 'dump'} -rt {data / 'tf' / 'dump'} -g {graph}")
+    graphs = data / "npu" / "debug_0" / "graph"
+    text = told(f"vc -lt {data / 'npu' / 'debug_0' / 'dump'} -rt {data / 'tf' / 'dump'} -g {graphs / graph}")
     assert "[15] fc1/Relu" in text
     assert len(list((tmp_path / "temp" / "vector_compare").rglob("result_*.csv"))) == 1
 

@@ -1,5 +1,7 @@
 """What the Tab key offers."""
 
+import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,26 @@ def test_files_are_completed(completer: ShellCompleter, tmp_path: Path) -> None:
     (tmp_path / "result_1.csv").write_text("")
     for line in (f"vcs -f {tmp_path}/res", f"run cat {tmp_path}/res", f"cat {tmp_path}/res"):
         assert offered(completer, line) == [f"{tmp_path}/result_1.csv"]
+
+
+def test_names_with_blanks_are_quoted_and_completed_inside_of_quotes(
+    completer: ShellCompleter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "two words's.csv").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for begun in (f"{tmp_path}/two", f"'{tmp_path}/two w", f'"{tmp_path}/two w', f"{tmp_path}/two\\ w", "~/two"):
+        (found,) = completer.get_completions(Document(f"vcs -f {begun}"), CompleteEvent())
+        assert found.start_position == -len(begun)
+        (word,) = shlex.split(found.text)
+        assert os.path.expanduser(word) == f"{tmp_path}/two words's.csv"
+
+
+def test_the_tensors_of_a_call_are_completed() -> None:
+    data = find_data(ASCEND / "debug_1")
+    assert data is not None
+    completer = ShellCompleter(Context(data), all_commands())
+    assert offered(completer, "pt Relu.0::o") == ["Relu.0::output.0"]
+    assert offered(completer, "cp a Relu.0::") == ["Relu.0::args.0", "Relu.0::output.0"]
 
 
 def test_without_data_nothing_is_offered_and_nothing_fails(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ulpscope.shell.data import DebugData, find_data, newest_result
+from ulpscope.shell.data import DebugData, file_name, find_data, look_again, newest_result, why_no_data
 from ulpscope.shell.graph_files import graph_files
 
 ASCEND = Path(__file__).parents[1] / "data" / "ascend"
@@ -89,3 +89,66 @@ def test_the_newest_result_is_taken(tmp_path: Path) -> None:
     data = find_data(tmp_path)
     assert data is not None
     assert newest_result(data) == results / "20261115061727"
+
+
+def test_graphs_of_two_processes_are_both_there(tmp_path: Path) -> None:
+    """Each numbers its graphs from 0."""
+    graphs = tuple(put(tmp_path / f"pid_{pid}_deviceid_0" / "ge_proto_00000000_graph_0_Build.txt") for pid in (1, 2))
+    assert graph_files(tmp_path) == graphs
+
+
+def test_a_graph_alone_or_beside_dumps_is_data(tmp_path: Path) -> None:
+    source = PRECISION_DATA / "npu" / "debug_0" / "graph" / "ge_proto_00000_Build.txt"
+    alone = find_data(source)
+    assert alone is not None
+    assert (alone.graphs, alone.dumps) == ((source,), ())
+    graph = put(tmp_path / source.name, source.read_text())
+    put(tmp_path / "20210101000000" / "0" / "net" / "1" / "0" / DUMP_FILE)
+    beside = find_data(tmp_path)
+    assert beside is not None
+    assert (beside.graphs, beside.dumps, beside.trace) == ((graph,), (tmp_path,), None)
+    assert find_data(put(tmp_path / "notes.txt", "no graph")) is None
+
+
+def test_graphs_that_a_compiler_left_beside_precision_data_do_not_hide_it(tmp_path: Path) -> None:
+    put(tmp_path / "ge_proto_00000_Build.txt")
+    (tmp_path / "precision_data" / "npu" / "debug_0").mkdir(parents=True)
+    data = find_data(tmp_path)
+    assert data is not None
+    assert data.root == tmp_path / "precision_data"
+
+
+def test_what_has_come_since_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "npu" / "debug_0" / "graph").mkdir(parents=True)
+    before = find_data(tmp_path)
+    assert before is not None
+    assert before.graphs == ()
+    graph = put(tmp_path / "npu" / "debug_0" / "graph" / "ge_proto_00000_Build.txt")
+    assert look_again(before).graphs == (graph,)
+    trace = find_data(ASCEND / "debug_1")
+    assert trace is not None
+    assert look_again(trace) is trace
+
+
+def test_the_names_of_a_second_run_and_of_overflows_are_told_apart(tmp_path: Path) -> None:
+    for place in ("npu/debug_0/dump", "npu/debug_1/dump", "overflow/dump"):
+        put(tmp_path / place / "20210101000000" / "0" / "net" / "1" / "0" / DUMP_FILE)
+    data = find_data(tmp_path)
+    assert data is not None
+    assert list(data.dump_roots) == ["debug_0", "debug_1", "overflow"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("fc1/Relu", "fc1_Relu"), ("a\x1b[31m\0b", "a_[31m_b"), ("\ud800x", "_x"), ("卷" * 200, "卷" * 66)],
+)
+def test_any_name_becomes_that_of_a_file(tmp_path: Path, name: str, expected: str) -> None:
+    assert file_name(name) == expected
+    put(tmp_path / f"{file_name(name)}.txt")
+
+
+def test_a_damaged_trace_is_told_as_what_it_is(tmp_path: Path) -> None:
+    put(tmp_path / "run" / "rank0" / "rank.json", "{")
+    assert find_data(tmp_path / "run") is None
+    assert "rank0/rank.json cannot be read" in str(why_no_data(tmp_path / "run"))
+    assert "nowhere does not exist" in str(why_no_data(tmp_path / "nowhere"))

@@ -32,7 +32,7 @@ from ulpscope.numerics.constants import (
 )
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
 from ulpscope.numerics.rows import rows_to_columns, stats_from_row
-from ulpscope.numerics.summary import summarize
+from ulpscope.numerics.summary import flat_elements, summarize
 
 FLOATS = [name for name, dtype in DTYPES.items() if dtype.kind is DtypeKind.FLOAT]
 INTEGERS = [name for name, dtype in DTYPES.items() if dtype.kind is DtypeKind.INT]
@@ -239,6 +239,9 @@ def test_half_complex_is_summarised_by_its_parts() -> None:
     parts = np.arange(10, dtype=np.float16)
     row = summarize_compiled(parts, "complex32")
     assert_same_rows(row, summarize(parts, "float16"), 4e-7)
+    elements = parts.view([("real", np.float16), ("imag", np.float16)])
+    assert_same_rows(summarize(elements, "complex32"), summarize(parts, "float16"), 0)
+    assert flat_elements(elements[::2], DTYPES["complex32"]).tolist() == [0, 1, 4, 5, 8, 9]
 
 
 @pytest.mark.parametrize("offset", [1, 2, 4, 6])

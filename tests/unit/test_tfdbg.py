@@ -1,5 +1,6 @@
 """tfdbg's dumps without TensorFlow: a real one, every element type, graphs, and files that are broken."""
 
+import os
 import struct
 import subprocess
 import sys
@@ -71,6 +72,26 @@ def write_dump(root: Path, tensors: dict[str, tuple[int, bytes]], *nodes: bytes,
 
 def floats(*numbers: float) -> bytes:
     return tensor_message(1, (len(numbers),), field(4, np.array(numbers, "<f4").tobytes()))
+
+
+def test_files_are_not_kept_open(tmp_path: Path) -> None:
+    """A dump has thousands of files, a process may have a thousand open."""
+    write_dump(tmp_path, {f"op{number}:0": (number, floats(number)) for number in range(60)})
+    trace = open_run(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    values = trace.collect(trace.values().sort("id"))
+    assert len(os.listdir("/proc/self/fd")) < before + 30
+    assert values["max"].to_list() == list(range(60))
+    data = trace.ranks[0].data(trace.ranks[0].value(59))
+    assert data is not None
+    assert data.tolist() == [59]
+
+
+def test_memory_that_nobody_had_written_is_told_as_such(tmp_path: Path) -> None:
+    write_dump(tmp_path, {"a:0": (1, floats(1)), "b:0": (2, tensor_message(1, (2, 3), b""))})
+    trace = open_run(tmp_path)
+    assert trace.collect(trace.values()).height == 1
+    assert trace.missing == ("rank0: step 0: 1 tensor of uninitialized memory not read: not a type that is compared",)
 
 
 def load(tmp_path: Path, tensor: bytes) -> AnyArray:

@@ -28,6 +28,10 @@ Key: TypeAlias = tuple[str, int]
 _MOST_CANDIDATES = 8
 """Originals of one tensor; a chain of casts in the original network has one of each."""
 
+_INPUTS = frozenset(("Data", "AnyData"))
+_ONNX_INPUT = "input_"
+"""Before the name of an input of the network in dumps of ONNX."""
+
 PASSING = frozenset(("Cast", "TransData"))
 """Types that hand on what they read, output k what input k was, in another type or order."""
 
@@ -55,20 +59,31 @@ def plan_same_network(model: GraphModel) -> NetworkPlan:
             PlannedTensor((Original(operator.name, position, desc.origin_layout, desc.origin_shape),))
             for position, desc in enumerate(operator.outputs)
         )
-        inputs = tuple(_same_input(known, operator, position) for position in range(len(_connected(operator))))
+        inputs = tuple(_same_input(known, operator, own) for own in _read_originals(operator))
         planned = PlannedOperator(operator, (operator.name,), inputs, outputs)
         groups.append(OperatorGroup(index, Relation.ONE_TO_ONE, (planned,)))
     return NetworkPlan(_name(model), tuple(groups))
 
 
-def _same_input(known: Borders, operator: Operator, position: int) -> PlannedTensor:
-    source = _connected(operator)[position].source
+def _same_input(known: Borders, operator: Operator, own: Original) -> PlannedTensor:
+    source = _connected(operator)[own.position].source
     assert source is not None
     place = made_at(known, operator.graph, source)
-    desc = _made_desc(known, place)
-    layout, shape = (None, None) if desc is None else (desc.origin_layout, desc.origin_shape)
-    own = Original(operator.name, position, layout, shape, TensorSide.INPUT)
+    maker = known.operators.get((place.graph, place.source.operator))
+    if maker is not None:
+        desc = _desc(maker, place.source.output)
+        own = replace(own, layout=desc.origin_layout, shape=desc.origin_shape)
     return PlannedTensor((own,), (place.source.operator, place.source.output))
+
+
+def _read_originals(operator: Operator) -> list[Original]:
+    """Connected inputs as tensors of a dump of the same operator."""
+    count = len(operator.inputs)
+    places = [place for place, each in enumerate(operator.inputs) if each.source is not None]
+    return [
+        Original(operator.name, position, side=TensorSide.INPUT, described=(place, count))
+        for position, place in enumerate(places)
+    ]
 
 
 def plan_other_compilation(model: GraphModel, other: GraphModel) -> NetworkPlan:
@@ -76,16 +91,7 @@ def plan_other_compilation(model: GraphModel, other: GraphModel) -> NetworkPlan:
 
     Both graphs say which original tensors theirs are; what stands for the same one belongs together.
     """
-    planner = _Planner(other, _Renamer({}, {}))
-    known = _OtherCompilation()
-    for planned in planner.operators():
-        for position, own in enumerate(planner.own_originals(planned.operator)):
-            if own is not None:
-                known.made.setdefault((own.operator, own.position), (planned.operator.name, position))
-                known.names[own.operator] = planned.operator.name
-        for position, tensor in enumerate(planned.inputs):
-            for original in tensor.candidates[:1]:
-                known.read.setdefault((original.operator, original.position), (planned.operator.name, position))
+    known = _OtherCompilation.of(other)
     plan = plan_network(model)
     groups = (replace(group, members=tuple(map(known.operator, group.members))) for group in plan.groups)
     return NetworkPlan(plan.graph, tuple(groups))
@@ -95,10 +101,33 @@ def plan_other_compilation(model: GraphModel, other: GraphModel) -> NetworkPlan:
 class _OtherCompilation:
     """Where another compilation has the original tensors."""
 
-    made: dict[Key, Key] = field(default_factory=dict)
-    read: dict[Key, Key] = field(default_factory=dict)
+    made: dict[Key, Original] = field(default_factory=dict)
+    read: dict[Key, Original] = field(default_factory=dict)
     """What no operator made that a device dumps, such as weights, is known from who read it."""
+    passed: dict[Key, Original] = field(default_factory=dict)
+    """And where inputs are not dumped, from what an inserted operator made of it."""
     names: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: GraphModel) -> "_OtherCompilation":
+        planner, known = _Planner(model, _Renamer({}, {})), cls()
+        for planned in planner.operators():
+            known._note(planned, planner.own_originals(planned.operator))
+        return known
+
+    def _note(self, planned: PlannedOperator, own: Sequence[Original | None]) -> None:
+        name = planned.operator.name
+        made = [Original(name, position) for position in range(len(own))]
+        for theirs, original in zip(made, own, strict=True):
+            if original is not None:
+                self.made.setdefault((original.operator, original.position), theirs)
+                self.names[original.operator] = name
+        for theirs, tensor in zip(_read_originals(planned.operator), planned.inputs, strict=True):
+            for original in tensor.candidates[:1]:
+                self.read.setdefault((original.operator, original.position), theirs)
+        for theirs, tensor in zip(made, planned.outputs, strict=True) if planned.inserted else ():
+            for original in tensor.candidates[:1]:
+                self.passed.setdefault((original.operator, original.position), theirs)
 
     def operator(self, planned: PlannedOperator) -> PlannedOperator:
         return replace(
@@ -110,11 +139,11 @@ class _OtherCompilation:
 
     def _tensor(self, tensor: PlannedTensor) -> PlannedTensor:
         found = []
-        for side, known in ((TensorSide.OUTPUT, self.made), (TensorSide.INPUT, self.read)):
+        for known in (self.made, self.read, self.passed):
             for original in tensor.candidates:
-                key = known.get((original.operator, original.position))
-                if key is not None:
-                    found.append(replace(original, operator=key[0], position=key[1], side=side))
+                theirs = known.get((original.operator, original.position))
+                if theirs is not None:
+                    found.append(replace(theirs, layout=original.layout, shape=original.shape))
         return replace(tensor, candidates=tuple(found))
 
 
@@ -207,24 +236,28 @@ class _Planner:
             following = self._passed_from(following)
         found = self._found.get(following, ()) if following is not None else ()
         for each in reversed(path):
-            own = self._own_at(each)
-            found = found if own is None else tuple(dict.fromkeys((own, *found)))[:_MOST_CANDIDATES]
+            found = tuple(dict.fromkeys((*self._own_at(each), *found)))[:_MOST_CANDIDATES]
             self._found[each] = found
         return found
 
-    def _own_at(self, place: Place) -> Original | None:
-        operator = self._known.operators.get((place.graph, place.source.operator))
-        desc = None if operator is None else _desc(operator, place.source.output)
-        return None if operator is None or desc is None else self._own_original(operator, place.source.output, desc)
+    def _own_at(self, place: Place) -> list[Original]:
+        operator, output = self._operator_at(place), place.source.output
+        own = None if operator is None else self._own_original(operator, output, _desc(operator, output))
+        if operator is None or own is None:
+            return []
+        return [own, replace(own, operator=_ONNX_INPUT + own.operator)] if operator.type in _INPUTS else [own]
 
     def _passed_from(self, place: Place) -> Place | None:
         """What an operator that only passes on has read; none of any other."""
-        operator = self._known.operators.get((place.graph, place.source.operator))
+        operator, output = self._operator_at(place), place.source.output
         if operator is None or operator.type not in PASSING:
             return None
         inputs = _connected(operator)
-        source = inputs[place.source.output].source if place.source.output < len(inputs) else None
+        source = inputs[output].source if output < len(inputs) else None
         return None if source is None else made_at(self._known, operator.graph, source)
+
+    def _operator_at(self, place: Place) -> Operator | None:
+        return self._known.operators.get((place.graph, place.source.operator))
 
 
 def _name(model: GraphModel) -> str:
@@ -239,16 +272,9 @@ def _connected(operator: Operator) -> list[Input]:
     return [each for each in operator.inputs if each.source is not None]
 
 
-def _made_desc(known: Borders, place: Place) -> TensorDesc | None:
-    operator = known.operators.get((place.graph, place.source.operator))
-    return None if operator is None else _desc(operator, place.source.output)
-
-
-def _desc(operator: Operator, output: int) -> TensorDesc | None:
-    """What is said of an output; older graphs describe the first one only."""
-    if not operator.outputs:
-        return TensorDesc() if operator.originals is None else None
-    return operator.outputs[output if output < len(operator.outputs) else 0]
+def _desc(operator: Operator, output: int) -> TensorDesc:
+    """What is said of an output: nothing, where a graph describes the first ones only."""
+    return operator.outputs[output] if output < len(operator.outputs) else TensorDesc()
 
 
 def _originals(operator: Operator) -> tuple[str, ...]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ulpscope.align.network_quantised import makes_integers, reads_integers
-from ulpscope.align.network_references import DumpedTensor, FoundReference, References
+from ulpscope.align.network_references import DumpedTensor, FoundReference, References, operation_of
 from ulpscope.dialects.ascend.dump_records import Side
-from ulpscope.dialects.ascend.names import sanitised, without_parts
 from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.records.graphs import Operator
 from ulpscope.records.network import (
@@ -39,6 +38,8 @@ class Listing(str, Enum):
     BOTH = "result and mapping"
     MAPPING = "mapping"
     """Operators inside of a group: their outputs have no original."""
+    PART = "mapping, not compared"
+    """Operators inside of an L1 fusion: they pass tensors on in parts, and what is dumped of these is not whole."""
     RESULT = "result"
     """Stands for a group of which nothing was dumped."""
 
@@ -126,7 +127,8 @@ class _Pairing:
                 missing.append(
                     (INNER if member.inner else NO_DUMP).format(name=member.operator.name, type=member.operator.type)
                 )
-            yield from (replace(row, listing=Listing.MAPPING) for row in told) if hidden else told
+            listing = Listing.PART if group.relation is Relation.L1_FUSION else Listing.MAPPING
+            yield from (replace(row, listing=listing) for row in told) if hidden else told
         if several and missing and not any(self._operation(member) for member in shown):
             first = self._row(group, group.members[0])
             yield replace(first, reason=",".join(missing), listing=Listing.RESULT)
@@ -178,7 +180,7 @@ class _Pairing:
         return replace(row, reason=NO_REFERENCE.format(name=row.operator.name, tensor=row.tensor_id))
 
     def _operation(self, member: PlannedOperator) -> Operation | None:
-        return self._dumps.get(without_parts(sanitised(member.operator.name)))
+        return operation_of(self._dumps, member.operator.name)
 
 
 def _input(member: PlannedOperator, place: int, dumped: int) -> PlannedTensor:
@@ -192,8 +194,8 @@ def _input(member: PlannedOperator, place: int, dumped: int) -> PlannedTensor:
 
 
 def _output(member: PlannedOperator, place: int) -> PlannedTensor:
-    """What an output is; of one that the graph does not describe, as of the first."""
-    if not member.outputs:
-        name = member.originals[0] if len(member.originals) == 1 else None
-        return PlannedTensor() if name is None else PlannedTensor((Original(name, place),))
-    return member.outputs[place if place < len(member.outputs) else 0]
+    """What an output is; one that the graph does not describe is that of the only original, if there is one."""
+    if place < len(member.outputs):
+        return member.outputs[place]
+    alone = len(member.originals) == 1 and not member.operator.multiple
+    return PlannedTensor((Original(member.originals[0], place),)) if alone else PlannedTensor()

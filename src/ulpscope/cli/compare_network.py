@@ -15,7 +15,8 @@ from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
     from ulpscope.workflows.compare import CompareOptions
-    from ulpscope.workflows.compare_network import NetworkOptions, OperatorChoice, PairedNetwork
+    from ulpscope.workflows.compare_network import NetworkOptions, OperatorChoice
+    from ulpscope.workflows.compare_network_pairing import PairedNetwork
 
 MOST_TOP = 10_000
 _ALONE = ("close_graph", "quant_graph", "range", "select")
@@ -102,7 +103,8 @@ def _compared(
     from ulpscope.workflows.compare_network_dumped import compare_dumps
 
     if args.op is not None:
-        return compare_tensor(_paired(args, reference, target, options), _wish(args))
+        paired = _paired(args, reference, target, options)
+        return compare_tensor(paired, _wish(args), options=options, ordinary=ordinary)
     with progress("comparing tensors") as advance:
         if args.graph is None:
             return compare_dumps(reference, target, options, ordinary, advance=advance)
@@ -112,8 +114,8 @@ def _compared(
 
 
 def _paired(args: argparse.Namespace, reference: Path, target: Path, options: "NetworkOptions") -> "PairedNetwork":
-    from ulpscope.workflows.compare_network import pair_with_graph
     from ulpscope.workflows.compare_network_dumped import pair_without_graph
+    from ulpscope.workflows.compare_network_pairing import pair_with_graph
 
     if args.graph is not None and args.graph.is_dir():
         word = "--op" if args.op is not None else "--plan" if args.plan else "--mapping"
@@ -143,14 +145,14 @@ def _tell_mapping(args: argparse.Namespace, paired: "PairedNetwork") -> int:
     from ulpscope.workflows.results import writing
 
     table = paired.mapping()
-    if args.json:
-        rows = [dict(zip(table[0], line, strict=True)) for line in table[1:]]
-        write_answer(json.dumps({"schema": 1, "command": "compare", "mapping": rows}, allow_nan=False) + "\n")
-    elif args.out is not None:
+    if args.out is not None:
         with writing(args.out):
             args.out.mkdir(parents=True, exist_ok=True)
             write_table(table, args.out / f"mapping_{stamp()}.csv")
-    else:
+    if args.json:
+        rows = [dict(zip(table[0], line, strict=True)) for line in table[1:]]
+        write_answer(json.dumps({"schema": 1, "command": "compare", "mapping": rows}, allow_nan=False) + "\n")
+    elif args.out is None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(table)
         write_answer(text.getvalue())
@@ -219,8 +221,16 @@ def _wish(args: argparse.Namespace) -> Any:
 def _check(args: argparse.Namespace) -> None:
     if args.range is not None and args.select is not None:
         raise UlpscopeError("--range and --select", expected="one of them", next_step="leave out one")
-    if args.csv_layout is not None and args.out is None:
-        raise UlpscopeError("--csv-layout without --out", expected="a directory for it", next_step="add --out DIR")
+    only = [word for word in ("plan", "mapping", "op") if getattr(args, word)]
+    if len(only) > 1:
+        seen = " and ".join(f"--{word}" for word in only)
+        raise UlpscopeError(seen, expected="one of them", next_step=f"leave out --{only[-1]}")
+    of_table = [name for name in ("csv_layout", "overflow") if getattr(args, name)]
+    if of_table and args.out is None:
+        option = of_table[0].replace("_", "-")
+        raise UlpscopeError(
+            f"--{option} without --out", expected="a directory for the table", next_step="add --out DIR"
+        )
     of_operator = [name for name in ("output", "input", "top") if getattr(args, name) is not None]
     if of_operator and args.op is None:
         raise UlpscopeError(
@@ -228,6 +238,12 @@ def _check(args: argparse.Namespace) -> None:
         )
     if args.top is not None and not 1 <= args.top <= MOST_TOP:
         raise UlpscopeError(f"--top {args.top}", expected=f"1 to {MOST_TOP:,}", next_step="choose another number")
+    if args.graph is not None and args.replay == "on":
+        raise UlpscopeError(
+            "--replay on with --graph",
+            expected="calls of a framework, which can be executed again",
+            next_step=f"leave it out; operators are executed by ulpscope check DUMPS --graph {args.graph}",
+        )
     if args.map is not None:
         raise UlpscopeError(
             "--map with a network", expected="--graph, which says what belongs together", next_step="leave out --map"

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 USAGE = (
     "ulpscope convert FILE|DIR|TRACE... --to {npy,pt,txt,bin,msprobe} -o DIR [--input N | --output N]\n"
-    "                        [--layout LAYOUT] [--shape N,N,...] [--converter FILE] [--jobs N] [--json]"
+    "                        [--layout LAYOUT] [--shape N,N,...] [--converter FILE] [--jobs N] [--json]\n"
+    "                        [--language {en,zh}]"
 )
 TRACE_LAYOUT = "msprobe"
 KINDS = ("npy", "pt", "txt", "bin", TRACE_LAYOUT)
@@ -62,6 +63,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     )
     parser.add_argument("--jobs", metavar="N", type=count, help="processes (default: one a core)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--language", choices=("en", "zh"), help="of what is said about dumps (default: en)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,12 +82,14 @@ def _convert_traces(args: argparse.Namespace) -> int:
 
 
 def _convert_dumps(args: argparse.Namespace) -> int:
+    from ulpscope.report.language import Language
     from ulpscope.workflows.convert_dumps import convert_dumps
 
     wanted = _wanted(args)
     with _progress() as told:
         result = convert_dumps(args.sources, wanted, out=args.out, converters=args.converter, jobs=args.jobs, told=told)
-    write_answer(json.dumps(result.json(), allow_nan=False) + "\n" if args.json else result.text())
+    language = Language(args.language or Language.EN)
+    write_answer(json.dumps(result.json(), allow_nan=False) + "\n" if args.json else result.text(language))
     return int(result.code)
 
 
@@ -111,6 +115,7 @@ def _refuse_dump_options(args: argparse.Namespace) -> None:
         "--shape": args.shape,
         "--converter": args.converter or None,
         "--jobs": args.jobs,
+        "--language": args.language,
     }
     unfit = [option for option, value in given.items() if value is not None]
     if unfit:

@@ -11,14 +11,11 @@ compared.
 """
 
 import argparse
-import json
-import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
-from ulpscope.cli.output import PIPE_WIDTH, write_answer
+from ulpscope.cli.output import tell
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.cores import usable_cores
 
@@ -45,19 +42,17 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument("--graph", metavar="GRAPH", type=Path, help="graph that dumped ON: ge_proto_*_Build.txt")
     parser.add_argument("--close-graph", metavar="GRAPH", type=Path, help="graph that dumped OFF")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--language", choices=("en", "zh"), default="en", help="of sentences (default: en)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Read, perhaps write, and give the exit code."""
+    from ulpscope.report.language import Language
+
     names = [name.strip() for name in (args.switch_off or "").split(",") if name.strip()]
     _check(args, names)
     result = _file(args, names) if args.off is None else _analysis(args)
-    if args.json:
-        write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
-    else:
-        terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
-        write_answer(result.text(width=width, color=terminal))
+    tell(result, Language(args.language), as_json=args.json)
     return int(result.code)
 
 

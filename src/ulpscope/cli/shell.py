@@ -3,6 +3,7 @@
   ulpscope shell                       the precision_data directory here, or the trace
   ulpscope shell precision_data        graphs, dumps, reference, overflow records and fusion results in it
   ulpscope shell runs/ref              a trace, or what else opens as one
+  ulpscope shell ge_proto_Build.txt    a graph, or a directory with graphs and perhaps dumps
   echo 'ac -l 2' | ulpscope shell      without a terminal: the lines of a pipe
 
 Words: ac, ls, ni, pt, cp, dc, vc, vcs, overflow, run, help, exit, with the options that precision_tool knows. `help`
@@ -13,7 +14,6 @@ import argparse
 from pathlib import Path
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
-from ulpscope.records.errors import UlpscopeError
 
 USAGE = "ulpscope shell [DATA]"
 
@@ -22,21 +22,21 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `shell` to the command line."""
     parser = add_command(subparsers, "shell", doc=__doc__ or "", usage=USAGE)
     parser.add_argument(
-        "data", metavar="DATA", nargs="?", type=Path, help="directory of data, or a trace (default: what is here)"
+        "data",
+        metavar="DATA",
+        nargs="?",
+        type=Path,
+        help="data, a trace or a graph (default: what is here)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Find the data, and hand over to the user."""
-    from ulpscope.shell.data import find_data, no_data
+    from ulpscope.shell.data import find_data, no_data, why_no_data
     from ulpscope.shell.session import run_shell
 
     start = Path() if args.data is None else args.data
     data = find_data(start)
     if data is None and args.data is not None:
-        raise UlpscopeError(
-            f"{args.data} {'holds neither a graph, nor a dump, nor a trace' if start.exists() else 'does not exist'}",
-            expected="precision_data (npu/debug_0/graph, npu/debug_0/dump, tf/dump, ...), what holds it, or a run",
-            next_step="check the path; ulpscope shell without DATA starts empty, and its commands take paths",
-        )
+        raise why_no_data(start)
     return int(run_shell(data or no_data(start), debug=args.debug))

@@ -113,8 +113,9 @@ class RankEvidence:
         elements = self.values.values.reference.summaries.elements
         errors = np.nan_to_num(self.values.error, nan=0.0, posinf=np.inf)
         shapes = self.values.values.target.shapes()
-        columns = zip(errors.tolist(), norms.tolist(), elements.tolist(), shapes, strict=True)
-        return [Operand(error, norm, count, shape) for error, norm, count, shape in columns]
+        scores = [self.values.score_errors.get(row) for row in range(len(errors))]
+        columns = zip(errors.tolist(), norms.tolist(), elements.tolist(), shapes, scores, strict=True)
+        return [Operand(*column) for column in columns]
 
     @cached_property
     def roundoffs(self) -> list[float]:

@@ -11,15 +11,16 @@ from ulpscope.records.graphs import Operator
 
 
 def fused_operators(pairs: pl.DataFrame, operators: Mapping[str, Operator]) -> tuple[FusedOperator, ...]:
-    """Operators with a compared output, in the order of `pairs` (records.pair_table), the table of the comparison."""
+    """Operators with a compared output, of `pairs` (records.pair_table), the table of the comparison: each where it is
+    worst, and in the order in which they ran there."""
     made = pairs.filter(pl.col("role") == Role.OUTPUT.value, pl.col("judgement").is_in(JUDGEMENTS))
     worst: dict[str, dict[str, Any]] = {}
-    for row in made.sort("id_target", maintain_order=True).iter_rows(named=True):
+    for row in made.sort("step", "id_target", maintain_order=True).iter_rows(named=True):
         known = worst.get(row["module"])
         if known is None or _severity(row) > _severity(known):
-            # A later output that is worse does not change when the operator ran.
             worst[row["module"]] = row
-    return tuple(_operator(row, operators.get(name)) for name, row in worst.items())
+    ordered = sorted(worst.values(), key=lambda row: (row["step"], row["id_target"]))
+    return tuple(_operator(row, operators.get(row["module"])) for row in ordered)
 
 
 def _severity(row: Mapping[str, Any]) -> int:

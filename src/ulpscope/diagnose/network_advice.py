@@ -23,9 +23,12 @@ def advise_on_network(
         return comparison.advice
     first = comparison.findings[0]
     operator = operators.get(first.place.module or "")
-    if operator is None or first.kind not in (FindingKind.COMPUTATION, FindingKind.OVERFLOW, FindingKind.CHOICE):
+    if operator is None:
         return comparison.advice
-    kept = [_about(advice, operator) for advice in comparison.advice if advice.kind not in _REPLACED]
+    told = [_about(advice, first, operator) for advice in comparison.advice]
+    if first.kind not in (FindingKind.COMPUTATION, FindingKind.OVERFLOW, FindingKind.CHOICE):
+        return tuple(told)
+    kept = [advice for advice in told if advice.kind not in _REPLACED]
     overflow = [Advice(AdviceKind.FP16_OVERFLOW, operator.name)] if _saturates(operator, pairs) else []
     return tuple(dict.fromkeys((*overflow, *_on_operator(first, operator), *kept)))
 
@@ -56,6 +59,6 @@ def _on_operator(finding: Finding, operator: Operator) -> Iterable[Advice]:
         yield Advice(AdviceKind.SWITCH_PASS_OFF, ", ".join(operator.passes))
 
 
-def _about(advice: Advice, operator: Operator) -> Advice:
+def _about(advice: Advice, finding: Finding, operator: Operator) -> Advice:
     """Operators are known by their own names, not by those of calls."""
-    return Advice(advice.kind, operator.name)
+    return Advice(advice.kind, operator.name) if advice.subject == finding.place.call else advice

@@ -11,18 +11,23 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.records.enums import Role
+from ulpscope.diagnose.overflow_signs import signs_of
 from ulpscope.records.overflow_findings import FLOAT16_LARGEST
 from ulpscope.trace.reader import RankTrace
 
-MADE = (Role.OUTPUT, Role.LOSS, Role.GRAD_INPUT, Role.GRADIENT, Role.PARAMETER_AFTER, Role.STATE_AFTER)
-"""What a call gives; everything else it is given."""
+PLACING = frozenset(
+    "full full_like new_full fill masked_fill index_fill where clamp clip clamp_max nan_to_num pad scatter".split()
+)
+"""Operations that put a number of their arguments into their result as it is."""
+NOT_FINITE = ("nan", "inf", "-inf")
+"""Floats that arguments have as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Births:
     """The calls of one step in which something shows."""
 
+    step: int
     calls: int
     born: tuple[int, ...] = ()
     """Ids in the order of execution, innermost calls only."""
@@ -48,18 +53,19 @@ class BirthSearch:
     def look(self, step: int) -> Births:
         """Where overflows of a step begin."""
         rank = self._rank
-        calls = rank.collect(rank.calls(step).select("id", "parent", "forward", "arguments").sort("id"))
-        uses = _uses(rank, step)
+        calls = rank.collect(rank.calls(step).select("id", "op", "parent", "forward", "arguments").sort("id"))
+        uses = signs_of(rank, step)
         if not uses["sign"].any():
-            return Births(calls.height)
+            return Births(step, calls.height)
         table = _with_forward(calls, _shown(uses)).filter("made")
         born = table.filter(pl.col("inputs") & ~pl.col("given"))["id"].to_list()
         blind = table.filter(~pl.col("inputs") & ~pl.col("given"))["id"].to_list()
         first = [blind[0]] if blind and blind[0] == table["id"][0] else []
         parents = dict(zip(calls["id"], calls["parent"], strict=True))
         inner = tuple(sorted(_innermost({*born, *first}, parents)))
-        stated = tuple(_stated(calls.filter(pl.col("id").is_in(inner))))
+        stated = tuple(_stated(calls.filter(pl.col("id").is_in(inner)), uses.filter("sign", "made")))
         return Births(
+            step=step,
             calls=calls.height,
             born=inner,
             stated=stated,
@@ -83,27 +89,10 @@ class BirthSearch:
         return min(_innermost(set(readers), parents))
 
 
-def _uses(rank: RankTrace, step: int) -> pl.DataFrame:
-    """A row a tensor of a call: whether the call made it, whether something shows in it, and not as in a mask."""
-    wrong = pl.sum_horizontal(pl.col(name).fill_null(0) for name in ("nan", "pos_inf")) > 0
-    signs = rank.values(step).select(
-        pl.col("id").alias("value"), "digest", _sign().alias("sign"), (_sign() & wrong).alias("wrong")
-    )
-    made = pl.col("role").is_in([role.value for role in MADE])
-    return rank.collect(rank.tensors(step).select("call", "value", made.alias("made")).join(signs, on="value"))
-
-
 def _shown(uses: pl.DataFrame) -> pl.DataFrame:
     """A row a call: whether something shows in what it read (`given`) and in what it made (`made`)."""
     sign, made = pl.col("sign"), pl.col("made")
     return uses.group_by("call").agg(made=(sign & made).any(), given=(sign & ~made).any(), inputs=(~made).any())
-
-
-def _sign() -> pl.Expr:
-    counts = pl.sum_horizontal(pl.col(name).fill_null(0) for name in ("nan", "pos_inf", "neg_inf"))
-    largest = pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs())
-    saturated = (pl.col("dtype") == "float16") & (largest >= FLOAT16_LARGEST)
-    return ((counts > 0) | saturated.fill_null(False)) & pl.col("initialized").fill_null(True)
 
 
 def _with_forward(calls: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
@@ -125,14 +114,25 @@ def _innermost(born: set[int], parents: Mapping[int, int | None]) -> set[int]:
     return born - around
 
 
-def _stated(calls: pl.DataFrame) -> Iterator[int]:
-    for number, arguments in calls.select("id", "arguments").iter_rows():
-        if arguments is not None and any(abs(each) >= FLOAT16_LARGEST for each in _numbers(arguments)):
+def _stated(calls: pl.DataFrame, shown: pl.DataFrame) -> Iterator[int]:
+    """Calls of which everything that shows is what an argument says."""
+    ends = shown.group_by("call").agg(pl.col("nan", "high", "low").any())
+    joined = calls.join(ends, left_on="id", right_on="call", how="inner", maintain_order="left")
+    for number, op, arguments, *seen in joined.select("id", "op", "arguments", "nan", "high", "low").iter_rows():
+        numbers = [] if arguments is None else list(_numbers(arguments))
+        # Masks are made by arithmetic with -65504 or -1e9; a large positive factor is an overflow like any other.
+        places = (op or "").rpartition(".")[2].strip("_") in PLACING
+        asked = (
+            any(map(math.isnan, numbers)),
+            any(each >= FLOAT16_LARGEST and (places or math.isinf(each)) for each in numbers),
+            any(each <= -FLOAT16_LARGEST for each in numbers),
+        )
+        if all(said or not shows for said, shows in zip(asked, seen, strict=True)):
             yield number
 
 
 def _numbers(arguments: str) -> Iterator[float]:
-    """The floats among a call's arguments, nan as inf; integers are sizes and indices."""
+    """The floats among a call's arguments; integers are sizes and indices."""
     try:
         pending: list[Any] = [json.loads(arguments)]
     except (ValueError, RecursionError):
@@ -140,8 +140,8 @@ def _numbers(arguments: str) -> Iterator[float]:
     while pending:
         item = pending.pop()
         if isinstance(item, dict):
-            if "$float" in item:
-                yield math.inf
+            if item.get("$float") in NOT_FINITE:
+                yield float(item["$float"])
             pending += item.values()
         elif isinstance(item, list):
             pending += item

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ulpscope.dialects.ascend.dump_file import read_dump
+from ulpscope.dialects.ascend.logical import logical_array, logical_form, logical_type
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, read_mapping
 from ulpscope.dialects.numpy_files import read_npy
 from ulpscope.dialects.reference import ReferenceTensor, executions
@@ -83,5 +84,6 @@ def _load_dumped(path: Path) -> StoredTensor:
             expected="one, as its name says",
             next_step="write the reference data again",
         )
-    array = outputs[0].array()
-    return StoredTensor(array.dtype.name, array.shape, lambda: array)
+    output = outputs[0]
+    form = logical_form(output)
+    return StoredTensor(logical_type(output), form.shape, lambda: logical_array(output, form))

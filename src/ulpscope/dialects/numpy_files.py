@@ -18,6 +18,9 @@ _ZIP_LOCAL_HEADER = 30
 _HEADER_LIMIT = 1 << 20
 """numpy's own limit is 10,000 characters, but it reads the whole header first: 4 GB, if its length says so."""
 
+_MOST_ELEMENTS = 2**56
+"""What numpy can address, whatever their size, also of an array that has none because one axis is 0."""
+
 
 class _Limited:
     """A file of which only the header may be read."""
@@ -88,7 +91,10 @@ def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
         raise unreadable(
             path, f"its header cannot be read ({problem})", expected="an array that numpy.save wrote"
         ) from error
-    return tuple(map(int, shape)), bool(fortran), dtype
+    sizes = tuple(map(int, shape))
+    if min(sizes, default=0) < 0 or math.prod(size for size in sizes if size) > _MOST_ELEMENTS:
+        raise unreadable(path, f"its header says {list(sizes)}, which no array has", expected="an array of numpy")
+    return sizes, bool(fortran), dtype
 
 
 def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], *, fortran: bool, offset: int) -> AnyArray:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ulpscope.dialects.ascend.names import sanitised
 from ulpscope.dialects.stored import StoredTensor
+from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
 
 

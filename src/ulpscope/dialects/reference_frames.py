@@ -9,18 +9,19 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
+from ulpscope.dialects.operator_rows import CALL_COLUMNS, VALUE_COLUMNS, call_row, use_row, value_row
+from ulpscope.dialects.rank_infos import foreign_rank
 from ulpscope.dialects.reference import ReferenceTensor
 from ulpscope.dialects.stored import StoredTensor
 from ulpscope.dialects.summaries import with_summaries
 from ulpscope.numerics.constants import SUMMARY_ID
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.enums import Kind, Level, Phase, Role, Save
+from ulpscope.records.enums import Role
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.runs import RankInfo
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.reader import Trace
-from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
+from ulpscope.trace.schema import STACKS, TENSORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,9 @@ class ReferenceRank:
             f"step {step}: {count} tensor{'s' if count > 1 else ''} of {dtype} not read: not a type that is compared"
             for dtype, count in skipped.items()
         ]
-        values = pl.DataFrame(rows.values, schema={name: VALUES[name] for name in _VALUE_COLUMNS})
+        values = pl.DataFrame(rows.values, schema=VALUE_COLUMNS)
         return StepFrames(
-            calls=pl.DataFrame(rows.calls, schema={name: CALLS[name] for name in _CALL_COLUMNS}),
+            calls=pl.DataFrame(rows.calls, schema=CALL_COLUMNS),
             values=with_summaries(values, self.data),
             tensors=pl.DataFrame(rows.uses, schema=dict(TENSORS)),
             stacks=pl.DataFrame(schema=dict(STACKS)),
@@ -85,16 +86,17 @@ class ReferenceRank:
 
     def _add_call(self, rows: _Rows, call: ReferenceCall, *, step: int, skipped: Counter[str]) -> None:
         number, self._calls = self._calls, self._calls + 1
-        rows.calls.append(_call_row(number, call, step=step, count=rows.counts[call.op]))
+        name = f"{call.op}.{rows.counts[call.op]}"
+        rows.calls.append(call_row(number, name=name, op=call.op, operator=call.name, step=step))
         rows.counts[call.op] += 1
         for place, source in enumerate(call.inputs):
             if source in rows.latest:
-                rows.uses.append(_use(number, Role.INPUT, f"args.{place}", rows.latest[source]))
+                rows.uses.append(use_row(number, Role.INPUT, f"args.{place}", rows.latest[source]))
         for tensor in call.outputs:
             stored = self._describe(tensor, skipped)
             if stored is not None:
                 value = self._add_value(rows, tensor, stored, producer=number)
-                rows.uses.append(_use(number, Role.OUTPUT, f"output.{tensor.index}", value))
+                rows.uses.append(use_row(number, Role.OUTPUT, f"output.{tensor.index}", value))
 
     def _describe(self, tensor: ReferenceTensor, skipped: Counter[str]) -> StoredTensor | None:
         try:
@@ -112,7 +114,8 @@ class ReferenceRank:
     def _add_value(self, rows: _Rows, tensor: ReferenceTensor, stored: StoredTensor, *, producer: int) -> int:
         number = len(self._stored)
         self._stored[str(number)] = stored
-        rows.values.append(_value_row(number, tensor, stored, producer=producer))
+        described = value_row(number, producer=producer, dtype=stored.dtype, shape=stored.shape, device=tensor.device)
+        rows.values.append(described)
         rows.latest[tensor.op, tensor.index] = number
         return number
 
@@ -121,74 +124,6 @@ def open_reference(
     path: Path, steps: Mapping[int, Sequence[ReferenceCall]], *, tool: str, framework: str, missing: Sequence[str]
 ) -> Trace:
     """A reference dump as a trace; a step is read when it is first asked for."""
-    info = RankInfo(
-        rank=0,
-        world_size=1,
-        process={},
-        framework={"name": framework} if framework else {},
-        versions={},
-        devices=(),
-        environment={},
-        seeds={},
-        capture={"level": Level.API.value, "save": Save.TENSORS.value, "tool": tool},
-        started="unknown",
-        closed="unknown",
-    )
+    info = foreign_rank(tool=tool, framework=framework)
     source = ReferenceRank(steps, missing=missing)
     return Trace(path, [FrameRank(path, name="rank0", info=info, steps=sorted(steps), source=source)])
-
-
-_CALL_COLUMNS = (
-    "id", "name", "kind", "op", "module", "module_class", "phase", "step", "micro_step", "recompute", "random",
-)  # fmt: skip
-_VALUE_COLUMNS = (
-    "id",
-    "producer",
-    "dtype",
-    "shape",
-    "device",
-    "layout",
-    "requires_grad",
-    "initialized",
-    "data_file",
-    "data_key",
-    "data_offset",
-    "data_strides",
-)
-
-
-def _call_row(number: int, call: ReferenceCall, *, step: int, count: int) -> dict[str, Any]:
-    return {
-        "id": number,
-        "name": f"{call.op}.{count}",
-        "kind": Kind.API.value,
-        "op": call.op,
-        "module": call.name,
-        "module_class": call.op,
-        "phase": Phase.FORWARD.value,
-        "step": step,
-        "micro_step": 0,
-        "recompute": False,
-        "random": False,
-    }
-
-
-def _value_row(number: int, tensor: ReferenceTensor, stored: StoredTensor, *, producer: int) -> dict[str, Any]:
-    return {
-        "id": number,
-        "producer": producer,
-        "dtype": stored.dtype,
-        "shape": list(stored.shape),
-        "device": tensor.device,
-        "layout": "strided",
-        "requires_grad": False,
-        "initialized": True,
-        "data_file": str(number),
-        "data_key": "",
-        "data_offset": 0,
-        "data_strides": [],
-    }
-
-
-def _use(call: int, role: Role, place: str, value: int) -> dict[str, Any]:
-    return {"call": call, "role": role.value, "place": place, "value": value}

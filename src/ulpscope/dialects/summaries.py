@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ulpscope.numerics.compiled import summarize_into
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.rows import Column, rows_to_columns
+from ulpscope.numerics.rows import Column, rows_to_columns, stats_from_row
 from ulpscope.numerics.summary import empty_row, flat_elements
-from ulpscope.records.values import Value
+from ulpscope.records.values import Stats, Value
 from ulpscope.trace.objects import value_from_row
 from ulpscope.trace.schema import VALUE_SUMMARY, VALUES
 
@@ -21,7 +21,7 @@ Data = Callable[[Value], NDArray[Any] | None]
 def with_summaries(values: pl.DataFrame, data: Data) -> pl.DataFrame:
     """The frame with stats, sketch and digest of the values whose data is there."""
     stored = [_value(row) for row in values.iter_rows(named=True) if row["data_file"] and row["dtype"] in DTYPES]
-    rows = {value: _row(value, found) for value in stored if (found := data(value)) is not None}
+    rows = {value: summary_row(found, value.dtype) for value in stored if (found := data(value)) is not None}
     if not rows:
         return values
     own = frame_of_rows(
@@ -32,6 +32,18 @@ def with_summaries(values: pl.DataFrame, data: Data) -> pl.DataFrame:
     return joined.with_columns(pl.coalesce(f"{name} of data", name).alias(name) for name in both).drop(
         f"{name} of data" for name in both
     )
+
+
+def summary_row(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
+    """All numbers that a trace has of a tensor, in the order of numerics.rows."""
+    row = empty_row()
+    summarize_into(flat_elements(array, DTYPES[dtype]), dtype, row)
+    return row
+
+
+def stats_of(array: NDArray[Any], dtype: str) -> Stats:
+    """Stats as a trace has them."""
+    return stats_from_row(summary_row(array, dtype), dtype, array.shape)
 
 
 def frame_of_rows(
@@ -46,12 +58,6 @@ def frame_of_rows(
 
 def _value(row: dict[str, Any]) -> Value:
     return value_from_row({**dict.fromkeys(VALUES), "process": None, **row})
-
-
-def _row(value: Value, data: NDArray[Any]) -> NDArray[np.float64]:
-    row = empty_row()
-    summarize_into(flat_elements(data, DTYPES[value.dtype]), value.dtype, row)
-    return row
 
 
 def _series(name: str, column: Column) -> pl.Series:

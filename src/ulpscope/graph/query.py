@@ -1,15 +1,13 @@
 """Operators of a model: counted, filtered, found by name."""
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
+from ulpscope.graph.names import sanitised
 from ulpscope.records.graphs import GraphModel, Operator
-
-_NOT_IN_FILE_NAMES = re.compile(r"[./\\ ]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def match_operators(model: GraphModel, wanted: OperatorFilter) -> list[Operator]
 
 def find_operators(model: GraphModel, name: str) -> FoundOperators:
     """By the whole name; else by the name as files write it (fc1_Relu for fc1/Relu); else by a part of it."""
-    for called in (lambda other: other == name, lambda other: file_name(other) == file_name(name)):
+    for called in (lambda other: other == name, lambda other: sanitised(other) == sanitised(name)):
         found = tuple([operator for operator in all_operators(model) if called(operator.name)])
         if found:
             return FoundOperators(operators=found)
@@ -69,11 +67,6 @@ def nearest_names(model: GraphModel, name: str) -> list[str]:
     """Names that resemble one that is not there."""
     names = dict.fromkeys(operator.name for operator in all_operators(model))
     return difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-
-
-def file_name(name: str) -> str:
-    """An operator's name as names of dump files have it."""
-    return _NOT_IN_FILE_NAMES.sub("_", name)
 
 
 def fits(operator: Operator, wanted: OperatorFilter) -> bool:

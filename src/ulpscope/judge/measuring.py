@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -186,6 +186,8 @@ class ValuePairs:
     """Where there is no such reason."""
     metrics: dict[int, PairMetrics]
     """From saved data, by row."""
+    score_errors: dict[int, float] = field(default_factory=dict)
+    """Of attention scores with a mask, by row: root mean square of the differences of what is not masked."""
 
 
 def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePairs:

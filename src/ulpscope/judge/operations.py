@@ -99,6 +99,8 @@ class Operand:
     norm: float
     elements: float
     shape: Sequence[int]
+    score_error: float | None = None
+    """Of attention scores with a mask: root mean square of the differences of what is not masked."""
 
     @property
     def rms(self) -> float:
@@ -107,6 +109,11 @@ class Operand:
     @property
     def distance(self) -> float:
         return self.error * self.norm
+
+    @property
+    def absolute(self) -> float:
+        """The error of an element; of what is masked it does not count."""
+        return self.rms * self.error if self.score_error is None else self.score_error
 
 
 def natural_norm(family: Family, operands: Sequence[Operand], output: Operand) -> float:
@@ -122,7 +129,7 @@ def natural_norm(family: Family, operands: Sequence[Operand], output: Operand) -
     if family is Family.PRODUCT and len(floats) == 2:
         return max(output.norm, floats[0].rms * floats[1].rms * math.sqrt(count))
     if family in (Family.CONTRACTION, Family.CONVOLUTION) and len(floats) >= 2:
-        length = _contracted(family, floats[0], floats[1])
+        length = _contracted(family, floats[0], floats[1], output)
         return max(output.norm, floats[0].rms * floats[1].rms * math.sqrt(length * count))
     if family in (Family.REDUCTION, Family.AVERAGE):
         largest = max(floats, key=lambda operand: operand.elements)
@@ -132,10 +139,14 @@ def natural_norm(family: Family, operands: Sequence[Operand], output: Operand) -
     return output.norm
 
 
-def _contracted(family: Family, first: Operand, second: Operand) -> float:
+def _contracted(family: Family, first: Operand, second: Operand, output: Operand) -> float:
     """How many products each element of the output is a sum of."""
     if family is Family.CONVOLUTION:
         return second.elements / max(second.shape[0] if second.shape else 1, 1)
+    if min(len(first.shape), len(second.shape), len(output.shape)) >= 2:
+        kept, (before, last) = output.shape[-2], first.shape[-2:]
+        # Which of its axes a transposed operand (transpose_x1, adj_x1) keeps is seen in the output.
+        return before if kept == last != before else last
     return first.shape[-1] if first.shape else 1
 
 
@@ -150,7 +161,7 @@ def summed_length(op: str, family: Family, operands: Sequence[Operand], output: 
     if family not in SUMMING or not operands:
         return 1.0
     if family in (Family.CONTRACTION, Family.CONVOLUTION) and len(operands) >= 2:
-        return _contracted(family, operands[0], operands[1])
+        return _contracted(family, operands[0], operands[1], output)
     if op in ("layer_norm", "rms_norm", "normalize", "cosine_similarity"):
         return operands[0].shape[-1] if operands[0].shape else 1.0
     largest = max(operand.elements for operand in operands)
@@ -190,7 +201,7 @@ def incoming(family: Family, operands: Sequence[Operand], output: Operand, norm:
     if family is Family.SELECTION and output.norm > 0:
         return max(worst, max(operand.distance for operand in operands) / output.norm)
     if family is Family.EXPONENTIAL:
-        return max(worst, *(operand.rms * operand.error for operand in operands))
+        return max(worst, *(operand.absolute for operand in operands))
     if family is Family.ATTENTION and len(operands) >= 2:
         scores = operands[0].rms * operands[1].rms * (operands[0].error + operands[1].error)
         return max(worst, scores)

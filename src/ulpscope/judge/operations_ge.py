@@ -22,11 +22,19 @@ GE_FAMILIES: dict[str, str] = {
 """By the word of a family."""
 
 GE_MOVING = frozenset(
-    "Cast TransData Reshape Transpose TransposeD Squeeze ExpandDims Identity Concat ConcatD ConcatV2D Pack "
-    "Flatten".split()
+    "Cast TransData Reshape Transpose TransposeD Permute Squeeze SqueezeV2 SqueezeV3 Unsqueeze UnsqueezeV2 "
+    "UnsqueezeV3 ExpandDims Identity Concat ConcatD ConcatV2 ConcatV2D Pack Flatten FlattenV2 ReFormat TransShape "
+    "MemcpyAsync BroadcastTo BroadcastToD Tile TileD SpaceToDepth DepthToSpace".split()
 )
 GE_CHOOSING = frozenset(
     "ArgMax ArgMaxD ArgMaxV2 ArgMin ArgMinD TopK TopKV2 TopKD Sort Greater GreaterEqual Less LessEqual Equal NotEqual "
     "Round Floor Ceil Rint Sign Cast NonMaxSuppressionV6 OneHot OneHotD LogicalAnd LogicalOr LogicalNot "
     "AscendQuant".split()
 )
+GE_RANDOM = frozenset(
+    "DropOutGenMask DropOutGenMaskV3 DropOutGenMaskV4 StatelessDropOutGenMask DropOutV2 RandomUniform RandomUniformInt "
+    "RandomStandardNormal RandomNormal TruncatedNormal TruncatedNormalV2 ParameterizedTruncatedNormal RandomGamma "
+    "RandomPoisson RandomShuffle Multinomial Bernoulli StatelessRandomUniformV2 StatelessRandomNormalV2 "
+    "StatelessTruncatedNormalV2 StatelessBernoulli".split()
+)
+"""What draws: two runs make other numbers, and nobody computed wrong."""

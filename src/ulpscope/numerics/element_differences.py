@@ -21,6 +21,10 @@ class Tolerance:
     atol: float
     rtol: float
 
+    def exceeded(self, apart: Floats, sizes: Floats) -> NDArray[np.bool_]:
+        """Which elements are not within, of what `apart_pieces` gives."""
+        return np.asarray((apart > self.atol + self.rtol * sizes).any(axis=1))
+
 
 @dataclass(frozen=True, slots=True)
 class ElementScan:
@@ -35,8 +39,8 @@ def scan_elements(pieces: PairPieces, *, tolerance: Tolerance, worst: int) -> El
     outside, base = 0, 0
     places, sizes = np.empty(0, np.int64), np.empty(0)
     with np.errstate(all="ignore"):
-        for apart, allowed in _apart(pieces):
-            outside += int(np.count_nonzero((apart > tolerance.atol + tolerance.rtol * allowed).any(axis=1)))
+        for apart, magnitudes in apart_pieces(pieces):
+            outside += int(np.count_nonzero(tolerance.exceeded(apart, magnitudes)))
             largest = apart.max(axis=1)
             found = _largest(largest, worst)
             places, sizes = np.concatenate([places, base + found]), np.concatenate([sizes, largest[found]])
@@ -46,7 +50,7 @@ def scan_elements(pieces: PairPieces, *, tolerance: Tolerance, worst: int) -> El
     return ElementScan(outside, tuple(places.tolist()))
 
 
-def _apart(pieces: PairPieces) -> Iterator[tuple[Floats, Floats]]:
+def apart_pieces(pieces: PairPieces) -> Iterator[tuple[Floats, Floats]]:
     """Of each piece: differences, inf where only one side is finite, and |reference|; a row an element."""
     parts, width = pieces.parts, pieces.parts_an_element
     for pair in pieces.pieces():

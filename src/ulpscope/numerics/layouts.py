@@ -42,7 +42,10 @@ _AXES: dict[str, Axes] = {
     "FRACTAL_Z_3D": FRACTAL_Z_3D,
 }
 _MATRIX, _ANY = "FRACTAL_NZ", "ND"
+_IN_GROUPS_UNKNOWN = "FRACTAL_Z_3D"
 TILED = (*_AXES, _MATRIX)
+LAYOUTS = (_ANY, *IMAGES, *VOLUMES, *TILED)
+"""All that are known here."""
 
 BLOCK = 16
 """Edge of a tile of float16 elements; other types have 8 or 32 along the inner axis."""
@@ -84,11 +87,6 @@ def convert_layout(array: AnyArray, wanted: Conversion, own: Converters | None =
             next_step="name another layout, or a converter of your own: --converter convert_A_to_B.py",
         )
     return converter(array, wanted)
-
-
-def can_convert(source: str, target: str, own: Converters | None = None) -> bool:
-    """Whether there is a way, whatever the shapes."""
-    return (source, target) in (own or {}) or _built_in(source, target) is not None
 
 
 def plain_layouts(source: str, tiles: Shape, shape: Shape, *, groups: int = 1) -> list[str]:
@@ -134,15 +132,32 @@ def _permute(array: AnyArray, wanted: Conversion) -> AnyArray:
     source, target = wanted.source, wanted.target
     if array.ndim != len(source):
         raise bad_shape(f"{source} has {len(source)} axes, the tensor is {list(array.shape)}")
-    return _without_padding(array.transpose([source.index(axis) for axis in target]), wanted)
+    permuted = array.transpose([source.index(axis) for axis in target])
+    if wanted.shape is not None and wanted.shape != permuted.shape:
+        raise bad_shape(f"{source} {list(array.shape)} is {target} {list(permuted.shape)}, not {list(wanted.shape)}")
+    return permuted
 
 
 def _from_tiles(array: AnyArray, wanted: Conversion) -> AnyArray:
     source, target, shape = wanted.source, wanted.target, wanted.shape
-    if wanted.groups > 1 and source == "FRACTAL_Z":
+    if _in_groups(source, wanted.groups):
         return _from_groups(array, wanted)
     tiles = array.reshape(_unfolded(source, array.shape, target, shape))
-    return _without_padding(join(tiles, _AXES[source], target), wanted)
+    if shape is not None and not fills(tiles.shape, _AXES[source], target, shape):
+        raise bad_shape(f"{source} {list(array.shape)} as {target} {list(shape)}")
+    whole = join(tiles, _AXES[source], target)
+    return whole if shape is None else whole[tuple(slice(size) for size in shape)]
+
+
+def _in_groups(tiled: str, groups: int) -> bool:
+    """Whether groups share tiles. How those of volumes do is not known, and a shape alone does not show it."""
+    if groups > 1 and tiled == _IN_GROUPS_UNKNOWN:
+        raise UlpscopeError(
+            f"{tiled} of {groups} groups is not known",
+            expected="one group, or FRACTAL_Z",
+            next_step="take it as it lies on the device, or name a converter of your own: --converter FILE",
+        )
+    return groups > 1 and tiled == "FRACTAL_Z"
 
 
 def _from_groups(array: AnyArray, wanted: Conversion) -> AnyArray:
@@ -157,7 +172,7 @@ def _to_tiles(array: AnyArray, wanted: Conversion) -> AnyArray:
     source, target, block = wanted.source, wanted.target, wanted.block
     if array.ndim != len(source):
         raise bad_shape(f"{source} has {len(source)} axes, the tensor is {list(array.shape)}")
-    if wanted.groups > 1 and target == "FRACTAL_Z":
+    if _in_groups(target, wanted.groups):
         weight = array.transpose([source.index(axis) for axis in "NCHW"])
         if weight.shape[0] % wanted.groups:
             raise bad_shape(f"{weight.shape[0]} filters in {wanted.groups} groups")
@@ -191,7 +206,9 @@ def _folded_axes(tiled: str) -> int:
 def _fills(source: str, tiles: Shape, layout: str, shape: Shape, groups: int) -> bool:
     if len(shape) != len(layout) or not _same_axes(source, layout):
         return False
-    if groups > 1 and source == "FRACTAL_Z":
+    if groups > 1 and source == _IN_GROUPS_UNKNOWN:
+        return False
+    if _in_groups(source, groups):
         nchw = permuted_shape(shape, layout, "NCHW")
         fits = len(tiles) == 4 and min(tiles) > 0 and nchw[0] % groups == 0
         return fits and tiles == grouped_shape(nchw, groups=groups, c0=tiles[3], n0=tiles[2])
@@ -234,15 +251,6 @@ def _fills_matrix(tiles: Shape, shape: Shape) -> bool:
     if len(tiles) < 4 or not shape or math.prod(tiles[:-4]) != math.prod(shape[:-2]):
         return False
     return fills((1, *tiles[-4:]), FRACTAL_NZ, "LMK", (1, *_matrix(shape)))
-
-
-def _without_padding(array: AnyArray, wanted: Conversion) -> AnyArray:
-    shape = wanted.shape
-    if shape is None:
-        return array
-    if len(shape) != array.ndim or any(size > padded for size, padded in zip(shape, array.shape, strict=True)):
-        raise bad_shape(f"{wanted.source} holds {wanted.target} {list(array.shape)}; asked for was {list(shape)}")
-    return array[tuple(slice(size) for size in shape)]
 
 
 def _listed(shape: Shape | None) -> str:

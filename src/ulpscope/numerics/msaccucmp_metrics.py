@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics import msaccucmp_old_sums as old
-from ulpscope.numerics.msaccucmp_plain import EPSILON
-from ulpscope.numerics.msaccucmp_sums import Gathered, Shares, Single, TwoSides, divergence, gather, share
+from ulpscope.numerics.msaccucmp_plain import APART, EPSILON, GOLDEN_SQUARES, PRODUCT, RELATIVE, SQUARES
+from ulpscope.numerics.msaccucmp_sums import Gathered, Single, Spread, TwoSides, divergence, gather, spreads
 
 AnyArray = NDArray[Any]
 
@@ -84,12 +84,16 @@ def msaccucmp_metrics(
     names: tuple[str, str] = ("my", "golden"),
     generation: Generation = Generation.OF_2025,
     algorithms: Iterable[str] = ALGORITHMS,
+    known: tuple[Spread, Spread] | None = None,
 ) -> dict[str, Figure]:
-    """The figures of two arrays of equal size by algorithm; `names` stand in messages. SizesDifferError else."""
+    """The figures of two arrays of equal size by algorithm; `names` stand in messages. SizesDifferError else.
+
+    What is known of the sides already is not read from them again.
+    """
     if my.size != golden.size:
         raise SizesDifferError(_SIZES.format(mine=my.size, theirs=golden.size, my=names[0], golden=names[1]))
     both_bool = my.dtype == np.bool_ and golden.dtype == np.bool_
-    comparison = _Comparison(TwoSides.of(my, golden), names, generation)
+    comparison = _Comparison(TwoSides.of(my, golden), names, generation, known)
     with np.errstate(all="ignore"):
         return {
             name: _bool_figure(comparison, name) if both_bool else _METRICS[name](comparison) for name in algorithms
@@ -109,10 +113,17 @@ def overflow_flag(array: AnyArray) -> str:
 class _Comparison:
     """Both sides, read for the first time when a figure needs it."""
 
-    def __init__(self, sides: TwoSides, names: tuple[str, str], generation: Generation) -> None:
+    def __init__(
+        self,
+        sides: TwoSides,
+        names: tuple[str, str],
+        generation: Generation,
+        known: tuple[Spread, Spread] | None,
+    ) -> None:
         self.sides = sides
         self.names = names
         self.is_old = generation is Generation.OF_2022
+        self._known = known
 
     @property
     def count(self) -> int:
@@ -120,11 +131,7 @@ class _Comparison:
 
     @cached_property
     def found(self) -> Gathered:
-        return gather(self.sides)
-
-    @cached_property
-    def shares(self) -> Shares:
-        return share(self.sides, self.found)
+        return gather(self.sides, *(self._known or spreads(self.sides)))
 
     @cached_property
     def old_relative(self) -> tuple[np.float32, np.float32]:
@@ -149,7 +156,7 @@ def _cosine_similarity(compared: _Comparison) -> Figure:
         if np.sqrt(norm) <= EPSILON:
             return Figure(FAILED, _ALL_ZERO.format(name=name))
     # nan stays nan: it is not greater than 1.
-    similarity = compared.shares.cosine
+    similarity = compared.found.sums[PRODUCT]
     return _printed(1.0 if similarity > 1.0 else similarity)
 
 
@@ -158,14 +165,14 @@ def _max_absolute_error(compared: _Comparison) -> Figure:
 
 
 def _accumulated_relative_error(compared: _Comparison) -> Figure:
-    return _printed(old.accumulated_relative(compared.sides) if compared.is_old else compared.found.relative)
+    return _printed(old.accumulated_relative(compared.sides) if compared.is_old else compared.found.sums[RELATIVE])
 
 
 def _relative_euclidean_distance(compared: _Comparison) -> Figure:
     found = compared.found
     if found.golden.norm <= EPSILON:
         return _printed(0.0)
-    return _printed(np.sqrt(found.squares / found.golden_squares))
+    return _printed(np.sqrt(found.sums[SQUARES] / found.sums[GOLDEN_SQUARES]))
 
 
 def _kullback_leibler_divergence(compared: _Comparison) -> Figure:
@@ -174,7 +181,7 @@ def _kullback_leibler_divergence(compared: _Comparison) -> Figure:
     if compared.is_old:
         plain = old.divergence(compared.sides, compared.found)
         return Figure("inf", _OLD_KL.format(golden=compared.names[1])) if np.isposinf(plain) else _printed(plain)
-    number = divergence(compared.sides, compared.found, compared.shares)
+    number = divergence(compared.sides, compared.found)
     return _printed(0.0 if abs(number) < EPSILON else number)
 
 
@@ -190,11 +197,11 @@ def _deviation(number: float) -> str:
 
 
 def _mean_absolute_error(compared: _Comparison) -> Figure:
-    return _printed(compared.mean(compared.found.distance))
+    return _printed(compared.mean(compared.found.sums[APART]))
 
 
 def _root_mean_square_error(compared: _Comparison) -> Figure:
-    return _printed(np.sqrt(compared.mean(compared.found.squares)))
+    return _printed(np.sqrt(compared.mean(compared.found.sums[SQUARES])))
 
 
 def _max_relative_error(compared: _Comparison) -> Figure:
@@ -208,7 +215,7 @@ def _max_relative_error(compared: _Comparison) -> Figure:
 def _mean_relative_error(compared: _Comparison) -> Figure:
     if compared.is_old and compared.count:
         return _old_relative("MeanRelativeError", compared.mean(compared.old_relative[1]), compared)
-    return _printed(compared.mean(compared.found.relative))
+    return _printed(compared.mean(compared.found.sums[RELATIVE]))
 
 
 def _old_relative(name: str, number: np.float32, compared: _Comparison) -> Figure:

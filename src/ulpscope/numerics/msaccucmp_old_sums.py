@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.msaccucmp_sums import LEAF, Gathered, Singles, Spread, TwoSides
+from ulpscope.numerics.msaccucmp_plain import AnyArray, Singles, readable
+from ulpscope.numerics.msaccucmp_sums import PIECE, Gathered, Spread, TwoSides
 
 Doubles = NDArray[np.float64]
 
@@ -24,13 +25,14 @@ def plain_relative(sides: TwoSides) -> tuple[np.float32, np.float32]:
     """Largest and sum of |my - golden| / |golden|: inf where only golden is zero, nan where both are."""
     largest = np.float32(0.0)
 
-    def leaf(my: Singles, golden: Singles) -> tuple[np.float32, ...]:
+    def leaf(my: AnyArray, golden: AnyArray) -> np.float32:
         nonlocal largest
-        errors = np.abs(my - golden) / np.abs(golden)
+        wide = readable(golden)
+        errors = np.abs(readable(my) - wide) / np.abs(wide)
         largest = np.maximum(largest, errors.max())
-        return (errors.sum(),)
+        return errors.sum()  # type: ignore[no-any-return]
 
-    (total,) = sides.add_up(leaf)
+    total = sides.add_up(leaf, PIECE)
     return largest, total
 
 
@@ -56,6 +58,6 @@ def _share(part: Singles, side: Spread) -> Doubles:
 
 
 def _pieces(sides: TwoSides) -> Iterator[tuple[Singles, Singles]]:
-    for start in range(0, len(sides.my), LEAF):
-        part = slice(start, start + LEAF)
+    for start in range(0, len(sides.my), PIECE):
+        part = slice(start, start + PIECE)
         yield sides.my[part].astype(np.float32), sides.golden[part].astype(np.float32)

@@ -2,12 +2,12 @@
 
 msaccucmp adds up whole arrays in float32, and prints more digits than float32 holds: its last digits depend on the
 order of additions. numpy adds pairwise: a run of more than 128 numbers is the sum of its two halves, the first a
-multiple of 8 long. The same halving down to pieces of LEAF numbers, each added up by numpy itself, gives the same bits.
+multiple of 8 long. The same halving down to pieces, each added up in that order, gives the same bits.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -16,25 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics import msaccucmp_plain as plain
-from ulpscope.numerics.msaccucmp_plain import (
-    APART,
-    GOLDEN_SHARE,
-    GOLDEN_SQUARES,
-    MY_SHARE,
-    PRODUCT,
-    RELATIVE,
-    SQUARES,
-)
 
 AnyArray = NDArray[Any]
 Singles = NDArray[np.float32]
 Single: TypeAlias = np.float32 | float
-Leaf = Callable[[Singles, Singles], tuple[Any, ...]]
+Leaf = Callable[[AnyArray, AnyArray], Any]
 
-LEAF = 1 << 15
-"""Numbers of a piece: both sides and four results of each fit a core's own cache."""
-WORTH_COMPILING = 1 << 20
-"""Numbers from which on loading the kernels costs less than it saves."""
+PIECE = 1 << 15
+"""Numbers of one side that are read at a time."""
+WORTH_COMPILING = 1 << 16
+"""Numbers from which on compiled kernels are used: a network of small tensors need not load or compile them."""
+_NOTHING = np.float32(0.0)
+"""numpy begins its sums with it: none is -0.0."""
 
 
 @cache
@@ -42,149 +35,128 @@ def _kernels() -> ModuleType:
     try:
         from ulpscope.numerics import msaccucmp_kernels
 
-        one = np.ones(1, np.float32)
-        msaccucmp_kernels.differences(one, one, np.empty((4, 1), np.float32))
+        return msaccucmp_kernels if _agrees(msaccucmp_kernels) else plain
     except Exception:  # an absent or broken numba (wrong numpy, no LLVM for this machine) must not stop a comparison
         return plain
-    return msaccucmp_kernels
 
 
-@dataclass(slots=True)
-class Spread:
-    """Range, mean and spread of one side."""
-
-    shift: float
-    """A number of that side: sums are of distances from it, which keeps their digits."""
-    count: int = 0
-    low: Single = math.inf
-    high: Single = -math.inf
-    total: float = 0.0
-    squares: float = 0.0
-
-    @property
-    def mean(self) -> float:
-        return self.shift + self.total / self.count
-
-    @property
-    def deviation(self) -> float:
-        spread = self.squares - self.total * self.total / self.count
-        return float(np.sqrt(np.maximum(spread, 0.0) / self.count))
-
-    @property
-    def norm(self) -> np.float32:
-        """As float32 holds it: inf where the sum of squares is beyond its range."""
-        squares = self.squares + 2.0 * self.shift * self.total + self.count * self.shift * self.shift
-        return np.float32(np.sqrt(np.float32(max(squares, 0.0))))
-
-
-@dataclass(slots=True)
-class Gathered:
-    """What the first read of both sides gives; sums in float32."""
-
-    my: Spread
-    golden: Spread
-    largest: Single = 0.0
-    """|my - golden|"""
-    largest_relative: Single = 0.0
-    distance: Single = 0.0
-    """Sum of |my - golden|."""
-    squares: Single = 0.0
-    """Sum of (my - golden)**2."""
-    golden_squares: Single = 0.0
-    relative: Single = 0.0
-    """Sum of |my / golden - 1| where golden is not zero."""
+def _agrees(kernels: ModuleType) -> bool:
+    """Whether the kernels do as numpy: their cache does not notice what has changed elsewhere."""
+    golden = np.linspace(-2.0, 5.0, 1001, dtype=np.float32)
+    my, plan = golden.astype(np.float16), np.array([-2.0, 7.0, -2.0, 7.0, 64.0, 65.0], np.float32)
+    wide = my.astype(np.float32)
+    found, wanted = kernels.sums(my, golden, plan), plain.sums(wide, golden, plan)
+    same = all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
+    return same and bool(kernels.divergence(my, golden, plan) == plain.divergence(wide, golden, plan))
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """What the second read gives."""
+class Spread:
+    """Range, mean and spread of one side's numbers as float32."""
 
-    cosine: np.float32
-    my_sum: np.float32
-    golden_sum: np.float32
+    low: np.float32
+    high: np.float32
+    mean: float
+    deviation: float
+    norm: np.float32
+
+    @classmethod
+    def of(cls, *, low: Single, high: Single, mean: float, deviation: float, squares: float) -> "Spread":
+        """`squares` is the sum of squares. Its root is inf where it is beyond float32's range."""
+        norm = np.float32(np.sqrt(np.float32(max(squares, 0.0))))
+        return cls(np.float32(low), np.float32(high), mean, deviation, norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What reading both sides side by side gives; sums in float32."""
+
+    my: Spread
+    golden: Spread
+    sums: Singles
+    """Of plain.sums."""
+    largest: Single
+    """|my - golden|"""
+    largest_relative: Single
 
 
 @dataclass(frozen=True, slots=True)
 class TwoSides:
-    """Two flat arrays of equal size, read as float32 in pieces."""
+    """Two flat arrays of equal size, read in pieces."""
 
     my: AnyArray
     golden: AnyArray
     kernels: ModuleType
-    work: Singles = field(repr=False)
-    """Four rows for what is computed of a piece, two for its sides."""
 
     @classmethod
     def of(cls, my: AnyArray, golden: AnyArray) -> "TwoSides":
         flat = [
             np.ascontiguousarray(side.real if side.dtype.kind == "c" else side).reshape(-1) for side in (my, golden)
         ]
-        kernels = _kernels() if my.size >= WORTH_COMPILING else plain
-        return cls(flat[0], flat[1], kernels, np.empty((6, min(max(my.size, 1), LEAF)), np.float32))
+        return cls(flat[0], flat[1], _kernels() if my.size >= WORTH_COMPILING else plain)
 
-    def add_up(self, leaf: Leaf) -> tuple[Any, ...]:
-        """What `leaf` gives of each piece, added up in numpy's order."""
-        return self._add_up(leaf, 0, len(self.my))
+    def add_up(self, leaf: Leaf, at_once: int) -> Any:
+        """What `leaf` gives of each piece of both sides, added up in numpy's order."""
 
-    def rows(self, count: int) -> Singles:
-        """The rows for the results of a piece of `count` numbers."""
-        return self.work[:4, :count]
+        def added(start: int, count: int) -> Any:
+            if count <= at_once:
+                part = slice(start, start + count)
+                return leaf(self.my[part], self.golden[part])
+            half = count // 2
+            half -= half % 8
+            return added(start, half) + added(start + half, count - half)
 
-    def _add_up(self, leaf: Leaf, start: int, count: int) -> tuple[Any, ...]:
-        if count <= LEAF:
-            part = slice(start, start + count)
-            widen = self.kernels.widen
-            return leaf(widen(self.my[part], self.work[4, :count]), widen(self.golden[part], self.work[5, :count]))
-        half = count // 2
-        half -= half % 8
-        first, second = self._add_up(leaf, start, half), self._add_up(leaf, start + half, count - half)
-        return tuple(one + other for one, other in zip(first, second, strict=True))
+        return added(0, len(self.my))
 
 
-def gather(sides: TwoSides) -> Gathered:
-    """The first read."""
-    found = Gathered(Spread(_first(sides.my)), Spread(_first(sides.golden)))
-
-    def leaf(my: Singles, golden: Singles) -> tuple[Any, ...]:
-        work = sides.rows(len(my))
-        sides.kernels.differences(my, golden, work)
-        for side, part in ((found.my, my), (found.golden, golden)):
-            _add(side, part, sides.kernels)
-        found.largest = np.maximum(found.largest, work[APART].max())
-        found.largest_relative = np.maximum(found.largest_relative, work[RELATIVE].max())
-        return tuple(work[row].sum() for row in (APART, SQUARES, GOLDEN_SQUARES, RELATIVE))
-
-    if len(sides.my):
-        found.distance, found.squares, found.golden_squares, found.relative = sides.add_up(leaf)
-    return found
+def spreads(sides: TwoSides) -> tuple[Spread, Spread]:
+    """Of either side, by a read of its own."""
+    return _spread(sides.my, sides.kernels), _spread(sides.golden, sides.kernels)
 
 
-def share(sides: TwoSides, found: Gathered) -> Shares:
-    """The second read: cosine similarity, and the sums that shares of the KL divergence are divided by."""
-    plan = _plan(found, found.my.norm, found.golden.norm)
+def gather(sides: TwoSides, my: Spread, golden: Spread) -> Gathered:
+    """All that one read of both sides gives."""
+    plan, kernels = _plan(my, golden, my.norm, golden.norm), sides.kernels
+    largest = np.zeros(2, np.float32)
 
-    def leaf(my: Singles, golden: Singles) -> tuple[Any, ...]:
-        work = sides.rows(len(my))
-        sides.kernels.shares(my, golden, plan, work)
-        return tuple(work[row].sum() for row in (PRODUCT, MY_SHARE, GOLDEN_SHARE))
+    def leaf(mine: AnyArray, theirs: AnyArray) -> Singles:
+        nonlocal largest
+        sums, tops = kernels.sums(kernels.readable(mine), kernels.readable(theirs), plan)
+        largest = np.maximum(largest, tops)
+        return sums  # type: ignore[no-any-return]
 
-    return Shares(*map(np.float32, sides.add_up(leaf)))
+    sums = sides.add_up(leaf, kernels.SUMS_AT_ONCE) if len(sides.my) else np.zeros(plain.SUMS, np.float32)
+    return Gathered(my, golden, sums + _NOTHING, *largest)
 
 
-def divergence(sides: TwoSides, found: Gathered, shares: Shares) -> np.float32:
-    """The third read: the KL divergence of my shares from golden's."""
-    plan = _plan(found, shares.my_sum, shares.golden_sum)
+def divergence(sides: TwoSides, found: Gathered) -> np.float32:
+    """The second read: the KL divergence of my shares from golden's."""
+    plan = _plan(found.my, found.golden, found.sums[plain.MY_SHARE], found.sums[plain.GOLDEN_SHARE])
+    kernels = sides.kernels
 
-    def leaf(my: Singles, golden: Singles) -> tuple[Any, ...]:
-        work = sides.rows(len(my))
-        sides.kernels.ratios(my, golden, plan, work)
-        p, q = work[MY_SHARE], work[GOLDEN_SHARE]
-        np.log(q, out=q)
-        p *= q
-        return (p.sum(),)
+    def leaf(mine: AnyArray, theirs: AnyArray) -> np.float32:
+        return kernels.divergence(kernels.readable(mine), kernels.readable(theirs), plan)  # type: ignore[no-any-return]
 
-    (total,) = sides.add_up(leaf)
-    return np.float32(total)
+    return np.float32(sides.add_up(leaf, kernels.LOGARITHMS_AT_ONCE) + _NOTHING)
+
+
+def _spread(side: AnyArray, kernels: ModuleType) -> Spread:
+    """Sums are of distances from a number of that side, which keeps their digits."""
+    low, high, total, squares, count, shift = math.inf, -math.inf, 0.0, 0.0, len(side), _first(side)
+    for start in range(0, count, PIECE):
+        part = side[start : start + PIECE].astype(np.float32)
+        low, high = np.minimum(low, part.min()), np.maximum(high, part.max())
+        found = kernels.moments(part, shift)
+        total, squares = total + found[0], squares + found[1]
+    if not count:
+        return Spread.of(low=low, high=high, mean=math.nan, deviation=math.nan, squares=0.0)
+    return Spread.of(
+        low=low,
+        high=high,
+        mean=shift + total / count,
+        deviation=float(np.sqrt(np.maximum(squares - total * total / count, 0.0) / count)),
+        squares=squares + 2.0 * shift * total + count * shift * shift,
+    )
 
 
 def _first(side: AnyArray) -> float:
@@ -193,12 +165,6 @@ def _first(side: AnyArray) -> float:
     return number if math.isfinite(number) else 0.0
 
 
-def _add(side: Spread, part: Singles, kernels: ModuleType) -> None:
-    side.low, side.high = np.minimum(side.low, part.min()), np.maximum(side.high, part.max())
-    total, squares = kernels.moments(part, side.shift)
-    side.count, side.total, side.squares = side.count + len(part), side.total + total, side.squares + squares
-
-
-def _plan(found: Gathered, my_scale: np.float32, golden_scale: np.float32) -> Singles:
-    ranges = [found.my.low, found.my.high - found.my.low, found.golden.low, found.golden.high - found.golden.low]
+def _plan(my: Spread, golden: Spread, my_scale: np.float32, golden_scale: np.float32) -> Singles:
+    ranges = [my.low, my.high - my.low, golden.low, golden.high - golden.low]
     return np.array([*ranges, my_scale, golden_scale], np.float32)

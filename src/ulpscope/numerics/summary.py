@@ -33,7 +33,7 @@ from ulpscope.numerics.constants import (
     ZERO,
 )
 from ulpscope.numerics.digest import digest_blocks, word_type, words_per_pair
-from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, float8_values
+from ulpscope.numerics.dtypes import DTYPES, Dtype, float8_values
 from ulpscope.numerics.sketch import sketch_blocks
 
 AnyArray = NDArray[np.generic]
@@ -84,8 +84,9 @@ def summarize_into(array: AnyArray, dtype_name: str, row: Floats) -> None:
 def flat_elements(array: AnyArray, dtype: Dtype) -> AnyArray:
     """Elements in logical row-major order, contiguous; a complex one as its two parts."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    if dtype.kind is DtypeKind.COMPLEX and flat.dtype.kind == "c":
-        return flat.view(flat.real.dtype)
+    if dtype.real and flat.dtype.kind in "cV":
+        # numpy has no complex number of two halves: such elements are pairs of fields.
+        return flat.view(dtype.real)
     return flat
 
 

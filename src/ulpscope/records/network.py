@@ -37,6 +37,11 @@ class Original:
     """The order in which the graph says that its axes are."""
     shape: Shape | None = None
     side: TensorSide = TensorSide.OUTPUT
+    described: tuple[int, int] | None = None
+    """Of an input: its place among all that the graph describes, and how many these are.
+
+    `position` counts connected ones only. Some dumps do so, too, others have what is not connected without data.
+    """
 
     def __str__(self) -> str:
         return f"{self.operator}:{self.side.value}:{self.position}"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from ulpscope.records.enums import ExitCode
+from ulpscope.records.enums import ExitCode, Phase
 from ulpscope.records.findings import Place
 from ulpscope.records.overflows import NotFinite, Overflow
 from ulpscope.records.values import Stats
@@ -77,6 +77,21 @@ class DeviceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class WayCall:
+    """A call that hands an overflow on."""
+
+    call: str
+    op: str
+    module: str | None
+    phase: Phase
+    tensor: str
+    """By which it shows."""
+    not_finite: NotFinite
+    is_loss: bool = False
+    """It made the loss."""
+
+
+@dataclass(frozen=True, slots=True)
 class OverflowFinding:
     """One operation that overflowed."""
 
@@ -92,6 +107,8 @@ class OverflowFinding:
     """Why the verdict is what it is."""
     given: bool = False
     """It was not made here, but came with an input that no recorded call has made."""
+    way: tuple[WayCall, ...] = ()
+    """From this call to the loss, or to the last call of its phase that was given it; without followers, empty."""
 
     @property
     def worst(self) -> SeenTensor | None:

@@ -4,15 +4,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ulpscope.report.language import Language
 from ulpscope.report.quantities import bytes_text, count_text
 
 FAILURES_LISTED = 5
 EXAMPLES = 3
 
+_ENGLISH = {
+    "written": "{dumps} ({size}): {files} written to {out}",
+    "renamed": "names too long for a file system: {count:,}; mapping.csv beside them has the real ones",
+    "as_they_were": "left in the device's own layout: {names}",
+    "without_data": "nothing was dumped of: {names}",
+    "failed": "failed: {why}",
+    "failed.more": "failed: {count:,} more",
+    "failed.list": "all that failed: {path}",
+    "names.more": "{names} and {count:,} more",
+    "names.comma": ", ",
+}
+_CHINESE = {
+    "written": "{dumps}（{size}）：已写出 {files}，位于 {out}",
+    "renamed": "文件名过长而改名的有 {count:,} 个；真实名称见同目录的 mapping.csv",
+    "as_they_were": "仍保持设备自身的数据排布：{names}",
+    "without_data": "没有 dump 数据：{names}",
+    "failed": "失败：{why}",
+    "failed.more": "失败：另有 {count:,} 个",
+    "failed.list": "全部失败文件的清单：{path}",
+    "names.more": "{names} 等，另有 {count:,} 个",
+    "names.comma": "、",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class FileFailure:
-    """A dump file that could not be converted."""
+    """A dump file, or one tensor of it, that could not be converted."""
 
     source: str
     why: str
@@ -35,8 +59,8 @@ class DumpsConverted:
     failed_list: str | None
 
 
-def dumps_text(result: DumpsConverted) -> str:
-    return "".join(f"{line}\n" for line in _lines(result))
+def dumps_text(result: DumpsConverted, language: Language = Language.EN) -> str:
+    return "\n  ".join(_lines(result, language)) + "\n"
 
 
 def dumps_json(result: DumpsConverted) -> dict[str, Any]:
@@ -55,22 +79,31 @@ def dumps_json(result: DumpsConverted) -> dict[str, Any]:
     }
 
 
-def _lines(result: DumpsConverted) -> Iterator[str]:
-    read = f"{count_text(result.dumps, 'dump')} ({bytes_text(result.bytes_read)})"
-    yield f"{read}: {count_text(result.written, f'{result.kind} file')} written to {result.out}"
+def _lines(result: DumpsConverted, language: Language) -> Iterator[str]:
+    said = _CHINESE if language is Language.ZH else _ENGLISH
+    dumps, files = _counts(result, language)
+    yield said["written"].format(dumps=dumps, size=bytes_text(result.bytes_read), files=files, out=result.out)
     if result.renamed:
-        yield f"  names too long for a file system: {result.renamed:,}; mapping.csv beside them has the real ones"
+        yield said["renamed"].format(count=result.renamed)
     if result.as_they_were:
-        yield f"  left in the device's own layout: {_some(result.as_they_were)}"
+        yield said["as_they_were"].format(names=_some(result.as_they_were, said))
     if result.without_data:
-        yield f"  nothing was dumped of: {_some(result.without_data)}"
-    yield from (f"  failed: {failure.why}" for failure in result.failures[:FAILURES_LISTED])
+        yield said["without_data"].format(names=_some(result.without_data, said))
+    yield from (said["failed"].format(why=failure.why) for failure in result.failures[:FAILURES_LISTED])
     if len(result.failures) > FAILURES_LISTED:
-        yield f"  failed: {len(result.failures) - FAILURES_LISTED:,} more"
+        yield said["failed.more"].format(count=len(result.failures) - FAILURES_LISTED)
     if result.failed_list is not None:
-        yield f"  all that failed: {result.failed_list}"
+        yield said["failed.list"].format(path=result.failed_list)
 
 
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - EXAMPLES:,} more" if len(names) > EXAMPLES else ""
-    return f"{', '.join(names[:EXAMPLES])}{more}"
+def _counts(result: DumpsConverted, language: Language) -> tuple[str, str]:
+    if language is Language.ZH:
+        return f"{result.dumps:,} 个 dump 文件", f"{result.written:,} 个文件"
+    return count_text(result.dumps, "dump"), count_text(result.written, "file")
+
+
+def _some(names: tuple[str, ...], said: dict[str, str]) -> str:
+    shown = said["names.comma"].join(names[:EXAMPLES])
+    if len(names) <= EXAMPLES:
+        return shown
+    return said["names.more"].format(names=shown, count=len(names) - EXAMPLES)

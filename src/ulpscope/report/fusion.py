@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from ulpscope.dialects.ascend.fusion_files import FusionSwitch, GraphFusion, PassCount, Stage
-from ulpscope.report.language import shown_name
-from ulpscope.report.quantities import count_text
+from ulpscope.report.fusion_words import fusion_phrases
+from ulpscope.report.language import Language, Phrases, shown_name
 from ulpscope.report.tables import plain, render, section, table
 
 GRAPHS_SHOWN = 20
@@ -34,9 +34,9 @@ class FusionView:
     written: str | None = None
 
 
-def fusion_text(view: FusionView, *, width: int, color: bool) -> str:
+def fusion_text(view: FusionView, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
-    return render(Group(*_parts(view)), width=width, color=color)
+    return render(Group(*_parts(view, fusion_phrases(language))), width=width, color=color)
 
 
 def fusion_json(view: FusionView) -> dict[str, Any]:
@@ -56,37 +56,40 @@ def fusion_json(view: FusionView) -> dict[str, Any]:
     }
 
 
-def _parts(view: FusionView) -> Iterator[RenderableType]:
+def _parts(view: FusionView, words: Phrases) -> Iterator[RenderableType]:
+    path = shown_name(view.path)
     if view.graphs:
         everything, effective = _names(view)
-        told = f"{len(effective):,} of {count_text(len(everything), 'pass')} took effect"
-        yield plain(f"{shown_name(view.path)}: {count_text(len(view.graphs), 'graph')}, {told}", style="bold")
-        yield from (_graph(graph) for graph in view.graphs[:GRAPHS_SHOWN])
+        counts = {"graphs": words.count(len(view.graphs), "graph"), "passes": words.count(len(everything), "pass")}
+        yield plain(words.say("heading.result", path=path, effective=f"{len(effective):,}", **counts), style="bold")
+        yield from (_graph(graph, words) for graph in view.graphs[:GRAPHS_SHOWN])
         if len(view.graphs) > GRAPHS_SHOWN:
-            yield plain(f"  and {count_text(len(view.graphs) - GRAPHS_SHOWN, 'graph')} more: --json")
+            more = words.count(len(view.graphs) - GRAPHS_SHOWN, "graph")
+            yield plain(f"  {words.say('more_graphs', graphs=more)}")
     elif view.switch is not None:
-        yield plain(f"{shown_name(view.path)}: switches of fusion passes", style="bold")
-    if view.switch is not None and not view.graphs:
-        yield _switches(view.switch)
+        yield plain(words.say("heading.switch", path=path), style="bold")
+        yield _switches(view.switch, words)
     if view.switched_off:
-        yield plain(f"\nSwitched off: {', '.join(map(shown_name, view.switched_off))}")
+        passes = words.comma.join(map(shown_name, view.switched_off))
+        yield plain(f"\n{words.say('switched_off', passes=passes)}")
     if view.written is not None:
-        yield plain(f"Written to {shown_name(view.written)}: give it to the compiler as fusion_switch_file")
+        yield plain(words.say("written", path=shown_name(view.written)))
 
 
-def _graph(graph: GraphFusion) -> RenderableType:
+def _graph(graph: GraphFusion, words: Phrases) -> RenderableType:
     effective = [each for each in graph.passes if each.effect]
-    title = f"graph {shown_name(graph.graph)}"
+    title = words.say("graph", name=shown_name(graph.graph))
     if not effective:
-        return section(title, plain("No pass took effect."))
-    headers = ["pass", "stage", "effect", "match"]
+        return section(title, plain(words.say("no_effect")))
+    headers = [words.say(f"column.{name}") for name in ("pass", "stage", "effect", "match")]
     rows = ([shown_name(each.name), each.stage.value, each.effect, each.match] for each in effective)
     return section(title, table(headers, rows, right=headers[2:], folds=headers[:1]))
 
 
-def _switches(switch: FusionSwitch) -> RenderableType:
+def _switches(switch: FusionSwitch, words: Phrases) -> RenderableType:
     rows = [[stage.value, shown_name(name), state] for stage in Stage for name, state in _states(switch, stage).items()]
-    return section("switches", table(["stage", "pass", "state"], rows, folds=["pass"]))
+    headers = [words.say(f"column.{name}") for name in ("stage", "pass", "state")]
+    return section(words.say("switches"), table(headers, rows, folds=headers[1:2]))
 
 
 def _states(switch: FusionSwitch, stage: Stage) -> dict[str, str]:

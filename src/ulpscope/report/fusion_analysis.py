@@ -13,50 +13,55 @@ DIVERGED: DenseBFusionPass parts: b/fused gives other numbers with fusion
 """
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ulpscope.records.findings import FindingKind, Outcome
+from ulpscope.records.enums import Phase
+from ulpscope.records.findings import FindingKind, Outcome, Place
 from ulpscope.records.fusion_analysis import FusedOperator, FusionAnalysis
-from ulpscope.report.language import number_text, shown_name
-from ulpscope.report.quantities import count_text
+from ulpscope.report.finding_json import finding_entry
+from ulpscope.report.fusion_words import fusion_phrases
+from ulpscope.report.language import Language, Phrases, number_text, shown_name
 from ulpscope.report.strict_json import strict
 from ulpscope.report.tables import plain, render, table
 
 NAMES_SHOWN = 3
-NOT_FUSED = "(not fused)"
+_COLUMNS = ("pass", "operators", "identical", "rounding", "inherited", "parting", "which")
 _STYLES = {Outcome.AGREE: "bold green", Outcome.DIVERGED: "bold red", Outcome.NOTHING_COMPARED: "bold yellow"}
 
 
-def analysis_text(analysis: FusionAnalysis, *, width: int, color: bool) -> str:
+def analysis_text(analysis: FusionAnalysis, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
-    parts: list[RenderableType] = [plain(_heading(analysis), style=_STYLES[analysis.outcome]), Text()]
+    words = fusion_phrases(language)
+    parts: list[RenderableType] = [plain(_heading(analysis, words), style=_STYLES[analysis.outcome]), Text()]
     if analysis.parting:
         first = analysis.parting[0]
         parts += [_set_in(plain(f"{shown_name(first.name)}   {shown_name(first.type)}   {first.tensor}", style="bold"))]
-        parts += [_set_in(plain(f"{_difference(first)}.")), Text()]
+        parts += [_set_in(plain(words.say("stop", text=_difference(first, words)))), Text()]
     if analysis.operators:
-        parts.append(_set_in(_table(analysis)))
+        parts.append(_set_in(_table(analysis, words)))
     if analysis.missing:
-        parts += [Text(), *(_set_in(plain(f"Missing: {shown_name(text, longest=400)}")) for text in analysis.missing)]
+        told = (words.say("missing", text=shown_name(text, longest=400)) for text in analysis.missing)
+        parts += [Text(), *(_set_in(plain(line)) for line in told)]
     # Commands are to be copied: a terminal that breaks a long line itself keeps it one line.
-    commands = "".join(f"\n  Next: {command}\n" for command in _next_commands(analysis))
-    return render(Group(*parts), width=width, color=color) + commands
+    commands = (words.say("next", command=_next(first, analysis)) for first in analysis.parting[:1])
+    return render(Group(*parts), width=width, color=color) + "".join(f"\n  {line}\n" for line in commands)
 
 
-def analysis_json(analysis: FusionAnalysis) -> dict[str, Any]:
+def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
     judged = [operator.judgement for operator in analysis.operators]
+    words = fusion_phrases(language)
     content: dict[str, Any] = strict(
         {
             "schema": 1,
             "command": "fusion",
             "verdict": analysis.outcome,
-            "findings": [_finding(operator, analysis) for operator in analysis.parting],
+            "findings": [_finding(operator, analysis, words) for operator in analysis.parting],
             "notes": [],
             "counts": {"operators": len(judged), "fused": sum(bool(each.passes) for each in analysis.operators)}
             | {name: judged.count(name) for name in sorted(set(judged))},
@@ -70,51 +75,43 @@ def analysis_json(analysis: FusionAnalysis) -> dict[str, Any]:
     return content
 
 
-def _heading(analysis: FusionAnalysis) -> str:
+def _heading(analysis: FusionAnalysis, words: Phrases) -> str:
     if analysis.outcome is Outcome.NOTHING_COMPARED:
-        return "NOTHING COMPARED: no operator has a partner in the dump without fusion"
+        return words.say("heading.nothing")
     if analysis.outcome is Outcome.AGREE:
-        return f"AGREE: {count_text(len(analysis.operators), 'operator')} compared, fusion changes none beyond rounding"
-    return f"DIVERGED: {_statement(analysis.parting[0])}"
+        return words.say("heading.agree", operators=words.count(len(analysis.operators), "operator"))
+    return words.say("heading.diverged", statement=_statement(analysis.parting[0], words))
 
 
-def _statement(operator: FusedOperator) -> str:
-    name = shown_name(operator.name)
-    if not operator.passes:
-        return f"{name} parts, which no pass has fused: look at both runs before blaming fusion"
-    passes = " and ".join(map(shown_name, operator.passes))
-    return f"{passes} {'part' if len(operator.passes) > 1 else 'parts'}: {name} gives other numbers with fusion"
+def _statement(operator: FusedOperator, words: Phrases) -> str:
+    key = "unfused" if not operator.passes else "pass" if len(operator.passes) == 1 else "passes"
+    passes = words.listed([shown_name(name) for name in operator.passes])
+    return words.say(f"statement.{key}", name=shown_name(operator.name), passes=passes)
 
 
-def _difference(operator: FusedOperator) -> str:
+def _difference(operator: FusedOperator, words: Phrases) -> str:
     size = "?" if operator.error is None else number_text(operator.error)
-    told = f"Its output differs by {size}"
-    if operator.expected is not None:
-        told += f", where rounding and its inputs explain {number_text(operator.expected)}"
-    return told
+    if operator.expected is None:
+        return words.say("difference", size=size)
+    return words.say("difference.explained", size=size, expected=number_text(operator.expected))
 
 
-def _table(analysis: FusionAnalysis) -> RenderableType:
-    headers = ["pass", "operators", "identical", "rounding", "inherited", "parting", "which"]
-    rows = [_row(name, operators) for name, operators in analysis.passes.items()]
+def _table(analysis: FusionAnalysis, words: Phrases) -> RenderableType:
+    headers = [words.say(f"column.{name}") for name in _COLUMNS]
+    rows = [_row(name, operators, words) for name, operators in analysis.passes.items()]
     rows.sort(key=lambda row: -int(row[5]))
     rest = [operator for operator in analysis.operators if not operator.passes]
-    rows += [_row(NOT_FUSED, rest)] if rest else []
-    return table(headers, rows, right=headers[1:6], folds=["pass", "which"])
+    rows += [_row(words.say("not_fused"), rest, words)] if rest else []
+    return table(headers, rows, right=headers[1:6], folds=[headers[0], headers[6]])
 
 
-def _row(name: str, operators: Sequence[FusedOperator]) -> list[str]:
+def _row(name: str, operators: Sequence[FusedOperator], words: Phrases) -> list[str]:
     judged = [operator.judgement for operator in operators]
     inherited = judged.count("inherited") + judged.count("after_choice")
     parting = [shown_name(operator.name) for operator in operators if operator.parts]
-    more = f" and {len(parting) - NAMES_SHOWN} more" if len(parting) > NAMES_SHOWN else ""
+    which, left = words.comma.join(parting[:NAMES_SHOWN]), len(parting) - NAMES_SHOWN
     counts = (len(judged), judged.count("identical"), judged.count("rounding"), inherited, len(parting))
-    return [shown_name(name), *map(str, counts), ", ".join(parting[:NAMES_SHOWN]) + more]
-
-
-def _next_commands(analysis: FusionAnalysis) -> Iterator[str]:
-    if analysis.parting:
-        yield _next(analysis.parting[0], analysis)
+    return [shown_name(name), *map(str, counts), words.say("more", names=which, left=left) if left > 0 else which]
 
 
 def _next(operator: FusedOperator, analysis: FusionAnalysis) -> str:
@@ -127,26 +124,25 @@ def _next(operator: FusedOperator, analysis: FusionAnalysis) -> str:
     return f"ulpscope fusion fusion_result.json --switch-off {passes} --out fusion_switch.cfg"
 
 
-def _finding(operator: FusedOperator, analysis: FusionAnalysis) -> dict[str, Any]:
-    return {
-        "kind": FindingKind.COMPUTATION,
-        "rank": operator.rank,
-        "step": operator.step,
-        "phase": "forward",
-        "call": operator.call,
-        "op": operator.type,
-        "module": operator.name,
-        "tensor": operator.tensor,
-        "source": None,
-        "evidence": {
-            "passes": operator.passes,
-            "error": operator.error,
-            "error_in": operator.error_in,
-            "expected": operator.expected,
-        },
-        "sentence": f"{_statement(operator)}. {_difference(operator)}.",
-        "next": _next(operator, analysis),
-    }
+def _finding(operator: FusedOperator, analysis: FusionAnalysis, words: Phrases) -> dict[str, Any]:
+    place = Place(
+        rank=operator.rank,
+        step=operator.step,
+        phase=Phase.FORWARD,
+        call=operator.call,
+        op=operator.type,
+        module=operator.name,
+        tensor=operator.tensor,
+    )
+    evidence = {name: getattr(operator, name) for name in ("passes", "error", "error_in", "expected")}
+    statement, difference = _statement(operator, words), _difference(operator, words)
+    return finding_entry(
+        FindingKind.COMPUTATION,
+        place,
+        evidence=evidence,
+        sentence=words.say("sentence", statement=statement, difference=difference),
+        next_command=_next(operator, analysis),
+    )
 
 
 def _pass_json(name: str, operators: Sequence[FusedOperator]) -> dict[str, Any]:

@@ -57,8 +57,10 @@ def _dot_node(operator: Operator, cut: Cut) -> str:
 
 
 def _dot(text: str) -> str:
-    # Graphviz knows no escapes in quotes but \" and, in labels, \n; a backslash of a name's own is doubled.
-    quoted = _clean(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # Graphviz knows no escapes in quotes but \" and, in labels, \n; a backslash of a name's own is doubled. It takes
+    # &lt; for a sign.
+    plain = _clean(text).replace("&", "&amp;")
+    quoted = plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{quoted}"'
 
 

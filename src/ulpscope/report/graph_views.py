@@ -36,7 +36,7 @@ class OperatorListView:
 
 
 @dataclass(frozen=True, slots=True)
-class DumpedTensor:
+class SummarisedTensor:
     """One tensor of an operator that a dump holds."""
 
     file: str
@@ -53,7 +53,7 @@ class DumpedTensor:
 class FoundDumps:
     """An operator's tensors in a dump, and what could not be read."""
 
-    tensors: tuple[DumpedTensor, ...]
+    tensors: tuple[SummarisedTensor, ...]
     problems: tuple[str, ...] = ()
 
 

@@ -36,7 +36,7 @@ def result_table(
     """A line a tensor, the header first; `outcomes` by row."""
     yield _header(columns)
     for number, row in enumerate(rows):
-        if row.listing is not Listing.MAPPING:
+        if row.listing in (Listing.BOTH, Listing.RESULT):
             yield _line(row, *_settled(number, rows, outcomes), columns)
 
 

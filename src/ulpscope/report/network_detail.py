@@ -9,6 +9,7 @@ fc1_Relu_output_0_relative_error_topn.csv
 
 import csv
 import math
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ulpscope.numerics.element_errors import ElementErrors, element_errors, range_of
+from ulpscope.records.pairs import Judgement
 from ulpscope.report.strict_json import strict
 from ulpscope.report.tables import plain, render
 
@@ -32,6 +34,7 @@ COORDINATES = 4
 LINES = 1_000_000
 """Elements of one file."""
 LONGEST_NAME = 254
+"""Bytes of a file's name, one less than file systems take, as msaccucmp counts."""
 MAPPING = "simple_op_mapping.csv"
 _AT_ONCE = 1 << 16
 
@@ -102,7 +105,7 @@ class _Names:
         self.written: list[str] = []
 
     def place(self, name: str) -> Path:
-        if len(name) > LONGEST_NAME:
+        if len(os.fsencode(name)) > LONGEST_NAME:
             short = f"{uuid.uuid3(uuid.NAMESPACE_DNS, name).hex}{Path(name).suffix}"
             self._renamed.append((short, name))
             name = short
@@ -171,12 +174,13 @@ def _summary(detail: TensorDetail) -> str:
     return "\n".join([*head, f"Format:{' '.join(detail.axes)}", *figures]) + "\n"
 
 
-def detail_text(detail: TensorDetail, *, width: int = 100, color: bool = False) -> str:
+def detail_text(detail: TensorDetail, judgement: Judgement | None, *, width: int = 100, color: bool = False) -> str:
     """What is to be seen at once: sizes, ranges and the largest errors."""
     shape = list(detail.target.shape)
     head = f"{detail.operator} {detail.side}:{detail.position}  {shape}  {detail.target.dtype} beside "
     head += f"{detail.reference.dtype} of {detail.originals}"
-    parts: list[RenderableType] = [plain(head, style="bold")]
+    told = "not judged" if judgement is None else f"judged: {judgement.value.replace('_', ' ')}"
+    parts: list[RenderableType] = [plain(head, style="bold"), plain(told)]
     for word, places in (("absolute", detail.absolute), ("relative", detail.relative)):
         parts += [Text(), _top_table(detail, word, places)]
     return render(Group(*parts), width=width, color=color)

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ulpscope.records.findings import FindingKind
-from ulpscope.records.overflow_findings import OverflowFinding, OverflowSurvey, SeenTensor
+from ulpscope.records.overflow_findings import OverflowFinding, OverflowSurvey, SeenTensor, WayCall
 from ulpscope.report.finding_json import finding_entry
 from ulpscope.report.language import Language
 from ulpscope.report.overflow import has_several_ranks
@@ -51,7 +51,13 @@ def _evidence(finding: OverflowFinding) -> dict[str, Any]:
         "given": finding.given,
         "record": None if finding.record is None else asdict(finding.record),
         "tensors": [_tensor(tensor) for tensor in finding.tensors],
+        "way": [_way_call(call) for call in finding.way],
     }
+
+
+def _way_call(call: WayCall) -> dict[str, Any]:
+    named = {name: getattr(call, name) for name in ("call", "op", "module", "phase", "tensor")}
+    return {**named, **asdict(call.not_finite), "loss": call.is_loss}
 
 
 def _tensor(tensor: SeenTensor) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from ulpscope.records.overflow_findings import DeviceRecord, OverflowFinding, SeenTensor, Sign
+from ulpscope.records.overflow_findings import DeviceRecord, OverflowFinding, SeenTensor, Side, Sign
 from ulpscope.records.overflows import Overflow
 from ulpscope.report.language import Language, Phrases, is_plain, number_text, phrases, shown_name
 from ulpscope.report.words import place_text
@@ -27,13 +27,14 @@ ENGLISH = {
     "shows.saturated": "its {tensor} (float16) reaches {largest}, the largest float16",
     "given": "no recorded call has made it",
     "inputs": "its inputs are finite, up to {largest}",
+    "inputs.not_finite": "its {tensor} ({dtype}) already holds {counts}",
     "inputs.unknown": "its inputs are not recorded",
     "verdict.normal": "normal: {message}",
     "verdict.abnormal": "abnormal: {message}",
     "verdict.unclear": "unclear: {message}",
     "verdict.stated": "an argument of the call asks for it",
     "meaning.negated_smallest": "the smallest signed integer was negated",
-    "meaning.integer": "an integer addition, multiplication or multiply-add overflowed",
+    "meaning.integer": "an integer addition, subtraction, multiplication or multiply-add overflowed",
     "meaning.float": "a floating-point result overflowed",
     "meaning.negative_to_unsigned": "a negative number was converted to an unsigned integer",
     "meaning.to_float16": "float32 or int32 overflowed when converted to float16",
@@ -73,13 +74,14 @@ CHINESE = {
     "shows.saturated": "{tensor}（float16）达到 {largest}，即 float16 的最大值",
     "given": "没有一次被记录的调用产生它",
     "inputs": "输入均为有限数，最大 {largest}",
+    "inputs.not_finite": "其输入 {tensor}（{dtype}）已含 {counts}",
     "inputs.unknown": "没有记录它的输入",
     "verdict.normal": "正常：{message}",
     "verdict.abnormal": "异常：{message}",
     "verdict.unclear": "不明：{message}",
     "verdict.stated": "由调用的参数指定",
     "meaning.negated_smallest": "对最小有符号整数取负",
-    "meaning.integer": "整数加、乘或乘加溢出",
+    "meaning.integer": "整数加、减、乘或乘加溢出",
     "meaning.float": "浮点计算溢出",
     "meaning.negative_to_unsigned": "负数转换为无符号整数",
     "meaning.to_float16": "float32 或 int32 转换为 float16 时溢出",
@@ -158,7 +160,7 @@ def _clauses(finding: OverflowFinding, words: Phrases) -> Iterator[str]:
     if finding.record is not None:
         yield unit_text(finding.record, words)
         yield _task(finding.record, words)
-        if not finding.tensors:
+        if finding.place.op is None:
             yield words.say("no_operator")
     if finding.worst is not None:
         yield _shows(finding.worst, words)
@@ -186,6 +188,10 @@ def _shows(tensor: SeenTensor, words: Phrases) -> str:
 
 
 def _inputs(finding: OverflowFinding, words: Phrases) -> str:
-    sizes = [tensor.largest for tensor in finding.tensors if tensor.side.value == "input"]
-    known = [size for size in sizes if size is not None]
+    read = [tensor for tensor in finding.tensors if tensor.side is Side.INPUT]
+    broken = next((tensor for tensor in read if tensor.not_finite.total), None)
+    if broken is not None:
+        parts = {"tensor": shown_name(broken.place), "dtype": shown_name(broken.dtype)}
+        return words.say("inputs.not_finite", counts=broken.not_finite, **parts)
+    known = [tensor.largest for tensor in read if tensor.largest is not None]
     return words.say("inputs", largest=number_text(max(known))) if known else words.say("inputs.unknown")

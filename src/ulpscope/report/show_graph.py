@@ -20,12 +20,12 @@ from ulpscope.records.graphs import AttributeValue, Edge, Operator, Origin, Tens
 from ulpscope.records.values import Stats
 from ulpscope.report.graph_views import (
     AnyGraphView,
-    DumpedTensor,
     FoundDumps,
     GraphView,
     OperatorListView,
     OperatorsView,
     OperatorView,
+    SummarisedTensor,
 )
 from ulpscope.report.quantities import count_text
 from ulpscope.report.show_graph_json import plain_value
@@ -210,7 +210,7 @@ def _dumps(found: FoundDumps) -> Iterator[RenderableType]:
     yield from (plain(f"not read: {problem}") for problem in found.problems)
 
 
-def _tensors(found: Sequence[DumpedTensor]) -> RenderableType:
+def _tensors(found: Sequence[SummarisedTensor]) -> RenderableType:
     rows = [[each.place, each.dtype, _shape_words(each.shape), *_stats_cells(each.stats)] for each in found]
     headers = ["tensor", "dtype", "shape", "min", "max", "mean", "norm", "nan", "inf"]
     return table(headers, rows, right=_NUMBERS, folds=("shape",))

@@ -1,5 +1,6 @@
 """All words of the shell, and how a line of them is carried out."""
 
+import os
 import shlex
 from collections.abc import Mapping
 
@@ -7,10 +8,11 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.shell.check_commands import ac_command, overflow_command
 from ulpscope.shell.compare_commands import vc_command, vcs_command
-from ulpscope.shell.context import Context, say, show
+from ulpscope.shell.context import Context
 from ulpscope.shell.foreign import run_foreign
 from ulpscope.shell.graph_commands import ls_command, ni_command
 from ulpscope.shell.panels import framed_table
+from ulpscope.shell.telling import say, show
 from ulpscope.shell.tensor_commands import cp_command, dc_command, pt_command
 from ulpscope.shell.words import Command
 
@@ -40,7 +42,7 @@ def all_commands() -> dict[str, Command]:
 
 def carry_out(line: str, context: Context, commands: Mapping[str, Command]) -> ExitCode | None:
     """Do what a line says; none if it says to leave. UlpscopeError if that cannot be done."""
-    first, _, rest = line.strip().partition(" ")
+    first, rest = [*line.split(maxsplit=1), "", ""][:2]
     if first == EXIT:
         return None
     if not first:
@@ -48,17 +50,20 @@ def carry_out(line: str, context: Context, commands: Mapping[str, Command]) -> E
     if first == HELP:
         return _help(rest.strip(), commands)
     if first == RUN:
-        return run_foreign(rest) if rest.strip() else _help("", commands)
+        return run_foreign(rest) if rest else _help(RUN, commands)
     command = commands.get(first)
     if command is None:
         return run_foreign(line)
     values = command.parse(_split(rest))
-    return _help(first, commands) if values is None else command.run(context, values)
+    if values is None:
+        return _help(first, commands)
+    context.refresh()
+    return command.run(context, values)
 
 
 def _split(text: str) -> list[str]:
     try:
-        return shlex.split(text)
+        return [os.path.expanduser(word) for word in shlex.split(text)]
     except ValueError as error:
         raise UlpscopeError(
             f"{text!r} cannot be split into words ({error})",
@@ -74,6 +79,12 @@ def _help(name: str, commands: Mapping[str, Command]) -> ExitCode:
     if name in OWN_WORDS:
         say(OWN_WORDS[name])
         return ExitCode.OK
+    if name:
+        raise UlpscopeError(
+            f"{name!r} is no command",
+            expected=f"one of {', '.join((*commands, *OWN_WORDS))}",
+            next_step="help tells them all",
+        )
     rows = [(each, " ".join((command.words.description or "").split())) for each, command in commands.items()]
     show(framed_table("", ("Command", "What it does"), [*rows, *OWN_WORDS.items()]))
     say("help COMMAND tells its options; the Tab key completes commands, options, names and files.")

@@ -10,15 +10,16 @@ from ulpscope.records.ledger import Replay
 from ulpscope.records.pairs import Pair
 from ulpscope.report.network_csv import write_table
 from ulpscope.report.progress import Advance, progress
-from ulpscope.shell.context import Context, say, show, show_text
+from ulpscope.shell.context import Context
 from ulpscope.shell.data import newest_result
+from ulpscope.shell.graph_files import graph_files
 from ulpscope.shell.panels_checks import low_panel
-from ulpscope.shell.telling import complain
-from ulpscope.shell.words import Command, Values, Words, count, similarity
+from ulpscope.shell.telling import complain, say, show, show_text
+from ulpscope.shell.words import Command, Values, Words, add_limit, similarity
 from ulpscope.workflows.compare import CompareOptions
 from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, compare_network
 from ulpscope.workflows.compare_network_dumped import are_dumps, compare_dumps
-from ulpscope.workflows.comparison_results import DEFAULT_COSINE, DEFAULT_LIMIT, low_operators
+from ulpscope.workflows.comparison_results import DEFAULT_COSINE, DEFAULT_LIMIT, show_results
 from ulpscope.workflows.cores import usable_cores
 from ulpscope.workflows.results import writing
 
@@ -27,7 +28,9 @@ def vc_command() -> Command:
     words = Words("vc", "Compare the dumps of a network with its reference, operator by operator; vcs of the result.")
     words.add_argument("-lt", "--left", metavar="DIR", type=Path, help="dumps of the NPU (default: debug_0)")
     words.add_argument("-rt", "--right", metavar="DIR", type=Path, help="what is trusted (default: tf, else debug_1)")
-    words.add_argument("-g", "--graph", metavar="GRAPH", type=Path, help="graph (default: each of debug_0)")
+    words.add_argument(
+        "-g", "--graph", metavar="GRAPH", type=Path, help="graph, or a directory of them (default: debug_0)"
+    )
     return Command(words, _vc)
 
 
@@ -37,7 +40,7 @@ def vcs_command() -> Command:
     words.add_argument(
         "-c", "--cos_sim", metavar="COSINE", type=similarity, default=DEFAULT_COSINE, help="at most (default: 0.98)"
     )
-    words.add_argument("-l", "--limit", metavar="N", type=count, default=DEFAULT_LIMIT, help="how many (default: 3)")
+    add_limit(words, "how many")
     return Command(words, _vcs)
 
 
@@ -47,14 +50,14 @@ def compare_all(context: Context) -> ExitCode:
 
 
 def show_low(path: Path, *, cosine: float, limit: int) -> ExitCode:
-    """`vcs` of a file or directory."""
-    found = low_operators(path, cosine=cosine, limit=limit)
-    for each in found:
-        shown = f"; the first {limit} of them" if each.total > limit else ""
-        say(f"Find {each.total} ops with a cosine of at most {cosine:g} in {each.path}{shown}")
+    """`vcs` of a file or directory; 0 shows all operators."""
+    result = show_results(path, cosine=cosine, limit=limit)
+    for each in result.found:
+        shown = f"; the first {limit} of them" if each.total > len(each.operators) else ""
+        say(f"Find {each.total} of {each.compared} ops with a cosine of at most {cosine:g} in {each.path}{shown}")
         for operator in each.operators:
             show(low_panel(operator, cosine))
-    return ExitCode.DIFFERENCE if any(each.total for each in found) else ExitCode.OK
+    return result.code
 
 
 def _vcs(context: Context, values: Values) -> ExitCode:
@@ -71,8 +74,13 @@ def _vcs(context: Context, values: Values) -> ExitCode:
 
 def _vc(context: Context, values: Values) -> ExitCode:
     """Each graph by itself: one that was not dumped does not keep the others from being compared."""
+    for path in (values.left, values.right, values.graph):
+        if path is not None and not path.exists():
+            raise UlpscopeError(
+                f"{path} does not exist", expected="a path", next_step="check it; the Tab key completes paths"
+            )
     sides = _sides(context, values)
-    graphs: list[Path | None] = [values.graph] if values.graph is not None else list(_graphs(context))
+    graphs: list[Path | None] = list(_graphs(context, values.graph))
     if not graphs and are_dumps(sides.reference, sides.target):
         # Operators of two dumps belong together by their names.
         graphs = [None]
@@ -80,17 +88,20 @@ def _vc(context: Context, values: Values) -> ExitCode:
         raise UlpscopeError(
             f"{context.data.root} holds no graph",
             expected="the graph that the dumps are of",
-            next_step="vc -g GRAPH",
+            next_step="vc -g GRAPH; two dumps are compared without one: vc -lt DUMPS -rt DUMPS",
         )
     out = context.data.own.results / time.strftime("%Y%m%d%H%M%S")
-    compared = [_compared(sides, graph, out / f"result_{out.name}_{number}.csv") for number, graph in enumerate(graphs)]
-    if not any(compared):
-        return ExitCode.NOTHING
-    return show_low(out, cosine=DEFAULT_COSINE, limit=DEFAULT_LIMIT)
+    codes = [_compared(sides, graph, out / f"result_{out.name}_{number}.csv") for number, graph in enumerate(graphs)]
+    if out.exists():
+        # What is wrong may have a cosine near 1, and what is alike may be too far off: both verdicts count.
+        codes.append(show_low(out, cosine=DEFAULT_COSINE, limit=DEFAULT_LIMIT))
+    return next((code for code in (ExitCode.DIFFERENCE, ExitCode.OK) if code in codes), codes[0])
 
 
-def _compared(sides: Pair[Path], graph: Path | None, table: Path) -> bool:
-    """Compare a network and write its result; whether that could be done."""
+def _compared(sides: Pair[Path], graph: Path | None, table: Path) -> ExitCode:
+    """Compare a network, tell the verdict and write its table; what keeps it from being compared is told."""
+    of_graph = "" if graph is None else f" by {graph}"
+    say(f"Comparing {sides.target} (left) with {sides.reference} (right){of_graph}")
     try:
         with progress("comparing tensors") as advance:
             result = _compare(sides, graph, advance)
@@ -99,9 +110,10 @@ def _compared(sides: Pair[Path], graph: Path | None, table: Path) -> bool:
             write_table(result.table(), table)
     except UlpscopeError as error:
         complain(error)
-        return False
+        return error.code
     show_text(result.text)
-    return True
+    code: ExitCode = result.code
+    return code
 
 
 def _compare(sides: Pair[Path], graph: Path | None, advance: Advance) -> NetworkResult:
@@ -127,6 +139,8 @@ def _sides(context: Context, values: Values) -> Pair[Path]:
     return Pair(reference=reference, target=target)
 
 
-def _graphs(context: Context) -> tuple[Path, ...]:
-    """Those of the first run: the dumps under suspicion are of it."""
+def _graphs(context: Context, chosen: Path | None) -> tuple[Path, ...]:
+    """What was chosen, or those of the first run: the dumps under suspicion are of it."""
+    if chosen is not None:
+        return graph_files(chosen) or (chosen,)
     return next((debug.graphs for debug in context.data.debugs if debug.graphs), ())

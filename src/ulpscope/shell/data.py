@@ -2,6 +2,7 @@
 
 precision_data/npu/debug_0/{dump,graph}, tf/{dump,tf_debug}, overflow/dump, fusion, temp         since May 2021
 precision_data/graph/{all,json}, dump/{npu,overflow,cpu,cpu_debug,temp}                          before
+a graph file, or a directory with some and perhaps with dumps                                    of no tool
 """
 
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from ulpscope.dialects import npy_folder
 from ulpscope.dialects.ascend.tree import has_dumps
+from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.tfdbg import opening as tfdbg
 from ulpscope.records.errors import UlpscopeError
@@ -18,6 +20,9 @@ from ulpscope.shell.graph_files import graph_files
 
 DATA = "precision_data"
 FUSION_RESULT = "fusion_result.json"
+OVERFLOW = "overflow"
+LONGEST_FILE_NAME = 200
+"""Bytes; file systems take 255, and something is put before and behind it."""
 
 _DEBUG = re.compile(r"debug_\d+", re.ASCII)
 _TIME = re.compile(r"\d{14}", re.ASCII)
@@ -61,6 +66,17 @@ class ShellData:
         return tuple(debug.dumps for debug in self.debugs if debug.dumps is not None)
 
     @property
+    def dump_roots(self) -> dict[str, Path]:
+        """Where files of dumped tensors are, by what tells their names apart; a bare name is one of the first."""
+        found = {debug.name: debug.dumps for debug in self.debugs if debug.dumps is not None}
+        return found if self.overflow is None else {**found, OVERFLOW: self.overflow}
+
+    @property
+    def holds_arrays(self) -> bool:
+        """Whether there are files of tensors, other than those of a trace."""
+        return bool(self.dump_roots) or self.reference is not None
+
+    @property
     def graphs(self) -> tuple[Path, ...]:
         return tuple(graph for debug in self.debugs for graph in debug.graphs)
 
@@ -68,11 +84,7 @@ class ShellData:
 def find_data(start: Path) -> ShellData | None:
     """The data of a directory, or of the `precision_data` in it; none if there is none."""
     try:
-        for root in (start, start / DATA):
-            for holds, read in _LAYOUTS:
-                if holds(root):
-                    return read(root)
-        return _trace(start)
+        return _laid_out(start) or _with_graphs(start) or _trace(start)
     except OSError as error:
         raise UlpscopeError(
             f"{error.filename or start} cannot be read: {error.strerror}",
@@ -81,14 +93,68 @@ def find_data(start: Path) -> ShellData | None:
         ) from error
 
 
+def why_no_data(start: Path) -> UlpscopeError:
+    """What to tell of a path that was named, and of which find_data finds nothing."""
+    try:
+        open_run(start)
+        reason = "nothing in it is known"
+    except UlpscopeError as error:
+        reason = error.seen
+    return UlpscopeError(
+        f"{start} holds neither precision_data nor a graph, and does not open as a run: {reason}"
+        if start.exists()
+        else f"{start} does not exist",
+        expected="precision_data (npu/debug_0/graph, npu/debug_0/dump, tf/dump, ...), a graph, a trace or a dump",
+        next_step="check the path; ulpscope shell without DATA starts empty, and its commands take paths",
+    )
+
+
+def look_again(data: ShellData) -> ShellData:
+    """The data with what has come and gone since; a trace stays what it was."""
+    try:
+        return data if data.trace is not None else _laid_out(data.root) or data
+    except OSError:
+        return data
+
+
 def no_data(start: Path) -> ShellData:
     """The shell without data: its commands take paths."""
     return ShellData(root=start, own=_own(start / "temp"))
 
 
+def file_name(name: str) -> str:
+    """What stands for the name of an operator or tensor in that of a file: the end of it, if it is long."""
+    safe = "".join(letter if letter.isprintable() and letter != "/" else "_" for letter in name)
+    return safe.encode()[-LONGEST_FILE_NAME:].decode(errors="ignore")
+
+
 def newest_result(data: ShellData) -> Path | None:
     """The directory of the last comparison."""
     return _newest(data.own.results)
+
+
+def _laid_out(start: Path) -> ShellData | None:
+    for root in (start, start / DATA):
+        for holds, read in _LAYOUTS:
+            if holds(root):
+                return read(root)
+    return None
+
+
+def _with_graphs(start: Path) -> ShellData | None:
+    """A graph, or a directory that holds some itself: its dumps, if any, are of them."""
+    graphs = graph_files(start, deepest=0) if start.is_dir() else (start,) if _is_graph(start) else ()
+    if not graphs:
+        return None
+    dumps = start if start.is_dir() and has_dumps(start) else None
+    return ShellData(start, _own(Path("temp")), (DebugData(start.stem or "graph", graphs, dumps),))
+
+
+def _is_graph(path: Path) -> bool:
+    try:
+        return path.is_file() and bool(open_graph(path).graphs)
+    except UlpscopeError:
+        return False
 
 
 def _trace(start: Path) -> ShellData | None:
@@ -122,8 +188,8 @@ def _newer(root: Path) -> ShellData:
 
 
 def _debugs(folder: Path) -> Iterator[DebugData]:
-    names = sorted(path.name for path in folder.iterdir() if _DEBUG.fullmatch(path.name)) if folder.is_dir() else []
-    for name in names:
+    names = [path.name for path in folder.iterdir() if _DEBUG.fullmatch(path.name)] if folder.is_dir() else []
+    for name in sorted(names, key=lambda name: (len(name), name)):
         yield DebugData(name, graph_files(folder / name / "graph"), _first([folder / name / "dump"], has_dumps))
 
 
@@ -168,7 +234,7 @@ def _overflow(folder: Path) -> Path | None:
 
 
 def _newest(folder: Path) -> Path | None:
-    times = [path for path in folder.iterdir() if _TIME.match(path.name)] if folder.is_dir() else []
+    times = [path for path in folder.iterdir() if _TIME.match(path.name) and path.is_dir()] if folder.is_dir() else []
     return max(times, key=lambda path: path.name, default=None)
 
 

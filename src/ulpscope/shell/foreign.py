@@ -9,6 +9,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.shell.telling import warn
 
 SIGNALLED = 128
+NOT_FOUND = 127
 
 
 def run_foreign(line: str) -> ExitCode:
@@ -22,8 +23,8 @@ def run_foreign(line: str) -> ExitCode:
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         code = subprocess.call([shell, "-c", line], stdin=None if sys.stdin.isatty() else subprocess.DEVNULL)
-    except OSError as error:
-        warn(f"{shell} cannot be run: {error.strerror}")
+    except (OSError, ValueError) as error:
+        warn(f"{shell} cannot run this: {error}")
         return ExitCode.USAGE
     finally:
         signal.signal(signal.SIGINT, before)
@@ -31,5 +32,5 @@ def run_foreign(line: str) -> ExitCode:
         print(file=sys.stderr)
         return ExitCode.INTERRUPTED
     if code:
-        warn(f"exit status {code}")
+        warn(f"exit status {code}" + ("; help tells the words of this shell" if code == NOT_FOUND else ""))
     return ExitCode.DIFFERENCE if code else ExitCode.OK

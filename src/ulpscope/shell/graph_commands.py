@@ -1,28 +1,31 @@
 """`ls` and `ni`: the operators of the graphs, or the calls of a trace."""
 
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
-from ulpscope.dialects.ascend.names import sanitised
-from ulpscope.dialects.graphs.opening import open_graph
+from ulpscope.graph.names import sanitised
 from ulpscope.graph.query import OperatorFilter
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.graphs import Operator
+from ulpscope.records.graphs import GraphModel, Operator
 from ulpscope.report.graph_views import GraphView, OperatorListView, OperatorsView, OperatorView
-from ulpscope.shell.context import Context, say, show, show_text
-from ulpscope.shell.data import DebugData
+from ulpscope.report.progress import progress
+from ulpscope.shell.context import Context
+from ulpscope.shell.data import DebugData, file_name
 from ulpscope.shell.panels import operator_list, operator_panel, type_table
+from ulpscope.shell.telling import complain, say, show, show_text
 from ulpscope.shell.words import Command, Values, Words, count
 from ulpscope.workflows.draw_graph import draw
-from ulpscope.workflows.show_graph import NodeWishes, show_graph
-
-LONGEST_FILE_NAME = 200
-"""Characters of an operator's name in the name of its drawing; file systems take 255 bytes."""
+from ulpscope.workflows.show_graph import GRAPHS_NAMED, NodeWishes, show_graph
 
 
 def ls_command() -> Command:
-    words = Words("ls", "List operators, or count their types. A pattern may stand anywhere; * and ? are wildcards.")
+    words = Words(
+        "ls",
+        "List operators, or count their types. A pattern may stand anywhere; * and ? are wildcards. "
+        "(run ls: the files, as your own shell lists them.)",
+    )
     words.add_argument("-n", "--name", metavar="NAME", help="operators with this in their name")
     words.add_argument("-t", "--type", metavar="TYPE", help="of this type")
     words.add_argument("-f", "--fusion", metavar="PASS", help="made by this fusion pass")
@@ -32,7 +35,7 @@ def ls_command() -> Command:
 
 def ni_command() -> Command:
     words = Words("ni", "Tell all about an operator: inputs, outputs, its dumps and the reference's.")
-    words.add_argument("-n", dest="named", action="store_true", help="before the name, if you like")
+    words.add_argument("-n", "--name", dest="named", action="store_true", help="before the name, if you like")
     words.add_argument("name", metavar="NAME", help="name, or a part of it")
     words.add_argument("-g", "--graph", metavar="GRAPH", help="in this graph")
     words.add_argument("-a", "--attr", action="store_true", help="all attributes, too")
@@ -46,12 +49,11 @@ def _ls(context: Context, values: Values) -> ExitCode:
         return _ls_trace(context.data.trace, values)
     found = False
     for debug in _with_graphs(context):
-        views = [show_graph(path, wanted, limit=0).view for path in debug.graphs]
+        views = [show_graph(path, wanted, model=model, limit=0).view for path, model in _readable(context, debug)]
         if not wanted:
-            show(
-                type_table(debug.name, (pair for view in views if isinstance(view, GraphView) for pair in view.counts))
-            )
-            found = True
+            counts = [pair for view in views if isinstance(view, GraphView) for pair in view.counts]
+            found |= bool(counts)
+            show(type_table(debug.name, counts))
             continue
         operators = [each for view in views if isinstance(view, OperatorListView) for each in view.operators]
         found |= bool(operators)
@@ -63,16 +65,18 @@ def _ni(context: Context, values: Values) -> ExitCode:
     if context.data.trace is not None:
         return _ni_trace(context.data.trace, values)
     found = _search(context, values)
-    if not found.operators and found.candidates:
+    if not found.operators and not found.candidates and found.error is not None:
+        raise found.error if values.graph is None else _not_in_graph(context, values)
+    exact = [one for one in found.operators if sanitised(one.view.operator.name) == sanitised(values.name)]
+    # In one graph a part of a name may lead to one operator, in another to several.
+    for one in exact or found.operators:
+        drawing = None if values.save is None else _drawn(context, one, values.save)
+        prefix = context.prefix(one.debug)
+        show(operator_panel(one.debug.name, one.view, attributes=values.attr, prefix=prefix, drawing=drawing))
+    if found.candidates and not exact:
         say(f"No operator is called {values.name}; you may mean one of these.")
         show(operator_list("Possible Operators", found.candidates))
-        return ExitCode.NOTHING
-    if not found.operators and found.error is not None:
-        raise found.error
-    for one in _called(values.name, found.operators):
-        drawing = None if values.save is None else _drawn(context, one, values.save)
-        show(operator_panel(one.debug.name, one.view, attributes=values.attr, drawing=drawing))
-    return ExitCode.OK
+    return ExitCode.OK if found.operators else ExitCode.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +100,10 @@ def _search(context: Context, values: Values) -> _Found:
     found = _Found()
     for debug in _with_graphs(context):
         wishes = NodeWishes(attributes=values.attr, dumps=debug.dumps, reference=context.data.reference)
-        for path in debug.graphs:
+        for path, model in _readable(context, debug):
+            wanted = OperatorFilter(graph=values.graph)
             try:
-                view = show_graph(
-                    path, OperatorFilter(graph=values.graph), node=values.name, wishes=wishes, limit=0
-                ).view
+                view = show_graph(path, wanted, model=model, node=values.name, wishes=wishes, limit=0).view
             except UlpscopeError as error:
                 found.error = error
                 continue
@@ -111,15 +114,18 @@ def _search(context: Context, values: Values) -> _Found:
     return found
 
 
-def _called(name: str, found: list[_FoundOperator]) -> list[_FoundOperator]:
-    """Those of just this name, if there are any: in another graph a part of a name may have led to one operator."""
-    exact = [one for one in found if sanitised(one.view.operator.name) == sanitised(name)]
-    return exact or found
+def _not_in_graph(context: Context, values: Values) -> UlpscopeError:
+    names = dict.fromkeys(graph.name for model in context.models() for graph in model.graphs)
+    return UlpscopeError(
+        f"no graph that is called {values.graph!r} has an operator {values.name!r}",
+        expected=f"one of the graphs {', '.join(islice(names, GRAPHS_NAMED))}",
+        next_step=f"ni {values.name}, without -g",
+    )
 
 
 def _drawn(context: Context, one: _FoundOperator, depth: int) -> Path:
     operator, folder = one.view.operator, context.data.own.drawings
-    name = ".".join(map(sanitised, (operator.graph, operator.type, operator.name)))[-LONGEST_FILE_NAME:]
+    name = file_name(".".join(map(sanitised, (operator.graph, operator.type, operator.name))))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -128,8 +134,20 @@ def _drawn(context: Context, one: _FoundOperator, depth: int) -> Path:
             expected="data in a directory that may be written",
             next_step=f"ulpscope show {one.path} {operator.name} --svg FILE --depth {depth}",
         ) from error
-    graph = next(graph for graph in open_graph(one.path).graphs if graph.name == operator.graph)
+    graph = next(graph for graph in context.model(one.path).graphs if graph.name == operator.graph)
     return draw(graph, operator.name, depth=depth, path=folder / f"{one.debug.name}.{name}.{depth}.svg").path
+
+
+def _readable(context: Context, debug: DebugData) -> list[tuple[Path, GraphModel]]:
+    """One graph that cannot be read is told, and does not keep the others from being looked into."""
+    found = []
+    for path in debug.graphs:
+        try:
+            with progress(f"reading {path.name}"):
+                found.append((path, context.model(path)))
+        except UlpscopeError as error:
+            complain(error)
+    return found
 
 
 def _with_graphs(context: Context) -> list[DebugData]:

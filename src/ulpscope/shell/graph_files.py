@@ -20,14 +20,16 @@ _NAME = re.compile(
     re.ASCII,
 )
 _BEST_FIRST = (".txt", ".txt.json", ".json", ".pbtxt")
-_DEEPEST = 3
+DEEPEST = 3
+"""Directories below the one of the graphs: compilers make one a process and device."""
 
 
-def graph_files(folder: Path) -> tuple[Path, ...]:
-    """The graphs of the last stage below a directory, each in the form that says most."""
-    found: dict[str, dict[tuple[int, int], tuple[int, Path]]] = {stage: {} for stage in STAGES}
-    for path, match in _named(folder):
-        key = int(match["number"]), int(match["graph"] or -1)
+def graph_files(folder: Path, *, deepest: int = DEEPEST) -> tuple[Path, ...]:
+    """The graphs of the last stage in a directory and so far below it, each in the form that says most."""
+    found: dict[str, dict[tuple[int, int, Path], tuple[int, Path]]] = {stage: {} for stage in STAGES}
+    for path, match in _named(folder, deepest):
+        # Each process of a run numbers its graphs from 0, in a directory of its own.
+        key = int(match["number"]), int(match["graph"] or -1), path.parent
         choice = _BEST_FIRST.index(match["ending"]), path
         known = found[match["stage"]].setdefault(key, choice)
         found[match["stage"]][key] = min(known, choice)
@@ -35,13 +37,13 @@ def graph_files(folder: Path) -> tuple[Path, ...]:
     return tuple(path for _, (_, path) in sorted(chosen.items()))
 
 
-def _named(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
+def _named(folder: Path, deepest: int) -> Iterator[tuple[Path, re.Match[str]]]:
     """Files of such names that are not empty: some tools leave an empty text beside the JSON that they read."""
     top = len(folder.parts)
     for directory, names, files in os.walk(folder):
         path = Path(directory)
         names.sort()
-        if len(path.parts) - top >= _DEEPEST:
+        if len(path.parts) - top >= deepest:
             names.clear()
         for name in sorted(files):
             match = _NAME.fullmatch(name)

@@ -10,12 +10,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ulpscope.dialects.ascend.tree import STATS_SUFFIX
 from ulpscope.records.graphs import AttributeValue, Operator, TensorDesc
 from ulpscope.records.values import Stats
-from ulpscope.report.graph_views import DumpedTensor, FoundDumps, OperatorView
+from ulpscope.report.graph_views import FoundDumps, OperatorView, SummarisedTensor
 from ulpscope.report.show_graph_json import plain_value
 from ulpscope.report.tables import plain
-from ulpscope.shell.context import listed
 
 READERS_SHOWN = 20
 INPUT_COLUMNS = "Input:idx | dtype | format | shape | value_range | shape_range | origin_shape | op_name:peer_idx"
@@ -37,6 +37,11 @@ def framed_table(title: str, headers: Sequence[str], rows: Iterable[Sequence[obj
     return drawn
 
 
+def listed(names: Iterable[object]) -> str:
+    """`['a', 'b']`, as users of precision_tool know lists."""
+    return str(list(names))
+
+
 def spec(dtype: str, shape: Sequence[int], stats: Stats | None) -> str:
     """`[Shape: (2, 40)] [Dtype: float16] [Max: 4.48828] [Min: 0] [Mean: 1.48817]`."""
     parts = [f"[Shape: {tuple(shape)}]", f"[Dtype: {dtype}]"]
@@ -56,21 +61,23 @@ def type_table(title: str, counts: Iterable[tuple[str, int]]) -> Table:
     return framed_table(title, ("OpType", "Count"), total.most_common())
 
 
-def operator_list(title: str, operators: Iterable[Operator]) -> Panel:
+def operator_list(title: str, operators: Sequence[Operator]) -> Panel:
     """A line an operator: `[MatMulV2][MatMulBiasAddFusionPass] fc1/MatMul`."""
-    return panel((f"[{each.type}][{', '.join(each.passes)}] {each.name}" for each in operators), title=title)
+    lines = [f"[{each.type}][{', '.join(each.passes)}] {each.name}" for each in operators]
+    return panel(lines or ["no operator matches"], title=title)
 
 
-def operator_panel(debug: str, view: OperatorView, *, attributes: bool, drawing: Path | None = None) -> Panel:
-    """Everything about one operator."""
+def operator_panel(
+    debug: str, view: OperatorView, *, attributes: bool, prefix: str = "", drawing: Path | None = None
+) -> Panel:
+    """Everything about one operator; the prefix tells its dumps from those of other runs."""
     operator = view.operator
     lines = [*_facts(operator)]
     if attributes:
         lines += [f" {key}: {_value(value)}" for key, value in sorted(operator.attributes.items())]
     lines += [INPUT_COLUMNS, *_inputs(view), "Output:", *_outputs(view)]
-    lines += _dumps("NpuDumpInput:", view.dumps, "input")
-    lines += _dumps("NpuDumpOutput:", view.dumps, "output")
-    lines += _dumps("TfDumpOutput:", view.references, "output")
+    lines += _dumps(view.dumps, prefix)
+    lines += _references(view.references)
     if drawing is not None:
         lines.append(f"OpGraph: {drawing}")
     return panel(lines, title=f"({debug}) {operator.graph}")
@@ -113,22 +120,34 @@ def _desc(desc: TensorDesc | None) -> str:
     return f"[{desc.dtype}][{desc.layout}]{shape} {ranges} {origin}"
 
 
-def _dumps(title: str, found: FoundDumps | None, side: str) -> Iterator[str]:
+def _dumps(found: FoundDumps | None, prefix: str) -> Iterator[str]:
+    """An operator's tensors, by the names by which `pt` and `cp` find them."""
     if found is None:
         return
-    tensors = [each for each in found.tensors if each.place.startswith(f"{side}.")]
-    if tensors or found.problems:
-        yield title
-    for each in tensors:
-        yield f" -[{each.place.rpartition('.')[2]}] {_file(each)}"
-        yield f"   └─ {spec(each.dtype, each.shape, each.stats)}"
+    if not (found.tensors or found.problems):
+        yield "NpuDump: none of this operator"
+    for title, side in (("NpuDumpInput:", "input."), ("NpuDumpOutput:", "output.")):
+        tensors = [each for each in found.tensors if each.place.startswith(side)]
+        yield from [title] if tensors else []
+        for each in tensors:
+            file = Path(each.file).name
+            name = file if file.endswith(STATS_SUFFIX) else f"{file}.{each.place}.npy"
+            yield from _tensor(each, f"{prefix}{name}")
     yield from (f" not read: {problem}" for problem in found.problems)
 
 
-def _file(tensor: DumpedTensor) -> str:
-    """The name by which `pt` and `cp` find it."""
-    name = Path(tensor.file).name
-    return name if name.endswith((".npy", ".csv")) else f"{name}.{tensor.place}.npy"
+def _references(found: FoundDumps | None) -> Iterator[str]:
+    if found is None:
+        return
+    yield "TfDumpOutput:" if found.tensors or found.problems else "TfDumpOutput: none of this operator"
+    for each in found.tensors:
+        yield from _tensor(each, Path(each.file).name)
+    yield from (f" not read: {problem}" for problem in found.problems)
+
+
+def _tensor(tensor: SummarisedTensor, name: str) -> Iterator[str]:
+    yield f" -[{tensor.place.rpartition('.')[2]}] {name}"
+    yield f"   └─ {spec(tensor.dtype, tensor.shape, tensor.stats)}"
 
 
 def _value(value: AttributeValue) -> str:

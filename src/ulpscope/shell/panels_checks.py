@@ -18,8 +18,7 @@ from ulpscope.records.overflow_findings import DeviceRecord, OverflowFinding
 from ulpscope.report.language import Language
 from ulpscope.report.overflow_words import overflow_phrases, overflow_sentence
 from ulpscope.report.tables import plain
-from ulpscope.shell.context import listed
-from ulpscope.shell.panels import framed_table, panel, spec
+from ulpscope.shell.panels import framed_table, listed, panel, spec
 
 _STAGES = {Stage.GRAPH: "Graph Fusion", Stage.UB: "UB Fusion"}
 

@@ -43,8 +43,11 @@ def comparison(pair: PairedElements, texts: tuple[Path | None, Path | None] = (N
         f"MaxDiff:  {worst or '-'}",
         f"ErrorPer: {share:.8g}  (rl= {tolerance.rtol:g}, al= {tolerance.atol:g})",
     ]
-    if pair.reshaped:
-        shapes = f"{list(pair.tensors.target.stored.shape)} and {list(pair.tensors.reference.stored.shape)}"
+    shapes = f"{list(pair.tensors.target.stored.shape)} and {list(pair.tensors.reference.stored.shape)}"
+    if pair.reordered is not None:
+        source, wanted = pair.reordered
+        lines.append(f"By the shapes, {shapes}, Left is {source}: it was brought into {wanted}, the order of Right.")
+    elif pair.reshaped:
         lines.append(f"The shapes differ, {shapes}: elements were compared in the order of each.")
     return Group(Columns(tables), panel(lines))
 

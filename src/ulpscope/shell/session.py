@@ -16,10 +16,11 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.quantities import count_text
 from ulpscope.shell.commands import all_commands, carry_out
 from ulpscope.shell.completion import ShellCompleter
-from ulpscope.shell.context import Context, say
+from ulpscope.shell.context import Context
 from ulpscope.shell.data import ShellData
-from ulpscope.shell.telling import complain, warn
+from ulpscope.shell.telling import complain, say, warn
 from ulpscope.shell.words import Command
+from ulpscope.workflows.interrupts import interruptible
 
 PROMPT = "ulpscope> "
 
@@ -30,6 +31,8 @@ def run_shell(data: ShellData, *, debug: bool = False) -> ExitCode:
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    with suppress(AttributeError):
+        sys.stdin.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
     context, commands = Context(data), all_commands()
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     lines = _typed(context, commands) if terminal else (line.rstrip("\n") for line in sys.stdin)
@@ -45,7 +48,8 @@ def run_shell(data: ShellData, *, debug: bool = False) -> ExitCode:
 def _safely(line: str, context: Context, commands: Mapping[str, Command], *, debug: bool) -> ExitCode | None:
     """Whatever goes wrong with a line, the next one can be typed."""
     try:
-        code = carry_out(line, context, commands)
+        with interruptible():
+            code = carry_out(line, context, commands)
         sys.stdout.flush()
         return code
     except UlpscopeError as error:

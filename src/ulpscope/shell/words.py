@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.shell.context import Context
+from ulpscope.workflows.comparison_results import DEFAULT_LIMIT
 
 Values = argparse.Namespace
 Run = Callable[[Context, Values], ExitCode]
@@ -48,6 +49,12 @@ class Command:
         if "-h" in words or "--help" in words:
             return None
         return self.words.parse_args(words)
+
+
+def add_limit(words: Words, what: str) -> None:
+    """`-l N`."""
+    told = f"{what} (default: {DEFAULT_LIMIT}; 0: all)"
+    words.add_argument("-l", "--limit", metavar="N", type=count, default=DEFAULT_LIMIT, help=told)
 
 
 def count(text: str) -> int:

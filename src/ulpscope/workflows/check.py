@@ -22,6 +22,7 @@ from ulpscope.workflows.check_journal import FAILING, Journal
 from ulpscope.workflows.check_messages import WorkerSettings
 from ulpscope.workflows.check_planning import CheckPlan
 from ulpscope.workflows.check_pool import WORKER, Pool, PoolSettings, device_of
+from ulpscope.workflows.report import write_report
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 Heard = Callable[[CheckedCase], None]
@@ -54,6 +55,7 @@ class CheckResult:
             write_results(self.run, out / "result.csv")
             write_details(self.run, out / "details.csv")
             write_json(out / SUMMARY, self.json(language))
+        write_report(out, self)
 
 
 def check(

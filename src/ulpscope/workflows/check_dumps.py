@@ -3,17 +3,18 @@
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ulpscope.dialects.ascend.executed import Executed, read_executed
 from ulpscope.dialects.ascend.logical import Preferred, preferred_layouts
-from ulpscope.dialects.ascend.names import sanitised, without_parts
+from ulpscope.dialects.ascend.names import without_parts
 from ulpscope.dialects.ascend.runs import entry_of, one_run
 from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps, unnamed_dumps
 from ulpscope.dialects.graphs.opening import open_graph
+from ulpscope.graph.names import sanitised
 from ulpscope.graph.query import all_operators
 from ulpscope.judge.soundness import judge_output
 from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckOptions, CheckRun, CheckStandard
@@ -21,7 +22,7 @@ from ulpscope.records.checks import CaseId, DataSource, OutputResult, Variant, V
 from ulpscope.records.enums import ExitCode, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Place
-from ulpscope.records.graphs import Operator
+from ulpscope.records.graphs import GraphModel, Operator
 from ulpscope.replay.ascend.engine import Dumped, ExecutedOperator
 from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.planning import matches
@@ -37,8 +38,8 @@ class DumpedCase:
     case: CaseId
     place: Place
     executed: Executed
-    operator: Operator | None
-    """As the graph has it; none if it does not."""
+    operators: tuple[Operator, ...]
+    """As the graph has it; none if it does not, several if its name does not tell which it is."""
     preferred: Preferred
 
     @property
@@ -60,12 +61,26 @@ class DumpCheckPlan:
         return tuple(dict.fromkeys(each.device for each in self.cases))
 
 
+class _Operators:
+    """Those of a graph, by their names and by those that files have."""
+
+    def __init__(self, model: GraphModel) -> None:
+        self._by_name: dict[str, list[Operator]] = {}
+        self._by_file: dict[str, list[Operator]] = {}
+        for operator in all_operators(model):
+            self._by_name.setdefault(operator.name, []).append(operator)
+            self._by_file.setdefault(without_parts(sanitised(operator.name)), []).append(operator)
+
+    def called(self, name: str) -> tuple[Operator, ...]:
+        """The whole name, which a dump's head may tell, first: files have one name for a/b and a_b."""
+        return tuple(self._by_name.get(name) or self._by_file.get(without_parts(sanitised(name))) or ())
+
+
 def plan_dump_check(path: Path, graph: Path, options: CheckOptions) -> DumpCheckPlan:
     """Read a graph and the heads of a dump; nothing to check is an error that says why."""
-    operators = {without_parts(sanitised(each.name)): each for each in all_operators(open_graph(graph))}
     missing: list[str] = []
-    every = list(_cases(path, operators, missing))
-    if not any(each.operator is not None for each in every):
+    every = list(_cases(path, _Operators(open_graph(graph)), missing))
+    if not any(each.operators for each in every):
         raise _nothing(
             f"{graph} has none of the {len(every)} operators that {path} holds",
             expected="the graph that the device ran when it dumped, ge_proto_*_Build.txt",
@@ -133,35 +148,38 @@ def _check(each: DumpedCase, settings: WorkerSettings) -> _Checked:
 
 
 def _judged(executed: ExecutedOperator, settings: WorkerSettings) -> tuple[OutputResult, ...]:
-    """As any call; what fails, but not on a unit that stores the result of every step in its own dtype, is WARN."""
+    """As any call; what fails, but not if the device did what devices may do, is WARN."""
     outputs = judge(executed, settings)
     failing = any(output.verdict is Verdict.FAIL for output in outputs)
-    stepwise = executed.with_stored_steps() if failing and settings.standard is CheckStandard.ROUNDING else None
-    if stepwise is None:
+    if not failing or settings.standard is not CheckStandard.ROUNDING:
         return outputs
-    again = [judge_output(evidence) for evidence in stepwise]
-    return tuple(_excused(output, other) for output, other in zip(outputs, again, strict=True))
+    for excuse in executed.excuses():
+        again = [judge_output(evidence) for evidence in excuse.evidence]
+        outputs = tuple(_excused(output, other, excuse.words) for output, other in zip(outputs, again, strict=True))
+    return outputs
 
 
-def _excused(output: OutputResult, other: OutputResult | None) -> OutputResult:
+def _excused(output: OutputResult, other: OutputResult | None, words: str) -> OutputResult:
     if output.verdict is not Verdict.FAIL or other is None or other.verdict is Verdict.FAIL:
         return output
-    message = f"{output.message}; storing the result of every step in {output.dtype} explains it"
-    return replace(output, verdict=Verdict.WARN, message=message)
+    return replace(output, verdict=Verdict.WARN, message=f"{output.message}; {words} explains it")
 
 
 def _executed(each: DumpedCase) -> ExecutedOperator:
     operation = each.executed.operation
-    if each.operator is None:
+    if not each.operators:
         raise CannotReplayError("it is not in the graph")
     if operation is None:
         raise CannotReplayError("only its stats were dumped")
-    if sanitised(each.operator.type) != sanitised(each.executed.op_type):
-        raise CannotReplayError(f"it is {each.operator.type} in the graph")
-    return ExecutedOperator(each.operator, Dumped(operation.inputs, operation.outputs), each.preferred)
+    alike = [one for one in each.operators if sanitised(one.type) == sanitised(each.executed.op_type)]
+    if not alike:
+        raise CannotReplayError(f"it is {each.operators[0].type} in the graph")
+    if len(alike) > 1:
+        raise CannotReplayError(f"the graph has {len(alike)} operators of its name and type")
+    return ExecutedOperator(alike[0], Dumped(operation.inputs, operation.outputs), each.preferred)
 
 
-def _cases(path: Path, operators: Mapping[str, Operator], missing: list[str]) -> Iterator[DumpedCase]:
+def _cases(path: Path, operators: _Operators, missing: list[str]) -> Iterator[DumpedCase]:
     """All executions in the order, and with the names and ids, that they have where the dump is opened as a trace."""
     numbers: Counter[int] = Counter()
     for device, step, entries in _steps(path, missing):
@@ -174,8 +192,7 @@ def _cases(path: Path, operators: Mapping[str, Operator], missing: list[str]) ->
             place = _place(each, device, step, number=numbers[device], count=names[each.op_type])
             numbers[device] += 1
             names[each.op_type] += 1
-            operator = operators.get(without_parts(sanitised(each.op_name)))
-            yield DumpedCase(_case_id(place), place, each, operator, preferred)
+            yield DumpedCase(_case_id(place), place, each, operators.called(each.op_name), preferred)
 
 
 def _steps(path: Path, missing: list[str]) -> Iterator[tuple[int, int, list[DumpEntry]]]:
@@ -191,7 +208,7 @@ def _steps(path: Path, missing: list[str]) -> Iterator[tuple[int, int, list[Dump
             expected="a dump path, or a directory of it: files called TYPE.OPERATOR.TASK.STREAM.TIME",
             next_step="check the path; for a trace of ulpscope leave out --graph",
         )
-    missing += [f"dumps of {', '.join(run.older)} are not read; the newest is"] if run.older else []
+    missing += run.left_out
     for device, step in sorted({(folder.device, folder.step) for folder in run.folders}):
         folders = [folder for folder in run.folders if (folder.device, folder.step) == (device, step)]
         unnamed = sum(len(unnamed_dumps(folder.path)) for folder in folders)
@@ -232,8 +249,8 @@ def _wanted(each: DumpedCase, options: CheckOptions) -> bool:
 def _remarks(plan: DumpCheckPlan, checked: Sequence[_Checked]) -> Iterator[str]:
     saturated = [each.saturated for each in checked if each.saturated]
     if saturated:
-        told = f"{sum(saturated):,} elements of {len(saturated):,} operators"
-        yield f"{told} overflow and are cut off at the largest number of their type: ulpscope overflow {plan.path}"
+        told = f"{sum(saturated):,} elements of {len(saturated):,} operators overflow"
+        yield f"{told}; what the device made of these is not judged: ulpscope overflow {shlex.quote(str(plan.path))}"
 
 
 def _nothing(seen: str, *, expected: str, next_step: str) -> UlpscopeError:

@@ -20,6 +20,7 @@ from ulpscope.report.check_perturb import perturb_text
 from ulpscope.report.language import Language
 from ulpscope.workflows.check import check
 from ulpscope.workflows.check_planning import CheckPlan, plan_check
+from ulpscope.workflows.report import write_report
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 WORKER = (sys.executable, "-m", "ulpscope.workflows.check_modes_worker")
@@ -54,6 +55,7 @@ class OverflowResult:
 
     def write(self, out: Path, *, language: Language = Language.EN) -> None:
         _write(out, self.json(language), lambda: write_overflows(self.found, out / OVERFLOW_TABLE))
+        write_report(out, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class PerturbResult:
 
     def write(self, out: Path, *, language: Language = Language.EN) -> None:
         _write(out, self.json(language), lambda: write_perturbations(self.found, out / PERTURB_TABLE))
+        write_report(out, self)
 
 
 def plan_overflow(path: str | Path, options: CheckOptions) -> OverflowPlan:

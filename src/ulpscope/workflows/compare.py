@@ -18,15 +18,18 @@ from ulpscope.diagnose.replaying import replay_ranks
 from ulpscope.dialects.ascend import opening as ascend
 from ulpscope.dialects.msprobe.compare_config import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
+from ulpscope.judge.masks import attention_mask, may_be_masked
 from ulpscope.judge.measuring import ValuePairs, measure, read_values, refine
 from ulpscope.judge.standards import parse_standard
-from ulpscope.numerics.metrics import compare_arrays
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.metrics import AnyArray, compare_arrays
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome
 from ulpscope.records.ledger import Ledger, Replay
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.settings import IntRanges
+from ulpscope.records.values import Value
 from ulpscope.report.compare import compare_text
 from ulpscope.report.compare_json import compare_json
 from ulpscope.report.compare_ledger_table import LEDGER_COLUMNS, ledger_table
@@ -36,6 +39,8 @@ from ulpscope.report.quantities import ranges_text
 from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.compare_replay import nothing_executed, obstacles, refuse
+from ulpscope.workflows.report import write_report
+from ulpscope.workflows.report_stacks import finding_stacks
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 if TYPE_CHECKING:
@@ -99,7 +104,7 @@ class CompareResult:
 
     @property
     def code(self) -> ExitCode:
-        return _CODES[self.comparison.outcome]
+        return CODES[self.comparison.outcome]
 
     def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
         return compare_text(self.comparison, width=width, color=color, language=language)
@@ -108,11 +113,13 @@ class CompareResult:
         return compare_json(self.comparison, language)
 
     def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> None:
-        """Write summary.json and the tables behind it into a directory that is empty."""
+        """Write summary.json, the tables behind it and their page into a directory that is empty."""
         with writing(out):
-            self._write(out, xlsx=xlsx, language=language)
+            self.write_tables(out, xlsx=xlsx, language=language)
+        write_report(out, self, stacks=finding_stacks(self.comparison, self.plan))
 
-    def _write(self, out: Path, *, xlsx: bool, language: Language) -> None:
+    def write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
+        """The same without the page."""
         write_json(out / "plan.json", plan_json(self.plan))
         self.pairs.write_parquet(out / "pairs.parquet")
         write_csv(self.pairs, out / "tensors.csv")
@@ -125,7 +132,7 @@ class CompareResult:
         write_json(out / SUMMARY, self.json(language))
 
 
-_CODES = {
+CODES = {
     Outcome.AGREE: ExitCode.OK,
     Outcome.DIVERGED: ExitCode.DIFFERENCE,
     Outcome.NOTHING_COMPARED: ExitCode.NOTHING,
@@ -272,7 +279,7 @@ def _from_data(
             advance(1)
     if read.failures:
         failures.append(f"{len(read.failures)} pairs compared without their data: {read.failures[0]}")
-    return refine(pairs, found)
+    return replace(refine(pairs, found), score_errors=read.score_errors)
 
 
 class _Reader:
@@ -283,6 +290,7 @@ class _Reader:
         self.pairs = pairs
         self.detailed = detailed
         self.failures: list[str] = []
+        self.score_errors: dict[int, float] = {}
         self.values = Pair(
             traces.reference.find_values(pairs.values.reference.id[rows].tolist()),
             traces.target.find_values(pairs.values.target.id[rows].tolist()),
@@ -298,6 +306,7 @@ class _Reader:
             return None
         if arrays[0] is None or arrays[1] is None:
             return None
+        self._note_scores(row, Pair(reference, target), Pair(arrays[0], arrays[1]))
         return compare_arrays(
             arrays[0].reshape(-1) if arrays[0].shape != arrays[1].shape else arrays[0],
             arrays[1].reshape(-1) if arrays[0].shape != arrays[1].shape else arrays[1],
@@ -305,3 +314,18 @@ class _Reader:
             target_dtype=target.dtype,
             detailed=self.detailed,
         )
+
+    def _note_scores(self, row: int, values: Pair[Value], arrays: Pair[AnyArray]) -> None:
+        """How far attention scores are apart where no mask hides them."""
+        alike = arrays.reference.shape == arrays.target.shape
+        if not alike or not (_may_be_scores(values.reference) and _may_be_scores(values.target)):
+            return
+        masked = attention_mask(arrays.reference, arrays.target)
+        if masked is not None:
+            reference, target = (side[~masked].astype(np.float64) for side in (arrays.reference, arrays.target))
+            self.score_errors[row] = float(np.sqrt(np.mean(np.square(target - reference))))
+
+
+def _may_be_scores(value: Value) -> bool:
+    is_float = value.dtype in DTYPES and DTYPES[value.dtype].kind is DtypeKind.FLOAT
+    return is_float and value.stats is not None and may_be_masked(value.stats.min, value.stats.max)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,17 @@ from ulpscope.records.findings import Outcome
 from ulpscope.records.graphs import GraphModel
 from ulpscope.records.pairs import Pair
 from ulpscope.report.language import Language
-from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, judge_network, paired_network
-from ulpscope.workflows.compare_network_dumps import Chosen, dump_folders, matching_model, read_dumps
+from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, judge_network
+from ulpscope.workflows.compare_network_dumps import Chosen, dumped_run, matching_model, read_dumps
+from ulpscope.workflows.compare_network_pairing import network_name, paired_network
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
 
 _NUMBERS = re.compile(r"\d+")
+_STAGE = re.compile(r"ge_(?:proto|onnx)_\d+_(?P<graph>graph_\d+_)?(?P<stage>[A-Za-z]+)")
+_LAST_STAGE = "Build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Network:
     @property
     def name(self) -> str:
         """`0_ge_default_20260101000000_11_0`: device, network and step, as msaccucmp names its files."""
-        return f"{self.folder.device}_{self.folder.model or self.model.graphs[0].name}_{self.folder.step}"
+        return f"{self.folder.device}_{self.folder.model or network_name(self.model)}_{self.folder.step}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class BatchResult:
             "verdict": next((word for word in order if word in verdicts), Outcome.NOTHING_COMPARED.value),
             "findings": [finding for network in networks for finding in network["findings"]],
             "notes": [note for network in networks for note in network["notes"]],
+            "counts": {key: sum(each["counts"][key] for each in networks) for key in networks[0]["counts"]},
             "networks": networks,
             "missing": list(self.left_out),
         }
@@ -78,48 +83,77 @@ class BatchResult:
         """Write a directory a network, and summary.json of all."""
         with writing(out):
             for network, result in self.results:
-                (out / network.name).mkdir()
-                table_name = f"{network.name}_result"
-                result.write(out / network.name, xlsx=xlsx, language=language, table_name=table_name)
+                folder = _free(out / network.name)
+                folder.mkdir()
+                result.write(folder, xlsx=xlsx, language=language, table_name=f"{network.name}_result")
             write_json(out / SUMMARY, self.json(language))
+
+
+def _free(folder: Path) -> Path:
+    """Two models of one network on a device differ only in the number after its name."""
+    others = (folder.with_name(f"{folder.name}_{number}") for number in count(1))
+    return next(path for path in chain((folder,), others) if not path.exists())
 
 
 def compare_networks(
     reference: Path, dumps: Path, graphs: Path, options: NetworkOptions, *, advance: "Advance"
 ) -> BatchResult:
     """Compare the network of each graph file of a directory, on every device that dumped it."""
-    networks, left_out = _networks(dumps, _graphs(graphs), options.chosen)
+    models, unread = _graphs(graphs)
+    networks, left_out = _networks(dumps, models, options.chosen)
     results = []
     for network in networks:
         found = read_dumps(network.folder, network.missing)
         sides = Pair(reference, network.folder.path)
         paired = paired_network(network.model, found, sides, network.graph, options)
         results.append((network, judge_network(paired, options, advance)))
-    return BatchResult(tuple(results), tuple(left_out))
+    return BatchResult(tuple(results), (*unread, *left_out))
 
 
-def _graphs(directory: Path) -> list[tuple[Path, GraphModel]]:
-    files = [path for path in sorted(directory.iterdir()) if is_graph(path)]
-    # GE writes the same graph as text and as JSON of the same name; one of them is enough.
-    chosen = {path.with_suffix("") if path.suffix == ".json" else path: path for path in reversed(files)}
-    if not chosen:
+def _graphs(directory: Path) -> tuple[list[tuple[Path, GraphModel]], list[str]]:
+    """The graphs of a directory, one file of each, and why others cannot be read."""
+    found: dict[str, tuple[Path, GraphModel]] = {}
+    unread = []
+    for path in sorted(_last_stages(directory), key=lambda path: (path.suffix != ".pbtxt", path.name)):
+        try:
+            model = open_graph(path)
+        except UlpscopeError as error:
+            unread.append(error.seen)
+        else:
+            # GE's text says more than its ONNX.
+            found[network_name(model)] = path, model
+    if not found:
         raise UlpscopeError(
-            f"{directory} holds no graph",
+            unread[0] if unread else f"{directory} holds no graph",
             expected="graph files of the networks that were dumped",
             next_step="name the graph file, or the directory that holds some: --graph GRAPH",
         )
-    return [(path, open_graph(path)) for path in sorted(chosen.values())]
+    return sorted(found.values(), key=lambda each: each[0]), unread
+
+
+def _last_stages(directory: Path) -> list[Path]:
+    """Graph files; of those that GE wrote stage by stage while it compiled, only what was run in the end."""
+    files = [path for path in sorted(directory.iterdir()) if is_graph(path)]
+    stages = {path: found for path in files if (found := _STAGE.match(path.name)) is not None}
+    built = {found["graph"] for found in stages.values() if found["stage"] == _LAST_STAGE}
+    earlier = {path for path, found in stages.items() if found["graph"] in built and found["stage"] != _LAST_STAGE}
+    return [path for path in files if path not in earlier and not _is_copy(path)]
+
+
+def _is_copy(path: Path) -> bool:
+    """Whether this is what atc made of the text beside it."""
+    return path.suffix == ".json" and path.with_suffix("").is_file()
 
 
 def _networks(
     dumps: Path, graphs: Sequence[tuple[Path, GraphModel]], chosen: Chosen
 ) -> tuple[list[Network], list[str]]:
-    folders = dump_folders(dumps)
-    networks, left_out = [], []
+    run = dumped_run(dumps)
+    networks, left_out = [], run.left_out
     for path, model in graphs:
-        found, missing = _folders_of(model, folders, chosen)
+        found, missing = _folders_of(model, run.folders, chosen)
         if not found:
-            left_out.append(f"{path}: no dumps of {model.graphs[0].name if model.graphs else model.name}")
+            left_out.append(f"{path}: no dumps of {network_name(model)}")
         networks += [Network(path, model, folder, missing) for folder in found]
     if not networks:
         raise UlpscopeError(
@@ -135,7 +169,7 @@ def _folders_of(
     model: GraphModel, folders: Sequence[DumpFolder], chosen: Chosen
 ) -> tuple[list[DumpFolder], tuple[str, ...]]:
     """Of each device the highest step of a graph's dumps; by name, else by the number at its end."""
-    name = model.graphs[0].name if model.graphs else model.name
+    name = network_name(model)
     models = [folder.model for folder in folders if folder.model is not None]
     missing: tuple[str, ...] = ()
     matching = matching_model(name, models)

@@ -1,26 +1,33 @@
 """`ulpscope compare ... --op OPERATOR --output 0`: one tensor of a network, element by element."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from ulpscope.align.network_layouts import Stated
 from ulpscope.align.network_pairs import NetworkRow
 from ulpscope.dialects.ascend.content import AnyArray
 from ulpscope.dialects.ascend.dump_records import Side
 from ulpscope.dialects.ascend.logical import has_data
-from ulpscope.graph.query import file_name
+from ulpscope.graph.names import sanitised
 from ulpscope.numerics.layouts import IMAGES, VOLUMES
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.findings import Outcome
+from ulpscope.records.pairs import Judgement
 from ulpscope.report.language import Language
 from ulpscope.report.network_detail import TensorDetail, detail_json, detail_text, write_detail
-from ulpscope.workflows.compare_network import PairedNetwork
+from ulpscope.workflows.compare import CODES, CompareOptions, compare
+from ulpscope.workflows.compare_network import NetworkOptions, judge_network
 from ulpscope.workflows.compare_network_measuring import SIZES_DIFFER, TwoTensors, read_pair
+from ulpscope.workflows.compare_network_pairing import PairedNetwork, only
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 DEFAULT_TOP = 20
 _PICTURE, _VOLUME = "NCHW", "NCDHW"
+_WRONG = (Judgement.INHERITED, Judgement.MADE_HERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +46,26 @@ class DetailResult:
 
     detail: TensorDetail
     graph: str | None
+    judgement: Judgement | None
+    """None of a tensor that comparing the network does not judge."""
+
+    @property
+    def verdict(self) -> Outcome:
+        if self.judgement is None:
+            return Outcome.NOTHING_COMPARED
+        return Outcome.DIVERGED if self.judgement in _WRONG else Outcome.AGREE
 
     @property
     def code(self) -> ExitCode:
-        """Looking at a tensor judges nothing."""
-        return ExitCode.OK
+        return CODES[self.verdict]
 
     def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return detail_text(self.detail, width=width, color=color)
+        return detail_text(self.detail, self.judgement, width=width, color=color)
 
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        return {"schema": 1, "command": "compare", **detail_json(self.detail), "graph": self.graph}
+        head = {"schema": 1, "command": "compare", "verdict": self.verdict.value}
+        judgement = None if self.judgement is None else self.judgement.value
+        return {**head, **detail_json(self.detail), "judgement": judgement, "graph": self.graph}
 
     def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> None:
         """Write the files that msaccucmp writes, and summary.json, into a directory that is empty."""
@@ -58,8 +74,17 @@ class DetailResult:
             write_json(out / SUMMARY, self.json(language))
 
 
-def compare_tensor(paired: PairedNetwork, wish: DetailWish) -> DetailResult:
-    """Set one tensor beside its partner, both in the order NCHW where they have such axes."""
+def compare_tensor(
+    paired: PairedNetwork,
+    wish: DetailWish,
+    *,
+    options: NetworkOptions | None = None,
+    ordinary: CompareOptions | None = None,
+) -> DetailResult:
+    """Set one tensor beside its partner, both in the order NCHW where they have such axes.
+
+    It is judged as in a comparison of the network by these options; without a graph, of two runs by the ordinary ones.
+    """
     row = _row(paired, wish)
     assert row.tensor is not None
     if row.reference is None:
@@ -89,7 +114,32 @@ def compare_tensor(paired: PairedNetwork, wish: DetailWish) -> DetailResult:
         originals=row.originals,
         axes=axes,
     )
-    return DetailResult(detail, paired.graph)
+    if paired.graph is None:
+        table = compare(paired.names.reference, paired.names.target, ordinary).pairs
+    else:
+        unwritten = replace(options or NetworkOptions(), csv=None)
+        table = judge_network(only(paired, row.index), unwritten, lambda *_, **__: None).compared.pairs
+    return DetailResult(detail, paired.graph, _judgement(paired, row, table))
+
+
+def _judgement(paired: PairedNetwork, row: NetworkRow, table: pl.DataFrame) -> Judgement | None:
+    assert row.tensor is not None
+    place = f"{'args' if row.tensor.side is Side.INPUT else 'output'}.{row.tensor.position}"
+    # Parameters are called by their names.
+    places = (place, None if row.original is None or row.tensor.side is Side.OUTPUT else row.original.operator)
+    folder, name = paired.dumps.folder, sanitised(row.operator.name)
+    found = [
+        Judgement(each["judgement"])
+        for each in table.select("rank", "step", "module", "place", "judgement").iter_rows(named=True)
+        if (each["rank"], each["step"]) == (folder.device, folder.step)
+        and sanitised(each["module"] or "") == name
+        and each["place"] in places
+        and each["judgement"] is not None
+    ]
+    if Judgement.MADE_HERE in found and row.tensor.side is Side.INPUT:
+        # Of one operator alone nothing is known of what made its inputs.
+        return Judgement.INHERITED
+    return found[-1] if found else None
 
 
 def _in_order(pair: TwoTensors, device_layout: str) -> tuple[AnyArray, AnyArray, str]:
@@ -131,7 +181,7 @@ def _row(paired: PairedNetwork, wish: DetailWish) -> NetworkRow:
 
 
 def _is_called(row: NetworkRow, name: str) -> bool:
-    return row.operator.name == name or file_name(row.operator.name) == file_name(name)
+    return row.operator.name == name or sanitised(row.operator.name) == sanitised(name)
 
 
 def _nothing_to_compare(seen: str) -> UlpscopeError:

@@ -10,9 +10,10 @@ from ulpscope.dialects.ascend.tree import has_dumps
 from ulpscope.records.network import NetworkPlan
 from ulpscope.records.pairs import Pair
 from ulpscope.workflows.compare import CompareOptions, compare
-from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, PairedNetwork, tensor_orders
+from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, tensor_orders
 from ulpscope.workflows.compare_network_dumps import Reference, find_dumps
 from ulpscope.workflows.compare_network_measuring import Wanted
+from ulpscope.workflows.compare_network_pairing import PairedNetwork
 from ulpscope.workflows.compare_network_pool import measure_all
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ def pair_without_graph(reference: Path, target: Path, options: NetworkOptions) -
     """Which tensor is compared with which, by names alone."""
     theirs = find_dumps(reference, graph=None, chosen=options.chosen)
     mine = find_dumps(target, graph=None, chosen=options.chosen)
-    references = DumpReferences(theirs.operations)
+    references, nothing = DumpReferences(theirs.operations), NetworkPlan("", ())
     return PairedNetwork(
         names=Pair(str(reference), str(target)),
         graph=None,
-        plan=NetworkPlan("", ()),
+        plan=nothing,
+        whole=nothing,
         dumps=mine,
         rows=tuple(pair_dumps(mine.operations, theirs.operations, references)),
         reference=Reference(references, theirs.operations, theirs.missing),
@@ -45,7 +47,7 @@ def compare_dumps(
 ) -> NetworkResult:
     """Compare two dumps: judged as any two runs are, with a row a tensor for msaccucmp's table."""
     paired = pair_without_graph(reference, target, options)
-    orders = tensor_orders(paired.rows, overflow=options.overflow)
+    orders = [] if options.csv is None else tensor_orders(paired.rows, overflow=options.overflow)
     wanted = Wanted(options.csv, options.overflow, options.details)
     outcomes = measure_all(orders, wanted, jobs=options.jobs, advance=lambda number: advance(number))
     return NetworkResult(compare(reference, target, ordinary), paired, outcomes, options)

@@ -1,15 +1,18 @@
 """Finds the two sides of a network's comparison: the dumps of one step of one device, and the reference."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ulpscope.align.network_references import DumpReferences, FileReferences, References
 from ulpscope.dialects import npy_folder
+from ulpscope.dialects.ascend.names import DumpName
 from ulpscope.dialects.ascend.operations import Operation, read_operations
-from ulpscope.dialects.ascend.tree import DumpFolder, find_folders, has_dumps, list_dumps, newest
+from ulpscope.dialects.ascend.runs import Run, one_run
+from ulpscope.dialects.ascend.tree import DumpFolder, has_dumps, list_dumps
 from ulpscope.dialects.reference import reference_index
+from ulpscope.graph.names import sanitised
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.settings import IntRanges
@@ -22,8 +25,9 @@ class Dumps:
 
     folder: DumpFolder
     operations: Mapping[str, Operation]
-    """By the name that files have, in the order in which they ran; of one that ran several times, the last."""
-    call_names: Mapping[str, str]
+    """By the name that files have, or the whole one if that is several operators' (a/b, a_b), in the order in which
+    they ran; of one that ran several times, the last."""
+    call_names: Mapping[DumpName, str]
     """`Relu.0`, as a trace of the same dumps calls them."""
     missing: tuple[str, ...] = ()
 
@@ -71,20 +75,31 @@ def read_dumps(folder: DumpFolder, missing: Sequence[str] = ()) -> Dumps:
         raise failures[0]
     told = [f"{len(failures)} dump files cannot be read: {failures[0].seen}"] if failures else []
     operations: dict[str, Operation] = {}
-    names: dict[str, str] = {}
+    names: dict[DumpName, str] = {}
     counts: Counter[str] = Counter()
+    whole_names: dict[str, set[str]] = defaultdict(set)
+    for operation in found:
+        whole_names[operation.name.operator].add(_whole_name(operation))
     for operation in sorted(found, key=lambda each: each.name.timestamp):
         key, kind = operation.name.operator, operation.name.op_type
+        if len(whole_names[key]) > 1:
+            key = _whole_name(operation)
         operations.pop(key, None)
         operations[key] = operation
-        names[key] = f"{kind}.{counts[kind]}"
+        names[operation.name] = f"{kind}.{counts[kind]}"
         counts[kind] += 1
     return Dumps(folder, operations, names, (*missing, *told))
 
 
+def _whole_name(operation: Operation) -> str:
+    """What the dump itself calls its operator, if that is the name that its file has."""
+    return operation.op_name if sanitised(operation.op_name) == operation.name.operator else operation.name.operator
+
+
 def find_dumps(path: Path, *, graph: str | None, chosen: Chosen) -> Dumps:
     """The dumps of a network below a directory: its highest step on its first device, unless others are chosen."""
-    narrowing = _Narrowing(dump_folders(path))
+    run = dumped_run(path)
+    narrowing = _Narrowing(list(run.folders), run.left_out)
     if graph is not None:
         narrowing.folders = _of_graph(narrowing, graph)
     narrowing.keep("device", lambda folder: folder.device, chosen.ranks, min)
@@ -99,16 +114,16 @@ def find_dumps(path: Path, *, graph: str | None, chosen: Chosen) -> Dumps:
     return read_dumps(narrowing.folders[0], narrowing.missing)
 
 
-def dump_folders(path: Path) -> list[DumpFolder]:
-    """Directories with dump files of the newest run."""
-    folders, _ = newest(list(find_folders(path)))
-    if not folders:
+def dumped_run(path: Path) -> Run:
+    """The newest run; UlpscopeError if there is none, or more than one dump path."""
+    run = one_run(path)
+    if not run.folders:
         raise UlpscopeError(
             f"{path} holds no dump of an NPU" if path.is_dir() else f"{path} is not a directory",
             expected="a dump path, or a directory of it: files called TYPE.OPERATOR.TASK.STREAM.TIME",
             next_step="check the path; the reference comes first: ulpscope compare REFERENCE DUMPS --graph GRAPH",
         )
-    return folders
+    return run
 
 
 def _of_graph(narrowing: _Narrowing, graph: str) -> list[DumpFolder]:
@@ -137,9 +152,11 @@ class Reference:
     missing: tuple[str, ...] = ()
 
 
-def find_reference(path: Path, *, graph: str | None, chosen: Chosen) -> Reference:
-    """What a framework dumped (files of arrays, tfdbg), or another run on a device."""
+def find_reference(path: Path, *, graph: str, chosen: Chosen) -> Reference:
+    """What a framework dumped (files of arrays, tfdbg), or another run on a device, of a network of whichever name."""
     if path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path):
-        dumps = find_dumps(path, graph=graph, chosen=chosen)
+        models = [folder.model for folder in dumped_run(path).folders if folder.model is not None]
+        named = None if matching_model(graph, models) is None else graph
+        dumps = find_dumps(path, graph=named, chosen=chosen)
         return Reference(DumpReferences(dumps.operations), dumps.operations, dumps.missing)
     return Reference(FileReferences(reference_index(path)))

@@ -5,8 +5,9 @@ makes the originals' tensors. Edges are those of the graph: an input that was no
 what is known upstream of it.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,29 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.align.network_pairs import NetworkRow
+from ulpscope.align.network_quantised import makes_integers
+from ulpscope.align.network_upstream import KnownTensors, members_of
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.scans import calls_of
 from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.opening import TOOL
+from ulpscope.dialects.operator_rows import CALL_COLUMNS, VALUE_COLUMNS, Row, call_row, use_row, value_row
+from ulpscope.dialects.rank_infos import foreign_rank
 from ulpscope.dialects.summaries import frame_of_rows
-from ulpscope.judge.network_outcomes import Measurement, RowOutcome
+from ulpscope.judge.network_outcomes import Measurement, RowOutcome, Shape
+from ulpscope.judge.operations_ge import GE_RANDOM
 from ulpscope.numerics.constants import SUMMARY_ID
-from ulpscope.records.enums import Kind, Level, Phase, Role, Save
+from ulpscope.records.enums import Role
 from ulpscope.records.graphs import Operator
 from ulpscope.records.network import NetworkPlan
 from ulpscope.records.pairs import Pair
-from ulpscope.records.runs import RankInfo
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
-from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
+from ulpscope.trace.schema import STACKS, TENSORS
 
-_FARTHEST = 400
-"""Operators that are looked through for what is known upstream of one."""
+_CONVOLUTIONS = frozenset(("Conv2D", "Conv2DCompress", "Conv3D", "DepthwiseConv2D", "DepthwiseConv2DD"))
+_WEIGHT = 1
+"""Which input of a convolution its weight is."""
 _PARAMETERS = frozenset(("Variable", "VariableV2", "Const", "Constant", "RefData"))
 
 
@@ -47,7 +54,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    role: str
+    role: Role
     place: str
     value: int
 
@@ -57,6 +64,7 @@ class _Call:
     operator: Operator
     name: str
     uses: list[_Use]
+    random: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,10 @@ class NetworkRun:
     plan: RankPlan
     measured: Mapping[int, Measurement]
     """By the id that a value has on both sides."""
+    dequantised: frozenset[int]
+    """Values that were integers just before."""
+    filters: Mapping[int, Shape]
+    """Weights of convolutions: how many filters, and how many numbers each of them has."""
 
 
 def network_run(
@@ -75,10 +87,11 @@ def network_run(
     *,
     moment: Moment,
     names: Mapping[str, str],
+    chosen: Collection[str],
 ) -> NetworkRun:
-    """The calls of a network in the order in which they ran; `names` has those of the dumped operators."""
+    """The calls of the chosen operators in the order in which they ran; `names` has those of the dumped ones."""
     builder = _Builder(plan, rows, outcomes, first_step=moment.step == 0)
-    calls = builder.calls(names)
+    calls = builder.calls(names, chosen)
     reference = _rank(builder.frames("reference", calls, moment), moment, moment.reference)
     target = _rank(builder.frames("target", calls, moment), moment, moment.target)
     steps, numbers = (moment.step,), list(range(len(calls)))
@@ -89,7 +102,9 @@ def network_run(
     shared = frozenset(call.operator.name for call in calls)
     frames = Pair(calls_of(reference, steps), calls_of(target, steps))
     rank = RankPlan(moment.device, Pair(reference, target), steps, pairs, frames, {}, Pair(shared, shared))
-    return NetworkRun(rank, {value: found for value, (_, found) in builder.values.items()})
+    measured = {value: found for value, (_, found) in builder.values.items()}
+    dequantised = frozenset(filter(builder.is_dequantised, measured))
+    return NetworkRun(rank, measured, dequantised, builder.filters(calls))
 
 
 class _Builder:
@@ -98,13 +113,13 @@ class _Builder:
     def __init__(
         self, plan: NetworkPlan, rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome], *, first_step: bool
     ) -> None:
-        self._members = {
-            member.operator.name: member for group in plan.groups for member in group.members if not member.quantised
-        }
+        self._members = members_of(plan)
         self._rows = rows
         self._first_step = first_step
         self.values: dict[int, tuple[NetworkRow, Measurement]] = {}
+        self._known: KnownTensors[int] = KnownTensors(self._members)
         self._read: dict[str, dict[int, int]] = defaultdict(dict)
+        """By place, as dumps have them."""
         self._made: dict[str, dict[int, int]] = defaultdict(dict)
         self._number(outcomes)
 
@@ -120,45 +135,88 @@ class _Builder:
                 known[number] = known[outcome.twin]
             else:
                 continue
-            assert row.tensor is not None
-            side = self._read if row.tensor.side is Side.INPUT else self._made
-            side[row.operator.name][row.tensor.position] = known[number]
+            self._place(row, known[number])
 
-    def calls(self, names: Mapping[str, str]) -> list[_Call]:
-        """Compared operators, and those in between of which nothing was compared but something upstream is known."""
+    def _place(self, row: NetworkRow, value: int) -> None:
+        assert row.tensor is not None
+        name, position = row.operator.name, row.tensor.position
+        if row.tensor.side is Side.OUTPUT:
+            self._made[name][position] = self._known.made[name, position] = value
+            return
+        self._read[name][position] = value
+        if row.planned.source is not None:
+            self._known.read[name][row.planned.source] = value
+
+    def calls(self, names: Mapping[str, str], chosen: Collection[str]) -> list[_Call]:
+        """Compared operators, and those that made what was compared where it was read."""
         times = self._times()
+        compared = {name for row, _ in self.values.values() for name in (row.operator.name, _maker(row))}
+        compared |= set(self._read)
         calls = []
-        for name in sorted(times, key=lambda name: times[name]):
-            uses = self._uses(name)
+        for name in sorted(compared & times.keys() & set(chosen), key=lambda name: times[name]):
+            uses = self._uses(name) if not self._members[name].quantised else []
             if uses:
-                calls.append(_Call(self._members[name].operator, names.get(name, name), uses))
+                calls.append(_Call(self._members[name].operator, names.get(name, name), uses, self._draws(name)))
         return calls
 
+    def _draws(self, name: str) -> bool:
+        """Whether an operator's numbers are random: drawn here, or masked by bits that were (dropout)."""
+        if self._members[name].operator.type in GE_RANDOM:
+            return True
+        unknown = [source[0] for source in self._sources(name) if source not in self._known.made]
+        return any(maker in self._members and self._members[maker].operator.type in GE_RANDOM for maker in unknown)
+
+    def is_dequantised(self, value: int) -> bool:
+        """Whether a value was made of integers that are not compared."""
+        maker = _maker(self.values[value][0])
+        read = [] if maker not in self._members else [source for source, _ in self._sources(maker)]
+        known = [self._members[name] for name in read if name in self._members]
+        return any(member.quantised or makes_integers(member.operator) for member in known)
+
+    def filters(self, calls: Iterable[_Call]) -> dict[int, Shape]:
+        """The shape of each convolution's weight with its filters first, wherever the network has that axis."""
+        found = {}
+        for call in calls:
+            if call.operator.type in _CONVOLUTIONS and len(call.uses) > _WEIGHT:
+                value = call.uses[_WEIGHT].value
+                # Each channel has a filter of its own in a depthwise one.
+                axes = "NC" if call.operator.type.startswith("Depthwise") else "N"
+                shape = self._filters(value, axes)
+                if shape is not None:
+                    found[value] = shape
+        return found
+
+    def _filters(self, value: int, axes: str) -> Shape | None:
+        row, measured = self.values[value]
+        shape, layout = measured.shapes.target, None if row.original is None else row.original.layout
+        if layout is None or len(layout) != len(shape) or not set(axes) <= set(layout):
+            return None
+        if axes == "N" and layout.startswith("N"):
+            return None
+        count = math.prod(shape[layout.index(axis)] for axis in axes)
+        return count, math.prod(shape) // max(count, 1)
+
+    def _sources(self, name: str) -> list[tuple[str, int]]:
+        return [tensor.source for tensor in self._members[name].inputs if tensor.source is not None]
+
     def _times(self) -> dict[str, tuple[int, int]]:
-        """When each operator ran: of one that was not dumped, right after what it read."""
+        """When each operator ran, but never before what it read: clocks of streams differ, not all are dumped."""
         stamps = {row.operator.name: row.tensor.operation.name.timestamp for row in self._rows if row.tensor}
         times: dict[str, tuple[int, int]] = {}
         for name in sorted(self._members, key=lambda name: self._members[name].operator.id):
-            before = [
-                times[tensor.source[0]][0]
-                for tensor in self._members[name].inputs
-                if tensor.source is not None and tensor.source[0] in times
-            ]
-            times[name] = stamps.get(name, max(before, default=0)), self._members[name].operator.id
+            before = [times[maker][0] for maker, _ in self._sources(name) if maker in times]
+            times[name] = max([stamps.get(name, 0), *before]), self._members[name].operator.id
         return times
 
     def _uses(self, name: str) -> list[_Use]:
-        read, planned = self._read.get(name, {}), self._members[name].inputs
-        uses = []
-        for place in range(max([*read, len(planned) - 1], default=-1) + 1):
-            if place in read:
-                uses.append(_Use(*self._role(read[place], place), read[place]))
-            elif (source := planned[place].source if place < len(planned) else None) is not None:
-                uses += self._stand_ins(source, place, {use.value for use in uses} | set(read.values()))
+        uses = [(place, _Use(*self._role(value, place), value)) for place, value in self._read.get(name, {}).items()]
+        for place, source in self._known.unread(name):
+            uses += [(place, use) for use in self._stand_ins(source, place, [use for _, use in uses])]
         made = sorted(self._made.get(name, {}).items())
-        return uses + [_Use(Role.OUTPUT.value, f"output.{place}", value) for place, value in made]
+        ordered = [use for _, use in sorted(uses, key=lambda use: use[0])]
+        return ordered + [_Use(Role.OUTPUT, f"output.{place}", value) for place, value in made]
 
-    def _role(self, value: int, place: int) -> tuple[str, str]:
+    def _role(self, value: int, place: int) -> tuple[Role, str]:
         """Parameters by their name, so that one that differs is called that.
 
         Not at a later step, where weights that differ by what their cast rounds would pass for trained differently.
@@ -166,38 +224,23 @@ class _Builder:
         original = self.values[value][0].original
         owner = self._members.get(original.operator) if original is not None else None
         if self._first_step and owner is not None and owner.operator.type in _PARAMETERS:
-            return Role.PARAMETER.value, owner.operator.name
-        return Role.INPUT.value, f"args.{place}"
+            return Role.PARAMETER, owner.operator.name
+        return Role.INPUT, f"args.{place}"
 
-    def _stand_ins(self, source: tuple[str, int], place: int, known: set[int]) -> Iterator[_Use]:
+    def _stand_ins(self, source: tuple[str, int], place: int, others: Sequence[_Use]) -> Iterator[_Use]:
         """What is known upstream of an input that was not compared itself."""
-        found = [value for value in self._upstream(source, set()) if value not in known]
+        known, places = {use.value for use in others}, {use.place for use in others}
+        found = [value for value in self._known.upstream(source) if value not in known]
+        own = f"args.{place}"
         for number, value in enumerate(found):
-            yield _Use(Role.INPUT.value, f"args.{place}" if len(found) == 1 else f"args.{place}.{number}", value)
-
-    def _upstream(self, source: tuple[str, int], seen: set[str]) -> list[int]:
-        found: list[int] = []
-        waiting = [source]
-        while waiting and len(seen) < _FARTHEST:
-            name, output = waiting.pop()
-            own = self._made.get(name, {}).get(output)
-            if own is not None:
-                found.append(own)
-            elif name not in seen and name in self._members:
-                seen.add(name)
-                read = self._read.get(name, {})
-                found += read.values()
-                planned = enumerate(self._members[name].inputs)
-                waiting += [each.source for place, each in planned if place not in read and each.source is not None]
-        return list(dict.fromkeys(found))
+            alone = len(found) == 1 and own not in places
+            yield _Use(Role.INPUT, own if alone else f"{own}.{number}", value)
 
     def frames(self, side: str, calls: Sequence[_Call], moment: Moment) -> StepFrames:
         """The tables of one side."""
         ids = {call.operator.name: number for number, call in enumerate(calls)}
         uses = [
-            {"call": number, "role": use.role, "place": use.place, "value": use.value}
-            for number, call in enumerate(calls)
-            for use in call.uses
+            use_row(number, use.role, use.place, use.value) for number, call in enumerate(calls) for use in call.uses
         ]
         values = [self._value_row(value, side, ids, moment.device) for value in self.values]
         measured = [found for _, found in self.values.values()]
@@ -208,25 +251,29 @@ class _Builder:
         )
         return StepFrames(
             calls=_calls_frame(calls, moment.step),
-            values=pl.DataFrame(values, schema={name: VALUES[name] for name in _VALUE_COLUMNS}).hstack(summaries),
+            values=pl.DataFrame(values, schema=VALUE_COLUMNS).hstack(summaries),
             tensors=pl.DataFrame(uses, schema=dict(TENSORS)),
             stacks=pl.DataFrame(schema=dict(STACKS)),
         )
 
-    def _value_row(self, value: int, side: str, ids: Mapping[str, int], device: int) -> dict[str, Any]:
+    def _value_row(self, value: int, side: str, ids: Mapping[str, int], device: int) -> Row:
         row, found = self.values[value]
-        assert row.tensor is not None
-        maker = row.operator.name if row.tensor.side is Side.OUTPUT else (row.planned.source or (None,))[0]
-        return {
-            "id": value,
-            "producer": None if maker is None else ids.get(maker),
-            "dtype": getattr(found.dtypes, side),
-            "shape": list(getattr(found.shapes, side)),
-            "device": f"npu:{device}" if side == "target" else "unknown",
-            "layout": "strided",
-            "requires_grad": False,
-            "initialized": True,
-        }
+        return value_row(
+            value,
+            producer=ids.get(_maker(row)),
+            dtype=getattr(found.dtypes, side),
+            shape=getattr(found.shapes, side),
+            device=f"npu:{device}" if side == "target" else "unknown",
+            saved=False,
+        )
+
+
+def _maker(row: NetworkRow) -> str:
+    """The operator that made a row's tensor; empty if the graph does not say."""
+    assert row.tensor is not None
+    if row.tensor.side is Side.OUTPUT:
+        return row.operator.name
+    return "" if row.planned.source is None else row.planned.source[0]
 
 
 class _Frames:
@@ -246,43 +293,21 @@ class _Frames:
 
 
 def _rank(frames: StepFrames, moment: Moment, path: Path) -> FrameRank:
-    info = RankInfo(
-        rank=moment.device,
-        world_size=moment.device + 1,
-        process={},
-        framework={},
-        versions={},
-        devices=(f"npu:{moment.device}",),
-        environment={},
-        seeds={},
-        capture={"level": Level.API.value, "save": Save.TENSORS.value, "tool": "ascend"},
-        started="unknown",
-        closed="unknown",
-    )
-    return FrameRank(path, name=f"device{moment.device}", info=info, steps=[moment.step], source=_Frames(frames))
-
-
-_VALUE_COLUMNS = ("id", "producer", "dtype", "shape", "device", "layout", "requires_grad", "initialized")
-_CALL_COLUMNS = (
-    "id", "name", "kind", "op", "module", "module_class", "phase", "step", "micro_step", "recompute", "random",
-)  # fmt: skip
+    device = moment.device
+    info = foreign_rank(tool=TOOL, rank=device, world_size=device + 1, devices=(f"npu:{device}",))
+    return FrameRank(path, name=f"device{device}", info=info, steps=[moment.step], source=_Frames(frames))
 
 
 def _calls_frame(calls: Sequence[_Call], step: int) -> pl.DataFrame:
     rows = [
-        {
-            "id": number,
-            "name": call.name,
-            "kind": Kind.API.value,
-            "op": call.operator.type,
-            "module": call.operator.name,
-            "module_class": call.operator.type,
-            "phase": Phase.FORWARD.value,
-            "step": step,
-            "micro_step": 0,
-            "recompute": False,
-            "random": False,
-        }
+        call_row(
+            number,
+            name=call.name,
+            op=call.operator.type,
+            operator=call.operator.name,
+            step=step,
+            random=call.random,
+        )
         for number, call in enumerate(calls)
     ]
-    return pl.DataFrame(rows, schema={name: CALLS[name] for name in _CALL_COLUMNS})
+    return pl.DataFrame(rows, schema=CALL_COLUMNS)

@@ -14,12 +14,14 @@ from ulpscope.dialects.ascend.dump_records import DumpTensor
 from ulpscope.dialects.ascend.logical import Logical, has_data, logical_type
 from ulpscope.judge.network_outcomes import Measurement, RowOutcome
 from ulpscope.numerics.compiled import summarize_into
+from ulpscope.numerics.constants import MAX, MIN, NAN, NEG_INF, POS_INF
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.numerics.msaccucmp_metrics import FAILED, Figure, Generation, msaccucmp_metrics, overflow_flag
+from ulpscope.numerics.msaccucmp_sums import Spread
 from ulpscope.numerics.summary import empty_row, flat_elements
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.pairs import Pair
+from ulpscope.records.pairs import Pair, PairMetrics
 
 SIZES_DIFFER = (
     "[{name}] Due to the different shapes on the left and right,the left dump data({target}) can not be compared to "
@@ -29,6 +31,10 @@ SIZES_DIFFER = (
 NO_DATA = "[{name}] The dump holds no numbers of {tensor}: {dtype}, {size} bytes."
 
 _NOTHING_STATED = Stated()
+_SINGLES = frozenset(("float32", "float16", "bfloat16"))
+"""Types whose numbers are the same as float32, which is how msaccucmp reads all."""
+_PIECE = 1 << 18
+"""Bytes that are compared at a time: a core's own cache holds both sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,33 +140,61 @@ def _measured(order: TensorOrder, pair: TwoTensors, wanted: Wanted) -> Measureme
     mine, theirs = pair.target, pair.reference
     if mine.shape != theirs.shape:
         mine, theirs = mine.reshape(-1), theirs.reshape(-1)
-    assert order.reference is not None
+    summaries = Pair(_summary(theirs, pair.dtypes.reference), _summary(mine, pair.dtypes.target))
+    metrics = compare_arrays(
+        theirs,
+        mine,
+        reference_dtype=pair.dtypes.reference,
+        target_dtype=pair.dtypes.target,
+        detailed=wanted.details,
+    )
     figures = None
     if wanted.figures is not None:
-        figures = _figures(mine, theirs, order, wanted.figures)
+        known = _spreads(pair.dtypes, summaries, metrics)
+        figures = _figures(mine, theirs, order, generation=wanted.figures, known=known)
     return Measurement(
-        summaries=Pair(_summary(theirs, pair.dtypes.reference), _summary(mine, pair.dtypes.target)),
+        summaries=summaries,
         dtypes=pair.dtypes,
         shapes=Pair(pair.reference.shape, pair.target.shape),
-        metrics=compare_arrays(
-            theirs,
-            mine,
-            reference_dtype=pair.dtypes.reference,
-            target_dtype=pair.dtypes.target,
-            detailed=wanted.details,
-        ),
+        metrics=metrics,
         told_shape=pair.told_shape,
         figures=figures,
     )
 
 
-def _figures(mine: AnyArray, theirs: AnyArray, order: TensorOrder, generation: Generation) -> dict[str, Figure]:
+def _spreads(
+    dtypes: Pair[str], summaries: Pair[NDArray[np.float64]], metrics: PairMetrics
+) -> tuple[Spread, Spread] | None:
+    """What msaccucmp's metrics need of the target and the reference, from what was measured already; None if that is of
+    other numbers: metrics are over finite pairs."""
+    rows = (summaries.reference, summaries.target)
+    if {dtypes.reference, dtypes.target} - _SINGLES or any(row[[NAN, POS_INF, NEG_INF]].any() for row in rows):
+        return None
+    target = _spread(summaries.target, metrics.target_mean, metrics.target_std, metrics.target_norm)
+    reference = _spread(summaries.reference, metrics.reference_mean, metrics.reference_std, metrics.reference_norm)
+    return (target, reference) if target is not None and reference is not None else None
+
+
+def _spread(summary: NDArray[np.float64], mean: float | None, deviation: float | None, norm: float) -> Spread | None:
+    if mean is None or deviation is None:  # no elements
+        return None
+    return Spread.of(low=summary[MIN], high=summary[MAX], mean=mean, deviation=deviation, squares=norm * norm)
+
+
+def _figures(
+    mine: AnyArray,
+    theirs: AnyArray,
+    order: TensorOrder,
+    *,
+    generation: Generation,
+    known: tuple[Spread, Spread] | None,
+) -> dict[str, Figure]:
     assert order.reference is not None
     names = str(order.tensor.path), str(order.reference.path)
     if isinstance(order.reference, DumpedTensor) and mine.dtype == theirs.dtype == np.bool_:
         # Of two dumps msaccucmp takes bools for numbers.
         mine, theirs = mine.astype(np.float32), theirs.astype(np.float32)
-    return msaccucmp_metrics(mine, theirs, names=names, generation=generation)
+    return msaccucmp_metrics(mine, theirs, names=names, generation=generation, known=known)
 
 
 def _summary(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
@@ -175,7 +209,15 @@ def _is_copy(tensor: DumpedTensor, other: DumpedTensor) -> bool:
         return False
     mine, theirs = tensor.head, other.head
     forms = [(each.data_type, each.format, each.shape, each.sub_format, each.size) for each in (mine, theirs)]
-    return forms[0] == forms[1] and np.array_equal(mine.content.read(), theirs.content.read())
+    return forms[0] == forms[1] and _same_bytes(mine.content.read(), theirs.content.read())
+
+
+def _same_bytes(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
+    """Nothing is read beyond the first piece that differs."""
+    places = range(0, len(one), _PIECE)
+    return len(one) == len(other) and all(
+        np.array_equal(one[place : place + _PIECE], other[place : place + _PIECE]) for place in places
+    )
 
 
 def _no_data(order: TensorOrder, tensor: DumpTensor) -> str:

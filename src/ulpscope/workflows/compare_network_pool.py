@@ -1,18 +1,22 @@
 """Measures the tensors of a network in processes side by side: most of the work holds the interpreter's lock."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 
 from ulpscope.judge.network_outcomes import RowOutcome
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.compare_network_measuring import TensorOrder, Wanted, measure_tensors
+from ulpscope.workflows.compare_network_masks import measure_batch
+from ulpscope.workflows.compare_network_measuring import TensorOrder, Wanted
 from ulpscope.workflows.worker_pool import WorkerPool
 
 _WORTH_PROCESSES = 128 * 2**20
 """Bytes below which starting processes takes longer than the work."""
 _BATCH = 16 * 2**20
 """Bytes of an order: small enough that all processes end at about the same time."""
+_AHEAD = 2
+"""Batches that each of the other processes has at hand: one in work, and one that it need not wait for."""
 
 
 def measure_all(
@@ -31,12 +35,11 @@ def _measured(orders: Sequence[TensorOrder], wanted: Wanted, jobs: int) -> Itera
     batches = sorted(_batches(orders), key=_size, reverse=True)
     processes = min(jobs, len(batches))
     if processes < 2 or sum(order.size for order in orders) < _WORTH_PROCESSES:
-        yield from (measure_tensors(batch, wanted) for batch in batches)
+        yield from (measure_batch(batch, wanted) for batch in batches)
         return
     with WorkerPool(processes - 1) as pool:
         try:
-            waiting = [pool.submit(measure_tensors, batch, wanted) for batch in batches]
-            yield from _shared(batches, waiting, wanted)
+            yield from _shared(pool, batches, wanted, ahead=_AHEAD * (processes - 1))
         except BrokenProcessPool as error:
             raise UlpscopeError(
                 "a process that compares tensors has died",
@@ -46,15 +49,21 @@ def _measured(orders: Sequence[TensorOrder], wanted: Wanted, jobs: int) -> Itera
 
 
 def _shared(
-    batches: Sequence[Sequence[TensorOrder]], waiting: Sequence[Future[list[RowOutcome]]], wanted: Wanted
+    pool: WorkerPool, batches: Sequence[Sequence[TensorOrder]], wanted: Wanted, *, ahead: int
 ) -> Iterator[list[RowOutcome]]:
-    """This process takes batches from the end while the others work from the beginning, once they have started."""
-    for batch, future in zip(reversed(batches), reversed(waiting), strict=True):
-        if future.cancel():
-            yield measure_tensors(batch, wanted)
-    for future in waiting:
-        if not future.cancelled():
-            yield future.result()
+    """The others get batches from the beginning, while this process takes them from the end.
+
+    Nothing is handed out long before it is begun, so that nothing need be called back: up to Python 3.11 a pool
+    whose process has died fails over what was called back.
+    """
+    left, running = deque(batches), set[Future[list[RowOutcome]]]()
+    while left or running:
+        while left and len(running) < ahead:
+            running.add(pool.submit(measure_batch, left.popleft(), wanted))
+        if left:
+            yield measure_batch(left.pop(), wanted)
+        done, running = wait(running, timeout=0 if left else None, return_when=FIRST_COMPLETED)
+        yield from (future.result() for future in done)
 
 
 def _batches(orders: Sequence[TensorOrder]) -> Iterator[list[TensorOrder]]:

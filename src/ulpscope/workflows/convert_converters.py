@@ -52,9 +52,12 @@ def _adapted(function: Callable[..., Any], file: Path) -> Converter:
         flat = np.ascontiguousarray(array).reshape(-1)
         groups = (wanted.groups,) if takes_groups else ()
         try:
-            return np.asarray(function(list(array.shape), list(wanted.shape or ()), flat, *groups))
+            found = np.asarray(function(list(array.shape), list(wanted.shape or ()), flat, *groups))
         except Exception as error:  # see above
             raise _bad_converter(file, f"failed ({type(error).__name__}: {error})") from error
+        if found.dtype != array.dtype:
+            raise _bad_converter(file, f"was given {array.dtype} and gave {found.dtype}")
+        return found
 
     return convert
 
@@ -62,6 +65,7 @@ def _adapted(function: Callable[..., Any], file: Path) -> Converter:
 def _bad_converter(file: Path, problem: str) -> UlpscopeError:
     return UlpscopeError(
         f"the converter {file} {problem}",
-        expected="a file convert_A_to_B.py with a function convert(shape_from, shape_to, array) or (..., groups)",
+        expected="a file convert_A_to_B.py with a function convert(shape_from, shape_to, array) or (..., groups), "
+        "which gives an array of the same elements",
         next_step="see docs/convert.md for an example",
     )

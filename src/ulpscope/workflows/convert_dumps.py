@@ -3,19 +3,20 @@
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ulpscope.dialects.ascend.array_files import FileKind
 from ulpscope.dialects.ascend.converting import Wanted, Written, convert_dump
-from ulpscope.dialects.ascend.names import parse_name
+from ulpscope.dialects.ascend.runs import entry_of
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, find_folders, list_dumps, unnamed_dumps
 from ulpscope.dialects.pt_writing import require_torch
-from ulpscope.numerics.layouts import Converter
+from ulpscope.numerics.layouts import LAYOUTS, Converter, Converters
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.convert_dumps import DumpsConverted, FileFailure, dumps_json, dumps_text
+from ulpscope.report.language import Language
 from ulpscope.workflows.convert import prepare_out
 from ulpscope.workflows.convert_converters import load_converters
 from ulpscope.workflows.cores import usable_cores
@@ -52,18 +53,17 @@ class DumpsResult:
             return ExitCode.DIFFERENCE
         return ExitCode.OK if self.told.written else ExitCode.NOTHING
 
-    def text(self) -> str:
-        return dumps_text(self.told)
+    def text(self, language: Language = Language.EN) -> str:
+        return dumps_text(self.told, language)
 
     def json(self) -> dict[str, Any]:
         return dumps_json(self.told)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Outcome:
-    source: str
-    written: Written = field(default_factory=Written)
-    failure: str | None = None
+    job: Job
+    written: Written
 
 
 def convert_dumps(
@@ -76,36 +76,67 @@ def convert_dumps(
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> DumpsResult:
     """Write the tensors of dump files, and of all dump files below directories, as files of another kind."""
-    load_converters(converters)
+    own = load_converters(converters)
+    _check_layout(wanted.layout, own)
     if wanted.kind is FileKind.PT:
         require_torch()
-    planned = [job for source in sources for job in _plan(source, out)]
+    planned = _plan(sources, out)
     prepare_out(out)
     for folder in {job.folder for job in planned}:
         folder.mkdir(parents=True, exist_ok=True)
     outcomes = []
     done = 0
     total = sum(job.size for job in planned)
-    for job, outcome in _converted(planned, wanted, converters, jobs or usable_cores()):
+    processes = min(jobs or usable_cores(), len(planned))
+    if processes < 2 or total < _WORTH_PROCESSES:
+        converted: Iterator[_Outcome] = (_convert(job, wanted, own) for job in planned)
+    else:
+        converted = _side_by_side(planned, wanted, converters, processes)
+    for outcome in converted:
         outcomes.append(outcome)
-        done += job.size
+        done += outcome.job.size
         told(done, total)
-    return DumpsResult(_finish(out, planned, outcomes, wanted.kind))
+    outcomes.sort(key=lambda outcome: outcome.job.source)
+    return DumpsResult(_finish(out, outcomes, wanted.kind))
 
 
-def _plan(source: Path, out: Path) -> Iterator[Job]:
+def _check_layout(layout: str | None, own: Converters) -> None:
+    """A misspelled one would leave every tensor as it is."""
+    known = (*LAYOUTS, *(target for _, target in own))
+    if layout is not None and layout not in known:
+        raise UlpscopeError(
+            f"--layout {layout} is not known",
+            expected=f"one of {', '.join(known)}",
+            next_step=f"name one of these, or give a converter of your own: --converter convert_A_to_{layout}.py",
+        )
+
+
+def _plan(sources: Sequence[Path], out: Path) -> list[Job]:
+    planned: dict[Path, Job] = {}
+    for source in sources:
+        for job in _jobs(source, out):
+            other = planned.setdefault(job.folder / job.source.name, job)
+            if other is not job and not other.source.samefile(job.source):
+                raise UlpscopeError(
+                    f"{other.source} and {job.source} would be written to the same files below {job.folder}",
+                    expected="dump files with names of their own",
+                    next_step="convert them one after the other, each with an -o of its own",
+                )
+    return list(planned.values())
+
+
+def _jobs(source: Path, out: Path) -> Iterator[Job]:
     if source.is_dir():
-        found = False
-        for folder in find_folders(source):
-            place = out / folder.path.relative_to(source)
-            for file, record in _files(folder.path):
-                found = True
-                yield Job(file, place, record, file.stat().st_size)
+        found = [(folder.path, entry) for folder in find_folders(source) for entry in _files(folder.path)]
         if not found:
             raise _no_dumps(source, "holds no dump file")
+        for folder, (file, record) in found:
+            yield Job(file, out / folder.relative_to(source), record, file.stat().st_size)
     elif source.is_file():
-        name = parse_name(source.name)
-        yield Job(source, out, name is not None and name.is_overflow_record, source.stat().st_size)
+        entry = entry_of(source)
+        if entry is not None and entry.is_stats:
+            raise _no_dumps(source, "holds stats, and no tensor")
+        yield Job(source, out, entry is not None and entry.name.is_overflow_record, source.stat().st_size)
     else:
         raise _no_dumps(source, "does not exist")
 
@@ -119,20 +150,15 @@ def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
         yield folder / name, False
 
 
-def _converted(
-    planned: Sequence[Job], wanted: Wanted, converters: Sequence[Path], jobs: int
-) -> Iterator[tuple[Job, _Outcome]]:
-    processes = min(jobs, len(planned))
-    if processes < 2 or sum(job.size for job in planned) < _WORTH_PROCESSES:
-        own = load_converters(converters)
-        yield from ((job, _convert(job, wanted, own)) for job in planned)
-        return
+def _side_by_side(
+    planned: Sequence[Job], wanted: Wanted, converters: Sequence[Path], processes: int
+) -> Iterator[_Outcome]:
     batch = max(1, len(planned) // (processes * _BATCHES))
     # The largest first, so that none of them is begun when the others are done.
     ordered = sorted(planned, key=lambda job: -job.size)
     with WorkerPool(processes, _start, (wanted, tuple(converters))) as pool:
         try:
-            yield from zip(ordered, pool.map(_convert_here, ordered, chunksize=batch), strict=True)
+            yield from pool.map(_convert_here, ordered, chunksize=batch)
         except BrokenProcessPool as error:
             raise UlpscopeError(
                 "a process that converts has died",
@@ -156,51 +182,52 @@ def _convert_here(job: Job) -> _Outcome:
 
 
 def _convert(job: Job, wanted: Wanted, own: dict[tuple[str, str], Converter]) -> _Outcome:
-    outcome = _Outcome(str(job.source))
     try:
-        outcome.written = convert_dump(job.source, wanted, job.folder, record=job.record, own=own)
+        return _Outcome(job, convert_dump(job.source, wanted, job.folder, record=job.record, own=own))
     except UlpscopeError as error:
-        outcome.failure = error.seen
+        return _Outcome(job, Written(failures=[error.seen]))
     except (OSError, MemoryError) as error:
-        outcome.failure = f"{job.source}: {error}"
-    return outcome
+        return _Outcome(job, Written(failures=[f"{job.source}: {error}"]))
 
 
-def _finish(out: Path, planned: Sequence[Job], outcomes: Sequence[_Outcome], kind: FileKind) -> DumpsConverted:
-    failures = [FileFailure(one.source, one.failure) for one in outcomes if one.failure is not None]
+def _finish(out: Path, outcomes: Sequence[_Outcome], kind: FileKind) -> DumpsConverted:
+    failures = [FileFailure(str(one.job.source), why) for one in outcomes for why in one.written.failures]
     if failures:
-        listed = "".join(f"{failure.source}\n" for failure in sorted(failures, key=lambda one: one.source))
-        (out / FAILED_LIST).write_text(listed, encoding="utf-8")
-    folders = {str(job.source): job.folder for job in planned}
-    renamed: dict[Path, dict[str, str]] = {}
-    for one in outcomes:
-        if one.written.renamed:
-            renamed.setdefault(folders[one.source], {}).update(one.written.renamed)
-    for folder, names in renamed.items():
-        with open(folder / MAPPING_FILE, "w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(sorted(names.items()))
+        listed = "".join(f"{source}\n" for source in sorted({failure.source for failure in failures}))
+        (out / FAILED_LIST).write_text(listed, encoding="utf-8", errors="surrogateescape")
+    _write_mappings(outcomes)
     return DumpsConverted(
         out=str(out),
         kind=kind.value,
         dumps=len(outcomes),
         written=sum(len(one.written.files) for one in outcomes),
-        bytes_read=sum(job.size for job in planned),
+        bytes_read=sum(one.job.size for one in outcomes),
         renamed=sum(len(one.written.renamed) for one in outcomes),
-        as_they_were=_places(outcomes, "as_they_were"),
-        without_data=_places(outcomes, "without_data"),
+        as_they_were=_places(outcomes, lambda written: written.as_they_were),
+        without_data=_places(outcomes, lambda written: written.without_data),
         failures=tuple(failures),
         failed_list=str(out / FAILED_LIST) if failures else None,
     )
 
 
-def _places(outcomes: Sequence[_Outcome], what: str) -> tuple[str, ...]:
-    return tuple(f"{Path(one.source).name}.{tensor}" for one in outcomes for tensor in getattr(one.written, what))
+def _write_mappings(outcomes: Sequence[_Outcome]) -> None:
+    renamed: dict[Path, dict[str, str]] = {}
+    for one in outcomes:
+        if one.written.renamed:
+            renamed.setdefault(one.job.folder, {}).update(one.written.renamed)
+    for folder, names in renamed.items():
+        with open(folder / MAPPING_FILE, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(sorted(names.items()))
+
+
+def _places(outcomes: Sequence[_Outcome], what: Callable[[Written], list[str]]) -> tuple[str, ...]:
+    return tuple(f"{one.job.source.name}.{tensor}" for one in outcomes for tensor in what(one.written))
 
 
 def _no_dumps(source: Path, problem: str) -> UlpscopeError:
     return UlpscopeError(
         f"{source} {problem}",
         expected="a dump file of an Ascend NPU, or a directory with some below it",
-        next_step="check the path; a trace of ours is converted with --to msprobe",
-        code=ExitCode.NOTHING if problem.startswith("holds") else ExitCode.USAGE,
+        next_step="check the path; a trace of ours is converted with --to msprobe, stats are read by ulpscope show",
+        code=ExitCode.USAGE if problem == "does not exist" else ExitCode.NOTHING,
     )

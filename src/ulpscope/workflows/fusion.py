@@ -18,6 +18,7 @@ from ulpscope.dialects.ascend.fusion_files import (
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.fusion import FusionView, fusion_json, fusion_text
+from ulpscope.report.language import Language
 from ulpscope.workflows.results import writing
 
 NEAR_NAMES = 3
@@ -36,10 +37,11 @@ class FusionResult:
         told = view.switch is not None or any(graph.passes for graph in view.graphs)
         return ExitCode.OK if told else ExitCode.NOTHING
 
-    def text(self, *, width: int = 100, color: bool = False) -> str:
-        return fusion_text(self.view, width=width, color=color)
+    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
+        return fusion_text(self.view, width=width, color=color, language=language)
 
-    def json(self) -> dict[str, Any]:
+    def json(self, language: Language = Language.EN) -> dict[str, Any]:
+        """Of a file, values alone, which are the same in every language."""
         return fusion_json(self.view)
 
 

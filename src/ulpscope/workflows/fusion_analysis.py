@@ -10,6 +10,7 @@ from ulpscope.graph.query import all_operators
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.fusion_analysis import FusionAnalysis
 from ulpscope.report.fusion_analysis import analysis_json, analysis_text
+from ulpscope.report.language import Language
 from ulpscope.workflows.compare_network import NetworkOptions, compare_network
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ class FusionAnalysisResult:
     def code(self) -> ExitCode:
         return self.analysis.code
 
-    def text(self, *, width: int = 100, color: bool = False) -> str:
-        return analysis_text(self.analysis, width=width, color=color)
+    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
+        return analysis_text(self.analysis, width=width, color=color, language=language)
 
-    def json(self) -> dict[str, Any]:
-        return analysis_json(self.analysis)
+    def json(self, language: Language = Language.EN) -> dict[str, Any]:
+        return analysis_json(self.analysis, language)
 
 
 def analyse_fusion(

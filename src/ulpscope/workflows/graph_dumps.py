@@ -2,25 +2,28 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from ulpscope.dialects.ascend.executed import ExecutedTensor, read_executed
-from ulpscope.dialects.ascend.names import sanitised, without_parts
-from ulpscope.dialects.ascend.tree import DumpEntry, find_folders, list_dumps, newest
-from ulpscope.dialects.reference import ReferenceTensor, reference_index
-from ulpscope.dialects.stored import AnyArray
-from ulpscope.numerics.compiled import summarize_into
+from ulpscope.dialects.ascend.names import without_parts
+from ulpscope.dialects.ascend.runs import newest_runs
+from ulpscope.dialects.ascend.summaries import executed_stats
+from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps
+from ulpscope.dialects.reference import ReferenceIndex, ReferenceTensor, reference_index
+from ulpscope.dialects.summaries import stats_of
+from ulpscope.graph.names import sanitised
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.rows import stats_from_row
-from ulpscope.numerics.summary import empty_row, flat_elements
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Operator
-from ulpscope.records.values import Stats
-from ulpscope.report.graph_views import DumpedTensor, FoundDumps
+from ulpscope.report.graph_views import FoundDumps, SummarisedTensor
+
+ReferenceKey: TypeAlias = tuple[str, int]
+"""An operator as files call it, and one of its outputs."""
 
 
 def dumps_of(operator: Operator, directory: Path) -> FoundDumps:
-    """An operator's inputs and outputs in the newest dump below a directory."""
-    folders, _ = newest(list(find_folders(directory)))
+    """An operator's inputs and outputs in the newest dump of each dump path below a directory."""
+    folders = [folder for run in newest_runs(directory) for folder in run.folders]
     if not folders:
         raise UlpscopeError(
             f"{directory} holds no dump of an NPU",
@@ -43,7 +46,7 @@ def references_of(operator: Operator, directory: Path) -> FoundDumps:
     """What a reference holds for an operator's outputs: of the original operators that they stand for, if any."""
     index = reference_index(directory)
     found, problems = [], []
-    for position, key in enumerate(_original_outputs(operator)):
+    for position, key in _original_outputs(operator, index):
         for tensor in index.get(key, ()):
             try:
                 found.append(_reference(tensor, position, directory))
@@ -52,14 +55,18 @@ def references_of(operator: Operator, directory: Path) -> FoundDumps:
     return FoundDumps(tuple(found), tuple(problems))
 
 
-def _original_outputs(operator: Operator) -> Iterator[tuple[str, int]]:
-    """Each output's original operator and output, as a reference's index has them."""
+def _original_outputs(operator: Operator, index: ReferenceIndex) -> Iterator[tuple[int, ReferenceKey]]:
+    """Outputs, each with its original operator and output as a reference's index has them."""
+    alone = operator.originals[0] if operator.originals is not None and len(operator.originals) == 1 else operator.name
+    if not operator.outputs:
+        # Graphs of TensorFlow do not describe outputs.
+        yield from ((key[1], key) for key in sorted(index) if key[0] == sanitised(alone))
     for position, desc in enumerate(operator.outputs):
         origin = desc.origin
         if origin is None or not origin.name:
-            yield sanitised(operator.name), position
+            yield position, (sanitised(alone), position)
         else:
-            yield sanitised(origin.name), position if origin.output is None else origin.output
+            yield position, (sanitised(origin.name), position if origin.output is None else origin.output)
 
 
 def _file(entries: Iterable[DumpEntry], timestamp: int, directory: Path) -> str:
@@ -67,42 +74,13 @@ def _file(entries: Iterable[DumpEntry], timestamp: int, directory: Path) -> str:
     return str(path.relative_to(directory))
 
 
-def _dumped(tensor: ExecutedTensor, file: str) -> DumpedTensor:
-    if tensor.read is not None:
-        stats: Stats | None = _stats(tensor.read(), tensor.dtype, tensor.shape)
-    else:
-        stats = _told_stats(tensor)
-    place = f"{tensor.side.value}.{tensor.index}"
-    return DumpedTensor(file=file, place=place, dtype=tensor.dtype, shape=tensor.shape, stats=stats)
+def _dumped(tensor: ExecutedTensor, file: str) -> SummarisedTensor:
+    place, stats = f"{tensor.side.value}.{tensor.index}", executed_stats(tensor)
+    return SummarisedTensor(file=file, place=place, dtype=tensor.dtype, shape=tensor.shape, stats=stats)
 
 
-def _reference(tensor: ReferenceTensor, position: int, directory: Path) -> DumpedTensor:
+def _reference(tensor: ReferenceTensor, position: int, directory: Path) -> SummarisedTensor:
     stored = tensor.stored()
-    stats = _stats(stored.array(), stored.dtype, stored.shape) if stored.dtype in DTYPES else None
+    stats = stats_of(stored.array(), stored.dtype) if stored.dtype in DTYPES else None
     file, place = str(tensor.path.relative_to(directory)), f"output.{position}"
-    return DumpedTensor(file=file, place=place, dtype=stored.dtype, shape=stored.shape, stats=stats)
-
-
-def _stats(array: AnyArray, dtype: str, shape: tuple[int, ...]) -> Stats:
-    row = empty_row()
-    summarize_into(flat_elements(array, DTYPES[dtype]), dtype, row)
-    return stats_from_row(row, dtype, shape)
-
-
-def _told_stats(tensor: ExecutedTensor) -> Stats | None:
-    """What the device itself said about a tensor of which it kept no data."""
-    told = tensor.numbers
-    if not any(number is not None for number in told.values()):
-        return None
-    counts = {name: int(told.get(name) or 0) for name in ("nan", "pos_inf", "neg_inf", "set_aside", "subnormal")}
-    zero = told.get("zero")
-    return Stats(
-        min=told.get("min"),
-        max=told.get("max"),
-        mean=told.get("mean"),
-        norm=told.get("norm"),
-        abs_sum=told.get("abs_sum"),
-        zero=None if zero is None else int(zero),
-        exponents=(),
-        **counts,
-    )
+    return SummarisedTensor(file=file, place=place, dtype=stored.dtype, shape=stored.shape, stats=stats)

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ulpscope.diagnose.overflow_births import MADE, Births, BirthSearch
-from ulpscope.dialects.ascend.names import sanitised
+from ulpscope.diagnose.overflow_births import Births, BirthSearch
+from ulpscope.diagnose.overflow_signs import is_made
+from ulpscope.diagnose.overflow_ways import OverflowWays
 from ulpscope.dialects.ascend.overflow_search import RecordSearch, find_records
 from ulpscope.dialects.opening import open_run
+from ulpscope.graph.names import sanitised
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
@@ -28,9 +30,13 @@ from ulpscope.report.overflow_json import survey_json
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.overflow_execution import Verdicts, execute_births
 from ulpscope.workflows.overflow_files import device_findings, write_survey
+from ulpscope.workflows.report import write_report
 
 Told = Callable[[str], None]
 """Hears which step is being looked at."""
+Read = TypeVar("Read")
+Identity = tuple[int, int, str]
+"""Of an operator: device, step, and its name as files have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +57,15 @@ class OverflowAnswer:
         return survey_json(self.survey, language)
 
     def write(self, out: Path, *, language: Language = Language.EN) -> None:
-        """summary.json, overflow.csv, and each record as JSON; `out` is there and empty."""
+        """summary.json, overflow.csv, each record as JSON, and the page; `out` is there and empty."""
         write_survey(out, self.survey, self.json(language), self.searches)
+        write_report(out, self)
 
 
 def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> OverflowAnswer:
     """Look at overflow records, dumps and traces. TraceError if one of them is none of these."""
     opened = [_Source.open(Path(path)) for path in paths]
-    noted = [source.with_call(finding) for source in opened for finding in device_findings(source.path, source.records)]
+    noted = [finding for source in opened for finding in source.noted()]
     noted.sort(key=lambda finding: finding.record.timestamp if finding.record else 0)
     seen = [finding for source in opened for finding in source.births(told)]
     told_already = {_identity(finding.place) for finding in noted}
@@ -73,7 +80,7 @@ def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> 
     return OverflowAnswer(survey, tuple(source.records for source in opened))
 
 
-def _identity(place: Place) -> tuple[int, int, str]:
+def _identity(place: Place) -> Identity:
     return place.rank, place.step, sanitised(place.module or place.call or "")
 
 
@@ -86,39 +93,62 @@ def _sum(counts: Iterable[OverflowCounts]) -> OverflowCounts:
 class _Source:
     """One directory: its records, and its trace if it can be opened as one."""
 
-    def __init__(self, path: Path, records: RecordSearch, trace: Trace | None) -> None:
+    def __init__(self, path: Path, records: RecordSearch) -> None:
         self.path = path
         self.records = records
         self.counts = OverflowCounts(records=records.files, silent=records.silent)
-        self._trace = trace
+        self._trace: Trace | None = None
+        self._unreadable: list[str] = []
 
     @classmethod
     def open(cls, path: Path) -> "_Source":
-        records = find_records(path)
-        try:
-            return cls(path, records, open_run(path))
-        except UlpscopeError:
-            if not records.files:
-                raise
-            # Records without the dumps of their operators are an answer too.
-            return cls(path, records, None)
+        source = cls(path, find_records(path))
+        source._read(source._open)
+        return source
 
     @property
     def missing(self) -> tuple[str, ...]:
-        return (*self.records.problems, *(() if self._trace is None else self._trace.missing))
+        told = (*self.records.problems, *self._unreadable, *(() if self._trace is None else self._trace.missing))
+        return tuple(dict.fromkeys(told))
 
-    def with_call(self, finding: OverflowFinding) -> OverflowFinding:
-        """The finding with the call of the trace that its operator is, if there is one."""
-        place, name = finding.place, sanitised(finding.place.module or "")
-        for rank in () if self._trace is None or not name else self._trace.ranks:
-            calls = rank.collect(rank.calls(place.step).select("id", "module", "rank").drop_nulls("module"))
-            for number, module, device in calls.iter_rows():
-                if device == place.rank and sanitised(module) == name:
-                    return replace(finding, place=replace(place, call=rank.call(number).name, call_id=number))
-        return finding
+    def noted(self) -> list[OverflowFinding]:
+        """What the records tell, each with the call of the trace that its operator is, if there is one."""
+        findings = list(device_findings(self.path, self.records, self._unreadable))
+        steps = sorted({finding.place.step for finding in findings})
+        calls = dict(self._read(lambda: [pair for step in steps for pair in self._calls(step)]) or [])
+        places = [(finding.place, calls.get(_identity(finding.place))) for finding in findings]
+        return [
+            finding if call is None else replace(finding, place=replace(place, call=call[0], call_id=call[1]))
+            for finding, (place, call) in zip(findings, places, strict=True)
+        ]
+
+    def _calls(self, step: int) -> Iterator[tuple[Identity, tuple[str, int]]]:
+        """Name and id of each operator's call; of several, the first."""
+        for rank in () if self._trace is None else self._trace.ranks:
+            table = rank.collect(rank.calls(step).select("id", "name", "module", "rank").drop_nulls("module"))
+            for number, name, module, device in reversed(table.rows()):
+                yield (device, step, sanitised(module)), (name, number)
 
     def births(self, told: Told) -> list[OverflowFinding]:
         """What the numbers of the trace tell, in the order of execution."""
+        return self._read(lambda: self._births(told)) or []
+
+    def _open(self) -> None:
+        self._trace = open_run(self.path)
+
+    def _read(self, reading: Callable[[], Read]) -> Read | None:
+        """None if it cannot be read, and there are records: without the dumps of their operators they are an answer."""
+        try:
+            return reading()
+        except UlpscopeError as error:
+            if not self.records.files:
+                raise
+            if self._trace is not None:
+                self._unreadable.append(error.seen)
+            self._trace = None
+            return None
+
+    def _births(self, told: Told) -> list[OverflowFinding]:
         if self._trace is None:
             return []
         found = [(rank, each) for rank in self._trace.ranks for each in self._steps(rank, told)]
@@ -141,19 +171,23 @@ def _counts(found: Births) -> OverflowCounts:
 
 def _findings(path: str, rank: RankTrace, found: Births, verdicts: Verdicts) -> Iterator[OverflowFinding]:
     given = [] if found.given is None else [found.given]
+    unstated = [number for number in (*found.born, *given) if number not in found.stated]
+    ways = OverflowWays(rank, found.step) if unstated else None
     for call in rank.find_calls([*found.born, *given]).values():
         uses = rank.uses(call.id)
         values = rank.find_values(use.value for use in uses)
-        tensors = tuple(_seen(use, values[use.value]) for use in uses if use.value in values)
+        tensors = tuple(_seen(call, use, values[use.value]) for use in uses if use.value in values)
         verdict, message = verdicts.get((rank.name, call.id), (Overflow.UNCLEAR, ""))
         if call.id in found.stated:
             verdict, message = Overflow.STATED, ""
-        whole = OverflowFinding(path, _place(rank, call), tensors, None, verdict, message, given=call.id in given)
+        way = ways.way_of(call.id) if ways is not None and call.id in unstated else ()
+        whole = OverflowFinding(path, _place(rank, call), tensors, None, verdict, message, call.id in given, way)
         yield replace(whole, place=replace(whole.place, tensor=whole.worst.place if whole.worst else None))
 
 
-def _seen(use: Use, value: Value) -> SeenTensor:
-    return SeenTensor(Side.OUTPUT if use.role in MADE else Side.INPUT, use.place, value.dtype, value.shape, value.stats)
+def _seen(call: Call, use: Use, value: Value) -> SeenTensor:
+    side = Side.OUTPUT if is_made(use.role, call.kind) else Side.INPUT
+    return SeenTensor(side, use.place, value.dtype, value.shape, value.stats)
 
 
 def _place(rank: RankTrace, call: Call) -> Place:

@@ -6,19 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.dialects.ascend.dump_file import read_dump
-from ulpscope.dialects.ascend.dump_records import DumpFile, DumpTensor
-from ulpscope.dialects.ascend.logical import has_data, logical_array, logical_form, logical_type
+from ulpscope.dialects.ascend.executed import ExecutedTensor, read_executed
 from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
 from ulpscope.dialects.ascend.overflow_search import FoundRecord, RecordSearch
-from ulpscope.numerics.compiled import summarize_into
-from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.rows import stats_from_row
-from ulpscope.numerics.summary import empty_row, flat_elements
+from ulpscope.dialects.ascend.summaries import executed_stats
 from ulpscope.records.enums import Phase
-from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Place
 from ulpscope.records.overflow_findings import DeviceRecord, OverflowFinding, OverflowSurvey, SeenTensor, Side
-from ulpscope.records.values import Stats
 from ulpscope.report.overflow_table import write_overflow_table
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
@@ -26,12 +20,14 @@ TABLE = "overflow.csv"
 RECORDS = "records"
 
 
-def device_findings(path: Path, search: RecordSearch) -> Iterator[OverflowFinding]:
-    """What the device noted, each with the tensors of its operator."""
+def device_findings(path: Path, search: RecordSearch, missing: list[str]) -> Iterator[OverflowFinding]:
+    """What the device noted, each with the tensors of its operator; `missing` gets what cannot be read of these."""
     for found in search.found:
-        dump = _operator_dump(found)
-        tensors = () if dump is None else tuple(map(_seen, dump.tensors))
-        yield OverflowFinding(str(path), _place(found, dump, tensors), tensors, record=_record(found))
+        executed, problems = read_executed([] if found.operator is None else [found.operator])
+        missing += [error.seen for error in problems.values()]
+        tensors = tuple([_seen(tensor) for each in executed for tensor in each.tensors])
+        name = next((each.op_name for each in executed), None)
+        yield OverflowFinding(str(path), _place(found, name, tensors), tensors, record=_record(found))
 
 
 def write_survey(
@@ -39,10 +35,11 @@ def write_survey(
 ) -> None:
     """summary.json, a row an overflow, and each record as the older tools write it."""
     with writing(out):
-        for search in searches:
+        for number, search in enumerate(searches, start=1):
+            # Several devices, and several runs, may have written records of one name.
+            own = out / RECORDS / (str(number) if len(searches) > 1 else "")
             for path in sorted({found.entry.path for found in search.found}):
-                # Several devices may have written records of one name.
-                folder = out / RECORDS / (path.parent.relative_to(search.root) if search.root.is_dir() else "")
+                folder = own / (path.parent.relative_to(search.root) if search.root.is_dir() else "")
                 folder.mkdir(parents=True, exist_ok=True)
                 content = json.dumps(record_json(read_overflow_record(read_dump(path))), indent=4)
                 (folder / f"{path.name}.output.0.json").write_text(content, encoding="utf-8")
@@ -50,25 +47,15 @@ def write_survey(
         write_json(out / SUMMARY, summary)
 
 
-def _operator_dump(found: FoundRecord) -> DumpFile | None:
-    if found.operator is None:
-        return None
-    try:
-        return read_dump(found.operator.path)
-    except UlpscopeError:
-        return None
-
-
-def _place(found: FoundRecord, dump: DumpFile | None, tensors: tuple[SeenTensor, ...]) -> Place:
+def _place(found: FoundRecord, name: str | None, tensors: tuple[SeenTensor, ...]) -> Place:
     operator = None if found.operator is None else found.operator.name
-    name = None if operator is None else operator.operator
     shows = next((tensor.place for tensor in tensors if tensor.side is Side.OUTPUT and tensor.sign), None)
     return Place(
         rank=found.folder.device,
         step=found.folder.step,
         phase=Phase.FORWARD,
         op=None if operator is None else operator.op_type,
-        module=dump.op_name if dump is not None and dump.op_name else name,
+        module=name if name is not None or operator is None else operator.operator,
         tensor=shows,
     )
 
@@ -85,19 +72,6 @@ def _record(found: FoundRecord) -> DeviceRecord:
     )
 
 
-def _seen(tensor: DumpTensor) -> SeenTensor:
-    side = Side.INPUT if tensor.side.value == Side.INPUT.value else Side.OUTPUT
-    try:
-        shape, stats = _stats(tensor)
-    except UlpscopeError:
-        shape, stats = tensor.shape or (), None
-    return SeenTensor(side, tensor.name, logical_type(tensor), shape, stats)
-
-
-def _stats(tensor: DumpTensor) -> tuple[tuple[int, ...], Stats | None]:
-    form, dtype = logical_form(tensor), logical_type(tensor)
-    if not has_data(tensor) or dtype not in DTYPES:
-        return form.shape, None
-    row = empty_row()
-    summarize_into(flat_elements(logical_array(tensor, form), DTYPES[dtype]), dtype, row)
-    return form.shape, stats_from_row(row, dtype, form.shape)
+def _seen(tensor: ExecutedTensor) -> SeenTensor:
+    side = Side(tensor.side.value)
+    return SeenTensor(side, f"{side.value}.{tensor.index}", tensor.dtype, tensor.shape, executed_stats(tensor))

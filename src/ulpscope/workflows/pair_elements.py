@@ -2,20 +2,22 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from ulpscope.dialects.stored import AnyArray
+from ulpscope.dialects.summaries import stats_of
 from ulpscope.numerics.element_differences import Tolerance, scan_elements
 from ulpscope.numerics.first_differences import first_outside
+from ulpscope.numerics.layouts import IMAGES, VOLUMES, Conversion, convert_layout, permuted_shape
 from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.numerics.pair_pieces import PairPieces
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.values import Stats
 from ulpscope.workflows.tensor_lookup import FoundTensor
-from ulpscope.workflows.tensor_view import tensor_stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class PairedElements:
     metrics: PairMetrics
     tolerance: Tolerance
     outside: int
+    reordered: tuple[str, str] | None
+    """The target was brought from one order of pictures into another, because so its shape is the reference's."""
     reshaped: bool
     """Their shapes differ; as many elements were compared in the order of each."""
     errors: tuple[ElementRow, ...]
@@ -52,7 +56,10 @@ def pair_elements(tensors: Pair[FoundTensor], *, tolerance: Tolerance, count: in
     """Compare two tensors of as many elements; of others there is nothing true to say."""
     stored = Pair(tensors.reference.stored, tensors.target.stored)
     arrays = Pair(stored.reference.array(), stored.target.array())
-    stats = Pair(*(_stats(each, array) for each, array in _both(tensors, arrays)))
+    stats = Pair(*(stats_of(array, each.stored.dtype) for each, array in _both(tensors, arrays)))
+    reordered = _orders(arrays)
+    if reordered is not None:
+        arrays = Pair(arrays.reference, convert_layout(arrays.target, Conversion(*reordered)))
     reshaped = arrays.reference.shape != arrays.target.shape
     if reshaped:
         arrays = _flat(tensors, arrays)
@@ -62,26 +69,36 @@ def pair_elements(tensors: Pair[FoundTensor], *, tolerance: Tolerance, count: in
         reference_dtype=stored.reference.dtype,
         target_dtype=stored.target.dtype,
     )
-    outside = first_outside(arrays, tolerance=tolerance, count=count)
     return PairedElements(
         tensors=tensors,
         stats=stats,
         metrics=_metrics(arrays, Pair(stored.reference.dtype, stored.target.dtype)),
         tolerance=tolerance,
         outside=scan_elements(pieces, tolerance=tolerance, worst=0).outside,
+        reordered=reordered,
         reshaped=reshaped,
-        errors=tuple(_rows(arrays, outside)),
+        errors=tuple(_rows(arrays, first_outside(pieces, tolerance=tolerance, count=count))),
         first=tuple(_rows(arrays, range(min(count, arrays.reference.size)))),
     )
+
+
+def _orders(arrays: Pair[AnyArray]) -> tuple[str, str] | None:
+    """Two orders of pictures or volumes between which the shapes differ, if these tell of only one way."""
+    wanted, shape = arrays.reference.shape, arrays.target.shape
+    if wanted == shape or len(wanted) != len(shape):
+        return None
+    pairs = [each for family in (IMAGES, VOLUMES) if len(family[0]) == len(shape) for each in permutations(family, 2)]
+    ways = {
+        permuted_shape(tuple(range(len(shape))), *each): each
+        for each in pairs
+        if permuted_shape(shape, *each) == wanted
+    }
+    return next(iter(ways.values())) if len(ways) == 1 else None
 
 
 def _both(tensors: Pair[FoundTensor], arrays: Pair[AnyArray]) -> Iterator[tuple[FoundTensor, AnyArray]]:
     yield tensors.reference, arrays.reference
     yield tensors.target, arrays.target
-
-
-def _stats(found: FoundTensor, array: AnyArray) -> Stats:
-    return tensor_stats(array, found.stored.dtype, found.stored.shape)
 
 
 def _metrics(arrays: Pair[AnyArray], dtypes: Pair[str]) -> PairMetrics:

@@ -1,5 +1,6 @@
 """`ulpscope show GRAPH`: counts, lists and looks into the operators of a graph file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from ulpscope.workflows.draw_graph import draw
 
 DEFAULT_LIMIT = 50
 DEFAULT_DEPTH = 2
+GRAPHS_NAMED = 8
+"""In an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,16 @@ def show_graph(
     path: str | Path,
     wanted: OperatorFilter | None = None,
     *,
+    model: GraphModel | None = None,
     node: str | None = None,
     wishes: NodeWishes | None = None,
     limit: int | None = DEFAULT_LIMIT,
 ) -> ShowGraphResult:
-    """Look at a graph: as a whole, at the operators that a filter wants, or at those of one name. 0 lists all."""
-    model = open_graph(path)
+    """Look at a graph: as a whole, at the operators that a filter wants, or at those of one name.
+
+    A limit of 0 lists all. Who has read the graph already gives its `model`.
+    """
+    model = model or open_graph(path)
     wanted = wanted or OperatorFilter()
     if node is not None:
         return _named(model, str(path), node, wanted=wanted, wishes=wishes or NodeWishes(), limit=limit or None)
@@ -82,7 +89,8 @@ def _named(
     candidates = [operator for operator in found.candidates if fits(operator, wanted)]
     if candidates:
         return _listed(model, path, candidates, filter_words=node, limit=limit, meant=node)
-    raise _no_such_operator(model, path, node)
+    elsewhere = found.operators or found.candidates
+    raise _left_out(path, elsewhere, wanted=wanted) if elsewhere else _no_such_operator(model, path, node)
 
 
 def _listed(
@@ -150,6 +158,18 @@ def _references(operator: Operator, directory: Path) -> FoundDumps:
     from ulpscope.workflows.graph_dumps import references_of
 
     return references_of(operator, directory)
+
+
+def _left_out(path: str, operators: Sequence[Operator], *, wanted: OperatorFilter) -> UlpscopeError:
+    """Operators that are there, but not where they were looked for."""
+    names = list(dict.fromkeys(one.name for one in operators))
+    graphs = list(dict.fromkeys(one.graph for one in operators))
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return UlpscopeError(
+        f"{path} has {names[0]}{more}, but not with {wanted}",
+        expected=f"a graph that has it: {', '.join(graphs[:GRAPHS_NAMED])}",
+        next_step=f"ulpscope show {path} {names[0]} --graph {graphs[0]}",
+    )
 
 
 def _no_such_operator(model: GraphModel, path: str, node: str) -> UlpscopeError:

@@ -1,7 +1,8 @@
 """Finds tensors by the names that users have for them.
 
-lookup = DumpTensors(dumps=[Path("npu/debug_0/dump")], references=[Path("tf/dump")])
+lookup = DumpTensors(dumps={"debug_0": Path("npu/debug_0/dump")}, reference=Path("tf/dump"))
 lookup.find("Relu.fc1_Relu.21.0.1767225600021123.output.0.npy")   of a dump, padding taken off
+lookup.find("debug_1/Relu.fc1_Relu.21.0.1767225600021123.output.0")   of another dump than the first
 lookup.find("fc1_Relu.0.1767225600900010.npy")                    of the reference
 lookup.find("somewhere/array.npy")                                of any file of tensors; FILE::KEY names one
 
@@ -9,19 +10,22 @@ TraceTensors(Path("runs/ref")).find("relu.0::output.0")           of a call of a
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor, read_executed
-from ulpscope.dialects.ascend.names import DumpName, sanitised
-from ulpscope.dialects.ascend.tree import DumpEntry, find_folders, list_dumps, newest
+from ulpscope.dialects.ascend.names import DumpName
+from ulpscope.dialects.ascend.runs import newest_runs
+from ulpscope.dialects.ascend.tree import STATS_SUFFIX, DumpEntry, list_dumps
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import reference_index
 from ulpscope.dialects.stored import AnyArray, StoredTensor
 from ulpscope.dialects.tensor_files import load_tensor_file
+from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
 from ulpscope.trace.query import find_call
@@ -31,6 +35,10 @@ SEPARATOR = "::"
 ENDING = ".npy"
 """Tensors of a dump are called as the files that converting gives; they may be named without its ending."""
 LISTED = 8
+ALIKE = 0.7
+"""Of 1, how alike a name must be to be offered instead of one that is not there."""
+
+Problems = dict[Path, UlpscopeError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,62 +50,80 @@ class FoundTensor:
     stored: StoredTensor
 
 
-class Lookup(Protocol):
-    """Where tensors are looked for."""
-
-    def names(self) -> list[str]:
-        """What `find` knows, besides paths."""
-        ...
-
-    def find(self, name: str) -> FoundTensor:
-        """The tensor of this name; UlpscopeError if there is none, or more than one."""
-        ...
-
-
 class DumpTensors:
-    """The tensors of NPU dumps and of reference dumps; a folder is read when it is first asked for."""
+    """The tensors of NPU dumps and of a reference; a directory is read when it is first asked for.
 
-    def __init__(self, *, dumps: Sequence[Path] = (), references: Sequence[Path] = ()) -> None:
-        self._dumps = tuple(dumps)
-        self._references = tuple(references)
+    Two dumps of one network have files of the same names. A name means the first dump that has it; LABEL/NAME is
+    that of another, and DIRECTORY/NAME where one dump has a name several times.
+    """
+
+    def __init__(self, *, dumps: Mapping[str, Path] | None = None, reference: Path | None = None) -> None:
+        self._dumps = dict(dumps or {})
+        self._reference = reference
         self._known: dict[str, FoundTensor] = {}
+        self._problems: Problems = {}
         self._state: object = None
 
     def names(self) -> list[str]:
+        """What `find` knows, besides paths."""
         return list(self._tensors())
 
     def find(self, name: str) -> FoundTensor:
-        """By its whole name; else as a file; else by a part of its name."""
+        """By its whole name; else as a file; else by a part of its name. UlpscopeError if it is not just one."""
         known = self._tensors()
-        exact = known.get(name) or known.get(name.removesuffix(ENDING))
+        whole = name.removeprefix(f"{next(iter(self._dumps), '')}/").removesuffix(ENDING)
+        exact = known.get(name) or known.get(whole)
         if exact is not None:
             return exact
         path, _, key = name.partition(SEPARATOR)
         if os.path.exists(path):
             return _of_file(Path(path), key)
-        return _only(name, [known[each] for each in known if sanitised(name) in sanitised(each)], list(known))
+        part = sanitised(whole)
+        fitting = [known[each] for each in known if part in sanitised(each)]
+        if not fitting:
+            self._raise_problem(part)
+        others = tuple(f"{label}/" for label in list(self._dumps)[1:])
+        return _only(name, [each for each in fitting if not each.name.startswith(others)] or fitting, list(known))
 
     def files(self, operator: str) -> list[Path]:
-        """The dump files of an operator, or the one of this name."""
-        wanted = sanitised(operator)
-        entries = [entry for root in self._dumps for entry in _entries(root)]
-        named = [entry for entry in entries if entry.path.name == operator]
-        return [entry.path for entry in named or [each for each in entries if each.name.operator == wanted]]
+        """The dump files of an operator, or the one of this name, of the first dump that has any."""
+        for label, root in self._dumps.items():
+            wanted = operator.removeprefix(f"{label}/")
+            entries = list(_entries(root))
+            named = [entry.path for entry in entries if entry.path.name == wanted]
+            found = named or [entry.path for entry in entries if entry.name.operator == sanitised(wanted)]
+            if found:
+                return found
+        return []
 
     def file_names(self) -> list[str]:
         """Names of dump files."""
-        return [entry.path.name for root in self._dumps for entry in _entries(root)]
+        return [entry.path.name for root in self._dumps.values() for entry in _entries(root)]
+
+    def _raise_problem(self, part: str) -> None:
+        """A file that cannot be read is there, nevertheless."""
+        for path, problem in self._problems.items():
+            file = sanitised(path.name.removesuffix(ENDING).removesuffix(STATS_SUFFIX))
+            if part in file or file in part:
+                raise problem
 
     def _tensors(self) -> dict[str, FoundTensor]:
         """Read anew when files have come or gone."""
-        folders = [folder for root in self._dumps for folder in _folders(root)]
-        state = [(path, path.stat().st_mtime_ns) for path in (*folders, *self._references)]
+        folders = [folder for root in self._dumps.values() for folder in _folders(root)]
+        places = folders if self._reference is None else [*folders, self._reference]
+        state = [(path, _changed(path)) for path in places]
         if state != self._state:
+            self._problems = {}
+            self._known = {found.name: found for found in self._read()}
             self._state = state
-            dumped = (each for root in self._dumps for each in _dumped(root))
-            referenced = (each for root in self._references for each in _referenced(root))
-            self._known = {found.name: found for several in (dumped, referenced) for found in several}
         return self._known
+
+    def _read(self) -> Iterator[FoundTensor]:
+        for number, (label, root) in enumerate(self._dumps.items()):
+            for found in _distinct(_dumped(root, self._problems), root):
+                yield replace(found, name=f"{label}/{found.name}") if number else found
+        if self._reference is not None:
+            yield from _distinct(_referenced(self._reference, self._problems), self._reference)
 
 
 class TraceTensors:
@@ -112,19 +138,28 @@ class TraceTensors:
         frame = self._trace.collect(self._trace.calls().select("name").unique(maintain_order=True))
         return [str(name) for name in frame["name"]]
 
+    def places(self, call: str) -> list[str]:
+        """The tensors of a call; UlpscopeError if it is not just one."""
+        return list(self._call(call)[2])
+
     def find(self, name: str) -> FoundTensor:
+        """By the call's name or id, and the place; else as a file. UlpscopeError if it is not just one."""
         call_name, _, place = name.partition(SEPARATOR)
         if os.path.exists(call_name) and not Path(call_name).is_dir():
             return _of_file(Path(call_name), place)
-        found = find_call(self._trace, call_name)
-        rank, call = found.rank_trace, found.call
-        uses = rank.uses(call.id)
-        values = rank.find_values(use.value for use in uses)
-        tensors = {use.place: values[use.value] for use in uses if use.value in values}
+        whole_name, rank, tensors = self._call(call_name)
         chosen = place or next((each for each in tensors if each.startswith("output")), "")
         if chosen not in tensors:
-            raise _no_tensor(f"call {call.name} has no tensor {chosen!r}", list(tensors))
-        return FoundTensor(f"{call.name}{SEPARATOR}{chosen}", self._path, _saved(rank, tensors[chosen], chosen))
+            raise _no_tensor(f"call {whole_name} has no tensor {chosen!r}", list(tensors))
+        return FoundTensor(f"{whole_name}{SEPARATOR}{chosen}", self._path, _saved(rank, tensors[chosen], chosen))
+
+    def _call(self, name: str) -> tuple[str, RankTrace, dict[str, Value]]:
+        """A call's name, where it is, and its values by place."""
+        found = find_call(self._trace, name)
+        uses = found.rank_trace.uses(found.call.id)
+        values = found.rank_trace.find_values(use.value for use in uses)
+        places = {use.place: values[use.value] for use in uses if use.value in values}
+        return found.call.name, found.rank_trace, places
 
 
 def _saved(rank: RankTrace, value: Value, place: str) -> StoredTensor:
@@ -139,32 +174,51 @@ def _saved(rank: RankTrace, value: Value, place: str) -> StoredTensor:
 
 
 def _folders(root: Path) -> list[Path]:
-    return [folder.path for folder in newest(list(find_folders(root)))[0]]
+    return [folder.path for run in newest_runs(root) for folder in run.folders]
+
+
+def _changed(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _entries(root: Path) -> Iterator[DumpEntry]:
     """Files that hold tensors."""
+    return (entry for entry in _all_entries(root) if not entry.is_stats)
+
+
+def _all_entries(root: Path) -> Iterator[DumpEntry]:
     entries = (entry for folder in _folders(root) for entry in list_dumps(folder))
-    return (entry for entry in entries if not (entry.name.is_overflow_record or entry.is_stats))
+    return (entry for entry in entries if not entry.name.is_overflow_record)
 
 
-def _dumped(root: Path) -> Iterator[FoundTensor]:
+def _dumped(root: Path, problems: Problems) -> Iterator[FoundTensor]:
     """A run's tensors: read together, because a shape may fit several layouts, and the others tell which is meant."""
-    entries = list(_entries(root))
-    executed, _ = read_executed(entries)
-    by_name = {(one.op_type, sanitised(one.op_name), one.timestamp): one for one in executed}
+    entries = list(_all_entries(root))
+    executed, bad = read_executed(entries)
+    problems |= bad | {entry.path: _only_stats(entry.path) for entry in entries if entry.is_stats}
+    of_file = {dump.path: one for one in executed if one.operation is not None for dump in one.operation.dumps}
     for entry in entries:
-        one = by_name.get((entry.name.op_type, entry.name.operator, entry.name.timestamp))
-        yield from () if one is None else _tensors_of(entry, one)
+        if entry.path in of_file:
+            yield from _tensors_of(entry, of_file[entry.path])
+
+
+def _only_stats(path: Path) -> UlpscopeError:
+    return UlpscopeError(
+        f"{path} holds the stats of tensors, not their elements",
+        expected="a dump with data",
+        next_step="ni OPERATOR tells the stats; dump again without dump_data: stats for the elements",
+    )
 
 
 def _tensors_of(entry: DumpEntry, executed: Executed) -> Iterator[FoundTensor]:
     for tensor in executed.tensors:
-        if tensor.read is None:
-            continue
-        stored = StoredTensor(tensor.dtype, tensor.shape, partial(_read, tensor))
+        place = f"{tensor.side.value}.{tensor.index}"
+        stored = StoredTensor(tensor.dtype, tensor.shape, partial(_read, tensor, f"{entry.path.name}.{place}"))
         for name in dict.fromkeys((entry.path.name, _whole_name(entry.name))):
-            yield FoundTensor(f"{name}.{tensor.side.value}.{tensor.index}", entry.path, stored)
+            yield FoundTensor(f"{name}.{place}", entry.path, stored)
 
 
 def _whole_name(name: DumpName) -> str:
@@ -174,23 +228,40 @@ def _whole_name(name: DumpName) -> str:
     return ".".join(str(part) for part in (*parts, *ffts) if part is not None)
 
 
-def _read(tensor: ExecutedTensor) -> AnyArray:
-    assert tensor.read is not None
+def _read(tensor: ExecutedTensor, name: str) -> AnyArray:
+    if tensor.read is None:
+        raise UlpscopeError(
+            f"{name} has no data that can be read: {tensor.dtype}, shape {list(tensor.shape)}",
+            expected="numbers; an input that was not connected has none, and strings are none",
+            next_step="ulpscope convert FILE --to bin writes the bytes, if there are any",
+        )
     return tensor.read()
 
 
-def _referenced(root: Path) -> Iterator[FoundTensor]:
+def _referenced(root: Path, problems: Problems) -> Iterator[FoundTensor]:
     for tensors in reference_index(root).values():
         for tensor in tensors:
-            name = f"{sanitised(tensor.op)}.{tensor.index}.{tensor.timestamp}{ENDING}"
             try:
                 stored = tensor.stored()
-            except UlpscopeError:
+            except UlpscopeError as error:
                 # One broken array is no reason not to find the others.
+                problems[tensor.path] = error
                 continue
-            yield FoundTensor(name, tensor.path, stored)
-            if tensor.path.name != name:
-                yield FoundTensor(tensor.path.name, tensor.path, stored)
+            name = f"{sanitised(tensor.op)}.{tensor.index}.{tensor.timestamp}{ENDING}"
+            for each in dict.fromkeys((name, tensor.path.name)):
+                yield FoundTensor(each, tensor.path, stored)
+
+
+def _distinct(found: Iterable[FoundTensor], root: Path) -> Iterator[FoundTensor]:
+    """With its directory before each name that several files have: devices and steps may have the same ones."""
+    named: dict[str, list[FoundTensor]] = defaultdict(list)
+    for each in found:
+        named[each.name].append(each)
+    for name, several in named.items():
+        if len(several) == 1:
+            yield several[0]
+        else:
+            yield from (replace(each, name=f"{each.path.parent.relative_to(root)}/{name}") for each in several)
 
 
 def _of_file(path: Path, key: str) -> FoundTensor:
@@ -203,19 +274,29 @@ def _of_file(path: Path, key: str) -> FoundTensor:
 
 
 def _only(name: str, found: Sequence[FoundTensor], known: Sequence[str]) -> FoundTensor:
-    if len({(each.path, each.name.removesuffix(ENDING)) for each in found}) == 1:
-        return found[0]
-    if found:
+    if not found:
+        raise _no_tensor(f"there is no file and no tensor {name!r}", _nearest(name, known) or known)
+    # A file with a long name is known by that and by what it is called: two names, one tensor.
+    if len({id(each.stored) for each in found}) > 1:
         raise _no_tensor(f"{name!r} stands in the names of {len(found)} tensors", [each.name for each in found])
-    raise _no_tensor(f"there is no file and no tensor {name!r}", known)
+    return found[0]
+
+
+def _nearest(name: str, known: Sequence[str]) -> list[str]:
+    """Names that are like this one, or have a part that is: the operator's name, in most cases."""
+    parts = dict.fromkeys(part for each in known for part in (each, *each.split(".")))
+    alike = get_close_matches(sanitised(name), parts, cutoff=ALIKE)
+    return [each for each in known if any(part in each for part in alike)]
 
 
 def _no_tensor(seen: str, names: Iterable[str]) -> UlpscopeError:
     some = list(names)
-    more = f", and {len(some) - LISTED} more" if len(some) > LISTED else ""
+    if not some:
+        return UlpscopeError(seen, expected="the path of a file of tensors", next_step="check the path")
+    more = f"\n    and {len(some) - LISTED:,} more" if len(some) > LISTED else ""
     listed = "".join(f"\n    {name}" for name in some[:LISTED])
     return UlpscopeError(
         seen,
-        expected=f"one of{listed}{more}" if some else "the path of a file of tensors",
+        expected=f"one of{listed}{more}",
         next_step="name one of these; of a file with several tensors, FILE::KEY",
     )

@@ -5,10 +5,7 @@ from pathlib import Path
 
 from ulpscope.dialects.ascend.array_files import FileKind, write_array
 from ulpscope.dialects.stored import COMPLEX32, AnyArray
-from ulpscope.numerics.compiled import summarize_into
-from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.rows import stats_from_row
-from ulpscope.numerics.summary import empty_row, flat_elements
+from ulpscope.dialects.summaries import stats_of
 from ulpscope.records.values import Stats
 from ulpscope.workflows.tensor_lookup import FoundTensor
 
@@ -41,18 +38,11 @@ def view_tensor(found: FoundTensor, *, count: int, text: Path | None = None) -> 
         path=found.path,
         dtype=found.stored.dtype,
         shape=found.stored.shape,
-        stats=tensor_stats(array, found.stored.dtype, found.stored.shape),
+        stats=stats_of(array, found.stored.dtype),
         first=array.flat[:count],
         text=written,
         problem=problem,
     )
-
-
-def tensor_stats(array: AnyArray, dtype: str, shape: tuple[int, ...]) -> Stats:
-    """Stats as a trace has them."""
-    row = empty_row()
-    summarize_into(flat_elements(array, DTYPES[dtype]), dtype, row)
-    return stats_from_row(row, dtype, shape)
 
 
 def _write(array: AnyArray, dtype: str, path: Path) -> tuple[Path | None, str | None]:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from ulpscope.dialects.api_checker.entries import bad_file
 from ulpscope.dialects.api_checker.reading import ApiCheckerRank, InfoFiles
-from ulpscope.records.enums import Level, Save
+from ulpscope.dialects.rank_infos import foreign_rank
+from ulpscope.records.enums import Save
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.frames import FrameRank
 from ulpscope.trace.reader import Trace
@@ -89,16 +90,5 @@ def _info(steps: Iterable[InfoFiles], *, rank: int, world_size: int, pid: int | 
     folders = {files.forward.parent for files in steps}
     has_data = any(name.startswith(_DATA_FOLDERS) for folder in folders for name in _names(folder))
     save = Save.TENSORS if has_data else Save.STATS
-    return RankInfo(
-        rank=rank,
-        world_size=world_size,
-        process={} if pid is None else {"pid": pid},
-        framework={"name": "torch"},
-        versions={},
-        devices=(),
-        environment={},
-        seeds={},
-        capture={"level": Level.API.value, "save": save.value, "tool": "api_accuracy_checker"},
-        started="unknown",
-        closed="unknown",
-    )
+    tool, framework = "api_accuracy_checker", "torch"
+    return foreign_rank(tool=tool, framework=framework, rank=rank, world_size=world_size, save=save, pid=pid)

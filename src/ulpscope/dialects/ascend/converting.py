@@ -6,7 +6,9 @@ Relu.fc1_Relu.21.0.1767225600021123.output.0.768.float16.FRACTAL_NZ.bin
 """
 
 import json
+import os
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,13 +16,14 @@ from ulpscope.dialects.ascend.array_files import FileKind, write_array, written_
 from ulpscope.dialects.ascend.content import AnyArray
 from ulpscope.dialects.ascend.dump_file import read_dump
 from ulpscope.dialects.ascend.dump_records import DumpBlock, DumpFile, DumpTensor, Side
+from ulpscope.dialects.ascend.logical import preferred_layouts
 from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
 from ulpscope.dialects.ascend.relayout import in_layout
 from ulpscope.numerics.layouts import Converters, Shape
 from ulpscope.records.errors import UlpscopeError
 
 LONGEST_NAME = 254
-"""msaccucmp replaces names of 255 characters and more."""
+"""Bytes; msaccucmp replaces names of 255 characters and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +49,27 @@ class Written:
     as_they_were: list[str] = field(default_factory=list)
     """Tensors for which the wanted layout does not exist, in their own."""
     without_data: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """What is wrong with the tensors that could not be written; the others are."""
 
 
 def convert_dump(path: Path, wanted: Wanted, folder: Path, *, record: bool, own: Converters) -> Written:
     """Write what is wanted of a dump file into a folder; `record` says that it is an overflow record."""
     dump = read_dump(path)
-    written = Written()
+    writer = _Writer(dump, wanted, folder, own)
     if record and wanted.side is None:
-        text = json.dumps(record_json(read_overflow_record(dump)), indent=4)
-        _place(folder, f"{path.name}.output.0.json", written).write_text(text + "\n", encoding="utf-8")
-        return written
+        writer.record()
+        return writer.written
     for tensor in _chosen(dump, wanted):
-        _write_tensor(tensor, path.name, wanted, folder, written, own)
+        try:
+            writer.tensor(tensor)
+        except (UlpscopeError, OSError, MemoryError) as error:
+            problem = error.seen if isinstance(error, UlpscopeError) else f"{tensor.name}: {error}"
+            writer.written.failures.append(problem if str(path) in problem else f"{path}: {problem}")
     if wanted.side is None:
-        _write_blocks(dump.buffers, f"{path.name}.l1buffer", folder, written)
-        _write_blocks(dump.spaces, f"{path.name}.space", folder, written)
-    return written
+        writer.blocks(dump.buffers, "l1buffer")
+        writer.blocks(dump.spaces, "space")
+    return writer.written
 
 
 def _chosen(dump: DumpFile, wanted: Wanted) -> tuple[DumpTensor, ...]:
@@ -77,56 +85,73 @@ def _chosen(dump: DumpFile, wanted: Wanted) -> tuple[DumpTensor, ...]:
     return (tensors[wanted.index],)
 
 
-def _write_tensor(
-    tensor: DumpTensor, name: str, wanted: Wanted, folder: Path, written: Written, own: Converters
-) -> None:
-    stem = f"{name}.{tensor.name}"
-    kind = tensor.element_type
-    if tensor.content.size == 0:
-        written.without_data.append(tensor.name)
-    elif kind is None and wanted.kind is FileKind.BIN:
-        file = f"{stem}.{tensor.size}.{tensor.type_name.lower()}.{tensor.format_name}.bin"
-        _place(folder, file, written).write_bytes(tensor.content.read().tobytes())
-    else:
-        array, layout = _laid_out(tensor, wanted, written, own)
-        assert kind is not None
-        file = _file_name(stem, tensor, array, wanted.kind, layout)
-        write_array(_place(folder, file, written), array, kind, wanted.kind)
+class _Writer:
+    """Writes what one dump file holds."""
 
+    def __init__(self, dump: DumpFile, wanted: Wanted, folder: Path, own: Converters) -> None:
+        self._dump = dump
+        self._wanted = wanted
+        self._folder = folder
+        self._own = own
+        self._preferred = preferred_layouts(dump.tensors)
+        self.written = Written()
 
-def _laid_out(tensor: DumpTensor, wanted: Wanted, written: Written, own: Converters) -> tuple[AnyArray, str | None]:
-    """The elements, and the layout that they were brought to."""
-    if wanted.layout is None:
-        return tensor.array(), None
-    try:
-        return in_layout(tensor, wanted.layout, shape=wanted.shape, own=own), wanted.layout
-    except UlpscopeError:
-        # One tensor that was asked for must be as asked; among all of them, some have no such axes.
-        if wanted.side is not None:
+    def record(self) -> None:
+        text = json.dumps(record_json(read_overflow_record(self._dump)), indent=4)
+        self._save("output.0.json", lambda file: file.write_bytes(f"{text}\n".encode()))
+
+    def blocks(self, blocks: tuple[DumpBlock, ...], word: str) -> None:
+        for index, block in enumerate(blocks):
+            self._save(f"{word}.{index}.bin", block.content.read().tofile)
+
+    def tensor(self, tensor: DumpTensor) -> None:
+        kind, file_kind = tensor.element_type, self._wanted.kind
+        if tensor.content.size == 0:
+            self.written.without_data.append(tensor.name)
+        elif kind is None and file_kind is FileKind.BIN:
+            described = f"{tensor.content.size}.{tensor.type_name.lower()}.{tensor.format_name}"
+            self._save(f"{tensor.name}.{described}.bin", tensor.content.read().tofile)
+        else:
+            array, layout = self._laid_out(tensor)
+            assert kind is not None
+            end = _end_of_name(tensor.format_name, array, kind, file_kind, layout)
+            self._save(f"{tensor.name}{end}", lambda file: write_array(file, array, kind, file_kind))
+
+    def _laid_out(self, tensor: DumpTensor) -> tuple[AnyArray, str | None]:
+        """The elements, and the layout that they were brought to."""
+        wanted, array = self._wanted, tensor.array()
+        if wanted.layout is None:
+            return array, None
+        try:
+            array = in_layout(tensor, wanted.layout, shape=wanted.shape, preferred=self._preferred, own=self._own)
+        except UlpscopeError:
+            # One tensor that was asked for must be as asked; among all of them, some have no such axes. A converter
+            # of the user's own that fails is no such reason.
+            if wanted.side is not None or (tensor.format_name, wanted.layout) in self._own:
+                raise
+            self.written.as_they_were.append(tensor.name)
+            return array, None
+        return array, wanted.layout
+
+    def _save(self, end: str, write: Callable[[Path], object]) -> None:
+        """A file that is whole, or none."""
+        name = f"{self._dump.path.name}.{end}"
+        long = len(os.fsencode(name)) > LONGEST_NAME
+        file = f"{uuid.uuid3(uuid.NAMESPACE_DNS, name).hex}{Path(name).suffix}" if long else name
+        try:
+            write(self._folder / file)
+        except BaseException:
+            (self._folder / file).unlink(missing_ok=True)
             raise
-        written.as_they_were.append(tensor.name)
-        return tensor.array(), None
+        self.written.files.append(file)
+        if long:
+            self.written.renamed[file] = name
 
 
-def _file_name(stem: str, tensor: DumpTensor, array: AnyArray, kind: FileKind, layout: str | None) -> str:
-    sizes = [str(size) for size in array.shape]
-    if kind is FileKind.BIN:
-        element = tensor.element_type
-        assert element is not None
-        length = str(array.size) if layout is None else "_".join(sizes)
-        return f"{stem}.{length}.{written_type(element, kind)}.{layout or tensor.format_name}.bin"
-    return f"{stem}.{kind.value}" if layout is None else f"{stem}.{'x'.join(sizes)}.{kind.value}"
-
-
-def _write_blocks(blocks: tuple[DumpBlock, ...], stem: str, folder: Path, written: Written) -> None:
-    for index, block in enumerate(blocks):
-        _place(folder, f"{stem}.{index}.bin", written).write_bytes(block.content.read().tobytes())
-
-
-def _place(folder: Path, name: str, written: Written) -> Path:
-    if len(name) > LONGEST_NAME:
-        short = f"{uuid.uuid3(uuid.NAMESPACE_DNS, name).hex}{Path(name).suffix}"
-        written.renamed[short] = name
-        name = short
-    written.files.append(name)
-    return folder / name
+def _end_of_name(device_layout: str, array: AnyArray, kind: str, file_kind: FileKind, layout: str | None) -> str:
+    """What follows `output.0`; a scalar has no lengths to tell."""
+    sizes = [] if layout is None else [str(size) for size in array.shape]
+    if file_kind is FileKind.BIN:
+        length = "_".join(sizes) or str(array.size)
+        return f".{length}.{written_type(kind, file_kind)}.{layout or device_layout}.bin"
+    return f"{'.' if sizes else ''}{'x'.join(sizes)}.{file_kind.value}"

@@ -11,6 +11,7 @@ import numpy as np
 
 from ulpscope.dialects.ascend.content import AnyArray, Content, Shape
 from ulpscope.dialects.ascend.problems import bad_dump
+from ulpscope.dialects.stored import COMPLEX32
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 from ulpscope.numerics.low_precision import (
     BITS,
@@ -61,7 +62,6 @@ ELEMENT_TYPES: dict[str, str] = {
 }
 """What each data type's elements are here. Strings, variants and DUAL are bytes without a type that is known."""
 
-_COMPLEX32 = np.dtype([("real", np.float16), ("imag", np.float16)])
 _CODES = {"hifloat8": hifloat8_values, "float4_e1m2": float4_e1m2_values}
 
 
@@ -110,7 +110,7 @@ def is_packed(kind: str | None) -> bool:
 def array_type(kind: str) -> np.dtype[Any]:
     """The type of an array's elements, as numpy knows it."""
     if kind == "complex32":
-        return _COMPLEX32
+        return COMPLEX32
     if kind == "hifloat8" or kind == "float4_e1m2":
         return np.dtype(np.uint8)
     if kind.startswith(("float6_", "float4_")):

@@ -16,7 +16,7 @@ from ulpscope.dialects.ascend.logical import (
     preferred_layouts,
 )
 from ulpscope.dialects.ascend.operations import Operation, read_operations
-from ulpscope.dialects.ascend.stats_file import read_stats
+from ulpscope.dialects.ascend.stats_file import StatsTensor, read_stats
 from ulpscope.dialects.ascend.tree import DumpEntry
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.layouts import is_plain
@@ -65,12 +65,22 @@ def read_executed(entries: Iterable[DumpEntry]) -> tuple[list[Executed], dict[Pa
 
 
 def _of_dump(operation: Operation, preferred: Preferred, problems: dict[Path, UlpscopeError]) -> Executed | None:
+    """An operator with the tensors that can be had; none if there are some and none of them can."""
+    tensors: list[ExecutedTensor] = []
+    path = operation.dumps[0].path
     try:
-        tensors = tuple(_tensor(tensor, preferred) for tensor in (*operation.inputs, *operation.outputs))
+        found = (*operation.inputs, *operation.outputs)
     except UlpscopeError as error:
-        problems[operation.dumps[0].path] = error
+        problems[path] = error
         return None
-    return Executed(operation.name.op_type, operation.op_name, operation.name.timestamp, tensors, operation)
+    for tensor in found:
+        try:
+            tensors.append(_tensor(tensor, preferred))
+        except UlpscopeError as error:
+            problems.setdefault(path, error)
+    if path in problems and not tensors:
+        return None
+    return Executed(operation.name.op_type, operation.op_name, operation.name.timestamp, tuple(tensors), operation)
 
 
 def _tensor(tensor: DumpTensor, preferred: Preferred) -> ExecutedTensor:
@@ -97,5 +107,10 @@ def _of_stats(entry: DumpEntry, problems: dict[Path, UlpscopeError]) -> Executed
     except UlpscopeError as error:
         problems[entry.path] = error
         return None
-    told = (ExecutedTensor(one.side, one.index, one.dtype, one.shape, "strided", None, one.numbers) for one in tensors)
-    return Executed(entry.name.op_type, entry.name.operator, entry.name.timestamp, tuple(told))
+    told = tuple(_of_row(row) for row in tensors)
+    return Executed(entry.name.op_type, entry.name.operator, entry.name.timestamp, told)
+
+
+def _of_row(row: StatsTensor) -> ExecutedTensor:
+    layout = "strided" if is_plain(row.format_name) or not row.format_name else row.format_name
+    return ExecutedTensor(row.side, row.index, row.dtype, row.shape, layout, numbers=row.numbers)

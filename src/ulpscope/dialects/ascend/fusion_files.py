@@ -96,6 +96,12 @@ def read_fusion_switch(path: Path) -> FusionSwitch:
     switch = content.get("Switch") if isinstance(content, dict) and not more else None
     if not isinstance(switch, dict):
         raise _bad_file(path, "has no field Switch")
+    unknown = set(switch) - {stage.value for stage in Stage}
+    if unknown:
+        # A switch file that is written from this one would lose it.
+        raise _bad_file(
+            path, f"has switches of a stage that is not known: {', '.join(map(repr, sorted(unknown)))[:80]}"
+        )
     return FusionSwitch({stage: _states(path, stage, switch.get(stage.value, {})) for stage in Stage})
 
 
@@ -129,14 +135,17 @@ def _graphs(path: Path, content: Any) -> Iterable[GraphFusion]:
     if isinstance(content, list):
         return [_graph(path, item) for item in content]
     if isinstance(content, dict) and not any(key in content for key in (*_RESULT_KEYS.values(), *_GRAPH_KEYS)):
-        return [_graph(path, item, key.removeprefix(_NESTED_PREFIX)) for key, item in content.items()]
+        return [_graph(path, item, key) for key, item in content.items()]
     return [_graph(path, content)]
 
 
 def _graph(path: Path, content: Any, name: str = "") -> GraphFusion:
     if not isinstance(content, dict):
         raise _bad_file(path, f"holds a {type(content).__name__} where a graph is expected")
-    stated = next((content[key] for key in _GRAPH_KEYS if key in content), name)
+    known = any(key in content for key in (*_RESULT_KEYS.values(), *_GRAPH_KEYS))
+    if not known and not name.startswith(_NESTED_PREFIX):
+        raise _bad_file(path, f"has neither {' nor '.join(_RESULT_KEYS.values())} in {name[:40] or 'an object'!r}")
+    stated = next((content[key] for key in _GRAPH_KEYS if key in content), name.removeprefix(_NESTED_PREFIX))
     passes = [each for stage in Stage for each in _passes(path, stage, content.get(_RESULT_KEYS[stage], {}))]
     return GraphFusion(str(stated), tuple(passes))
 

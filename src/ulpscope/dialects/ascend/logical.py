@@ -4,6 +4,7 @@ A dump does not say in which order its original shape is. Most shapes fill the d
 others, the order that most tensors of the same run have is taken.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ class Logical:
     shape: Shape
     layout: str
     """The device's own where the original one cannot be known."""
+    guessed: bool = False
+    """Whether the shape allows other orders, too, and nothing tells which it is."""
 
 
 def logical_form(tensor: DumpTensor, preferred: Preferred | None = None) -> Logical:
@@ -42,7 +45,9 @@ def logical_form(tensor: DumpTensor, preferred: Preferred | None = None) -> Logi
     if not choices or tensor.original_shape is None:
         return Logical(device, tensor.format_name)
     usual = (preferred or {}).get(tensor.format_name)
-    return Logical(tensor.original_shape, usual if usual in choices else choices[0])
+    if usual in choices:
+        return Logical(tensor.original_shape, usual)
+    return Logical(tensor.original_shape, choices[0], guessed=len(choices) > 1 and math.prod(tensor.original_shape) > 1)
 
 
 def preferred_layouts(tensors: Iterable[DumpTensor]) -> Preferred:

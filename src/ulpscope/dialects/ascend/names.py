@@ -55,7 +55,8 @@ class DumpName:
         return None if found is None else int(found[1])
 
 
-# A part of a name may be long, but no number of these files has more than 20 digits (64 bits).
+# A part of a name may be long, but no number of these files has more than 20 digits (64 bits). The vendor's documents
+# put the stream of an FFTS+ name before the task; what writes the files (OpDumpTask::DumpPath of CANN) puts it after.
 _NAME = re.compile(
     r"(?P<op_type>[^./\\\s]+)\.(?P<op_name>[^./\\\s]+)\.(?P<task>\d{1,20})(?:\.(?P<stream>\d{1,20}))?"
     r"\.(?P<timestamp>\d{13,20})"
@@ -63,8 +64,7 @@ _NAME = re.compile(
     re.ASCII,
 )
 _SLICE = re.compile(r"_lxslice(\d{1,9})\Z", re.ASCII)
-_SUBGRAPH = re.compile(r"\A.*?sgt_graph_\d+_", re.ASCII)
-_TO_UNDERSCORE = str.maketrans(dict.fromkeys("./\\ ", "_"))
+_SUBGRAPH = re.compile(r"\A.*sgt_graph_\d+[_/]", re.ASCII)
 
 
 def parse_name(name: str) -> DumpName | None:
@@ -84,13 +84,8 @@ def parse_name(name: str) -> DumpName | None:
 
 
 def without_parts(name: str) -> str:
-    """An operator's name without `sgt_graph_N_` before it and `_lxsliceN` after it."""
+    """An operator's name without what ends in `sgt_graph_N_` before it, and without `_lxsliceN` after it."""
     return _SLICE.sub("", _SUBGRAPH.sub("", name))
-
-
-def sanitised(name: str) -> str:
-    """An operator's name as file names have it."""
-    return name.translate(_TO_UNDERSCORE)
 
 
 def _number(text: str | None) -> int | None:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ulpscope.dialects.ascend.reading import AscendRank, Place
-from ulpscope.dialects.ascend.runs import Run, entry_of, one_run
+from ulpscope.dialects.ascend.reading import AscendRank
+from ulpscope.dialects.ascend.runs import Place, entries_of, entry_of, one_run
 from ulpscope.dialects.ascend.tree import DumpFolder, has_dumps
-from ulpscope.records.enums import Level, Save
-from ulpscope.records.runs import RankInfo
+from ulpscope.dialects.rank_infos import foreign_rank
+from ulpscope.records.enums import Save
 from ulpscope.trace.frames import FrameRank
 from ulpscope.trace.reader import Trace
 
@@ -30,11 +30,7 @@ def open_npu_dump(path: Path) -> Trace:
     run = one_run(path)
     devices = sorted({folder.device for folder in run.folders})
     ranks = [_rank(path, device, _by_step(run.folders, device), world_size=max(devices) + 1) for device in devices]
-    return Trace(path, ranks, missing_ranks=_told(run))
-
-
-def _told(run: Run) -> list[str]:
-    return [f"dumps of {', '.join(run.older)} are not read; the newest is, {run.folders[0].time}"] if run.older else []
+    return Trace(path, ranks, missing_ranks=run.left_out)
 
 
 def _by_step(folders: Sequence[DumpFolder], device: int) -> dict[int, list[Place]]:
@@ -46,19 +42,9 @@ def _by_step(folders: Sequence[DumpFolder], device: int) -> dict[int, list[Place
 
 
 def _rank(path: Path, device: int, steps: dict[int, list[Place]], *, world_size: int) -> FrameRank:
-    info = RankInfo(
-        rank=device,
-        world_size=world_size,
-        process={},
-        framework={},
-        versions={},
-        devices=(f"npu:{device}",),
-        environment={},
-        seeds={},
-        capture={"level": Level.API.value, "save": Save.TENSORS.value, "tool": TOOL},
-        started="unknown",
-        closed="unknown",
-    )
+    has_data = any(not entry.is_stats for places in steps.values() for place in places for entry in entries_of(place))
+    save = Save.TENSORS if has_data else Save.STATS
+    info = foreign_rank(tool=TOOL, rank=device, world_size=world_size, save=save, devices=(f"npu:{device}",))
     return FrameRank(
         path, name=f"device{device}", info=info, steps=sorted(steps), source=AscendRank(steps, device=device)
     )

@@ -31,6 +31,8 @@ class Operation:
 
     name: DumpName
     dumps: tuple[DumpFile, ...]
+    last: int = 0
+    """Which of the dumps was written last."""
 
     @property
     def op_name(self) -> str:
@@ -44,15 +46,15 @@ class Operation:
 
     @property
     def inputs(self) -> tuple[DumpTensor, ...]:
-        """Of slices, what the first one read."""
-        return self.dumps[0].inputs
+        """Of slices, what all of them read; what each read a part of has no data, because parts overlap."""
+        return tuple(_shared(self.dumps, index) for index in range(len(self.dumps[0].inputs)))
 
     @property
     def outputs(self) -> tuple[DumpTensor, ...]:
-        """Of slices, the joined outputs."""
+        """Of slices, the joined outputs; what was not cut, each of them adds to: the last one has it."""
         if len(self.dumps) == 1:
             return self.dumps[0].outputs
-        return tuple(_joined(self.dumps, index) for index in range(len(self.dumps[0].outputs)))
+        return tuple(_joined(self.dumps, index, self.last) for index in range(len(self.dumps[0].outputs)))
 
 
 Report = Callable[[Path, UlpscopeError], None]
@@ -62,19 +64,21 @@ def read_operations(entries: Iterable[DumpEntry], failed: Report) -> list[Operat
     """The operators of some dump files, in the order in which they ran; files that cannot be read are reported."""
     operations = []
     for group in _grouped(entries):
-        dumps = []
+        names, dumps = [], []
         for entry in group:
             try:
-                dumps.append((entry, read_dump(entry.path)))
+                dumps.append(read_dump(entry.path))
+                names.append(entry.name)
             except UlpscopeError as error:
                 failed(entry.path, error)
         if dumps:
-            operations.append(Operation(dumps[0][0].name, tuple(dump for _, dump in dumps)))
+            last = max(range(len(names)), key=lambda place: names[place].timestamp)
+            operations.append(Operation(names[0], tuple(dumps), last))
     return operations
 
 
 def _grouped(entries: Iterable[DumpEntry]) -> list[list[DumpEntry]]:
-    """Files of one execution; slices of one are those of the same operator, task and stream."""
+    """Files of one execution; slices of one are those of the same operator and stream, each a task of its own."""
     groups: dict[object, list[DumpEntry]] = {}
     for entry in entries:
         name = entry.name
@@ -92,12 +96,25 @@ def _in_order(group: list[DumpEntry]) -> list[DumpEntry]:
     return [latest[place] for place in sorted(latest)]
 
 
-def _joined(dumps: Sequence[DumpFile], index: int) -> DumpTensor:
+def _shared(dumps: Sequence[DumpFile], index: int) -> DumpTensor:
+    """An input as the first slice read it, if the others read the same; else without data."""
+    first = dumps[0].inputs[index]
+    others = [dump.inputs[index] if index < len(dump.inputs) else None for dump in dumps[1:]]
+    if all(other is not None and _same(first, other) for other in others):
+        return first
+    return replace(first, size=0, content=Content(first.content.path, 0, 0))
+
+
+def _same(one: DumpTensor, other: DumpTensor) -> bool:
+    return one.shape == other.shape and np.array_equal(one.content.read(), other.content.read())
+
+
+def _joined(dumps: Sequence[DumpFile], index: int, last: int) -> DumpTensor:
     """An output of all slices as one tensor, in memory."""
     first = dumps[0].outputs[index]
     axis = _cut_axis(dumps[0], index)
     if axis is None:
-        return first
+        return dumps[last].outputs[index] if index < len(dumps[last].outputs) else first
     if is_packed(first.element_type):
         raise bad_dump(dumps[0].path, f"slices of {first.name} are {first.type_name}, which cannot be joined")
     expected = _attributes(dumps[0]).get("slice_instance_num", len(dumps))
@@ -114,11 +131,11 @@ def _joined(dumps: Sequence[DumpFile], index: int) -> DumpTensor:
 
 
 def _part(dump: DumpFile, index: int, thread: int) -> AnyArray:
-    """What one slice made: the head may state the whole operator's shape, the attribute states the slice's."""
+    """What one slice made. Of threads, the head may state the whole operator's shape; the attribute states theirs."""
     if index >= len(dump.outputs):
         raise bad_dump(dump.path, f"is a slice without output {index}, which the first one has")
     tensor = dump.outputs[index]
-    shape = _slice_shape(dump, index, thread)
+    shape = _slice_shape(dump, index, thread) if _attributes(dump).get("threadMode") else None
     return tensor.array() if shape is None else replace(tensor, shape=shape).array()
 
 
@@ -127,6 +144,8 @@ def _cut_axis(dump: DumpFile, index: int) -> int | None:
     if not isinstance(cuts, list) or not cuts:
         return None
     own = cuts[index] if isinstance(cuts[0], list) and index < len(cuts) else cuts
+    if not isinstance(own, list):
+        return None
     return next((axis for axis, parts in enumerate(own) if isinstance(parts, int) and parts > 1), None)
 
 
@@ -134,7 +153,7 @@ def _slice_shape(dump: DumpFile, index: int, thread: int) -> Shape | None:
     try:
         ranges = _attributes(dump)["output_tensor_slice"][thread][index]
         shape = tuple(int(part["higher"]) - int(part["lower"]) for part in ranges)
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
         return None
     return shape if shape and min(shape) >= 0 else None
 

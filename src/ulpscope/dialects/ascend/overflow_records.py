@@ -33,7 +33,7 @@ _NEW_FIELDS = {
 }
 _ACC_TYPES = (Unit.AIC, Unit.AIV, Unit.AICPU, Unit.SDMA)
 _LONG_STATUS = 4
-"""Words of the status of an AIC or AIV record of version 1."""
+"""Words of the status of an AIC or AIV record of version 1: its length tells."""
 _HEX_FIELDS = ("pc_start", "para_base", "kernel_code", "src_addr", "dst_addr")
 _NEW_HEAD = struct.Struct("<6I")
 
@@ -110,8 +110,9 @@ class OverflowRecord:
 
     @property
     def overflowed(self) -> tuple[UnitRecord, ...]:
-        """The units whose status says so."""
-        return tuple(unit for unit in self.units if unit.overflowed)
+        """The units whose status says so; none if the record says of itself that it is not valid."""
+        valid = self.head is None or self.head.valid
+        return tuple(unit for unit in self.units if valid and unit.overflowed)
 
 
 def read_overflow_record(source: DumpFile | bytes, *, path: Path = Path("record")) -> OverflowRecord:
@@ -177,13 +178,13 @@ def _parse_new(data: bytes, path: Path) -> OverflowRecord:
 
 def _new_fields(data: bytes, unit: Unit, version: int, length: int, path: Path) -> tuple[tuple[str, Number], ...]:
     names = _NEW_FIELDS[unit]
-    several = _LONG_STATUS if version == 1 and unit in (Unit.AIC, Unit.AIV) else 1
-    count = len(names) - 1 + several
-    if length != 8 * count or _NEW_HEAD.size + length > len(data):
-        held = len(data) - _NEW_HEAD.size
+    words = (1, _LONG_STATUS) if unit in (Unit.AIC, Unit.AIV) else (1,)
+    several = next((each for each in words if length == 8 * (len(names) - 1 + each)), 0)
+    if not several or _NEW_HEAD.size + length > len(data):
+        held, needed = len(data) - _NEW_HEAD.size, " or ".join(str(8 * (len(names) - 1 + each)) for each in words)
         problem = f"its record of {unit.value}, version {version}, says {length} bytes of data; it holds {held}"
-        raise _bad_record(path, f"{problem}, {8 * count} are needed")
-    numbers = struct.unpack_from(f"<{count}Q", data, _NEW_HEAD.size)
+        raise _bad_record(path, f"{problem}, {needed} are needed")
+    numbers = struct.unpack_from(f"<{length // 8}Q", data, _NEW_HEAD.size)
     status: Number = numbers[-several:] if several > 1 else numbers[-1]
     return (*zip(names[:-1], numbers[:-several], strict=True), ("status", status))
 

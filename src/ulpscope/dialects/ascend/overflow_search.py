@@ -4,14 +4,14 @@ The record's own name has a task that is the debugger's. What overflowed is the 
 directory, has the task and stream (and of FFTS+ the context and thread) that the record states.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ulpscope.dialects.ascend.dump_file import read_dump
-from ulpscope.dialects.ascend.names import parse_name
 from ulpscope.dialects.ascend.overflow_records import UnitRecord, read_overflow_record
-from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, find_folders, list_dumps
+from ulpscope.dialects.ascend.runs import entry_of, newest_runs
+from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, list_dumps
 from ulpscope.records.errors import UlpscopeError
 
 
@@ -43,22 +43,18 @@ class RecordSearch:
     """In time order."""
     files: int
     silent: int
-    """Files whose status is 0."""
+    """Files whose status is 0, or that say of themselves that they are not valid."""
     problems: tuple[str, ...]
     """Files that cannot be read, one sentence each."""
 
 
-def holds_records(path: Path) -> bool:
-    """Whether there are overflow records here, as far as names tell."""
-    return any(entry.name.is_overflow_record for _, entries in _entries(path) for entry in entries)
-
-
 def find_records(path: Path) -> RecordSearch:
-    """The records of a directory and those below it, or of one file."""
+    """The records of a directory and those below it, of the newest run in each place, or of one file."""
     found: list[FoundRecord] = []
-    problems: list[str] = []
+    folders, problems = _folders(path)
     files = silent = 0
-    for folder, entries in _entries(path):
+    for folder in folders:
+        entries = list_dumps(folder.path)
         for entry in entries:
             if not entry.name.is_overflow_record or (path.is_file() and entry.path.name != path.name):
                 continue
@@ -74,13 +70,17 @@ def find_records(path: Path) -> RecordSearch:
     return RecordSearch(path, tuple(found), files, silent, tuple(problems))
 
 
-def _entries(path: Path) -> Iterable[tuple[DumpFolder, list[DumpEntry]]]:
+def _folders(path: Path) -> tuple[list[DumpFolder], list[str]]:
+    """Directories of dumps, and what is told of those that are left out."""
     if path.is_file():
-        named = parse_name(path.name)
-        folders: Sequence[DumpFolder] = [] if named is None else [DumpFolder(path.parent, path.parent)]
-    else:
-        folders = list(find_folders(path)) if path.is_dir() else []
-    return ((folder, list_dumps(folder.path)) for folder in folders)
+        return ([] if entry_of(path) is None else [DumpFolder(path.parent, path.parent)]), []
+    runs = newest_runs(path)
+    told = [
+        f"overflow records of {', '.join(run.older)} in {run.place} are not read; the newest are"
+        for run in runs
+        if run.older
+    ]
+    return [folder for run in runs for folder in run.folders], told
 
 
 def _operator(entries: Iterable[DumpEntry], record: DumpEntry, unit: UnitRecord) -> DumpEntry | None:

@@ -14,22 +14,19 @@ from numpy.typing import NDArray
 
 from ulpscope.dialects.ascend.dump_records import Side
 from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor, read_executed
+from ulpscope.dialects.ascend.runs import Place, entries_of
 from ulpscope.dialects.ascend.summaries import summary_frame
-from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, list_dumps, unnamed_dumps
+from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, unnamed_dumps
+from ulpscope.dialects.operator_rows import CALL_COLUMNS, VALUE_COLUMNS, Row, call_row, use_row, value_row
 from ulpscope.numerics.constants import SUMMARY_ID
-from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.enums import Role
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import StepFrames
-from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
+from ulpscope.trace.schema import STACKS, TENSORS
 
 STATS_ID = "ascend-stats"
-_ROLES = {Side.INPUT: (Role.INPUT.value, "args"), Side.OUTPUT: (Role.OUTPUT.value, "output")}
-_CALL_COLUMNS = (
-    "id", "name", "kind", "op", "module", "module_class", "phase", "step", "micro_step", "recompute", "random",
-)  # fmt: skip
-
-Place = DumpFolder | DumpEntry
+_ROLES = {Side.INPUT: (Role.INPUT, "args"), Side.OUTPUT: (Role.OUTPUT, "output")}
 
 
 class AscendRank:
@@ -77,11 +74,8 @@ class AscendRank:
     def _entries(self, step: int) -> list[DumpEntry]:
         entries: list[DumpEntry] = []
         for place in self._places[step]:
-            if isinstance(place, DumpEntry):
-                entries.append(place)
-                continue
-            entries += list_dumps(place.path)
-            unnamed = unnamed_dumps(place.path)
+            entries += entries_of(place)
+            unnamed = unnamed_dumps(place.path) if isinstance(place, DumpFolder) else []
             if unnamed:
                 self._missing.append(f"step {step}: {_files(unnamed)} not named in {place.path / 'mapping.csv'}")
         return entries
@@ -92,7 +86,9 @@ class AscendRank:
         first = next(iter(problems.values()))
         if nothing_left:
             raise first
-        self._missing.append(f"step {step}: {_files([path.name for path in problems])} not readable: {first.seen}")
+        self._missing.append(
+            f"step {step}: {_files([path.name for path in problems])} not readable, or not all of it: {first.seen}"
+        )
 
     def _values_frame(
         self,
@@ -101,10 +97,20 @@ class AscendRank:
         summaries: pl.DataFrame,
         made: Mapping[int, int],
     ) -> pl.DataFrame:
-        rows = [_value_row(value, tensors[place], producer=made.get(value)) for value, place in new.items()]
-        frame = pl.DataFrame(rows, schema={name: VALUES[name] for name in _VALUE_COLUMNS})
+        rows = [self._value_row(value, tensors[place], producer=made.get(value)) for value, place in new.items()]
         own = summaries.select(pl.all().gather(list(new.values())))
-        return frame.with_columns(pl.lit(f"npu:{self._device}").alias("device")).hstack(own)
+        return pl.DataFrame(rows, schema=VALUE_COLUMNS).hstack(own)
+
+    def _value_row(self, value: int, tensor: ExecutedTensor, *, producer: int | None) -> Row:
+        return value_row(
+            value,
+            producer=producer,
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            device=f"npu:{self._device}",
+            layout=tensor.layout,
+            saved=tensor.read is not None,
+        )
 
 
 def _values_of_uses(
@@ -134,63 +140,18 @@ def _calls_frame(executed: Sequence[Executed], *, first: int, step: int) -> pl.D
     counts: Counter[str] = Counter()
     rows = []
     for place, one in enumerate(executed):
-        rows.append(
-            {
-                "id": first + place,
-                "name": f"{one.op_type}.{counts[one.op_type]}",
-                "kind": Kind.API.value,
-                "op": one.op_type,
-                "module": one.op_name,
-                "module_class": one.op_type,
-                "phase": Phase.FORWARD.value,
-                "step": step,
-                "micro_step": 0,
-                "recompute": False,
-                "random": False,
-            }
-        )
-        counts[one.op_type] += 1
-    return pl.DataFrame(rows, schema={name: CALLS[name] for name in _CALL_COLUMNS})
+        op = one.op_type
+        rows.append(call_row(first + place, name=f"{op}.{counts[op]}", op=op, operator=one.op_name, step=step))
+        counts[op] += 1
+    return pl.DataFrame(rows, schema=CALL_COLUMNS)
 
 
 def _uses_frame(uses: Sequence[tuple[int, ExecutedTensor]], values: Sequence[int]) -> pl.DataFrame:
     rows = []
     for (call, tensor), value in zip(uses, values, strict=True):
         role, word = _ROLES[tensor.side]
-        rows.append({"call": call, "role": role, "place": f"{word}.{tensor.index}", "value": value})
+        rows.append(use_row(call, role, f"{word}.{tensor.index}", value))
     return pl.DataFrame(rows, schema=dict(TENSORS))
-
-
-_VALUE_COLUMNS = (
-    "id",
-    "producer",
-    "dtype",
-    "shape",
-    "layout",
-    "requires_grad",
-    "initialized",
-    "data_file",
-    "data_key",
-    "data_offset",
-    "data_strides",
-)
-
-
-def _value_row(value: int, tensor: ExecutedTensor, *, producer: int | None) -> dict[str, Any]:
-    saved = tensor.read is not None
-    return {
-        "id": value,
-        "producer": producer,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "layout": tensor.layout,
-        "requires_grad": False,
-        "initialized": True,
-        "data_file": str(value) if saved else None,
-        "data_key": "" if saved else None,
-        "data_offset": 0 if saved else None,
-        "data_strides": [] if saved else None,
-    }
 
 
 def _files(names: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ def read_stats(path: Path) -> list[StatsTensor]:
     try:
         if path.stat().st_size > _LIMIT:
             raise bad_dump(path, f"has {path.stat().st_size} bytes, too many for stats of one operator")
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
             missing = [name for name in (_SIDE, _INDEX, _TYPE, _SHAPE) if name not in (reader.fieldnames or ())]
             if missing:
@@ -80,8 +80,10 @@ def _count(text: str | None) -> int | None:
 
 
 def _with_signs(numbers: dict[str, float | int | None]) -> dict[str, float | int | None]:
-    """Without counts, a range that is not finite tells of one element at least."""
+    """Without counts, a range that is not finite tells of one element at least; without a range, nothing does."""
     ends = [end for end in (numbers["min"], numbers["max"]) if end is not None]
+    if not ends:
+        return numbers
     signs = {
         "nan": any(map(math.isnan, ends)),
         "pos_inf": math.inf in ends,

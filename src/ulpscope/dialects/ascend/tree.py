@@ -2,6 +2,8 @@
 
 dump_path/20260101000000/0/ge_default_11/1/0/Relu.fc1_Relu.21.0.1767225600021123      time/device/model/model id/step
 dump_path/20260101000000/0/Relu.fc1_Relu.21.0.1767225600021123                        single operators: time/device
+
+A device leaves out what its run does not have: the model's name, its id, or the step.
 """
 
 import csv
@@ -14,18 +16,20 @@ from pathlib import Path
 
 from ulpscope.dialects.ascend.names import DumpName, parse_name
 from ulpscope.dialects.ascend.problems import bad_dump
+from ulpscope.records.errors import TraceError
 
 MAPPING_FILE = "mapping.csv"
 STATS_SUFFIX = ".csv"
-DEEPEST = 8
-"""precision_data/npu/debug_0/dump/time/device/model/model id/step is the deepest tree that tools make."""
-
 LOOK = 1000
 """Directories that are looked into before a tree is taken for something else; dumps are in one of the first."""
 
 _HASHED = re.compile(r"\d{1,30}", re.ASCII)
 _TIME = re.compile(r"\d{14}", re.ASCII)
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
+_BELOW_TIME = re.compile(r"(?P<root>.*?/\d{14})/(?P<device>\d{1,9})(?P<rest>(?:/[^/]+){0,3})", re.ASCII | re.DOTALL)
+_WHOLE_PLACE = re.compile(r"(?P<root>.*)/(?P<device>\d{1,9})(?P<rest>/[^/]+/\d{1,9}/\d{1,9})", re.ASCII | re.DOTALL)
+"""A run that was moved out of the directory that its time names."""
+_WITH_MODEL = 3
 _MAPPING_LIMIT = 64 * 2**20
 
 
@@ -82,37 +86,37 @@ def read_mapping(path: Path) -> dict[str, str]:
     try:
         if path.stat().st_size > _MAPPING_LIMIT:
             raise bad_dump(path, f"has {path.stat().st_size} bytes, too many for a list of names")
-        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
             return {row[0].strip(): row[1].strip() for row in csv.reader(file) if len(row) == 2}
     except (OSError, csv.Error) as error:
         raise bad_dump(path, f"cannot be read ({error})") from error
 
 
 def find_folders(root: Path) -> Iterator[DumpFolder]:
-    """The directories below `root` (or itself) that hold dump files; links are not followed."""
+    """The directories below `root` (or itself) that hold dump files, each once; links are followed."""
     return (_placed(folder) for folder in _directories(root) if _holds_dumps(folder))
 
 
 def has_dumps(root: Path) -> bool:
     """Whether there are dump files below `root`, as far as a short look tells."""
-    return any(_holds_dumps(folder) for folder in islice(_directories(root), LOOK))
+    try:
+        return any(_holds_dumps(folder) for folder in islice(_directories(root), LOOK))
+    except TraceError:
+        return False
 
 
 def _directories(root: Path) -> Iterator[Path]:
-    top = len(root.parts)
-    for directory, names, _ in os.walk(root):
-        path = Path(directory)
-        names.sort()
-        if len(path.parts) - top >= DEEPEST:
+    if not root.is_dir():
+        return
+    seen: set[str] = set()
+    for directory, names, _ in os.walk(root, onerror=_unlisted, followlinks=True):
+        real = os.path.realpath(directory)
+        if real in seen:
             names.clear()
-        yield path
-
-
-def newest(folders: list[DumpFolder]) -> tuple[list[DumpFolder], list[str]]:
-    """The folders of the last run below one directory, and the times of the earlier ones."""
-    times = sorted({folder.time for folder in folders if folder.time is not None})
-    kept = [folder for folder in folders if folder.time in (None, times[-1] if times else None)]
-    return kept, times[:-1]
+            continue
+        seen.add(real)
+        names.sort()
+        yield Path(directory)
 
 
 def _holds_dumps(folder: Path) -> bool:
@@ -123,15 +127,26 @@ def _holds_dumps(folder: Path) -> bool:
 
 
 def _placed(path: Path) -> DumpFolder:
-    whole = path.resolve()
-    above = [whole, *whole.parents]
-    names = [folder.name for folder in above]
-    if len(names) > 4 and all(_COUNT.fullmatch(names[place]) for place in (0, 1, 3)):
-        step, model_id, device = (int(names[place]) for place in (0, 1, 3))
-        return DumpFolder(path, above[4], device=device, model=names[2], model_id=model_id, step=step)
-    if len(names) > 1 and _COUNT.fullmatch(names[0]) and _TIME.fullmatch(names[1]):
-        return DumpFolder(path, above[1], device=int(names[0]))
-    return DumpFolder(path, whole)
+    # Not resolved: where a tool links a run into its own tree, it is the link that is called by the time.
+    whole = Path(os.path.abspath(path))
+    found = _BELOW_TIME.fullmatch(whole.as_posix()) or _WHOLE_PLACE.fullmatch(whole.as_posix())
+    told = None if found is None else _model_and_step(found["rest"].split("/")[1:])
+    if found is None or told is None:
+        return DumpFolder(path, whole)
+    model, model_id, step = told
+    return DumpFolder(path, Path(found["root"]), int(found["device"]), model, model_id, step)
+
+
+def _model_and_step(parts: list[str]) -> tuple[str | None, int | None, int] | None:
+    """Model, model id and step, of which a device leaves out what there is not; none if these are other directories."""
+    named = len(parts) == _WITH_MODEL or (bool(parts) and _COUNT.fullmatch(parts[0]) is None)
+    model, numbers = (parts[0], parts[1:]) if named else (None, parts)
+    if not all(map(_COUNT.fullmatch, numbers)) or (named and not numbers):
+        return None
+    if len(numbers) == 2:
+        return model, int(numbers[0]), int(numbers[1])
+    only = int(numbers[0]) if numbers else 0
+    return (model, only, 0) if named else (None, None, only)
 
 
 def _file_names(folder: Path) -> list[str]:
@@ -140,3 +155,7 @@ def _file_names(folder: Path) -> list[str]:
             return sorted(entry.name for entry in found if entry.is_file())
     except OSError as error:
         raise bad_dump(folder, f"cannot be listed ({error.strerror})") from error
+
+
+def _unlisted(error: OSError) -> None:
+    raise bad_dump(Path(error.filename), f"cannot be listed ({error.strerror})") from error

@@ -11,7 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ulpscope._version import __version__
 from ulpscope.records.graphs import (
@@ -31,12 +31,15 @@ from ulpscope.trace.collector import collector_paused
 WORTH_KEEPING = 1 << 20
 """Bytes of a file from which on it is kept: less is parsed in a tenth of a second."""
 
-SCHEMA = 1
+SCHEMA = 2
 
 
-def load(path: Path) -> GraphModel | None:
+Header: TypeAlias = dict[str, object]
+"""Which file an entry is of, and of what size and time."""
+
+
+def load(path: Path, header: Header | None) -> GraphModel | None:
     """The graph of this file as it was read before; none if it was not, or has changed."""
-    header = _header(path)
     if header is None:
         return None
     try:
@@ -46,13 +49,13 @@ def load(path: Path) -> GraphModel | None:
             return None
         with collector_paused():
             return _model(json.loads(body))
-    except (OSError, ValueError, TypeError, IndexError, RecursionError):
+    except (OSError, ValueError, TypeError, IndexError, RuntimeError):
+        # A RuntimeError also comes of a user without a home, as in containers.
         return None
 
 
-def store(path: Path, model: GraphModel) -> None:
-    """Keep a graph; a cache that cannot be written is no reason to fail."""
-    header = _header(path)
+def store(path: Path, header: Header | None, model: GraphModel) -> None:
+    """Keep a graph of a file that was so before it was read; a cache that cannot be written is no reason to fail."""
     if header is None:
         return
     try:
@@ -60,11 +63,12 @@ def store(path: Path, model: GraphModel) -> None:
             body = json.dumps(_model_row(model), separators=(",", ":")).encode()
         first = json.dumps({**header, "checksum": zlib.crc32(body)}).encode()
         _write(_entry(path), first + b"\n" + body)
-    except (OSError, RecursionError):
+    except (OSError, RuntimeError):
         return
 
 
-def _header(path: Path) -> dict[str, object] | None:
+def header_of(path: Path) -> Header | None:
+    """How a file is now; none if its graph is not worth keeping."""
     try:
         status = path.stat()
     except OSError:

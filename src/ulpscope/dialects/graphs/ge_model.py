@@ -37,6 +37,8 @@ from ulpscope.records.graphs import (
 OPERATOR_PATH = "graph.op"
 
 _KERNEL_NAME = "_kernelname"
+_ORIGINALS = "_datadump_original_op_names"
+"""An operator that the compiler inserted has it, too, without a name in it."""
 _PASSES = ("pass_name", "pass_name_ub")
 
 
@@ -81,7 +83,6 @@ def operator_of(
     attributes: Attributes,
 ) -> Operator:
     """An operator with everything that GE's attributes say about it."""
-    originals = attributes.get("_datadump_original_op_names")
     return Operator(
         name=name,
         type=kind,
@@ -94,7 +95,7 @@ def operator_of(
         kernel=_kernel(name, attributes),
         kernel_library=_text(attributes.get("_ge_attr_op_kernel_lib_name")),
         passes=tuple(dict.fromkeys(word for key in _PASSES for word in _words(attributes.get(key)))),
-        originals=None if originals is None else tuple(dict.fromkeys(_words(originals))),
+        originals=tuple(dict.fromkeys(_words(attributes[_ORIGINALS]))) if _ORIGINALS in attributes else None,
         multiple=bool(attributes.get("_datadump_is_multiop", False)),
         l1_fusion=_text(attributes.get("_L1_fusion_sub_graph_no")),
         subgraphs=subgraphs,

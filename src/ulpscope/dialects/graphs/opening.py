@@ -55,11 +55,12 @@ def is_graph(path: Path) -> bool:
 def open_graph(path: str | Path) -> GraphModel:
     """The graph of a file, from the cache if it was read before and has not changed since."""
     file = Path(path)
-    known = cache.load(file)
+    header = cache.header_of(file)
+    known = cache.load(file, header)
     if known is not None:
         return known
     model = read_graph(file)
-    cache.store(file, model)
+    cache.store(file, header, model)
     return model
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ulpscope.dialects.msprobe.json_files import Header, bad_file, read_header, read_object
 from ulpscope.dialects.msprobe.reading import DumpFolder, MsprobeRank
+from ulpscope.dialects.rank_infos import foreign_rank
 from ulpscope.records.enums import Level, Save
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.frames import FrameRank
@@ -116,18 +117,14 @@ def _info(header: Header, *, rank: int, world_size: int) -> RankInfo:
     level = Level.MODULE if header.level == "L0" else Level.API
     save = Save.TENSORS if header.task == "tensor" else Save.STATS
     framework = _FRAMEWORKS.get(header.framework, header.framework)
-    return RankInfo(
+    return foreign_rank(
+        tool="msprobe",
         rank=rank,
         world_size=world_size,
-        process={},
-        framework={"name": framework} if framework else {},
-        versions={},
-        devices=(),
-        environment={},
-        seeds={},
-        capture={"level": level.value, "save": save.value, "tool": "msprobe", "task": header.task},
-        started="unknown",
-        closed="unknown",
+        level=level,
+        save=save,
+        framework=framework,
+        more={"task": header.task},
     )
 
 

@@ -46,11 +46,11 @@ def read_event(path: Path) -> TensorEvent:
 def load_tensor(path: Path) -> StoredTensor:
     """The tensor of a file as all other readers give it."""
     tensor = read_event(path).tensor
-    if tensor is None:
-        return unsupported(path, "", dtype="uninitialized memory", shape=())
+    if tensor is None or (tensor.dtype in DTYPES and tensor.is_blank):
+        return unsupported(path, "", dtype="uninitialized memory", shape=() if tensor is None else tensor.shape)
     if tensor.dtype not in DTYPES:
         return unsupported(path, "", dtype=tensor.dtype, shape=tensor.shape)
-    return StoredTensor(tensor.dtype, tensor.shape, lambda: _elements(path, tensor))
+    return StoredTensor(tensor.dtype, tensor.shape, lambda: _elements(path))
 
 
 def read_graph_bytes(path: Path) -> memoryview:
@@ -79,7 +79,11 @@ def bad_event(path: Path, problem: str) -> UlpscopeError:
     return unreadable(path, problem, expected="an Event of TensorFlow, as tfdbg dumps one a tensor")
 
 
-def _elements(path: Path, tensor: TensorMessage) -> AnyArray:
+def _elements(path: Path) -> AnyArray:
+    """Out of the file, opened again: a dump has thousands of files, and a process may have some hundred open."""
+    tensor = read_event(path).tensor
+    if tensor is None:
+        raise bad_event(path, "holds no tensor any more")
     try:
         return tensor.array()
     except (WireError, ValueError, OverflowError) as error:

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ulpscope.dialects.ascend.names import sanitised
 from ulpscope.dialects.reference import ReferenceTensor, executions
 from ulpscope.dialects.reference_frames import ReferenceCall, open_reference
 from ulpscope.dialects.tfdbg.event import load_tensor, read_event
 from ulpscope.dialects.tfdbg.graph import Node, read_nodes
 from ulpscope.dialects.tfdbg.ordering import in_order
+from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import Trace
 

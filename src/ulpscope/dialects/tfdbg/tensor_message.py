@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.dialects.wire import FIXED32, FIXED64, LENGTH, VARINT, WireError, fields, varint
+from ulpscope.dialects.wire import FIXED32, FIXED64, LENGTH, VARINT, WireError, fields, varints
 from ulpscope.numerics.dtypes import numpy_dtype
 
 AnyArray: TypeAlias = NDArray[Any]
@@ -84,6 +84,11 @@ class TensorMessage:
     """Occurrences of the field of numbers: wire type and content."""
     size: int
     """Bytes of the message."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the shape has elements and the file has none of them: memory that nobody had written yet."""
+        return self.raw is None and not self.typed and 0 not in self.shape
 
     def array(self) -> AnyArray:
         """The elements; WireError if there are too few or too many."""
@@ -186,11 +191,8 @@ def _fixed(element: np.dtype[Any], single: str, wire_type: int, content: Content
 def _varints(wire_type: int, content: Content) -> list[int]:
     if wire_type == VARINT and isinstance(content, int):
         return [content]
-    packed, position, numbers = _message(wire_type, content), 0, []
-    while position < len(packed):
-        number, position = varint(packed, position)
-        numbers.append(number)
-    return numbers
+    packed = _message(wire_type, content)
+    return list(varints(packed, 0, len(packed)))
 
 
 def _integer(wire_type: int, content: Content) -> int:

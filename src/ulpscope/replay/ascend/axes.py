@@ -38,11 +38,19 @@ def as_picture(operand: Operand, setting: Setting) -> Operand:
     return replace(operand, layout=picture_layout(operand, setting))
 
 
+def as_result(picture: Array, like: Operand, setting: Setting) -> Array:
+    """An NHWC picture in the order of the device's result, which is its operand's if nothing else is told."""
+    layout = setting.results[0].layout
+    return permuted(picture, "NHWC", layout if len(layout) == 4 else like.layout)
+
+
 def channel_axis(operand: Operand, setting: Setting) -> int:
-    """Where the channels of an operand are: last, if its axes have no names."""
-    if operand.array.ndim not in (4, 5):
-        return operand.array.ndim - 1
-    return picture_layout(operand, setting).index("C")
+    """Where the channels of an operand are; its axes have names if it is a picture or a volume."""
+    rank = operand.array.ndim
+    if rank in (4, 5):
+        return picture_layout(operand, setting).index("C")
+    first = rank > 2 and setting.text("data_format", "NHWC").startswith("NC")
+    return 1 if first else rank - 1
 
 
 def along(vector: Array, axis: int, rank: int) -> Array:

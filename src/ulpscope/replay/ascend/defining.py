@@ -52,14 +52,21 @@ class Setting:
         raise self._unfit(name, found)
 
     def number(self, name: str, default: float | None = None) -> float:
+        """In float32, which the compiler has; a graph as text may have fewer digits of it."""
         found = self._value(name, default)
         if isinstance(found, int | float):
-            return float(found)
+            return float(np.float32(found))
         raise self._unfit(name, found)
 
-    def flag(self, name: str) -> bool:
-        """Flags are false where a graph does not name them."""
-        return bool(self.attributes.get(name, False))
+    def flag(self, *names: str) -> bool:
+        """Flags are false where a graph does not name them; those of older versions have other names."""
+        return any(bool(self.attributes.get(name, False)) for name in names)
+
+    def need(self, name: str, value: AttributeValue) -> None:
+        """Make sure of an attribute that a definition knows with one value only, which it has if it is not told."""
+        found = self.attributes.get(name, value)
+        if found != value:
+            raise self._unfit(name, found)
 
     def text(self, name: str, default: str | None = None) -> str:
         return str(self._value(name, default))
@@ -114,6 +121,7 @@ class Defined:
 
 Function: TypeAlias = Callable[[Sequence[Operand], Setting], Defined]
 Choice: TypeAlias = Callable[[Sequence[Operand], Setting, Array], Array]
+Readings: TypeAlias = Callable[[Sequence[Operand], Setting], Sequence[Setting]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,8 @@ class Definition:
     """Whether it runs on the matrix unit, which may round float32 operands before it multiplies them."""
     chosen: Choice | None = None
     """Of results that are indices: the elements they point to, for equal ones may be chosen in any order."""
+    readings: Readings | None = None
+    """All settings that a graph leaves open which does not tell what the definition needs."""
 
 
 Definitions: TypeAlias = dict[str, Definition]

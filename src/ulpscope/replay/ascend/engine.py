@@ -1,6 +1,6 @@
 """Sets what a device dumped of an operator beside what the operator computes by its definition."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,8 @@ PERTURBATIONS = 6
 """As for calls of torch: fewer have tails."""
 HF32_ROUNDOFF = 2.0**-12
 """Ascend's matrix unit may round float32 operands to HF32, which keeps 11 bits of the fraction."""
+HF32_NOISE = 2.0**-18
+"""Between the roundoffs of float32 and HF32: errors of most elements are beyond it if operands were so rounded."""
 _ROUNDOFF_32, _ROUNDOFF_64 = (DTYPES[name].unit_roundoff for name in ("float32", "float64"))
 
 
@@ -29,6 +31,14 @@ class Dumped:
 
     inputs: tuple[DumpTensor, ...]
     outputs: tuple[DumpTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Excuse:
+    """What a device may do that makes results less precise, and the evidence if it did."""
+
+    words: str
+    evidence: Sequence[OutputEvidence]
 
 
 class ExecutedOperator:
@@ -49,35 +59,43 @@ class ExecutedOperator:
             self._outputs[tensor.index].form if tensor.index in made else Form(tensor.shape or (), "", "")
             for tensor in dumped.outputs
         ]
-        self._setting = Setting(operator.attributes, tuple(forms))
+        self._setting = self._nearest(Setting(operator.attributes, tuple(forms)))
         self.saturated = 0
-        """Elements that the device has cut off at the largest number of their type."""
+        """Elements whose truth is beyond the largest number of their type."""
         self.evidence = self._compare(self._run(self._operands))
 
     def refine(self) -> None:
         """Measure how much each element moves with the operands, and with what fused steps hand on."""
         unit = self._unit()
         moved = _mover(unit)
-        perturbed = ([replace(each, array=moved(each.array)) for each in self._operands] for _ in range(PERTURBATIONS))
-        runs = [self._run(operands) for operands in perturbed]
-        inputs = self._movement(runs, unit)
+        inputs = self._movement(
+            lambda _: self._run([replace(each, array=moved(each.array)) for each in self._operands]), unit
+        )
         handed: list[Array | None] = [None] * len(inputs)
         if len(self._recipe.steps) > 1:
-            handed = self._movement([self._run(self._operands, between=moved) for _ in runs], unit)
+            handed = self._movement(lambda _: self._run(self._operands, between=moved), unit)
         self.evidence = [
             replace(each, sensitivity=first, intermediate_sensitivity=second)
             for each, first, second in zip(self.evidence, inputs, handed, strict=True)
         ]
 
-    def with_stored_steps(self) -> list[OutputEvidence] | None:
-        """Evidence for a unit that stores the result of every step; none where sums are kept in an accumulator."""
-        if self._recipe.multiplies or not any(each.rule is Rule.ROUNDED for each in self.evidence):
-            return None
+    def excuses(self) -> Iterator[Excuse]:
+        """What may explain errors that rounding the result does not; after `refine`."""
+        rounded = [each for each in self.evidence if each.rule is Rule.ROUNDED and each.sensitivity is not None]
+        if not rounded:
+            return
+        if not self._recipe.multiplies:
+            yield Excuse(f"storing the result of every step in {rounded[0].dtype}", self._with_stored_steps())
+        elif any(operand.dtype == "float32" for operand in self._operands) and all(map(_is_noisy, rounded)):
+            with_hf32 = [replace(each, input_roundoff=HF32_ROUNDOFF) for each in self.evidence]
+            yield Excuse("rounding float32 operands to HF32", with_hf32)
+
+    def _with_stored_steps(self) -> list[OutputEvidence]:
+        """For a vector unit, which keeps no sums in an accumulator."""
         unit = self._unit()
         counting = Steps(lambda array: array)
         self._run_stored(counting)
-        runs = [self._run_stored(Steps(_mover(unit, seed=seed), last=counting.count)) for seed in range(PERTURBATIONS)]
-        moves = self._movement(runs, unit)
+        moves = self._movement(lambda seed: self._run_stored(Steps(_mover(unit, seed=seed), last=counting.count)), unit)
         return [replace(each, intermediate_sensitivity=by) for each, by in zip(self.evidence, moves, strict=True)]
 
     def _run_stored(self, steps: Steps) -> Defined:
@@ -101,42 +119,55 @@ class ExecutedOperator:
             found |= {each.place: each.computed, f"exact.{each.place}": each.exact}
         return found
 
-    def _run(self, operands: Sequence[Operand], *, between: Disturbed = lambda array: array) -> Defined:
+    def _nearest(self, told: Setting) -> Setting:
+        """Of all that the graph leaves open, what is nearest to the output: it is wrong only if it fits none."""
+        readings = self._recipe.readings(self._operands, told)
+        return readings[0] if len(readings) == 1 else min(readings, key=self._distance)
+
+    def _distance(self, setting: Setting) -> float:
+        if 0 not in self._outputs:
+            raise CannotReplayError("its first output is not in the dump")
+        made, exact = self._outputs[0].result(), self._run(self._operands, setting=setting).results[0]
+        with np.errstate(all="ignore"):
+            return float(np.nansum(np.abs(_fitted(exact, made.shape) - made)))
+
+    def _run(
+        self,
+        operands: Sequence[Operand],
+        *,
+        setting: Setting | None = None,
+        between: Disturbed = lambda array: array,
+    ) -> Defined:
         with np.errstate(all="ignore"):
             try:
-                return run_recipe(self._recipe, operands, self._setting, between=between)
-            except (ValueError, IndexError) as error:
+                return run_recipe(self._recipe, operands, setting or self._setting, between=between)
+            except (ValueError, IndexError, TypeError) as error:
                 shapes = ", ".join(str(list(operand.array.shape)) for operand in operands)
                 raise CannotReplayError(f"operands of {shapes} do not fit {self._recipe}") from error
 
-    def _movement(self, runs: Sequence[Defined], unit: float) -> list[Array | None]:
+    def _movement(self, perturbed: Callable[[int], Defined], unit: float) -> list[Array | None]:
         """RMS change of each output's elements over some runs, per unit; none where it does not matter."""
-        return [self._moved(each, runs, unit) for each in self.evidence]
-
-    @staticmethod
-    def _moved(each: OutputEvidence, runs: Sequence[Defined], unit: float) -> Array | None:
-        if each.rule is not Rule.ROUNDED or each.exact.dtype.kind != "f":
-            return None
-        index, total = int(each.place.removeprefix("output.")), np.zeros(each.exact.shape)
-        with np.errstate(all="ignore"):
-            for run in runs:
-                change = (np.asarray(_fitted(run.results[index], each.exact.shape)) - each.exact) / unit
-                total += np.where(np.isfinite(change), np.square(change), 0.0)
-        return np.asarray(np.sqrt(total / len(runs)))
+        counted = [each.rule is Rule.ROUNDED and each.exact.dtype.kind == "f" for each in self.evidence]
+        shapes = [each.exact.shape for each in self.evidence]
+        totals = [np.zeros(shape) if counts else None for shape, counts in zip(shapes, counted, strict=True)]
+        for number in range(PERTURBATIONS):
+            run = perturbed(number)
+            for each, total in zip(self.evidence, totals, strict=True):
+                if total is not None:
+                    total += _squared_change(each, run, unit)
+        return [None if total is None else np.sqrt(total / PERTURBATIONS) for total in totals]
 
     def _evidence(self, known: KnownTensor, exact: Array, length: float) -> OutputEvidence:
         form, computed = known.form, known.result()
         place, violation = f"output.{known.tensor.index}", None
         rule, dtype = self._recipe.rule, form.dtype
-        exact = _as_result(_fitted(exact, form.shape), form)
+        exact = self._as_result(_fitted(exact, form.shape), computed, form)
         if self._recipe.last.chosen is not None:
             choose, dtype = self._recipe.last.chosen, self._operands[0].dtype
             try:
                 computed, exact = (choose(self._operands, self._setting, each) for each in (computed, exact))
             except IndexError as error:
                 violation = str(error)
-        elif DTYPES[dtype].unit_roundoff:
-            exact = self._cut_off(computed, exact, DTYPES[dtype].largest)
         whole = DTYPES[dtype].kind in (DtypeKind.INT, DtypeKind.BOOL)
         return OutputEvidence(
             place=place,
@@ -151,17 +182,27 @@ class ExecutedOperator:
             violation=violation,
         )
 
-    def _cut_off(self, computed: Array, exact: Array, largest: float) -> Array:
-        """Devices that saturate give the largest number for what is beyond it: an overflow, not a wrong computation."""
-        beyond = (np.abs(computed) == largest) & (np.abs(exact) > largest) & (np.sign(computed) == np.sign(exact))
+    def _as_result(self, exact: Array, computed: Array, form: Form) -> Array:
+        """In the output's type; what is beyond it is what the device has, for an overflow is no wrong computation."""
+        dtype = DTYPES[form.dtype]
+        if not dtype.unit_roundoff and exact.dtype.kind == "f":
+            raise CannotReplayError(f"its output is {form.dtype}, by its definition a float")
+        if dtype.kind is DtypeKind.BOOL:
+            return exact.astype(form.dtype)
+        if dtype.unit_roundoff:
+            wanted = exact.astype(np.float64)
+            # Floats are cut off at the largest number, or infinite, which the judge knows.
+            cut_off = (np.abs(computed) == dtype.largest) & (np.sign(computed) == np.sign(wanted))
+            beyond = cut_off & (np.abs(wanted) > dtype.largest)
+        else:
+            # Whole numbers are cut off or wrapped around: that depends on a register of the device.
+            limits = np.iinfo(form.dtype)
+            wanted, beyond = exact.astype(form.dtype), (exact < limits.min) | (exact > limits.max)
         self.saturated += int(np.count_nonzero(beyond))
-        return np.where(beyond, computed, exact) if beyond.any() else exact
+        return np.where(beyond, computed, wanted)
 
     def _input_roundoff(self, dtype: str) -> float:
-        found = [DTYPES[name].unit_roundoff for name in (dtype, *(operand.dtype for operand in self._operands))]
-        if self._recipe.multiplies and any(operand.dtype == "float32" for operand in self._operands):
-            found.append(HF32_ROUNDOFF)
-        return max(found)
+        return max(DTYPES[name].unit_roundoff for name in (dtype, *(operand.dtype for operand in self._operands)))
 
 
 def _mover(unit: float, *, seed: int = PERTURBATIONS) -> Disturbed:
@@ -173,6 +214,20 @@ def _mover(unit: float, *, seed: int = PERTURBATIONS) -> Disturbed:
         return np.asarray(array * (1.0 + unit * noise)) if array.dtype.kind == "f" else array
 
     return moved
+
+
+def _squared_change(each: OutputEvidence, run: Defined, unit: float) -> Array:
+    result = _fitted(run.results[int(each.place.removeprefix("output."))], each.exact.shape)
+    with np.errstate(all="ignore"):
+        change = (np.asarray(result) - each.exact) / unit
+        return np.where(np.isfinite(change), np.square(change), 0.0)
+
+
+def _is_noisy(evidence: OutputEvidence) -> bool:
+    """Whether most elements are off by more than float32 explains: a unit that rounds operands does so for all."""
+    assert evidence.sensitivity is not None
+    errors = np.abs(evidence.computed - evidence.exact)
+    return bool(np.count_nonzero(errors > HF32_NOISE * evidence.sensitivity) * 2 > errors.size)
 
 
 def _operands(operator: Operator, dumped: Dumped) -> list[tuple[DumpTensor, TensorDesc | None]]:
@@ -199,12 +254,3 @@ def _fitted(exact: Array | None, shape: tuple[int, ...]) -> Array:
     if [size for size in exact.shape if size != 1] != [size for size in shape if size != 1]:
         raise unlike(shape, exact.shape)
     return exact.reshape(shape)
-
-
-def _as_result(exact: Array, form: Form) -> Array:
-    """Integers as they are stored: what is too large for them wraps around."""
-    if DTYPES[form.dtype].unit_roundoff:
-        return exact.astype(np.float64)
-    if exact.dtype.kind == "f":
-        raise CannotReplayError(f"its output is {form.dtype}, by its definition a float")
-    return exact.astype(form.dtype)

@@ -51,6 +51,9 @@ def known_tensor(tensor: DumpTensor, desc: TensorDesc | None, preferred: Preferr
     logical = _told(tensor, desc) or logical_form(tensor, preferred)
     if logical.layout == tensor.format_name and not is_plain(logical.layout):
         raise CannotReplayError(f"its {tensor.side.value} is {tensor.format_name}, whose order is not known")
+    if logical.guessed:
+        told = f"{tensor.format_name} of {list(logical.shape)}, which may be {logical.layout} or another order"
+        raise CannotReplayError(f"its {tensor.side.value} is {told}: neither graph nor dump tells")
     dtype = logical_type(tensor)
     if dtype not in DTYPES or DTYPES[dtype].kind is DtypeKind.COMPLEX:
         raise CannotReplayError(f"its {tensor.side.value} is {dtype}")

@@ -15,8 +15,15 @@ from ulpscope.replay.ascend.defining import Array, Defined, Definition, Operand,
 from ulpscope.replay.ascend.table import DEFINITIONS
 from ulpscope.replay.errors import CannotReplayError
 
-FOLLOWERS = frozenset("BiasAdd Relu Relu6 Sigmoid Tanh Add".split())
+ACTIVATIONS = frozenset("Relu Relu6 Sigmoid Tanh".split())
+FOLLOWERS = ACTIVATIONS | {"BiasAdd", "Add"}
 """What is known to be fused behind others, without attributes that the fused operator would not tell."""
+
+WHOLES = frozenset(
+    "LayerNorm BatchNorm BNInfer BNTrainingReduce BNTrainingUpdate Softmax SoftmaxV2 LogSoftmax LogSoftmaxV2 "
+    "SoftmaxCrossEntropyWithLogits Gelu FastGelu Swish LeakyRelu ClipByValue L2Loss".split()
+)
+"""Types that a pass gives to a part of the graph which it replaces as a whole."""
 
 _SAME_TYPE = {
     "MatMulV2": "MatMul",
@@ -24,8 +31,13 @@ _SAME_TYPE = {
     "AddV2": "Add",
     "SoftmaxV2": "Softmax",
     "Conv": "Conv2D",
+    "convolution": "Conv2D",
+    "add": "Add",
+    "mul": "Mul",
+    "sub": "Sub",
+    "truediv": "RealDiv",
 }
-"""GE's newer names, and ONNX's, of what is the same here."""
+"""GE's newer names, ONNX's, and what TensorFlow calls operators that Python's own make, of what is the same here."""
 
 _NUMBERED = re.compile(r"_\d+\Z", re.ASCII)
 
@@ -50,6 +62,12 @@ class Recipe:
     @property
     def last(self) -> Definition:
         return self.steps[-1].definition
+
+    def readings(self, operands: Sequence[Operand], setting: Setting) -> Sequence[Setting]:
+        """What the graph may mean that does not tell all."""
+        head = self.steps[0]
+        told = head.definition.readings
+        return [setting] if told is None else told(operands[: head.takes], setting)
 
     @property
     def rule(self) -> Rule:
@@ -118,10 +136,14 @@ def _chain(operator: Operator) -> list[str]:
     originals = list(dict.fromkeys(operator.originals or ()))
     kinds = [_type_of(name) for name in originals]
     own = _SAME_TYPE.get(operator.type, operator.type)
-    if len(kinds) < 2 or own not in kinds:
+    if len(kinds) < 2:
         return []
-    stands_for = next((desc.origin.name for desc in operator.outputs if desc.origin is not None), originals[-1])
-    if kinds[0] != own or stands_for not in ("", originals[-1]):
+    told = next((desc.origin.name for desc in operator.outputs if desc.origin is not None), "")
+    if operator.type in WHOLES and kinds[0] != own and _type_of(told or originals[-1]) not in ACTIVATIONS:
+        return []
+    if own not in kinds:
+        raise CannotReplayError(f"which operators it stands for is not known: {', '.join(originals)}")
+    if kinds[0] != own or told not in ("", originals[-1]):
         raise CannotReplayError("the order of its original operators is not known")
     return kinds
 

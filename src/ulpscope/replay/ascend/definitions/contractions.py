@@ -4,21 +4,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ulpscope.replay.ascend.axes import along, as_picture, in_order, permuted
+from ulpscope.replay.ascend.axes import along, as_picture, as_result, in_order
 from ulpscope.replay.ascend.defining import Array, Defined, Definition, Definitions, Operand, Setting, one
-from ulpscope.replay.ascend.definitions.windows import views, windows
+from ulpscope.replay.ascend.definitions.windows import geometries, views, windows
 from ulpscope.replay.errors import CannotReplayError
+
+_NO_OFFSET = ("offset_x", 0)
+"""Quantised products subtract it; they are not defined here."""
 
 
 def _matmul(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _product(operands, setting, transposed=(setting.flag("transpose_x1"), setting.flag("transpose_x2")))
+    turned = setting.flag("transpose_x1", "transpose_a"), setting.flag("transpose_x2", "transpose_b")
+    return _product(operands, setting, transposed=turned)
 
 
 def _batch_matmul(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _product(operands, setting, transposed=(setting.flag("adj_x1"), setting.flag("adj_x2")))
+    turned = setting.flag("adj_x1", "adj_x"), setting.flag("adj_x2", "adj_y")
+    return _product(operands, setting, transposed=turned)
 
 
 def _product(operands: Sequence[Operand], setting: Setting, *, transposed: tuple[bool, bool]) -> Defined:
+    setting.need(*_NO_OFFSET)
     first, second = (
         np.swapaxes(operand.array, -1, -2) if turned and operand.array.ndim > 1 else operand.array
         for operand, turned in zip(operands[:2], transposed, strict=True)
@@ -35,9 +41,9 @@ def _product(operands: Sequence[Operand], setting: Setting, *, transposed: tuple
 
 def _fully_connected(operands: Sequence[Operand], setting: Setting) -> Defined:
     """A picture is one row of numbers, in the order NCHW; weights are a row a result."""
-    axis = setting.integer("axis", 1)
-    if axis != 1 or setting.flag("transpose"):
-        raise CannotReplayError("a fully connected layer with a transposed weight or another axis is not defined here")
+    setting.need("axis", 1)
+    setting.need("transpose", False)
+    setting.need(*_NO_OFFSET)
     x, weight = (_rows(operand) for operand in operands[:2])
     if x.shape[-1] != weight.shape[-1]:
         raise CannotReplayError(f"its weight is {list(weight.shape)} for rows of {x.shape[-1]}")
@@ -54,10 +60,8 @@ def _rows(operand: Operand) -> Array:
 
 
 def _conv2d(operands: Sequence[Operand], setting: Setting) -> Defined:
-    picture = as_picture(operands[0], setting)
-    if operands[1].array.ndim != 4 or "N" not in operands[1].layout:
-        raise CannotReplayError("the order of its weight's axes is not known")
-    x, weight = in_order(picture, "NHWC"), in_order(operands[1], "HWCN")
+    setting.need(*_NO_OFFSET)
+    picture, x, weight = _picture_and_weight(operands, setting)
     groups = setting.integer("groups", 1)
     if groups < 1 or weight.shape[2] * groups != x.shape[3] or weight.shape[3] % groups:
         raise CannotReplayError(f"its weight is {list(weight.shape)} for {x.shape[3]} channels in {groups} groups")
@@ -72,9 +76,20 @@ def _conv2d(operands: Sequence[Operand], setting: Setting) -> Defined:
                 result[..., part] += view[..., group * inner : (group + 1) * inner] @ weight[row, column][:, part]
     if len(operands) > 2:
         result += along(operands[2].array.ravel(), 3, 4)
-    form = setting.results[0]
     length = float(weight.shape[0] * weight.shape[1] * inner)
-    return one(permuted(result, "NHWC", form.layout if len(form.layout) == 4 else picture.layout), length=length)
+    return one(as_result(result, picture, setting), length=length)
+
+
+def _picture_and_weight(operands: Sequence[Operand], setting: Setting) -> tuple[Operand, Array, Array]:
+    picture = as_picture(operands[0], setting)
+    if operands[1].array.ndim != 4 or "N" not in operands[1].layout:
+        raise CannotReplayError("the order of its weight's axes is not known")
+    return picture, in_order(picture, "NHWC"), in_order(operands[1], "HWCN")
+
+
+def _conv2d_readings(operands: Sequence[Operand], setting: Setting) -> Sequence[Setting]:
+    picture, x, weight = _picture_and_weight(operands, setting)
+    return geometries(setting, (weight.shape[0], weight.shape[1]), (x.shape[1], x.shape[2]), picture.layout)
 
 
 DEFINITIONS: Definitions = {
@@ -83,5 +98,5 @@ DEFINITIONS: Definitions = {
     "BatchMatMul": Definition(_batch_matmul, least=2, most=2, multiplies=True),
     "BatchMatMulV2": Definition(_batch_matmul, least=2, most=3, multiplies=True),
     "FullyConnection": Definition(_fully_connected, least=2, most=3, multiplies=True),
-    "Conv2D": Definition(_conv2d, least=2, most=3, multiplies=True),
+    "Conv2D": Definition(_conv2d, least=2, most=3, multiplies=True, readings=_conv2d_readings),
 }

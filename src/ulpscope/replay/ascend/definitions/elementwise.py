@@ -55,8 +55,9 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _gelu_tanh(x: Array) -> Array:
-    """The form of Gelu that CANN's operator has."""
-    return np.asarray(0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))))
+    """The form of Gelu that CANN's operator has, in the steps that its kernels take: 1 + tanh would lose what is far
+    below zero."""
+    return np.asarray(x / (1.0 + np.exp(-np.sqrt(8.0 / np.pi) * (x + 0.044715 * x**3))))
 
 
 def _divide(x: Array, y: Array) -> Array:
@@ -64,6 +65,13 @@ def _divide(x: Array, y: Array) -> Array:
     if x.dtype.kind != "f" or y.dtype.kind != "f":
         raise CannotReplayError("a quotient of integers is not defined here")
     return np.true_divide(x, y)
+
+
+def _ordered(function: Binary, x: Array, y: Array) -> Array:
+    """The prototypes promise nothing for whole numbers that are farther apart than int32 reaches."""
+    if x.dtype.kind in "iu" and y.dtype.kind in "iu" and np.any(np.abs(x.astype(float) - y.astype(float)) >= 2.0**31):
+        raise CannotReplayError("an order of whole numbers so far apart is not defined")
+    return function(x, y)
 
 
 def _scaled(function: Unary, operands: Sequence[Operand], setting: Setting) -> Array:
@@ -101,8 +109,14 @@ def _leaky_relu(operands: Sequence[Operand], setting: Setting) -> Defined:
 
 
 def _elu(operands: Sequence[Operand], setting: Setting) -> Defined:
-    x = operands[0].array
-    return one(np.where(x >= 0, x, setting.number("alpha", 1.0) * np.expm1(np.minimum(x, 0.0))))
+    x, alpha = operands[0].array, setting.number("alpha", 1.0)
+    below = alpha * np.expm1(np.minimum(x, 0.0) * setting.number("input_scale", 1.0))
+    return one(np.where(x > 0, x, below) * setting.number("scale", 1.0))
+
+
+def _round(operands: Sequence[Operand], setting: Setting) -> Defined:
+    setting.need("decimals", 0)
+    return one(np.rint(operands[0].array))
 
 
 def _swish(operands: Sequence[Operand], setting: Setting) -> Defined:
@@ -151,7 +165,7 @@ _FUNCTIONS: dict[str, Unary] = {
     "Sigmoid": _sigmoid,
     "Tanh": np.tanh,
     "Gelu": _gelu_tanh,
-    "FastGelu": lambda x: x * _sigmoid(1.702 * x),
+    "FastGelu": lambda x: x / (1.0 + np.exp(-1.702 * x)),
     "Softplus": lambda x: np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))),
     "Softsign": lambda x: x / (1.0 + np.abs(x)),
     "Sqrt": np.sqrt,
@@ -173,7 +187,6 @@ _EXACT_FUNCTIONS: dict[str, Unary] = {
     "Floor": np.floor,
     "Ceil": np.ceil,
     "Rint": np.rint,
-    "Round": np.rint,
     "LogicalNot": np.logical_not,
     "ZerosLike": np.zeros_like,
     "OnesLike": np.ones_like,
@@ -192,10 +205,10 @@ _ARITHMETIC: dict[str, Binary] = {
 _CHOICES: dict[str, Binary] = {
     "Maximum": np.maximum,
     "Minimum": np.minimum,
-    "Greater": np.greater,
-    "GreaterEqual": np.greater_equal,
-    "Less": np.less,
-    "LessEqual": np.less_equal,
+    "Greater": partial(_ordered, np.greater),
+    "GreaterEqual": partial(_ordered, np.greater_equal),
+    "Less": partial(_ordered, np.less),
+    "LessEqual": partial(_ordered, np.less_equal),
     "Equal": np.equal,
     "NotEqual": np.not_equal,
     "LogicalAnd": np.logical_and,
@@ -214,6 +227,7 @@ DEFINITIONS: Definitions = {
     "Muls": Definition(_muls, least=1, most=1),
     "LeakyRelu": Definition(_leaky_relu, least=1, most=1),
     "Elu": Definition(_elu, least=1, most=1),
+    "Round": Definition(_round, least=1, most=1, rule=Rule.EXACT),
     "Swish": Definition(_swish, least=1, most=1),
     "ClipByValue": Definition(_clipped, least=3, most=3, rule=Rule.EXACT),
     "Select": Definition(_select, least=3, most=3, rule=Rule.EXACT),

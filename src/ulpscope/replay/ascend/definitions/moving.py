@@ -23,9 +23,12 @@ from ulpscope.replay.ascend.defining import (
 )
 from ulpscope.replay.errors import CannotReplayError
 
+_LARGEST_WHOLE = 2.0**62
+"""Of floats that become int64 here."""
+
 
 def _cast(operands: Sequence[Operand], setting: Setting) -> Defined:
-    """Floats become integers by cutting off the fraction; what is too large becomes the largest."""
+    """Floats become integers by cutting off the fraction."""
     return one(_converted(operands[0].array, setting.results[0]))
 
 
@@ -35,11 +38,11 @@ def _converted(x: Array, form: Form) -> Array:
         return np.not_equal(x, 0)
     if kind is not DtypeKind.INT or x.dtype.kind != "f":
         return x
-    limits = np.iinfo(form.dtype)
-    # float64 cannot hold the largest of 64 bits: the next number below it can be cast back.
-    high = float(limits.max) if limits.bits < 64 else float(np.nextafter(float(limits.max), 0.0))
-    whole = np.trunc(np.nan_to_num(x, nan=0.0, posinf=high, neginf=limits.min))
-    return np.asarray(np.clip(whole, limits.min, high)).astype(form.dtype)
+    if np.iinfo(form.dtype).bits == 64 and not np.all(np.abs(x) < _LARGEST_WHOLE):
+        raise CannotReplayError(f"what a device makes of numbers beyond {form.dtype} is not known")
+    # What no smaller type can hold stays beyond it.
+    whole = np.trunc(np.nan_to_num(x, nan=_LARGEST_WHOLE, posinf=_LARGEST_WHOLE, neginf=-_LARGEST_WHOLE))
+    return np.asarray(np.clip(whole, -_LARGEST_WHOLE, _LARGEST_WHOLE)).astype(np.int64)
 
 
 def _trans_data(operands: Sequence[Operand], setting: Setting) -> Defined:
@@ -89,7 +92,15 @@ def _concat_attribute(operands: Sequence[Operand], setting: Setting) -> Defined:
 
 
 def _concat_first(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _concatenated(operands[1:], whole_numbers(operands[0])[0])
+    """The axis comes first; in an older version, last."""
+    first, last = (_is_number(operand) for operand in (operands[0], operands[-1]))
+    if first == last:
+        raise CannotReplayError("which of its operands is the axis is not told")
+    return _concatenated(operands[1:], whole_numbers(operands[0])[0]) if first else _concat_last(operands, setting)
+
+
+def _is_number(operand: Operand) -> bool:
+    return operand.array.size == 1 and operand.array.dtype.kind in "iu"
 
 
 def _concat_last(operands: Sequence[Operand], setting: Setting) -> Defined:
@@ -143,15 +154,19 @@ def _padded(x: Array, paddings: Sequence[Shape], setting: Setting) -> Defined:
 
 
 def _gather_operand(operands: Sequence[Operand], setting: Setting) -> Defined:
-    axis = whole_numbers(operands[2])[0] if len(operands) > 2 else 0
-    return _gathered(operands, axis, setting)
+    return _gathered(operands, whole_numbers(operands[2])[0], setting)
+
+
+def _gather_rows(operands: Sequence[Operand], setting: Setting) -> Defined:
+    return _gathered(operands, 0, setting)
 
 
 def _gather_attribute(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _gathered(operands, setting.integer("axis", 0), setting)
+    return _gathered(operands, setting.integer("axis"), setting)
 
 
 def _gathered(operands: Sequence[Operand], axis: int, setting: Setting) -> Defined:
+    setting.need("batch_dims", 0)
     x, indices = operands[0].array, operands[1].array
     place = axis_of(axis, x.ndim)
     if indices.dtype.kind not in "iu" or (indices.size and not 0 <= indices.min() <= indices.max() < x.shape[place]):
@@ -222,8 +237,8 @@ DEFINITIONS: Definitions = {
     "Unpack": _exact(_unpack, 1, 1),
     "Pad": _exact(_pad_operand, 2, 2),
     "PadD": _exact(_pad_attribute, 1, 1),
-    "Gather": _exact(_gather_operand, 2, 2),
-    "GatherV2": _exact(_gather_operand, 2, 3),
+    "Gather": _exact(_gather_rows, 2, 2),
+    "GatherV2": _exact(_gather_operand, 3, 3),
     "GatherV2D": _exact(_gather_attribute, 2, 2),
     "Tile": _exact(_tile_operand, 2, 2),
     "TileD": _exact(_tile_attribute, 1, 1),

@@ -1,7 +1,8 @@
 """Softmax, layer and batch normalisation, cross entropy."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,19 +20,30 @@ from ulpscope.replay.ascend.defining import (
 )
 from ulpscope.replay.errors import CannotReplayError
 
+Told = Callable[[Setting], Shape]
 
-def _softmax(operands: Sequence[Operand], setting: Setting) -> Defined:
-    x, axes = operands[0].array, _axes(operands[0].array, setting)
+
+def _softmax(told: Told, operands: Sequence[Operand], setting: Setting) -> Defined:
+    x, axes = operands[0].array, _axes(operands[0].array, told(setting))
     return one(np.exp(_log_softmax_of(x, axes)), length=float(math.prod(x.shape[axis] for axis in axes)))
 
 
-def _log_softmax(operands: Sequence[Operand], setting: Setting) -> Defined:
-    x, axes = operands[0].array, _axes(operands[0].array, setting)
+def _log_softmax(told: Told, operands: Sequence[Operand], setting: Setting) -> Defined:
+    x, axes = operands[0].array, _axes(operands[0].array, told(setting))
     return one(_log_softmax_of(x, axes), length=float(math.prod(x.shape[axis] for axis in axes)))
 
 
-def _axes(x: Array, setting: Setting) -> Shape:
-    return tuple(sorted({axis_of(each, x.ndim) for each in setting.integers("axes", (-1,))}))
+def _old_axes(setting: Setting) -> Shape:
+    """Prototypes of the first version differ in what an axis is that is not told."""
+    return setting.integers("axis")
+
+
+def _new_axes(setting: Setting) -> Shape:
+    return setting.integers("axes", (-1,))
+
+
+def _axes(x: Array, told: Shape) -> Shape:
+    return tuple(sorted({axis_of(each, x.ndim) for each in told}))
 
 
 def _log_softmax_of(x: Array, axes: Shape) -> Array:
@@ -97,24 +109,28 @@ def _batch_update(operands: Sequence[Operand], setting: Setting) -> Defined:
 
 
 def _batch_infer(operands: Sequence[Operand], setting: Setting) -> Defined:
+    return _by_given(operands, setting, setting.number("epsilon"))
+
+
+def _by_given(operands: Sequence[Operand], setting: Setting, epsilon: float) -> Defined:
     x = operands[0].array
     channel, _ = _others(operands[0], setting)
     scale, offset, mean, variance = _vectors(operands[1:5], x.shape[channel])
-    normal = _normalised(x, channel, mean, variance, setting.number("epsilon", 1e-4))
+    normal = _normalised(x, channel, mean, variance, epsilon)
     return one(normal * along(scale, channel, x.ndim) + along(offset, channel, x.ndim))
 
 
 def _batch_norm(operands: Sequence[Operand], setting: Setting) -> Defined:
     """By the batch's own statistics if it is training, else by those that are given."""
-    training = setting.attributes.get("is_training", True)
-    if not training:
+    epsilon = setting.number("epsilon", 1e-4)
+    if not setting.attributes.get("is_training", True):
         if len(operands) < 5:
             raise CannotReplayError("an operand of it is not in the dump")
-        return _batch_infer(operands, setting)
+        return _by_given(operands, setting, epsilon)
     x = operands[0].array
     channel, axes = _others(operands[0], setting)
     scale, offset = _vectors(operands[1:3], x.shape[channel])
-    normal = _normalised(x, channel, x.mean(axis=axes), x.var(axis=axes), setting.number("epsilon", 1e-4))
+    normal = _normalised(x, channel, x.mean(axis=axes), x.var(axis=axes), epsilon)
     y = normal * along(scale, channel, x.ndim) + along(offset, channel, x.ndim)
     return one(y, length=float(x.size // x.shape[channel]))
 
@@ -130,16 +146,18 @@ def _cross_entropy(operands: Sequence[Operand], setting: Setting) -> Defined:
     logits, labels = operands[0].array, operands[1].array
     if logits.shape != labels.shape:
         raise CannotReplayError(f"its labels are {list(labels.shape)} for logits of {list(logits.shape)}")
+    if logits.ndim != 2:
+        raise CannotReplayError(f"its logits have {logits.ndim} axes, and the axis of classes is not told")
     logarithms = _log_softmax_of(logits, (logits.ndim - 1,))
     loss = -(labels * logarithms).sum(axis=-1)
     return Defined((_like(loss, setting, 0), np.exp(logarithms) - labels), float(logits.shape[-1]))
 
 
 DEFINITIONS: Definitions = {
-    "Softmax": Definition(_softmax, least=1, most=1),
-    "SoftmaxV2": Definition(_softmax, least=1, most=1),
-    "LogSoftmax": Definition(_log_softmax, least=1, most=1),
-    "LogSoftmaxV2": Definition(_log_softmax, least=1, most=1),
+    "Softmax": Definition(partial(_softmax, _old_axes), least=1, most=1),
+    "SoftmaxV2": Definition(partial(_softmax, _new_axes), least=1, most=1),
+    "LogSoftmax": Definition(partial(_log_softmax, _old_axes), least=1, most=1),
+    "LogSoftmaxV2": Definition(partial(_log_softmax, _new_axes), least=1, most=1),
     "LayerNorm": Definition(_layer_norm, least=3, most=3),
     "BNTrainingReduce": Definition(_batch_sums, least=1, most=1),
     "BNTrainingUpdate": Definition(_batch_update, least=7, most=7),

@@ -6,7 +6,7 @@ from functools import reduce
 import numpy as np
 
 from ulpscope.records.checks import Rule
-from ulpscope.replay.ascend.axes import as_picture, in_order, permuted
+from ulpscope.replay.ascend.axes import as_picture, as_result, in_order
 from ulpscope.replay.ascend.defining import Array, Defined, Definition, Definitions, Operand, Setting, one
 from ulpscope.replay.ascend.definitions.windows import Windows, spatial, views, windows
 
@@ -14,7 +14,7 @@ from ulpscope.replay.ascend.definitions.windows import Windows, spatial, views, 
 def _max_pool(operands: Sequence[Operand], setting: Setting) -> Defined:
     picture, x, where = _windows(operands, setting)
     met = (view for row in views(x, where, fill=-np.inf) for view in row)
-    return one(permuted(reduce(np.maximum, met), "NHWC", picture.layout))
+    return one(as_result(reduce(np.maximum, met), picture, setting))
 
 
 def _average_pool(operands: Sequence[Operand], setting: Setting) -> Defined:
@@ -23,7 +23,7 @@ def _average_pool(operands: Sequence[Operand], setting: Setting) -> Defined:
     total = _total(x, where)
     inside = _total(np.ones((1, *x.shape[1:3], 1)), where)
     length = float(where.size[0] * where.size[1])
-    return one(permuted(total / inside, "NHWC", picture.layout), length=length)
+    return one(as_result(total / inside, picture, setting), length=length)
 
 
 def _windows(operands: Sequence[Operand], setting: Setting) -> tuple[Operand, Array, Windows]:

@@ -31,10 +31,13 @@ def _reduce(function: Reduction, operands: Sequence[Operand], setting: Setting) 
 
 
 def _axes(operands: Sequence[Operand], setting: Setting) -> Shape:
-    """The second operand of ReduceSum, an attribute of ReduceSumD; none of them are all."""
-    rank = operands[0].array.ndim
+    """The second operand of ReduceSum, an attribute of ReduceSumD. An empty list means all axes or none, which depends
+    on the version and the framework: the result's shape tells."""
+    x = operands[0].array
     told = whole_numbers(operands[1]) if len(operands) > 1 else setting.integers("axes")
-    return tuple(sorted({axis_of(each, rank) for each in told})) or tuple(range(rank))
+    if not told:
+        return () if math.prod(setting.results[0].shape) == x.size else tuple(range(x.ndim))
+    return tuple(sorted({axis_of(each, x.ndim) for each in told}))
 
 
 def _length(x: Array, axes: Shape) -> float:
@@ -79,7 +82,6 @@ _EXTREMES: dict[str, Reduction] = {
     "ReduceAll": np.all,
     "ReduceAny": np.any,
 }
-_PLACES: dict[str, Callable[..., Array]] = {"ArgMax": np.argmax, "ArgMin": np.argmin}
 
 
 def _both(name: str, function: Reduction, rule: Rule) -> Definitions:
@@ -89,12 +91,13 @@ def _both(name: str, function: Reduction, rule: Rule) -> Definitions:
 
 
 def _all_places() -> Definitions:
-    found: Definitions = {}
-    for name, function in _PLACES.items():
-        place = partial(_place, function)
-        found[f"{name}D"] = Definition(place, 1, 1, Rule.EXACT, chosen=_chosen)
-        found[name] = found[f"{name}V2"] = Definition(place, 2, 2, Rule.EXACT, chosen=_chosen)
-    return found
+    largest, smallest = (partial(_place, function) for function in (np.argmax, np.argmin))
+    return {
+        **{name: Definition(largest, 2, 2, Rule.EXACT, chosen=_chosen) for name in ("ArgMax", "ArgMaxV2")},
+        "ArgMaxD": Definition(largest, 1, 1, Rule.EXACT, chosen=_chosen),
+        "ArgMin": Definition(smallest, 2, 2, Rule.EXACT, chosen=_chosen),
+        "ArgMinD": Definition(smallest, 1, 1, Rule.EXACT, chosen=_chosen),
+    }
 
 
 def _all_reductions() -> Definitions:

@@ -1,6 +1,7 @@
-"""Windows that move over a picture: where they stand, told by attributes or, without them, by the shapes alone."""
+"""Windows that move over a picture: where they stand, and where they may stand if no attribute tells it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from ulpscope.replay.errors import CannotReplayError
 SAME, VALID = "SAME", "VALID"
 Pair = tuple[int, int]
 
+MOST_GEOMETRIES = 64
+"""That are tried: a window of 7 x 7 has 49."""
 REACH = 64
 """How far a window may reach beyond its picture. Real ones stay below; a damaged number could ask for any padding."""
 
@@ -38,24 +41,61 @@ def spatial(numbers: Shape, layout: str) -> Pair:
 
 def windows(setting: Setting, size: Pair, picture: Pair, layout: str) -> Windows:
     """Of a picture of this height and width."""
+    dilation = _dilation(setting, size, picture, layout)
+    stride = spatial(setting.integers("strides"), layout)
+    if min(*stride, *dilation) < 1:
+        raise CannotReplayError(f"its stride is {list(stride)}, its dilation {list(dilation)}")
+    pads = setting.attributes.get("pads")
+    if not isinstance(pads, tuple) or len(pads) != 4:
+        return _padded(setting.text("padding"), size, stride, dilation, picture)
+    top, bottom, left, right = setting.integers("pads")
+    if not 0 <= min(top, bottom, left, right) <= max(top, bottom, left, right) <= REACH + max(picture):
+        raise CannotReplayError(f"its attribute pads is {[top, bottom, left, right]}")
+    count = _counts(size, stride, dilation, (picture[0] + top + bottom, picture[1] + left + right))
+    return Windows(size, stride, dilation, (top, left), count)
+
+
+def geometries(setting: Setting, size: Pair, picture: Pair, layout: str) -> list[Setting]:
+    """The setting; if it has no strides, with every stride and padding that make the device's result of the picture."""
+    if "strides" in setting.attributes:
+        return [setting]
+    dilation = _dilation(setting, size, picture, layout)
+    told = [_along_axis(*each) for each in zip(size, dilation, picture, _result(setting, layout), strict=True)]
+    if not 0 < len(told[0]) * len(told[1]) <= MOST_GEOMETRIES:
+        raise CannotReplayError("the graph does not tell its attribute strides")
+    return [
+        replace(setting, attributes={**setting.attributes, "strides": (down, right), "pads": (*rows, *columns)})
+        for (down, *rows), (right, *columns) in product(*told)
+    ]
+
+
+def _along_axis(length: int, spacing: int, whole: int, count: int) -> list[tuple[int, int, int]]:
+    """Every stride and padding before and behind, less than the window is long, that make so many positions."""
+    reach = (length - 1) * spacing
+    found: dict[Pair, tuple[int, int, int]] = {}
+    for step in _steps(whole, reach, count):
+        for before, behind in product(range(min(reach, REACH) + 1), repeat=2):
+            if whole + before + behind > reach and (whole + before + behind - reach - 1) // step + 1 == count:
+                found.setdefault((step, before), (step, before, behind))
+        if len(found) > MOST_GEOMETRIES:
+            break
+    return list(found.values())
+
+
+def _steps(whole: int, reach: int, count: int) -> range:
+    """Strides that may make so many positions; all are the same if there is one only."""
+    if count < 2:
+        return range(whole + reach + 1, whole + reach + 2)
+    return range(max((whole - reach - 1) // count, 1), (whole + reach) // (count - 1) + 1)
+
+
+def _dilation(setting: Setting, size: Pair, picture: Pair, layout: str) -> Pair:
     dilation = spatial(setting.integers("dilations", (1, 1)), layout)
     if any(
         (length - 1) * spacing > whole + REACH for length, spacing, whole in zip(size, dilation, picture, strict=True)
     ):
         raise CannotReplayError("its window is larger than the picture")
-    if "strides" not in setting.attributes:
-        return _by_shapes(size, dilation, picture, _result(setting, layout))
-    stride = spatial(setting.integers("strides"), layout)
-    if min(*stride, *dilation) < 1:
-        raise CannotReplayError(f"its stride is {list(stride)}, its dilation {list(dilation)}")
-    pads = setting.attributes.get("pads")
-    if isinstance(pads, tuple) and len(pads) == 4:
-        top, bottom, left, right = setting.integers("pads")
-        if not 0 <= min(setting.integers("pads")) <= max(setting.integers("pads")) <= REACH + max(picture):
-            raise CannotReplayError(f"its attribute pads is {list(setting.integers('pads'))}")
-        count = _counts(size, stride, dilation, (picture[0] + top + bottom, picture[1] + left + right))
-        return Windows(size, stride, dilation, (top, left), count)
-    return _padded(setting.text("padding"), size, stride, dilation, picture)
+    return dilation
 
 
 def _result(setting: Setting, layout: str) -> Pair:
@@ -87,23 +127,6 @@ def _counts(size: Pair, stride: Pair, dilation: Pair, padded: Pair) -> Pair:
     if min(counts) < 0:
         raise CannotReplayError("its window is larger than the picture")
     return counts[0], counts[1]
-
-
-def _by_shapes(size: Pair, dilation: Pair, picture: Pair, result: Pair) -> Windows:
-    """The one stride and padding that make this result of this picture; an error if several do."""
-    steps = range(1, max(picture) + 1)
-    fits = []
-    for padding in (SAME, VALID):
-        for step in steps:
-            try:
-                found = _padded(padding, size, (step, step), dilation, picture)
-            except CannotReplayError:
-                continue
-            if found.count == result and found not in fits:
-                fits.append(found)
-    if len(fits) != 1:
-        raise CannotReplayError("the graph does not tell its attribute strides")
-    return fits[0]
 
 
 def views(array: Array, where: Windows, *, fill: float) -> list[list[Array]]:

@@ -1,0 +1,44 @@
+"""In which tensors of a step an overflow shows: nan, inf, a saturated float16."""
+
+import polars as pl
+
+from ulpscope.records.enums import Kind, Role
+from ulpscope.records.overflow_findings import FLOAT16_LARGEST
+from ulpscope.trace.reader import RankTrace
+
+_MADE = (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER)
+COUNTS = ("nan", "pos_inf", "neg_inf")
+
+
+def is_made(role: Role, kind: Kind) -> bool:
+    """Whether a call gives this; everything else it is given."""
+    return role in _MADE or (role is Role.GRADIENT and kind is not Kind.OPTIMIZER)
+
+
+def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
+    """A row a tensor of a call: whether the call made it, whether something shows in it, and not as in a mask."""
+    wrong = pl.sum_horizontal(pl.col(name).fill_null(0) for name in ("nan", "pos_inf")) > 0
+    ends = {"nan": pl.col("nan") > 0, "high": _end("max", "pos_inf"), "low": _end("min", "neg_inf")}
+    shown = {name: expression.fill_null(False) for name, expression in ends.items()}
+    signs = rank.values(step).select(
+        pl.col("id").alias("value"), "digest", sign=_sign(), wrong=_sign() & wrong, **shown
+    )
+    kinds = rank.calls(step).select(pl.col("id").alias("call"), "kind")
+    gradient = (pl.col("role") == Role.GRADIENT.value) & (pl.col("kind") != Kind.OPTIMIZER.value)
+    made = pl.col("role").is_in([role.value for role in _MADE]) | gradient.fill_null(False)
+    uses = rank.tensors(step).join(kinds, on="call", how="left", maintain_order="left")
+    picked = uses.select("call", "role", "place", "value", made=made)
+    return rank.collect(picked.join(signs, on="value", maintain_order="left"))
+
+
+def _sign() -> pl.Expr:
+    counts = pl.sum_horizontal(pl.col(name).fill_null(0) for name in COUNTS)
+    largest = pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs())
+    saturated = (pl.col("dtype") == "float16") & (largest >= FLOAT16_LARGEST)
+    return ((counts > 0) | saturated.fill_null(False)) & pl.col("initialized").fill_null(True)
+
+
+def _end(extreme: str, infinite: str) -> pl.Expr:
+    """Whether numbers leave their type on this side."""
+    saturated = (pl.col("dtype") == "float16") & (pl.col(extreme).abs() >= FLOAT16_LARGEST)
+    return (pl.col(infinite).fill_null(0) > 0) | saturated.fill_null(False)

@@ -1,0 +1,90 @@
+"""The way of an overflow: who hands it on, and where it ends."""
+
+import math
+from pathlib import Path
+
+from tests.unit.handmade import HandmadeRun
+
+from ulpscope.diagnose.overflow_ways import OverflowWays
+from ulpscope.records.enums import Phase
+from ulpscope.records.overflow_findings import WayCall
+from ulpscope.trace.reader import open_trace
+from ulpscope.workflows.overflow import overflow
+
+INF, NAN = math.inf, math.nan
+
+
+def ways(run: HandmadeRun, tmp_path: Path) -> OverflowWays:
+    return OverflowWays(open_trace(run.write(tmp_path / "run")).ranks[0], 0)
+
+
+def names(way: tuple[WayCall, ...]) -> list[str]:
+    return [call.call for call in way]
+
+
+def test_it_goes_from_call_to_call_to_the_loss(tmp_path: Path) -> None:
+    run = HandmadeRun()
+    x = run.value([1.0, 100.0])
+    born = run.call("exp", reads={"args.0": x}, makes={"output.0": [2.7, INF]}, module="model.act")
+    aside = run.call("relu", reads={"args.0": run.output(born)}, makes={"output.0": [2.7, INF]})
+    second = run.call("sub", reads={"args.0": run.output(born)}, makes={"output.0": [0.0, NAN]})
+    healed = run.call("nan_to_num", reads={"args.0": run.output(aside)}, makes={"output.0": [2.7, 1.0]})
+    run.call("neg", reads={"args.0": run.output(healed)}, makes={"output.0": [-2.7, -1.0]})
+    loss = run.call("mean", reads={"args.0": run.output(second)}, makes={"output.0": [NAN]})
+    backward = run.call("backward", phase="backward")
+    run.use(backward, "loss", "args.0", run.output(loss))
+    way = ways(run, tmp_path).way_of(born)
+    assert names(way) == ["exp.0", "sub.0", "mean.0"]
+    assert [(call.not_finite.nan, call.not_finite.pos_inf) for call in way] == [(0, 1), (1, 0), (1, 0)]
+    assert [call.is_loss for call in way] == [False, False, True]
+    assert (way[0].module, way[0].phase, way[0].tensor) == ("model.act", Phase.FORWARD, "output.0")
+
+
+def test_without_a_loss_it_ends_at_the_last_call_of_its_phase(tmp_path: Path) -> None:
+    run = HandmadeRun()
+    x = run.value([1.0])
+    born = run.call("exp", reads={"args.0": x}, makes={"output.0": [INF]})
+    last = run.call("neg", reads={"args.0": run.output(born)}, makes={"output.0": [-INF]})
+    run.call("neg", reads={"args.0": run.output(last)}, makes={"output.0": [INF]}, phase="backward")
+    way = ways(run, tmp_path).way_of(born)
+    assert names(way) == ["exp.0", "neg.0"]
+    assert not way[-1].is_loss
+
+
+def test_what_nobody_takes_on_has_no_way(tmp_path: Path) -> None:
+    run = HandmadeRun()
+    x = run.value([1.0])
+    born = run.call("exp", reads={"args.0": x}, makes={"output.0": [INF]})
+    run.call("sigmoid", reads={"args.0": run.output(born)}, makes={"output.0": [1.0]})
+    other = run.call("log", reads={"args.0": x}, makes={"output.0": [-INF]})
+    assert ways(run, tmp_path).way_of(born) == ()
+    assert ways(run, tmp_path / "again").way_of(other) == ()
+
+
+def test_calls_around_others_are_left_out(tmp_path: Path) -> None:
+    run = HandmadeRun()
+    x = run.value([1.0])
+    outer = run.call("Block", reads={"args.0": x}, makes={"output.0": [-INF]}, kind="module")
+    born = run.call("exp", reads={"args.0": x}, makes={"output.0": [INF]}, parent=outer)
+    run.call("neg", reads={"args.0": run.output(born)}, makes={"output.0": run.output(outer)}, parent=outer)
+    assert names(ways(run, tmp_path).way_of(born)) == ["exp.0", "neg.0"]
+
+
+def test_an_input_with_the_same_bits_is_the_output_of_a_dump(tmp_path: Path) -> None:
+    run = HandmadeRun()
+    x = run.value([1.0, 2.0])
+    born = run.call("exp", reads={"args.0": x}, makes={"output.0": [3.0, INF]})
+    run.call("neg", reads={"args.0": run.value([3.0, INF])}, makes={"output.0": [-3.0, -INF]})
+    assert names(ways(run, tmp_path).way_of(born)) == ["exp.0", "neg.0"]
+
+
+def test_an_optimizer_is_given_its_gradients(tmp_path: Path) -> None:
+    run = HandmadeRun()
+    weight, x = run.value([1.0, 2.0]), run.value([1.0])
+    born = run.call("exp", reads={"args.0": x}, makes={"grad.0": [NAN, 1.0]}, made_role="grad_input", phase="backward")
+    update = run.call("SGD", makes={"w": [NAN, 1.0]}, made_role="parameter_after", kind="optimizer", phase="update")
+    run.use(update, "parameter", "w", weight)
+    run.use(update, "gradient", "w", run.output(born, "grad.0"))
+    answer = overflow([run.write(tmp_path / "run", framework={"name": "tensorflow"})])
+    assert [finding.place.call for finding in answer.survey.findings] == ["exp.0"]
+    assert answer.survey.counts.inherited == 1
