@@ -4,7 +4,6 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 from pages import state_of, text_of, violations
-from tests.unit.saved_runs import write_result
+from tests.unit.saved_runs import serving, write_result
 
 from conftest import OpenPage, requested, wait_for
 from ulpscope.numerics.pair_boxes import PairBoxes
 from ulpscope.numerics.pair_overview import Advance, PairOverview, overview
 from ulpscope.workflows import tensor_answers
 from ulpscope.workflows.report import make_report
-from ulpscope.workflows.serve_report import ReportServer, open_server
+from ulpscope.workflows.serve_report import ReportServer
 
 CHANNEL = 17
 MARKUP = "<img src=x onerror=window.hit=1>\u202e</script><b>"
@@ -57,18 +56,6 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"torch.{MARKUP}": images(),
     }
     return write_result(tmp_path_factory.mktemp("served"), pairs)
-
-
-@contextmanager
-def serving(result: Path) -> Iterator[ReportServer]:
-    with open_server(result, port=0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join(10)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,8 @@
 """Traces written by hand that saved their tensors, and the results of comparing two of them."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from ulpscope.trace.data import DataPacker
 from ulpscope.trace.writer import RankWriter
 from ulpscope.workflows.compare import compare
 from ulpscope.workflows.results import prepare_result
+from ulpscope.workflows.serve_report import ReportServer, open_server
 
 
 class SavedRun(HandmadeRun):
@@ -60,3 +64,16 @@ def write_result(folder: Path, arrays: dict[str, tuple[Any, Any]], *, unsaved: b
     prepare_result(result, overwrite=False)
     found.write(result)
     return result
+
+
+@contextmanager
+def serving(result: Path) -> Iterator[ReportServer]:
+    """A server of the result's page, in a thread."""
+    with open_server(result, port=0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join(10)

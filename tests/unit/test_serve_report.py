@@ -7,10 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -18,7 +16,7 @@ from urllib.request import urlopen
 import numpy as np
 import polars as pl
 import pytest
-from tests.unit.saved_runs import write_result
+from tests.unit.saved_runs import serving, write_result
 
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows import serve_report
@@ -36,21 +34,9 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_result(folder, {"torch.relu": (IMAGE, IMAGE * 1.5)})
 
 
-@contextmanager
-def running(result: Path) -> Iterator[ReportServer]:
-    with open_server(result, port=0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join(10)
-
-
 @pytest.fixture(scope="module")
 def server(result: Path) -> Iterator[ReportServer]:
-    with running(result) as found:
+    with serving(result) as found:
         yield found
 
 
@@ -321,7 +307,7 @@ def test_a_directory_without_a_result_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_page_without_pairs_has_no_tensors(result: Path) -> None:
-    with running(result.parent / "ref") as server:
+    with serving(result.parent / "ref") as server:
         assert ask(server, "").status == 200
         assert ask(server, pair_path(result)).status == 404
 

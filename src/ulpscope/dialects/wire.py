@@ -11,6 +11,7 @@ from typing import NamedTuple
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 
 LONGEST_VARINT = 10
+_BITS_64 = (1 << 64) - 1
 """Bytes that 64 bits take, seven a byte."""
 
 
@@ -108,6 +109,17 @@ def scalars(kind: Scalar, wire_type: int, content: int | memoryview) -> list[int
     if kind in (Scalar.FLOAT, Scalar.DOUBLE) and wire_type in (LENGTH, _WIRE_TYPES[kind]):
         return _floats(kind, content)
     raise WireError(f"has wire type {wire_type} where {kind.value} is expected")
+
+
+def number_bytes(value: int) -> bytes:
+    """A number as it is written; a negative one as that of 64 bits."""
+    value &= _BITS_64
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _length(data: memoryview, position: int, stop: int, wire_type: int, number: int) -> tuple[int, int]:

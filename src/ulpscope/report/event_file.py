@@ -13,6 +13,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.dialects.wire import number_bytes
+
 VERSION = "brain.Event:2"
 """What the first record of a file must say."""
 
@@ -20,7 +22,6 @@ _POLYNOMIAL = 0x82F63B78
 """Castagnoli's, with its bits in reverse."""
 _MASK = 0xA282EAD8
 _BITS_32 = 0xFFFF_FFFF
-_BITS_64 = 0xFFFF_FFFF_FFFF_FFFF
 _BLOCK = 1024
 """Bytes that are looked up at once."""
 _STATE_BYTES = 4
@@ -33,7 +34,7 @@ def write_events(file: BinaryIO, steps: Iterable[tuple[int, Mapping[str, float]]
     for step, scalars in steps:
         tags |= {tag: _text(1, tag) for tag in scalars if tag not in tags}
         values = [_field(1, tags[tag] + struct.pack("<Bf", 2 << 3 | 5, value)) for tag, value in scalars.items()]
-        file.write(record(_event(wall_time, _number(2 << 3) + _number(step) + _field(5, b"".join(values)))))
+        file.write(record(_event(wall_time, number_bytes(2 << 3) + number_bytes(step) + _field(5, b"".join(values)))))
 
 
 def record(content: bytes) -> bytes:
@@ -104,14 +105,4 @@ def _text(number: int, text: str) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    return b"".join([_number(number << 3 | 2), _number(len(content)), content])
-
-
-def _number(value: int) -> bytes:
-    value &= _BITS_64
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return b"".join([number_bytes(number << 3 | 2), number_bytes(len(content)), content])

@@ -15,7 +15,7 @@ from ulpscope.report.model_explorer import OWN_IDS, Json, NodeIds, RunStep, coll
 from ulpscope.report.model_explorer_data import error_data, judgement_data, magnitude_data, not_finite_data
 from ulpscope.report.model_explorer_steps import captured_step, compared_step
 from ulpscope.workflows.report import read_summary
-from ulpscope.workflows.report_pairs import read_pairs
+from ulpscope.workflows.report_pairs import located, read_pairs
 
 REFERENCE, TARGET = "reference", "target"
 LISTED = 6
@@ -120,7 +120,7 @@ def _step_of(
     """The step of one run: of its trace, and if that is not there, of what the table keeps."""
     path = str(summary[side])
     try:
-        trace = open_run(_located(path, result))
+        trace = open_run(located(path, result))
         rank = next((rank for rank in trace.ranks if rank.info.rank == place.rank), None)
         if rank is not None and place.step in rank.steps:
             step = captured_step(rank, place.step)
@@ -138,13 +138,6 @@ def _is_compared(step: RunStep, rows: pl.DataFrame, side: str) -> bool:
     compared = rows.select(id=f"id_{side}", compared=f"call_{side}").unique()
     both = step.calls.select("id", "name").join(compared, on="id")
     return not both.is_empty() and both["name"].equals(both["compared"])
-
-
-def _located(path: str, result: Path) -> Path:
-    """Where a trace is: as it was named when it was compared, from here or from a directory above the result."""
-    given = Path(path)
-    places = [given, *(above / given for above in result.resolve().parents)]
-    return next((place for place in places if place.exists()), given)
 
 
 def _found_at(summary: Mapping[str, Any]) -> Place | None:

@@ -1,5 +1,6 @@
-"""The table of a comparison's result, read for exports."""
+"""The table of a comparison's result, and the traces that it names."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
@@ -26,11 +27,23 @@ def read_pairs(result: Path) -> pl.DataFrame:
             expected="a trace, or the result of comparing two traces",
             next_step="export the trace itself, or compare: ulpscope compare REFERENCE TARGET --out DIR",
         )
+    return read_pair_columns(result, PAIR_COLUMNS)
+
+
+def read_pair_columns(result: Path, columns: Iterable[str]) -> pl.DataFrame:
+    """Some columns of pairs.parquet."""
     try:
-        return pl.read_parquet(result / PAIRS, columns=list(PAIR_COLUMNS))
+        return pl.read_parquet(result / PAIRS, columns=list(columns))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise UlpscopeError(
             f"{result / PAIRS} cannot be read: {str(error).splitlines()[0]}",
             expected="the table that ulpscope compare --out wrote",
             next_step="compare again: ulpscope compare REFERENCE TARGET --out DIR --overwrite",
         ) from error
+
+
+def located(path: str, result: Path) -> Path:
+    """Where a trace is: as it was named when it was compared, from here or from a directory above the result."""
+    given = Path(path)
+    places = [given, *(above / given for above in result.resolve().parents)]
+    return next((place for place in places if place.exists()), given)

@@ -23,8 +23,9 @@ from typing import Any
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.tensor_pair_json import error_json
 from ulpscope.workflows.report import page_text
+from ulpscope.workflows.report_pairs import PAIRS
 from ulpscope.workflows.tensor_answers import Answer, TensorAnswers
-from ulpscope.workflows.tensor_pairs import PAIRS, TensorPairs
+from ulpscope.workflows.tensor_pairs import TensorPairs
 
 HOST = "127.0.0.1"
 LONGEST_WAIT = 30.0

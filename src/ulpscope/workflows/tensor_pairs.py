@@ -21,9 +21,9 @@ from ulpscope.records.pairs import Pair
 from ulpscope.records.values import Value
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.report import read_summary
+from ulpscope.workflows.report_pairs import PAIRS, located, read_pair_columns
 from ulpscope.workflows.results import SUMMARY
 
-PAIRS = "pairs.parquet"
 SIDES = ("reference", "target")
 OPENED = 4
 """Pairs that are kept open: mapped, but for arrays that another tool's dump holds in a layout of its own."""
@@ -158,7 +158,7 @@ class TensorPairs:
 
     def _rank(self, path: str, rank: int) -> RankTrace:
         if path not in self._opened:
-            self._opened[path] = open_run(_located(path, self._result))
+            self._opened[path] = open_run(located(path, self._result))
         trace = self._opened[path]
         found = next((each for each in trace.ranks if each.info.rank == rank), None)
         if found is None:
@@ -172,14 +172,7 @@ class TensorPairs:
 
 def _read_rows(result: Path) -> pl.DataFrame:
     kept = ["rank", *(f"{name}_{side}" for name in ("value", "dtype", "shape", "norm") for side in SIDES)]
-    try:
-        return pl.read_parquet(result / PAIRS, columns=kept)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise UlpscopeError(
-            f"{result / PAIRS} cannot be read: {str(error).splitlines()[0]}",
-            expected="the table that ulpscope compare --out wrote",
-            next_step="compare again: ulpscope compare REFERENCE TARGET --out DIR",
-        ) from error
+    return read_pair_columns(result, kept)
 
 
 def _read_traces(result: Path) -> dict[str, str]:
@@ -193,13 +186,6 @@ def _read_traces(result: Path) -> dict[str, str]:
             next_step="compare again: ulpscope compare REFERENCE TARGET --out DIR",
         )
     return {side: str(path) for side, path in traces.items()}
-
-
-def _located(path: str, result: Path) -> Path:
-    """Where a trace is: as it was named when it was compared, from here or from a directory above the result."""
-    given = Path(path)
-    places = [given, *(above / given for above in result.resolve().parents)]
-    return next((place for place in places if place.exists()), given)
 
 
 def _check_same(value: Value, row: Row, side: str, path: str) -> None:

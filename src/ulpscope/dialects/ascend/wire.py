@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
-from ulpscope.dialects.wire import LENGTH, VARINT, LocatedField, WireError, located_fields, varints
+from ulpscope.dialects.wire import LENGTH, VARINT, LocatedField, WireError, located_fields, number_bytes, varints
 
 Values: TypeAlias = dict[str, Any]
 
@@ -21,8 +21,6 @@ MANY = 2**14
 
 LONGEST = 2**24
 """Bytes of a text, and of all unknown fields of a message: they are copied, where data stays in its file."""
-
-_BITS_64 = (1 << 64) - 1
 
 
 class Kind(str, Enum):
@@ -127,9 +125,9 @@ def _check_length(length: int, begin: int) -> None:
 
 def _encode_field(number: int, field: Field, value: Any) -> bytes:
     if field.kind in (Kind.UNSIGNED, Kind.SIGNED):
-        return b"" if value == 0 else _number(number << 3 | VARINT) + _number(value)
+        return b"" if value == 0 else number_bytes(number << 3 | VARINT) + number_bytes(value)
     if field.kind is Kind.UNSIGNED_LIST:
-        return _delimited(number, b"".join(map(_number, value))) if value else b""
+        return _delimited(number, b"".join(map(number_bytes, value))) if value else b""
     if field.kind is Kind.MESSAGE:
         assert field.message is not None
         entries = value if field.repeated else [] if value is None else [value]
@@ -139,14 +137,4 @@ def _encode_field(number: int, field: Field, value: Any) -> bytes:
 
 
 def _delimited(number: int, content: bytes) -> bytes:
-    return _number(number << 3 | LENGTH) + _number(len(content)) + content
-
-
-def _number(value: int) -> bytes:
-    value &= _BITS_64
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return number_bytes(number << 3 | LENGTH) + number_bytes(len(content)) + content
