@@ -1,6 +1,7 @@
 """Settings that must hold before any test imports torch, also in the processes that tests start."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -8,6 +9,10 @@ from hypothesis import settings
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
+
+# A shell's background job ignores Ctrl-C, and so would all that tests start; some of them send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones.
 settings.register_profile("repeatable", derandomize=True)
