@@ -329,7 +329,7 @@ def die(orders, wanted):
     return measure(orders, wanted)
 
 measure, compare_network_pool.measure_batch = compare_network_pool.measure_batch, die
-compare_network_pool._WORTH_PROCESSES, compare_network_pool._BATCH = 0, 1
+compare_network_pool._WORTH_WORKERS, compare_network_pool._BATCH = 0, 1
 if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))
 """

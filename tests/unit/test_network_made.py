@@ -137,11 +137,15 @@ def test_an_unknown_operator_in_between_is_looked_through(network: Network) -> N
     assert modules(network.compare()) == ["a"]
 
 
-def test_several_processes_find_what_one_finds(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("workers", "threads_from"), [("processes", 2**40), ("threads", 0)])
+def test_several_find_what_one_finds(
+    network: Network, monkeypatch: pytest.MonkeyPatch, workers: str, threads_from: int
+) -> None:
     chain(network, faulty=2)
     options = NetworkOptions(csv=Generation.OF_2025, overflow=True)
     alone = network.compare(options)
-    monkeypatch.setattr(compare_network_pool, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(compare_network_pool, "_WORTH_WORKERS", 0)
+    monkeypatch.setattr(compare_network_pool, "_WORTH_THREADS", threads_from)
     monkeypatch.setattr(compare_network_pool, "_BATCH", 1)
     shared = network.compare(NetworkOptions(csv=Generation.OF_2025, overflow=True, jobs=2))
 

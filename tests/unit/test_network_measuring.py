@@ -9,6 +9,7 @@ from network_making import Network, half, random
 
 from make_ascend_dumps import Tensor
 from ulpscope.numerics.msaccucmp_metrics import ALGORITHMS, Generation, msaccucmp_metrics
+from ulpscope.workflows import compare_network_measuring
 from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult
 from ulpscope.workflows.compare_network_measuring import _PIECE
 
@@ -81,3 +82,20 @@ def test_an_input_that_differs_anywhere_is_no_copy(network: Network, place: int)
     twins = [outcome.twin for _, outcome in sorted(network.compare().outcomes.items())]
 
     assert twins == [None, None, None, 0, None]
+
+
+def test_a_tensor_without_memory_for_it_is_told_and_the_others_are_compared(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(order: Any, *rest: Any) -> Any:
+        if order.operator == "b":
+            raise MemoryError("not that much")
+        return usual(order, *rest)
+
+    usual = compare_network_measuring._measured
+    monkeypatch.setattr(compare_network_measuring, "_measured", measured)
+    network.add("a", "Mul", random(4, 64), reference=random(4, 64))
+    network.add("b", "Relu", random(4, 64), reference=random(4, 64))
+    outcomes = network.compare().outcomes.values()
+    assert [outcome.measurement is None for outcome in outcomes] == [False, True]
+    assert "not that much" in next(outcome.reason for outcome in outcomes if outcome.measurement is None)

@@ -80,14 +80,14 @@ def _outcome(order: TensorOrder, wanted: Wanted) -> RowOutcome:
         if order.reference is None:
             return RowOutcome(order.row, overflow=overflow)
         pair = read_pair(tensor, order.reference, order.stated)
+        if pair.target.size != pair.reference.size:
+            reason = SIZES_DIFFER.format(name=order.operator, target=pair.target.size, reference=pair.reference.size)
+            return RowOutcome(order.row, reason=reason, overflow=overflow)
+        return RowOutcome(order.row, _measured(order, pair, wanted), overflow=overflow)
     except UlpscopeError as error:
         return RowOutcome(order.row, reason=f"[{order.operator}] {error.seen}")
     except (OSError, MemoryError) as error:
         return RowOutcome(order.row, reason=f"[{order.operator}] {order.tensor.path}: {error}")
-    if pair.target.size != pair.reference.size:
-        reason = SIZES_DIFFER.format(name=order.operator, target=pair.target.size, reference=pair.reference.size)
-        return RowOutcome(order.row, reason=reason, overflow=overflow)
-    return RowOutcome(order.row, _measured(order, pair, wanted), overflow=overflow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Measures the tensors of a network in processes side by side: most of the work holds the interpreter's lock."""
+"""Measures the tensors of a network side by side: small ones in processes, since most of their work holds the lock."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 
 from ulpscope.judge.network_outcomes import RowOutcome
 from ulpscope.records.errors import UlpscopeError
@@ -11,8 +12,10 @@ from ulpscope.workflows.compare_network_masks import measure_batch
 from ulpscope.workflows.compare_network_measuring import TensorOrder, Wanted
 from ulpscope.workflows.worker_pool import WorkerPool
 
-_WORTH_PROCESSES = 128 * 2**20
-"""Bytes below which starting processes takes longer than the work."""
+_WORTH_WORKERS = 128 * 2**20
+"""Bytes below which starting others takes longer than the work."""
+_WORTH_THREADS = 2**20
+"""Bytes of a tensor, on average, from which on most of the work is done without the interpreter's lock."""
 _BATCH = 16 * 2**20
 """Bytes of an order: small enough that all processes end at about the same time."""
 _AHEAD = 2
@@ -33,13 +36,18 @@ def measure_all(
 def _measured(orders: Sequence[TensorOrder], wanted: Wanted, jobs: int) -> Iterator[list[RowOutcome]]:
     # The largest first, so that none of them is begun when the others are done.
     batches = sorted(_batches(orders), key=_size, reverse=True)
-    processes = min(jobs, len(batches))
-    if processes < 2 or sum(order.size for order in orders) < _WORTH_PROCESSES:
+    workers = min(jobs, len(batches))
+    size = sum(order.size for order in orders)
+    if workers < 2 or size < _WORTH_WORKERS:
         yield from (measure_batch(batch, wanted) for batch in batches)
         return
-    with WorkerPool(processes - 1) as pool:
+    if size >= _WORTH_THREADS * len(orders):
+        with ThreadPoolExecutor(workers) as threads:
+            yield from threads.map(partial(measure_batch, wanted=wanted), batches)
+        return
+    with WorkerPool(workers - 1) as pool:
         try:
-            yield from _shared(pool, batches, wanted, ahead=_AHEAD * (processes - 1))
+            yield from _shared(pool, batches, wanted, ahead=_AHEAD * (workers - 1))
         except BrokenProcessPool as error:
             raise UlpscopeError(
                 "a process that compares tensors has died",
