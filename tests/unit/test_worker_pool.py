@@ -26,7 +26,7 @@ from ulpscope.cli.main import main
 from ulpscope.workflows import compare_network_pool, convert_dumps
 from ulpscope.workflows.worker_pool import WorkerPool
 
-convert_dumps._WORTH_PROCESSES = compare_network_pool._WORTH_PROCESSES = 0
+convert_dumps._WORTH_PROCESSES = compare_network_pool._WORTH_WORKERS = 0
 compare_network_pool._BATCH = 1
 submit = WorkerPool.submit
 
