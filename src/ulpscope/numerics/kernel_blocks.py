@@ -63,7 +63,7 @@ def _pointer(context, address):
 
 
 @intrinsic
-def _copy(context, target, source, size):
+def copy(context, target, source, size):
     def generate(context, builder, signature, arguments):
         byte = context.get_value_type(types.voidptr)
         ends = (builder.inttoptr(address, byte) for address in arguments[:2])
@@ -86,6 +86,6 @@ def read_block(address, flat, block, scratch):
     if start + PADDED <= flat.size and address % (2 * size) == 0:
         return flat[start : start + PADDED]
     n = min(flat.size - start, BLOCK)
-    _copy(scratch.ctypes.data, address + start * size, n * size)
+    copy(scratch.ctypes.data, address + start * size, n * size)
     scratch[n:] = 0
     return scratch

@@ -12,8 +12,9 @@ import numba
 import numpy as np
 
 from ulpscope.numerics import msaccucmp_lanes as lanes
+from ulpscope.numerics.kernel_blocks import copy
 from ulpscope.numerics.metric_loading import compiled as compiled_fast
-from ulpscope.numerics.msaccucmp_lanes import LANES, BestLanes, Lanes, Terms, copy, widen_bfloat16, widen_float16
+from ulpscope.numerics.msaccucmp_lanes import LANES, BestLanes, Lanes, Terms, widen_bfloat16, widen_float16
 from ulpscope.numerics.msaccucmp_plain import APART, RELATIVE, SUMS, AnyArray, Singles
 
 RUN = 128

@@ -249,16 +249,5 @@ widen_float16 = _widening(lambda builder, elements: builder.fpext(elements, _VEC
 widen_bfloat16 = _widening(_bfloat16, ir.IntType(16))
 
 
-@intrinsic
-def copy(context, target, source, size):
-    def generate(context, builder, signature, arguments):
-        byte = context.get_value_type(types.voidptr)
-        ends = (builder.inttoptr(address, byte) for address in arguments[:2])
-        cgutils.raw_memcpy(builder, *ends, arguments[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), generate
-
-
 BestLanes = QuickLanes if _FUSED else Lanes
 """What serves for divisors from LEAST to MOST."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +11,13 @@ from ulpscope.align.network_references import DumpedTensor, FileReference, Found
 from ulpscope.dialects.ascend.content import AnyArray, Shape
 from ulpscope.dialects.ascend.dump_records import DumpTensor
 from ulpscope.dialects.ascend.logical import Logical, has_data, logical_type
+from ulpscope.dialects.summaries import summary_row
 from ulpscope.judge.network_outcomes import Measurement, RowOutcome
-from ulpscope.numerics.compiled import summarize_into
 from ulpscope.numerics.constants import MAX, MIN, NAN, NEG_INF, POS_INF
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.numerics.msaccucmp_metrics import FAILED, Figure, Generation, msaccucmp_metrics, overflow_flag
 from ulpscope.numerics.msaccucmp_sums import Spread
-from ulpscope.numerics.summary import empty_row, flat_elements
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair, PairMetrics
 
@@ -140,7 +138,7 @@ def _measured(order: TensorOrder, pair: TwoTensors, wanted: Wanted) -> Measureme
     mine, theirs = pair.target, pair.reference
     if mine.shape != theirs.shape:
         mine, theirs = mine.reshape(-1), theirs.reshape(-1)
-    summaries = Pair(_summary(theirs, pair.dtypes.reference), _summary(mine, pair.dtypes.target))
+    summaries = Pair(summary_row(theirs, pair.dtypes.reference), summary_row(mine, pair.dtypes.target))
     metrics = compare_arrays(
         theirs,
         mine,
@@ -195,12 +193,6 @@ def _figures(
         # Of two dumps msaccucmp takes bools for numbers.
         mine, theirs = mine.astype(np.float32), theirs.astype(np.float32)
     return msaccucmp_metrics(mine, theirs, names=names, generation=generation, known=known)
-
-
-def _summary(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
-    row = empty_row()
-    summarize_into(flat_elements(array, DTYPES[dtype]), dtype, row)
-    return row
 
 
 def _is_copy(tensor: DumpedTensor, other: DumpedTensor) -> bool:

@@ -17,7 +17,7 @@ from ulpscope.report.page.compare_content import compare_content
 from ulpscope.report.page.overflow_content import overflow_content
 from ulpscope.report.page.packing import Content
 from ulpscope.report.page.sources import Sources
-from ulpscope.report.page.telling import told_json, told_once
+from ulpscope.report.page.telling import PARTS, told_json, told_once
 from ulpscope.workflows.report_trace import content_of_run
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
@@ -142,11 +142,8 @@ def _told(result: Path, summary: JsonObject) -> JsonObject:
     if not path.is_file():
         return told_once(summary)
     told, usual = _read_json(path), told_once(summary)
-    fits = all(len(told.get(part, ())) == len(sentences) for part, sentences in usual.items() if part in _TOLD_PARTS)
+    fits = all(len(told.get(part, ())) == len(sentences) for part, sentences in usual.items() if part in PARTS)
     return told if fits and isinstance(told.get("stacks"), list) else usual
-
-
-_TOLD_PARTS = ("findings", "notes", "advice")
 
 
 def _read_plan(result: Path) -> JsonObject | None:

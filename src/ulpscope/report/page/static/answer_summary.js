@@ -109,7 +109,7 @@ function scope({ content, word }) {
 }
 
 /** @param {import("views").Context} context */
-function missing({ content, word }) {
+export function missing({ content, word }) {
   const found = content.summary.missing ?? [];
   if (!found.length) return null;
   const items = found.map((/** @type {string} */ text) => el("li", {}, text));

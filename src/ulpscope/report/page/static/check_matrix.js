@@ -23,7 +23,7 @@ export function create(context) {
     drawMatrix(context, matrix, wanted);
     drawOutputs(context, outputs, wanted);
   };
-  store.subscribe(["check.op", "check.dtype", "check.verdict", "check.all"], draw);
+  store.subscribe(["check.op", "check.dtype", "check.verdict"], draw);
   store.subscribe(["check.text"], () => {
     drawMatrix(context, matrix, chosen(store.get()));
     drawOutputs(context, outputs, chosen(store.get()));

@@ -2,6 +2,7 @@
  * The answer of a check or of a search for overflows: the verdict, what was found first, all else that was found.
  * @module found
  */
+import { missing } from "answer_summary";
 import { commandLine } from "command";
 import { el } from "dom";
 import { countText, errorText } from "numbers";
@@ -123,11 +124,4 @@ function reasons({ content, word }) {
   if (!all.length) return null;
   const items = all.map((one) => el("li", {}, `${countText(one.apis)}: ${one.reason}`));
   return el("section", { class: "card" }, el("h2", {}, word("found.left")), el("ul", { class: "flat" }, items));
-}
-
-/** @param {import("views").Context} context */
-function missing({ content, word }) {
-  const texts = content.summary.missing ?? [];
-  if (!texts.length) return null;
-  return el("section", { class: "card" }, el("h2", {}, word("answer.missing")), el("ul", { class: "flat" }, texts.map((/** @type {string} */ text) => el("li", {}, text))));
 }
