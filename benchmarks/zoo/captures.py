@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from threading import Lock
 
 from zoo.expectations import CleanPair, Fault, Flags
 
@@ -32,6 +34,9 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
+
+# A start reads the exit codes of all processes that ended; of two threads that read the same one, the second gets 255.
+_one_reads_exit_codes = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +141,14 @@ def _start(run: Run, trace: Path, log: Path, *, save: str) -> int:
 
 def _fork(run: Run, trace: Path, log: Path, *, save: str, context: ForkServerContext) -> int:
     process = context.Process(target=run_script, args=(run.script, trace, log, save))
-    process.start()
-    process.join(TIME_LIMIT)
-    if process.exitcode is None:
-        process.kill()
-    return 1 if process.exitcode is None else process.exitcode
+    with _one_reads_exit_codes:
+        process.start()
+    ended = wait([process.sentinel], TIME_LIMIT)
+    with _one_reads_exit_codes:
+        if not ended:
+            process.kill()
+        process.join()
+        return process.exitcode if ended and process.exitcode is not None else 1
 
 
 def run_script(script: list[str], trace: Path, log: Path, save: str) -> None:
