@@ -30,7 +30,7 @@ Work = Callable[[], None]
 def compiled() -> None:
     try:
         loading.load()
-    except loading.NotCompiledError as error:
+    except loading.NoCompilerError as error:
         pytest.skip(f"the host part cannot be compiled here: {error}")
 
 
@@ -143,6 +143,34 @@ def writes() -> None:
     filled + 1
 
 
+class Writes(nn.Module):
+    """Writes what it is given, and gives it and a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((3,), 2.0))
+
+    def forward(self, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        x.mul_(self.scale)
+        return x, other * x
+
+
+def written_views() -> None:
+    model = alive(Writes())
+    inner = alive(nn.Sequential(nn.ReLU(inplace=True), nn.Identity()))
+    inner((torch.randn(6, requires_grad=True) * 1.0).view(2, 3)[1]).sum().backward()
+    for of in (lambda base: base.view(2, 3), lambda base: base.view(3, 2).t(), lambda base: base[:6].view(2, 3)):
+        base = torch.randn(6, requires_grad=True) * 1.0
+        given, product = model(of(base), of(torch.randn(6, requires_grad=True)))
+        (given.sum() * 3 + product.sum() + base.sum()).backward()
+    base = torch.randn(8, requires_grad=True) * 1.0
+    first, second = base[:6].view(2, 3), base[2:].view(2, 3)
+    base.mul_(2.0)
+    model(first, second)[1].sum().backward()
+    model(torch.ones(2, 2, 3)[0], torch.randn(2, 3))[0].sum().backward()
+    model(torch.ones(2, 3), torch.ones(2, 2, 3)[1])[1].sum().backward()
+
+
 def many_results() -> None:
     x = torch.randn(3, 5, requires_grad=True)
     values, _ = x.max(dim=1)
@@ -253,6 +281,7 @@ CASES = [
     own_functions,
     gradients_of_gradients,
     writes,
+    written_views,
     many_results,
     evaluation,
     odd_tensors,

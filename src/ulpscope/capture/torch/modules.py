@@ -36,7 +36,8 @@ class ModulePaths:
     def __init__(self) -> None:
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
         self._roots: list[tuple[weakref.ref[nn.Module], str]] = []
-        self._parameter_names: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        self._parameter_names: dict[int, str] = {}
+        self._named_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
         """Those that were asked for last."""
 
     def add_root(self, root: nn.Module, name: str | None = None) -> str:
@@ -44,7 +45,7 @@ class ModulePaths:
         name = name or self._root_name(root)
         self._roots = [(known, path) for known, path in self._roots if path != name]
         self._roots.append((weakref.ref(root), name))
-        self._parameter_names.clear()
+        self._named_parameters = {}
         self._walk(root, name)
         return name
 
@@ -62,14 +63,12 @@ class ModulePaths:
 
     def parameter_names(self, parameters: Iterable[torch.Tensor]) -> dict[int, str]:
         """Full names of the parameters of all roots, by identity; these parameters' own are wanted."""
-        known = self._parameter_names
-        if not all((entry := known.get(id(wanted))) is not None and entry[0]() is wanted for wanted in parameters):
+        named = self._named_parameters
+        if not all((known := named.get(id(wanted))) is not None and known() is wanted for wanted in parameters):
             names = self._find_parameter_names()
-            known = {
-                id(wanted): (weakref.ref(wanted), names[id(wanted)]) for wanted in parameters if id(wanted) in names
-            }
-            self._parameter_names = known
-        return {number: name for number, (_, name) in known.items()}
+            self._named_parameters = {id(wanted): weakref.ref(wanted) for wanted in parameters if id(wanted) in names}
+            self._parameter_names = {number: names[number] for number in self._named_parameters}
+        return self._parameter_names
 
     def _find_parameter_names(self) -> dict[int, str]:
         names: dict[int, str] = {}
@@ -203,7 +202,7 @@ class ModuleWatcher:
     def record_parameter_gradients(self) -> None:
         """After a backward pass: the gradients that its modules' own parameters hold now."""
         if self._recorder.host is not None:
-            self._record_host_gradients(self._recorder.host)
+            guarded(self._recorder, "gradients", self._record_host_gradients, self._recorder.host)
         calls, self._backward_calls = self._backward_calls, {}
         for reference, call in calls.values():
             module = reference()
@@ -216,7 +215,7 @@ class ModuleWatcher:
             reference = self._modules.get(number)
             module = None if reference is None else reference()
             if module is not None:
-                self._guarded(self._use_host_gradients, module, host, call)
+                host.use_gradients(call, Role.GRADIENT.value, module._parameters)
 
     def _run(
         self,
@@ -338,9 +337,6 @@ class ModuleWatcher:
             self._backward_calls[number] = (reference, call)
 
         return remember
-
-    def _use_host_gradients(self, module: nn.Module, host: Host, call: int) -> None:
-        host.use_all(call, Role.GRADIENT.value, _gradients(module), False)
 
     def _use_gradients(self, module: nn.Module, call: OpenCall) -> None:
         self._recorder.use_all(call, Role.GRADIENT.value, _gradients(module))

@@ -189,10 +189,11 @@ def _parameters(group: dict[str, Any], names: dict[int, str]) -> Iterator[tuple[
 
 def _states(optimizer: Optimizer, parameters: Placed) -> Placed:
     """What the optimizer keeps of parameters, each named after its parameter."""
-    states = ((place, optimizer.state.get(parameter)) for place, parameter in parameters)
+    # To look parameters up there one by one is slow: each is hashed by Python code.
+    states = {id(parameter): state for parameter, state in optimizer.state.items()}
     return [
         (f"{place}.{name}", tensor)
-        for place, state in states
-        for name, tensor in (state or {}).items()
+        for place, parameter in parameters
+        for name, tensor in (states.get(id(parameter)) or {}).items()
         if isinstance(tensor, torch.Tensor)
     ]

@@ -164,6 +164,22 @@ PyObject* use_all(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   });
 }
 
+// use_gradients(call, role, parameters): those that these parameters hold
+PyObject* use_gradients(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
+  return answered(self, [&](Parts& parts) {
+    const int64_t call = as_int(arguments[0]);
+    const int32_t role = parts.texts.code(arguments[1]);
+    PyObject *name, *parameter;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(arguments[2], &position, &name, &parameter)) {
+      if (!THPVariable_Check(parameter)) continue;
+      const at::Tensor gradient = THPVariable_Unpack(parameter).grad();
+      if (gradient.defined()) parts.calls.use(call, role, parts.texts.code(name), parts.values.observe(gradient, NONE));
+    }
+    return none();
+  });
+}
+
 PyObject* settle(PyObject* self, PyObject*) {
   return answered(self, [&](Parts& parts) {
     parts.values.settle();
@@ -394,6 +410,7 @@ PyMethodDef methods[] = {
     FAST("fail_module", fail_module),
     FAST("observe", observe),
     FAST("use_all", use_all),
+    FAST("use_gradients", use_gradients),
     {"settle", settle, METH_NOARGS, nullptr},
     FAST("wrote", wrote),
     FAST("wrote_all", wrote_all),

@@ -1,6 +1,6 @@
 // Gradient edges of a call: where gradients enter it from its outputs, and where they leave it to its inputs.
 //
-// The counterpart of edges.py, whose rules hold here too; calls that write into their inputs are left to it.
+// The counterpart of edges.py, whose rules hold here too.
 #pragma once
 
 #include "arguments.h"
@@ -10,9 +10,11 @@
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <unordered_set>
 
@@ -37,6 +39,7 @@ struct InputEdges {
   bool autocast = false;
   std::vector<InputEdge> edges;
   std::vector<std::pair<int32_t, at::Tensor>> later;  // inputs whose edge may only be read after the call
+  std::vector<std::pair<const void*, int>> of_tensor;
 
   void add(int32_t place, const at::Tensor& tensor) {
     InputEdge edge;
@@ -45,13 +48,19 @@ struct InputEdges {
       edge.number = tensor.output_nr();
     else
       edge.leaf = tensor.unsafeGetTensorImpl();
-    for (InputEdge& known : edges)
-      if (known.node == edge.node && known.number == edge.number && known.leaf == edge.leaf) {
-        known.places.push_back(place);
-        return;
-      }
-    edge.places.push_back(place);
-    edges.push_back(std::move(edge));
+    int index = edge.node ? find(edge.node.get(), edge.number) : find_leaf(edge.leaf);
+    if (index < 0) {
+      index = static_cast<int>(edges.size());
+      edges.push_back(std::move(edge));
+    }
+    edges[index].places.push_back(place);
+    of_tensor.emplace_back(tensor.unsafeGetTensorImpl(), index);
+  }
+
+  int edge_of(const at::Tensor& tensor) const {
+    for (const auto& [known, index] : of_tensor)
+      if (known == tensor.unsafeGetTensorImpl()) return index;
+    return -1;
   }
 
   int find(const Node* node, uint32_t number) const {
@@ -71,19 +80,25 @@ struct InputEdges {
   }
 };
 
-// A gradient that enters a call: node, the number of its output, the place of the call's output.
+// How to look at a gradient; empty: as it is.
+using Change = std::function<at::Tensor(const at::Tensor&)>;
+
+// A gradient that enters a call: node, the number of its output, the place of the call's output, how to look at it. Of a
+// view that the call has written also the edge that it had as an input, -1 for none.
 struct Arrival {
   NodePtr node;
   uint32_t number;
   int32_t place;
+  Change change;
+  int written_edge = -1;
 };
 
-// An edge on which a gradient leaves a call: node, number of the edge there, the input's edge, the dtype to look at it in.
+// An edge on which a gradient leaves a call: node, number of the edge there, the input's edge, how to look at it.
 struct Crossing {
   Node* node;
   uint32_t index;
   int edge;
-  std::optional<at::ScalarType> cast;
+  Change change;
 };
 
 inline std::optional<at::ScalarType> autocast_dtype(c10::DeviceType device) {
@@ -118,15 +133,40 @@ inline InputEdges note_inputs(const Tensors& tensors) {
   return edges;
 }
 
-// Where gradients will enter; completes `edges` if the call has built a graph.
-inline std::vector<Arrival> arrivals(const Tensors& outputs, const Tensors& inputs, InputEdges& edges) {
+inline bool is_among(const at::Tensor& tensor, const Tensors& tensors) {
+  return std::any_of(
+      tensors.begin(), tensors.end(), [&](const Placed& placed) { return placed.tensor().is_same(tensor); });
+}
+
+// The node of a write into a view: gradients pass through its base's history, not through the view's own.
+inline NodePtr copy_slices(const at::Tensor& tensor, const InputEdges& edges) {
+  if (!tensor.is_view()) return nullptr;
+  const NodePtr& node = tensor._base().grad_fn();
+  const bool is_write = dynamic_cast<torch::autograd::CopySlices*>(node.get()) != nullptr;
+  return is_write && node->sequence_nr() >= edges.sequence ? node : nullptr;
+}
+
+// Looks at a base's gradient as the view looks at its base.
+inline Change window(const at::Tensor& view) {
+  const at::TensorBase& base = view._base();
+  const std::vector<int64_t> size = view.sizes().vec(), stride = view.strides().vec();
+  const std::vector<int64_t> base_size = base.sizes().vec(), base_stride = base.strides().vec();
+  const int64_t offset = view.storage_offset() - base.storage_offset();
+  return [=](const at::Tensor& gradient) {
+    at::Tensor whole = gradient.new_empty_strided(base_size, base_stride);
+    whole.copy_(gradient);
+    return whole.as_strided(size, stride, offset);
+  };
+}
+
+// Where gradients will enter; completes `edges` if the call has built a graph. Inputs that the call has not written may
+// be among the outputs: these have passed untouched.
+inline std::vector<Arrival> arrivals(
+    const Tensors& outputs, const Tensors& untouched, const Tensors& written, InputEdges& edges) {
   std::vector<Arrival> found;
   Tensors fresh;
   for (const Placed& output : outputs) {
-    if (!output.tensor().requires_grad()) continue;
-    const bool passed = std::any_of(
-        inputs.begin(), inputs.end(), [&](const Placed& input) { return input.tensor().is_same(output.tensor()); });
-    if (passed) continue;
+    if (!output.tensor().requires_grad() || is_among(output.tensor(), untouched)) continue;
     if (is_transformed(output.tensor())) return found;
     fresh.push_back(output);
   }
@@ -134,10 +174,15 @@ inline std::vector<Arrival> arrivals(const Tensors& outputs, const Tensors& inpu
   for (const auto& [place, tensor] : edges.later) edges.add(place, tensor);
   edges.later.clear();
   for (const Placed& output : fresh) {
-    const NodePtr& node = output.tensor().grad_fn();
-    const auto number = static_cast<uint32_t>(output.tensor().output_nr());
+    const at::Tensor& tensor = output.tensor();
+    if (const NodePtr write = is_among(tensor, written) ? copy_slices(tensor, edges) : nullptr) {
+      found.push_back({write, 0, output.place, window(tensor), edges.edge_of(tensor)});
+      continue;
+    }
+    const NodePtr& node = tensor.grad_fn();
+    const auto number = static_cast<uint32_t>(tensor.output_nr());
     // Else it is an untouched input behind another name.
-    if (node && edges.find(node.get(), number) < 0) found.push_back({node, number, output.place});
+    if (node && edges.find(node.get(), number) < 0) found.push_back({node, number, output.place, nullptr});
   }
   return found;
 }
@@ -149,7 +194,8 @@ inline bool crosses_cast(Node* node, uint32_t index, const Node& ahead, const In
   if (beyond == nullptr) return false;
   const int edge = edges.find_leaf(beyond->variable.unsafeGetTensorImpl());
   if (edge < 0) return false;
-  crossing = {node, index, edge, beyond->variable.scalar_type()};
+  const at::ScalarType dtype = beyond->variable.scalar_type();
+  crossing = {node, index, edge, [dtype](const at::Tensor& gradient) { return gradient.to(dtype); }};
   return true;
 }
 
@@ -158,14 +204,19 @@ inline std::vector<Crossing> crossings(
     const std::vector<Arrival>& arriving, const InputEdges& edges, std::vector<Node*>& seen) {
   std::vector<Crossing> found;
   std::vector<Node*> waiting;
-  for (const Arrival& arrival : arriving) waiting.push_back(arrival.node.get());
-  std::unordered_set<Node*> met;
+  std::unordered_set<Node*> writes, met;
+  for (const Arrival& arrival : arriving) {
+    waiting.push_back(arrival.node.get());
+    if (arrival.change) writes.insert(arrival.node.get());
+    if (arrival.written_edge >= 0) found.push_back({arrival.node.get(), 0, arrival.written_edge, arrival.change});
+  }
   while (!waiting.empty()) {
     Node* node = waiting.back();
     waiting.pop_back();
-    if (edges.has_node(node) || !met.insert(node).second) continue;
+    const bool is_write = writes.count(node) > 0;
+    if ((edges.has_node(node) && !is_write) || !met.insert(node).second) continue;
     seen.push_back(node);
-    for (uint32_t index = 0; index < node->num_outputs(); index++) {
+    for (uint32_t index = is_write ? 1 : 0; index < node->num_outputs(); index++) {
       const torch::autograd::Edge& following = node->next_edge(index);
       Node* ahead = following.function.get();
       if (ahead == nullptr) continue;
@@ -174,7 +225,7 @@ inline std::vector<Crossing> crossings(
                                        : edges.find(ahead, following.input_nr);
       Crossing cast;
       if (edge >= 0)
-        found.push_back({node, index, edge, std::nullopt});
+        found.push_back({node, index, edge, nullptr});
       else if (edges.autocast && crosses_cast(node, index, *ahead, edges, cast))
         found.push_back(cast);
       else if (leaf == nullptr && ahead->sequence_nr() >= edges.sequence)

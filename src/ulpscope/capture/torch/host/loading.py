@@ -30,6 +30,10 @@ class NotCompiledError(Exception):
     """Why the host part is not there."""
 
 
+class NoCompilerError(NotCompiledError):
+    """Nothing here can compile it."""
+
+
 def is_wanted() -> bool:
     """Compiling takes half a minute: where the device is the CPU itself, its own work outweighs ours."""
     choice = os.environ.get(CHOICE)
@@ -78,7 +82,7 @@ def _identity() -> str:
 def _compile(library: Path) -> None:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
-        raise NotCompiledError("no C++ compiler was found (g++, clang++ or $CXX)")
+        raise NoCompilerError("no C++ compiler was found (g++, clang++ or $CXX)")
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as scratch:

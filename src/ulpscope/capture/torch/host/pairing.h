@@ -39,12 +39,13 @@ struct Watched {
     PairedPtr paired;
     uint32_t number;
     int32_t place;
+    Change change;
   };
   struct Leaving {
     PairedPtr paired;
     uint32_t index;
     int slot;
-    std::optional<at::ScalarType> cast;
+    Change change;
   };
   PairedPtr owner;  // the innermost recorded call that the node belongs to
   std::vector<Arriving> first;  // gradients that must be looked at before the node runs
@@ -109,9 +110,11 @@ class Pairing {
   // What keeps this while a hook runs; without it hooks do nothing.
   void set_owner(const std::shared_ptr<Pairing>& owned) { registry_->pairing = owned; }
 
-  // Watch the backward of a call.
-  void attach(const CallRow& forward, int32_t kind, int64_t module, const Tensors& outputs, const Tensors& inputs, InputEdges& edges) {
-    const std::vector<Arrival> arriving = arrivals(outputs, inputs, edges);
+  // Watch the backward of a call; it may have written some of its inputs.
+  void attach(
+      const CallRow& forward, int32_t kind, int64_t module, const Tensors& outputs, const Tensors& untouched,
+      const Tensors& written, InputEdges& edges) {
+    const std::vector<Arrival> arriving = arrivals(outputs, untouched, written, edges);
     if (arriving.empty()) return;
     auto paired = std::make_shared<Paired>();
     paired->forward = forward;
@@ -132,7 +135,7 @@ class Pairing {
     for (const auto& one : wanted) {
       const int64_t call = call_of(one.paired, task);
       if (one.number < arriving.size() && arriving[one.number].defined())
-        calls_.use(call, grad_output_, one.place, values_.observe(arriving[one.number], NONE));
+        calls_.use(call, grad_output_, one.place, values_.observe(looked_at(arriving[one.number], one.change), NONE));
     }
   }
 
@@ -140,7 +143,7 @@ class Pairing {
     const int task = torch::autograd::get_current_graph_task_id();
     for (const auto& one : wanted) {
       at::Tensor gradient = one.index < leaving.size() ? leaving[one.index] : at::Tensor();
-      if (gradient.defined() && one.cast) gradient = cast(gradient, *one.cast);
+      if (gradient.defined()) gradient = looked_at(gradient, one.change);
       if (one.paired->expected[one.slot] > 1)
         add_gradient(one.paired, task, one.slot, gradient);
       else if (gradient.defined())
@@ -225,7 +228,7 @@ class Pairing {
         paired->expected.push_back(0);
       }
       paired->expected[slot]++;
-      entry_of(crossing.node)->watched.leaving.push_back({paired, crossing.index, slot, crossing.cast});
+      entry_of(crossing.node)->watched.leaving.push_back({paired, crossing.index, slot, crossing.change});
     }
   }
 
@@ -237,9 +240,10 @@ class Pairing {
     return reading_[type] = std::string(type.name()).find("N5torch8autograd9generated") != std::string::npos;
   }
 
-  static at::Tensor cast(const at::Tensor& gradient, at::ScalarType dtype) {
+  static at::Tensor looked_at(const at::Tensor& gradient, const Change& change) {
+    if (!change) return gradient;
     const at::NoGradGuard no_grad;
-    return gradient.to(dtype);
+    return change(gradient);
   }
 
   int64_t call_of(const PairedPtr& paired, int task) {
@@ -352,10 +356,10 @@ inline std::shared_ptr<Entry> Pairing::entry_of(Node* node) {
 inline void Pairing::watch_arrival(const PairedPtr& paired, const Arrival& arrival) {
   const std::shared_ptr<Entry> entry = entry_of(arrival.node.get());
   if (only_reads(*arrival.node)) {
-    entry->watched.arriving.push_back({paired, arrival.number, arrival.place});
+    entry->watched.arriving.push_back({paired, arrival.number, arrival.place, arrival.change});
     return;
   }
-  entry->watched.first.push_back({paired, arrival.number, arrival.place});
+  entry->watched.first.push_back({paired, arrival.number, arrival.place, arrival.change});
   if (!entry->runs_before) {
     entry->runs_before = true;
     arrival.node->add_pre_hook(std::make_unique<PreHook>(entry));

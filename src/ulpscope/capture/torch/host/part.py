@@ -1,6 +1,6 @@
 """The compiled host part as the recorder knows it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NewType
 
 import torch
@@ -68,6 +68,8 @@ class Host:
         self.clear_numbers: Callable[[], None] = core.clear_numbers
         self.use_all: Callable[[int, str, Placed, bool], None] = core.use_all
         """A call uses tensors in a role; whether it has made them."""
+        self.use_gradients: Callable[[int, str, Mapping[str, torch.Tensor | None]], None] = core.use_gradients
+        """A call uses, in a role, the gradients of these parameters."""
         self.finish_backward: Callable[[], None] = core.finish_backward
         self.current_parent: Callable[[int], int | None] = core.current_parent
         """The backward call that is running; None if its forward call has a lower number than the given one."""

@@ -291,6 +291,7 @@ class Values {
 
   Stream* usable(Stream& stream) {
     if (!stream.usable) return nullptr;
+    if (!pending_.empty() && pending_.back().stream == &stream) return &stream;  // it was asked a moment ago
     // A graph that is being captured must stay as the run records it.
     Owned capturing = call_method(bridge_, name("is_capturing"), {});
     return capturing.get() == Py_True ? nullptr : &stream;

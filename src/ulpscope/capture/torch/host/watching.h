@@ -81,9 +81,6 @@ class Watching {
     const size_t inputs = all.size();
     if (!add_named(parameters, all)) return false;
     const size_t wanting = all.size();
-    // Of a view that is written, more is to be known than is looked at here.
-    for (const Placed& placed : all)
-      if (placed.tensor().is_view()) return false;
     if (!add_named(buffers, all)) return false;
     int64_t enclosing = -1;
     look_at_scopes(row, enclosing);
@@ -110,10 +107,12 @@ class Watching {
       calls_.use(before.row.id, words.output, output.place, values_.observe(output.object(), before.row.id));
     calls_.add(before.row, before.arguments.get());
     if (before.edges.watched) {
-      Tensors untouched;
-      for (size_t index = 0; index < before.tensors.size(); index++)
-        if (version_of(before.tensors[index]) == before.versions[index]) untouched.push_back(before.tensors[index]);
-      pairing_.attach(before.row, words.module_backward, module, outputs, untouched, before.edges);
+      Tensors untouched, written;
+      for (size_t index = 0; index < before.tensors.size(); index++) {
+        const bool same = version_of(before.tensors[index]) == before.versions[index];
+        (same ? untouched : written).push_back(before.tensors[index]);
+      }
+      pairing_.attach(before.row, words.module_backward, module, outputs, untouched, written, before.edges);
     }
     values_.settle();
     flush_if_many();
@@ -320,7 +319,7 @@ class Watching {
     find_outputs(result, outputs);
     note_writes(before);
     if (before.edges.watched)
-      pairing_.attach(before.row, words.backward, -1, outputs, before.tensors, before.edges);
+      pairing_.attach(before.row, words.backward, -1, outputs, before.tensors, {}, before.edges);
     for (const Placed& output : outputs)
       calls_.use(before.row.id, words.output, output.place, values_.observe(output.object(), before.row.id));
     if (outputs.empty()) {
