@@ -98,7 +98,18 @@ def test_a_long_way_is_shown_at_its_ends_and_whole_on_demand(overflowed: Path, o
     )
     assert calls == ["exp.0", *(f"neg.{number}" for number in range(20))]
     assert "the loss" in text_of(browser, ".way li:last-child")
+    assert "step" not in text_of(browser, ".way li:first-child")
     assert violations(browser) == []
+
+
+def test_a_way_over_several_steps_tells_them(overflowed: Path, open_page: OpenPage) -> None:
+    summary = json.loads((overflowed / "summary.json").read_text())
+    summary["findings"][0]["evidence"]["way"][-1]["step"] = 3
+    (overflowed / "summary.json").write_text(json.dumps(summary))
+    assert main(["report", str(overflowed)]) == 0
+    browser = open_page(overflowed / "report.html")
+    assert "step 0" in text_of(browser, ".way li:first-child")
+    assert "step 3" in text_of(browser, ".way li:last-child")
 
 
 def test_names_are_text(overflowed: Path, open_page: OpenPage) -> None:

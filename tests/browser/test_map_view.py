@@ -100,3 +100,52 @@ def test_a_single_run_has_trends(tmp_path: Path, open_page: OpenPage) -> None:
     assert "norm 100" in text_of(browser, ".map-status")
     assert browser.execute_script("return document.querySelectorAll('#page b').length") == 0
     assert violations(browser) == []
+
+
+def test_what_was_not_compared_was_not_made_here(tmp_path: Path, open_page: OpenPage) -> None:
+    write_result(tmp_path, layers=2, faulty=False)
+    pairs = pl.read_parquet(tmp_path / "pairs.parquet").with_row_index("row")
+    left = pl.when(pl.col("row") < 9).then(None).otherwise("judgement")
+    pairs.with_columns(judgement=left).drop("row").write_parquet(tmp_path / "pairs.parquet")
+    make_report(tmp_path)
+    browser = opened(tmp_path, open_page, **{"map.measure": "made_here"})
+    assert {text for line in browser.execute_script(CELLS)[2] for text in line} == {"0"}
+
+
+def test_operators_of_networks_are_cut_at_slashes(tmp_path: Path, open_page: OpenPage) -> None:
+    write_result(tmp_path, layers=3)
+    pairs = pl.read_parquet(tmp_path / "pairs.parquet")
+    pairs.with_columns(pl.col("module").str.replace_all(".", "/", literal=True)).write_parquet(
+        tmp_path / "pairs.parquet"
+    )
+    make_report(tmp_path)
+    browser = opened(tmp_path, open_page, **{"map.depth": 2})
+    assert browser.execute_script(CELLS)[0] == ["model/blocks", "(outside of modules)"]
+    browser = open_page(tmp_path / "report.html", view="table", filter={"module": "model/blocks/1"})
+    wanted = pairs.filter(pl.col("module").str.starts_with("model.blocks.1.")).height
+    assert text_of(browser, ".count").startswith(f"{wanted:,} of")
+
+
+def test_of_thousands_of_modules_the_worst_are_drawn(tmp_path: Path, open_page: OpenPage) -> None:
+    write_result(tmp_path, layers=20)
+    pairs = pl.read_parquet(tmp_path / "pairs.parquet").with_row_index("row")
+    many = pairs.with_columns(module=pl.format("m.{}", "row")).drop("row")
+    many.write_parquet(tmp_path / "pairs.parquet")
+    make_report(tmp_path)
+    browser = open_page(tmp_path / "report.html", view="map")
+    errors = wait_for(browser, "return document.querySelector('.map-plot').data?.[0].z")
+    assert len(errors) == 1000
+    shown = sorted((10 ** line[0] for line in errors), reverse=True)
+    assert shown == pytest.approx(sorted(many["error"], reverse=True)[:1000], rel=1e-4)
+    assert f"{many.height - 1000:,} others are not" in text_of(browser, ".map")
+    height = browser.execute_script("return document.querySelector('.map-plot').clientHeight")
+    assert height < 20000
+
+
+def test_what_a_trace_lacks_is_told(tmp_path: Path, open_page: OpenPage) -> None:
+    run = HandmadeRun()
+    run.call("add", makes={"output.0": [1.0]}, module="m")
+    trace = run.write(tmp_path / "run")
+    (trace / "rank1").mkdir()
+    browser = open_page(make_report(trace, page=tmp_path / "page.html"))
+    assert "rank1" in text_of(browser, ".map")

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from pages import VIEWS, state_of, text_of, violations
 from selenium.webdriver.common.keys import Keys
@@ -73,6 +74,40 @@ def test_the_back_button_goes_back(page: Path, open_page: OpenPage) -> None:
     wait_for(browser, "return document.querySelector('[role=tab][aria-selected=true]').id === 'tab-answer'")
 
 
+def test_the_back_button_brings_the_selection_back(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page, view="model", selected=10)
+    chosen = "return document.querySelector('.tree .row.chosen')?.textContent.includes(arguments[0])"
+    wait_for(browser, chosen, text_of(browser, ".details h2").removeprefix("torch.nn.functional."))
+    browser.find_element("css selector", ".details .tensors button:not([aria-current])").click()
+    assert state_of(browser)["selected"] != "10"
+    browser.back()
+    wait_for(browser, "return new URLSearchParams(location.hash.slice(1)).get('selected') === '10'")
+
+
+def test_going_back_takes_back_what_a_view_was_told_since(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    browser.find_element("id", "tab-model").click()
+    field = "document.querySelector('.model-view input[type=search]')"
+    wait_for(browser, f"return {field} !== null")
+    browser.find_element("css selector", ".model-view input[type=search]").send_keys("gelu")
+    browser.back()
+    wait_for(browser, "return document.querySelector('[role=tab][aria-selected=true]').id === 'tab-answer'")
+    browser.find_element("id", "tab-model").click()
+    wait_for(browser, f"return {field}.offsetParent !== null")
+    assert browser.execute_script(f"return {field}.value") == ""
+    assert "model.text" not in state_of(browser)
+
+
+def test_a_text_that_looks_like_a_number_stays_a_text(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page, view="model")
+    browser.find_element("css selector", ".model-view input[type=search]").send_keys("1")
+    rows = "return document.querySelectorAll('.tree .rows .row').length"
+    before = browser.execute_script(rows)
+    browser.refresh()
+    wait_for(browser, f"{rows} === arguments[0]", before)
+    assert browser.find_element("css selector", ".model-view input[type=search]").get_attribute("value") == "1"
+
+
 @pytest.mark.parametrize("address", ["view=no_such_view", "selected=99999999", "filter=nonsense", "sort=[1]"])
 def test_an_address_that_makes_no_sense_does_no_harm(page: Path, open_page: OpenPage, address: str) -> None:
     key, value = address.split("=")
@@ -137,8 +172,30 @@ def test_a_selection_is_seen_in_every_view(page: Path, open_page: OpenPage) -> N
     browser.find_element("id", "tab-model").click()
     assert "gelu.1" in text_of(browser, ".tree .row.chosen")
     browser.find_element("id", "tab-run").click()
-    ring = "const chart = document.querySelector('.run-view .chart'); return chart.data?.at(-1).x[0] === arguments[0]"
+    ring = "return document.querySelector('.run-view .chart')?.data?.at(-1).x[0] === arguments[0]"
     wait_for(browser, ring, selected)
+
+
+@pytest.fixture(scope="module", params=["no rows", "one row", "nothing compared", "no modules"])
+def bare_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = tmp_path_factory.mktemp("bare")
+    write_result(result, layers=2, faulty=False)
+    pairs = pl.read_parquet(result / "pairs.parquet")
+    nothing = {name: pl.lit(None, pairs.schema[name]) for name in pairs.columns[pairs.columns.index("measured") :]}
+    bare = {
+        "no rows": pairs[:0],
+        "one row": pairs[:1],
+        "nothing compared": pairs.with_columns(**nothing),
+        "no modules": pairs.with_columns(module=pl.lit(None, pl.String), phase=pl.lit("other")),
+    }
+    bare[request.param].write_parquet(result / "pairs.parquet")
+    return make_report(result)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_of_a_bare_result_can_be_opened(bare_page: Path, open_page: OpenPage, view: str) -> None:
+    browser = open_page(bare_page, view=view)
+    assert not browser.find_elements("css selector", ".fault")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -11,9 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 from pages import state_of, text_of, violations
+from tests.unit.network_data import DUMPS, GRAPH, REFERENCE
 from tests.unit.saved_runs import serving, write_result
 
 from conftest import OpenPage, requested, wait_for
+from ulpscope.cli.main import main
 from ulpscope.numerics.pair_boxes import PairBoxes
 from ulpscope.numerics.pair_overview import Advance, PairOverview, overview
 from ulpscope.workflows import tensor_answers
@@ -307,6 +309,17 @@ def test_stats_alone_are_shown_with_how_to_save_more(tmp_path: Path, open_page: 
         largest = images()[1].max()
         assert f"{float(f'{largest:.7g}')}" in text_of(browser, ".tensor-stats")
         assert violations(browser) == []
+
+
+def test_of_a_network_the_command_that_shows_elements_is_told(tmp_path: Path, open_page: OpenPage) -> None:
+    result = tmp_path / "result"
+    main(["compare", str(REFERENCE), str(DUMPS), "--graph", str(GRAPH), "--out", str(result)])
+    with serving(result) as server:
+        browser = open_page(server.address, view="tensor_pair", selected=0)
+        command = text_of(browser, "[data-problem=error] code")
+        assert command.startswith(f"ulpscope compare {REFERENCE} {DUMPS} --graph {GRAPH} --op=")
+    # The browser tells on its console that a question was refused.
+    browser.get_log("browser")
 
 
 def test_a_missing_file_is_named_in_the_page(tmp_path: Path, open_page: OpenPage) -> None:

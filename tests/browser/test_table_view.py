@@ -1,13 +1,11 @@
 """The table: rows in sight only, filters, order, keyboard, CSV."""
 
-import csv
-import time
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from pages import state_of, text_of
+from pages import saved_csv, state_of, text_of
 from selenium.webdriver.common.keys import Keys
 
 from conftest import OpenPage, wait_for
@@ -105,14 +103,35 @@ def test_measures_are_chosen(result: Path, open_page: OpenPage) -> None:
 
 def test_what_is_shown_is_saved_as_csv(result: Path, pairs: pl.DataFrame, open_page: OpenPage, tmp_path: Path) -> None:
     browser = open_page(result / "report.html", view="table", filter={"op": "torch.nn.functional.gelu", "step": 0})
-    browser.execute_cdp_cmd("Page.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
-    browser.find_element("xpath", "//button[text()='Save as CSV']").click()
-    saved = tmp_path / "tensors.csv"
-    deadline = time.monotonic() + 30
-    while not saved.is_file() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    found = saved_csv(browser, tmp_path)
     wanted = pairs.filter((pl.col("op") == "torch.nn.functional.gelu") & (pl.col("step") == 0))
-    with saved.open(encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
     assert [row["call_target"] for row in found] == wanted["call_target"].to_list()
     assert [float(row["error"]) for row in found] == pytest.approx(wanted["error"].to_list(), rel=1e-6)
+
+
+def test_filters_can_be_cleared_while_one_is_typed(result: Path, pairs: pl.DataFrame, open_page: OpenPage) -> None:
+    browser = open_page(result / "report.html", view="table")
+    browser.find_element("css selector", ".table-view input[name=text]").send_keys("gelu.1")
+    clear = "return document.querySelector('.table-view button[name=reset]:enabled') !== null"
+    wait_for(browser, clear)
+    # The field that is typed in stays the same one: an input method would lose what it composes.
+    assert browser.switch_to.active_element.get_attribute("value") == "gelu.1"
+    browser.find_element("css selector", ".table-view button[name=reset]").click()
+    assert browser.find_element("css selector", ".table-view input[name=text]").get_attribute("value") == ""
+    assert f"{pairs.height:,} of" in text_of(browser, ".count")
+
+
+@pytest.mark.parametrize("chosen", [{"text": 5}, {"module": ["a"]}, {"op": {}}, {"rank": "0"}, {"judgement": 1}])
+def test_a_filter_that_makes_no_sense_does_no_harm(result: Path, open_page: OpenPage, chosen: dict[str, Any]) -> None:
+    browser = open_page(result / "report.html", view="table", filter=chosen, sort={"column": "constructor"})
+    assert not browser.find_elements("css selector", ".fault")
+    assert " of " in text_of(browser, ".count")
+
+
+def test_filters_that_let_nothing_through_say_so(result: Path, open_page: OpenPage) -> None:
+    told = "No tensor passes these filters."
+    nothing = {"filter": {"text": "no such text"}}
+    assert text_of(open_page(result / "report.html", view="table", **nothing), ".nothing:not(.hidden)") == told
+    browser = open_page(result / "report.html", view="run", **nothing)
+    wait_for(browser, "return document.querySelector('.run-view .legend').textContent.includes(arguments[0])", told)
+    assert not open_page(result / "report.html", view="table").find_elements("css selector", ".nothing:not(.hidden)")

@@ -16,7 +16,7 @@ def check_content(sources: Sources) -> Content:
     meta = {
         "kind": "check",
         "summary": summary,
-        "told": {part: sources.told[part] for part in ("findings", "notes")},
+        "told": sources.told_of("findings", "notes"),
         "about": f"{summary['trace']} ({', '.join(map(str, summary['scope']['devices']))})",
     }
     if details is None:

@@ -29,7 +29,7 @@ def compare_content(sources: Sources) -> Content:
     meta = {
         "kind": "compare",
         "summary": sources.summary,
-        "told": {part: sources.told[part] for part in ("findings", "notes", "advice")},
+        "told": sources.told_of("findings", "notes", "advice"),
         "stacks": sources.told["stacks"],
         "rounding": _rounding(pairs),
         "reasons": {reason: _in_each_language(reason) for reason in _reasons(sources.summary)},

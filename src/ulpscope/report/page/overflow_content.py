@@ -9,7 +9,7 @@ def overflow_content(sources: Sources) -> Content:
     meta = {
         "kind": "overflow",
         "summary": sources.summary,
-        "told": {part: sources.told[part] for part in ("findings", "notes")},
+        "told": sources.told_of("findings", "notes"),
         "about": ", ".join(sources.summary["paths"]),
     }
     return Content(meta, {})

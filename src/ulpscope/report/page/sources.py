@@ -19,3 +19,7 @@ class Sources:
     """Tables by the name of their file without its ending."""
     plan: Mapping[str, Any] | None = None
     """plan.json of a comparison."""
+
+    def told_of(self, *parts: str) -> dict[str, Any]:
+        """Sentences of parts of the answer, and of what is missing: told.json of earlier versions lacks these."""
+        return {part: self.told[part] for part in parts} | {"missing": self.told.get("missing")}

@@ -1,6 +1,6 @@
 """A result's sentences in every language: told.json beside summary.json, which has them in one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ulpscope.report.language import Language
@@ -9,17 +9,20 @@ PARTS = ("findings", "notes", "advice")
 
 
 def told_json(answer: Callable[[Language], Mapping[str, Any]], stacks: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Sentences of findings, notes and advice, each as {"en": ..., "zh": ...}; and the stack of each finding."""
-    by_language = {language.value: answer(language) for language in Language}
-    return {"schema": 1, **{part: _sentences(by_language, part) for part in PARTS}, "stacks": stacks}
+    """Sentences of findings, notes, advice and what is missing, each as {"en": ..., "zh": ...}; stacks of findings."""
+    return _told({language.value: answer(language) for language in Language}, stacks)
 
 
 def told_once(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The same of a result that has only its summary: one language stands for all."""
-    by_language = {language.value: summary for language in Language}
-    return {"schema": 1, **{part: _sentences(by_language, part) for part in PARTS}, "stacks": []}
+    return _told({language.value: summary for language in Language}, [])
 
 
-def _sentences(by_language: Mapping[str, Mapping[str, Any]], part: str) -> list[dict[str, str]]:
-    rows = [[entry["sentence"] for entry in answer.get(part, ())] for answer in by_language.values()]
-    return [dict(zip(by_language, sentences, strict=True)) for sentences in zip(*rows, strict=True)]
+def _told(answers: Mapping[str, Mapping[str, Any]], stacks: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    sentences = {part: _texts(answers, part, lambda entry: entry["sentence"]) for part in PARTS}
+    return {"schema": 1, **sentences, "missing": _texts(answers, "missing", str), "stacks": stacks}
+
+
+def _texts(answers: Mapping[str, Mapping[str, Any]], part: str, text: Callable[[Any], str]) -> list[dict[str, str]]:
+    by_language: Iterable[list[str]] = ([text(entry) for entry in answer.get(part, ())] for answer in answers.values())
+    return [dict(zip(answers, texts, strict=True)) for texts in zip(*by_language, strict=True)]

@@ -2,7 +2,7 @@
  * The calls around the answer, with the errors that came in and went out.
  * @module answer_around
  */
-import { findRow } from "calls";
+import { errorOf, findRow, rowsNamed, rowsOfCall, worst } from "calls";
 import { el } from "dom";
 import { errorText } from "numbers";
 
@@ -40,26 +40,44 @@ export function around(context) {
 
 /** @param {import("views").Context} context @param {any} one @param {(error: any) => number} scale */
 function row(context, one, scale) {
-  const { word } = context;
+  const { content, word } = context;
   const judgement = one.judgement || "not_compared";
+  const found = nearestRow(content, one);
+  const isBroken = found !== null && errorOf(content.tables.pairs, found) === Infinity;
   return el(
     "tr",
     { class: one.nearness },
     el("td", {}, word(`nearness.${one.nearness}`)),
-    el("td", { class: "name" }, callButton(context, one.call, context.content.summary.findings[0] ?? {})),
+    el("td", { class: "name" }, callButton(context, one.call, found)),
     el("td", { class: "name mono" }, one.module ?? ""),
     el("td", {}, errorCell(one.error_in, scale, "identical")),
-    el("td", {}, errorCell(one.error_out, scale, judgement)),
+    el("td", {}, errorCell(isBroken ? "inf" : one.error_out, scale, judgement)),
     el("td", {}, el("span", { class: `chip ${judgement}` }, word(`judgement.${judgement}`))),
   );
 }
 
 /**
- * The name of a call; a button where the tables know it.
- * @param {import("views").Context} context @param {string} call @param {{rank?: number, step?: number}} where
+ * The row of a neighbour: of calls of one name in several phases, that of the answer's own phase, or the nearest to it.
+ * @param {any} content @param {any} one @returns {number | null}
  */
-export function callButton({ content, select }, call, { rank, step }) {
-  const row = findRow(content.tables.pairs, { rank, step, call });
+function nearestRow({ summary, tables }, one) {
+  const { pairs } = tables;
+  const [answer = {}] = summary.findings;
+  if (one.nearness === "here") return findRow(pairs, answer);
+  const { rank, step, phase } = answer;
+  const same = findRow(pairs, { rank, step, phase, call: one.call });
+  if (same !== null) return same;
+  const here = findRow(pairs, answer) ?? 0;
+  const rows = rowsNamed(pairs, { rank, step, call: one.call });
+  rows.sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
+  return rows.length ? worst(pairs, rowsOfCall(pairs, rows[0])) : null;
+}
+
+/**
+ * The name of a call; a button where the tables know it.
+ * @param {import("views").Context} context @param {string} call @param {number | null} row
+ */
+export function callButton({ select }, call, row) {
   return row === null ? call : el("button", { class: "link", on: { click: () => select(row) } }, call);
 }
 

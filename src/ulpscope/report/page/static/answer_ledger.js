@@ -3,6 +3,7 @@
  * @module answer_ledger
  */
 import { callButton } from "answer_around";
+import { findRow } from "calls";
 import { el } from "dom";
 import { countText, errorText } from "numbers";
 
@@ -53,7 +54,10 @@ function table(context, rows) {
 
 /** @param {import("views").Context} context @param {any} one */
 function row(context, one) {
-  const { word } = context;
+  const { content, word } = context;
+  const { pairs } = content.tables;
+  const place = { rank: one.rank, step: one.step, call: one.call };
+  const found = findRow(pairs, { ...place, phase: one.direction }) ?? findRow(pairs, place);
   const number = (/** @type {any} */ value) => el("td", { class: "number" }, errorText(value));
   return el(
     "tr",
@@ -61,7 +65,7 @@ function row(context, one) {
     el(
       "td",
       { class: "name" },
-      callButton(context, one.call, one),
+      callButton(context, one.call, found),
       el("span", { class: "muted" }, ` ${when(context, one)}`),
     ),
     el("td", { class: "name mono" }, one.module ?? ""),

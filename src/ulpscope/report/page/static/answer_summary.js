@@ -7,6 +7,9 @@ import { countText, errorText } from "numbers";
 import { JUDGEMENTS } from "theme";
 import { hasWord, told } from "words";
 
+/** What only one run has. */
+const ALONE = ["steps_reference_only", "steps_target_only", "ranks_reference_only", "ranks_target_only"];
+
 /** @param {import("views").Context} context */
 export function summaryCards(context) {
   return [counts(context), anchor(context), scope(context), missing(context)];
@@ -14,9 +17,9 @@ export function summaryCards(context) {
 
 /** @param {import("views").Context} context */
 function counts({ content, store, word }) {
-  const { counts: found, scope } = content.summary;
-  const left = scope.not_compared.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one.tensors, 0);
-  const numbers = { ...found, not_compared: left };
+  const { counts: found } = content.summary;
+  const { explained, unexplained } = leftOut(content);
+  const numbers = { ...found, not_compared: explained + unexplained };
   const shown = JUDGEMENTS.filter((name) => numbers[name] > 0);
   const show = (/** @type {string} */ judgement) => store.set({ view: "table", filter: { judgement } });
   return el(
@@ -54,6 +57,20 @@ function counts({ content, store, word }) {
   );
 }
 
+/**
+ * How many tensors were left out with a reason, and how many rows have neither verdict nor reason.
+ * @param {any} content
+ */
+function leftOut({ summary, tables }) {
+  const { pairs } = tables;
+  const explained = summary.scope.not_compared.reduce(
+    (/** @type {number} */ sum, /** @type {any} */ one) => sum + one.tensors,
+    0,
+  );
+  const rows = pairs.codes("judgement").reduce((sum, code) => sum + Number(code < 0), 0);
+  return { explained, unexplained: Math.max(0, rows - explained) };
+}
+
 /** @param {import("views").Context} context */
 function anchor({ content, word }) {
   const parts = content.summary.anchor ?? [];
@@ -84,15 +101,21 @@ function scope({ content, word }) {
     word(`measured.${name}`),
     countText(Number(number)),
   ]);
+  const alone = ALONE.filter((name) => found[name]?.length).map((name) => [word(`scope.${name}`), ranges(found[name])]);
+  const { reference, target } = found.levels ?? {};
   const lines = [
     [word("scope.steps"), ranges(found.steps)],
     [word("scope.ranks"), ranges(found.ranks)],
+    ...alone,
+    ...(reference === target ? [] : [[word("scope.levels"), `${reference} / ${target}`]]),
     ...measured,
     [word("scope.standard"), found.standard],
   ];
   const left = found.not_compared.map((/** @type {any} */ one) =>
     el("li", {}, `${countText(one.tensors)}: ${told(content.reasons[one.reason] ?? one.reason)}`),
   );
+  const { unexplained } = leftOut(content);
+  if (unexplained) left.push(el("li", {}, word("scope.unjudged", { tensors: unexplained })));
   return el(
     "section",
     { class: "card" },
@@ -110,9 +133,9 @@ function scope({ content, word }) {
 
 /** @param {import("views").Context} context */
 export function missing({ content, word }) {
-  const found = content.summary.missing ?? [];
+  const found = content.told?.missing ?? content.summary?.missing ?? content.missing ?? [];
   if (!found.length) return null;
-  const items = found.map((/** @type {string} */ text) => el("li", {}, text));
+  const items = found.map((/** @type {any} */ text) => el("li", {}, told(text)));
   return el("section", { class: "card" }, el("h2", {}, word("answer.missing")), el("ul", { class: "flat" }, items));
 }
 

@@ -4,32 +4,49 @@
  */
 
 /** Roles of tensors that a call makes. */
-const MADE = new Set(["output", "grad_input", "parameter_after", "state_after"]);
+export const MADE = new Set(["output", "grad_input", "parameter_after", "state_after"]);
+
+/**
+ * What a finding, a note or a neighbour says about where it is.
+ * @typedef {{rank?: number | null, step?: number | null, phase?: string | null, call: string | null,
+ *   tensor?: string | null, evidence?: any}} Place
+ */
 
 /**
  * The row of a place that a finding names; null if no row is that.
- * @param {import("data").Table} pairs
- * @param {{rank?: number, step?: number, phase?: string, call: string | null, tensor?: string | null}} place
- * @returns {number | null}
+ * @param {import("data").Table | undefined} pairs @param {Place} place @returns {number | null}
  */
 export function findRow(pairs, place) {
+  if (pairs === undefined) return null;
   const rows = rowsNamed(pairs, place);
   const exact = rows.filter((row) => place.tensor != null && pairs.text("place", row) === place.tensor);
   return worst(pairs, exact.length ? exact : rows);
 }
 
-/** @param {import("data").Table} pairs @param {any} place @returns {number[]} */
-function rowsNamed(pairs, { rank, step, phase, call }) {
-  if (call == null) return [];
+/**
+ * The one run that has a call; null if it has a partner.
+ * @param {Place} place @returns {"reference" | "target" | null}
+ */
+export function loneSide({ call, evidence }) {
+  for (const side of /** @type {const} */ (["reference", "target"])) {
+    if (evidence?.[`only_${side}`]?.includes(call)) return side;
+  }
+  return null;
+}
+
+/** @param {import("data").Table} pairs @param {Place} place @returns {number[]} */
+export function rowsNamed(pairs, { rank, step, phase, call, evidence }) {
+  // Another call of the other run may have the name of one that has no partner.
+  if (call == null || loneSide({ call, evidence }) !== null) return [];
   for (const column of ["call_target", "call_reference"]) {
     const code = pairs.words(column).indexOf(call);
     const codes = pairs.codes(column);
     const found = [];
     for (let row = 0; code >= 0 && row < pairs.length; row++) {
       if (codes[row] !== code) continue;
-      if (rank !== undefined && pairs.number("rank", row) !== rank) continue;
-      if (step !== undefined && pairs.number("step", row) !== step) continue;
-      if (phase !== undefined && pairs.text("phase", row) !== phase) continue;
+      if (rank != null && pairs.number("rank", row) !== rank) continue;
+      if (step != null && pairs.number("step", row) !== step) continue;
+      if (phase != null && pairs.text("phase", row) !== phase) continue;
       found.push(row);
     }
     if (found.length) return found;
@@ -37,17 +54,58 @@ function rowsNamed(pairs, { rank, step, phase, call }) {
   return [];
 }
 
-/** The row with the largest error, those made here first. @param {import("data").Table} pairs @param {number[]} rows */
-function worst(pairs, rows) {
-  const weight = (/** @type {number} */ row) => {
-    const error = pairs.number("error", row);
-    const made = pairs.text("judgement", row) === "made_here" ? 1e300 : 0;
-    return made + (MADE.has(pairs.text("role", row) ?? "") ? 1e-300 : 0) + (Number.isNaN(error) ? 0 : error);
+/**
+ * The row that is made here, then the one with the largest error.
+ * @param {import("data").Table} pairs @param {number[]} rows
+ */
+export function worst(pairs, rows) {
+  const weights = (/** @type {number} */ row) => [
+    Number(judgementOf(pairs, row) === "made_here"),
+    errorOf(pairs, row) || 0,
+    Number(MADE.has(pairs.text("role", row) ?? "")),
+  ];
+  const isWorse = (/** @type {number} */ row, /** @type {number} */ best) => {
+    const [mine, others] = [weights(row), weights(best)];
+    const at = mine.findIndex((weight, place) => weight !== others[place]);
+    return at >= 0 && mine[at] > others[at];
   };
   return rows.reduce(
-    (best, row) => (best === null || weight(row) > weight(best) ? row : best),
+    (best, row) => (best === null || isWorse(row, best) ? row : best),
     /** @type {number | null} */ (null),
   );
+}
+
+/** @type {WeakMap<import("data").Table, Float64Array>} */
+const errors = new WeakMap();
+
+/**
+ * The errors of all rows. Where inf or nan stand on one side only, `error` tells of the other elements alone: it is
+ * infinite then. NaN where nothing was measured.
+ * @param {import("data").Table} pairs @returns {Float64Array}
+ */
+export function errorsOf(pairs) {
+  const known = errors.get(pairs);
+  if (known) return known;
+  const found = Float64Array.from(pairs.columns.error?.numbers ?? new Float64Array(pairs.length).fill(NaN));
+  const mismatched = pairs.has("mismatched") ? pairs.columns.mismatched.numbers : null;
+  mismatched?.forEach((number, row) => {
+    if (number > 0) found[row] = Infinity;
+  });
+  errors.set(pairs, found);
+  return found;
+}
+
+/** @param {import("data").Table} pairs @param {number} row @returns {number} */
+export function errorOf(pairs, row) {
+  return errorsOf(pairs)[row];
+}
+
+/**
+ * A cell as it is shown.
+ * @param {import("data").Table} pairs @param {string} name @param {number} row @returns {number}
+ */
+export function shownNumber(pairs, name, row) {
+  return name === "error" ? errorOf(pairs, row) : pairs.number(name, row);
 }
 
 /** @type {{pairs: import("data").Table | null, row: number, rows: number[]}} */

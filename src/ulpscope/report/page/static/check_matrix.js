@@ -2,59 +2,68 @@
  * Which operations fail in which dtype: a table of verdicts, and below it the outputs behind the chosen one.
  * @module check_matrix
  */
+import { createOutputs } from "check_outputs";
+import { NO_DTYPE, VERDICTS, passing, worst } from "check_verdicts";
 import { el, fill } from "dom";
-import { countText, valueText } from "numbers";
+import { countText } from "numbers";
 
-/** The worst first. */
-const VERDICTS = ["CRASH", "TIMEOUT", "FAIL", "WARN", "UNTESTED", "PASS", "SKIP"];
-/** So many outputs are listed at once. */
-const LISTED = 300;
-const COLUMNS = ["name", "variant", "data", "device", "place", "direction", "dtype", "shape", "statistic", "worst", "worst_computed", "worst_exact", "message"];
+/** @typedef {import("check_verdicts").Wanted} Wanted */
+
+const KEYS = ["check.op", "check.dtype", "check.verdict", "check.text"];
 
 /** @param {import("views").Context} context @returns {import("views").View} */
 export function create(context) {
   const { store } = context;
   const matrix = el("section", { class: "card scroll" });
-  const outputs = el("section", { class: "card scroll" });
-  const bar = el("div", { class: "map-bar" });
+  const outputs = createOutputs(context);
+  const bar = createBar(context);
   const draw = () => {
     const wanted = chosen(store.get());
-    fill(bar, search(context, wanted));
+    bar.draw(wanted);
     drawMatrix(context, matrix, wanted);
-    drawOutputs(context, outputs, wanted);
+    outputs.draw(wanted);
   };
-  store.subscribe(["check.op", "check.dtype", "check.verdict"], draw);
-  store.subscribe(["check.text"], () => {
-    drawMatrix(context, matrix, chosen(store.get()));
-    drawOutputs(context, outputs, chosen(store.get()));
-  });
-  return { element: el("div", { class: "map" }, bar, matrix, outputs), show: draw };
+  store.subscribe(KEYS, draw);
+  return { element: el("div", { class: "map" }, bar.element, matrix, outputs.element), show: draw };
 }
-
-/** @typedef {{op: string | null, dtype: string | null, verdict: string | null, text: string}} Wanted */
 
 /** @param {any} state @returns {Wanted} */
 function chosen(state) {
-  const text = (/** @type {string} */ key) => (typeof state[key] === "string" && state[key] !== "" ? state[key] : null);
-  return { op: text("check.op"), dtype: text("check.dtype"), verdict: text("check.verdict"), text: (text("check.text") ?? "").toLowerCase() };
+  const text = (/** @type {string} */ key) => (state[key] == null || state[key] === "" ? null : String(state[key]));
+  return {
+    op: text("check.op"),
+    dtype: text("check.dtype"),
+    verdict: VERDICTS.find((name) => name === state["check.verdict"]) ?? null,
+    text: text("check.text") ?? "",
+  };
 }
 
-/** @param {import("views").Context} context @param {Wanted} wanted */
-function search({ store, word }, wanted) {
+/** @param {import("views").Context} context */
+function createBar({ store, word }) {
   const input = /** @type {HTMLInputElement} */ (
-    el("input", { type: "search", value: wanted.text, placeholder: word("check.search"), "aria-label": word("check.search"), on: { input: () => store.set({ "check.text": input.value }) } })
+    el("input", { type: "search", placeholder: word("check.search"), "aria-label": word("check.search") })
   );
+  input.addEventListener("input", () => store.set({ "check.text": input.value || null }));
   const verdict = /** @type {HTMLSelectElement} */ (
     el(
       "select",
-      { "aria-label": word("check.verdict"), on: { change: () => store.set({ "check.verdict": verdict.value || null }) } },
+      { "aria-label": word("check.verdict") },
       el("option", { value: "" }, word("check.any")),
-      VERDICTS.map((name) => el("option", { value: name, selected: name === wanted.verdict }, name)),
+      VERDICTS.map((name) => el("option", { value: name }, name)),
     )
   );
-  const open = wanted.op !== null || wanted.dtype !== null;
-  const clear = open && el("button", { on: { click: () => store.set({ "check.op": null, "check.dtype": null }) } }, word("check.clear"));
-  return [input, verdict, clear];
+  verdict.addEventListener("change", () => store.set({ "check.verdict": verdict.value || null }));
+  const showAll = () => store.set({ "check.op": null, "check.dtype": null });
+  const clear = el("button", { on: { click: showAll } }, word("check.clear"));
+  return {
+    element: el("div", { class: "map-bar" }, input, verdict, clear),
+    /** @param {Wanted} wanted */
+    draw(wanted) {
+      if (input.value !== wanted.text) input.value = wanted.text;
+      verdict.value = wanted.verdict ?? "";
+      clear.classList.toggle("hidden", wanted.op === null && wanted.dtype === null);
+    },
+  };
 }
 
 /** The last part of an operation's dotted name says enough in a narrow table. @param {string} op */
@@ -62,87 +71,68 @@ function short(op) {
   return op.split(".").slice(-2).join(".");
 }
 
-/** @param {import("data").Table} details @param {Wanted} wanted @param {boolean} inMatrix */
-function passing(details, wanted, inMatrix) {
-  const rows = [];
-  for (let row = 0; row < details.length; row++) {
-    const op = details.text("op", row) ?? "";
-    if (wanted.text && !`${op} ${details.text("name", row)}`.toLowerCase().includes(wanted.text)) continue;
-    if (wanted.verdict !== null && details.text("verdict", row) !== wanted.verdict) continue;
-    if (!inMatrix && wanted.op !== null && op !== wanted.op) continue;
-    if (!inMatrix && wanted.dtype !== null && (details.text("dtype", row) ?? "") !== (wanted.dtype === "–" ? "" : wanted.dtype)) continue;
-    rows.push(row);
+/**
+ * How many outputs of an operation and dtype have which verdict.
+ * @typedef {Record<string, number>} Cell
+ * @param {import("data").Table} details @param {Wanted} wanted @returns {Map<string, Map<string, Cell>>}
+ */
+function counted(details, { text, verdict }) {
+  /** @type {Map<string, Map<string, Cell>>} */
+  const cells = new Map();
+  for (const row of passing(details, { op: null, dtype: null, text, verdict })) {
+    const [op, found] = [details.text("op", row) ?? "", details.text("verdict", row) ?? ""];
+    const dtype = details.text("dtype", row) ?? NO_DTYPE;
+    const line = cells.get(op) ?? new Map();
+    const cell = line.get(dtype) ?? {};
+    cell[found] = (cell[found] ?? 0) + 1;
+    cells.set(op, line.set(dtype, cell));
   }
-  return rows;
+  return cells;
 }
 
 /** @param {import("views").Context} context @param {HTMLElement} node @param {Wanted} wanted */
-function drawMatrix({ content, store, word }, node, wanted) {
-  const { details } = content.tables;
-  /** @type {Map<string, Map<string, Record<string, number>>>} */
-  const cells = new Map();
-  const dtypes = new Set();
-  for (const row of passing(details, wanted, true)) {
-    const [op, dtype, verdict] = [details.text("op", row) ?? "", details.text("dtype", row) ?? "–", details.text("verdict", row) ?? ""];
-    dtypes.add(dtype);
-    const line = cells.get(op) ?? new Map();
-    const cell = line.get(dtype) ?? {};
-    cell[verdict] = (cell[verdict] ?? 0) + 1;
-    cells.set(op, line.set(dtype, cell));
-  }
-  const columns = [...dtypes].sort((one, other) => (one === "–" ? 1 : other === "–" ? -1 : one < other ? -1 : 1));
+function drawMatrix(context, node, wanted) {
+  const { content, word } = context;
+  const cells = counted(content.tables.details, wanted);
+  const dtypes = [...new Set([...cells.values()].flatMap((line) => [...line.keys()]))];
+  dtypes.sort((one, other) => Number(one === NO_DTYPE) - Number(other === NO_DTYPE) || (one < other ? -1 : 1));
   const lines = [...cells].sort(([one, a], [other, b]) => worstOf(a) - worstOf(b) || (one < other ? -1 : 1));
-  const head = el("tr", {}, el("th", { scope: "col" }, word("check.op")), columns.map((dtype) => el("th", { scope: "col" }, dtype === "–" ? word("check.no_dtype") : dtype)));
-  const body = lines.map(([op, line]) =>
-    el(
+  const head = dtypes.map((dtype) => el("th", { scope: "col" }, dtype === NO_DTYPE ? word("check.no_dtype") : dtype));
+  const body = lines.map(([op, line]) => {
+    const cell = (/** @type {string} */ dtype) => cellButton(context, wanted, op, dtype, line.get(dtype));
+    return el(
       "tr",
       {},
       el("th", { scope: "row", class: "mono name", title: op }, short(op)),
-      columns.map((dtype) => el("td", {}, line.has(dtype) && button(op, dtype, /** @type {any} */ (line.get(dtype))))),
-    ),
+      dtypes.map((dtype) => el("td", {}, cell(dtype))),
+    );
+  });
+  const table = el(
+    "table",
+    { class: "plain matrix" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, word("check.op")), head)),
+    el("tbody", {}, body),
   );
-  /** @param {string} op @param {string} dtype @param {Record<string, number>} cell */
-  function button(op, dtype, cell) {
-    const verdict = worst(cell);
-    const total = Object.values(cell).reduce((sum, number) => sum + number, 0);
-    const pressed = wanted.op === op && wanted.dtype === dtype;
-    const label = cell[verdict] === total ? `${verdict} ${countText(total)}` : `${verdict} ${countText(cell[verdict])} / ${countText(total)}`;
-    return el("button", { class: `verdict-cell ${verdict}`, "aria-pressed": String(pressed), on: { click: () => store.set(pressed ? { "check.op": null, "check.dtype": null } : { "check.op": op, "check.dtype": dtype }) } }, label);
-  }
-  fill(node, el("h2", {}, word("check.matrix")), lines.length ? el("table", { class: "plain matrix" }, el("thead", {}, head), el("tbody", {}, body)) : el("p", { class: "muted" }, word("check.none")));
+  const nothing = el("p", { class: "muted" }, word("check.none"));
+  fill(node, el("h2", {}, word("check.matrix")), lines.length ? table : nothing);
 }
 
-/** @param {Record<string, number>} cell */
-function worst(cell) {
-  return VERDICTS.find((verdict) => cell[verdict] > 0) ?? "";
+/**
+ * @param {import("views").Context} context @param {Wanted} wanted @param {string} op @param {string} dtype
+ * @param {Cell | undefined} cell
+ */
+function cellButton({ store }, wanted, op, dtype, cell) {
+  if (cell === undefined) return null;
+  const verdict = worst(cell);
+  const total = Object.values(cell).reduce((sum, number) => sum + number, 0);
+  const isChosen = wanted.op === op && wanted.dtype === dtype;
+  const number = cell[verdict] === total ? countText(total) : `${countText(cell[verdict])} / ${countText(total)}`;
+  const click = () => store.set({ "check.op": isChosen ? null : op, "check.dtype": isChosen ? null : dtype });
+  const props = { class: `verdict-cell ${verdict}`, "aria-pressed": String(isChosen), on: { click } };
+  return el("button", props, `${verdict} ${number}`);
 }
 
-/** @param {Map<string, Record<string, number>>} line */
+/** @param {Map<string, Cell>} line */
 function worstOf(line) {
   return Math.min(...[...line.values()].map((cell) => VERDICTS.indexOf(worst(cell))));
-}
-
-/** @param {import("views").Context} context @param {HTMLElement} node @param {Wanted} wanted */
-function drawOutputs({ content, word }, node, wanted) {
-  const { details } = content.tables;
-  const weight = (/** @type {number} */ row) => VERDICTS.indexOf(details.text("verdict", row) ?? "");
-  const rows = passing(details, wanted, false).sort((one, other) => weight(one) - weight(other) || one - other);
-  const columns = COLUMNS.filter((name) => details.has(name));
-  const head = el("tr", {}, ["verdict", ...columns].map((name) => el("th", { scope: "col" }, word(`check.column.${name}`))));
-  const cell = (/** @type {string} */ name, /** @type {number} */ row) =>
-    details.columns[name].type === "words" ? (details.text(name, row) ?? "") : valueText(details.number(name, row));
-  const body = rows.slice(0, LISTED).map((row) =>
-    el(
-      "tr",
-      {},
-      el("td", {}, el("span", { class: `verdict-word ${details.text("verdict", row)}` }, details.text("verdict", row))),
-      columns.map((name) => el("td", { class: name === "message" ? "name wide" : "name mono" }, cell(name, row))),
-    ),
-  );
-  fill(
-    node,
-    el("h2", {}, word("check.outputs", { outputs: rows.length })),
-    rows.length > LISTED && el("p", { class: "muted" }, word("check.listed", { listed: LISTED })),
-    el("table", { class: "plain outputs" }, el("thead", {}, head), el("tbody", {}, body)),
-  );
 }

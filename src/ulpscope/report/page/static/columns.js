@@ -2,7 +2,7 @@
  * The columns of the table: those that say where a tensor is, and the measures that are chosen.
  * @module columns
  */
-import { judgementOf } from "calls";
+import { judgementOf, shownNumber } from "calls";
 import { el } from "dom";
 import { errorText, valueText } from "numbers";
 
@@ -103,7 +103,7 @@ function column({ content, word }, name) {
     full,
     text: (row) =>
       ERRORS.includes(name)
-        ? errorText(pairs.number(name, row))
+        ? errorText(shownNumber(pairs, name, row))
         : name.startsWith("call_")
           ? shortName(full(row))
           : full(row),
@@ -117,7 +117,7 @@ function column({ content, word }, name) {
 function fullText(pairs, name, row, word) {
   if (name === "judgement") return word(`judgement.${judgementOf(pairs, row)}`);
   const { type } = pairs.columns[name];
-  if (type !== "words") return valueText(pairs.number(name, row));
+  if (type !== "words") return valueText(shownNumber(pairs, name, row));
   const text = pairs.text(name, row) ?? "";
   return name === "phase" && text ? word(`phase.${text}`) : text;
 }

@@ -2,6 +2,7 @@
  * What the table shows, as a CSV file.
  * @module csv
  */
+import { shownNumber } from "calls";
 import { el, visible } from "dom";
 
 /** What a spreadsheet takes for the beginning of a formula, also in its full-width form. */
@@ -31,7 +32,7 @@ export function csvText(pairs, rows, columns) {
 /** @param {import("data").Table} pairs @param {string} name @param {number} row */
 function cell(pairs, name, row) {
   const column = pairs.columns[name];
-  if (column.type !== "words") return numberCell(pairs.number(name, row));
+  if (column.type !== "words") return numberCell(shownNumber(pairs, name, row));
   const text = visible(pairs.text(name, row) ?? "");
   const safe = FORMULA.test(text) ? `'${text}` : text;
   return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;

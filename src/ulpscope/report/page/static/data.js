@@ -29,7 +29,7 @@ export class Table {
 
   /** Whether a column is there and has something in it. @param {string} name */
   has(name) {
-    return name in this.columns && this.columns[name].type !== "empty";
+    return Object.hasOwn(this.columns, name) && this.columns[name].type !== "empty";
   }
 
   /** A cell as text; null where there is none. @param {string} name @param {number} row @returns {string | null} */

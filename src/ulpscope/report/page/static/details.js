@@ -2,7 +2,7 @@
  * The pair that is selected: what it is, how it differs, and the other tensors of its call.
  * @module details
  */
-import { callName, judgementOf, rowsOfCall } from "calls";
+import { callName, errorOf, judgementOf, rowsOfCall, shownNumber } from "calls";
 import { el, fill } from "dom";
 import { errorText, valueText } from "numbers";
 import { told } from "words";
@@ -95,7 +95,10 @@ function errors({ content, word }, row) {
   const { pairs } = content.tables;
   const names = [...ERRORS, ...OTHER].filter((name) => !Number.isNaN(pairs.number(name, row)));
   if (!names.length) return null;
-  const text = (/** @type {string} */ name) => (ERRORS.includes(name) ? errorText : valueText)(pairs.number(name, row));
+  const text = (/** @type {string} */ name) => {
+    const number = shownNumber(pairs, name, row);
+    return ERRORS.includes(name) ? errorText(number) : valueText(number);
+  };
   return [el("h3", {}, word("details.difference")), keyed(names.map((name) => [word(`column.${name}`), text(name)]))];
 }
 
@@ -145,7 +148,7 @@ function tensors({ content, select, word }, row) {
         on: { click: () => select(other) },
       },
       el("span", { class: `chip name ${judgement}` }, name),
-      el("span", { class: "number" }, errorText(pairs.number("error", other))),
+      el("span", { class: "number" }, errorText(errorOf(pairs, other))),
     );
   };
   const rows = rowsOfCall(pairs, row);

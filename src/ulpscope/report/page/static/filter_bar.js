@@ -7,16 +7,24 @@ import { NOT_COMPARED, isOpen } from "filtering";
 import { JUDGEMENTS, PHASES } from "theme";
 
 const TYPING_MS = 60;
+/** So many names of modules are proposed. */
+const MOST_NAMES = 2000;
+let bars = 0;
 
 /** @param {import("views").Context} context @param {...any} extra controls of the view itself @returns {HTMLElement} */
 export function createFilterBar(context, ...extra) {
-  const { store } = context;
-  const controls = el("div", { class: "controls" });
+  const { content, store, word } = context;
+  const text = createSearch(context, "text", word("filter.text"), 170);
+  const names = moduleNames(content);
+  const module = createSearch(context, "module", word("filter.module"), 150, { list: names.id });
+  const [first, second] = [el("div", { class: "controls" }), el("div", { class: "controls" })];
+  const controls = el("div", { class: "controls" }, text.input, first, module.input, names, second);
   function draw() {
-    if (controls.contains(document.activeElement) && document.activeElement?.tagName === "INPUT") return;
-    const open = focusedName(controls);
-    fill(controls, fields(context));
-    if (open) /** @type {HTMLElement | null} */ (controls.querySelector(`[name="${open}"]`))?.focus();
+    const focused = focusedName(controls);
+    [text, module].forEach((search) => search.draw());
+    fill(first, choices(context, FIRST));
+    fill(second, choices(context, SECOND), resetButton(context));
+    if (focused) /** @type {HTMLElement | null} */ (controls.querySelector(`[name="${focused}"]`))?.focus();
   }
   store.subscribe(["filter"], draw);
   draw();
@@ -26,79 +34,70 @@ export function createFilterBar(context, ...extra) {
 /** @param {HTMLElement} controls */
 function focusedName(controls) {
   const focused = /** @type {any} */ (document.activeElement);
-  return controls.contains(focused) ? focused.name : null;
+  return controls.contains(focused) && focused.tagName !== "INPUT" ? focused.name : null;
+}
+
+const FIRST = ["judgement", "op"];
+const SECOND = ["phase", "step", "rank", "role"];
+
+/** @param {import("views").Context} context @param {string[]} names */
+function choices(context, names) {
+  const { content, word } = context;
+  const { pairs } = content.tables;
+  const { ranks, steps } = content.summary.scope;
+  const judged = new Set([...pairs.words("judgement"), NOT_COMPARED]);
+  const itself = (/** @type {string} */ name) => name;
+  /** @type {Record<string, [any[], (value: any) => string]>} */
+  const offered = {
+    judgement: [JUDGEMENTS.filter((name) => judged.has(name)), (name) => word(`judgement.${name}`)],
+    op: [[...pairs.words("op")].sort(), itself],
+    phase: [PHASES.filter((name) => pairs.words("phase").includes(name)), (name) => word(`phase.${name}`)],
+    step: [steps, (step) => word("where.step", { step: String(step) })],
+    rank: [ranks, (rank) => word("where.rank", { rank: String(rank) })],
+    role: [[...pairs.words("role")].sort(), itself],
+  };
+  return names.map((name) => choice(context, name, ...offered[name]));
 }
 
 /** @param {import("views").Context} context */
-function fields(context) {
-  const { content, store, word } = context;
-  const { pairs } = content.tables;
-  const { filter } = store.get();
-  const judged = new Set([...pairs.words("judgement"), NOT_COMPARED]);
-  return [
-    search(context, "text", word("filter.text"), 170),
-    choice(
-      context,
-      "judgement",
-      JUDGEMENTS.filter((name) => judged.has(name)),
-      (name) => word(`judgement.${name}`),
-    ),
-    choice(context, "op", [...pairs.words("op")].sort(), (name) => name),
-    moduleSearch(context),
-    choice(
-      context,
-      "phase",
-      PHASES.filter((name) => pairs.words("phase").includes(name)),
-      (name) => word(`phase.${name}`),
-    ),
-    choice(context, "step", content.summary.scope.steps, (step) => word("where.step", { step: String(step) })),
-    choice(context, "rank", content.summary.scope.ranks, (rank) => word("where.rank", { rank: String(rank) })),
-    choice(context, "role", [...pairs.words("role")].sort(), (name) => name),
-    el(
-      "button",
-      { name: "reset", disabled: isOpen(filter), on: { click: () => store.set({ filter: {} }) } },
-      word("filter.reset"),
-    ),
-  ];
+function resetButton({ store, word }) {
+  const click = () => store.set({ filter: {} });
+  return el("button", { name: "reset", disabled: isOpen(store.get().filter), on: { click } }, word("filter.reset"));
 }
 
 /**
+ * A field that filters while it is typed in; it is never made anew, or what is being typed would be lost.
  * @param {import("views").Context} context @param {string} name @param {string} label @param {number} width
  * @param {Record<string, string>} [more]
  */
-function search({ store }, name, label, width, more = {}) {
+function createSearch({ store }, name, label, width, more = {}) {
   /** @type {any} */
-  let waiting;
+  let waiting = null;
+  const style = { width: `${width}px` };
   const input = /** @type {HTMLInputElement} */ (
-    el("input", {
-      type: "search",
-      name,
-      placeholder: label,
-      "aria-label": label,
-      style: { width: `${width}px` },
-      ...more,
-    })
+    el("input", { type: "search", name, placeholder: label, "aria-label": label, style, ...more })
   );
-  input.value = store.get().filter[name] ?? "";
   input.addEventListener("input", () => {
     clearTimeout(waiting);
-    waiting = setTimeout(() => store.set({ filter: changed(store.get().filter, name, input.value) }), TYPING_MS);
+    waiting = setTimeout(() => {
+      waiting = null;
+      store.set({ filter: changed(store.get().filter, name, input.value) });
+    }, TYPING_MS);
   });
-  return input;
+  return {
+    input,
+    draw() {
+      const wanted = String(store.get().filter[name] ?? "");
+      if (waiting === null && input.value !== wanted) input.value = wanted;
+    },
+  };
 }
 
-/** @param {import("views").Context} context */
-function moduleSearch(context) {
-  const { content, word } = context;
-  const modules = [...content.tables.pairs.words("module")].sort();
-  return [
-    search(context, "module", word("filter.module"), 150, { list: "filter-modules" }),
-    el(
-      "datalist",
-      { id: "filter-modules" },
-      modules.slice(0, 2000).map((name) => el("option", { value: name })),
-    ),
-  ];
+/** @param {any} content */
+function moduleNames({ tables }) {
+  const modules = [...tables.pairs.words("module")].sort();
+  const options = modules.slice(0, MOST_NAMES).map((name) => el("option", { value: name }));
+  return el("datalist", { id: `module-names-${bars++}` }, options);
 }
 
 /**

@@ -3,6 +3,9 @@
  * @module filtering
  */
 
+import { errorsOf } from "calls";
+import { separator } from "modules";
+
 /**
  * @typedef {{text?: string, op?: string, module?: string, judgement?: string, rank?: number, step?: number,
  *   phase?: string, kind?: string, role?: string}} Filter
@@ -73,8 +76,8 @@ function tests(pairs, filter) {
   }
   const { judgement, module, text } = filter;
   if (judgement) found.push(judgementTest(pairs, judgement));
-  if (module) found.push(wordTest(pairs, "module", (word) => word === module || word.startsWith(`${module}.`)));
-  if (text) found.push(textTest(pairs, text.toLowerCase()));
+  if (module) found.push(moduleTest(pairs, module));
+  if (text) found.push(textTest(pairs, String(text).toLowerCase()));
   return found;
 }
 
@@ -93,6 +96,12 @@ function judgementTest(pairs, judgement) {
   if (judgement !== NOT_COMPARED) return wordTest(pairs, "judgement", (word) => word === judgement);
   const codes = pairs.codes("judgement");
   return (/** @type {number} */ row) => codes[row] < 0;
+}
+
+/** A module with all that is in it. @param {import("data").Table} pairs @param {string} module */
+function moduleTest(pairs, module) {
+  const inside = module + separator(pairs);
+  return wordTest(pairs, "module", (word) => word === module || word.startsWith(inside));
 }
 
 /** @param {import("data").Table} pairs @param {string} text */
@@ -128,6 +137,7 @@ function sorted(keys, descending) {
 /** A number for each row by which it is put in order. @param {import("data").Table} pairs @param {string} name */
 function sortKeys(pairs, name) {
   const column = pairs.columns[name];
+  if (name === "error") return errorsOf(pairs);
   if (column.type !== "words") return Float64Array.from(column.numbers);
   const places = new Map([...column.words].sort().map((word, place) => [word, place]));
   const ranks = column.words.map((word) => /** @type {number} */ (places.get(word)));

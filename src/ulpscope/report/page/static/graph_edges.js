@@ -2,8 +2,8 @@
  * Which call's result is which call's input: edges by the ids of values.
  * @module graph_edges
  */
-import { judgementOf } from "calls";
-import { separator } from "model_tree";
+import { MADE, judgementOf } from "calls";
+import { separator } from "modules";
 import { JUDGEMENTS } from "theme";
 
 /**
@@ -12,7 +12,6 @@ import { JUDGEMENTS } from "theme";
  * @typedef {{calls: Call[], edges: [number, number][]}} CallGraph edges are places among the calls
  */
 
-const MADE = new Set(["output", "grad_input", "parameter_after", "state_after"]);
 /** Kinds of calls that are modules. */
 export const WRAPPING = new Set(["module", "module_backward"]);
 

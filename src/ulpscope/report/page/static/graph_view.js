@@ -8,8 +8,8 @@ import { selectedRow } from "details";
 import { el, fill, visible } from "dom";
 import { WRAPPING, aroundCall, callGraph, insideModule } from "graph_edges";
 import { layered } from "graph_layout";
-import { separator } from "model_tree";
-import { escaped, keepSize, plotly } from "plotting";
+import { separator } from "modules";
+import { escaped, listenToPoints, plotly } from "plotting";
 import { PHASES, SYMBOLS, color, judgementColor, plotConfig, plotLayout } from "theme";
 import { createTip } from "tip";
 
@@ -120,24 +120,22 @@ export function createGraph(context) {
   function listen() {
     if (listens) return;
     listens = true;
-    keepSize(chart);
-    const plot = /** @type {any} */ (chart);
-    plot.on("plotly_hover", (/** @type {any} */ event) => {
-      const box = boxAt(event);
-      if (box)
-        tip.show(event.event, [
-          el("strong", { class: "name" }, box.module ?? box.label),
-          el("div", {}, word(`judgement.${box.worst}`)),
-          box.module && el("div", { class: "muted" }, word("graph.calls", { calls: box.calls })),
-        ]);
-    });
-    plot.on("plotly_unhover", () => tip.hide());
-    plot.on("plotly_click", (/** @type {any} */ event) => {
-      const box = boxAt(event);
-      tip.hide();
-      if (box?.module) store.set({ "model.graph": `module:${box.module}` });
-      else if (box && box.row !== null) select(box.row);
-    });
+    listenToPoints(chart, tip, { at: boxAt, tell: about, choose });
+  }
+
+  /** @param {import("graph_edges").Box} box */
+  function about(box) {
+    return [
+      el("strong", { class: "name" }, box.module ?? box.label),
+      el("div", {}, word(`judgement.${box.worst}`)),
+      box.module && el("div", { class: "muted" }, word("graph.calls", { calls: box.calls })),
+    ];
+  }
+
+  /** @param {import("graph_edges").Box} box */
+  function choose(box) {
+    if (box.module) store.set({ "model.graph": `module:${box.module}` });
+    else if (box.row !== null) select(box.row);
   }
 
   const redraw = () => (element.parentElement?.offsetParent === null ? undefined : draw());

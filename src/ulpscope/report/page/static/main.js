@@ -14,6 +14,8 @@ import { VIEWS } from "views";
 import { setLanguage, word } from "words";
 
 const NO_FILTER = {};
+/** What was chosen about the selection before and says nothing about another one. */
+const OF_SELECTION = { "model.rank": null, "model.step": null, "tensor.at": null };
 
 /** What the page carries under a name; it is handed out once, and its room given back. @param {string} id */
 function embedded(id) {
@@ -77,7 +79,7 @@ function start(page, content) {
       content,
       store: scope,
       word,
-      select: (/** @type {number | null} */ row) => store.set({ selected: row }),
+      select: (/** @type {number | null} */ row) => store.set({ ...OF_SELECTION, selected: row }),
       served,
     };
     const tabs = createTabs(context, VIEWS);

@@ -3,6 +3,8 @@
  * @module map_measures
  */
 
+import { errorsOf } from "calls";
+
 /**
  * @typedef {import("data").Table} Table
  * @typedef {{name: string, needs: string[], of: (table: Table) => (row: number) => number,
@@ -24,11 +26,26 @@ function largerSize(one, other) {
   return (table) => (row) => Math.max(Math.abs(table.number(one, row)), Math.abs(table.number(other, row)));
 }
 
+/** @param {Table} table */
+function error(table) {
+  const errors = errorsOf(table);
+  return (/** @type {number} */ row) => errors[row];
+}
+
+/**
+ * A number of finite elements: infinite where there are nan beside them.
+ * @param {string} column @returns {(table: Table) => (row: number) => number}
+ */
+function unlessNan(column) {
+  return (table) => (row) => (table.number("nan", row) > 0 ? Infinity : table.number(column, row));
+}
+
 /** How many times what rounding and the inputs explain. @param {Table} table */
 function share(table) {
+  const errors = errorsOf(table);
   return (/** @type {number} */ row) => {
     const expected = table.number("expected", row);
-    return expected > 0 ? table.number("error", row) / expected : NaN;
+    return expected > 0 ? errors[row] / expected : NaN;
   };
 }
 
@@ -36,34 +53,52 @@ function share(table) {
 function madeHere(table) {
   const code = table.words("judgement").indexOf("made_here");
   const codes = table.codes("judgement");
-  return (/** @type {number} */ row) => (codes[row] === code ? 1 : 0);
+  return (/** @type {number} */ row) => (code >= 0 && codes[row] === code ? 1 : 0);
+}
+
+/**
+ * @param {string} name also that of the column
+ * @param {"largest" | "smallest" | "sum"} together @param {boolean} log
+ * @returns {Measure}
+ */
+function plain(name, together, log) {
+  return { name, needs: [name], of: number(name), together, log };
+}
+
+/** @param {"reference" | "target"} side @returns {Measure[]} */
+function sizesOf(side) {
+  const [min, max, mean] = [`min_${side}`, `max_${side}`, `mean_${side}`];
+  return [
+    plain(`not_finite_${side}`, "sum", false),
+    plain(`norm_${side}`, "largest", true),
+    { name: `size_${side}`, needs: [min, max], of: largerSize(min, max), together: "largest", log: true },
+    { name: mean, needs: [mean], of: size(mean), together: "largest", log: true },
+  ];
 }
 
 /** @type {Measure[]} */
 const OF_PAIRS = [
-  { name: "error", needs: ["error"], of: number("error"), together: "largest", log: true },
+  { name: "error", needs: ["error"], of: error, together: "largest", log: true },
   { name: "share", needs: ["error", "expected"], of: share, together: "largest", log: true },
   { name: "made_here", needs: ["judgement"], of: madeHere, together: "sum", log: false },
-  { name: "max_abs", needs: ["max_abs"], of: number("max_abs"), together: "largest", log: true },
-  { name: "max_ulp", needs: ["max_ulp"], of: number("max_ulp"), together: "largest", log: true },
-  { name: "cosine", needs: ["cosine"], of: number("cosine"), together: "smallest", log: false },
-  { name: "not_finite_target", needs: ["not_finite_target"], of: number("not_finite_target"), together: "sum", log: false },
-  { name: "not_finite_reference", needs: ["not_finite_reference"], of: number("not_finite_reference"), together: "sum", log: false },
-  { name: "norm_target", needs: ["norm_target"], of: number("norm_target"), together: "largest", log: true },
-  { name: "norm_reference", needs: ["norm_reference"], of: number("norm_reference"), together: "largest", log: true },
-  { name: "size_target", needs: ["min_target", "max_target"], of: largerSize("min_target", "max_target"), together: "largest", log: true },
-  { name: "size_reference", needs: ["min_reference", "max_reference"], of: largerSize("min_reference", "max_reference"), together: "largest", log: true },
-  { name: "mean_target", needs: ["mean_target"], of: size("mean_target"), together: "largest", log: true },
-  { name: "mean_reference", needs: ["mean_reference"], of: size("mean_reference"), together: "largest", log: true },
+  plain("max_abs", "largest", true),
+  plain("max_ulp", "largest", true),
+  plain("cosine", "smallest", false),
+  ...sizesOf("target"),
+  ...sizesOf("reference"),
 ];
 
 /** @type {Measure[]} */
 const OF_TRACE = [
-  { name: "norm", needs: ["norm"], of: number("norm"), together: "largest", log: true },
-  { name: "size", needs: ["size"], of: number("size"), together: "largest", log: true },
-  { name: "mean", needs: ["mean"], of: number("mean"), together: "largest", log: true },
-  { name: "nan", needs: ["nan"], of: number("nan"), together: "sum", log: false },
-  { name: "inf", needs: ["inf"], of: number("inf"), together: "sum", log: false },
+  ...["norm", "size", "mean"].map((name) => ({
+    name,
+    needs: [name],
+    of: unlessNan(name),
+    together: /** @type {const} */ ("largest"),
+    log: true,
+  })),
+  plain("nan", "sum", false),
+  plain("inf", "sum", false),
 ];
 
 /** What can be shown of this content. @param {any} content @returns {{table: Table, measures: Measure[]}} */

@@ -2,7 +2,7 @@
  * The model: reference and target side by side as a tree, and the operators of a module as a graph.
  * @module model
  */
-import { rowsOfCall } from "calls";
+import { loneSide, rowsOfCall } from "calls";
 import { selectedRow } from "details";
 import { el, fill } from "dom";
 import { createGraph } from "graph_view";
@@ -22,6 +22,7 @@ export function create(context) {
     { class: "grid tree", role: "treegrid", tabindex: "0", "aria-label": word("view.model") },
     el("div", { class: "sizer", role: "presentation" }, head, body),
   );
+  const nothing = el("p", { class: "nothing muted" }, word("model.empty"));
   const graph = createGraph(context);
   const search = searchField();
   const bar = el("div", { class: "filter-bar" });
@@ -29,7 +30,7 @@ export function create(context) {
     "div",
     { class: "model-view" },
     bar,
-    el("div", { class: "split" }, grid, graph.element),
+    el("div", { class: "split" }, el("div", { class: "grid-place" }, grid, nothing), graph.element),
     el("p", { class: "hint muted" }, word("model.hint")),
   );
   /** @type {Set<string>} */
@@ -94,10 +95,15 @@ export function create(context) {
 
   /** Open what leads to the answer, or to the first of the worst calls. */
   function openWorst() {
-    const first = content.summary.findings[0];
+    const { rank, step } = place();
+    const first = content.summary.findings.find((/** @type {any} */ one) => one.rank === rank && one.step === step);
+    const side = first ? loneSide(first) : null;
     const isAnswer = (/** @type {import("model_tree").Node} */ one) =>
-      one.isCall && one.full.target === first?.call && one.phase === first?.phase;
-    const answer = pathTo(root, isAnswer);
+      one.isCall &&
+      one.full[side ?? "target"] === first.call &&
+      one.phase === first.phase &&
+      (side !== null) === (one.row === null);
+    const answer = first ? pathTo(root, isAnswer) : [];
     const path = answer.length ? answer : pathTo(root, (one) => one.isCall && one.worst === root.worst);
     path.slice(0, -1).forEach((one) => open.add(one.key));
     wanted = path.at(-1);
@@ -112,8 +118,10 @@ export function create(context) {
   }
 
   function refresh() {
-    const text = store.get()["model.text"];
-    shown = flattened(root, open, typeof text === "string" ? text : "");
+    const text = String(store.get()["model.text"] ?? "");
+    if (search.value !== text) search.value = text;
+    shown = flattened(root, open, text);
+    nothing.classList.toggle("hidden", shown.length > 0 || text === "");
     grid.setAttribute("aria-rowcount", String(shown.length + 1));
     list.resize(shown.length);
     list.draw();
@@ -130,9 +138,7 @@ export function create(context) {
     goToWanted();
   }
 
-  /** The tree of the selection's own rank and step, whatever was chosen before. */
   function follow() {
-    store.set({ "model.rank": null, "model.step": null });
     if (element.offsetParent !== null) rebuild();
   }
 
@@ -158,7 +164,6 @@ export function create(context) {
         style: { width: "220px" },
       })
     );
-    input.value = String(store.get()["model.text"] ?? "");
     input.addEventListener("input", () => store.set({ "model.text": input.value }));
     return input;
   }
@@ -215,6 +220,11 @@ export function create(context) {
     );
   }
 
+  /** The row of what holds the one in a row. @param {number} at */
+  function above(at) {
+    return shown.findLastIndex((one, place) => place < at && one.depth < shown[at].depth);
+  }
+
   /** @param {KeyboardEvent} event */
   function onKey(event) {
     if (event.target !== grid) return;
@@ -225,6 +235,8 @@ export function create(context) {
     else if (event.key === "g" && one) store.set({ "model.graph": graphOf(one) });
     else if (event.key === "ArrowRight" && one && !one.isCall && !open.has(one.key)) toggle(one);
     else if (event.key === "ArrowLeft" && one && open.has(one.key)) toggle(one);
+    else if (event.key === "ArrowLeft" && one && one.depth > 1) current = above(current);
+    else if (event.key === "Escape") select(null);
     else return;
     event.preventDefault();
     if (current >= 0) list.reveal(current);

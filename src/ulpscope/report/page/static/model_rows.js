@@ -42,7 +42,12 @@ function nameCell(word, one, side, isOpen) {
   const name = one.label[side];
   const style = { "padding-left": `${8 + 16 * (one.depth - 1)}px` };
   if (name === null) {
-    return el("div", { class: "cell partnerless", role: "gridcell", style }, word("model.partnerless"));
+    return el(
+      "div",
+      { class: "cell partnerless", role: "gridcell", style },
+      el("span", { class: "twisty", "aria-hidden": "true" }),
+      word("model.partnerless"),
+    );
   }
   const isUsual = !one.isCall || one.phase === null || one.phase === "forward";
   return el(

@@ -2,12 +2,14 @@
  * Both runs as one tree: modules, submodules and calls, partners side by side.
  * @module model_tree
  */
-import { judgementOf } from "calls";
+import { errorsOf, judgementOf } from "calls";
 import { shortName } from "columns";
+import { placesAlong } from "lone_calls";
+import { separator } from "modules";
 import { JUDGEMENTS } from "theme";
 
 /**
- * A module, or a call (which has no children).
+ * A module, or a call (which has no children). A side that does not have it has no name for it.
  * @typedef {{reference: string | null, target: string | null}} Sides
  * @typedef {{key: string, label: Sides, full: Sides,
  *   depth: number, children: Node[], isCall: boolean, row: number | null, phase: string | null, order: number,
@@ -30,14 +32,6 @@ export function buildTree(content, rank, step, outside) {
   return builder.root;
 }
 
-/**
- * What parts names of modules: a dot in torch's, a slash in those of networks' operators.
- * @param {import("data").Table} pairs
- */
-export function separator(pairs) {
-  return pairs.words("module").some((name) => name.includes("/")) ? "/" : ".";
-}
-
 class Builder {
   /** @param {any} content @param {number} rank @param {(phase: string) => string} outside */
   constructor(content, rank, outside) {
@@ -47,6 +41,8 @@ class Builder {
     this.separator = separator(content.tables.pairs);
     /** Names that the reference has for modules of the target. @type {Record<string, string>} */
     this.renamed = content.modules[String(rank)] ?? {};
+    /** @type {Map<string, string>} */
+    this.inTarget = new Map(Object.entries(this.renamed).map(([target, reference]) => [reference, target]));
     this.root = node("", { reference: "", target: "" }, { reference: "", target: "" }, 0);
     /** @type {Map<string, Node>} */
     this.modules = new Map([["", this.root]]);
@@ -55,6 +51,7 @@ class Builder {
   /** @param {number} step */
   addPairs(step) {
     const { pairs } = this.content.tables;
+    const errors = errorsOf(pairs);
     const [ranks, steps, ids] = ["rank", "step", "id_target"].map((name) => pairs.columns[name].numbers);
     /** @type {Map<number, Node>} */
     const calls = new Map();
@@ -62,14 +59,18 @@ class Builder {
       if (ranks[row] !== this.rank || steps[row] !== step) continue;
       const call = calls.get(ids[row]) ?? this.#call(row);
       calls.set(ids[row], call);
-      count(call, judgementOf(pairs, row), pairs.number("error", row), row);
+      count(call, judgementOf(pairs, row), errors[row], row);
     }
   }
 
   /** @param {number} step */
   addUnmatched(step) {
-    const { unmatched } = this.content.tables;
-    for (let row = 0; row < (unmatched?.length ?? 0); row++) {
+    const { pairs, unmatched } = this.content.tables;
+    const places = {
+      reference: placesAlong(pairs, this.rank, step, "reference"),
+      target: placesAlong(pairs, this.rank, step, "target"),
+    };
+    for (let row = 0; row < unmatched.length; row++) {
       if (unmatched.number("rank", row) !== this.rank || unmatched.number("step", row) !== step) continue;
       const side = unmatched.text("side", row) === "reference" ? "reference" : "target";
       const name = unmatched.text("name", row) ?? "";
@@ -81,7 +82,7 @@ class Builder {
         isCall: true,
         unmatched: 1,
         phase: unmatched.text("phase", row),
-        order: unmatched.number("id", row),
+        order: places[side](unmatched.number("id", row)),
       });
       parent.children.push(call);
     }
@@ -90,8 +91,7 @@ class Builder {
   /** The target's name of a module. @param {string | null} module @param {"reference" | "target"} side */
   #inTarget(module, side) {
     if (side === "target" || module === null) return module;
-    const found = Object.entries(this.renamed).find(([, reference]) => reference === module);
-    return found ? found[0] : module;
+    return this.inTarget.get(module) ?? module;
   }
 
   /** @param {number} row */
@@ -121,7 +121,7 @@ class Builder {
     if (known) return known;
     const parts = path.split(this.separator);
     const parent = parts.length > 1 ? this.#module(parts.slice(0, -1).join(this.separator)) : this.root;
-    const reference = this.renamed[path] ?? path;
+    const reference = Object.hasOwn(this.renamed, path) ? this.renamed[path] : path;
     const label = { reference: reference.split(this.separator).at(-1) ?? "", target: parts.at(-1) ?? "" };
     const made = node(`m${path}`, label, { reference, target: path }, parent.depth + 1);
     made.path = path;
@@ -183,7 +183,10 @@ function isWorse(judgement, other) {
   return other === null || JUDGEMENTS.indexOf(judgement) < JUDGEMENTS.indexOf(other);
 }
 
-/** What modules hold is the sum of what is in them. @param {Node} parent */
+/**
+ * What modules hold is the sum of what is in them; one that a run calls nothing of is none of its.
+ * @param {Node} parent
+ */
 function sum(parent) {
   if (parent.isCall) return;
   for (const child of parent.children) {
@@ -194,6 +197,9 @@ function sum(parent) {
       parent.counts[judgement] = (parent.counts[judgement] ?? 0) + number;
     if (child.worst !== null && isWorse(child.worst, parent.worst)) parent.worst = child.worst;
     if (!(child.error <= parent.error) && !Number.isNaN(child.error)) parent.error = child.error;
+  }
+  for (const side of /** @type {const} */ (["reference", "target"])) {
+    if (parent.children.every((child) => child.full[side] === null)) parent.label[side] = parent.full[side] = null;
   }
   parent.children.sort((one, other) => Number(one.isCall) - Number(other.isCall) || one.order - other.order);
 }

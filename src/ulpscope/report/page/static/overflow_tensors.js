@@ -5,7 +5,8 @@
 import { el } from "dom";
 import { countText, valueText } from "numbers";
 
-const COLUMNS = ["side", "place", "dtype", "shape", "min", "max", "mean", "nan", "pos_inf", "neg_inf"];
+const NUMBERS = ["min", "max", "mean", "nan", "pos_inf", "neg_inf"];
+const COLUMNS = ["side", "place", "dtype", "shape", ...NUMBERS];
 
 /** @param {import("views").Context} context @param {any} found @returns {(HTMLElement | null)[]} */
 export function overflowTensors({ word }, { evidence }) {
@@ -15,14 +16,21 @@ export function overflowTensors({ word }, { evidence }) {
 /** @param {import("views").Context["word"]} word @param {any[]} found */
 function tensors(word, found) {
   if (!found.length) return null;
-  const head = COLUMNS.map((name) => el("th", { scope: "col", class: isNumber(name) ? "number" : null }, word(`seen.${name}`)));
-  const rows = found.map((tensor) => el("tr", {}, COLUMNS.map((name) => el("td", { class: isNumber(name) ? "number" : "name" }, cell(word, name, tensor[name])))));
-  return el("section", { class: "card scroll" }, el("h2", {}, word("seen.title")), el("table", { class: "plain" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
-}
-
-/** @param {string} name */
-function isNumber(name) {
-  return ["min", "max", "mean", "nan", "pos_inf", "neg_inf"].includes(name);
+  const look = (/** @type {string} */ name) => (NUMBERS.includes(name) ? "number" : "name");
+  const head = COLUMNS.map((name) => el("th", { scope: "col", class: look(name) }, word(`seen.${name}`)));
+  const rows = found.map((tensor) =>
+    el(
+      "tr",
+      {},
+      COLUMNS.map((name) => el("td", { class: look(name) }, cell(word, name, tensor[name]))),
+    ),
+  );
+  return el(
+    "section",
+    { class: "card scroll" },
+    el("h2", {}, word("seen.title")),
+    el("table", { class: "plain" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),
+  );
 }
 
 /** @param {import("views").Context["word"]} word @param {string} name @param {any} value */
@@ -43,5 +51,6 @@ function record(word, noted) {
     [word("record.task"), `${noted.task ?? "–"} / ${noted.stream ?? "–"}`],
     [word("record.file"), noted.file],
   ];
-  return el("section", { class: "card" }, el("h2", {}, word("record.title")), el("dl", { class: "counts" }, lines.map(([name, text]) => [el("dt", {}, name), el("dd", { class: "name" }, text)])));
+  const entries = lines.map(([name, text]) => [el("dt", {}, name), el("dd", { class: "name" }, text)]);
+  return el("section", { class: "card" }, el("h2", {}, word("record.title")), el("dl", { class: "counts" }, entries));
 }

@@ -36,6 +36,38 @@ export function keepSize(chart) {
 }
 
 /**
+ * Tell about the point under the pointer, and choose it by a click; the chart keeps the size of its place from now on.
+ * @template Point
+ * @param {HTMLElement} chart drawn
+ * @param {ReturnType<import("tip").createTip>} tip
+ * @param {{at: (event: any) => Point | null, tell: (point: Point) => any, choose: (point: Point) => void}} points
+ */
+export function listenToPoints(chart, tip, { at, tell, choose }) {
+  keepSize(chart);
+  const plot = /** @type {any} */ (chart);
+  plot.on("plotly_hover", (/** @type {any} */ event) => {
+    const point = at(event);
+    if (point !== null) tip.show(event.event, tell(point));
+  });
+  plot.on("plotly_unhover", () => tip.hide());
+  onClick(chart, (event) => {
+    const point = at(event);
+    tip.hide();
+    if (point !== null) choose(point);
+  });
+}
+
+/**
+ * What a click on a chart does, instead of what it did.
+ * @param {HTMLElement} chart drawn @param {(event: any) => void} clicked
+ */
+export function onClick(chart, clicked) {
+  const plot = /** @type {any} */ (chart);
+  plot.removeAllListeners("plotly_click");
+  plot.on("plotly_click", clicked);
+}
+
+/**
  * Give back what charts hold; browsers have few WebGL contexts.
  * @param {HTMLElement} place
  */

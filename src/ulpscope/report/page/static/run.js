@@ -2,13 +2,14 @@
  * Error along the run: every tensor's error against execution order.
  * @module run
  */
+import { callName, errorOf } from "calls";
 import { selectedRow } from "details";
 import { el, fill } from "dom";
 import { createFilterBar } from "filter_bar";
 import { rowsShown } from "filtering";
 import { errorText } from "numbers";
-import { keepSize, plotly } from "plotting";
-import { guides, wholeLayout, zoomed } from "run_guides";
+import { listenToPoints, plotly } from "plotting";
+import { answerPlace, guides, wholeLayout, zoomed } from "run_guides";
 import { heights, judgementTraces, selectedTrace } from "run_points";
 import { JUDGEMENTS, PHASES, plotConfig } from "theme";
 import { createTip } from "tip";
@@ -53,7 +54,7 @@ export function create(context) {
     const layout = zoomed(whole, store.get()["run.range"]);
     const rows = rowsShown(pairs, store.get().filter, store.get().sort);
     traces = judgementTraces(pairs, rows, height, sight(layout));
-    drawLegend();
+    drawLegend(rows.length - traces.reduce((sum, trace) => sum + trace.total, 0));
     behind ??= guides(content, height);
     layout.dragmode = drag.getAttribute("aria-pressed") === "true" ? "pan" : "zoom";
     await library.react(
@@ -71,7 +72,8 @@ export function create(context) {
     return { left, right, low, high, width: chart.clientWidth || 1000, height: chart.clientHeight || 500 };
   }
 
-  function drawLegend() {
+  /** @param {number} left how many tensors have no point */
+  function drawLegend(left) {
     const numbers = new Map(traces.map((trace) => [trace.judgement, trace.total]));
     const hidden = hiddenJudgements();
     fill(
@@ -89,7 +91,9 @@ export function create(context) {
       PHASES.filter((phase) => pairs.words("phase").includes(phase)).map((phase) =>
         el("span", { class: "swatch phase", style: { "--phase": `var(--phase-${phase})` } }, word(`phase.${phase}`)),
       ),
-      content.summary.findings.length ? el("span", { class: "swatch found" }, word("run.finding")) : null,
+      answerPlace(content) === null ? null : el("span", { class: "swatch found" }, word("run.finding")),
+      left ? el("span", { class: "muted" }, word("run.left", { tensors: left })) : null,
+      left || traces.some((trace) => trace.total) ? null : el("span", {}, word("table.empty")),
     );
     for (const trace of traces) trace.plot.visible = !hidden.includes(trace.judgement);
   }
@@ -123,17 +127,8 @@ export function create(context) {
   function listen() {
     if (listens) return;
     listens = true;
-    keepSize(chart);
+    listenToPoints(chart, tip, { at: rowAt, tell: about, choose: select });
     const plot = /** @type {any} */ (chart);
-    plot.on("plotly_hover", (/** @type {any} */ event) => {
-      const row = rowAt(event);
-      if (row !== null) tip.show(event.event, about(row));
-    });
-    plot.on("plotly_unhover", () => tip.hide());
-    plot.on("plotly_click", (/** @type {any} */ event) => {
-      const row = rowAt(event);
-      if (row !== null) select(row);
-    });
     plot.on("plotly_relayout", () => keepRange());
     plot.on("plotly_doubleclick", () => store.set({ "run.range": null }));
   }
@@ -159,7 +154,7 @@ export function create(context) {
   /** @param {number} row */
   function about(row) {
     const lines = [
-      el("strong", { class: "name" }, pairs.text("call_target", row) ?? pairs.text("call_reference", row) ?? ""),
+      el("strong", { class: "name" }, callName(pairs, row)),
       el(
         "div",
         { class: "name" },
@@ -169,7 +164,7 @@ export function create(context) {
         "div",
         {},
         word("run.errors", {
-          out: errorText(pairs.number("error", row)),
+          out: errorText(errorOf(pairs, row)),
           in: errorText(pairs.number("error_in", row)),
           expected: errorText(pairs.number("expected", row)),
         }),

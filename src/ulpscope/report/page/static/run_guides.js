@@ -3,6 +3,7 @@
  * @module run_guides
  */
 import { findRow } from "calls";
+import { placeAlong } from "lone_calls";
 import { escaped } from "plotting";
 import { PHASES, color, plotLayout } from "theme";
 
@@ -35,6 +36,11 @@ function largest(bins, value) {
   });
 }
 
+/** Heights of pieces as those of a line that has a step where each begins. @template T @param {T[]} tops */
+function toTheEnd(tops) {
+  return [...tops, tops[tops.length - 1]];
+}
+
 /**
  * What one rounding of the dtypes makes.
  * @param {any} content @param {number[]} bins @param {import("run_points").Heights} height
@@ -48,7 +54,7 @@ function band({ tables, rounding }, bins, height) {
   const tops = largest(bins, (row) =>
     Math.max(...sides.map(({ codes, sizes }) => (codes[row] < 0 ? 0 : sizes[codes[row]]))),
   );
-  const x = bins.slice(0, -1);
+  const x = bins;
   const below = {
     type: "scatter",
     mode: "lines",
@@ -59,7 +65,7 @@ function band({ tables, rounding }, bins, height) {
   };
   const above = {
     ...below,
-    y: tops.map((top) => Math.max(top, height.zero / 3)),
+    y: toTheEnd(tops.map((top) => Math.max(top, height.zero / 3))),
     line: { width: 0, shape: "hv" },
     fill: "tonexty",
     fillcolor: color("band"),
@@ -77,8 +83,8 @@ function explained(pairs, bins, height) {
   return {
     type: "scatter",
     mode: "lines",
-    x: bins.slice(0, -1),
-    y: tops.map((top) => (top > height.zero ? Math.min(top, height.beyond) : null)),
+    x: bins,
+    y: toTheEnd(tops.map((top) => (top > height.zero ? Math.min(top, height.beyond) : null))),
     line: { width: 1, dash: "dot", color: color("muted"), shape: "hv" },
     connectgaps: false,
     hoverinfo: "skip",
@@ -222,10 +228,18 @@ function stepNames({ tables, summary }, word) {
   });
 }
 
+/**
+ * Where the answer stands in the run; null if the tables do not know it.
+ * @param {any} content @returns {number | null}
+ */
+export function answerPlace(content) {
+  const [first] = content.summary.findings;
+  return first === undefined ? null : (findRow(content.tables.pairs, first) ?? placeAlong(content, first));
+}
+
 /** @param {any} content */
-function findingMark({ tables, summary }) {
-  const first = summary.findings[0];
-  const row = first ? findRow(tables.pairs, first) : null;
+function findingMark(content) {
+  const row = answerPlace(content);
   if (row === null) return [];
   return [
     {

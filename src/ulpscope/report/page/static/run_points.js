@@ -2,7 +2,7 @@
  * The points of the chart: a trace for each judgement, errors on a logarithmic scale.
  * @module run_points
  */
-import { judgementOf } from "calls";
+import { errorOf, errorsOf, judgementOf } from "calls";
 import { hasWebgl } from "plotting";
 import { JUDGEMENTS, SYMBOLS, color, judgementColor } from "theme";
 
@@ -18,7 +18,7 @@ import { JUDGEMENTS, SYMBOLS, color, judgementColor } from "theme";
  */
 export function heights(pairs, rounding) {
   let [least, most] = [Math.min(...Object.values(rounding), Infinity), 0];
-  for (const error of pairs.columns.error?.numbers ?? []) {
+  for (const error of errorsOf(pairs)) {
     if (error > 0 && error < least) least = error;
     if (error > most && error < Infinity) most = error;
   }
@@ -56,8 +56,8 @@ function howDrawn() {
 export function judgementTraces(pairs, rows, height, sight) {
   const codes = pairs.codes("judgement");
   const words = pairs.words("judgement");
-  const errors = pairs.columns.error?.numbers;
-  const high = (/** @type {number} */ row) => height.of(errors ? errors[row] : NaN);
+  const errors = errorsOf(pairs);
+  const high = (/** @type {number} */ row) => height.of(errors[row]);
   return JUDGEMENTS.filter((name) => words.includes(name))
     .reverse()
     .map((judgement) => {
@@ -123,7 +123,7 @@ export function selectedTrace(pairs, row, height) {
     mode: "markers",
     name: "selected",
     x: drawn ? [row] : [],
-    y: drawn ? [height.of(pairs.number("error", /** @type {number} */ (row)))] : [],
+    y: drawn ? [height.of(errorOf(pairs, /** @type {number} */ (row)))] : [],
     hoverinfo: "skip",
     marker: { size: 16, symbol: "circle-open", color: color("text"), line: { width: 2.5 } },
   };

@@ -11,6 +11,8 @@
 
 /** A change of these is a place to come back to; of others only the address is kept up. */
 const PLACES = ["view", "selected"];
+/** Selections that follow one another faster than this, such as a held key's, are one place. */
+const RUSH_MS = 700;
 
 /**
  * @param {State} initial what holds where the address says nothing
@@ -20,26 +22,45 @@ export function createStore(initial) {
   let state = { ...initial, ...read(initial) };
   /** @type {Set<{keys: string[], callback: (state: State) => void}>} */
   const listeners = new Set();
+  let lastSelected = -Infinity;
 
-  /** @param {State} patch @returns {boolean} whether anything has changed */
-  function apply(patch) {
-    const changed = Object.keys(patch).filter((key) => !same(state[key], patch[key]));
-    state = { ...state, ...patch };
+  /** @param {State} next @returns {string[]} what is different in it */
+  function changes(next) {
+    return Object.keys(next).filter((key) => !same(state[key], next[key]));
+  }
+
+  /** @param {string[]} changed */
+  function notify(changed) {
     for (const { keys, callback } of [...listeners]) {
       if (keys.some((key) => changed.includes(key))) callback(state);
     }
-    return changed.length > 0;
   }
 
-  window.addEventListener("popstate", () => apply({ ...initial, ...read(initial) }));
+  /** Whether a change makes a new place. @param {string[]} changed */
+  function isPlace(changed) {
+    const found = PLACES.filter((key) => changed.includes(key));
+    if (!found.includes("selected")) return found.length > 0;
+    const isRush = performance.now() - lastSelected < RUSH_MS && found.length === 1;
+    lastSelected = performance.now();
+    return !isRush;
+  }
+
+  window.addEventListener("popstate", () => {
+    const gone = Object.fromEntries(Object.keys(state).map((key) => [key, undefined]));
+    const next = { ...gone, ...initial, ...read(initial) };
+    const changed = changes(next);
+    state = next;
+    notify(changed);
+  });
   return {
     get: () => state,
     set(patch) {
-      const isPlace = PLACES.some((key) => key in patch && !same(patch[key], state[key]));
-      if (!apply(patch)) return;
-      const address = "#" + written(state, initial);
-      if (isPlace) history.pushState(null, "", address);
-      else history.replaceState(null, "", address);
+      const changed = changes(patch);
+      if (!changed.length) return;
+      state = { ...state, ...patch };
+      // The address before the listeners: what they set belongs to this place, not to the one before.
+      visit("#" + written(state, initial), isPlace(changed));
+      notify(changed);
     },
     subscribe(keys, callback) {
       const listener = { keys, callback };
@@ -49,14 +70,32 @@ export function createStore(initial) {
   };
 }
 
+/** @param {string} address @param {boolean} isNew */
+function visit(address, isNew) {
+  try {
+    if (isNew) history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
+  } catch {
+    // Browsers refuse very many changes within seconds; what is shown does not depend on the address.
+  }
+}
+
 /** @param {State} state @param {State} initial */
 function written(state, initial) {
   const parts = new URLSearchParams();
   for (const [key, value] of Object.entries(state)) {
-    if (same(value ?? null, initial[key] ?? null)) continue;
-    parts.set(key, typeof value === "string" ? value : JSON.stringify(value));
+    if (same(value, initial[key])) continue;
+    parts.set(key, isPlain(value, initial[key]) ? value : JSON.stringify(value));
   }
   return parts.toString();
+}
+
+/**
+ * Whether a value is a text that is read as it is written.
+ * @param {any} value @param {any} usual what holds where the address says nothing
+ */
+function isPlain(value, usual) {
+  return typeof value === "string" && (typeof usual === "string" || parsed(value, undefined) === value);
 }
 
 /** What the address says; anything unreadable is left out. @param {State} initial @returns {State} */
@@ -85,5 +124,5 @@ function parsed(text, otherwise) {
 
 /** @param {any} one @param {any} other */
 function same(one, other) {
-  return one === other || JSON.stringify(one) === JSON.stringify(other);
+  return one === other || JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
 }

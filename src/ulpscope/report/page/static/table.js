@@ -18,6 +18,7 @@ export function create(context) {
   const count = el("span", { class: "count muted", "aria-live": "polite" });
   const head = el("div", { class: "head", role: "rowgroup" });
   const body = el("div", { class: "rows", role: "rowgroup" });
+  const nothing = el("p", { class: "nothing muted" }, word("table.empty"));
   const sizer = el("div", { class: "sizer", role: "presentation" }, head, body);
   const grid = el("div", { class: "grid", role: "grid", tabindex: "0", "aria-label": word("view.table") }, sizer);
   const csv = el("button", { on: { click: () => saveCsv(context, rows, columns) } }, word("table.csv"));
@@ -25,7 +26,7 @@ export function create(context) {
     "div",
     { class: "table-view" },
     createFilterBar(context, metricChoice(context), csv, count),
-    grid,
+    el("div", { class: "grid-place" }, grid, nothing),
     el("p", { class: "hint muted" }, word("table.hint")),
   );
   /** @type {Int32Array} */
@@ -52,6 +53,7 @@ export function create(context) {
     grid.setAttribute("aria-rowcount", String(rows.length + 1));
     fill(head, headRow(context, columns));
     fill(count, word("table.count", { shown: rows.length, all: pairs.length }));
+    nothing.classList.toggle("hidden", rows.length > 0);
     list.resize(rows.length);
     goTo(placeOf(selectedRow(context)));
   }

@@ -58,10 +58,11 @@ export function createAxes({ store, word }, shape, complex, overview) {
     if (shape.length < 2) return null;
     const options = /** @type {[string, string][]} */ (shape.map((_, axis) => [String(axis), name(axis)]));
     const { rows, columns } = chosen();
-    const selects = [
-      choice(word("tensor.rows"), `${place}-rows`, options, String(rows), (value) => choose("rows", Number(value))),
-      choice(word("tensor.columns"), `${place}-columns`, options, String(columns), (value) => choose("columns", Number(value))),
-    ];
+    const chooser = (/** @type {"rows" | "columns"} */ which, /** @type {number | null} */ axis) => {
+      const change = (/** @type {string} */ value) => choose(which, Number(value));
+      return choice(word(`tensor.${which}`), `${place}-${which}`, options, String(axis), change);
+    };
+    const selects = [chooser("rows", rows), chooser("columns", columns)];
     listeners.push(() => {
       const now = chosen();
       [now.rows, now.columns].forEach((axis, number) => {
@@ -91,10 +92,7 @@ function usualAxes(shape, complex, overview) {
   if (all.length < 2) return { rows: 0, columns: null };
   const long = all.filter((axis) => shape[axis] > 1 && !(complex && axis === shape.length - 1));
   const axes = long.length > 1 ? long : all;
-  const standing = (/** @type {number} */ axis) => {
-    const { worst, size, block } = overview.axes[axis];
-    return (worst[0]?.share ?? 0) * Math.ceil(size / block);
-  };
+  const standing = (/** @type {number} */ axis) => concentration(overview.axes[axis]);
   const first = axes.reduce((best, axis) => (standing(axis) > standing(best) * 1.001 ? axis : best));
   const others = axes.filter((axis) => axis !== first);
   const second = others.reduce((best, axis) => (shape[axis] >= shape[best] ? axis : best));
@@ -104,4 +102,9 @@ function usualAxes(shape, complex, overview) {
 /** Where the element is that differs most. @param {any} overview @param {number[]} shape */
 function worstIndex({ worst }, shape) {
   return (worst.broken[0] ?? worst.absolute[0])?.index ?? shape.map(() => 0);
+}
+
+/** How much more of the error the worst index has than if all had the same. @param {any} axis */
+export function concentration({ worst, size, block }) {
+  return (worst[0]?.share ?? 0) * Math.ceil(size / block);
 }

@@ -16,7 +16,9 @@ export function sideColor(side) {
  * @param {string} name @param {string} label @param {string} wait @param {number} height @returns {HTMLElement}
  */
 export function chartPlace(name, label, wait, height) {
-  return el("div", { class: "tensor-chart", "data-chart": name, "data-wait": wait, role: "img", "aria-label": label, style: { height: `${height}px` } });
+  const style = { height: `${height}px` };
+  const data = { "data-chart": name, "data-wait": wait };
+  return el("div", { class: "tensor-chart", role: "img", "aria-label": label, style, ...data });
 }
 
 /** @param {HTMLElement} place @param {any[]} traces @param {any} layout what differs from every chart's */
@@ -26,7 +28,6 @@ export async function draw(place, traces, layout) {
   const axes = { xaxis: { ...base.xaxis, ...layout.xaxis }, yaxis: { ...base.yaxis, ...layout.yaxis } };
   await Plotly.react(place, traces, { ...base, ...layout, ...axes }, { ...plotConfig(), scrollZoom: false });
   place.dataset.drawn = "true";
-  return Plotly;
 }
 
 /** From nothing to the largest error. @returns {[number, string][]} */

@@ -4,6 +4,8 @@
  */
 import { el, fill } from "dom";
 import { errorText } from "numbers";
+import { onClick } from "plotting";
+import { concentration } from "tensor_axes";
 import { chartPlace, choice, colorBar, draw, errorScale, finite, shareText } from "tensor_charts";
 
 /**
@@ -15,7 +17,8 @@ import { chartPlace, choice, colorBar, draw, errorScale, finite, shareText } fro
  * @returns {HTMLElement}
  */
 export function heatCard({ store, word }, axes, overview, heat, look) {
-  const place = chartPlace("heat", word("tensor.heat.label"), word("tensor.reading"), axes.shape.length > 1 ? 330 : 120);
+  const height = axes.shape.length > 1 ? 330 : 120;
+  const place = chartPlace("heat", word("tensor.heat.label"), word("tensor.reading"), height);
   const note = el("p", { class: "muted tensor-note" });
   const reduction = () => (store.get()["tensor.reduce"] === "mean" ? "mean" : "largest");
   const colors = () => (store.get()["tensor.colors"] === "log" ? "log" : "linear");
@@ -27,25 +30,33 @@ export function heatCard({ store, word }, axes, overview, heat, look) {
     if (!found || now.rows !== rows || now.columns !== columns) return;
     const [down, across] = found.axes.length > 1 ? found.axes : [null, found.axes[0]];
     const cells = found.axes.length > 1 ? found[reduction()] : [found[reduction()]];
-    const Plotly = await draw(place, [map(word, cells, down, across, colors(), reduction())], {
+    await draw(place, [map(word, cells, down, across, colors(), reduction())], {
       xaxis: { title: { text: axes.name(across.axis) }, range: [-0.5, across.size - 0.5], autorange: false },
-      yaxis: down ? { title: { text: axes.name(down.axis) }, range: [down.size - 0.5, -0.5], autorange: false } : { visible: false },
+      yaxis: down
+        ? { title: { text: axes.name(down.axis) }, range: [down.size - 0.5, -0.5], autorange: false }
+        : { visible: false },
     });
     fill(note, blocks(word, axes, found.axes), found.mismatched ? ` ${word("tensor.heat.broken")}` : "");
-    listen(Plotly, place, (x, y) => {
+    onClick(place, ({ points: [{ x, y }] }) => {
       if (down) look(down.axis, clamp(y, down.size));
       look(across.axis, clamp(x, across.size));
     });
   }
 
-  const reduce = choice(
-    word("tensor.heat.reduce"), "reduce", [["largest", word("tensor.heat.largest")], ["mean", word("tensor.heat.mean")]], reduction(),
-    (value) => { store.set({ "tensor.reduce": value }); show(); },
-  );
-  const scale = choice(
-    word("tensor.heat.colors"), "colors", [["linear", word("tensor.colors.linear")], ["log", word("tensor.colors.log")]], colors(),
-    (value) => { store.set({ "tensor.colors": value }); show(); },
-  );
+  /**
+   * @param {string} name @param {string} label @param {string} phrase what the values' phrases begin with
+   * @param {string[]} values @param {string} chosen
+   */
+  function chooser(name, label, phrase, values, chosen) {
+    const options = /** @type {[string, string][]} */ (values.map((value) => [value, word(`${phrase}.${value}`)]));
+    return choice(word(label), name, options, chosen, (value) => {
+      store.set({ [`tensor.${name}`]: value });
+      show();
+    });
+  }
+
+  const reduce = chooser("reduce", "tensor.heat.reduce", "tensor.heat", ["largest", "mean"], reduction());
+  const scale = chooser("colors", "tensor.heat.colors", "tensor.colors", ["linear", "log"], colors());
   axes.subscribe(show);
   show();
   return el(
@@ -76,7 +87,9 @@ function map(word, cells, down, across, colors, reduction) {
     colorscale: errorScale(),
     ...(log ? {} : { zmin: 0, zmax: numbers.flat().reduce((most, number) => Math.max(most, number ?? 0), 0) || 1 }),
     colorbar: colorBar(log ? word("tensor.heat.log") : ""),
-    hovertemplate: `${down ? "%{y:.0f}, " : ""}%{x:.0f}: ${log ? "10^" : ""}%{z:.4g}<extra>${word(`tensor.heat.${reduction}`)}</extra>`,
+    hovertemplate:
+      `${down ? "%{y:.0f}, " : ""}%{x:.0f}: ${log ? "10^" : ""}%{z:.4g}` +
+      `<extra>${word(`tensor.heat.${reduction}`)}</extra>`,
   };
 }
 
@@ -98,12 +111,6 @@ function blocks(word, axes, found) {
   return long.map(({ axis, block }) => word("tensor.heat.block", { axis: axes.name(axis), block })).join(" ");
 }
 
-/** @param {any} Plotly @param {any} place @param {(x: number, y: number) => void} clicked */
-export function listen(Plotly, place, clicked) {
-  place.removeAllListeners?.("plotly_click");
-  place.on("plotly_click", (/** @type {any} */ event) => clicked(event.points[0].x, event.points[0].y));
-}
-
 /**
  * The worst indices of each axis, those of the axis where the error is most concentrated first.
  * @param {import("views").Context["word"]} word @param {import("tensor_axes").Axes} axes @param {any} overview
@@ -119,25 +126,25 @@ function ranking(word, axes, overview, look) {
   );
 }
 
-/** How much more of the error the worst index has than if all had the same. @param {any} axis */
-export function concentration(axis) {
-  return (axis.worst[0]?.share ?? 0) * Math.ceil(axis.size / axis.block);
-}
-
 /**
  * @param {import("views").Context["word"]} word @param {import("tensor_axes").Axes} axes @param {any} axis
  * @param {(axis: number, index: number) => void} look
  */
 function axisTable(word, axes, axis, look) {
-  const head = ["tensor.ranking.share", "tensor.heat.largest", "tensor.heat.mean"].map((key) => el("th", { scope: "col", class: "number" }, word(key)));
+  const heads = ["tensor.ranking.share", "tensor.heat.largest", "tensor.heat.mean"];
+  const head = heads.map((key) => el("th", { scope: "col", class: "number" }, word(key)));
   const rows = axis.worst.slice(0, 5).map((/** @type {any} */ one) => {
     const name = one.first === one.last ? String(one.first) : `${one.first}–${one.last}`;
+    const { mismatched } = one;
+    const largest = mismatched ? word("tensor.ranking.broken", { mismatched }) : errorText(one.largest);
+    const data = { "data-axis": axis.axis, "data-index": one.first };
+    const click = () => look(axis.axis, one.first);
     return el(
       "tr",
       {},
-      el("th", { scope: "row" }, el("button", { class: "link", "data-axis": axis.axis, "data-index": one.first, on: { click: () => look(axis.axis, one.first) } }, name)),
+      el("th", { scope: "row" }, el("button", { class: "link", ...data, on: { click } }, name)),
       el("td", { class: "number" }, shareText(one.share)),
-      el("td", { class: "number" }, one.mismatched ? word("tensor.ranking.broken", { mismatched: one.mismatched }) : errorText(one.largest)),
+      el("td", { class: "number" }, largest),
       el("td", { class: "number" }, errorText(one.mean)),
     );
   });

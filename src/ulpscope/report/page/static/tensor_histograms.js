@@ -30,18 +30,24 @@ export function valuesCard({ store, word }, overview, linear) {
     }
     fill(note, kind === "log" ? zeros(word, overview) : outside(word, overview, found));
     await draw(place, ["reference", "target"].map((side) => steps(word, found, side)), {
-      xaxis: { type: kind, title: { text: word(kind === "log" ? "tensor.values.size" : "tensor.values.value") }, exponentformat: "power" },
+      xaxis: {
+        type: kind,
+        title: { text: word(kind === "log" ? "tensor.values.size" : "tensor.values.value") },
+        exponentformat: "power",
+      },
       yaxis: { title: { text: word("tensor.count"), standoff: 10 }, rangemode: "tozero" },
       showlegend: true,
       legend: { orientation: "h", x: 1, xanchor: "right", y: 1.02, yanchor: "bottom" },
     });
   }
-  const options = /** @type {[string, string][]} */ ([["linear", word("tensor.scale.linear")], ["log", word("tensor.scale.log")]]);
+  const names = ["linear", "log"];
+  const options = /** @type {[string, string][]} */ (names.map((name) => [name, word(`tensor.scale.${name}`)]));
   const change = (/** @type {string} */ value) => {
     store.set({ "tensor.scale": value });
     show();
   };
-  const head = el("header", {}, el("h2", {}, word("tensor.values")), choice(word("tensor.scale"), "scale", options, scale(), change));
+  const chooser = choice(word("tensor.scale"), "scale", options, scale(), change);
+  const head = el("header", {}, el("h2", {}, word("tensor.values")), chooser);
   show();
   return el("section", { class: "card" }, head, place, note);
 }
@@ -82,14 +88,20 @@ export function errorsCard({ word }, { errors, elements, mismatched }) {
   const title = el("header", {}, el("h2", {}, word("tensor.errors", { unit })));
   const share = shareText(errors.equal / elements);
   const equal = word("tensor.errors.equal", { equal: errors.equal, share });
-  const note = el(
-    "p", { class: "muted tensor-note" }, equal, " ", word("tensor.errors.bars"), mismatched ? ` ${word("tensor.errors.broken", { mismatched })}` : "",
-  );
+  const broken = mismatched ? ` ${word("tensor.errors.broken", { mismatched })}` : "";
+  const note = el("p", { class: "muted tensor-note" }, equal, " ", word("tensor.errors.bars"), broken);
   const bars = mirrored(errors);
   const tickvals = ticks(bars.x, bars.x.indexOf("0"));
   draw(place, [bars], {
     xaxis: { type: "category", title: { text: word("tensor.errors.axis", { unit }) }, tickangle: 0, tickvals },
-    yaxis: { type: "log", title: { text: word("tensor.count"), standoff: 10 }, exponentformat: "power", dtick: 1, range: [-0.3, Math.log10(Math.max(...bars.y)) + 0.2], autorange: false },
+    yaxis: {
+      type: "log",
+      title: { text: word("tensor.count"), standoff: 10 },
+      exponentformat: "power",
+      dtick: 1,
+      range: [-0.3, Math.log10(Math.max(...bars.y)) + 0.2],
+      autorange: false,
+    },
     bargap: 0.12,
   });
   return el("section", { class: "card" }, title, place, note);
@@ -102,7 +114,9 @@ function mirrored({ lows, below, above, equal }) {
     type: "bar",
     x: [...labels.map((/** @type {string} */ label) => `−${label}`).reverse(), "0", ...labels],
     y: [...below].reverse().concat(equal, above),
-    marker: { color: [...below.map(() => color("rounding")), color("identical"), ...above.map(() => color("inherited"))] },
+    marker: {
+      color: [...below.map(() => color("rounding")), color("identical"), ...above.map(() => color("inherited"))],
+    },
     hovertemplate: "%{x}: %{y:,}<extra></extra>",
   };
 }

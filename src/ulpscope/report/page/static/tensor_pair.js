@@ -8,13 +8,14 @@ import { selectedRow } from "details";
 import { add, el, fill } from "dom";
 import { valueText } from "numbers";
 import { ask, Refusal } from "tensor_asking";
-import { createAxes } from "tensor_axes";
+import { concentration, createAxes } from "tensor_axes";
 import { shareText } from "tensor_charts";
-import { concentration, heatCard } from "tensor_heat";
+import { heatCard } from "tensor_heat";
 import { errorsCard, valuesCard } from "tensor_histograms";
 import { sliceCard } from "tensor_slice";
 import { worstCard } from "tensor_worst";
 
+const KINDS = ["dtype", "shape", "device", "trace"];
 const STATS = ["min", "max", "mean", "norm", "nan", "pos_inf", "neg_inf", "zero", "subnormal"];
 
 /** @param {import("views").Context} context @returns {import("views").View} */
@@ -36,14 +37,14 @@ export function create(context) {
     else await drawPair(context, element, row, wanted);
   }
 
-  store.subscribe(["selected"], () => {
-    store.set({ "tensor.at": undefined });
-    draw();
-  });
+  store.subscribe(["selected"], draw);
   return { element, show: draw };
 }
 
-/** @param {import("views").Context} context @param {HTMLElement} element @param {number} row @param {() => boolean} wanted */
+/**
+ * @param {import("views").Context} context @param {HTMLElement} element @param {number} row
+ * @param {() => boolean} wanted
+ */
 async function drawPair(context, element, row, wanted) {
   const { content, word } = context;
   const { pairs } = content.tables;
@@ -52,7 +53,9 @@ async function drawPair(context, element, row, wanted) {
   const bar = el("progress", { max: 1, value: 0, "aria-label": word("tensor.reading") });
   const title = head(context, row);
   try {
-    if (!ids.every(Number.isInteger)) throw new Refusal({ kind: "alone", what: word("tensor.problem.alone"), expected: "", next: "" });
+    if (!ids.every(Number.isInteger)) {
+      throw new Refusal({ kind: "alone", what: word("tensor.problem.alone"), expected: "", next: "" });
+    }
     const about = await ask(base, { wanted });
     if (!about) return;
     if (about.problem) {
@@ -108,13 +111,18 @@ function cards(context, base, about, overview, wanted) {
   return [sentence(context, axes, about, overview), failed, grid];
 }
 
-/** What is said first: how many differ, and where the error sits. @param {import("views").Context} context @param {import("tensor_axes").Axes} axes @param {any} about @param {any} overview */
+/**
+ * What is said first: how many differ, and where the error sits.
+ * @param {import("views").Context} context @param {import("tensor_axes").Axes} axes @param {any} about
+ * @param {any} overview
+ */
 function sentence({ word }, axes, { sides }, overview) {
   const { different, elements, mismatched, axes: ranked } = overview;
-  const parts = [word(different ? "tensor.differ" : "tensor.equal", { different, elements, share: shareText(different / elements) })];
+  const counts = { different, elements, share: shareText(different / elements) };
+  const parts = [word(different ? "tensor.differ" : "tensor.equal", counts)];
   if (mismatched) parts.push(word("tensor.broken", { mismatched }));
-  const best = ranked.reduce((/** @type {any} */ one, /** @type {any} */ other) => (concentration(other) > concentration(one) ? other : one));
-  if (concentration(best) > 1.5) {
+  const [best] = [...ranked].sort((one, other) => concentration(other) - concentration(one));
+  if (best !== undefined && concentration(best) > 1.5) {
     const { first, last, share } = best.worst[0];
     const index = first === last ? String(first) : `${first}–${last}`;
     parts.push(word("tensor.concentrated", { axis: axes.name(best.axis), index, share: shareText(share) }));
@@ -131,13 +139,16 @@ function sentence({ word }, axes, { sides }, overview) {
 /** @param {import("views").Context} context @param {number} row */
 function head({ content, word }, row) {
   const { pairs } = content.tables;
-  const sides = ["reference", "target"].map((side) => `${pairs.text(`dtype_${side}`, row)} ${pairs.text(`shape_${side}`, row)}`);
+  const kind = (/** @type {string} */ side) =>
+    ["dtype", "shape"].map((name) => pairs.text(`${name}_${side}`, row) ?? "").join(" ");
+  const [reference, target] = [kind("reference"), kind("target")];
+  const kinds = reference === target ? reference : word("tensor.sides", { reference, target });
   return el(
     "header",
     { class: "tensor-head" },
     el("h2", { class: "name" }, callName(pairs, row)),
     el("span", { class: "mono name" }, `${pairs.text("role", row)} ${pairs.text("place", row)}`),
-    el("span", { class: "muted mono name" }, sides[0] === sides[1] ? sides[0] : word("tensor.sides", { reference: sides[0], target: sides[1] })),
+    el("span", { class: "muted mono name" }, kinds),
   );
 }
 
@@ -152,7 +163,10 @@ function toldOf(error) {
   return error instanceof Refusal ? error.told : { kind: null, what: String(error), expected: "", next: "" };
 }
 
-/** @param {import("views").Context} context @param {{kind: string | null, what: string, expected: string, next: string}} told */
+/**
+ * @param {import("views").Context} context
+ * @param {{kind: string | null, what: string, expected: string, next: string}} told
+ */
 function problem({ word }, told) {
   return el(
     "section",
@@ -168,16 +182,29 @@ function problem({ word }, told) {
 function stats({ word }, sides) {
   const { reference, target } = sides;
   if (!reference.stats && !target.stats) return null;
-  const rows = STATS.map((name) => [word(`tensor.stat.${name}`), ...[reference, target].map((side) => statText(side.stats?.[name]))]);
-  const kinds = ["dtype", "shape", "device", "trace"].map((name) => [word(`tensor.stat.${name}`), ...[reference, target].map((side) => String(side[name] === null ? "–" : name === "shape" ? `[${side[name].join(", ")}]` : side[name]))]);
-  const cells = ([name, ...values]) => el("tr", {}, el("th", { scope: "row" }, name), values.map((value) => el("td", { class: "mono name" }, value)));
+  const line = (/** @type {string} */ name, /** @type {(side: any) => string} */ text) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, word(`tensor.stat.${name}`)),
+      [reference, target].map((side) => el("td", { class: "mono name" }, text(side))),
+    );
+  const lines = [
+    ...KINDS.map((name) => line(name, (side) => kindText(side[name]))),
+    ...STATS.map((name) => line(name, (side) => statText(side.stats?.[name]))),
+  ];
   const heads = ["side.reference", "side.target"].map((key) => el("th", { scope: "col" }, word(key)));
   return el(
     "section",
     { class: "card tensor-stats" },
     el("h2", {}, word("tensor.stats")),
-    el("table", { class: "plain" }, el("thead", {}, el("tr", {}, el("td"), heads)), el("tbody", {}, [...kinds, ...rows].map(cells))),
+    el("table", { class: "plain" }, el("thead", {}, el("tr", {}, el("td"), heads)), el("tbody", {}, lines)),
   );
+}
+
+/** @param {any} value */
+function kindText(value) {
+  return Array.isArray(value) ? `[${value.join(", ")}]` : String(value ?? "–");
 }
 
 /** @param {any} value */
@@ -203,11 +230,12 @@ function nothingSelected({ content, select, word }) {
   const { pairs } = content.tables;
   const [found] = content.summary.findings;
   const row = found ? findRow(pairs, found) : null;
+  const label = (/** @type {number} */ at) => word("tensor.nothing.finding", { call: callName(pairs, at) });
   return el(
     "section",
     { class: "card tensor-empty" },
     el("h2", {}, word("tensor.nothing")),
     el("p", {}, word("tensor.nothing.more")),
-    row !== null && el("p", {}, el("button", { on: { click: () => select(row) } }, word("tensor.nothing.finding", { call: callName(pairs, row) }))),
+    row !== null && el("p", {}, el("button", { on: { click: () => select(row) } }, label(row))),
   );
 }

@@ -4,8 +4,8 @@
  */
 import { el, fill } from "dom";
 import { errorText, valueText } from "numbers";
+import { onClick } from "plotting";
 import { chartPlace, choice, colorBar, draw, finite, signedScale } from "tensor_charts";
-import { listen } from "tensor_heat";
 import { color } from "theme";
 
 const SHOWN = ["difference", "reference", "target"];
@@ -58,12 +58,18 @@ export function sliceCard({ store, word }, axes, size, slice) {
     const { down, across } = spread();
     const { cells, bound } = painted(window, shown());
     const cursor = at();
-    const Plotly = await draw(place, [map(word, cells, window, bound, shown())], {
-      xaxis: { title: { text: axes.name(across) }, range: [window.across - 0.5, window.across + cells[0].length - 0.5], autorange: false },
-      yaxis: down === null ? { visible: false } : { title: { text: axes.name(down) }, range: [window.down + cells.length - 0.5, window.down - 0.5], autorange: false },
+    const [left, top] = [window.across - 0.5, window.down - 0.5];
+    const named = (/** @type {number} */ axis, /** @type {number[]} */ range) => ({
+      title: { text: axes.name(axis) },
+      range,
+      autorange: false,
+    });
+    await draw(place, [map(word, cells, window, bound, shown())], {
+      xaxis: named(across, [left, left + cells[0].length]),
+      yaxis: down === null ? { visible: false } : named(down, [top + cells.length, top]),
       shapes: [outline(cursor.x, cursor.y)],
     });
-    listen(Plotly, place, (x, y) => go({ ...(down === null ? {} : { [down]: y }), [across]: x }));
+    onClick(place, ({ points: [{ x, y }] }) => go({ ...(down === null ? {} : { [down]: y }), [across]: x }));
     fill(readout, told());
   }
 
@@ -89,7 +95,8 @@ export function sliceCard({ store, word }, axes, size, slice) {
 
   /** @param {Record<number, number>} places new indices by axis */
   function go(places) {
-    axes.move(axes.at().map((index, axis) => (axis in places ? Math.max(0, Math.min(Math.round(places[axis]), shape[axis] - 1)) : index)));
+    const inside = (/** @type {number} */ axis) => Math.max(0, Math.min(Math.round(places[axis]), shape[axis] - 1));
+    axes.move(axes.at().map((index, axis) => (axis in places ? inside(axis) : index)));
     show();
   }
 
@@ -98,7 +105,7 @@ export function sliceCard({ store, word }, axes, size, slice) {
     const others = shape.map((_, axis) => axis).filter((axis) => axis !== down && axis !== across);
     const index = axes.at();
     const known = [...indices.querySelectorAll("input")];
-    if (known.length === others.length && known.every((input, number) => input.dataset.axis === String(others[number]))) {
+    if (String(known.map((input) => input.dataset.axis)) === String(others)) {
       known.forEach((input, number) => { input.value = String(index[others[number]]); });
       return;
     }
@@ -118,7 +125,8 @@ export function sliceCard({ store, word }, axes, size, slice) {
     const long = [across, down].filter((axis) => axis !== null && shape[axis] > size);
     const focused = document.activeElement?.getAttribute("data-move");
     fill(moves, long.map((axis) => [-1, 1].map((way) => moveButton(/** @type {number} */ (axis), way))));
-    if (focused) /** @type {HTMLElement | null} */ (moves.querySelector(`[data-move="${CSS.escape(focused)}"]`))?.focus();
+    const again = focused ? moves.querySelector(`[data-move="${CSS.escape(focused)}"]`) : null;
+    /** @type {HTMLElement | null} */ (again)?.focus();
   }
 
   /** @param {number} axis @param {number} way */
@@ -126,7 +134,8 @@ export function sliceCard({ store, word }, axes, size, slice) {
     const to = begin(axis) + way * size;
     const label = word(way < 0 ? "tensor.slice.back" : "tensor.slice.on", { axis: axes.name(axis) });
     const off = to < 0 || to >= shape[axis];
-    return el("button", { "data-move": `${axis},${way}`, "aria-disabled": off ? "true" : null, on: { click: () => off || go({ [axis]: to }) } }, label);
+    const click = () => off || go({ [axis]: to });
+    return el("button", { "data-move": `${axis},${way}`, "aria-disabled": off ? "true" : null, on: { click } }, label);
   }
 
   /** @param {any} event */
@@ -135,10 +144,18 @@ export function sliceCard({ store, word }, axes, size, slice) {
     const far = event.shiftKey ? 16 : 1;
     const { x, y } = at();
     /** @type {Record<string, Record<number, number>>} */
-    const steps = { ArrowLeft: { [across]: x - far }, ArrowRight: { [across]: x + far }, Home: { [across]: 0 }, End: { [across]: shape[across] - 1 } };
-    if (down !== null) {
-      Object.assign(steps, { ArrowUp: { [down]: y - far }, ArrowDown: { [down]: y + far }, PageUp: { [down]: y - size }, PageDown: { [down]: y + size } });
-    }
+    const steps = {
+      ArrowLeft: { [across]: x - far },
+      ArrowRight: { [across]: x + far },
+      Home: { [across]: 0 },
+      End: { [across]: shape[across] - 1 },
+      ...(down !== null && {
+        ArrowUp: { [down]: y - far },
+        ArrowDown: { [down]: y + far },
+        PageUp: { [down]: y - size },
+        PageDown: { [down]: y + size },
+      }),
+    };
     const step = steps[event.key];
     if (!step) return;
     event.preventDefault();
@@ -146,8 +163,13 @@ export function sliceCard({ store, word }, axes, size, slice) {
   }
 
   const options = /** @type {[string, string][]} */ (SHOWN.map((name) => [name, word(`tensor.show.${name}`)]));
-  const what = choice(word("tensor.show"), "show", options, shown(), (value) => { store.set({ "tensor.show": value }); paint(); });
-  const field = el("div", { class: "tensor-field", tabindex: "0", role: "application", "aria-label": word("tensor.slice.keys"), on: { keydown: press } }, place);
+  const what = choice(word("tensor.show"), "show", options, shown(), (value) => {
+    store.set({ "tensor.show": value });
+    paint();
+  });
+  const label = word("tensor.slice.keys");
+  const props = { class: "tensor-field", tabindex: "0", role: "application", "aria-label": label };
+  const field = el("div", { ...props, on: { keydown: press } }, place);
   const element = el(
     "section",
     { class: "card tensor-slice" },
@@ -181,15 +203,21 @@ function shownNumber(number) {
 
 /** What is painted, and the size that has the fullest colour. @param {any} window @param {string} shown */
 function painted(window, shown) {
-  const cells = shown === "difference"
-    ? window.reference.map((/** @type {any[]} */ row, /** @type {number} */ y) => row.map((number, x) => difference(number, window.target[y][x])))
-    : window[shown].map((/** @type {any[]} */ row) => row.map(finite));
+  const apart = (/** @type {any[]} */ row, /** @type {number} */ y) =>
+    row.map((number, x) => difference(number, window.target[y][x]));
+  const cells =
+    shown === "difference"
+      ? window.reference.map(apart)
+      : window[shown].map((/** @type {any[]} */ row) => row.map(finite));
   let bound = 0;
   for (const row of cells) for (const cell of row) if (cell !== null) bound = Math.max(bound, Math.abs(cell));
   return { cells, bound };
 }
 
-/** @param {import("views").Context["word"]} word @param {any[][]} cells @param {any} window @param {number} bound @param {string} shown */
+/**
+ * @param {import("views").Context["word"]} word @param {any[][]} cells @param {any} window @param {number} bound
+ * @param {string} shown
+ */
 function map(word, cells, window, bound, shown) {
   return {
     type: "heatmap",

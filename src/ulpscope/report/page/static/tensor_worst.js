@@ -31,7 +31,12 @@ export function worstCard({ store, word }, overview, look) {
   return el(
     "section",
     { class: "card" },
-    el("header", {}, el("h2", {}, word("tensor.worst")), offered.length > 1 && choice(word("tensor.order"), "order", options, order(), change)),
+    el(
+      "header",
+      {},
+      el("h2", {}, word("tensor.worst")),
+      offered.length > 1 && choice(word("tensor.order"), "order", options, order(), change),
+    ),
     body,
   );
 }
@@ -39,22 +44,25 @@ export function worstCard({ store, word }, overview, look) {
 /** @param {import("views").Context["word"]} word @param {any[]} elements @param {(index: number[]) => void} look */
 function table(word, elements, look) {
   const heads = ["side.reference", "side.target", "tensor.absolute", "tensor.relative", "tensor.unit.ulp"];
+  const columns = heads.map((key) => el("th", { scope: "col", class: "number" }, word(key)));
   return el(
     "table",
     { class: "plain" },
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, word("tensor.element")), heads.map((key) => el("th", { scope: "col", class: "number" }, word(key))))),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, word("tensor.element")), columns)),
     el("tbody", {}, elements.map((element) => line(element, look))),
   );
 }
 
 /** @param {any} element @param {(index: number[]) => void} look */
 function line(element, look) {
-  const numbers = [element.reference, element.target, errorText(element.absolute), errorText(element.relative), ulpText(element.ulps)];
+  const errors = [errorText(element.absolute), errorText(element.relative), ulpText(element.ulps)];
+  const numbers = [element.reference, element.target, ...errors];
+  const click = () => look(element.index);
   const name = `[${element.index.join(", ")}]`;
   return el(
     "tr",
     {},
-    el("th", { scope: "row", class: "mono" }, el("button", { class: "link", on: { click: () => look(element.index) } }, name)),
+    el("th", { scope: "row", class: "mono" }, el("button", { class: "link", on: { click } }, name)),
     numbers.map((text) => el("td", { class: "number mono" }, text)),
   );
 }

@@ -1,0 +1,71 @@
+/**
+ * The outputs that were checked, the worst first.
+ * @module check_outputs
+ */
+import { VERDICTS, passing } from "check_verdicts";
+import { el, fill } from "dom";
+import { valueText } from "numbers";
+
+/** So many outputs are listed at once. */
+const LISTED = 300;
+const COLUMNS = [
+  "name",
+  "variant",
+  "data",
+  "device",
+  "place",
+  "direction",
+  "dtype",
+  "shape",
+  "statistic",
+  "worst",
+  "worst_computed",
+  "worst_exact",
+  "message",
+];
+
+/** @param {import("views").Context} context */
+export function createOutputs(context) {
+  const { content, word } = context;
+  const { details } = content.tables;
+  const element = el("section", { class: "card scroll" });
+  const columns = COLUMNS.filter((name) => details.has(name));
+  const verdictOf = (/** @type {number} */ row) => details.text("verdict", row) ?? "";
+  const weight = (/** @type {number} */ row) => VERDICTS.indexOf(verdictOf(row));
+
+  /** @param {string} name @param {number} row */
+  function cell(name, row) {
+    const isText = details.columns[name].type === "words";
+    return isText ? (details.text(name, row) ?? "") : valueText(details.number(name, row));
+  }
+
+  /** @param {number} row */
+  function line(row) {
+    return el(
+      "tr",
+      {},
+      el("td", {}, el("span", { class: `verdict-word ${verdictOf(row)}` }, verdictOf(row))),
+      columns.map((name) => el("td", { class: name === "message" ? "name wide" : "name mono" }, cell(name, row))),
+    );
+  }
+
+  return {
+    element,
+    /** @param {import("check_verdicts").Wanted} wanted */
+    draw(wanted) {
+      const rows = passing(details, wanted).sort((one, other) => weight(one) - weight(other) || one - other);
+      const head = ["verdict", ...columns].map((name) => el("th", { scope: "col" }, word(`check.column.${name}`)));
+      fill(
+        element,
+        el("h2", {}, word("check.outputs", { outputs: rows.length })),
+        rows.length > LISTED && el("p", { class: "muted" }, word("check.listed", { listed: LISTED })),
+        el(
+          "table",
+          { class: "plain outputs" },
+          el("thead", {}, el("tr", {}, head)),
+          el("tbody", {}, rows.slice(0, LISTED).map(line)),
+        ),
+      );
+    },
+  };
+}
