@@ -58,13 +58,50 @@ def test_saving_stops_at_the_limit_and_says_so(tmp_path: Path) -> None:
         for _ in range(10):
             x = x * 2
 
-    watched = watch(tmp_path, work, save="tensors", max_disk=20_000)
+    watched = watch(tmp_path, work, save="tensors", max_disk=60_000)
     coverage = watched.trace.info.coverage
-    assert coverage.saved_bytes <= 20_000
+    assert 0 < coverage.saved_bytes < 60_000
     assert coverage.not_saved > 0
     values = watched.trace.values().collect()
     assert values["data_file"].null_count() == coverage.not_saved
     assert values["digest"].null_count() == 0
+
+
+def trained(width: int, iterations: int) -> None:
+    model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(iterations):
+        model(torch.randn(4, width)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize(("save", "width"), [("tensors", 32), ("tensors", 4), ("stats", 4)])
+def test_a_trace_keeps_to_the_limit_and_the_limit_is_no_error(tmp_path: Path, save: str, width: int) -> None:
+    limit = 400_000
+    watched = watch(tmp_path, lambda: trained(width, 40), save=save, max_disk=limit)  # a trace without errors
+    assert 0.5 * limit < size_of(tmp_path) < 1.1 * limit
+    coverage = watched.trace.info.coverage
+    last = max(watched.trace.steps)
+    assert coverage.ended_early == f"--max-disk reached in step {last}"
+    assert 0 < last < 39
+    assert watched.calls.height == coverage.calls_recorded <= coverage.calls_seen
+    assert size_of(tmp_path / "trace" / "rank0" / "step1") > 0
+    if save == "tensors":
+        saved = sum(file.stat().st_size for file in tmp_path.rglob("*.safetensors"))
+        assert 0 < saved < 0.8 * limit
+
+
+def test_a_limit_that_is_not_reached_changes_nothing(tmp_path: Path) -> None:
+    watched = watch(tmp_path, lambda: trained(4, 3), save="tensors", max_disk=10**9)
+    coverage = watched.trace.info.coverage
+    assert (coverage.ended_early, coverage.not_saved) == ("", 0)
+    assert watched.trace.missing == ()
+    assert coverage.calls_recorded == coverage.calls_seen
 
 
 def test_each_content_is_saved_once(tmp_path: Path) -> None:

@@ -117,6 +117,23 @@ def test_an_unknown_name_gets_the_nearest(trace: Trace) -> None:
         find_call(trace, "²")
 
 
+@pytest.mark.parametrize("name", ["relu", "ReLU_", "rellu"])
+def test_an_operation_is_known_by_the_end_of_its_name(name: str, trace: Trace) -> None:
+    with pytest.raises(TraceError) as caught:
+        find_call(trace, name)
+    assert "torch.relu" in caught.value.expected
+    assert caught.value.next_step in (f"ulpscope show {trace.path} --op {op}" for op in ("relu", "torch.relu"))
+
+
+def test_an_error_tells_the_command_that_was_wanted(trace: Trace) -> None:
+    with pytest.raises(TraceError) as caught:
+        find_call(trace, "relu.0", step=1, usage=lambda path, call: f"do {path} {call} -o out")
+    assert caught.value.next_step == f"do {trace.path}/rank0 9 -o out"
+    with pytest.raises(TraceError) as caught:
+        find_call(trace, "torch.rleu.0", usage=lambda path, call: f"do {path} {call} -o out")
+    assert caught.value.next_step == f"do {trace.path} torch.relu.0 -o out"
+
+
 def test_neighbours_of_a_forward_call(trace: Trace) -> None:
     rank = trace.ranks[0]
     linear = neighbours(rank, rank.call(CALLS_A_STEP + 1))

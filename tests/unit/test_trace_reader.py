@@ -106,6 +106,11 @@ def test_ranks_are_read_as_one(tmp_path: Path) -> None:
         trace.process("rank3")
 
 
+def test_a_folder_may_be_named_like_a_pattern(tmp_path: Path) -> None:
+    trace = open_trace(make_trace(tmp_path / "run[1]*"))
+    assert trace.collect(trace.calls(1)).height == CALLS_A_STEP
+
+
 def test_a_step_that_is_not_there_is_empty(tmp_path: Path) -> None:
     trace = open_trace(make_trace(tmp_path))
     assert trace.collect(trace.calls(5)).is_empty()

@@ -1,6 +1,7 @@
 """What the writer puts on disk, and what is left of it when it is interrupted."""
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.unit.traces import call_row, frame, make_trace, rank_info, stacks_fra
 
 from ulpscope.numerics.constants import EXPONENT_BINS, SKETCH_LENGTH, SUMMARY_ID
 from ulpscope.records.errors import TraceError
-from ulpscope.records.runs import Coverage
+from ulpscope.records.runs import Coverage, Root, Stepping
 from ulpscope.trace.reader import open_trace
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
 from ulpscope.trace.writer import RankWriter, claim_rank_directory
@@ -111,6 +112,52 @@ def test_rank_json_states_everything(tmp_path: Path) -> None:
     rank = open_trace(directory).ranks[0]
     assert rank.info == info
     assert rank.summary_id == SUMMARY_ID
+
+
+def test_how_steps_were_told_apart_is_read_back(tmp_path: Path) -> None:
+    stepping = Stepping(updates=5, forwards=2, optimizers=2)
+    roots = (Root("model", "torch.nn.Linear", "/a/train.py:7", 3), Root("Loss", "m.Loss", None, 3))
+    directory = claim_rank_directory(tmp_path, 0)
+    info = rank_info(closed="later", stepping=stepping, roots=roots, coverage=Coverage(ended_early="full"))
+    RankWriter(directory, rank_info()).close(info)
+    assert open_trace(directory).ranks[0].info == info
+
+
+def test_what_is_counted_so_far_is_not_stated(tmp_path: Path) -> None:
+    counted = rank_info(coverage=Coverage(calls_seen=658, calls_recorded=658), stepping=Stepping(updates=1))
+    directory = claim_rank_directory(tmp_path, 0)
+    RankWriter(directory, counted)
+    written = json.loads((directory / "rank.json").read_text())
+    assert (written["coverage"], written["stepping"], written["roots"]) == ({}, {}, [])
+
+
+def test_what_an_older_version_had_counted_of_a_killed_run_is_not_believed(tmp_path: Path) -> None:
+    directory = claim_rank_directory(tmp_path, 0)
+    RankWriter(directory, rank_info())
+    file = directory / "rank.json"
+    old = json.loads(file.read_text())
+    for name in ("stepping", "roots"):
+        del old[name]
+    file.write_text(json.dumps(old | {"coverage": {"calls_seen": 658, "calls_recorded": 658}}))
+    info = open_trace(directory).ranks[0].info
+    assert (info.coverage, info.stepping, info.roots) == (Coverage(), Stepping(), ())
+
+
+@pytest.mark.parametrize(
+    ("field", "content", "problem"),
+    [
+        ("stepping", {"updates": "5"}, "field stepping.updates holds '5', not int"),
+        ("roots", ["model"], "field roots holds 'model', not an object"),
+        ("roots", [{"name": "model"}], "has no field roots.module_class"),
+    ],
+)
+def test_a_bad_field_is_named(tmp_path: Path, field: str, content: object, problem: str) -> None:
+    directory = claim_rank_directory(tmp_path, 0)
+    RankWriter(directory, rank_info(closed="later"))
+    file = directory / "rank.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: content}))
+    with pytest.raises(TraceError, match=re.escape(problem)):
+        open_trace(directory)
 
 
 def test_processes_of_one_rank_get_directories_of_their_own(tmp_path: Path) -> None:

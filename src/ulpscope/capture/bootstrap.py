@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from ulpscope.capture.events import EVENTS_VARIABLE, EventLog, event_file
 from ulpscope.capture.processes import LAUNCHER, rank_and_world_size, why_left_alone
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_from_json
+from ulpscope.capture.tracebacks import hide_our_frames
 
 ENDED = "ended"
 """How a process ended that no uncaught exception ended; its exit code is not known to itself."""
@@ -51,6 +52,7 @@ def _start(framework: str, events: EventLog) -> None:
     events.emit("started", interpreter=sys.executable, rank=rank, world_size=world_size)
     room = importlib.import_module(f"ulpscope.capture.{framework}.session")
     session = cast(Session, room.start_session(settings, events=events))
+    hide_our_frames()
     atexit.register(_close, session, events, owner=os.getpid())
     os.register_at_fork(after_in_child=lambda: _abandon(session))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.records.errors import TraceError
-from ulpscope.records.runs import Coverage, RankInfo, StepInfo
+from ulpscope.records.runs import Coverage, RankInfo, Root, StepInfo, Stepping
 from ulpscope.records.settings import IntRanges
 from ulpscope.trace.reach import REACH_FIELDS, Reach
 from ulpscope.trace.schema import SCHEMA_MAJOR, SCHEMA_MINOR
@@ -30,6 +30,13 @@ _RANK_TYPES: dict[str, tuple[type, ...]] = {
     "coverage": (dict,),
     "errors": (list,),
 }
+_ROOT_TYPES: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "module_class": (str,),
+    "source": _TEXT_OR_NOTHING,
+    "calls": (int,),
+}
+_STEPPING = tuple(item.name for item in fields(Stepping))
 
 
 def read_rank_info(path: Path) -> RankInfo:
@@ -39,8 +46,9 @@ def read_rank_info(path: Path) -> RankInfo:
     found = {name: _field(path, content, name, types) for name, types in _RANK_TYPES.items()}
     found["devices"] = tuple(map(str, found["devices"]))
     found["errors"] = tuple(map(str, found["errors"]))
-    found["coverage"] = _coverage(path, found["coverage"])
-    return RankInfo(**found)
+    # What a capture had counted when it began to write says nothing about a run that it did not see the end of.
+    found["coverage"] = Coverage() if found["closed"] is None else _coverage(path, found["coverage"])
+    return RankInfo(**found, stepping=_stepping(path, content), roots=_roots(path, content))
 
 
 def read_summary_id(path: Path) -> str:
@@ -94,6 +102,24 @@ def _coverage(path: Path, content: dict[str, Any]) -> Coverage:
         if isinstance(default, dict):
             _check_counts(path, item.name, found[item.name])
     return Coverage(**found)
+
+
+def _stepping(path: Path, content: dict[str, Any]) -> Stepping:
+    """Missing in traces of versions that did not count it."""
+    told = _field(path, {"stepping": {}} | content, "stepping", (dict,))
+    counts = dict.fromkeys(_STEPPING, 0) | told
+    return Stepping(**{name: _field(path, counts, name, (int,), within="stepping.") for name in _STEPPING})
+
+
+def _roots(path: Path, content: dict[str, Any]) -> tuple[Root, ...]:
+    told = _field(path, {"roots": []} | content, "roots", (list,))
+    return tuple(_root(path, entry) for entry in told)
+
+
+def _root(path: Path, entry: Any) -> Root:
+    if not isinstance(entry, dict):
+        raise _bad_file(path, f"field roots holds {_short(entry)}, not an object")
+    return Root(**{name: _field(path, entry, name, types, within="roots.") for name, types in _ROOT_TYPES.items()})
 
 
 def _check_counts(path: Path, name: str, counts: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ulpscope.records.errors import TraceError
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.runs import StepInfo
 from ulpscope.trace.description import read_step
 from ulpscope.trace.reach import Reach
@@ -59,7 +60,7 @@ def survey_rank(directory: Path) -> RankParts:
     stacks = sorted(int(match[1]) for name in names if (match := _STACKS.fullmatch(name)))
     known = {RANK_FILE, *map(step_name, numbers), *(part_name("stacks", part) for part in stacks)}
     missing = [sentence for step in surveyed for sentence in step.missing]
-    missing += [f"{part_name('stacks', part)} is missing: calls made there have no stack" for part in _gaps(stacks)]
+    missing += [remark("stacks_missing", file=part_name("stacks", part)) for part in _gaps(stacks)]
     missing += [_stray(name) for name in names if name not in known]
     return RankParts(
         directory=directory,
@@ -87,9 +88,9 @@ def _survey_step(folder: Path, step: int) -> StepParts:
 
 def _unfinished(step: int, info: StepInfo | None, parts: int) -> list[str]:
     if info is None:
-        return [f"step {step} is unfinished: {_parts(parts)} flushed"]
+        return [remark("step_unfinished", step=step, parts=Counted(parts, "part"))]
     if info.parts > parts:
-        return [f"step {step} has {parts} of its {_parts(info.parts)}"]
+        return [remark("step_parts", step=step, found=parts, parts=Counted(info.parts, "part"))]
     return []
 
 
@@ -98,9 +99,9 @@ def _incomplete(step: int, found: dict[Table, set[int]]) -> list[str]:
     for part in sorted(set().union(*found.values())):
         absent = [table for table in _STEP_TABLES if part not in found[table]]
         if "calls" in absent:
-            sentences.append(f"part {part:03d} of step {step} was not finished and is not read: no calls file")
+            sentences.append(remark("part_unread", part=f"{part:03d}", step=step))
         elif absent:
-            sentences.append(f"part {part:03d} of step {step} is incomplete: {' and '.join(absent)} file missing")
+            sentences.append(remark("part_incomplete", part=f"{part:03d}", step=step, tables=" and ".join(absent)))
     return sentences
 
 
@@ -108,14 +109,10 @@ def _gaps(numbers: list[int]) -> list[int]:
     return sorted(set(range(max(numbers, default=-1) + 1)) - set(numbers))
 
 
-def _parts(count: int) -> str:
-    return f"{count} part" if count == 1 else f"{count} parts"
-
-
 def _stray(name: str) -> str:
     if Path(name).name.startswith("."):
-        return f"{name} was left behind half-written and is not read"
-    return f"{name} is not a file of a trace and is not read"
+        return remark("half_written", file=name)
+    return remark("not_of_a_trace", file=name)
 
 
 def _names(folder: Path) -> list[str]:

@@ -19,8 +19,13 @@ from ulpscope.trace.reader import RankTrace, Trace
 
 TEXT_COLUMNS = ("name", "op", "module", "module_class", "arguments", "error")
 PLACES_LISTED = 12
+NEAR = 3
 # Above this many different names, comparing each with a misspelt one takes seconds.
 NAMES_COMPARED = 20_000
+
+
+Usage = Callable[[str, str], str]
+"""The command that does what was wanted, of a trace and a call as they are written in a shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +81,40 @@ def find_call(
     step: int | None = None,
     rank: int | None = None,
     phase: Phase | None = None,
+    usage: Usage = "ulpscope show {} {}".format,
 ) -> FoundCall:
-    """The one call of this name (or end of a name) or id; step, rank and phase choose among several."""
+    """The one call of this name (or end of a name) or id; step, rank and phase choose among several.
+
+    `usage` is the command that an error tells.
+    """
     narrowing = CallFilter(step=_exactly(step), rank=_exactly(rank), phase=phase)
     found = _named(trace, str(name_or_id), narrowing)
     if found.is_empty():
-        raise _no_such_call(trace, str(name_or_id), narrowing)
+        raise _no_such_call(trace, str(name_or_id), narrowing, usage)
     if found.height > 1:
-        raise _ambiguous(trace, str(name_or_id), found)
+        raise _ambiguous(trace, str(name_or_id), found, usage)
     row = found.row(0, named=True)
     return FoundCall(trace.process(row["process"]), call_from_row(row))
 
 
 def nearest_names(trace: Trace, name: str, *, column: str = "name") -> list[str]:
-    """Names in the trace that look like this one."""
+    """Names in the trace that look like this one, or end in something like it."""
     names = trace.collect(trace.calls().select(pl.col(column).drop_nulls().unique().sort().head(NAMES_COMPARED)))
-    return difflib.get_close_matches(name, names[column].to_list(), n=3, cutoff=0.5)
+    known = names[column].to_list()
+    whole = difflib.get_close_matches(name, known, n=NEAR, cutoff=0.5)
+    ends: dict[str, str] = {}
+    for each in known:
+        ends.setdefault(_end(each), each)
+    ending = [ends[end] for end in difflib.get_close_matches(_end(name), ends, n=NEAR, cutoff=0.7)]
+    # Who wrote a dot meant a whole name.
+    told = [*whole, *ending] if "." in name else [*ending, *whole]
+    return list(dict.fromkeys(told))[:NEAR]
+
+
+def _end(name: str) -> str:
+    """`layernorm` of torch.nn.functional.layer_norm.3: what people remember of a name."""
+    parts = [part for part in name.strip("*?").split(".") if not part.isdigit()]
+    return parts[-1].replace("_", "").lower() if parts else ""
 
 
 def _ranks(trace: Trace, wanted: CallFilter) -> list[RankTrace]:
@@ -187,24 +210,34 @@ def _alone_in_module(trace: Trace, module: str, narrowing: CallFilter) -> pl.Dat
     return found if found["name"].n_unique() == 1 else found.clear()
 
 
-def _no_such_call(trace: Trace, name: str, narrowing: CallFilter) -> TraceError:
+def _no_such_call(trace: Trace, name: str, narrowing: CallFilter, usage: Usage) -> TraceError:
     among = f" among those of {narrowing}" if narrowing else ""
-    is_op = not trace.collect(trace.calls().filter(pl.col("op") == name).head(1)).is_empty()
-    near = [] if is_op else nearest_names(trace, name)
-    if is_op:
-        expected, following = f"one call of this operation, such as {name}.0", f"--op {shlex.quote(name)}"
-    elif near:
-        expected, following = f"the name of a call; did you mean {' or '.join(near)}", shlex.quote(near[0])
+    path = shlex.quote(str(trace.path))
+    if ops := _ops_named(trace, name):
+        expected = f"one call of this operation, such as {ops[0]}.0"
+        following = f"ulpscope show {path} --op {shlex.quote(name)}"
+    elif not _is_numbered(name) and (ops := nearest_names(trace, name, column="op")):
+        expected = f"the name of a call; did you mean a call of {' or '.join(ops)}"
+        following = f"ulpscope show {path} --op {shlex.quote(ops[0])}"
+    elif near := nearest_names(trace, name):
+        expected = f"the name of a call; did you mean {' or '.join(near)}"
+        following = usage(path, shlex.quote(near[0]))
     else:
-        expected, following = "the id or name of a call", "--op '*'"
-    return TraceError(
-        f"{trace.path} has no call {name!r}{among}",
-        expected=expected,
-        next_step=f"ulpscope show {trace.path} {following}",
-    )
+        expected, following = "the id or name of a call", f"ulpscope show {path} --op '*'"
+    return TraceError(f"{trace.path} has no call {name!r}{among}", expected=expected, next_step=following)
 
 
-def _ambiguous(trace: Trace, name: str, found: pl.DataFrame) -> TraceError:
+def _ops_named(trace: Trace, name: str) -> list[str]:
+    """Operations of this name, or whose name ends in it."""
+    fits = (pl.col("op") == name) | pl.col("op").str.ends_with(f".{name}")
+    return trace.collect(trace.calls().filter(fits).select(pl.col("op").unique().sort()))["op"].to_list()
+
+
+def _is_numbered(name: str) -> bool:
+    return name.rpartition(".")[2].isdigit()
+
+
+def _ambiguous(trace: Trace, name: str, found: pl.DataFrame, usage: Usage) -> TraceError:
     rows = found.head(PLACES_LISTED).iter_rows(named=True)
     places = [f"{row['name']} (id {row['id']}, {row['process']}, step {row['step']}, {row['phase']})" for row in rows]
     more = found.height - len(places)
@@ -214,7 +247,7 @@ def _ambiguous(trace: Trace, name: str, found: pl.DataFrame) -> TraceError:
     return TraceError(
         f"{found.height} calls are named {name!r}:{listed}",
         expected="one call; --step, --phase and --rank choose among them, or an id within one process",
-        next_step=f"ulpscope show {first} {found['id'][0]}",
+        next_step=usage(shlex.quote(str(first)), str(found["id"][0])),
     )
 
 

@@ -23,6 +23,7 @@ from polars.exceptions import PanicException, PolarsError
 
 from ulpscope.records.calls import Call, Frame
 from ulpscope.records.errors import TraceError
+from ulpscope.records.remarks import remark, within
 from ulpscope.records.runs import RankInfo, StepInfo
 from ulpscope.records.values import Use, Value
 from ulpscope.trace.data import read_value
@@ -195,7 +196,7 @@ class StoredRank(RankTrace):
     @property
     def missing(self) -> tuple[str, ...]:
         if self.info.closed is None:
-            return ("not closed: the process is still running or was killed", *self._parts.missing)
+            return (remark("not_closed"), *self._parts.missing)
         return self._parts.missing
 
     @cached_property
@@ -225,7 +226,8 @@ class StoredRank(RankTrace):
             return pl.LazyFrame(schema=dict(TABLES[table]))
         # polars takes the columns of the first file for those of all, and refuses others.
         self._check_columns(files[0], table)
-        return pl.scan_parquet(files, extra_columns="ignore")
+        # A folder may be called `run[1]`, which polars would take for a pattern.
+        return pl.scan_parquet(files, extra_columns="ignore", glob=False)
 
     def _check(self, table: Table, steps: Iterable[int]) -> None:
         for file in self._parts.files(table, steps):
@@ -250,7 +252,7 @@ class Trace:
     @property
     def missing(self) -> tuple[str, ...]:
         """What is missing of any rank, one sentence each."""
-        return (*self.missing_ranks, *(f"{rank.name}: {sentence}" for rank in self.ranks for sentence in rank.missing))
+        return (*self.missing_ranks, *(within(rank.name, told) for rank in self.ranks for told in rank.missing))
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -297,7 +299,7 @@ def open_trace(path: str | Path) -> Trace:
     if not ranks:
         raise _no_trace(root, f"holds no directory with a {RANK_FILE}")
     empty = [folder.name for folder in folders if not (folder / RANK_FILE).is_file()]
-    return Trace(root, ranks, missing_ranks=[f"{name}: no {RANK_FILE}, it is not read" for name in empty])
+    return Trace(root, ranks, missing_ranks=[remark("no_rank_file", name=name, file=RANK_FILE) for name in empty])
 
 
 def _folders(root: Path) -> list[Path]:
@@ -319,7 +321,8 @@ def _collect(query: pl.LazyFrame, ranks: Iterable[RankTrace]) -> pl.DataFrame:
 
 def _wrong_columns(file: Path, table: Table) -> str | None:
     try:
-        found = pl.read_parquet_schema(file)
+        with file.open("rb") as content:
+            found = pl.read_parquet_schema(content)
     except (PolarsError, PanicException, OSError) as error:
         return str(error)
     for name, dtype in TABLES[table].items():
@@ -332,7 +335,7 @@ def _wrong_columns(file: Path, table: Table) -> str | None:
 
 def _wrong_content(file: Path) -> str | None:
     try:
-        pl.read_parquet(file)
+        pl.read_parquet(file, glob=False)
     except (PolarsError, PanicException, OSError) as error:
         return str(error)
     return None

@@ -97,6 +97,8 @@ class RankWriter:
             "ulpscope": __version__,
             **asdict(info),
         }
+        if info.closed is None:  # what is counted so far would be read as the count of a run that was killed
+            description |= {"coverage": {}, "stepping": {}, "roots": []}
         _write_json(self.directory / RANK_FILE, description)
 
     def close(self, info: RankInfo) -> None:

@@ -23,7 +23,7 @@ Edge = Any
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
-_is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
+is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 class InputEdges:
@@ -66,12 +66,12 @@ def note_inputs(tensors: Placed, *, writes: bool) -> InputEdges | None:
     for place, tensor in tensors:
         if not tensor.requires_grad:
             continue
-        if _is_transformed(tensor):
+        if is_transformed(tensor):
             return None
         if edges is None:
             autocast = autocast_dtype([(place, tensor)]) is not None
             edges = InputEdges(torch._C._autograd._get_sequence_nr(), autocast=autocast)
-        if not writes and _may_be_stale(tensor):
+        if not writes and may_be_stale(tensor):
             edges.later.append((place, tensor))
         else:
             edges.add(place, tensor)
@@ -88,7 +88,8 @@ def autocast_dtype(tensors: Placed) -> torch.dtype | None:
     return torch.get_autocast_dtype(device)
 
 
-def _may_be_stale(tensor: torch.Tensor) -> bool:
+def may_be_stale(tensor: torch.Tensor) -> bool:
+    """Whether asking a tensor for its node may make one."""
     # Not is_leaf: to answer that, torch makes the node.
     return tensor._is_view() and tensor._version > 0
 
@@ -128,7 +129,7 @@ def _fresh(outputs: Placed, inputs: Placed, written: AbstractSet[int]) -> Placed
         if untouched is None:
             untouched = {id(other) for _, other in inputs} - written
         if id(tensor) not in untouched:
-            if _is_transformed(tensor):
+            if is_transformed(tensor):
                 return []
             fresh.append((place, tensor))
     return fresh

@@ -55,6 +55,9 @@ class AutogradPatches:
         steps = watcher.recorder.steps
         outer = steps.creates_graph
         steps.enter_backward()
+        # (tensors, gradients, keep_graph, create_graph, inputs, ...), as torch itself calls it
+        keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("keep_graph", False))
+        accumulates = bool(kwargs.get("accumulate_grad", False))
         steps.creates_graph = bool(args[3]) if len(args) > 3 else bool(kwargs.get("create_graph", False))
         wanted = watcher.recorder.capturing and not watcher.scopes.hidden
         missing = wanted and mode_depth(self._mode) is None
@@ -69,7 +72,7 @@ class AutogradPatches:
             if missing:
                 _pop_mode()
             steps.creates_graph = outer
-            steps.leave_backward()
+            steps.leave_backward(accumulates=accumulates, keeps_graph=keeps_graph)
             if not steps.in_backward:
                 self._after_backward()
 

@@ -17,6 +17,7 @@ from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.host.part import Host
 from ulpscope.capture.torch.readable import versions_of
 from ulpscope.capture.torch.recorder import BUFFER, INPUT, OUTPUT, PARAMETER, OpenCall
+from ulpscope.capture.torch.roots import RootLog
 from ulpscope.capture.torch.scopes import HostCall, ModuleScope
 from ulpscope.capture.torch.watching import CallWatcher, describe_error
 from ulpscope.records.enums import Compiled, Kind, Role
@@ -129,6 +130,7 @@ class ModuleWatcher:
 
     def __init__(self, watcher: CallWatcher, *, begin_outermost: Callable[[nn.Module], None]) -> None:
         self.paths = ModulePaths()
+        self.roots = RootLog()
         self._watcher = watcher
         self._recorder = watcher.recorder
         self._scopes = watcher.scopes
@@ -226,17 +228,29 @@ class ModuleWatcher:
         args: tuple[Any, ...],
         kwargs: Any,
     ) -> Any:
-        self._scopes.modules.append(scope)
+        outer = self._scopes.modules
+        outer.append(scope)
         try:
             if unseen is None or unseen == SCRIPT:
-                return original(module, *args, **kwargs)
-            with self._watcher.suspended():
-                return original(module, *args, **kwargs)
+                result = original(module, *args, **kwargs)
+            else:
+                with self._watcher.suspended():
+                    result = original(module, *args, **kwargs)
         finally:
-            self._scopes.modules.pop()
+            outer.pop()
             if unseen is not None:
                 self._recorder.unobserved(unseen)
                 self._recorder.values.storages.forget_all()
+        if not outer:
+            self._end_outermost(module, scope, result)
+        return result
+
+    def _end_outermost(self, module: nn.Module, scope: ModuleScope, result: Any) -> None:
+        steps = self._recorder.steps
+        if scope.path and not steps.in_backward:
+            self._guarded(self.roots.note, module, scope.path, sys._getframe(1))
+        if steps.asks_for_graphs:
+            guarded(self._recorder, "end of a forward", steps.note_graph, result)
 
     def _close(self, module: nn.Module, before: ModuleBefore) -> None:
         self._recorder.close(before.call, before.arguments)

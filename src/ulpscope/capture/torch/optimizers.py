@@ -98,7 +98,7 @@ class OptimizerWatcher:
         watched = self._with_watched_closure(args, kwargs)
         if watched is not None and self._recorder.steps.begins_with_closure():
             self._next_step()
-        self._recorder.steps.enter_update()
+        self._recorder.steps.enter_update(id(optimizer))
         opened = self._guarded(self._open_groups, optimizer) if self._recorder.capturing else None
         self._open.append(opened or [])
         self._frames.append(sys._getframe(1))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.host.taken import Taken
 from ulpscope.capture.torch.host.writing import WritingProcess
 from ulpscope.capture.torch.recorder import OpenCall, Part
@@ -50,6 +51,7 @@ class Output:
         failed: Callable[[Exception], None],
         changed_unseen: Callable[[int], None],
         elsewhere: WritingProcess | None,
+        disk: DiskLimit | None,
     ):
         self._writer = RankWriter(directory, info)
         self._packer = DataPacker(directory)
@@ -62,6 +64,7 @@ class Output:
         self._steps = StepWriter(self._writer)
         self._elsewhere = elsewhere
         """What writes the parts of the compiled host part."""
+        self._disk = disk
         self._broken = False
         self.table_bytes = 0
         self.verified = 0
@@ -76,6 +79,8 @@ class Output:
 
     def put(self, part: Part) -> None:
         """Take a part over; waits while too many are waiting."""
+        if self._disk is not None:
+            self._disk.handed_over(part.rows)
         if self._queue.full():
             self.waits += 1
         self._queue.put(part)
@@ -85,6 +90,10 @@ class Output:
         self._queue.join()
         self._writer.move(directory)
         self._packer.move(directory)
+
+    def settle(self) -> None:
+        """Wait until what was put is on disk; more may come."""
+        self._queue.join()
 
     def drain(self) -> None:
         """Wait until everything that was put is on disk."""
@@ -111,20 +120,29 @@ class Output:
         self._queue.task_done()
 
     def _write(self, part: Part) -> None:
-        finished_after = part.seconds if part.finishes_step else None
+        size = self._write_tables(part, part.seconds if part.finishes_step else None)
+        self.table_bytes += size
+        if self._disk is not None:
+            self._disk.wrote(part.rows, size)
+
+    def _write_tables(self, part: Part, finished_after: float | None) -> int:
         if part.host is not None:
-            self.table_bytes += self._write_elsewhere(part, part.host, finished_after)
-            return
+            return self._write_elsewhere(part, part.host, finished_after)
         summaries, columns = _summaries(part.values)
+        before = self._packer.bytes_written
         self._save_contents(part, summaries)
+        if self._disk is not None:
+            booked = sum(content.nbytes for content in part.contents)
+            self._disk.saved(booked, self._packer.bytes_written - before)
         tables = Tables(
             calls=pl.DataFrame(_call_columns(part.calls), schema=CALLS),
             values=_values_frame(part.values, columns),
             tensors=pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
             stacks=_stacks_frame(part.stacks),
         )
-        self.table_bytes += self._steps.write(part.step, tables, finished_after=finished_after)
+        size = self._steps.write(part.step, tables, finished_after=finished_after)
         self._recheck(part.rechecks)
+        return size
 
     def _write_elsewhere(self, part: Part, taken: Taken, finished_after: float | None) -> int:
         assert self._elsewhere is not None

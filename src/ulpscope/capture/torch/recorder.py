@@ -12,6 +12,7 @@ import torch
 
 from ulpscope.capture.filters import CallPatterns
 from ulpscope.capture.torch.arguments import Placed
+from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.host.part import Host, HostValues
 from ulpscope.capture.torch.host.taken import Taken
 from ulpscope.capture.torch.saving import Content, Saver
@@ -76,7 +77,17 @@ class Part:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.calls or self.contents or (self.host is not None and self.host.recorded))
+        return not (self.recorded or self.contents)
+
+    @property
+    def recorded(self) -> int:
+        """How many calls it holds."""
+        return len(self.calls) + (0 if self.host is None else self.host.recorded)
+
+    @property
+    def rows(self) -> int:
+        """Calls and values; of what the host part has recorded, calls."""
+        return self.recorded + len(self.values)
 
 
 @dataclass(slots=True)
@@ -98,6 +109,7 @@ class Recorder:
         settings: CaptureSettings,
         *,
         saver: Saver | None,
+        disk: DiskLimit | None = None,
         on_first_call: Callable[[], None],
         hand_over: Callable[[Part], None],
     ) -> None:
@@ -113,6 +125,7 @@ class Recorder:
         """Called before the first call of a recorded step; whoever installs the capture sets it."""
         self.lock = threading.RLock()
         self._saver = saver
+        self._disk = disk
         self._on_first_call = on_first_call
         self._hand_over = hand_over
         self._patterns = CallPatterns(only=settings.only, skip=settings.skip)
@@ -206,6 +219,8 @@ class Recorder:
             self.use_all(call, role, [(place, tensor)])
             return
         with self.lock:
+            if self._given_up:
+                return
             producer = call.id if role in MAKING else None
             try:
                 self._uses.append((call.id, role, place, self.values.observe(tensor, producer)))
@@ -237,9 +252,11 @@ class Recorder:
         if arguments is not None:
             call.arguments = arguments
         with self.lock:
+            if self._given_up:
+                return
             self.counts.recorded += 1
             self._calls.append(call)
-            if len(self._calls) >= PART_CALLS or self._much_data():
+            if len(self._calls) >= PART_CALLS or self._much_data() or self._much_disk():
                 self._flush(finishes_step=False)
 
     def unobserved(self, reason: str, count: int = 1) -> None:
@@ -305,6 +322,12 @@ class Recorder:
 
     def _wants_step(self, step: int) -> bool:
         return not self._given_up and (self.settings.steps is None or step in self.settings.steps)
+
+    def _much_disk(self) -> bool:
+        if self._disk is None:
+            return False
+        self._disk.fresh_rows = len(self._calls) + self.values.fresh_rows
+        return self._disk.may_be_full
 
     def _much_data(self) -> bool:
         return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES

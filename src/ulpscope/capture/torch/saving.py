@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ulpscope.capture.torch.crossing import Crossing, Crossings
+from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.ring import Ring, Room
 from ulpscope.capture.torch.storages import SavedContent, StorageState
 
@@ -55,8 +56,8 @@ class PendingPlace:
 class Saver:
     """Copies contents aside and keeps what waits for the writer within bounds."""
 
-    def __init__(self, max_bytes: int | None) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, disk: DiskLimit | None) -> None:
+        self._disk = disk
         self._released = threading.Condition()
         self._pending = 0
         self._rings: dict[bool, Ring] = {}
@@ -64,8 +65,6 @@ class Saver:
         self.fresh_bytes = 0
         self._fresh: list[Content] = []
         self.taken_bytes = 0
-        self.table_bytes = 0
-        """What the tables take of the same budget; whoever writes them says so."""
         self.not_saved = 0
         self.waits = 0
 
@@ -113,7 +112,7 @@ class Saver:
         self._crossings.clear()
 
     def _take(self, nbytes: int) -> bool:
-        if self._max_bytes is not None and self.table_bytes + self.taken_bytes + nbytes > self._max_bytes:
+        if self._disk is not None and not self._disk.takes(nbytes):
             return False
         self.taken_bytes += int(nbytes)
         return True

@@ -20,6 +20,7 @@ from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment
 from ulpscope.capture.torch.custom import CustomCalls
+from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.host.loading import NotCompiledError, is_built
 from ulpscope.capture.torch.host.part import can_serve, make_host
@@ -54,8 +55,11 @@ class Session:
         self._events = events
         self._owner = os.getpid()
         self._thread = threading.get_ident()
-        self._saver = Saver(settings.max_disk) if settings.save is Save.TENSORS else None
-        self.recorder = Recorder(settings, saver=self._saver, on_first_call=self._note_seeds, hand_over=self._hand_over)
+        self._disk = None if settings.max_disk is None else DiskLimit(settings.max_disk)
+        self._saver = Saver(self._disk) if settings.save is Save.TENSORS else None
+        self.recorder = Recorder(
+            settings, saver=self._saver, disk=self._disk, on_first_call=self._note_seeds, hand_over=self._hand_over
+        )
         self._watcher = CallWatcher(self.recorder, Pairing(self.recorder), Scopes())
         self._patches = Patches(
             self._watcher, here=self._is_here, begin_outermost=self._begin_outermost, next_step=self.next_step
@@ -65,6 +69,7 @@ class Session:
         self._started = _now()
         self._seeds: dict[str, Any] = {}
         self._told: set[str] = set()
+        self._ended_early = ""
         self._step_times: deque[float] = deque(maxlen=PROGRESS_STEPS)
         self._custom = CustomCalls(self._watcher)
         self._running = self._closed = self._paused = False
@@ -223,24 +228,23 @@ class Session:
             self._drop(part)
             return
         self._output.put(part)
-        self._keep_to_disk_limit(self._output.table_bytes)
+        if self._disk is not None:
+            self._keep_to(self._disk, self._output)
 
     def _drop(self, part: Part) -> None:
         if self._saver is not None:
             for content in part.contents:
                 self._saver.release(content)
 
-    def _keep_to_disk_limit(self, table_bytes: int) -> None:
-        limit = self.settings.max_disk
-        if limit is None:
+    def _keep_to(self, disk: DiskLimit, output: Output) -> None:
+        if self._saver is not None and self._saver.not_saved:
+            self._tell_once("data", "--max-disk: data of some values is not saved, the rest is for stats")
+        if self._closed or not disk.may_be_full:  # what a run leaves at its end has not ended early
             return
-        if self._saver is not None:
-            self._saver.table_bytes = table_bytes
-            if self._saver.not_saved:
-                self._tell_once("data", "--max-disk reached: no more data is saved")
-        if table_bytes > limit:
+        output.settle()
+        if disk.is_full:
             self._tell_once("tables", "--max-disk reached: capture ends")
-            self.recorder.own_error("capture ended early", UserWarning(f"--max-disk of {limit} bytes reached"))
+            self._ended_early = f"--max-disk reached in step {self.recorder.steps.step}"
             self.recorder.give_up()
 
     def _tell_once(self, topic: str, text: str) -> None:
@@ -258,6 +262,7 @@ class Session:
                 failed=self._writing_failed,
                 changed_unseen=self._changed_unseen,
                 elsewhere=self._elsewhere,
+                disk=self._disk,
             )
         except Exception as error:
             self._writing_failed(error)
@@ -321,6 +326,8 @@ class Session:
             exit=exit,
             coverage=self._coverage(),
             errors=tuple(self.recorder.errors),
+            stepping=self.recorder.steps.stepping,
+            roots=self._patches.modules.roots.roots,
         )
 
     def _coverage(self) -> Coverage:
@@ -341,6 +348,7 @@ class Session:
             waits=(output.waits if output is not None else 0) + (saver.waits if saver is not None else 0),
             saved_bytes=saver.taken_bytes if saver is not None else 0,
             not_saved=saver.not_saved if saver is not None else 0,
+            ended_early=self._ended_early,
         )
 
 

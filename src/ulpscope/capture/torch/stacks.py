@@ -71,7 +71,7 @@ class StackTable:
     def is_hidden(self, code: CodeType) -> bool:
         """Whether a code is torch's or ours; from now on it is known."""
         self._codes[id(code)] = code
-        is_hidden = self._hidden[id(code)] = code.co_filename.startswith(_HIDDEN_PREFIXES)
+        is_hidden = self._hidden[id(code)] = not is_of_the_user(code)
         return is_hidden
 
     def _number(self, key: tuple[Any, ...]) -> int:
@@ -87,6 +87,11 @@ class StackTable:
         return tuple(
             _frame(self._codes[code], position) for code, position in zip(stack[::2], stack[1::2], strict=True)
         )
+
+
+def is_of_the_user(code: CodeType) -> bool:
+    """Whether a code is neither torch's nor ours."""
+    return not code.co_filename.startswith(_HIDDEN_PREFIXES)
 
 
 class TorchFiles:

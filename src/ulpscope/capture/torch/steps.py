@@ -1,14 +1,18 @@
 """Which step, micro-step and phase a moment of the run belongs to.
 
 A new step begins at the first outermost forward after an optimizer's (or GradScaler's) step. In a run that has no
-optimizer, and without gradients before the first update, one begins whenever a root module runs again.
+optimizer, and without gradients before the first update, one begins whenever a root module runs again; but a forward
+without gradients never parts another one from its backward, nor gradients from the update that they wait for.
 """
 
 import gc
+from typing import Any
 
 import torch
 
+from ulpscope.capture.torch.graphs import OpenGraphs
 from ulpscope.records.enums import Phase
+from ulpscope.records.runs import Stepping
 
 
 class Steps:
@@ -27,7 +31,12 @@ class Steps:
         self._backward = 0
         self._updated = False
         self._ever_updated = False
+        self._has_gradients = False
+        """Whether the running step has left gradients in parameters."""
+        self._graphs = OpenGraphs()
         self._roots: list[int] = []
+        self._begun = dict.fromkeys(("update", "forward", "mark"), 0)
+        self._updaters: set[int] = set()
         self.phase = Phase.SETUP
 
     @property
@@ -40,18 +49,34 @@ class Steps:
             return False
         if self._updated:
             return True
-        if self._ever_updated or (self.optimizers_exist and torch.is_grad_enabled()):
+        if self._ever_updated or root not in self._roots:
             return False
-        return root in self._roots
+        if torch.is_grad_enabled():
+            return not self.optimizers_exist
+        return not self._is_under_way()
+
+    def _is_under_way(self) -> bool:
+        """Whether a backward may still come of what this step has computed, or an update of its gradients."""
+        return (self.optimizers_exist and self._has_gradients) or self._graphs.any_alive()
 
     def advance(self) -> None:
         """Go to the next step."""
+        self._begun["mark" if self.manual else "update" if self._updated else "forward"] += 1
         self.step += 1
         self.micro_step = 0
-        self._updated = False
+        self._updated = self._has_gradients = False
         self._updating = 0
         self._roots.clear()
+        self._graphs.forget()
         self._look_at_phase()
+
+    @property
+    def stepping(self) -> Stepping:
+        """How the steps so far were told apart."""
+        begun = self._begun
+        return Stepping(
+            updates=begun["update"], forwards=begun["forward"], marks=begun["mark"], optimizers=len(self._updaters)
+        )
 
     def outermost_forward(self, root: int) -> None:
         """An outermost module call begins."""
@@ -62,17 +87,32 @@ class Steps:
             self._roots.append(root)
         self._look_at_phase()
 
+    @property
+    def asks_for_graphs(self) -> bool:
+        """Whether an outermost forward that ends now matters to what begins a step."""
+        return not self._ever_updated and not self.manual and not self._backward and torch.is_grad_enabled()
+
+    def note_graph(self, result: Any) -> None:
+        """What an outermost module call with gradients has given."""
+        self._graphs.note(result)
+
     def enter_backward(self) -> None:
         self._backward += 1
         self._look_at_phase()
 
-    def leave_backward(self) -> None:
+    def leave_backward(self, *, accumulates: bool, keeps_graph: bool) -> None:
+        """`accumulates` gradients in parameters, as `torch.autograd.grad` does not; `keeps_graph` for another one."""
         self._backward -= 1
+        if accumulates:
+            self._has_gradients = True
+            if not keeps_graph:
+                self._graphs.forget()
         if not self._updating:
             self._between = Phase.OTHER
         self._look_at_phase()
 
-    def enter_update(self) -> None:
+    def enter_update(self, optimizer: int) -> None:
+        self._updaters.add(optimizer)
         self._updating += 1
         self._look_at_phase()
 

@@ -145,6 +145,10 @@ class ValueTable:
         if state is not None:
             state.unwritten = tensor.untyped_storage().nbytes()
 
+    @property
+    def fresh_rows(self) -> int:
+        return len(self.fresh)
+
     def take_fresh(self) -> list[ValueRow]:
         """Values first seen since the last time this was asked; their summaries are on their way to the host."""
         self._rows.land()

@@ -102,6 +102,8 @@ class HostValues:
     """The values, as values.ValueTable has them."""
 
     unsettled = True
+    fresh_rows = 0
+    """They are counted when a part is taken."""
 
     def __init__(self, core: Any, bridge: Bridge) -> None:
         self._core = core
