@@ -103,6 +103,22 @@ def test_a_mask_may_be_another_number_in_another_type(network: Network) -> None:
     assert not network.compare().findings
 
 
+@pytest.mark.parametrize("end", [np.float16(-65504), np.float16(-np.inf)])
+def test_a_mask_that_is_not_added_is_named(network: Network, end: np.float16) -> None:
+    scores = data(network, "x", random(8, 64))
+    mask = data(network, "mask", np.where(random(8, 64, seed=2) > 0.5, np.finfo(np.float32).min, np.float32(0)))
+    mine = half(scores)
+    # One of the masked elements is not.
+    lost = np.where(mask < 0, end, mine)
+    lost[mask < 0] = np.append(lost[mask < 0][:-1], mine[mask < 0][-1])
+    network.add("add", "Add", mine, reads=("x", "mask"), reference=scores + mask)
+    network.add("other", "Add", lost, reads=("x", "mask"), reference=scores + mask)
+    result = network.compare()
+
+    assert modules(result) == ["add", "other"]
+    assert not result.comparison.scope.not_compared
+
+
 @pytest.mark.parametrize("masked", [-10000.0, -65504.0])
 @pytest.mark.parametrize("fault", [None, "add", "softmax"])
 def test_scores_are_judged_without_what_their_mask_sets_aside(

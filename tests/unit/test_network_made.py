@@ -1,5 +1,6 @@
 """Small networks made by hand, dumped as a device dumps them: what is blamed and what is not."""
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from network_making import NAMES, Network, half, modules, random
 
+from ulpscope.cli.main import main
 from ulpscope.numerics.msaccucmp_metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
@@ -192,3 +194,47 @@ def test_of_two_runs_of_a_dump_path_the_newest_is_compared_and_of_two_dump_paths
     answer = compare_network(files[0], tmp_path / "tree/a", files[2]).json()
     assert answer["verdict"] == "agree"
     assert "dumps of 20260101000000 are not read; the newest is, 20260102000000" in answer["missing"]
+
+
+def test_the_next_command_looks_at_the_step_and_device_that_were_compared(
+    network: Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exact = random(4, 8)
+    network.add("x", "Data", exact, reference=exact, dumped=False)
+    network.add("y", "Relu", half(np.maximum(exact, 0)), reads=("x",), reference=np.maximum(exact, 0))
+    dumps = tmp_path / "npu"
+    for device, step in ((0, 0), (1, 0), (1, 3)):
+        folder = dumps / "20260101000000" / str(device) / "net" / "1" / str(step)
+        shutil.copytree(network.root / "dump", folder)
+    wrong = Network(tmp_path / "wrong")
+    wrong.add("x", "Data", exact, dumped=False)
+    wrong.add("y", "Relu", half(np.abs(exact)), reads=("x",))
+    shutil.copytree(wrong.root / "dump", dumps / "20260101000000/1/net/1/0", dirs_exist_ok=True)
+
+    words = ["compare", str(network.root / "reference"), str(dumps), "--graph", str(network.graph())]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main([*words, "--ranks", "1", "--steps", "0"]) == 1
+    (command,) = [line for line in capsys.readouterr().out.splitlines() if "Next:" in line]
+    following = shlex.split(command.partition("ulpscope ")[2])
+    assert following == [*words, "--steps", "0", "--ranks", "1", "--op=y", "--output", "0"]
+    assert main(following) == 1
+
+    assert main(["check", str(dumps), "--graph", str(network.graph())]) == 1
+    out = capsys.readouterr().out
+    assert out.count("npu:1, step 0") == 2
+    assert "step 3" not in out
+
+
+def test_the_next_command_pairs_operators_by_the_same_graphs(network: Network, tmp_path: Path) -> None:
+    exact = random(4, 8)
+    trusted = Network(tmp_path / "off")
+    for side, made in ((network, np.abs(exact)), (trusted, np.maximum(exact, 0))):
+        side.add("x", "Data", exact, dumped=False)
+        side.add("y", "Relu", half(made), reads=("x",))
+    close = trusted.graph()
+    result = network.compare(NetworkOptions(close_graph=close), reference=trusted.root / "dump")
+
+    (finding,) = result.findings
+    expected = ["--graph", str(network.root / "graph.json"), "--close-graph", str(close), "--op=y", "--output", "0"]
+    assert shlex.split(finding.next)[-7:] == expected

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ulpscope.align.network_quantised import quantised_operators
 from ulpscope.graph.borders import Borders, Place, borders, made_at
+from ulpscope.graph.names import sanitised
 from ulpscope.records.graphs import GraphModel, Input, Operator, Source, TensorDesc
 from ulpscope.records.network import (
     NetworkPlan,
@@ -186,6 +187,7 @@ class _Planner:
         self._rename = rename
         self._quantised = quantised_operators(sorted(_executed(model), key=lambda each: each.id))
         self._alone = _alone(model)
+        self._names = {sanitised(name) for operator in _executed(model) for name in _originals(operator)}
         self._found: dict[Place, tuple[Original, ...]] = {}
 
     def operators(self) -> Iterable[PlannedOperator]:
@@ -245,7 +247,10 @@ class _Planner:
         own = None if operator is None else self._own_original(operator, output, _desc(operator, output))
         if operator is None or own is None:
             return []
-        return [own, replace(own, operator=_ONNX_INPUT + own.operator)] if operator.type in _INPUTS else [own]
+        as_onnx_has_it = _ONNX_INPUT + own.operator
+        if operator.type not in _INPUTS or sanitised(as_onnx_has_it) in self._names:
+            return [own]
+        return [own, replace(own, operator=as_onnx_has_it)]
 
     def _passed_from(self, place: Place) -> Place | None:
         """What an operator that only passes on has read; none of any other."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from ulpscope.align.network_names import FoundDumps, SharedName
 from ulpscope.align.network_quantised import makes_integers, reads_integers
-from ulpscope.align.network_references import DumpedTensor, FoundReference, References, operation_of
+from ulpscope.align.network_references import DumpedTensor, FoundReference, References
 from ulpscope.dialects.ascend.dump_records import Side
 from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.records.graphs import Operator
@@ -26,6 +27,8 @@ NO_DUMP = '[{name}] There is no dump file for my output operator "{name}". The t
 NO_REFERENCE = "[{name}] There is no the ground truth dump file for {tensor}."
 ONLY_TARGET = '[{name}] There is no the ground truth dump file for the op "{name}".'
 ONLY_REFERENCE = '[{name}] There is no the my output dump file for the op "{name}".'
+SHARED_DUMP = "[{name}] The dump files of {shared} have the same name and cannot be told apart."
+SHARED_REFERENCE = "[{name}] The ground truth dump files of {shared} have the same name and cannot be told apart."
 INNER = "[{name}] The op is inner node for multi to multi relation.Skip the op."
 
 _NOTHING_PLANNED = PlannedTensor()
@@ -61,6 +64,8 @@ class NetworkRow:
     reason: str = ""
     """Why there is nothing to compare."""
     listing: Listing = Listing.BOTH
+    shared: tuple[str, ...] = ()
+    """Operators, or originals, that one of its files may be of; it is compared with none of these."""
 
     @property
     def operator(self) -> Operator:
@@ -74,8 +79,8 @@ class NetworkRow:
         return f"{self.operator.name}:{self.tensor.side.value}:{self.tensor.position}"
 
 
-def pair_network(plan: NetworkPlan, dumps: Mapping[str, Operation], references: References) -> list[NetworkRow]:
-    """The rows of all operators of a graph; `dumps` by names as files have them."""
+def pair_network(plan: NetworkPlan, dumps: FoundDumps, references: References) -> list[NetworkRow]:
+    """The rows of all operators of a graph."""
     pairing = _Pairing(dumps, references)
     return [row for group in plan.groups for row in pairing.rows(group)]
 
@@ -110,7 +115,7 @@ def _member_of_dump(name: str, operation: Operation) -> PlannedOperator:
 class _Pairing:
     """Finds the partners of dumped tensors."""
 
-    def __init__(self, dumps: Mapping[str, Operation], references: References) -> None:
+    def __init__(self, dumps: FoundDumps, references: References) -> None:
         self._dumps = dumps
         self._references = references
 
@@ -124,9 +129,7 @@ class _Pairing:
             told = self._of_member(group, member)
             hidden = several and (member not in shown or told[0].tensor is None)
             if hidden:
-                missing.append(
-                    (INNER if member.inner else NO_DUMP).format(name=member.operator.name, type=member.operator.type)
-                )
+                missing.append(INNER.format(name=member.operator.name) if member.inner else self._absence(member))
             listing = Listing.PART if group.relation is Relation.L1_FUSION else Listing.MAPPING
             yield from (replace(row, listing=listing) for row in told) if hidden else told
         if several and missing and not any(self._operation(member) for member in shown):
@@ -149,8 +152,13 @@ class _Pairing:
         told = self.tensors(group.index, group.relation, member, names=group.names, originals=group.originals)
         if told:
             return told
-        reason = NO_DUMP.format(name=member.operator.name, type=member.operator.type)
-        return [replace(self._row(group, member), reason=reason)]
+        return [replace(self._row(group, member), reason=self._absence(member), shared=self._shared(member))]
+
+    def _absence(self, member: PlannedOperator) -> str:
+        operator, shared = member.operator, self._shared(member)
+        if shared:
+            return SHARED_DUMP.format(name=operator.name, shared=_listed(shared))
+        return NO_DUMP.format(name=operator.name, type=operator.type)
 
     def _row(self, group: OperatorGroup, member: PlannedOperator) -> NetworkRow:
         return NetworkRow(group.index, group.names, group.originals, member)
@@ -173,14 +181,29 @@ class _Pairing:
         return [self._paired(replace(base, tensor=tensor, planned=planned)) for tensor, planned in tensors]
 
     def _paired(self, row: NetworkRow) -> NetworkRow:
+        shared: tuple[str, ...] = ()
         for original in row.planned.candidates:
             found = self._references.find(original)
-            if found is not None:
+            if isinstance(found, SharedName):
+                shared = shared or found.operators
+            elif found is not None:
                 return replace(row, original=original, reference=found)
+        if shared:
+            reason = SHARED_REFERENCE.format(name=row.operator.name, shared=_listed(shared))
+            return replace(row, reason=reason, shared=shared)
         return replace(row, reason=NO_REFERENCE.format(name=row.operator.name, tensor=row.tensor_id))
 
     def _operation(self, member: PlannedOperator) -> Operation | None:
-        return operation_of(self._dumps, member.operator.name)
+        found = self._dumps.get(member.operator.name)
+        return found if isinstance(found, Operation) else None
+
+    def _shared(self, member: PlannedOperator) -> tuple[str, ...]:
+        found = self._dumps.get(member.operator.name)
+        return found.operators if isinstance(found, SharedName) else ()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(names)
 
 
 def _input(member: PlannedOperator, place: int, dumped: int) -> PlannedTensor:

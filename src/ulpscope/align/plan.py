@@ -14,6 +14,7 @@ from ulpscope.align.scans import calls_of
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
+from ulpscope.records.remarks import remark
 from ulpscope.records.settings import IntRanges
 from ulpscope.trace.reader import RankTrace, Trace
 
@@ -207,10 +208,10 @@ def unused_rules(plan: Plan, mapped: Mapped) -> list[str]:
     paths = {path for frame in calls for path in frame["module"].drop_nulls().unique()}
     ops = {op for frame in calls for op in frame["op"].unique()}
     names = {name for frame in calls for name in frame["name"].unique()}
-    unused = [f"module {rule!r}" for rule in mapped.modules.without_match(paths)]
-    unused += [f"operation {rule!r}" for rule in mapped.ops.without_match(ops)]
-    unused += [f"tensor of {tensor.call!r}" for tensor in mapped.tensors if tensor.call not in names]
-    return [f"the mapping file speaks of the {what}, which the target has not" for what in unused]
+    unused = [remark("unused_module", rule=repr(rule)) for rule in mapped.modules.without_match(paths)]
+    unused += [remark("unused_operation", rule=repr(rule)) for rule in mapped.ops.without_match(ops)]
+    unused += [remark("unused_tensor", call=repr(each.call)) for each in mapped.tensors if each.call not in names]
+    return unused
 
 
 def _by_step(calls: pl.DataFrame) -> dict[int, pl.DataFrame]:

@@ -7,6 +7,7 @@ conv1.0.1767225600900010.quant, .pb   the same in an old form of a dump file, of
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from ulpscope.dialects.ascend.dump_file import read_dump
 from ulpscope.dialects.ascend.logical import logical_array, logical_form, logical_type
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, read_mapping
 from ulpscope.dialects.numpy_files import read_npy
+from ulpscope.dialects.rank_infos import NPY
 from ulpscope.dialects.reference import ReferenceTensor, executions
 from ulpscope.dialects.reference_frames import ReferenceCall, open_reference
 from ulpscope.dialects.stored import StoredTensor, unreadable
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.trace.reader import Trace
 
 _NAME = re.compile(r"(?P<op>[.A-Za-z0-9_-]+)\.(?P<index>[0-9]{1,9})\.(?P<time>[0-9]{1,255})\.(?P<kind>npy|pb|quant)")
@@ -41,8 +44,10 @@ def tensors_of(path: Path) -> list[ReferenceTensor]:
 def open_npy_folder(path: Path) -> Trace:
     """A folder as a trace: a call an operator, in time order."""
     tensors = tensors_of(path)
-    calls = [ReferenceCall(op=outputs[0].op, name=outputs[0].op, outputs=outputs) for outputs in executions(tensors)]
-    return open_reference(path, {0: calls}, tool="npy", framework="", missing=_left_out(path, tensors))
+    ran = executions(tensors)
+    calls = [ReferenceCall(op=outputs[0].op, name=outputs[0].op, outputs=outputs) for outputs in ran]
+    told = [*_left_out(path, tensors), *_same_times(ran), *_other_counts(tensors)]
+    return open_reference(path, {0: calls}, tool=NPY, framework="", missing=told)
 
 
 def _names(path: Path) -> list[str]:
@@ -65,8 +70,31 @@ def _left_out(path: Path, tensors: Iterable[ReferenceTensor]) -> list[str]:
     others = [name for name in _names(path) if name.endswith(".npy") and name not in read]
     if not others:
         return []
-    count = f"{len(others)} file{'s' if len(others) > 1 else ''}"
-    return [f"{count} not read, such as {others[0]}: the name is not OPERATOR.OUTPUT.TIMESTAMP.npy"]
+    return [remark("npy_names", files=Counted(len(others), "file"), example=others[0])]
+
+
+def _same_times(ran: Iterable[tuple[ReferenceTensor, ...]]) -> list[str]:
+    """What is told of executions between which no time tells the order."""
+    by_time: dict[int, list[str]] = {}
+    for outputs in ran:
+        by_time.setdefault(min(tensor.timestamp for tensor in outputs), []).append(outputs[0].op)
+    together = [names for names in by_time.values() if len(names) > 1]
+    if not together:
+        return []
+    count = Counted(sum(map(len, together)), "operator")
+    return [remark("npy_order", operators=count, first=together[0][0], second=together[0][1])]
+
+
+def _other_counts(tensors: Iterable[ReferenceTensor]) -> list[str]:
+    """What is told of operators whose outputs were not dumped equally often."""
+    files: dict[str, Counter[int]] = {}
+    for tensor in tensors:
+        files.setdefault(tensor.op, Counter())[tensor.index] += 1
+    return [
+        remark("npy_executions", operator=op, counts=", ".join(str(counts[index]) for index in sorted(counts)))
+        for op, counts in sorted(files.items())
+        if len(set(counts.values())) > 1
+    ]
 
 
 def _load_npy(path: Path) -> StoredTensor:

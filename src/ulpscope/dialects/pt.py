@@ -39,7 +39,7 @@ def _load(path: Path) -> Any:
         raise UlpscopeError(
             f"{path} was written by torch.save, and torch is not here ({error})",
             expected="torch, to read its files",
-            next_step="pip install 'ulpscope[torch]', or save the tensors as .npy or .safetensors",
+            next_step="pip install torch, or save the tensors as .npy or .safetensors",
         ) from error
     try:
         with warnings.catch_warnings():

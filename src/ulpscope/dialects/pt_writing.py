@@ -21,7 +21,7 @@ def require_torch() -> None:
         raise UlpscopeError(
             f"saved data can be written as .pt files only with torch ({error})",
             expected="an environment with torch",
-            next_step="pip install 'ulpscope[torch]'",
+            next_step="pip install torch",
         ) from error
 
 

@@ -5,6 +5,14 @@ from typing import Any
 from ulpscope.records.enums import Level, Save
 from ulpscope.records.runs import RankInfo
 
+ASCEND, NPY, TFDBG = "ascend", "npy", "tfdbg"
+"""What traces say that they were captured by, of which the calls are operators of a network."""
+
+
+def is_network(info: RankInfo) -> bool:
+    """Whether the calls are operators of a network's graph, and no functions that Python could call."""
+    return info.capture.get("tool") in (ASCEND, NPY, TFDBG)
+
 
 def foreign_rank(
     *,

@@ -7,6 +7,7 @@
 Operators' names are written otherwise in each tool's files, so the index has them as file names do: sanitised.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import TypeAlias
 from ulpscope.dialects.stored import StoredTensor
 from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
+
+_DIGITS = re.compile(r"(\D*)(\d{0,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +65,26 @@ def reference_index(path: Path) -> ReferenceIndex:
 def index_of(tensors: Iterable[ReferenceTensor]) -> ReferenceIndex:
     """Tensors by operator and output."""
     found: dict[tuple[str, int], list[ReferenceTensor]] = {}
-    for tensor in sorted(tensors, key=lambda each: (each.timestamp, each.path.name)):
+    for tensor in in_time_order(tensors):
         found.setdefault(tensor.key, []).append(tensor)
     return {key: tuple(several) for key, several in found.items()}
+
+
+def in_time_order(tensors: Iterable[ReferenceTensor]) -> list[ReferenceTensor]:
+    """The earliest first; of the same time by name, numbers in it as numbers."""
+    return sorted(tensors, key=lambda each: (each.timestamp, _natural(each.op), each.index, each.path.name))
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """`layer2` before `layer10`."""
+    return [(text, int(digits or 0)) for text, digits in _DIGITS.findall(name)]
 
 
 def executions(tensors: Iterable[ReferenceTensor]) -> list[tuple[ReferenceTensor, ...]]:
     """The outputs of each execution of an operator: the n-th dump of each of them belongs to its n-th execution."""
     seen: dict[tuple[str, int, str], int] = {}
     found: dict[tuple[str, int, str], list[ReferenceTensor]] = {}
-    for tensor in sorted(tensors, key=lambda each: (each.timestamp, each.path.name)):
+    for tensor in in_time_order(tensors):
         output = tensor.op, tensor.index, tensor.device
         number = seen[output] = seen.get(output, -1) + 1
         found.setdefault((tensor.op, number, tensor.device), []).append(tensor)

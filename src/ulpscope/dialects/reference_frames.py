@@ -18,6 +18,7 @@ from ulpscope.numerics.constants import SUMMARY_ID
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Role
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.reader import Trace
@@ -70,7 +71,7 @@ class ReferenceRank:
         for call in self._steps[step]:
             self._add_call(rows, call, step=step, skipped=skipped)
         self._missing += [
-            f"step {step}: {count} tensor{'s' if count > 1 else ''} of {dtype} not read: not a type that is compared"
+            remark("step", step=step, remark=remark("type_not_read", tensors=Counted(count, "tensor"), dtype=dtype))
             for dtype, count in skipped.items()
         ]
         values = pl.DataFrame(rows.values, schema=VALUE_COLUMNS)
@@ -107,7 +108,7 @@ class ReferenceRank:
             # A file that is cut off is told here, once, instead of by every command that meets its value.
             stored.array()
         except UlpscopeError as error:
-            self._missing.append(error.seen)
+            self._missing.append(remark("problem", problem=error.seen))
             return None
         return stored
 

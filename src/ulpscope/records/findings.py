@@ -103,6 +103,28 @@ class Evidence:
     """What the run to blame gave there, and the truth."""
     ledger: LedgerEntry | None = None
     """What executing the call again has shown."""
+    shown: str | None = None
+    """Of a tensor that the call did not make: `given` (an operand) or `summed` (a parameter's gradient)."""
+    origins: tuple[str, str] | None = None
+    """What an operand is in reference and target, where it is not the result of the same call."""
+    given_as: str | None = None
+    """The place at which the reference's call is given what the target's is given here: operands are swapped."""
+    tied: tuple[str, str] | None = None
+    """The run in which the parameter is the same as another one, and that one's name."""
+    without_gradient: str | None = None
+    """The run in which an optimizer has no gradient for the parameter: reference or target."""
+    updated_in: str | None = None
+    """The run whose optimizer alone changes the parameter."""
+    changed_unseen: bool | None = None
+    """True of a parameter that was the same before, and that no recorded call has changed."""
+    leftover: tuple[str, int] | None = None
+    """The run whose gradient still holds that of an earlier step, and that step."""
+    backwards: tuple[int, int] | None = None
+    """How many backwards there are before an optimizer step, in reference and target."""
+    shifted: int | None = None
+    """How many whole steps only one run makes: positive of the reference, negative of the target."""
+    paired: tuple[int, int] | None = None
+    """How many calls have a partner, of how many in the run that makes fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +158,11 @@ class AdviceKind(str, Enum):
     KEEP_DTYPE = "keep_dtype"
     SWITCH_PASS_OFF = "switch_pass_off"
     GIVE_GRAPH = "give_graph"
+    SAME_TRAINED = "same_trained"
+    ZERO_GRADIENTS = "zero_gradients"
+    SAME_STEPS = "same_steps"
+    SAME_MODEL = "same_model"
+    FIND_WRITER = "find_writer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +259,8 @@ class Comparison:
     """None where no call was executed again."""
     graph: str | None = None
     """The graph file by which the operators of a network were paired."""
+    graph_options: tuple[str, ...] = ()
+    """What else a command needs to pair them so: `--steps 3`."""
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:

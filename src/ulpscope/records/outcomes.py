@@ -15,7 +15,7 @@ class CapturedProcess:
     info: RankInfo
     steps: tuple[int, ...]
     calls: int
-    """Calls of the finished steps; all recorded ones if the trace was closed."""
+    """Those with a row on disk."""
     unfinished: bool
     """Whether parts of a step were flushed that no step.json states."""
     bytes: int

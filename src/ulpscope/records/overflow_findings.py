@@ -89,6 +89,9 @@ class WayCall:
     not_finite: NotFinite
     is_loss: bool = False
     """It made the loss."""
+    step: int = 0
+    is_update: bool = False
+    """An optimizer's step: it turns gradients into weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,8 @@ class OverflowFinding:
     """It was not made here, but came with an input that no recorded call has made."""
     way: tuple[WayCall, ...] = ()
     """From this call to the loss, or to the last call of its phase that was given it; without followers, empty."""
+    written: bool = False
+    """An argument of the call is nan or inf, other calls take it on, and it is no mask."""
 
     @property
     def worst(self) -> SeenTensor | None:

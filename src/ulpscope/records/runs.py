@@ -27,6 +27,34 @@ class Coverage:
     saved_bytes: int = 0
     not_saved: int = 0
     """Values whose data was not saved because --max-disk was reached."""
+    ended_early: str = ""
+    """Why the capture ended before the run did, if it did so on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepping:
+    """How a run's steps were told apart: how many began in which way."""
+
+    updates: int = 0
+    """At the first forward after an optimizer's step."""
+    forwards: int = 0
+    """When a module ran again, before any update."""
+    marks: int = 0
+    """Where the script said so."""
+    optimizers: int = 0
+    """How many optimizers made steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A module that the run called from outside of any other."""
+
+    name: str
+    """Where the paths of its modules begin."""
+    module_class: str
+    source: str | None
+    """The line that called it first."""
+    calls: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +88,8 @@ class RankInfo:
     exit: str | None = None
     coverage: Coverage = Coverage()
     errors: tuple[str, ...] = ()
+    stepping: Stepping = Stepping()
+    roots: tuple[Root, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

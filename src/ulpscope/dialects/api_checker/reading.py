@@ -27,6 +27,7 @@ from ulpscope.dialects.msprobe.value_frames import data_names, values_frame
 from ulpscope.dialects.summaries import with_summaries
 from ulpscope.numerics.constants import SUMMARY_ID
 from ulpscope.records.errors import TraceError
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
 from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.frames import StepFrames
@@ -112,8 +113,8 @@ class ApiCheckerRank:
         names = data_names(self._values.new)
         absent = {name for name in names if name is not None and find_data(files.forward.parent, name) is None}
         if absent:
-            count = f"{len(absent)} tensor file{'s are' if len(absent) > 1 else ' is'}"
-            self._missing.append(f"step {step}: {count} not there, such as {min(absent)}")
+            told = remark("tensor_files", files=Counted(len(absent), "tensor file"), example=min(absent))
+            self._missing.append(remark("step", step=step, remark=told))
         return [None if name in absent else name for name in names]
 
 

@@ -6,13 +6,10 @@ from pathlib import Path
 from ulpscope.dialects.ascend.reading import AscendRank
 from ulpscope.dialects.ascend.runs import Place, entries_of, entry_of, one_run
 from ulpscope.dialects.ascend.tree import DumpFolder, has_dumps
-from ulpscope.dialects.rank_infos import foreign_rank
+from ulpscope.dialects.rank_infos import ASCEND, foreign_rank
 from ulpscope.records.enums import Save
 from ulpscope.trace.frames import FrameRank
 from ulpscope.trace.reader import Trace
-
-TOOL = "ascend"
-"""What such a trace says that it was captured by."""
 
 
 def looks_like(path: Path) -> bool:
@@ -44,7 +41,7 @@ def _by_step(folders: Sequence[DumpFolder], device: int) -> dict[int, list[Place
 def _rank(path: Path, device: int, steps: dict[int, list[Place]], *, world_size: int) -> FrameRank:
     has_data = any(not entry.is_stats for places in steps.values() for place in places for entry in entries_of(place))
     save = Save.TENSORS if has_data else Save.STATS
-    info = foreign_rank(tool=TOOL, rank=device, world_size=world_size, save=save, devices=(f"npu:{device}",))
+    info = foreign_rank(tool=ASCEND, rank=device, world_size=world_size, save=save, devices=(f"npu:{device}",))
     return FrameRank(
         path, name=f"device{device}", info=info, steps=sorted(steps), source=AscendRank(steps, device=device)
     )

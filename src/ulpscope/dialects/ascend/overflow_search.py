@@ -13,6 +13,7 @@ from ulpscope.dialects.ascend.overflow_records import UnitRecord, read_overflow_
 from ulpscope.dialects.ascend.runs import entry_of, newest_runs
 from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, list_dumps
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.remarks import remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def find_records(path: Path) -> RecordSearch:
             try:
                 units = read_overflow_record(read_dump(entry.path)).overflowed
             except UlpscopeError as error:
-                problems.append(error.seen)
+                problems.append(remark("problem", problem=error.seen))
                 continue
             silent += not units
             found += [FoundRecord(entry, folder, unit, _operator(entries, entry, unit)) for unit in units]
@@ -75,11 +76,7 @@ def _folders(path: Path) -> tuple[list[DumpFolder], list[str]]:
     if path.is_file():
         return ([] if entry_of(path) is None else [DumpFolder(path.parent, path.parent)]), []
     runs = newest_runs(path)
-    told = [
-        f"overflow records of {', '.join(run.older)} in {run.place} are not read; the newest are"
-        for run in runs
-        if run.older
-    ]
+    told = [remark("records_older", older=", ".join(run.older), place=run.place) for run in runs if run.older]
     return [folder for run in runs for folder in run.folders], told
 
 

@@ -16,11 +16,12 @@ from ulpscope.dialects.ascend.dump_records import Side
 from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor, read_executed
 from ulpscope.dialects.ascend.runs import Place, entries_of
 from ulpscope.dialects.ascend.summaries import summary_frame
-from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, unnamed_dumps
+from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, told_unnamed
 from ulpscope.dialects.operator_rows import CALL_COLUMNS, VALUE_COLUMNS, Row, call_row, use_row, value_row
 from ulpscope.numerics.constants import SUMMARY_ID
 from ulpscope.records.enums import Role
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import StepFrames
 from ulpscope.trace.schema import STACKS, TENSORS
@@ -75,9 +76,8 @@ class AscendRank:
         entries: list[DumpEntry] = []
         for place in self._places[step]:
             entries += entries_of(place)
-            unnamed = unnamed_dumps(place.path) if isinstance(place, DumpFolder) else []
-            if unnamed:
-                self._missing.append(f"step {step}: {_files(unnamed)} not named in {place.path / 'mapping.csv'}")
+            unnamed = told_unnamed(place.path) if isinstance(place, DumpFolder) else []
+            self._missing += [remark("step", step=step, remark=told) for told in unnamed]
         return entries
 
     def _tell(self, step: int, problems: Mapping[Path, UlpscopeError], *, nothing_left: bool) -> None:
@@ -86,9 +86,8 @@ class AscendRank:
         first = next(iter(problems.values()))
         if nothing_left:
             raise first
-        self._missing.append(
-            f"step {step}: {_files([path.name for path in problems])} not readable, or not all of it: {first.seen}"
-        )
+        told = remark("dumps_unreadable", files=Counted(len(problems), "file"), problem=first.seen)
+        self._missing.append(remark("step", step=step, remark=told))
 
     def _values_frame(
         self,
@@ -152,7 +151,3 @@ def _uses_frame(uses: Sequence[tuple[int, ExecutedTensor]], values: Sequence[int
         role, word = _ROLES[tensor.side]
         rows.append(use_row(call, role, f"{word}.{tensor.index}", value))
     return pl.DataFrame(rows, schema=dict(TENSORS))
-
-
-def _files(names: Sequence[str]) -> str:
-    return f"{len(names)} files are" if len(names) > 1 else f"the file {names[0]} is"

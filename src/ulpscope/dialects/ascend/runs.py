@@ -8,6 +8,7 @@ from typing import TypeAlias
 from ulpscope.dialects.ascend.names import parse_name
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, STATS_SUFFIX, DumpEntry, DumpFolder, find_folders, list_dumps
 from ulpscope.records.errors import TraceError
+from ulpscope.records.remarks import remark
 
 Place: TypeAlias = DumpFolder | DumpEntry
 
@@ -27,7 +28,7 @@ class Run:
         """What is told of the others."""
         if not self.older:
             return []
-        return [f"dumps of {', '.join(self.older)} are not read; the newest is, {self.folders[0].time}"]
+        return [remark("dumps_older", older=", ".join(self.older), newest=self.folders[0].time)]
 
 
 def entry_of(path: Path) -> DumpEntry | None:

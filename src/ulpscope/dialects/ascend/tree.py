@@ -17,6 +17,7 @@ from pathlib import Path
 from ulpscope.dialects.ascend.names import DumpName, parse_name
 from ulpscope.dialects.ascend.problems import bad_dump
 from ulpscope.records.errors import TraceError
+from ulpscope.records.remarks import Counted, remark
 
 MAPPING_FILE = "mapping.csv"
 STATS_SUFFIX = ".csv"
@@ -79,6 +80,15 @@ def unnamed_dumps(folder: Path) -> list[str]:
     names = _file_names(folder)
     real = read_mapping(folder / MAPPING_FILE) if MAPPING_FILE in names else {}
     return [file for file in names if _HASHED.fullmatch(file) and file not in real]
+
+
+def told_unnamed(folder: Path) -> list[str]:
+    """The same as a remark; none if all have names."""
+    found = unnamed_dumps(folder)
+    if not found:
+        return []
+    count = Counted(len(found), "file")
+    return [remark("dumps_unnamed", files=count, mapping=folder / MAPPING_FILE, example=found[0])]
 
 
 def read_mapping(path: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ from ulpscope.dialects.msprobe.json_files import Header, bad_file, read_header, 
 from ulpscope.dialects.msprobe.reading import DumpFolder, MsprobeRank
 from ulpscope.dialects.rank_infos import foreign_rank
 from ulpscope.records.enums import Level, Save
+from ulpscope.records.remarks import remark
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.frames import FrameRank
 from ulpscope.trace.reader import Trace
@@ -35,7 +36,8 @@ class Survey:
         if files:
             self.folders.setdefault(name, {})[step] = DumpFolder(directory, files)
         else:
-            self.missing.setdefault(name, []).append(f"step {step}: {directory} has no dump.json and is not read")
+            told = remark("step", step=step, remark=remark("no_dump_json", directory=directory))
+            self.missing.setdefault(name, []).append(told)
 
 
 def is_dump(path: Path) -> bool:

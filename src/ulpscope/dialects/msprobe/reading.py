@@ -22,6 +22,7 @@ from ulpscope.dialects.msprobe.structure import MICRO_STEPS, plan_calls, read_pa
 from ulpscope.dialects.msprobe.tensor_data import DataFolder, read_elements
 from ulpscope.dialects.msprobe.uses import EntryReader
 from ulpscope.dialects.msprobe.value_frames import data_names, summary_of, values_frame
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
 from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.frames import StepFrames
@@ -112,8 +113,8 @@ class MsprobeRank:
 
 
 def _absent_sentence(step: int, absent: set[str]) -> str:
-    first = min(absent)
-    return f"step {step}: {len(absent)} tensor file{'s are' if len(absent) > 1 else ' is'} not there, such as {first}"
+    told = remark("tensor_files", files=Counted(len(absent), "tensor file"), example=min(absent))
+    return remark("step", step=step, remark=told)
 
 
 def _data(path: Path, content: dict[str, Any]) -> dict[str, Any]:

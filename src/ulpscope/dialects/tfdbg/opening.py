@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from ulpscope.dialects.rank_infos import TFDBG
 from ulpscope.dialects.reference import ReferenceTensor, executions
 from ulpscope.dialects.reference_frames import ReferenceCall, open_reference
 from ulpscope.dialects.tfdbg.event import load_tensor, read_event
@@ -18,6 +19,7 @@ from ulpscope.dialects.tfdbg.graph import Node, read_nodes
 from ulpscope.dialects.tfdbg.ordering import in_order
 from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.remarks import remark
 from ulpscope.trace.reader import Trace
 
 DEVICE = "_tfdbg_device_"
@@ -46,7 +48,7 @@ def open_tfdbg(path: Path) -> Trace:
     missing: list[str] = []
     runs = _runs(path)
     steps = {step: _calls(_run_tensors(run), _nodes(run, missing)) for step, run in enumerate(runs)}
-    return open_reference(path, steps, tool="tfdbg", framework="tensorflow", missing=missing)
+    return open_reference(path, steps, tool=TFDBG, framework="tensorflow", missing=missing)
 
 
 def device_name(folder: str) -> str:
@@ -125,7 +127,7 @@ def _nodes(devices: Iterable[Path], missing: list[str]) -> dict[str, Node]:
                 try:
                     nodes |= read_nodes(device / name)
                 except UlpscopeError as error:
-                    missing.append(f"types and inputs of operators are not known: {error.seen}")
+                    missing.append(remark("tfdbg_graph", problem=error.seen))
     return nodes
 
 
