@@ -50,4 +50,10 @@ CLEAN_PAIRS = (
     CleanPair("tagger", "identical", ("--seed", "0")),
     CleanPair("parallel", "ddp_bf16", ("--mode", "ddp", *BF16), ("--mode", "ddp")),
     CleanPair("parallel", "split_bf16", ("--mode", "split", *BF16), ("--mode", "split")),
+    *(
+        CleanPair("translator", f"bf16_{seed}", (*BF16, "--seed", str(seed)), ("--seed", str(seed)))
+        for seed in range(1, 7)
+    ),
+    CleanPair("translator", "bf16_scaler", (*BF16, "--scaler")),
+    CleanPair("translator", "fp16_scaler", (*FP16, "--scaler")),
 )

@@ -224,4 +224,10 @@ PARALLEL = (
     one("parallel", "rank_gradient", between(), ranks=(1,)),
 )
 
-FAULTS = (*LLAMA, *GPT, *RESNET, *VIT, *MOE, *TAGGER, *UNET, *AUTOENCODER, *RECOMMENDER, *PARALLEL)
+TRANSLATOR = (
+    one("translator", "padding_seen", computation("model.decoder.0", "model.decoder.0.source")),
+    one("translator", "norm_eps", computation("model.decoder.1.norms.0")),
+    one("translator", "label_smoothing", computation(OUTSIDE)),
+)
+
+FAULTS = (*LLAMA, *GPT, *RESNET, *VIT, *MOE, *TAGGER, *UNET, *AUTOENCODER, *RECOMMENDER, *PARALLEL, *TRANSLATOR)

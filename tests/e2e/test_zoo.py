@@ -28,6 +28,9 @@ SAMPLE = (
     "autoencoder.bf16 clean",
     "recommender.exponent_overflow fp32",
     "recommender.bf16 clean",
+    "translator.padding_seen bf16",
+    "translator.bf16_1 clean",
+    "translator.fp16_scaler clean",
 )
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from ulpscope.records.findings import Advice, AdviceKind, Finding, FindingKind
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.records.findings import Advice, AdviceKind, Evidence, Finding, FindingKind
 from ulpscope.records.pairs import Measured
 
 # MindStudio's measure of an acceptable tensor.
@@ -22,36 +23,81 @@ _MOVING = frozenset("view reshape transpose permute flatten chunk split __getite
 _FUSED = ("scaled_dot_product_attention", "fused", "flash", "npu_", "multi_head_attention")
 
 
-def advise(findings: Sequence[Finding], pairs: pl.DataFrame) -> list[Advice]:
-    """Advice on the first finding, and on what it did to the final result."""
+def advise(findings: Sequence[Finding], pairs: pl.DataFrame, *, on_device: bool = True) -> list[Advice]:
+    """Advice on the first finding, and on what it did to the final result; whether a run was on a device at all."""
     if not findings:
         return [Advice(AdviceKind.GLOBAL_CONSISTENCY)]
     first = findings[0]
-    found = [Advice(kind, _subject(first)) for kind in _of_finding(first)]
-    return [*found, _of_result(first, pairs)]
+    found = [Advice(kind, _subject(first)) for kind in _of_finding(first, on_device=on_device)]
+    return found if first.place.call is None else [*found, _of_result(first, pairs)]
 
 
 def _subject(finding: Finding) -> str | None:
-    if finding.kind is FindingKind.PARAMETER and finding.evidence.parameters:
-        return finding.evidence.parameters[0]
+    evidence = finding.evidence
+    if evidence.without_gradient is not None:
+        return finding.place.tensor
+    alone = bool(evidence.only_reference or evidence.only_target)
+    if evidence.parameters and (finding.kind is FindingKind.PARAMETER or (evidence.updated_in and not alone)):
+        return evidence.parameters[0]
     return finding.place.call
 
 
-def _of_finding(finding: Finding) -> list[AdviceKind]:
+def _of_finding(finding: Finding, *, on_device: bool) -> list[AdviceKind]:
+    special = _of_one_sided(finding.evidence)
+    if special is not None:
+        return [special]
     if finding.kind is FindingKind.OVERFLOW:
-        is_fp16 = "float16" in (finding.evidence.dtype, *(finding.evidence.dtypes or ()))
-        return [AdviceKind.FP16_OVERFLOW] * is_fp16 + [AdviceKind.RAISE_PRECISION]
+        return _of_overflow(finding)
     if finding.kind in _BY_KIND:
         return list(_BY_KIND[finding.kind])
     if finding.evidence.arguments:
         return [AdviceKind.SAME_ARGUMENT]
     if finding.evidence.only_reference or finding.evidence.only_target or finding.evidence.classes:
         return [AdviceKind.COMPARE_LOGIC]
+    if finding.evidence.shown is not None:
+        return [AdviceKind.COMPARE_LOGIC]
     if finding.evidence.error_out is None or (finding.place.op or "").rpartition(".")[2] in _MOVING:
         return [AdviceKind.COMPARE_LOGIC]
+    return _tries(finding, on_device=on_device)
+
+
+def _of_one_sided(evidence: Evidence) -> AdviceKind | None:
+    """What only one run does says itself what to look at."""
+    if evidence.paired is not None:
+        return AdviceKind.SAME_MODEL
+    alone = evidence.updated_in is not None and bool(evidence.only_reference or evidence.only_target)
+    if evidence.backwards is not None or evidence.shifted is not None or alone:
+        return AdviceKind.SAME_STEPS
+    if evidence.without_gradient is not None or evidence.updated_in is not None:
+        return AdviceKind.SAME_TRAINED
+    if evidence.leftover is not None:
+        return AdviceKind.ZERO_GRADIENTS
+    return AdviceKind.FIND_WRITER if evidence.changed_unseen else None
+
+
+def _of_overflow(finding: Finding) -> list[AdviceKind]:
+    is_fp16 = "float16" in (finding.evidence.dtype, *(finding.evidence.dtypes or ()))
+    told = [AdviceKind.FP16_OVERFLOW] * is_fp16
+    if finding.evidence.only_reference or finding.evidence.only_target:
+        return [*told, AdviceKind.COMPARE_LOGIC]
+    return [*told, AdviceKind.RAISE_PRECISION if _is_coarse(finding) else AdviceKind.COMPARE_LOGIC]
+
+
+def _tries(finding: Finding, *, on_device: bool) -> list[AdviceKind]:
+    """What may make the difference go, where it is there to be tried; else the code has to be read."""
     fused = any(word in (finding.place.op or "") for word in _FUSED)
-    tries = [AdviceKind.RAISE_PRECISION, AdviceKind.RUN_ON_CPU] + [AdviceKind.UNFUSE] * fused
-    return tries + [AdviceKind.SAVE_TENSORS] * (finding.evidence.measured is not Measured.DATA)
+    tries = [AdviceKind.RAISE_PRECISION] * _is_coarse(finding) + [AdviceKind.RUN_ON_CPU] * on_device
+    tries += [AdviceKind.UNFUSE] * fused
+    return (tries or [AdviceKind.COMPARE_LOGIC]) + [AdviceKind.SAVE_TENSORS] * (
+        finding.evidence.measured is not Measured.DATA
+    )
+
+
+def _is_coarse(finding: Finding) -> bool:
+    """Whether anything in the call is less precise than float32, as far as is known."""
+    names = [finding.evidence.dtype, *(finding.evidence.dtypes or ())]
+    known = [DTYPES[name].unit_roundoff for name in names if name in DTYPES]
+    return not known or max(known) > DTYPES["float32"].unit_roundoff
 
 
 def _of_result(finding: Finding, pairs: pl.DataFrame) -> Advice:

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
+from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.findings import ArgumentDifference
 
 # How a run is carried out, not what it computes.
@@ -14,6 +16,8 @@ IMPLEMENTATION = frozenset(
 LONGEST_TEXT = 60
 # From here on a number is a mask's: finfo(float16).min is the smallest of them.
 MASK_SIZE = 1.0e4
+# What numbers that were computed differently may differ by.
+LAST_BITS = 1e-5
 
 
 def argument_differences(reference: str | None, target: str | None) -> tuple[ArgumentDifference, ...]:
@@ -39,6 +43,25 @@ def any_number_differs(reference: str | None, target: str | None) -> bool:
         return False
     one, other = _stated(reference), _stated(target)
     return any(_numbers_apart(one.get(place, 0.0), other.get(place, 0.0)) for place in one | other)
+
+
+@lru_cache(maxsize=4096)
+def telling_differences(reference: str | None, target: str | None) -> tuple[ArgumentDifference, ...]:
+    """Floats, switches and words that differ: what may change a result a little. No sizes, dtypes, last bits."""
+    if reference == target:
+        return ()
+    one, other = _stated(reference), _stated(target)
+    telling = {place for place in one | other if _tells(one.get(place), other.get(place))}
+    return tuple(each for each in argument_differences(reference, target) if each.place in telling)
+
+
+def _tells(reference: Any, target: Any) -> bool:
+    if _numbers_apart(reference, target):
+        return bool(abs(reference - target) > LAST_BITS * max(abs(reference), abs(target)))
+    words = [entry for entry in (reference, target) if entry is not None]
+    if not all(isinstance(entry, bool | str) for entry in words):
+        return False
+    return reference != target and not any(str(entry).removeprefix("torch.") in DTYPES for entry in words)
 
 
 def _stated(text: str | None) -> dict[str, Any]:

@@ -3,17 +3,25 @@
 from collections.abc import Sequence
 from functools import cached_property
 
+import polars as pl
+
+from ulpscope.align.calls import bare_name
 from ulpscope.diagnose.arguments import argument_differences
+from ulpscope.diagnose.changes import Change, Changes
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.gaps import Gap, GapFinder, calls_in
 from ulpscope.diagnose.involvement import model_pairs
+from ulpscope.diagnose.origins import PICKING, Origins
 from ulpscope.diagnose.states import Birth, Cause
 from ulpscope.records.findings import FindingKind
+from ulpscope.records.pairs import Pair
 from ulpscope.records.words import (
     BUFFER_ROLE,
     COLLECTIVE_KIND,
     GRADIENT_ROLE,
     INPUT_ROLE,
+    LOSS_ROLE,
+    MODULE_KIND,
     OPTIMIZER_KIND,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
@@ -25,6 +33,12 @@ from ulpscope.records.words import (
 OWNED_ROLES = (PARAMETER_ROLE, BUFFER_ROLE)
 
 
+def _lines(calls: pl.DataFrame) -> set[tuple[str, object]]:
+    """Operations of calls with their stacks, where these are known."""
+    known = calls.filter(pl.col("stack").is_not_null()).select("op", "stack").unique()
+    return {(bare_name(op), stack) for op, stack in known.iter_rows()}
+
+
 class Causes:
     """Tells of each birth what kind of finding it is."""
 
@@ -33,6 +47,8 @@ class Causes:
         self.births = births
         self.gaps = gaps
         self.model = model_pairs(evidence, gaps.parameter_storages | set(gaps.gradient_storages))
+        self.changes = Changes(evidence)
+        self.origins = Origins(evidence)
 
     @cached_property
     def state_storages(self) -> set[int]:
@@ -63,10 +79,10 @@ class Causes:
         if self.writer(birth) is not None:
             return FindingKind.COMPUTATION
         if self._is_parameter(birth):
-            return FindingKind.PARAMETER
+            return self._parameter_kind(self.changes.of(birth))
         if int(self.evidence.values.values.target.storage[birth.slot.values]) in self.state_storages:
             return FindingKind.OPTIMIZER
-        if not self._computes(birth) and not self.evidence.calls["replaced"][pair]:
+        if self._is_data(birth):
             return FindingKind.INPUT
         if birth.gap is not None and self._unmatched_random(birth.gap):
             return FindingKind.RANDOMNESS
@@ -79,6 +95,63 @@ class Causes:
         if self.evidence.calls["kind"][pair] == OPTIMIZER_KIND and birth.slot.makes:
             return FindingKind.OPTIMIZER
         return FindingKind.COMPUTATION
+
+    def change(self, birth: Birth) -> Change | None:
+        """Of a parameter or buffer that was the same when the runs began: what has changed it since."""
+        if not self._is_parameter(birth) or self.writer(birth) is not None:
+            return None
+        return self.changes.of(birth)
+
+    def _parameter_kind(self, change: Change | None) -> FindingKind:
+        if change is not None and change.update is not None:
+            return FindingKind.OPTIMIZER
+        return FindingKind.COMPUTATION if change is not None and change.by_calls else FindingKind.PARAMETER
+
+    def _is_data(self, birth: Birth) -> bool:
+        """Whether it is what the run is fed with, and not what recorded calls made of the same operands."""
+        calls, pair = self.evidence.calls, birth.slot.pair
+        if self._is_other_batch(birth):
+            return True
+        # What a backward starts from is computed, also where no call was recorded that did so.
+        if birth.slot.role == LOSS_ROLE or calls["replaced"][pair] or self._computes(birth):
+            return False
+        if birth.cause is Cause.OUTSIDE:
+            return True
+        if self._is_set_up(birth):
+            return self.origins.holds_data(pair, birth.gap)
+        if birth.gap is not None:
+            return not (birth.gap.only_reference or birth.gap.only_target)
+        return self.evidence.bare_ops[pair] in PICKING
+
+    def _is_other_batch(self, birth: Birth) -> bool:
+        """Whether the model, or a call beside it, is handed another tensor of the data made before the first step."""
+        calls, slot, gap = self.evidence.calls, birth.slot, birth.gap
+        maker = self.evidence.pair_of_target.get(int(self.evidence.values.values.target.producer[slot.values]), -1)
+        if slot.role != INPUT_ROLE or gap is None or gap.only_reference or gap.only_target or maker < 0:
+            return False
+        inside = calls["module"][slot.pair] is not None
+        if inside and (calls["kind"][slot.pair] != MODULE_KIND or calls["parent"][slot.pair] is not None):
+            return False
+        if calls["phase"][maker] != SETUP_PHASE or self.origins.given_as(slot) is not None:
+            return False
+        return self.origins.holds_data(maker, None)
+
+    def _is_set_up(self, birth: Birth) -> bool:
+        """Whether it was made before the first step, and not by what the loop does again in every step."""
+        if birth.gap is None or not (birth.gap.only_reference or birth.gap.only_target):
+            pair = birth.slot.pair
+            line = self.evidence.bare_ops[pair], self.evidence.calls["stack"][pair]
+            return bool(self.evidence.calls["phase"][pair] == SETUP_PHASE) and line not in self._repeated.target
+        calls = calls_in(self.evidence, birth.gap)
+        sides = (calls.reference, self._repeated.reference), (calls.target, self._repeated.target)
+        return all((frame["phase"] == SETUP_PHASE).all() and not repeated & _lines(frame) for frame, repeated in sides)
+
+    @cached_property
+    def _repeated(self) -> Pair[set[tuple[str, object]]]:
+        """Operations, with the lines they are called from, that run after the set-up as well."""
+        calls = self.evidence.plan.calls
+        later = [frame.filter(pl.col("phase") != SETUP_PHASE) for frame in (calls.reference, calls.target)]
+        return Pair(_lines(later[0]), _lines(later[1]))
 
     def writer(self, birth: Birth) -> int | None:
         """Of a parameter or buffer: the earlier pair of calls that had it at hand and whose arguments differ.

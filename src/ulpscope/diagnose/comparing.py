@@ -16,12 +16,28 @@ from ulpscope.diagnose.flow import Follower
 from ulpscope.diagnose.notes import notes_of
 from ulpscope.diagnose.peers import PeerGains
 from ulpscope.diagnose.ranks import errors_across_ranks
+from ulpscope.diagnose.skips import Skip, left_out_step, skipped_update
 from ulpscope.diagnose.states import Flow
 from ulpscope.diagnose.surroundings import anchor_of, neighbours_of
 from ulpscope.diagnose.table import pair_table
-from ulpscope.records.findings import AnchorPart, Comparison, Counts, Finding, Outcome, Scope
+from ulpscope.records.enums import Phase
+from ulpscope.records.findings import (
+    AnchorPart,
+    Comparison,
+    Counts,
+    Evidence,
+    Finding,
+    FindingKind,
+    Outcome,
+    Place,
+    Scope,
+)
 from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement, Measured, Pair
+
+# Share of the calls, in the run that makes fewer, below which two runs are not of one model: two runs of one model pair
+# nine tenths and more, two of different models a quarter at most.
+FEW_PAIRED = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +47,9 @@ class JudgedRank:
     found: list[RankedFinding]
     notes: list[Finding]
     table: pl.DataFrame
+
+
+Told = tuple[RankedFinding, JudgedRank]
 
 
 def judge_ranks(ranks: Sequence[RankEvidence]) -> list[JudgedRank]:
@@ -59,14 +78,17 @@ def summarise(
     ledger: Ledger | None = None,
 ) -> tuple[Comparison, pl.DataFrame]:
     """The comparison as one value, and its table."""
-    table = pl.concat([rank.table for rank in judged])
-    everything = [(entry, rank) for rank in judged for entry in rank.found]
+    table = pl.concat([cleared(rank, ledger) for rank in judged])
+    everything: list[Told] = [(entry, rank) for rank in judged for entry in rank.found]
     ordered = sorted(everything, key=lambda pair: (pair[0].moment, pair[0].finding.place.rank))
     counts = _counts(judged, table)
+    ordered, skips = _without_what_follows(judged, ordered)
     findings = _told_once(
         [
-            *_built_differently(judged, bool(ordered) or counts.after_choice > 0),
+            *(_other_program(plan, judged, counts) if ordered or skips else ()),
+            *_built_differently(judged, bool(ordered or skips) or counts.after_choice > 0),
             *(entry.finding for entry, _ in ordered),
+            *skips,
         ]
     )
     neighbours = []
@@ -78,16 +100,62 @@ def summarise(
         target=names.target,
         outcome=_outcome(counts, findings),
         findings=tuple(findings),
-        notes=tuple(_told_once([note for rank in judged for note in rank.notes])),
+        notes=tuple(_told_once([note for rank in judged for note in rank.notes if not _is_told(note, findings)])),
         counts=counts,
         scope=_scope(plan, table, levels),
         anchor=_anchor(judged),
         neighbours=tuple(neighbours),
-        advice=tuple(advise(findings, table)) if counts.tensors_compared else (),
+        advice=tuple(advise(findings, table, on_device=_on_device(plan))) if counts.tensors_compared else (),
         missing=tuple(missing),
         ledger=ledger,
     )
     return comparison, table
+
+
+def cleared(rank: JudgedRank, ledger: Ledger | None) -> pl.DataFrame:
+    """The table of a rank; where execution has cleared all that was found, it has cleared its other calls, too."""
+    if ledger is None or rank.found:
+        return rank.table
+    evidence, number = rank.evidence, rank.evidence.plan.rank
+    executed = {entry.call_id for entry in ledger.entries if entry.rank == number}
+    slots = [birth.slot for birth in rank.flow.births]
+    rows = [s.row for s in slots if {evidence.calls["id"][s.pair], evidence.calls["forward"][s.pair]} & executed]
+    if not rows:
+        return rank.table
+    judgement = rank.table["judgement"].scatter(rows, Judgement.INHERITED.value)
+    return rank.table.with_columns(judgement=judgement)
+
+
+def _other_program(plan: Plan, judged: Sequence[JudgedRank], counts: Counts) -> list[Finding]:
+    """Where hardly any call has a partner: what differs between two models is no fault of any call.
+
+    Of what other tools have dumped, networks with fused operators for one, many may have none.
+    """
+    fewer = min(counts.calls_reference, counts.calls_target)
+    if counts.matched >= FEW_PAIRED * fewer or not all(rank.evidence.complete for rank in judged):
+        return []
+    place = Place(rank=plan.ranks[0].rank, step=plan.steps[0], phase=Phase.FORWARD)
+    return [Finding(FindingKind.STRUCTURE, place, Evidence(paired=(counts.matched, fewer)))]
+
+
+def _without_what_follows(judged: Sequence[JudgedRank], ordered: list[Told]) -> tuple[list[Told], list[Finding]]:
+    """What differs before a step that only one run makes, and that step: it explains all the rest."""
+    if not ordered:
+        return ordered, []
+    found = [skip for rank in judged if (skip := skipped_update(rank.evidence)) is not None]
+    first, rank = ordered[0]
+    if not found and first.finding.kind in (FindingKind.INPUT, FindingKind.RANDOMNESS):
+        found = [skip for skip in [left_out_step(rank.evidence, first.finding.place.step)] if skip is not None]
+    if not found:
+        return ordered, []
+    skip = min(found, key=lambda each: each.step)
+    return [told for told in ordered if _is_before(told, skip)], [skip.finding]
+
+
+def _is_before(told: Told, skip: Skip) -> bool:
+    entry, rank = told
+    call = rank.evidence.calls["id"][entry.birth.slot.pair]
+    return entry.moment[0] < skip.step or (entry.moment[0] == skip.step and call <= skip.last)
 
 
 def _built_differently(judged: Sequence[JudgedRank], found: bool) -> list[Finding]:
@@ -108,6 +176,25 @@ def _told_once(findings: Sequence[Finding]) -> list[Finding]:
             seen.add(key)
             kept.append(finding)
     return kept
+
+
+def _on_device(plan: Plan) -> bool:
+    """Whether a run computed on something else than the CPU, or none says on what."""
+    devices = [
+        name
+        for rank in plan.ranks
+        for trace in (rank.traces.reference, rank.traces.target)
+        for name in trace.info.devices
+    ]
+    return not devices or any(not name.startswith("cpu") for name in devices)
+
+
+def _is_told(note: Finding, findings: Sequence[Finding]) -> bool:
+    """Whether a finding blames the same arguments of the same operation."""
+    arguments = note.evidence.arguments
+    return any(
+        arguments and (arguments, note.place.op) == (each.evidence.arguments, each.place.op) for each in findings
+    )
 
 
 def _outcome(counts: Counts, findings: Sequence[Finding]) -> Outcome:

@@ -2,20 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
 from ulpscope.diagnose.arguments import argument_differences
 from ulpscope.diagnose.causes import Causes
+from ulpscope.diagnose.changes import TARGET, Change
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.gaps import calls_in
+from ulpscope.diagnose.leftovers import Leftovers
 from ulpscope.diagnose.peers import PeerGains
-from ulpscope.diagnose.places import place_of, place_of_birth, place_of_parameter
+from ulpscope.diagnose.places import place_of, place_of_birth, place_of_parameter, place_of_row
 from ulpscope.diagnose.states import Birth, Cause, Flow, State, finite
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Kind
 from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
 from ulpscope.records.pairs import PairMetrics
+from ulpscope.records.words import GRADIENT_ROLE
 
 # How many times more than explained a second fault must be, to stand out of what the first one left behind.
 STANDS_OUT = 10.0
@@ -24,6 +28,8 @@ NAMES_LISTED = 6
 
 # Told once a step, whatever the number of tensors.
 COLLECTED = (FindingKind.INPUT, FindingKind.PARAMETER, FindingKind.RANDOMNESS, FindingKind.OPTIMIZER)
+NAMED = (FindingKind.PARAMETER, FindingKind.OPTIMIZER)
+LEFTOVER, TIED = ("leftover",), ("tied",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,42 +45,111 @@ class RankedFinding:
 def find(evidence: RankEvidence, flow: Flow, causes: Causes, peers: PeerGains) -> list[RankedFinding]:
     """The findings of one rank, the first first; what merely follows is left out."""
     positions = evidence.positions
-    named = [(causes.kind(birth), birth) for birth in flow.births]
-    ordered = sorted(named, key=lambda entry: positions[entry[1].slot.pair])
+    leftovers = Leftovers(evidence, causes.gaps)
+    named = [
+        _Named(causes.kind(birth), birth, leftovers.of(birth.slot), causes.changes.tied(birth.slot))
+        for birth in flow.births
+    ]
+    ordered = sorted(named, key=lambda each: positions[each.birth.slot.pair])
     found: list[RankedFinding] = []
     told: set[tuple[object, ...]] = set()
-    for kind, birth in ordered:
-        writer = causes.writer(birth)
-        place = _place(evidence, kind, birth, writer)
-        key = _key(kind, place)
-        if key in told or (found and not _stands_out(evidence, kind, birth)):
+    for each in ordered:
+        writer, change = causes.writer(each.birth), causes.change(each.birth)
+        place = _place(evidence, each, writer, change)
+        key = _key(each, place)
+        follows = LEFTOVER in told and each.birth.slot.role == GRADIENT_ROLE
+        if key in told or follows or (found and not _stands_out(evidence, each.kind, each.birth)):
             continue
         told.add(key)
-        alike = [other for other_kind, other in ordered if other_kind is kind and _step(evidence, other) == place.step]
-        finding = Finding(kind, place, _evidence(evidence, flow, kind, birth, alike, peers))
+        alike = [other.birth for other in ordered if _is_alike(evidence, other, each)]
+        finding = Finding(each.kind, place, _evidence(evidence, flow, each, alike, peers))
         if writer is not None:
-            arguments = differing_arguments(evidence, writer)
-            finding = replace(finding, evidence=replace(finding.evidence, arguments=arguments, error_in=None))
-        found.append(RankedFinding(finding, birth, (place.step, positions[birth.slot.pair])))
+            finding = _with(finding, arguments=differing_arguments(evidence, writer), error_in=None)
+        elif change is not None:
+            finding = _with_change(finding, change, _parameters(evidence, [each.birth, *alike]))
+        else:
+            finding = _with_operand(finding, causes, each)
+        found.append(RankedFinding(finding, each.birth, (place.step, positions[each.birth.slot.pair])))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A birth with what is known of its cause."""
+
+    kind: FindingKind
+    birth: Birth
+    leftover: tuple[str, int] | None
+    tied: tuple[str, str] | None
+
+
+def _is_alike(evidence: RankEvidence, one: _Named, other: _Named) -> bool:
+    same = one.kind is other.kind and _step(evidence, one.birth) == _step(evidence, other.birth)
+    return same and (one.leftover is None) == (other.leftover is None)
+
+
+def _with(finding: Finding, **evidence: Any) -> Finding:
+    return replace(finding, evidence=replace(finding.evidence, **evidence))
+
+
+def _with_change(finding: Finding, change: Change, names: tuple[str, ...]) -> Finding:
+    """A parameter that was the same before: who changed it, instead of what the call that shows it was given."""
+    if change.update is not None:
+        return _with(finding, updated_in=change.updated_in, parameters=names, error_in=None, expected=None)
+    if change.by_calls:
+        return _with(finding, parameters=names[:1])
+    return _with(finding, changed_unseen=True)
+
+
+def _with_operand(finding: Finding, causes: Causes, each: _Named) -> Finding:
+    """What a tensor is that the call did not make, and why it may differ."""
+    slot, gap = each.birth.slot, each.birth.gap
+    lost = causes.changes.without_gradient(slot)
+    if lost is not None:
+        return _with(finding, without_gradient=lost, error_in=None, expected=None)
+    if slot.makes or finding.place.tensor != slot.place or (gap and (gap.only_reference or gap.only_target)):
+        return finding
+    if finding.kind is FindingKind.INPUT:
+        return _with(finding, origins=causes.origins.of(slot))
+    if finding.kind is FindingKind.OVERFLOW:
+        return _with(finding, shown="summed" if slot.role == GRADIENT_ROLE else "given")
+    if finding.kind is not FindingKind.COMPUTATION:
+        return finding
+    if each.tied is not None:
+        return _with(finding, shown="summed", tied=each.tied, error_in=None, expected=None)
+    if slot.role == GRADIENT_ROLE:
+        return _with(finding, shown="summed", leftover=each.leftover)
+    origins = causes.origins.of(slot)
+    return _with(finding, shown="given", origins=origins, given_as=None if origins else causes.origins.given_as(slot))
 
 
 def _step(evidence: RankEvidence, birth: Birth) -> object:
     return evidence.calls["step"][birth.slot.pair]
 
 
-def _place(evidence: RankEvidence, kind: FindingKind, birth: Birth, writer: int | None) -> Place:
+def _place(evidence: RankEvidence, each: _Named, writer: int | None, change: Change | None) -> Place:
+    slot = each.birth.slot
     if writer is not None:
         shown = evidence.slots_of[writer][0]
-        return replace(place_of(evidence, shown), tensor=place_of_parameter(evidence, birth.slot).tensor)
-    if kind is FindingKind.PARAMETER:
-        return place_of_parameter(evidence, birth.slot)
-    return place_of_birth(evidence, birth)
+        return replace(place_of(evidence, shown), tensor=place_of_parameter(evidence, slot).tensor)
+    if change is not None and change.update is not None:
+        owner = place_of_parameter(evidence, slot)
+        place = place_of_row(evidence, change.update, in_target=change.updated_in == TARGET)
+        return replace(place, module=owner.module, tensor=full_name(owner))
+    if change is not None and change.by_calls:
+        return replace(place_of_birth(evidence, each.birth), tensor=place_of_parameter(evidence, slot).tensor)
+    if each.kind is FindingKind.PARAMETER:
+        return place_of_parameter(evidence, slot)
+    return place_of_birth(evidence, each.birth)
 
 
-def _key(kind: FindingKind, place: Place) -> tuple[object, ...]:
+def _key(each: _Named, place: Place) -> tuple[object, ...]:
     """What counts as the same finding; a fault shows again in every step."""
-    return (kind,) if kind in COLLECTED else (kind, place.module, place.op)
+    if each.leftover is not None:
+        return LEFTOVER
+    if each.tied is not None:
+        return TIED
+    return (each.kind,) if each.kind in COLLECTED else (each.kind, place.module, place.op)
 
 
 def _stands_out(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> bool:
@@ -89,9 +164,8 @@ def _stands_out(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> bool
     return birth.score >= STANDS_OUT and birth.error_in <= CLEAN_INPUT
 
 
-def _evidence(
-    evidence: RankEvidence, flow: Flow, kind: FindingKind, birth: Birth, alike: Sequence[Birth], peers: PeerGains
-) -> Evidence:
+def _evidence(evidence: RankEvidence, flow: Flow, each: _Named, alike: Sequence[Birth], peers: PeerGains) -> Evidence:
+    kind, birth, leftover = each.kind, each.birth, each.leftover is not None
     slot, pair, calls = birth.slot, birth.slot.pair, evidence.calls
     values = evidence.values.values
     row = slot.values
@@ -105,9 +179,9 @@ def _evidence(
     return Evidence(
         measured=measured,
         error_in=None if birth.cause is Cause.OUTSIDE else birth.error_in,
-        error_out=finite(birth.error_out),
+        error_out=finite(birth.error_out) if shapes[0] == shapes[1] else None,
         expected=birth.expected or None,
-        dtype=_coarsest(evidence, birth) if birth.gap is None or kind is not FindingKind.OVERFLOW else None,
+        dtype=coarsest_dtype(evidence, pair) if birth.gap is None or kind is not FindingKind.OVERFLOW else None,
         dtypes=dtypes if dtypes[0] != dtypes[1] else None,
         shapes=shapes if shapes[0] != shapes[1] else None,
         arguments=_arguments(evidence, birth),
@@ -117,8 +191,8 @@ def _evidence(
         not_finite=not_finite if not_finite != (0, 0) else None,
         extremes=_extremes(evidence, row) if kind is FindingKind.OVERFLOW and birth.gap is None else None,
         generators=generators if kind is FindingKind.RANDOMNESS and None not in generators else None,
-        parameters=_parameters(evidence, alike) if kind in (FindingKind.PARAMETER, FindingKind.OPTIMIZER) else (),
-        count=len(alike) if kind in COLLECTED else None,
+        parameters=_parameters(evidence, alike) if kind in NAMED or leftover else (),
+        count=len(alike) if kind in COLLECTED or leftover else None,
         followers=_followers(evidence, flow),
         peers=peers.usual(pair, slot.place) if birth.gap is None else None,
         gain=finite(birth.gain),
@@ -143,9 +217,10 @@ def _worst(metrics: PairMetrics, shape: tuple[int, ...]) -> tuple[int, ...] | No
     return tuple(reversed(index))
 
 
-def _coarsest(evidence: RankEvidence, birth: Birth) -> str | None:
+def coarsest_dtype(evidence: RankEvidence, pair: int) -> str | None:
+    """The element type of a pair of calls that rounds most."""
     values = evidence.values.values
-    rows = [slot.values for slot in evidence.slots_of[birth.slot.pair]]
+    rows = [slot.values for slot in evidence.slots_of[pair]]
     names = {str(side.dtype[row]) for row in rows for side in (values.reference, values.target)}
     floats = [name for name in names if name in DTYPES and DTYPES[name].unit_roundoff]
     return max(floats, key=lambda name: DTYPES[name].unit_roundoff, default=None)
@@ -196,9 +271,12 @@ def _extremes(evidence: RankEvidence, row: int) -> tuple[float | None, float | N
 
 
 def _parameters(evidence: RankEvidence, births: Sequence[Birth]) -> tuple[str, ...]:
-    places = [place_of_parameter(evidence, birth.slot) for birth in births[:NAMES_LISTED]]
-    names = [
-        f"{p.module}.{p.tensor}" if p.module and p.tensor and not p.tensor.startswith(p.module) else p.tensor
-        for p in places
-    ]
+    names = [full_name(place_of_parameter(evidence, birth.slot)) for birth in births[:NAMES_LISTED]]
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+def full_name(place: Place) -> str | None:
+    """Of a parameter: with its module's path."""
+    if place.module and place.tensor and not place.tensor.startswith(place.module):
+        return f"{place.module}.{place.tensor}"
+    return place.tensor

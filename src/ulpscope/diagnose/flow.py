@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.diagnose.allowances import Allowances
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.explaining import Explained, Explainer, ForeignErrors
@@ -33,9 +34,12 @@ from ulpscope.diagnose.states import (
 from ulpscope.judge.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.judge.operations import CHOOSING
 from ulpscope.judge.rounding import LIMITS, Limits, default_gain, gap_gain
+from ulpscope.numerics.estimates import scatter_of_few
+from ulpscope.records.pairs import Measured
 from ulpscope.records.words import (
     BACKWARD_KIND,
     BUFFER_ROLE,
+    GRAD_OUTPUT_ROLE,
     GRADIENT_ROLE,
     OPTIMIZER_KIND,
     PARAMETER_AFTER_ROLE,
@@ -58,6 +62,7 @@ class Follower:
         self.limits = limits
         self.gaps = GapFinder(evidence)
         self.explainer = Explainer(evidence, limits, foreign_errors or {})
+        self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
 
     def follow(self, allowed: AllowedGain | None = None) -> Flow:
         """Judge with the gains that are allowed; without them, with those of the kinds of operations."""
@@ -81,14 +86,18 @@ class _Pass:
         self.limits = follower.limits
         self.gaps = follower.gaps
         self.explainer = follower.explainer
+        self.allowances = follower.allowances
         self.allowed = allowed
         self.flow = Flow([UNKNOWN] * len(evidence.operands))
         self.identical = evidence.values.identical.tolist()
         self.compared = evidence.values.compared.tolist()
         self.discrete = evidence.values.discrete.tolist()
         self.pattern = evidence.values.pattern.tolist()
+        self.measured = evidence.values.measured.tolist()
         self.reshaped = (evidence.values.reason == SHAPE_DIFFERS).tolist()
         self.free = _differing_freely(evidence)
+        self.contents = _contents(evidence)
+        self.made_contents: dict[tuple[int, int] | None, int] = {}
         self.lost = (evidence.values.reason == LOST).tolist()
 
     def run(self) -> Flow:
@@ -183,11 +192,19 @@ class _Pass:
             if not is_backward and self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
                 gap = self.gaps.find(slot)
                 self._settle(slot, gap.sources, Cause.GAP, gain=self._gap_gain(gap), gap=gap)
+            elif is_backward and not self._shows_gradient(pair):
+                unknown = Gap((), (), (), outside=False)
+                self._settle(slot, sources, Cause.ERROR, gain=self.limits.gap_gain, gap=unknown)
             elif optimizer:
                 known = by_parameter.get(_parameter_name(slot), [])
                 self._settle(slot, known, Cause.ERROR, gain=self.limits.loose_gain)
             else:
                 self._settle(slot, sources, Cause.ERROR, gain=self.allowed(pair, slot.place))
+
+    def _shows_gradient(self, pair: int) -> bool:
+        """Whether what came into a backward was seen; of a double backward it is not, or zeros are."""
+        shown = [slot.values for slot in self.evidence.slots_of[pair] if slot.role == GRAD_OUTPUT_ROLE]
+        return any(self.evidence.operands[row].norm > 0 or self.evidence.operands[row].error > 0 for row in shown)
 
     def _by_parameter(self, pair: int) -> dict[str, list[int]]:
         """What an optimizer read, by the parameter it is about."""
@@ -208,6 +225,12 @@ class _Pass:
         if self.discrete[value] and self.compared[value] and self.evidence.operands[value].error == 0.0:
             self.flow.states[value] = ROUNDING
             return
+        copied = self._known_content(value) if cause is Cause.GAP else None
+        if copied is not None:
+            self.flow.states[value] = copied
+            return
+        if slot.makes and cause is Cause.ERROR:
+            self.made_contents.setdefault(self.contents[value], value)
         known = [source for source in sources if source != value]
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
@@ -215,6 +238,14 @@ class _Pass:
             self._settle_pattern(slot, known, cause, gap)
         else:
             self._settle_numbers(slot, known, cause, gain=gain, gap=gap)
+
+    def _known_content(self, value: int) -> State | None:
+        """What is known of a call's own result with the same bits on either side, of which this is a copy."""
+        content = self.contents[value]
+        state = UNKNOWN if content is None else self.flow.states[self.made_contents.get(content, value)]
+        if state is UNKNOWN:
+            return None
+        return INHERITED if state is MADE else state
 
     def _settle_discrete(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
         states = {self.flow.states[source] for source in sources}
@@ -265,18 +296,29 @@ class _Pass:
             self.flow.states[slot.values] = self._inherited_state(free)
             return
         everything = self.explainer.explain(slot, sources, gain, gap)
-        error = everything.error
-        self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, everything.expected
+        if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
+            everything = self.allowances.applied(slot, self._floats(sources), everything, gain)
+        error, expected = everything.error, everything.expected * self._doubt(slot)
+        self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, expected
         sound = [source for source in sources if self.flow.states[source] in SOUND]
         only_sound = len(sound) == len(sources)
         self.explainer.note(slot, error)
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
-        if error > everything.expected or self._follows_from_argument(slot, everything):
-            self._born(slot, cause, everything.incoming, everything.expected, gain=everything.gain, gap=gap)
+        if error > expected or self._follows_from_argument(slot, everything):
+            self._born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
         elif only_sound or self._is_rounding(slot, sound, everything, gain):
             self.flow.states[slot.values] = ROUNDING
         else:
             self.flow.states[slot.values] = self._inherited_state(sources)
+
+    def _floats(self, sources: Sequence[int]) -> list[int]:
+        return [source for source in sources if self.compared[source] and not self.discrete[source]]
+
+    def _doubt(self, slot: Slot) -> float:
+        """By how much an error that was told from a sketch may be too large because it is one of few elements."""
+        if self.measured[slot.values] is not Measured.SKETCH and slot.row not in self.explainer.updates:
+            return 1.0
+        return scatter_of_few(self.evidence.operands[slot.values].elements)
 
     def _is_rounding(self, slot: Slot, sound: list[int], explained: Explained, gain: float) -> bool:
         """Whether the operands that are not wrong explain all of it; an update is too sensitive to tell."""
@@ -315,6 +357,14 @@ def _differing_freely(evidence: RankEvidence) -> list[bool]:
     integers = values.discrete & values.compared & (values.error != 0.0)
     free: list[bool] = (values.pattern | (values.reason == SHAPE_DIFFERS) | integers).tolist()
     return free
+
+
+def _contents(evidence: RankEvidence) -> list[tuple[int, int] | None]:
+    """The digests of both sides, where both are known and the numbers are compared."""
+    sides = evidence.values.values.reference, evidence.values.values.target
+    known = sides[0].has_digest & sides[1].has_digest & evidence.values.compared
+    digests = zip(known.tolist(), sides[0].digest.tolist(), sides[1].digest.tolist(), strict=True)
+    return [(reference, target) if both else None for both, reference, target in digests]
 
 
 def _parameter_name(slot: Slot) -> str:

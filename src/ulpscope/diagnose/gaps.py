@@ -92,6 +92,7 @@ class GapFinder:
         if self._is_gradient(slot) and min(made.reference, made.target) < 0:
             sources = self.gradient_sources(slot)
             if sources:
+                sources = [*sources, *self._kept_gradient(slot)]
                 return Gap(tuple(sources), *self._walk_names(made), outside=False, adds=True)
         if slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE) or self.is_parameter(slot):
             earlier = self.same_storage_before(slot)
@@ -103,6 +104,12 @@ class GapFinder:
         sources_target, calls_target = self._walk("target", made.target)
         sources = list(dict.fromkeys([*sources_reference, *sources_target]))
         return Gap(tuple(sources), tuple(sorted(calls_reference)), tuple(sorted(calls_target)), outside=False)
+
+    def _kept_gradient(self, slot: Slot) -> list[int]:
+        """What was in a parameter's gradient when the step began, to which the step's own are added."""
+        storage, step = int(self.evidence.values.values.target.storage[slot.values]), self.evidence.calls["step"]
+        earlier = [other for other in self.gradient_storages.get(storage, ()) if step[other.pair] < step[slot.pair]]
+        return [max(earlier, key=lambda other: other.row).values] if earlier else []
 
     def _is_gradient(self, slot: Slot) -> bool:
         if slot.role in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE, GRADIENT_ROLE):

@@ -1,15 +1,20 @@
 """Notes: what differs and is not wrong."""
 
 from collections import Counter
+from dataclasses import replace
 
 import polars as pl
 
-from ulpscope.diagnose.evidence import RankEvidence
+from ulpscope.diagnose.arguments import telling_differences
+from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.diagnose.findings import coarsest_dtype
 from ulpscope.diagnose.places import place_of
-from ulpscope.diagnose.states import Flow
+from ulpscope.diagnose.skips import accumulation
+from ulpscope.diagnose.states import Flow, State
 from ulpscope.judge.measuring import NO_DTYPE
+from ulpscope.judge.operations import MOVING
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.records.findings import Evidence, Finding, FindingKind, Place
+from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
 
 NAMES_LISTED = 6
 
@@ -17,12 +22,65 @@ NAMES_LISTED = 6
 def notes_of(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """The notes of one rank."""
     return [
+        *_arguments(evidence, flow),
+        *_accumulation(evidence),
         *_scale(evidence),
         *_dtypes(evidence),
         *_structure(evidence),
         *_choices(evidence, flow),
         *_start(evidence, flow),
     ]
+
+
+def _arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
+    """One note for all calls of an operation whose arguments differ alike, though rounding explains what they give."""
+    calls = evidence.calls
+    firsts: dict[tuple[object, ...], Finding] = {}
+    counts: Counter[tuple[object, ...]] = Counter()
+    for pair, (reference, target) in enumerate(zip(calls["reference_arguments"], calls["arguments"], strict=True)):
+        if reference == target or calls["kind"][pair] != Kind.API.value or evidence.bare_ops[pair] in MOVING:
+            continue
+        differences = telling_differences(reference, target)
+        made = [slot for slot in evidence.slots_of[pair] if slot.makes and _is_rounded(evidence, flow, slot)]
+        if not differences or not made or not _may_be_theirs(evidence, pair, differences):
+            continue
+        key = calls["op"][pair], differences
+        counts[key] += 1
+        if key not in firsts:
+            firsts[key] = _argument_note(evidence, flow, made[0], differences)
+    return [replace(note, evidence=replace(note.evidence, count=counts[key])) for key, note in firsts.items()]
+
+
+def _is_rounded(evidence: RankEvidence, flow: Flow, slot: Slot) -> bool:
+    """Whether it differs, and rounding explains that."""
+    return flow.states[slot.values] is State.ROUNDING and evidence.operands[slot.values].error > 0
+
+
+def _may_be_theirs(evidence: RankEvidence, pair: int, differences: tuple[ArgumentDifference, ...]) -> bool:
+    """Whether the arguments may change anything: one that only one run states may be the default."""
+    if all(each.reference and each.target for each in differences):
+        return True
+    given = [slot.values for slot in evidence.slots_of[pair] if not slot.makes]
+    return bool(evidence.values.identical[given].all())
+
+
+def _argument_note(
+    evidence: RankEvidence, flow: Flow, slot: Slot, differences: tuple[ArgumentDifference, ...]
+) -> Finding:
+    told = Evidence(
+        measured=evidence.values.measured[slot.values],
+        error_in=flow.error_in.get(slot.row),
+        error_out=evidence.operands[slot.values].error,
+        expected=flow.expected.get(slot.row),
+        dtype=coarsest_dtype(evidence, slot.pair),
+        arguments=differences,
+    )
+    return Finding(FindingKind.COMPUTATION, place_of(evidence, slot), told)
+
+
+def _accumulation(evidence: RankEvidence) -> list[Finding]:
+    note = accumulation(evidence)
+    return [] if note is None else [note]
 
 
 def _scale(evidence: RankEvidence) -> list[Finding]:
@@ -83,7 +141,7 @@ def _choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
         pair = choice.slot.pair
         key = evidence.calls["op"][pair], evidence.calls["module"][pair]
         if key not in found:
-            note = Evidence(error_in=choice.error_in)
+            note = Evidence(error_in=choice.error_in, dtype=coarsest_dtype(evidence, pair))
             found[key] = Finding(FindingKind.CHOICE, place_of(evidence, choice.slot), note)
     return list(found.values())
 

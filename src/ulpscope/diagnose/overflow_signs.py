@@ -4,15 +4,15 @@ import polars as pl
 
 from ulpscope.records.enums import Kind, Role
 from ulpscope.records.overflow_findings import FLOAT16_LARGEST
+from ulpscope.trace.neighbours import MADE_ROLES
 from ulpscope.trace.reader import RankTrace
 
-_MADE = (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER)
 COUNTS = ("nan", "pos_inf", "neg_inf")
 
 
 def is_made(role: Role, kind: Kind) -> bool:
     """Whether a call gives this; everything else it is given."""
-    return role in _MADE or (role is Role.GRADIENT and kind is not Kind.OPTIMIZER)
+    return role in MADE_ROLES or (role is Role.GRADIENT and kind is not Kind.OPTIMIZER)
 
 
 def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
@@ -21,11 +21,11 @@ def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
     ends = {"nan": pl.col("nan") > 0, "high": _end("max", "pos_inf"), "low": _end("min", "neg_inf")}
     shown = {name: expression.fill_null(False) for name, expression in ends.items()}
     signs = rank.values(step).select(
-        pl.col("id").alias("value"), "digest", sign=_sign(), wrong=_sign() & wrong, **shown
+        pl.col("id").alias("value"), "digest", "storage", sign=_sign(), wrong=_sign() & wrong, **shown
     )
     kinds = rank.calls(step).select(pl.col("id").alias("call"), "kind")
     gradient = (pl.col("role") == Role.GRADIENT.value) & (pl.col("kind") != Kind.OPTIMIZER.value)
-    made = pl.col("role").is_in([role.value for role in _MADE]) | gradient.fill_null(False)
+    made = pl.col("role").is_in([role.value for role in MADE_ROLES]) | gradient.fill_null(False)
     uses = rank.tensors(step).join(kinds, on="call", how="left", maintain_order="left")
     picked = uses.select("call", "role", "place", "value", made=made)
     return rank.collect(picked.join(signs, on="value", maintain_order="left"))
@@ -40,5 +40,6 @@ def _sign() -> pl.Expr:
 
 def _end(extreme: str, infinite: str) -> pl.Expr:
     """Whether numbers leave their type on this side."""
-    saturated = (pl.col("dtype") == "float16") & (pl.col(extreme).abs() >= FLOAT16_LARGEST)
+    beyond = pl.col("max") >= FLOAT16_LARGEST if extreme == "max" else pl.col("min") <= -FLOAT16_LARGEST
+    saturated = (pl.col("dtype") == "float16") & beyond
     return (pl.col(infinite).fill_null(0) > 0) | saturated.fill_null(False)

@@ -8,9 +8,12 @@ from statistics import median
 
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.states import Flow
+from ulpscope.judge.operations import Family
 from ulpscope.judge.rounding import LIMITS, Limits, default_gain, layer_pattern
 
 MANY_MODULES = 8
+# What is rounded inside of these depends on sizes that are not seen (scores, states), other ones in every layer.
+COMPOSED = frozenset((Family.ATTENTION, Family.RECURRENT))
 ALL = ""
 
 
@@ -44,6 +47,8 @@ class PeerGains:
         middle, scatter = found
         near, far = self._bound(middle, scatter, 1.0), self._bound(middle, scatter, self._limits.plain_outlier)
         strict = min(max(near, self._limits.least_gain), max(far, self._limits.least_outlier))
+        if self._evidence.families[pair] in COMPOSED:
+            strict = max(strict, usual)
         return min(strict, self._limits.peer_ratio * usual)
 
     def _bound(self, middle: float, scatter: float, times: float) -> float:

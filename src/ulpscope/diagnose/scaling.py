@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ulpscope.judge.measuring import ValuePairs
-from ulpscope.numerics.sketch import estimate_distance
+from ulpscope.judge.measuring import ValuePairs, relative, scaled, summary_distances
 from ulpscope.records.pairs import Measured
 from ulpscope.records.words import (
     GRAD_INPUT_ROLE,
@@ -67,8 +66,10 @@ def without_loss_scale(
     least = 1 if any("_amp_" in op for op in ops) else LEAST_UNANNOUNCED
     found = {step: _scale(roles, ratios) for step, roles in by_step.items()}
     scales = {step: scale for step, scale in found.items() if scale is not None and abs(scale) >= least}
-    chosen = {row: scale for step, scale in scales.items() for row in _scaled_rows(by_step[step], ratios, scale)}
-    return Scaled(_rescaled(values, chosen), {step: 2.0**scale for step, scale in scales.items()})
+    exponents = {row: scale for step, scale in scales.items() for row in _scaled_rows(by_step[step], ratios, scale)}
+    unscaled = _rescaled(values, exponents)
+    noisy = {row: scale for step, scale in scales.items() for row in _gradients(by_step[step]) if row not in exponents}
+    return Scaled(_if_nearer(unscaled, noisy), {step: 2.0**scale for step, scale in scales.items()})
 
 
 def _scale(roles: dict[str, list[int]], ratios: np.ndarray) -> int | None:
@@ -88,18 +89,37 @@ def _scale(roles: dict[str, list[int]], ratios: np.ndarray) -> int | None:
 
 
 def _scaled_rows(roles: dict[str, list[int]], ratios: np.ndarray, exponent: int) -> list[int]:
-    return [row for role in SCALED_ROLES for row in set(roles[role]) if abs(ratios[row] - exponent) < SPREAD]
+    """Values near that scale; what the optimizer reads is without, however noise of the same size may look."""
+    used = set(roles[USED])
+    return [row for role in SCALED_ROLES for row in {*roles[role]} - used if abs(ratios[row] - exponent) < SPREAD]
+
+
+def _gradients(roles: dict[str, list[int]]) -> set[int]:
+    return {row for role in (*GRADIENT_ROLES, GRADIENT_ROLE) for row in roles[role]} - {*roles[USED]}
+
+
+def _if_nearer(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
+    """Gradients that are noise, of any size in either run, have been scaled like all others if that brings them nearer.
+
+    Those of a gradient penalty, which no scale was on, stay as they are.
+    """
+    unscaled = _rescaled(values, exponents)
+    nearer = {row: scale for row, scale in exponents.items() if unscaled.distance[row] < values.distance[row]}
+    return _rescaled(values, nearer)
 
 
 def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
-    sketches = values.values.reference.summaries.sketch, values.values.target.summaries.sketch
-    if not exponents or sketches[0] is None or sketches[1] is None:
+    """The pairs with the target of these rows divided by 2 to the power of the exponent."""
+    if not exponents:
         return values
     rows = np.array(list(exponents))
     factors = 2.0 ** -np.array(list(exponents.values()), dtype=np.float64)
+    sides = values.values.reference.take(rows), scaled(values.values.target.take(rows), factors)
+    told, by = summary_distances(*sides)
+    known = np.array([word is Measured.SKETCH for word in by])
+    rows, told = rows[known], told[known]
     distance, error, measured = values.distance.copy(), values.error.copy(), values.measured.copy()
-    distance[rows] = estimate_distance(sketches[0][rows], sketches[1][rows].astype(np.float64) * factors[:, None])
-    error[rows] = distance[rows] / values.values.reference.summaries.norm[rows]
-    measured[rows] = Measured.SKETCH
-    metrics = {row: found for row, found in values.metrics.items() if row not in exponents}
+    distance[rows], measured[rows] = told, Measured.SKETCH
+    error[rows] = relative(told, sides[0].summaries.norm[known], sides[1].summaries.norm[known])
+    metrics = {row: found for row, found in values.metrics.items() if row not in set(rows.tolist())}
     return replace(values, distance=distance, error=error, measured=measured, metrics=metrics)

@@ -10,9 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.judge.measuring import least_apart
 from ulpscope.numerics.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT
 from ulpscope.numerics.sketch import Floats
 from ulpscope.records.words import GRADIENT_ROLE, PARAMETER_AFTER_ROLE, PARAMETER_ROLE
+
+# Gradients as small as so many errors of an average element may have the other sign: all that share their bin of
+# exponents, and where errors lie unevenly, as many of the larger ones as chance gives, in standard deviations.
+AVERAGE_ERRORS = 2.0
+LARGE_ERRORS = 4.0
+CHANCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,7 @@ class Update:
     resolution: float
     """Rounding of the parameter itself, relative to the update."""
     uncertain: float
-    """Share of the gradient's elements that are no larger than its error: an adaptive optimizer amplifies them all."""
+    """Share of the gradient's elements that may be all error: an adaptive optimizer amplifies them all."""
 
 
 def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
@@ -37,8 +44,14 @@ def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
     rows_after = np.array([slot.values for slot in after])
     rows_before = np.array([before[slot.pair, slot.place].values for slot in after])
     updates = [_update_sketch(side, rows_before, rows_after) for side in (sketches[0], sketches[1])]
-    norms = [np.linalg.norm(update, axis=1) for update in updates]
+    norms = [
+        np.maximum(np.linalg.norm(update, axis=1), least_apart(side.take(rows_before), side.take(rows_after)))
+        for update, side in zip(updates, (evidence.values.values.reference, evidence.values.values.target), strict=True)
+    ]
     distance = np.linalg.norm(updates[1] - updates[0], axis=1)
+    # From the same start the updates are as far apart as what they led to.
+    same = evidence.values.identical[rows_before]
+    distance = np.where(same, np.fmax(distance, evidence.values.distance[rows_after]), distance)
     gradients = {(s.pair, s.place): s.values for s in evidence.slots if s.role == GRADIENT_ROLE}
     uncertain = [_uncertain(evidence, gradients.get((slot.pair, slot.place))) for slot in after]
     return {
@@ -54,16 +67,29 @@ def _update_sketch(sketches: NDArray[np.float32], before: NDArray[np.intp], afte
 
 
 def _uncertain(evidence: RankEvidence, row: int | None) -> float:
-    """Share of elements in the bins of exponents up to twice the error of an average element."""
+    """Share of elements that the gradient's error may have turned to the other sign."""
     exponents = evidence.values.values.reference.exponents
     if row is None or exponents is None:
         return 0.0
     operand = evidence.operands[row]
-    noise = 2.0 * operand.distance / math.sqrt(max(operand.elements, 1.0))
+    noise = operand.distance / math.sqrt(max(operand.elements, 1.0))
     if noise <= 0 or not math.isfinite(noise):
         return 0.0
-    last = min(max((math.frexp(noise)[1] - 1 + EXPONENT_BIAS) >> EXPONENT_BIN_SHIFT, 0), exponents.shape[1] - 1)
-    return float(exponents[row, : last + 1].sum() / max(operand.elements, 1.0))
+    last = _bin(AVERAGE_ERRORS * noise, exponents.shape[1])
+    found = max(float(exponents[row, : last + 1].sum()), _fewer_than(LARGE_ERRORS * noise, exponents[row]))
+    return min(found / max(operand.elements, 1.0), 1.0)
+
+
+def _fewer_than(size: float, exponents: NDArray[np.uint32]) -> float:
+    """How many elements are below a size, at most: in its own bin as many as chance may have put there."""
+    own = _bin(size, len(exponents))
+    low, high = (2.0 ** (((own + more) << EXPONENT_BIN_SHIFT) - EXPONENT_BIAS) for more in (0, 1))
+    expected = float(exponents[own]) * min(max(size - low, 0.0) / (high - low), 1.0)
+    return float(exponents[:own].sum()) + expected + CHANCE * math.sqrt(expected)
+
+
+def _bin(size: float, bins: int) -> int:
+    return min(max((math.frexp(size)[1] - 1 + EXPONENT_BIAS) >> EXPONENT_BIN_SHIFT, 0), bins - 1)
 
 
 def _update(evidence: RankEvidence, slot: Slot, distance: float, norm: float, uncertain: float) -> Update:

@@ -1,6 +1,8 @@
 """The standard msprobe-b: the errors of two devices beside the same truth, statistic by statistic.
 
 An API belongs to a class. Most are compared by ratios of errors, target over reference; some have limits of their own.
+Of shares (thousandth, ulp) msprobe wants the limit, or less than the reference; here as much as the reference will do,
+too: no bfloat16 holds a thousandth, and a device must agree with itself.
 """
 
 import math
@@ -108,7 +110,7 @@ def compare_devices(target: Metrics, reference: Metrics, *, api: str, dtype: str
         return _by_ratios(target, reference, limits=LEVELS.get(api, _USUAL), dtype=dtype)
     if api_class is ApiClass.ULP:
         return _by_ulp(target, reference, dtype=dtype)
-    return _by_own_limits(target, api_class)
+    return _by_own_limits(target, reference, api_class)
 
 
 def class_of(api: str, dtype: str, row: Metrics) -> ApiClass:
@@ -152,20 +154,25 @@ def _by_ulp(target: Metrics, reference: Metrics, *, dtype: str) -> RatioResult:
     share, theirs = target.get("ulp_share") or 0.0, reference.get("ulp_share") or 0.0
     mean = target.get("mean_ulp") or 0.0
     ratio = share / theirs if theirs else (math.inf if share else 0.0)
-    passing = share < _HALF_ULP_SHARE or ratio < 1
+    passing = share < _HALF_ULP_SHARE or ratio <= 1
     if dtype == "float32":
-        passing = mean < _MEAN_ULP or share < _ULP_SHARE or ratio < 1
+        passing = mean < _MEAN_ULP or share < _ULP_SHARE or ratio <= 1
     figures = {"mean_ulp": mean, "ulp_share": share, "ulp_share_over_reference": ratio}
     return _result(ApiClass.ULP, figures, () if passing else ("ulp_share",))
 
 
-def _by_own_limits(target: Metrics, api_class: ApiClass) -> RatioResult:
+def _by_own_limits(target: Metrics, reference: Metrics, api_class: ApiClass) -> RatioResult:
     figures = {metric: target[metric] or 0.0 for metric in _CLASS_METRICS[api_class]}
     if api_class is ApiClass.THOUSANDTH:
-        failing = tuple(metric for metric, figure in figures.items() if not figure >= _THOUSANDTH_SHARE)
+        limits = {metric: min(_THOUSANDTH_SHARE, _known(reference.get(metric), 1.0)) for metric in figures}
+        failing = tuple(metric for metric, figure in figures.items() if not figure >= limits[metric])
     else:
         failing = tuple(metric for metric, figure in figures.items() if figure != 0)
     return _result(api_class, figures, failing)
+
+
+def _known(figure: float | None, otherwise: float) -> float:
+    return otherwise if figure is None else figure
 
 
 def _result(api_class: ApiClass, figures: Mapping[str, float], failing: tuple[str, ...]) -> RatioResult:

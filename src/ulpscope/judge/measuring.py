@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ulpscope.judge.rounding import SKETCH_FLOOR
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
-from ulpscope.numerics.estimates import Summaries, sketch_distances, stats_distances
+from ulpscope.numerics.estimates import Summaries, least_distances, sketch_distances, stats_distances
 from ulpscope.records.pairs import Measured, Pair, PairMetrics
 from ulpscope.trace.reader import RankTrace
 
@@ -196,10 +197,11 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
     discrete = discrete_reference & discrete_target
     reason = _reasons(reference, target, discrete_reference != discrete_target)
     identical = same_digests & reference.has_digest & target.has_digest & (reference.digest == target.digest)
-    distance, measured = _distances(reference, target)
+    distance, measured = summary_distances(reference, target)
+    distance = _told_apart(distance, reference, target, same_digests=same_digests)
     distance[identical] = 0.0
     measured[identical] = Measured.DIGEST
-    error = _relative(distance, reference.summaries.norm, target.summaries.norm)
+    error = relative(distance, reference.summaries.norm, target.summaries.norm)
     # Other tools' stats have no digest: equal numbers are all that can be known.
     no_digest = ~(reference.has_digest & target.has_digest) if same_digests else np.ones_like(identical)
     from_stats = np.fromiter((word is Measured.STATS for word in measured), dtype=np.bool_, count=len(measured))
@@ -263,20 +265,24 @@ def _reasons(reference: Values, target: Values, other_kind: Bools) -> NDArray[np
     # finfo(dtype).min is another number in another dtype, and may be set aside in one and not in the other.
     other_mask = (reference.large() != target.large()) & (reference.dtype != target.dtype)
     reason[other_mask] = MASK_DIFFERS
-    reason[other_kind | (_parts(reference) != _parts(target))] = DTYPE_DIFFERS
-    reason[reference.summaries.elements != target.summaries.elements] = SHAPE_DIFFERS
+    parts = Pair(_parts(reference), _parts(target))
+    reason[other_kind | (parts.reference != parts.target)] = DTYPE_DIFFERS
+    sizes = reference.summaries.elements / parts.reference, target.summaries.elements / parts.target
+    reason[sizes[0] != sizes[1]] = SHAPE_DIFFERS
     reason[~(reference.summarized | reference.has_digest) | ~(target.summarized | target.has_digest)] = NO_SUMMARY
     reason[~reference.initialized | ~target.initialized] = UNINITIALIZED
     reason[(reference.dtype == NO_DTYPE) | (target.dtype == NO_DTYPE)] = LOST
     return reason
 
 
-def _distances(reference: Values, target: Values) -> tuple[Floats, NDArray[np.object_]]:
+def summary_distances(reference: Values, target: Values) -> tuple[Floats, NDArray[np.object_]]:
+    """L2 distances as far as summaries tell them, and what told them."""
     measured = np.full(len(reference.id), None, dtype=object)
     distance = np.full(len(reference.id), np.nan)
     sketches = reference.summaries.sketch, target.summaries.sketch
     if sketches[0] is not None and sketches[1] is not None:
-        distance = sketch_distances(sketches[0], sketches[1])
+        # nan stays nan: where a sketch is missing, the distance is guessed below.
+        distance = np.maximum(sketch_distances(sketches[0], sketches[1]), least_apart(reference, target))
         measured[~np.isnan(distance)] = Measured.SKETCH
     guess = np.isnan(distance)
     if guess.any():
@@ -286,7 +292,34 @@ def _distances(reference: Values, target: Values) -> tuple[Floats, NDArray[np.ob
     return distance, measured
 
 
-def _relative(distance: Floats, reference_norm: Floats, target_norm: Floats) -> Floats:
+def least_apart(reference: Values, target: Values) -> Floats:
+    """What L2 distances are at least, by the stats alone."""
+    counted = Pair(*(side.summaries.elements - side.set_aside for side in (reference, target)))
+    same = np.where(counted.reference == counted.target, counted.reference, 0.0)
+    return least_distances(reference.summaries, target.summaries, same)
+
+
+def _told_apart(distance: Floats, reference: Values, target: Values, *, same_digests: bool) -> Floats:
+    """Numbers of one type with other digests are not equal, though sketches see no difference: it is below theirs."""
+    differ = same_digests & reference.has_digest & target.has_digest & (reference.digest != target.digest)
+    # A digest is also one of the dtype and the shape.
+    rows = np.flatnonzero(differ & (reference.dtype == target.dtype) & (distance == 0.0)).tolist()
+    unseen = [row for row in rows if reference.shape(row) == target.shape(row)]
+    told = distance.copy()
+    told[unseen] = SKETCH_FLOOR * reference.summaries.norm[unseen]
+    return told
+
+
+def scaled(values: Values, factors: Floats) -> Values:
+    """The summaries of the values times these positive factors, one each."""
+    known = values.summaries
+    sketch = None if known.sketch is None else (known.sketch * factors[:, None]).astype(np.float32)
+    stats = {name: getattr(known, name) * factors for name in ("min", "max", "mean", "norm")}
+    return replace(values, summaries=Summaries(elements=known.elements, sketch=sketch, **stats))
+
+
+def relative(distance: Floats, reference_norm: Floats, target_norm: Floats) -> Floats:
+    """Distances beside the norm of the reference, or of the target where that is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         against = np.where(reference_norm > 0, reference_norm, target_norm)
         return np.where(distance == 0, 0.0, distance / against)
@@ -299,6 +332,24 @@ def _equal_integers(reference: Values, target: Values, *, same_digests: bool) ->
     some_mean = np.isnan(one.mean) | np.isnan(other.mean)
     equal = (one.min == other.min) & (one.max == other.max) & ((one.mean == other.mean) | some_mean)
     return np.asarray(comparable & equal, dtype=np.bool_)
+
+
+def compared_by_data(pairs: ValuePairs, norms: Mapping[int, float]) -> ValuePairs:
+    """The pairs with some compared of which summaries tell no distance, or a wrong one, but the data can.
+
+    `norms` are those of what the data compares in the reference, by row.
+    """
+    rows = list(norms)
+    if not rows:
+        return pairs
+    reason, compared, measured = pairs.reason.copy(), pairs.compared.copy(), pairs.measured.copy()
+    pattern, norm = pairs.pattern.copy(), pairs.values.reference.summaries.norm.copy()
+    reason[rows], compared[rows], measured[rows], pattern[rows] = NO_REASON, True, None, False
+    norm[rows] = list(norms.values())
+    values = pairs.values.reference
+    reference = replace(values, summaries=replace(values.summaries, norm=norm))
+    sides = Pair(reference, pairs.values.target)
+    return replace(pairs, reason=reason, compared=compared, measured=measured, pattern=pattern, values=sides)
 
 
 def refine(pairs: ValuePairs, found_by_row: Mapping[int, PairMetrics | None]) -> ValuePairs:
@@ -318,7 +369,7 @@ def refine(pairs: ValuePairs, found_by_row: Mapping[int, PairMetrics | None]) ->
         if not pairs.discrete[row] and not masked:
             distance[row] = found.distance
             norms = np.array([found.reference_norm]), np.array([found.target_norm])
-            error[row] = _relative(np.array([found.distance]), *norms)[0]
+            error[row] = relative(np.array([found.distance]), *norms)[0]
         identical[row] = found.different == 0 and found.mismatched == 0
         if pairs.discrete[row]:
             error[row] = 0.0 if identical[row] else np.inf

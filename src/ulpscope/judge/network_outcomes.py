@@ -1,15 +1,14 @@
 """What measuring the pairs of a network gave: a row a tensor."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.judge.measuring import DTYPE_DIFFERS, MASK_DIFFERS, NO_REASON, ValuePairs
-from ulpscope.numerics.constants import SET_ASIDE_EXPONENT
+from ulpscope.judge.measuring import DTYPE_DIFFERS, MASK_DIFFERS, NO_REASON, ValuePairs, compared_by_data
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
-from ulpscope.numerics.msaccucmp_metrics import FAILED, FP16_LARGEST, Figure
+from ulpscope.numerics.msaccucmp_metrics import FAILED, Figure
 from ulpscope.records.pairs import Pair, PairMetrics
 
 Shape = tuple[int, ...]
@@ -28,8 +27,10 @@ class Measurement:
     """As msaccucmp tells it."""
     figures: dict[str, Figure] | None = None
     """msaccucmp's metrics, if they were asked for."""
-    masked: int = 0
-    """Elements that an attention mask sets aside: `metrics` are without them."""
+    mask: Pair[float] | None = None
+    """The numbers of an attention mask: `metrics` are without the elements that it sets aside."""
+    far_on_one_side: bool = False
+    """Whether elements are far away that no mask of the other side explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class RowOutcome:
     """The row whose tensor this is, bit for bit."""
     reason: str = ""
     """Why nothing was measured, in msaccucmp's words where it has some."""
+    sizes: Pair[int] | None = None
+    """Elements of both sides, where they do not fit."""
     overflow: str = FAILED
     """msaccucmp's column of that name."""
 
@@ -49,23 +52,15 @@ class RowOutcome:
 def comparable_by_data(pairs: ValuePairs, measured: Mapping[int, Measurement]) -> ValuePairs:
     """The pairs with those compared, too, of which summaries cannot tell a distance, but the data can.
 
-    Devices compute in floats what was integers, float16 ends where the reference goes on beyond any mask, and a mask
-    may be another number in another type.
+    Devices compute in floats what was integers, float16 ends where the reference goes on, and a mask may be another
+    number in another type.
     """
-    rows = [
-        row
+    norms = {
+        row: found.metrics.reference_norm
         for row, found in measured.items()
-        if _counts_in_floats(pairs, row) or _ends_early(pairs, row) or _is_masked(pairs, row, found)
-    ]
-    if not rows:
-        return pairs
-    reason, compared = pairs.reason.copy(), pairs.compared.copy()
-    reason[rows], compared[rows] = NO_REASON, True
-    values = pairs.values.reference
-    norm = values.summaries.norm.copy()
-    norm[rows] = [measured[row].metrics.reference_norm for row in rows]
-    reference = replace(values, summaries=replace(values.summaries, norm=norm))
-    return replace(pairs, reason=reason, compared=compared, values=Pair(reference, pairs.values.target))
+        if _counts_in_floats(pairs, row) or _is_masked(pairs, row, found)
+    }
+    return compared_by_data(pairs, norms)
 
 
 def _counts_in_floats(pairs: ValuePairs, row: int) -> bool:
@@ -74,14 +69,7 @@ def _counts_in_floats(pairs: ValuePairs, row: int) -> bool:
     return bool(pairs.reason[row] == DTYPE_DIFFERS) and whole and target is DtypeKind.FLOAT
 
 
-def _ends_early(pairs: ValuePairs, row: int) -> bool:
-    """Whether float16 is at its end and the reference beyond what a summary holds: upwards, for masks go down."""
-    if pairs.reason[row] != MASK_DIFFERS or pairs.values.target.dtype[row] != "float16":
-        return False
-    reference, target = pairs.values.reference, pairs.values.target
-    at_end = target.pos_inf[row] > 0 or target.summaries.max[row] >= FP16_LARGEST
-    return bool(at_end and reference.summaries.max[row] >= 2.0**SET_ASIDE_EXPONENT)
-
-
 def _is_masked(pairs: ValuePairs, row: int, found: Measurement) -> bool:
-    return bool(found.masked and pairs.reason[row] in (NO_REASON, MASK_DIFFERS))
+    if pairs.reason[row] == MASK_DIFFERS and found.far_on_one_side:
+        return True
+    return bool(found.mask is not None and pairs.reason[row] in (NO_REASON, MASK_DIFFERS))

@@ -14,7 +14,8 @@ _VERDICTS = {
     Overflow.UNCLEAR: Verdict.UNTESTED,
 }
 SENTENCES = {
-    "stated": "an argument of the call is inf or nan itself, and the CPU gives the same",
+    "stated": "an argument of the call is inf itself, and the CPU gives the same",
+    "stated_nan": "an argument of the call is nan itself, and the CPU gives the same; no mask needs nan",
     "limit": "the exact result reaches {exact:.4g}, the largest {dtype} is {largest:.4g}; the CPU gives {cpu} too",
     "limit_no_cpu": "the exact result reaches {exact:.4g}, the largest {dtype} is {largest:.4g}",
     "undefined": "the exact result is not finite either ({exact_not_finite})",
@@ -59,7 +60,7 @@ def _overflows_here(evidence: OverflowEvidence) -> bool:
 
 def _explained(evidence: OverflowEvidence) -> tuple[Overflow, str]:
     if evidence.asked_for:
-        return Overflow.STATED, "stated"
+        return Overflow.STATED, "stated_nan" if evidence.recorded.nan else "stated"
     if _is_beyond(evidence):
         return Overflow.NORMAL, "limit" if evidence.cpu is not None else "limit_no_cpu"
     return Overflow.NORMAL, "undefined" if evidence.exact.total else "inside"

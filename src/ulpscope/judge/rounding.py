@@ -45,6 +45,12 @@ class Limits:
     """A kinked backward under an operand error e: about sqrt(0.4 e) of the gradient moves."""
     kinked_element: float = 3.0
     """The size of a single gradient that moves, in average elements."""
+    in_common: float = 0.5
+    """Share of the errors of rows that is the same in all, which a sum over them adds up like one."""
+    in_common_gain: float = 16.0
+    """The most that such a sum may pass on."""
+    norm_roundings: float = 2.0
+    """Roundings in the coarsest type of the runs that a norm may make of any error: rows of small norm amplify it."""
     adaptive: float = 4.0
     """An adaptive optimizer's update under a gradient error e: about sqrt(2 e) of it changes sign."""
     update_cap: float = 1.5

@@ -249,7 +249,7 @@ def _are_sloppy(sizes: Floats, bound: Floats, evidence: OutputEvidence, field: F
     if np.count_nonzero(outliers) > max(LIMITS.sloppy_share * field.count, LIMITS.sloppy_elements):
         return False
     storing = max(evidence.input_roundoff, field.grid.dtype.unit_roundoff)
-    return bool(np.all(sizes[outliers] <= storing * field.magnitude.max()))
+    return bool(np.all(sizes[outliers] <= storing * field.largest))
 
 
 def _are_lone(sizes: Floats, scaled: Floats, expected: Expected, field: Field) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.judge.masks import unmasked
 from ulpscope.judge.soundness_grid import Floats, Grid, Mask
 from ulpscope.judge.soundness_limits import LIMITS
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
@@ -41,6 +42,8 @@ class Field:
     ulp: Floats
     judged: Mask | None
     """None where all are."""
+    largest: float
+    """The largest magnitude; of what no attention mask sets aside, beside which any error would be small."""
 
     @property
     def count(self) -> int:
@@ -70,6 +73,7 @@ def field_of(evidence: OutputEvidence, *, judged: Mask | None) -> Field:
         bins=exponents - lowest,
         ulp=grid.spacing(exponents),
         judged=judged,
+        largest=float(magnitude.max() if is_complex else np.abs(unmasked(exact, evidence.dtype)).max()),
     )
 
 
@@ -120,7 +124,7 @@ def _filled(field: Field, given: NDArray[np.generic]) -> Floats:
 
 def expected_of(field: Field, evidence: OutputEvidence, sensitivity: Sensitivity) -> Expected:
     accumulator = max(evidence.accumulation, TRUTH_ROUNDOFF)
-    floor = LIMITS.floor * accumulator * float(field.magnitude.max())
+    floor = LIMITS.floor * accumulator * field.largest
     storing = max(evidence.input_roundoff, field.grid.dtype.unit_roundoff)
     summing = (accumulator + TRUTH_ROUNDOFF) * growth_of(evidence)
     ulp = np.maximum(field.ulp, UNDERFLOW)
@@ -158,7 +162,7 @@ def drift_of(evidence: OutputEvidence) -> float:
 
 def sloppiness(evidence: OutputEvidence, field: Field) -> float:
     """An error beside the largest element, in the accumulator's precision: poor near zero, but not wrong."""
-    return LIMITS.sloppy * evidence.accumulation * float(field.magnitude.max())
+    return LIMITS.sloppy * evidence.accumulation * field.largest
 
 
 def widened(expected: Expected, field: Field, ordinary: Floats) -> Expected:

@@ -63,7 +63,8 @@ class Spread:
     @classmethod
     def of(cls, *, low: Single, high: Single, mean: float, deviation: float, squares: float) -> "Spread":
         """`squares` is the sum of squares. Its root is inf where it is beyond float32's range."""
-        norm = np.float32(np.sqrt(np.float32(max(squares, 0.0))))
+        with np.errstate(over="ignore"):
+            norm = np.float32(np.sqrt(np.float32(max(squares, 0.0))))
         return cls(np.float32(low), np.float32(high), mean, deviation, norm)
 
 

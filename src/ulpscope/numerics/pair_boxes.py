@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype
+from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind
 from ulpscope.numerics.metric_plain import differences, numbers_of
 from ulpscope.numerics.metric_results import ulp_plan
 from ulpscope.numerics.metric_state import FLOOR_FIELD, ULP_FACTOR, ULPS
@@ -50,6 +50,8 @@ class Box:
     """Where both are finite; None if they are everywhere."""
     mismatched: Bools | None
     """Where one is not finite and the other is finite, or another kind of inf or nan; None if nowhere."""
+    above: Bools
+    """Where the target is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +93,16 @@ class PairBoxes:
         numbers = Pair(numbers_of(raw.reference, self.dtypes.reference), numbers_of(raw.target, self.dtypes.target))
         with np.errstate(all="ignore"):
             apart = differences(raw, self.dtypes, numbers.reference, numbers.target).reshape(shape)
+            above = _is_above(raw, self.dtypes, numbers).reshape(shape)
         numbers = Pair(numbers.reference.reshape(shape), numbers.target.reshape(shape))
         finite = np.isfinite(numbers.reference) & np.isfinite(numbers.target)
         base = int(np.ravel_multi_index(start, self.shape)) if self.elements else 0
         if finite.all():
-            return Box(start, base, numbers, apart, None, None)
+            return Box(start, base, numbers, apart, None, None, above)
         same = (numbers.reference == numbers.target) | (np.isnan(numbers.reference) & np.isnan(numbers.target))
         mismatched = ~finite & ~same
-        return Box(start, base, numbers, np.where(finite, apart, 0.0), finite, mismatched if mismatched.any() else None)
+        broken = mismatched if mismatched.any() else None
+        return Box(start, base, numbers, np.where(finite, apart, 0.0), finite, broken, above)
 
     def element(self, place: int) -> Pair[Any]:
         """Both elements at a flat index, of their own types."""
@@ -170,6 +174,14 @@ def _indices(shape: Shape) -> Iterator[tuple[slice, ...]]:
         lead = tuple(slice(place, place + 1) for place in leading)
         for start in range(0, shape[axis], step):
             yield (*lead, slice(start, min(start + step, shape[axis])), *rest)
+
+
+def _is_above(raw: Pair[Bytes], dtypes: Pair[Dtype], numbers: Pair[Floats]) -> Bools:
+    """Integers by themselves: as float64, neighbours beyond 2**53 are equal."""
+    if all(dtype.kind is DtypeKind.INT for dtype in (dtypes.reference, dtypes.target)):
+        integers: Bools = raw.target.view(dtypes.target.name) > raw.reference.view(dtypes.reference.name)
+        return integers
+    return numbers.target > numbers.reference
 
 
 def _raw(array: AnyArray, index: tuple[slice, ...], shape: Shape) -> Bytes:

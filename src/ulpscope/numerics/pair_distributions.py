@@ -91,7 +91,7 @@ class LinearCounts:
     """Counts x of both arrays over equal bins of a range."""
 
     def __init__(self, low: float, high: float) -> None:
-        self._range = low, high
+        self._range = _wide_enough(low, high)
         self._edges = np.histogram_bin_edges(np.empty(0), bins=LINEAR_BINS, range=self._range)
         self._counts = Pair(np.zeros(LINEAR_BINS, np.int64), np.zeros(LINEAR_BINS, np.int64))
 
@@ -106,6 +106,12 @@ class LinearCounts:
         return Histogram(self._edges, self._counts)
 
 
+def _wide_enough(low: float, high: float) -> tuple[float, float]:
+    """A range that can be cut into bins: wider than the given one where that holds only a few numbers of float64."""
+    least = 2 * LINEAR_BINS * float(np.spacing(max(abs(low), abs(high))))
+    return (low, high) if low == high or high - low >= least else (low - least, high + least)
+
+
 class ErrorCounts:
     """Counts errors by powers of two, the target's larger numbers apart from its smaller ones."""
 
@@ -117,7 +123,7 @@ class ErrorCounts:
         """Add a box's errors in units; pairs that are not finite do not count."""
         # The exponent of a float64 is its upper bits: no logarithm has to be taken of it.
         codes = units.view(np.int64) >> _MANTISSA_BITS
-        codes |= (box.numbers.target > box.numbers.reference).astype(np.int64) * _FIELDS
+        codes |= box.above.astype(np.int64) * _FIELDS
         self._counts += np.bincount(codes.reshape(-1), minlength=2 * _FIELDS).reshape(2, _FIELDS)
         self._equal -= 0 if box.finite is None else int(np.count_nonzero(~box.finite))
 

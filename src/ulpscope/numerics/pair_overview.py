@@ -138,8 +138,7 @@ class _Pass:
 def overview(pair: PairBoxes, advance: Advance) -> PairOverview:
     """Read all of both arrays once."""
     seen = _Pass(pair)
-    with np.errstate(all="ignore"):
-        _read(pair, seen.add, advance)
+    _read(pair, seen.add, advance)
     return PairOverview(
         elements=pair.elements,
         different=seen.different,
@@ -179,7 +178,9 @@ def heat(pair: PairBoxes, rows: int, columns: int | None, advance: Advance) -> E
 def _read(pair: PairBoxes, add: Callable[[Box], None], advance: Advance) -> None:
     done = 0
     for box in pair.boxes():
-        add(box)
+        # Sums of float64 may leave their range; they are then told to be inf.
+        with np.errstate(all="ignore"):
+            add(box)
         done += box.apart.size
         advance(done / pair.elements)
 

@@ -100,7 +100,8 @@ def sketch_blocks(elements: Floats, first_block: int) -> Floats:
 def estimate_distance(reference: ArrayLike, target: ArrayLike) -> Floats:
     """The estimated L2 distance of two values (or many: one a leading index) from their sketches.
 
-    Unbiased, with a standard deviation of 9 % (one in sqrt(2 * 61)); valid if both set the same elements aside.
+    Unbiased, with a standard deviation of 9 % (one in sqrt(2 * 61)), more of fewer than 122 elements (one in sqrt(n));
+    valid if both set the same elements aside.
     """
     difference = np.asarray(target, dtype=np.float64) - np.asarray(reference, dtype=np.float64)
     distance: Floats = np.sqrt(np.square(difference).sum(axis=-1))
