@@ -1,12 +1,16 @@
 """Functions behind recorded names: what torch lets be called is found, what merely lies in its modules is not."""
 
+import math
+
 import pytest
 import torch
 
 import ulpscope
 from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.torch.functions import find_function, find_reference
+from ulpscope.replay.torch.functions import find_function
+from ulpscope.replay.torch.references import find_reference
 
+INF, NAN = math.inf, math.nan
 ONE = torch.tensor([[1.0, -2.0], [3.0, 4.0]])
 
 
@@ -63,6 +67,36 @@ def test_own_functions_are_registered_by_the_end_of_their_name() -> None:
     assert find_reference("library.kernels.triple") is reference
     with pytest.raises(CannotReplayError, match="reference_for"):
         find_function("library.kernels.quadruple")
+
+
+def test_a_reference_without_the_function_under_test_is_told() -> None:
+    ulpscope.reference_for("__main__.Half")(lambda x: x / 2)
+    with pytest.raises(
+        CannotReplayError, match=r"not what to execute: ulpscope\.reference_for\('__main__\.Half', function="
+    ):
+        find_function("__main__.Half")
+
+
+@pytest.mark.parametrize("gradients", [[[1.0, -6.0], [2.0]], [[1.0, INF], [2.0]], [[NAN, 1.0], [INF]]])
+def test_what_unscales_gradients_has_a_reference_that_does_the_same(gradients: list[list[float]]) -> None:
+    op = "torch._amp_foreach_non_finite_check_and_unscale_"
+    given = [([torch.tensor(each) for each in gradients], torch.zeros(()), torch.tensor(0.25)) for _ in range(2)]
+    for function, arguments in zip((find_function(op), find_reference(op)), given, strict=True):
+        function(*arguments)
+    (computed, found, _), (exact, expected, _) = given
+    assert found.item() == expected.item() == float(not all(math.isfinite(x) for each in gradients for x in each))
+    for one, other in zip(computed, exact, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("tracker", "found"), [(0, 0.0), (1, 0.0), (1, 1.0)])
+@pytest.mark.parametrize("scale", [64.0, 2.0**127])
+def test_what_updates_a_scale_has_a_reference_that_does_the_same(scale: float, tracker: int, found: float) -> None:
+    op = "torch._amp_update_scale_"
+    given = [(torch.tensor(scale), torch.tensor(tracker, dtype=torch.int32), torch.tensor(found)) for _ in range(2)]
+    for function, arguments in zip((find_function(op), find_reference(op)), given, strict=True):
+        function(*arguments, 2.0, 0.5, 2)
+    assert [each.item() for each in given[0]] == [each.item() for each in given[1]]
 
 
 @pytest.mark.parametrize("op", ["aten.save", "prim.Print", "torch.Tensor.__reduce_ex__", "torch.Tensor.register_hook"])

@@ -205,3 +205,24 @@ def test_the_closed_encoding_is_decoded() -> None:
     args, kwargs = decoder.arguments(encoded)
     assert args == [(1, slice(None, 3, None)), Ellipsis, float("-inf"), torch.Size([2])]
     assert (kwargs["z"], kwargs["d"], kwargs["t"][0].tolist()) == (1 - 2j, torch.bfloat16, [1.0, 1.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool])
+def test_an_input_may_be_empty(dtype: torch.dtype, tmp_path: Path) -> None:
+    def work() -> None:
+        torch.zeros(2, 3, dtype=dtype)[0, 3:] = torch.ones(0, dtype=dtype)
+
+    found = outputs(replay(tmp_path, work, "__setitem__", source=DataSource.RANDOM))
+    assert found["output.0"].computed.tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_gradients_that_a_scaler_unscales_are_judged(tmp_path: Path) -> None:
+    gradients = [torch.tensor([8.0, 3.0]), torch.tensor([1.0])]
+
+    def work() -> None:
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, torch.zeros(()), torch.tensor(0.5))
+
+    found = outputs(replay(tmp_path, work, "_amp_foreach_non_finite_check_and_unscale_"))
+    assert found["written.args.0.0"].exact.tolist() == [4.0, 1.5]
+    assert found["written.args.0.1"].computed.tolist() == [0.5]
+    assert found["written.args.1"].exact.tolist() == 0.0

@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -208,6 +209,17 @@ def test_what_cannot_be_told_is_refused_with_its_reason(
     assert reason in told
     assert "next: look at it: ulpscope show" in told
     assert not (tmp_path / "out").exists()
+
+
+def test_of_several_calls_one_is_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ulpscope.capture(tmp_path / "twice", level="api") as capture:
+        for _ in range(2):
+            F.gelu(torch.randn(64))
+            capture.step()
+    assert main(["repro", str(tmp_path / "twice"), "gelu.0", "-o", str(tmp_path / "a b")]) == 2
+    next_step = capsys.readouterr().err.split("next: ")[1].strip()
+    assert main(shlex.split(next_step)[1:]) == 0
+    assert (tmp_path / "a b" / "repro.py").exists()
 
 
 def test_only_an_earlier_script_is_replaced(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,8 @@ def test_the_demo_finds_the_planted_fault(tmp_path: Path) -> None:
     assert "DIVERGED at step 0, forward, in model.blocks.1.norm1" in done.stdout
     assert "eps is 1e-05 in the reference, 0.01 in the target" in done.stdout
     assert (tmp_path / "ulpscope-demo" / "reference" / "rank0" / "rank.json").exists()
+    page = done.stdout.split("open this page in a browser: ")[1].splitlines()[0]
+    assert (tmp_path / page).read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_the_script_alone_gives_the_losses_that_the_demo_shows(tmp_path: Path) -> None:

@@ -220,3 +220,54 @@ def test_filters_that_match_nothing_say_so(tmp_path: Path, option: tuple[str, st
     assert done.returncode == 3
     assert words in done.stderr
     assert json.loads(done.stdout)
+
+
+TWO_NETS = """
+import torch
+torch.set_num_threads(1)
+maker, judge = torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)
+of_maker, of_judge = (torch.optim.SGD(net.parameters(), 0.1) for net in (maker, judge))
+for _ in range(2):
+    judge(maker(torch.ones(4, 2)).detach()).sum().backward()
+    of_judge.step()
+    judge(maker(torch.ones(4, 2))).sum().backward()
+    of_maker.step()
+"""
+
+
+def test_the_summary_tells_steps_and_networks_apart(tmp_path: Path) -> None:
+    script = write(tmp_path, "two.py", TWO_NETS)
+    done = run(tmp_path, "--", sys.executable, script)
+    assert "captured steps 0-3" in done.stderr
+    assert "2 optimizers took steps: an iteration where two do so in turn is two steps" in done.stderr
+    assert "modules: model is Linear (4 calls, first two.py:7); Linear (4 calls, first two.py:7)" in done.stderr
+
+
+def test_a_crash_inside_of_modules_prints_the_scripts_own_traceback(tmp_path: Path) -> None:
+    model = "torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 2)))"
+    script = write(tmp_path, "crash.py", f"import torch\n{model}(torch.ones(1, 3))\n")
+    plain = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run(tmp_path, "--", sys.executable, script)
+    assert "Traceback" in plain.stderr
+    assert plain.stderr in done.stderr
+    assert done.returncode == plain.returncode
+
+
+def test_what_a_killed_run_says_of_its_coverage_is_unknown(tmp_path: Path) -> None:
+    ending = """
+        if step == 3:
+            import os, time
+            while not os.path.exists("trace/rank0/step2/step.json"):
+                time.sleep(0.1)
+            os._exit(9)
+        print("""
+    script = write(
+        tmp_path, "killed.py", TRAINING.replace("    print(", textwrap.indent(textwrap.dedent(ending), "    "))
+    )
+    done = run(tmp_path, "--json", "--", sys.executable, script)
+    told = json.loads(done.stdout)["ranks"][0]
+    assert (told["closed"], told["stepping"]["updates"], told["roots"]) == (False, 0, [])
+    assert told["calls"] == len(ops(open_trace(tmp_path / "trace"))) > 0
+    command = [sys.executable, "-m", "ulpscope", "show", "trace"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "unknown: calls are counted when a trace is closed" in " ".join(shown.split())

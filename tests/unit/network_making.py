@@ -48,8 +48,12 @@ class Network:
         described: int | None = None,
         layout: str = "ND",
         attributes: Mapping[str, Any] | None = None,
+        head: str | None = None,
     ) -> None:
-        """An operator that reads outputs (`x`, `x:1`, or an empty text where nothing is connected)."""
+        """An operator that reads outputs (`x`, `x:1`, or an empty text where nothing is connected).
+
+        `head` is what its dump calls it, if that is not its name.
+        """
         number = len(self.operators)
         sources = [each if ":" in each or not each else f"{each}:0" for each in reads]
         extra = [{"key": key, "value": value} for key, value in (attributes or {}).items()]
@@ -61,7 +65,9 @@ class Network:
         )
         if dumped:
             read = [Tensor(self.made[each]) for each in sources if each] if inputs is None else inputs
-            content = file_bytes(name, inputs=read, outputs=[Tensor(output, layout) for output in outputs])
+            content = file_bytes(
+                name if head is None else head, inputs=read, outputs=[Tensor(output, layout) for output in outputs]
+            )
             stamp = FIRST_TIME + (number if time is None else time)
             file = f"{kind}.{name.translate(str.maketrans('./', '__'))}.{number}.0.{stamp}"
             (self.root / "dump" / file).write_bytes(content)

@@ -27,7 +27,7 @@ class SavedRun(HandmadeRun):
 
     def value(self, content: Content, *, dtype: str = "float32", **changes: Any) -> int:
         number = super().value(content, dtype=dtype, **changes)
-        self.arrays[number] = np.ascontiguousarray(np.asarray(content, dtype=dtype))
+        self.arrays[number] = np.asarray(content, dtype=dtype, order="C")
         return number
 
     def _write_step(self, writer: RankWriter, step: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_data import DUMPS, GRAPH
+from network_data import DUMPS, GRAPH, OTHER_DUMPS, REFERENCE
 from tests.unit.graph_files import GRAPHS
 
 from ulpscope.cli.main import main
@@ -241,3 +241,41 @@ def test_a_mapping_without_a_pair(told: Told, tmp_path: Path) -> None:
     assert code == 3
     assert {row["GroundTruthPath"] for row in csv.DictReader(out.splitlines())} == {"NaN"}
     assert answer(told, *words)[0] == 3
+
+
+def test_operators_of_a_network_do_not_become_msprobes_calls(told: Told, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, printed, problem = told("convert", DUMPS, "--to", "msprobe", "-o", out)
+    assert (code, printed) == (2, "")
+    assert f"{DUMPS} is a dump of an NPU" in problem
+    assert f"ulpscope convert {DUMPS} --to npy -o DIR" in problem
+    assert f"ulpscope compare REFERENCE {DUMPS} --graph GRAPH" in problem
+
+    code, printed, problem = told("convert", REFERENCE, "--to", "msprobe", "-o", out)
+    assert (code, printed) == (2, "")
+    assert f"ulpscope compare {REFERENCE} DUMPS --graph GRAPH" in problem
+    assert not out.exists()
+
+
+def test_an_operator_of_a_network_has_no_script_and_the_refusal_names_what_checks_it(
+    told: Told, tmp_path: Path
+) -> None:
+    code, printed, problem = told("repro", DUMPS, "fc1/Relu", "-o", tmp_path / "out")
+    assert (code, printed) == (2, "")
+    (command,) = re.findall(r"ulpscope (check .*)", problem)
+    assert command == f"check {DUMPS} --graph GRAPH --only fc1/Relu"
+    code, found = answer(told, *command.replace("GRAPH", str(GRAPH)).split())
+    assert (code, found["findings"][0]["module"]) == (1, "fc1/Relu")
+
+    code, _, problem = told("repro", REFERENCE, "fc1_Relu", "-o", tmp_path / "out")
+    assert (code, problem.splitlines()[-1]) == (2, f"  next: look at it: ulpscope show {REFERENCE} fc1_Relu")
+    assert told(*problem.splitlines()[-1].partition("ulpscope ")[2].split())[0] == 0
+    assert not (tmp_path / "out").exists()
+
+
+def test_operators_of_a_network_are_not_asked_of_torch(told: Told) -> None:
+    code, found = answer(told, "compare", OTHER_DUMPS, DUMPS)
+    assert (code, found["findings"][0]["module"], found["ledger"]) == (1, "fc1/Relu", None)
+    code, _, problem = told("compare", OTHER_DUMPS, DUMPS, "--replay", "on")
+    assert code == 2
+    assert "ulpscope check DUMP --graph GRAPH" in problem

@@ -194,7 +194,7 @@ def test_fused_followers_are_applied_in_their_order() -> None:
         (chain("d/BiasAdd", "d/MatMul"), "the order of its original operators is not known"),
         (chain("d/MatMul", "d/Relu", origin="d/MatMul"), "the order of its original operators is not known"),
         (chain("d/MatMul", "d/BiasAdd"), "3 operands of MatMul+BiasAdd are needed, the dump has 2"),
-        (chain("d/dense", "d/Relu"), "which operators it stands for is not known: d/dense, d/Relu"),
+        (chain("d/dense", "d/Relu"), "which operators it stands for is not known: dense, Relu"),
     ],
 )
 def test_chains_that_are_not_known_are_not_guessed(fused: dict[str, Any], told: str) -> None:
@@ -280,7 +280,7 @@ def test_saturation_is_remarked(tmp_path: Path) -> None:
         plan_dump_check(tmp_path, graph, CheckOptions()), CheckOptions(), figures=False, heard=lambda _: None
     ).run
     (remark,) = run.remarks
-    assert remark.startswith("1 elements of 1 operators overflow")
+    assert remark.startswith("overflow in 1 element of 1 operator; ")
 
 
 def one_operator(folder: Path, kind: str, read: Sequence[Array], made: Array) -> OutputResult:

@@ -239,6 +239,10 @@ def test_products_of_matrices_by_ulp(
 def test_convolutions_by_the_thousandth_and_integers_by_equality() -> None:
     assert compare_devices(SOUND | {"thousandth": 0.9989}, SOUND, api="conv2d", dtype="float32").verdict is Verdict.FAIL
     assert compare_devices(SOUND, SOUND, api="conv2d", dtype="float32").api_class is ApiClass.THOUSANDTH
+    rounded = SOUND | {"thousandth": 0.38}
+    assert compare_devices(rounded, rounded, api="conv2d", dtype="bfloat16").verdict is Verdict.PASS
+    worse = compare_devices(SOUND | {"thousandth": 0.37}, rounded, api="conv2d", dtype="bfloat16")
+    assert worse.verdict is Verdict.FAIL
     assert compare_devices({"error_rate": 0.1}, {"error_rate": 0.1}, api="x", dtype="int64").verdict is Verdict.FAIL
 
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 import string
+from dataclasses import replace
 
 import pytest
 from tests.unit.checking import call, checked, ended, failing, output, passing, run
@@ -207,3 +208,8 @@ def test_a_call_is_as_bad_as_its_worst_case() -> None:
 def test_the_live_count() -> None:
     assert live_text({}) == "checking"
     assert live_text({Verdict.FAIL: 1, Verdict.PASS: 61}) == "checking: 61 PASS, 1 FAIL"
+
+
+def test_an_operation_of_ones_own_is_shown_and_no_script_is_offered() -> None:
+    own = replace(failing(), place=replace(failing().place, op="__main__.SegmentMean"))
+    assert repro_command(own, run(own)) == "ulpscope show runs/ref 57"

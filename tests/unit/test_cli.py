@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -102,15 +103,21 @@ def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(["stub"]) == ExitCode.INTERRUPTED
 
 
-def test_a_reader_that_went_away_is_no_traceback() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_went_away_is_no_traceback(unbuffered: str) -> None:
     code = (
-        "import sys, types; from ulpscope.cli import main as cli; "
-        "stub = types.SimpleNamespace(register=lambda s: s.add_parser('stub'), run=lambda a: print('x' * 10**6) or 0); "
+        "import sys, types; from ulpscope.cli import main as cli; from ulpscope.cli.output import write_answer; "
+        "run = lambda a: write_answer('x' * 10**6) or 0; "
+        "stub = types.SimpleNamespace(register=lambda s: s.add_parser('stub'), run=run); "
         "cli.COMMANDS = ('stub',); cli._module = lambda name: stub; sys.exit(cli.main(['stub']))"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes)
     assert process.stdout is not None
     assert process.stderr is not None
+    # It is gone while the answer is being written.
+    assert process.stdout.read(1) == b"x"
     process.stdout.close()
     assert process.wait() == cli.BROKEN_PIPE
     assert process.stderr.read() == b""

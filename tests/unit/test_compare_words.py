@@ -40,6 +40,21 @@ SHAPES: dict[str, dict[str, Any]] = {
     "digests": {"measured": Measured.DIGEST, "count": 1},
     "worst": {"error_out": 0.1, "worst": (1, 2), "worst_values": (0.1, float("nan")), "scale": 65536.0},
     "followers": {"followers": 1, "count": 1, "error_out": 0.0},
+    "given": {"shown": "given", "error_in": 0.0, "error_out": 0.5, "expected": 1e-7, "origins": ("a.0", "b.1")},
+    "summed": {
+        "shown": "summed",
+        "error_in": 0.1,
+        "error_out": 0.5,
+        "leftover": ("reference", 3),
+        "given_as": "args.1",
+    },
+    "tied": {"shown": "summed", "error_out": 0.5, "tied": ("target", "model.head.weight")},
+    "no gradient": {"without_gradient": "reference", "error_out": 1.0},
+    "one optimizer": {"updated_in": "target", "parameters": ("w",), "count": 1, "error_out": 1.0},
+    "unseen": {"changed_unseen": True, "parameters": ("w",), "error_out": 1.0},
+    "step": {"backwards": (1, 2)},
+    "whole step": {"shifted": -1},
+    "other program": {"paired": (3, 40)},
 }
 
 
@@ -106,7 +121,7 @@ def test_the_sentence_of_a_computation() -> None:
         (
             FindingKind.INPUT,
             {"measured": Measured.DIGEST, "count": 2},
-            "its input output.0 is not the same data in both runs; 2 tensors in all; only digests were compared, "
+            "its output is not the same data in both runs; 2 tensors in all; only digests were compared, "
             "so by how much is not known.",
         ),
         (
@@ -221,7 +236,7 @@ def test_every_advice_is_a_sentence(kind: AdviceKind, language: Language) -> Non
         told = advice_sentence(Advice(kind, subject), language)
         assert told.endswith(phrases(language).stop)
         assert "None" not in told
-    if kind is not AdviceKind.GLOBAL_CONSISTENCY:
+    if kind not in (AdviceKind.GLOBAL_CONSISTENCY, AdviceKind.ZERO_GRADIENTS, AdviceKind.SAME_MODEL):
         assert "torch.topk.3" in told
 
 

@@ -7,7 +7,15 @@ import pytest
 from tests.unit.handmade import summary_of
 
 from ulpscope.judge.rounding import LIMITS
-from ulpscope.numerics.estimates import Summaries, cosines, sketch_distances, standard_deviations, stats_distances
+from ulpscope.numerics.estimates import (
+    Summaries,
+    cosines,
+    least_distances,
+    scatter_of_few,
+    sketch_distances,
+    standard_deviations,
+    stats_distances,
+)
 
 Arrays = list[np.ndarray[Any, Any]]
 # Unbiased, with a standard deviation of 9 %: beyond four of them lies one estimate in 16,000.
@@ -129,3 +137,54 @@ def test_standard_deviations_are_numpys() -> None:
     shifted = [array + number for number, array in enumerate(reference)]
     expected = [float(array.astype(np.float64).std()) for array in shifted]
     np.testing.assert_allclose(standard_deviations(summaries(shifted)), expected, rtol=1e-6)
+
+
+def small_pairs(*sizes: int) -> tuple[Arrays, Arrays]:
+    random = np.random.default_rng(11)
+    reference = [random.standard_normal(size).astype(np.float32) for size in sizes]
+    return reference, [array + random.standard_normal(array.size).astype(np.float32) for array in reference]
+
+
+def sizes_of(arrays: Arrays) -> np.ndarray[Any, Any]:
+    return np.array([array.size for array in arrays], dtype=np.float64)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 8, 61, 500])
+def test_an_offset_of_a_few_elements_is_seen_at_its_size(size: int) -> None:
+    """In sketches of two elements it may cancel."""
+    reference = [np.linspace(-1.0, 2.0, size).astype(np.float32)]
+    target = [reference[0] + np.float32(0.05)]
+    found = least_distances(summaries(reference), summaries(target), sizes_of(reference))
+    np.testing.assert_allclose(found, true_distances(reference, target), rtol=1e-4)
+
+
+def test_a_least_distance_is_never_more_than_the_distance() -> None:
+    reference, target = small_pairs(*(1 + number % 40 for number in range(400)))
+    found = least_distances(summaries(reference), summaries(target), sizes_of(reference))
+    true = true_distances(reference, target)
+    assert (found <= true * (1 + 1e-6)).all()
+
+
+def test_rounding_of_the_stats_is_no_distance() -> None:
+    reference, _ = small_pairs(5000)
+    known = summaries(reference)
+    moved = Summaries(known.elements, known.min, known.max, known.mean, known.norm * (1 + 8e-7), known.sketch)
+    assert least_distances(known, moved, sizes_of(reference)).tolist() == [0.0]
+
+
+def test_extremes_say_nothing_where_elements_are_set_aside() -> None:
+    """They are those of a mask; nor do means where other numbers of elements were counted."""
+    masked = [np.array([1.0, 2.0, -3e38], dtype=np.float32)], [np.array([1.0, 2.0, -1e38], dtype=np.float32)]
+    sides = summaries(masked[0]), summaries(masked[1])
+    assert least_distances(*sides, np.array([2.0])).tolist() == [0.0]
+    assert least_distances(summaries([np.ones(3)]), summaries([np.zeros(3)]), np.array([0.0])).tolist() == [0.0]
+
+
+def test_estimates_of_few_elements_are_not_further_off_than_told() -> None:
+    random = np.random.default_rng(8)
+    for size in (1, 2, 4, 16, 32, 64, 100):
+        errors = [random.standard_normal(size).astype(np.float32) for _ in range(200)]
+        zeros = [np.zeros(size, dtype=np.float32)] * len(errors)
+        ratios = sketch_distances(summaries(zeros).sketch, summaries(errors).sketch) / true_distances(zeros, errors)  # type: ignore[arg-type]
+        assert ratios.max() <= scatter_of_few(size) * (1 + 3 / np.sqrt(2 * 61))
+    assert scatter_of_few(1) == scatter_of_few(122) == scatter_of_few(1e9) == 1.0

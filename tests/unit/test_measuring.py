@@ -122,6 +122,14 @@ def test_integers_of_other_types_are_told_by_their_stats(sides: Sides) -> None:
     assert pairs.measured[0] is Measured.STATS
 
 
+@pytest.mark.parametrize("dtypes", [("complex64", "float16"), ("float32", "complex64"), ("complex64", "int32")])
+def test_complex_and_real_numbers_are_not_compared_and_have_the_same_shape(
+    sides: Sides, dtypes: tuple[str, str]
+) -> None:
+    pairs = sides.add([1, 2], [1, 2], dtypes=dtypes).measured()
+    assert pairs.reason.tolist() == [DTYPE_DIFFERS]
+
+
 def test_integers_and_floats_are_not_compared(sides: Sides) -> None:
     pairs = sides.add([1, 2], [1, 2], dtypes=("int64", "float32")).measured()
     assert pairs.reason.tolist() == [DTYPE_DIFFERS]
@@ -256,3 +264,28 @@ def test_data_shows_inf_at_other_places(sides: Sides) -> None:
     assert estimated.pattern.tolist() == [False]
     (known,) = metrics_of([(reference, target)])
     assert refine(estimated, {0: known}).pattern.tolist() == [True]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 6, 8])
+def test_an_offset_of_a_few_elements_is_measured(sides: Sides, size: int) -> None:
+    reference = np.linspace(0.5, 2.0, size).astype(np.float32)
+    pairs = sides.add(reference, reference + np.float32(0.05)).measured()
+    assert pairs.measured[0] is Measured.SKETCH
+    assert pairs.error[0] == pytest.approx(true_error(reference, reference + np.float32(0.05)), rel=0.45)
+    assert pairs.error[0] >= true_error(reference, reference + np.float32(0.05)) * 0.999
+
+
+def test_what_only_digests_tell_apart_is_not_equal(sides: Sides) -> None:
+    """A float64 differs below what a sketch resolves; the same numbers in another shape or dtype do not differ."""
+    one, two = np.ones((4, 4)), np.ones((4, 4))
+    two[0, 0] += 1e-12
+    same = np.ones((2, 8))
+    pairs = (
+        sides.add(one, two, dtypes=("float64", "float64"))
+        .add(one, same, dtypes=("float64", "float64"))
+        .add(one, one, dtypes=("float64", "float32"))
+        .measured()
+    )
+    assert not pairs.identical.any()
+    assert 0 < pairs.error[0] <= 1e-6
+    assert pairs.error[1] == pairs.error[2] == 0.0

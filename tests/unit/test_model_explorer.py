@@ -1,12 +1,14 @@
 """Graphs and node data for Model Explorer: which calls are nodes, what links and what colours them."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from network_data import DUMPS, GRAPH, REFERENCE
 from tests.unit.handmade import HandmadeRun
 from tests.unit.traces import make_trace
 
@@ -171,6 +173,32 @@ def test_new_error_stands_on_the_call_that_made_it(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_an_error_without_a_number_is_text(tmp_path: Path) -> None:
+    run = passing_on()
+    table = rows((1, run.output(1), "made_here", math.inf), (3, run.output(2, "args.0"), "inherited", math.nan))
+    errors = error_data(step_of(run.write(tmp_path / "run")), table, "target", OWN_IDS)["results"]
+    assert errors["1"]["value"] == "inf"
+    json.dumps(errors, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("op", "kind", "label"),
+    [
+        ("aten.mm.default", "kernel", "mm"),
+        ("aten.add_.Tensor", "kernel", "add_"),
+        ("mine", "kernel", "mine"),
+        ("torch.Tensor.add_", "api", "add_"),
+        ("torch.nn.functional.linear", "backward", "linear backward"),
+        ("Conv2D", "api", "Conv2D"),
+    ],
+)
+def test_a_node_is_labelled_by_its_operation(tmp_path: Path, op: str, kind: str, label: str) -> None:
+    run = HandmadeRun()
+    run.call(op, kind=kind, makes={"output.0": [1.0]})
+    (node,) = graph_json(step_of(run.write(tmp_path / "run")), name="run", facts={})["nodes"]
+    assert node["label"] == label
+
+
 def compared_run(factor: float, *, extra: bool = False) -> HandmadeRun:
     run = HandmadeRun()
     for step in range(2):
@@ -281,6 +309,28 @@ def test_a_trace_that_was_captured_anew_is_not_taken_for_the_compared_one(result
     assert [node["label"] for node in files["graph"]["graphs"][0]["nodes"]] == ["linear", "relu"]
 
 
+def test_a_trace_that_has_lost_calls_is_not_taken_for_the_compared_one(result: Path) -> None:
+    shutil.rmtree(result.parent / "ref")
+    shorter = compared_run(1.0)
+    shorter.calls = [call for call in shorter.calls if call["name"] != "torch.relu.0"]
+    shorter.write(result.parent / "ref")
+    export, files = exported(result)
+    assert "graph of the reference has only the calls that were compared" in export.notes[0]
+    assert [node["label"] for node in files["graph"]["graphs"][1]["nodes"]] == ["linear", "relu"]
+
+
+def test_a_network_has_the_calls_that_were_compared(tmp_path: Path) -> None:
+    out = tmp_path / "result"
+    main(["compare", str(REFERENCE), str(DUMPS), "--graph", str(GRAPH), "--out", str(out)])
+    export, files = exported(out)
+    assert export.notes == ()
+    assert "fc1/Relu" in files["graph"]["graphs"][0]["groupNodeAttributes"][""]["finding"]
+    nodes = {node["namespace"]: node for node in files["graph"]["graphs"][0]["nodes"]}
+    wrong = files["judgement"]["target"]["results"]
+    assert wrong[nodes["forward/fc1/Relu"]["id"]]["value"] == "made here"
+    assert nodes["forward/fc1/Relu"]["incomingEdges"]
+
+
 def test_modules_of_a_table_do_not_make_what_calls_inside_them_made() -> None:
     common = {"phase": "forward", "op": "op", "role": "output", "place": "output.0", "value_target": 7}
     calls = [
@@ -340,5 +390,9 @@ def test_the_command_exports_instead_of_making_a_page(result: Path, capsys: pyte
     assert str(explorer / "judgement.ulpscope.json") in lines
     assert lines[-1].startswith(f"Next: model-explorer {explorer / 'graph.ulpscope.json'} --node_data_paths=")
     assert not list(result.glob("*.html"))
+    assert main(["report", str(result), "--tensorboard", str(board), "--model-explorer", str(board)]) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines() if line.startswith("/")]
+    assert len(written) == 4
+    assert all(file.is_file() for file in written)
     assert main(["report", str(result), "--tensorboard", str(board), "--step", "1"]) == 2
     assert "--step or --rank without --model-explorer" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Sums in pieces, plain and compiled: the bits that numpy gives for whole arrays."""
 
+import warnings
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -173,3 +174,9 @@ def test_kernels_that_differ_are_not_used(monkeypatch: pytest.MonkeyPatch) -> No
     assert msaccucmp_sums._agrees(kernels)
     monkeypatch.setattr(kernels, "divergence", lambda my, golden, plan: np.float32(0.0))
     assert not msaccucmp_sums._agrees(kernels)
+
+
+def test_a_norm_beyond_float32_is_infinite_without_a_word() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Spread.of(low=0.0, high=1e30, mean=1.0, deviation=1.0, squares=1e80).norm == np.inf

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from make_ascend_dumps import Tensor, file_bytes
+from ulpscope.cli.main import main
 from ulpscope.dialects.npy_folder import looks_like, open_npy_folder
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import reference_index
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.report.language import Language
+from ulpscope.report.remark_words import remark_text
 from ulpscope.trace.reader import Trace
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
@@ -83,6 +86,47 @@ def test_outputs_of_one_execution_are_one_call(tmp_path: Path) -> None:
     assert told == [[("output.0", [10.0]), ("output.1", [11.0])], [("output.0", [20.0]), ("output.1", [21.0])]]
 
 
+def test_an_order_that_names_do_not_tell_is_remarked(tmp_path: Path) -> None:
+    for name in ("layer10", "layer2", "layer1"):
+        save(tmp_path, f"{name}.0.7.npy", 1.0)
+        save(tmp_path, f"{name}.1.7.npy", 1.0)
+    save(tmp_path, "last.0.8.npy", 1.0)
+    trace = open_npy_folder(tmp_path)
+    assert call_names(trace) == ["layer1.0", "layer2.0", "layer10.0", "last.0"]
+    (told,) = trace.missing
+    assert told == (
+        "rank0: the order of 3 operators is not known, because their files have the same time, such as layer1 and "
+        "layer2: they stand in the order of their names"
+    )
+    assert remark_text(told, Language.ZH) == (
+        "rank0：3 个算子的先后顺序未知，因为它们的文件时间戳相同，例如 layer1 和 layer2：暂按名称排序"
+    )
+
+
+def test_an_order_that_nothing_tells_is_said_by_show_and_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side, last in (("reference", 3.0), ("target", 4.0)):
+        (tmp_path / side).mkdir()
+        save(tmp_path / side, "a.0.7.npy", 1.0, last)
+        save(tmp_path / side, "b.0.7.npy", 1.0, last)
+    assert main(["show", str(tmp_path / "target")]) == 0
+    assert "the order of 2 operators is not known" in " ".join(capsys.readouterr().out.split())
+    assert main(["compare", str(tmp_path / "reference"), str(tmp_path / "target")]) == 1
+    assert "the order of 2 operators is not known" in " ".join(capsys.readouterr().out.split())
+    assert main(["compare", str(tmp_path / "reference"), str(tmp_path / "target"), "--language", "zh"]) == 1
+    chinese = "".join(capsys.readouterr().out.split())
+    assert "2个算子的先后顺序未知" in chinese
+    assert "theorderof" not in chinese
+
+
+def test_outputs_that_were_not_dumped_equally_often_are_remarked(tmp_path: Path) -> None:
+    for output, time in ((0, 10), (0, 20), (1, 21)):
+        save(tmp_path, f"split.{output}.{time}.npy", float(time))
+    (told,) = open_npy_folder(tmp_path).missing
+    assert told.startswith("rank0: which outputs of split were made together is not known: there are 2, 1 files")
+
+
 def test_names_of_onnx_and_caffe(tmp_path: Path) -> None:
     save(tmp_path, "input_data.0.1767225600900010.npy", 1.0)
     save(tmp_path, "Conv_0.0.1767225600900011.npy", 1.0)
@@ -103,12 +147,12 @@ def old_form(*numbers: float) -> bytes:
 def test_old_forms_of_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "conv1.0.10.quant").write_bytes(old_form(1.0, 2.5))
     (tmp_path / "conv1.1.10.pb").write_bytes(old_form(3.0))
-    (tmp_path / "conv2.0.10.pb").write_bytes(b"no message")
+    (tmp_path / "conv2.0.11.pb").write_bytes(b"no message")
     index = reference_index(tmp_path)
     assert index["conv1", 0][0].stored().array().tolist() == [1.0, 2.5]
     assert index["conv1", 1][0].stored().array().tolist() == [3.0]
     (told,) = open_npy_folder(tmp_path).missing
-    assert "conv2.0.10.pb" in told
+    assert "conv2.0.11.pb" in told
 
 
 def test_other_names_are_left_out_with_a_word(tmp_path: Path) -> None:

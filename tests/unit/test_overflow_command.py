@@ -224,7 +224,7 @@ def test_an_argument_may_ask_for_it(tmp_path: Path) -> None:
     run.call("full", makes={"output.0": f16(-65504.0)}, arguments={"args": [[1], -65504.0]})
     answer = survey(run, tmp_path)
     assert answer.survey.findings == ()
-    assert [note.place.call for note in answer.survey.notes] == ["masked_fill.0"]
+    assert [note.place.call for note in answer.survey.notes] == ["masked_fill.0", "full.0"]
 
 
 @pytest.mark.parametrize(
@@ -262,15 +262,15 @@ def test_only_the_innermost_call_is_told(tmp_path: Path) -> None:
 
 def test_a_backward_is_also_given_what_its_forward_read(tmp_path: Path) -> None:
     run = HandmadeRun()
-    x = run.value([-INF])
+    born = run.call("log", reads={"args.0": run.value([0.0])}, makes={"output.0": [-INF]})
     grad = run.value([1.0])
-    forward = run.call("sin", reads={"args.0": x}, makes={"output.0": [0.0]})
+    forward = run.call("sin", reads={"args.0": run.output(born)}, makes={"output.0": [0.0]})
     columns: dict[str, Any] = {"phase": "backward", "kind": "backward", "forward": forward}
     run.call(
         "sin", reads={"output.0": grad}, role="grad_output", makes={"args.0": [NAN]}, made_role="grad_input", **columns
     )
     answer = survey(run, tmp_path)
-    assert (calls_of(answer), answer.survey.counts.inherited) == ([], 1)
+    assert (calls_of(answer), answer.survey.counts.inherited) == (["log.0"], 1)
 
 
 def test_what_no_call_has_made_is_told_where_it_comes_in(tmp_path: Path) -> None:

@@ -47,3 +47,8 @@ def test_scripts_make_no_markup_and_ask_for_nothing_elsewhere() -> None:
     forbidden = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|https?://")
     found: list[Any] = [(name, forbidden.findall(text)) for name, text in SCRIPTS.items() if forbidden.search(text)]
     assert found == []
+
+
+def test_scripts_keep_to_the_columns_of_the_house() -> None:
+    wide = [(name, len(line)) for name, text in SCRIPTS.items() for line in text.splitlines() if len(line) > 120]
+    assert wide == []

@@ -73,6 +73,24 @@ def test_a_broken_summary(result: Path, capsys: pytest.CaptureFixture[str], text
     assert "summary.json cannot be read" in refusal(capsys, str(result))
 
 
+@pytest.mark.parametrize("findings", [None, {}, "x", [None], ["x"], [{}], [{"sentence": 5}]])
+def test_findings_that_are_none(result: Path, capsys: pytest.CaptureFixture[str], findings: Any) -> None:
+    change_summary(result, findings=findings)
+    assert "findings is no list of objects with a sentence" in refusal(capsys, str(result))
+
+
+@pytest.mark.parametrize("command", [None, 5, [], {}])
+def test_a_command_that_is_none(result: Path, capsys: pytest.CaptureFixture[str], command: Any) -> None:
+    change_summary(result, command=command)
+    assert "of a command or kind that has no page" in refusal(capsys, str(result))
+
+
+@pytest.mark.parametrize("part", [None, 5, {}, [1, 2, 3]])
+def test_sentences_that_do_not_fit_are_not_taken(result: Path, part: Any) -> None:
+    (result / "told.json").write_text(json.dumps({"schema": 1, "findings": part, "notes": [], "advice": []}))
+    assert main(["report", str(result)]) == ExitCode.OK
+
+
 def test_a_missing_table(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (result / "pairs.parquet").unlink()
     assert "pairs.parquet cannot be read: it is not there" in refusal(capsys, str(result))
@@ -95,3 +113,5 @@ def test_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_options_that_do_not_go_together(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--port without --serve" in refusal(capsys, str(result), "--port", "1")
     assert "--out with --serve" in refusal(capsys, str(result), "--serve", "--out", "x.html")
+    assert "--out with an export" in refusal(capsys, str(result), "--out", "x.html", "--tensorboard", "x")
+    assert "--serve with an export" in refusal(capsys, str(result), "--serve", "--model-explorer", "x")

@@ -41,6 +41,44 @@ def result(tmp_path: Path) -> Path:
     return tmp_path / "result"
 
 
+@pytest.mark.parametrize(("language", "words"), [("en", "Open in a browser: "), ("zh", "用浏览器打开：")])
+def test_the_answer_ends_with_where_the_page_is(
+    result: Path, capsys: pytest.CaptureFixture[str], language: str, words: str
+) -> None:
+    folder = result.parent
+    out = folder / "other"
+    main(["compare", str(folder / "ref"), str(folder / "target"), "--out", str(out), "--language", language])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"  {words}{out / 'report.html'}"
+
+
+def test_without_a_page_none_is_named(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", str(result.parent / "ref"), str(result.parent / "target")]
+    capsys.readouterr()
+    main(words)
+    assert "browser" not in capsys.readouterr().out
+    main([*words, "--json"])
+    assert "report" not in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", ["compare", "overflow"])
+def test_the_json_object_names_the_page_and_is_the_summary(
+    result: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    runs = [str(result.parent / name) for name in ("ref", "target")]
+    out = result.parent / "*[1] ?"
+    capsys.readouterr()
+    main([command, *runs, "--out", str(out), "--json"])
+    content = json.loads(capsys.readouterr().out)
+    assert (out / content["report"]).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert content == json.loads((out / "summary.json").read_text(encoding="utf-8"))
+
+
+def test_a_path_does_not_steer_the_terminal(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["overflow", str(result.parent / "ref"), "--out", str(result.parent / "a\x1b[31m folder")])
+    assert "\x1b" not in capsys.readouterr().out
+
+
 def told(result: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((result / "told.json").read_text(encoding="utf-8"))
     return content

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, RunOutcome, SeenProcesses
-from ulpscope.records.runs import Coverage, RankInfo
+from ulpscope.records.runs import Coverage, RankInfo, Root, Stepping
 from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.report.quantities import bytes_text, count_text, ranges_text, seconds_text
 from ulpscope.report.run import outcome_object, plan_text, summary_text, why_nothing
+from ulpscope.report.run_steps import roots_text, stepping_text
 
 SETTINGS = CaptureSettings(out=Path("runs/ref"))
 RAN = SeenProcesses(pythons=1, ranks=(0,), finished=(FinishedProcess(rank=0, steps=3, calls=1200, recorded=1200),))
@@ -92,6 +93,65 @@ def test_summary_of_two_ranks_and_their_gaps() -> None:
         "  rank1: was not closed (killed, left by os._exit, or unable to write); what was flushed is readable",
         "  next: ulpscope show runs/ref",
     ]
+
+
+GAN = Stepping(updates=9, optimizers=2)
+NETS = (
+    Root("model", "torch.nn.modules.container.Sequential", "/home/me/gan.py:16", 12),
+    Root("Sequential", "torch.nn.modules.container.Sequential", "/home/me/gan.py:14", 6),
+    Root("MSELoss", "torch.nn.modules.loss.MSELoss", None, 1),
+)
+
+
+def test_summary_says_how_steps_were_told_apart_and_what_modules_are_called() -> None:
+    told = summary_text(outcome(captured=(captured(stepping=GAN, roots=NETS),)))
+    assert told.splitlines()[1:3] == [
+        "  steps: one begins with the first forward after an optimizer's step; "
+        "2 optimizers took steps: an iteration where two do so in turn is two steps",
+        "  modules: model is Sequential (12 calls, first gan.py:16); Sequential (6 calls, first gan.py:14); "
+        "MSELoss (1 call)",
+    ]
+    rank = outcome_object(outcome(captured=(captured(stepping=GAN, roots=NETS),)))["ranks"][0]
+    assert rank["stepping"] == {"updates": 9, "forwards": 0, "marks": 0, "optimizers": 2}
+    assert [root["name"] for root in rank["roots"]] == ["model", "Sequential", "MSELoss"]
+
+
+@pytest.mark.parametrize(
+    ("stepping", "text"),
+    [
+        (Stepping(), ""),
+        (Stepping(optimizers=1), ""),
+        (Stepping(updates=3, optimizers=1), "steps: one begins with the first forward after an optimizer's step"),
+        (Stepping(forwards=3), "steps: one begins whenever a module is called again"),
+        (Stepping(marks=3, updates=1), "steps: one begins where the script marks it"),
+        (
+            Stepping(updates=3, forwards=2, optimizers=1),
+            "steps: one begins with the first forward after an optimizer's step; "
+            "before the first update, one began when a module was called again (2 times)",
+        ),
+    ],
+)
+def test_how_steps_were_told_apart(stepping: Stepping, text: str) -> None:
+    assert stepping_text(stepping) == text
+
+
+def test_ranks_that_differ_in_their_steps_are_told_apart() -> None:
+    alike = (captured(0, stepping=GAN), captured(1, stepping=GAN))
+    assert summary_text(outcome(captured=alike)).count("steps: one begins") == 1
+    told = summary_text(outcome(captured=(captured(0, stepping=GAN), captured(1, stepping=Stepping(forwards=2)))))
+    assert "  rank1: steps: one begins whenever a module is called again" in told.splitlines()
+
+
+def test_many_modules_are_cut() -> None:
+    roots = tuple(Root(f"Net-{number}", "m.Net", None, 1) for number in range(2, 10))
+    assert roots_text(roots).endswith("; Net-7 (1 call); 2 more in rank.json")
+    assert roots_text(roots[:1]) == ""
+
+
+def test_a_limit_of_the_users_is_no_error() -> None:
+    limited = captured(coverage=Coverage(ended_early="--max-disk reached in step 3"))
+    assert "error" not in summary_text(outcome(captured=(limited,)))
+    assert outcome_object(outcome(captured=(limited,)))["ranks"][0]["ended_early"] == "--max-disk reached in step 3"
 
 
 def test_a_capture_that_ended_early_is_told_again_at_the_end() -> None:

@@ -3,14 +3,18 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.request import urlopen
 
 import numpy as np
@@ -55,7 +59,7 @@ def ask(
     server: ReportServer, path: str, *, method: str = "GET", hosts: tuple[str, ...] | None = None, body: bytes = b""
 ) -> Reply:
     """One request; of a path below the token unless it begins with a slash."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     connection.putrequest(
         method, path if path.startswith(("/", "http:")) else f"/{server.token}/{path}", skip_host=True
     )
@@ -76,7 +80,7 @@ def pair_path(result: Path) -> str:
 
 
 def test_the_page_is_served_and_may_ask_only_its_own_server(server: ReportServer) -> None:
-    with urlopen(server.address, timeout=20) as reply:
+    with urlopen(server.address, timeout=60) as reply:
         text = reply.read().decode("utf-8")
     assert "connect-src 'self'" in text
     assert "connect-src 'none'" not in text
@@ -106,8 +110,8 @@ def test_a_head_request_has_no_body(server: ReportServer) -> None:
 def test_data_is_answered_below_the_token(server: ReportServer, result: Path) -> None:
     about = ask(server, pair_path(result)).json()["answer"]
     assert about["shape"] == [2, 4, 6]
-    overview = ask(server, f"{pair_path(result)}/overview").json()
-    assert overview["done"]
+    while not (overview := ask(server, f"{pair_path(result)}/overview").json())["done"]:
+        assert 0.0 <= overview["share"] <= 1.0
     assert overview["answer"]["different"] == np.count_nonzero(IMAGE)
 
 
@@ -226,7 +230,7 @@ def test_an_address_that_is_too_long_is_refused(server: ReportServer) -> None:
 
 def _raw(server: ReportServer, request: bytes) -> bytes:
     """What comes back for these bytes until the connection is closed."""
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
         received = b""
@@ -267,7 +271,7 @@ def test_an_error_of_ours_is_told_without_a_traceback(
 def test_a_client_that_goes_away_does_no_harm(server: ReportServer, capfd: pytest.CaptureFixture[str]) -> None:
     host = f"127.0.0.1:{server.server_port}"
     for request in (b"", b"GET /", f"GET /{server.token}/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()):
-        with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as connection:
             connection.sendall(request)
             # Reset instead of an orderly end, so that the server meets it while it writes.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
@@ -286,7 +290,7 @@ def test_many_requests_at_once_are_all_answered(server: ReportServer, result: Pa
 def test_only_this_machine_is_listened_to(server: ReportServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.2", server.server_port), timeout=5)
+        socket.create_connection(("127.0.0.2", server.server_port), timeout=60)
 
 
 def test_a_port_in_use_is_said_to_be(result: Path, server: ReportServer) -> None:
@@ -342,20 +346,45 @@ def test_an_interrupt_is_the_usual_end(result: Path) -> None:
     with process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
-        with urlopen(address, timeout=20) as reply:
+        with urlopen(address, timeout=60) as reply:
             assert reply.status == 200
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=20)
+        _, told = process.communicate(timeout=60)
     assert process.returncode == 0
     assert told == ""
 
 
-def test_the_waiting_of_a_silent_client_ends() -> None:
-    assert serve_report._Handler.timeout == serve_report.LONGEST_WAIT
+def test_the_waiting_of_a_silent_client_ends(result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve_report._Handler, "timeout", 0.1)
+    with serving(result) as server, socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as silent:
+        assert silent.recv(1) == b""
 
 
-def test_a_silent_client_does_not_stop_the_others(server: ReportServer) -> None:
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20):
+def test_a_slow_client_has_its_time_for_each_piece() -> None:
+    handler, written = object.__new__(serve_report._Handler), Mock()
+    handler.command, handler.request_version, handler.requestline = "GET", "HTTP/1.1", "GET / HTTP/1.1"
+    handler.wfile = written
+    page = os.urandom(3 * serve_report.PIECE + 1)
+    handler._send(serve_report._Reply(HTTPStatus.OK, "text/html", page, ""))
+    head, *body = (call.args[0] for call in written.write.call_args_list)
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"".join(body) == page
+    assert [len(part) for part in body] == [serve_report.PIECE] * 3 + [1]
+
+
+def test_the_page_outlives_its_result(result: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(result, copy)
+    with serving(copy) as server:
+        shutil.rmtree(copy)
+        assert ask(server, "").status == 200
+        assert ask(server, pair_path(result)).json()["answer"]["shape"] == [2, 4, 6]
+
+
+def test_many_silent_clients_do_not_stop_the_others(server: ReportServer) -> None:
+    with ExitStack() as silent:
+        for _ in range(100):
+            silent.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
         assert ask(server, "").status == 200
 
 

@@ -1,6 +1,7 @@
 """`ulpscope show`: what it says, in which width, and with which exit code."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ from typing import Any
 import pytest
 from tests.unit.traces import call_row, frame, make_trace, rank_info, step_calls, use_row, value_row
 
+import ulpscope.report.show as show_module
 from ulpscope.cli.main import main
 from ulpscope.report.arguments import argument_lines, argument_text
+from ulpscope.report.long_tables import draw_long
 from ulpscope.report.source import source_line
 from ulpscope.report.tables import plain, render
+from ulpscope.trace.query import CallFilter
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
 from ulpscope.trace.writer import RankWriter, claim_rank_directory
 from ulpscope.workflows.show import show
@@ -72,6 +76,16 @@ def test_environment_and_coverage(shown: Shown) -> None:
     assert "2: fast path" in coverage
     assert "rank1" not in coverage
     assert shown("--env", "--rank", "7")[0] == 3
+
+
+def test_the_coverage_of_a_killed_run_is_unknown(shown: Shown) -> None:
+    unknown = "unknown: calls are counted when a trace is closed, and this one was not"
+    assert unknown in " ".join(shown()[1].split())
+    _, coverage, _ = shown("--coverage", "--rank", "1")
+    assert unknown in " ".join(coverage.split())
+    assert "calls recorded" not in coverage
+    ranks = json.loads(shown("--json", "--coverage")[1])["ranks"]
+    assert [rank["coverage"] is None for rank in ranks] == [False, True]
 
 
 def test_list_of_calls(shown: Shown) -> None:
@@ -330,3 +344,28 @@ def test_source_lines_never_fail(tmp_path: Path) -> None:
         ("", 1),
     ):
         assert source_line(file, line) is None
+
+
+def test_a_long_list_looks_as_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["torch.relu.0", "你好.1", "a\x1b[31mred.2", "torch.nn.functional.scaled_dot_product_attention.12345"]
+    calls = [call_row(number, names[number % 4], module=None if number % 3 else "model.层") for number in range(12)]
+    uses = [use_row(number, "output", "output.0", number) for number in range(0, 12, 2)]
+    values = [value_row(number, shape=[number, 7]) for number in range(0, 12, 2)]
+    write_calls(tmp_path / "run", calls, values=values, uses=uses)
+    found = show(tmp_path / "run", CallFilter(op="*"), limit=0)
+    for width in (70, 100, 240):
+        monkeypatch.setattr(show_module, "LONG", 1000)
+        short = found.text(width=width)
+        monkeypatch.setattr(show_module, "LONG", 1)
+        assert found.text(width=width) == short
+
+
+def test_a_hundred_thousand_calls_are_listed_in_seconds() -> None:
+    rows = ([number, 0, "forward", f"torch.nn.functional.linear.{number}", "model", ""] for number in range(100_000))
+    headers = ["id", "step", "phase", "call", "module", "output"]
+    started = time.process_time()
+    told = draw_long(headers, rows, right=("id",), width=240, color=False)
+    assert told is not None
+    assert told.count("\n") == 100_001
+    # 1 s where it was written, rich takes 60.
+    assert time.process_time() - started < 20

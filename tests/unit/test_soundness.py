@@ -258,3 +258,22 @@ def test_long_sums_in_half_precision_fail() -> None:
     sensitivity = np.sqrt((terms**2).sum(axis=1))
     result = verdict(total, terms.sum(axis=1), "float16", sensitivity=sensitivity, reduction=1024.0)
     assert result.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        ("bfloat16", -3.3895313892515355e38),
+        ("float32", -3.4028234663852886e38),
+        ("float32", -1e9),
+        ("float16", -65504.0),
+    ],
+)
+def test_an_attention_mask_does_not_hide_what_is_wrong_beside_it(dtype: str, number: float) -> None:
+    scores = rounded(3 * normal(4, 64, 64), dtype)
+    masked = np.broadcast_to(normal(4, 1, 64, seed=1) > 0.3, scores.shape)
+    mask = np.where(masked, number, 0.0)
+    exact, moves = rounded(scores + mask, dtype), np.abs(scores) + np.abs(mask)
+    wrong = np.where(masked, exact, rounded(1.3 * scores, dtype))
+    assert verdict(exact, exact, dtype, sensitivity=moves).verdict is Verdict.PASS
+    assert verdict(wrong, exact, dtype, sensitivity=moves).verdict is Verdict.FAIL

@@ -14,6 +14,7 @@ from ulpscope.numerics import pair_boxes
 from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.numerics.pair_boxes import PairBoxes
 from ulpscope.numerics.pair_overview import LISTED, PairOverview, heat, linear_histogram, overview
+from ulpscope.report.tensor_pair_json import overview_json
 
 AnyArray = NDArray[Any]
 
@@ -138,6 +139,26 @@ def test_a_linear_histogram_has_common_edges_and_sets_masks_aside(box_size: int)
     assert found.counts.target.tolist() == np.histogram([0.5, 1.0, 4.0], bins=100, range=(0, 4))[0].tolist()
 
 
+@pytest.mark.parametrize(
+    ("low", "high"), [(1.0, np.nextafter(1.0, 2.0)), (0.0, 5e-324), (5e8, np.nextafter(5e8, 1e9)), (3.0, 3.0)]
+)
+def test_a_range_of_neighbours_is_counted_too(low: float, high: float) -> None:
+    found = linear_histogram(paired(np.array([low, high]), np.array([low, low])), unseen)
+    assert found is not None
+    assert (found.counts.reference.sum(), found.counts.target.sum()) == (2, 2)
+    assert (np.diff(found.edges) > 0).all()
+    assert found.edges[0] <= low <= high <= found.edges[-1]
+
+
+@pytest.mark.filterwarnings("error")
+def test_sums_that_leave_their_range_are_inf() -> None:
+    pair = paired(np.full((2, 3), -1.5e308), np.full((2, 3), 1e307))
+    content = overview_json(overview(pair, unseen))
+    assert content["axes"][0]["worst"][0]["share"] is None
+    assert np.isinf(heat(pair, 0, 1, unseen).largest).sum() == 0
+    assert np.isinf(heat(pair, 0, None, unseen).total).all()
+
+
 @pytest.mark.parametrize("array", [np.array([np.nan, np.inf]), np.array([-1e30, 1e30])])
 def test_there_is_no_linear_histogram_of_nothing(array: AnyArray) -> None:
     assert linear_histogram(paired(array, array), unseen) is None
@@ -196,6 +217,16 @@ def test_integers_have_differences_and_no_ulps(box_size: int) -> None:
     assert found.absolute[0].texts.target == str(2**62 + 3)
     assert found.absolute[0].ulps is None
     assert found.ulps == ()
+
+
+@pytest.mark.parametrize("dtypes", [("int64", "int64"), ("uint64", "uint64"), ("int64", "uint64"), ("uint64", "int64")])
+def test_large_integers_are_larger_or_smaller_by_themselves(dtypes: tuple[str, str], box_size: int) -> None:
+    # Of these, float64 knows one only.
+    reference = np.full(4, 2**62, dtypes[0])
+    target = np.array([2**62 + 3, 2**62 - 2, 2**62 + 1, 2**62], dtypes[1])
+    errors = seen(reference, target).errors
+    assert (errors.equal, errors.lows.tolist()) == (1, [1.0, 2.0])
+    assert (errors.above.tolist(), errors.below.tolist()) == ([1, 1], [0, 1])
 
 
 def test_bools_differ_by_one() -> None:

@@ -3,6 +3,7 @@
 import argparse
 from typing import NoReturn
 
+from ulpscope.cli.help_text import HelpFormatter
 from ulpscope.records.errors import UlpscopeError
 
 Subparsers = argparse._SubParsersAction
@@ -12,7 +13,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that knows no abbreviations and reports bad usage as ulpscope reports everything."""
 
     def __init__(self, **settings: object) -> None:
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        settings.setdefault("formatter_class", HelpFormatter)
         super().__init__(allow_abbrev=False, **settings)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:

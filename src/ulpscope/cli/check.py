@@ -112,12 +112,12 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     options, language = _options(args), Language(args.language)
     if args.graph is not None:
-        dumped = run_dumps(args, options, language)
-        tell(dumped, language, as_json=args.json)
+        dumped, page = run_dumps(args, options, language)
+        tell(dumped, language, as_json=args.json, page=page)
         return int(dumped.code)
     if asks_mode(args):
-        asked = run_mode(args, options, language)
-        tell(asked, language, as_json=args.json)
+        asked, page = run_mode(args, options, language)
+        tell(asked, language, as_json=args.json, page=page)
         return int(asked.code)
     if args.out is not None:
         check_destination(args.out, overwrite=args.overwrite, resume=args.resume)
@@ -128,9 +128,8 @@ def run(args: argparse.Namespace) -> int:
     finally:
         if journal is not None:
             journal.close()
-    if args.out is not None:
-        result.write(args.out, language=language)
-    tell(result, language, as_json=args.json)
+    page = None if args.out is None else result.write(args.out, language=language)
+    tell(result, language, as_json=args.json, page=page)
     return int(result.code)
 
 

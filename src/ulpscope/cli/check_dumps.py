@@ -51,8 +51,10 @@ def refuse_for_dumps(args: argparse.Namespace) -> None:
     return None
 
 
-def run_dumps(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "CheckResult":
-    """Check the operators of a dump, and write the result to --out."""
+def run_dumps(
+    args: argparse.Namespace, options: "CheckOptions", language: "Language"
+) -> "tuple[CheckResult, Path | None]":
+    """Check the operators of a dump, and write the result to --out; gives its page, too."""
     from ulpscope.cli.check_modes import counting
     from ulpscope.report.check_words import live_text
     from ulpscope.report.progress import progress
@@ -64,10 +66,10 @@ def run_dumps(args: argparse.Namespace, options: "CheckOptions", language: "Lang
     plan = plan_dump_check(args.trace, args.graph, options)
     with progress(live_text({}, language), total=len(plan.cases)) as advance:
         result = check_dumps(plan, options, figures=args.out is not None, heard=counting(advance, language))
-    if args.out is not None:
-        prepare_result(args.out, overwrite=args.overwrite)
-        result.write(args.out, language=language)
-    return result
+    if args.out is None:
+        return result, None
+    prepare_result(args.out, overwrite=args.overwrite)
+    return result, result.write(args.out, language=language)
 
 
 def _refuse_dump(trace: Path) -> None:

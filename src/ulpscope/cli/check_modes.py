@@ -8,6 +8,7 @@ from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ulpscope.records.check_runs import CheckedCase, CheckOptions
     from ulpscope.report.language import Language
@@ -64,17 +65,17 @@ def check_mode(args: argparse.Namespace) -> None:
 
 def run_mode(
     args: argparse.Namespace, options: "CheckOptions", language: "Language"
-) -> "OverflowResult | PerturbResult":
-    """Execute what was asked for, and write it to --out."""
+) -> "tuple[OverflowResult | PerturbResult, Path | None]":
+    """Execute what was asked for, and write it to --out; gives its page, too."""
     from ulpscope.workflows.results import check_result, prepare_result
 
     if args.out is not None:
         check_result(args.out, overwrite=args.overwrite)
     result = _overflow(args, options, language) if args.overflow else _perturb(args, options, language)
-    if args.out is not None:
-        prepare_result(args.out, overwrite=args.overwrite)
-        result.write(args.out, language=language)
-    return result
+    if args.out is None:
+        return result, None
+    prepare_result(args.out, overwrite=args.overwrite)
+    return result, result.write(args.out, language=language)
 
 
 def _overflow(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "OverflowResult":

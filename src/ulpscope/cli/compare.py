@@ -93,11 +93,11 @@ def run(args: argparse.Namespace) -> int:
         result = compare(reference, target, options, advance=advance)
     # The process ends soon: looking for cycles among what it holds would only delay that.
     gc.freeze()
-    language = Language(args.language)
+    language, page = Language(args.language), None
     if args.out is not None:
         prepare_result(args.out, overwrite=args.overwrite)
-        result.write(args.out, xlsx=args.xlsx, language=language)
-    tell(result, language, as_json=args.json)
+        page = result.write(args.out, xlsx=args.xlsx, language=language)
+    tell(result, language, as_json=args.json, page=page)
     return int(result.code)
 
 

@@ -3,8 +3,8 @@
   ulpscope demo
   ulpscope demo -o somewhere/else
 
-Trains a two-layer transformer for three steps on the CPU and prints every command as you would type it. Without -o
-the traces go to ./ulpscope-demo, or to a new temporary directory if that exists already.
+Trains a two-layer transformer for three steps on the CPU, prints every command as you would type it, and leaves a page
+to look at in a browser. Without -o all goes to ./ulpscope-demo, or to a new temporary directory if that exists already.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from ulpscope.cli.arguments import Parser, Subparsers, add_command
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `demo` to the command line."""
     parser = add_command(subparsers, "demo", doc=__doc__ or "")
-    parser.add_argument("-o", "--out", metavar="DIR", type=Path, help="directory for script and traces")
+    parser.add_argument("-o", "--out", metavar="DIR", type=Path, help="directory for script, traces and result")
 
 
 def run(arguments: argparse.Namespace) -> int:

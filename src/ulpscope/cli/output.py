@@ -3,12 +3,18 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from ulpscope.workflows.results import with_page
 
 if TYPE_CHECKING:
     from ulpscope.report.language import Language
 
 PIPE_WIDTH = 120
+PIECE = 1024
+"""Characters at once. An unbuffered stdout (PYTHONUNBUFFERED) drops the rest of a write that the reader ended half way;
+up to 4096 bytes (PIPE_BUF of Linux) are written whole or not at all."""
 
 
 class Answer(Protocol):
@@ -22,14 +28,26 @@ class Answer(Protocol):
 def write_answer(text: str) -> None:
     """Write to stdout; names may be in any script, and a terminal that cannot write them must still get the rest."""
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    told = text.encode(encoding, "backslashreplace").decode(encoding)
+    for start in range(0, len(told), PIECE):
+        sys.stdout.write(told[start : start + PIECE])
 
 
-def tell(answer: Answer, language: "Language", *, as_json: bool) -> None:
-    """Write a result as one JSON object, or as text as wide as the terminal."""
+def tell(answer: Answer, language: "Language", *, as_json: bool, page: Path | None = None) -> None:
+    """Write a result as one JSON object, or as text as wide as the terminal; both name its page, if it has one."""
     if as_json:
-        write_answer(json.dumps(answer.json(language), allow_nan=False) + "\n")
+        content = answer.json(language)
+        write_answer(json.dumps(content if page is None else with_page(content), allow_nan=False) + "\n")
         return
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
     write_answer(answer.text(width=width, color=terminal, language=language))
+    if page is not None:
+        write_answer(f"  {_page_line(page, language)}\n")
+
+
+def _page_line(page: Path, language: "Language") -> str:
+    from ulpscope.report.language import phrases, shown_name
+
+    path = str(page)
+    return phrases(language).say("page", path=shown_name(path, longest=len(path)))

@@ -45,8 +45,9 @@ def run(args: argparse.Namespace) -> int:
         check_result(args.out, overwrite=args.overwrite)
     with progress("looking for overflows") as advance:
         answer = overflow(args.paths, told=lambda text: advance(1, text=text))
+    page = None
     if args.out is not None:
         prepare_result(args.out, overwrite=args.overwrite)
-        answer.write(args.out, language=language)
-    tell(answer, language, as_json=args.json)
+        page = answer.write(args.out, language=language)
+    tell(answer, language, as_json=args.json, page=page)
     return int(answer.code)

@@ -7,7 +7,7 @@
   ulpscope report runs/ref --tensorboard DIR  scalars for TensorBoard
 
 RESULT is a directory that ulpscope compare, check or overflow wrote with --out, or a trace. Exit codes: 0 done,
-2 RESULT cannot be read, or the page cannot be written or served.
+2 RESULT cannot be read, or the page cannot be written or served, 3 there is nothing to export.
 """
 
 import argparse
@@ -41,9 +41,12 @@ def run(args: argparse.Namespace) -> int:
 
         serve_report(args.result, port=args.port, announce=_announce)
         return 0
+    from ulpscope.report.progress import progress
     from ulpscope.workflows.report import make_report
 
-    write_answer(f"{make_report(args.result, page=args.out)}\n")
+    with progress("making the page"):
+        page = make_report(args.result, page=args.out)
+    write_answer(f"{page}\n")
     return 0
 
 
@@ -53,6 +56,13 @@ def _announce(address: str) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
+    exports = args.tensorboard is not None or args.model_explorer is not None
+    if exports and (args.serve or args.out is not None):
+        raise UlpscopeError(
+            f"{'--serve' if args.serve else '--out'} with an export",
+            expected="an export, or the page",
+            next_step="leave out one of them",
+        )
     if args.port and not args.serve:
         raise UlpscopeError("--port without --serve", expected="a page to serve", next_step="add --serve")
     if args.serve and args.out is not None:

@@ -65,7 +65,7 @@ def _add_what(parser: Parser) -> None:
 
 def _add_how_much(parser: Parser) -> None:
     group = parser.add_argument_group("limits and checks")
-    group.add_argument("--max-disk", metavar="10GB", help="stop saving a rank's data at this size; the run goes on")
+    group.add_argument("--max-disk", metavar="10GB", help="keep a rank's trace within this size; the run goes on")
     group.add_argument("--stop", action="store_true", help="end the script after the last step of --steps")
     group.add_argument("--verify", action="store_true", help="recompute every reused summary and count differences")
 

@@ -125,7 +125,8 @@ def _add_filter(parser: Parser) -> None:
     group.add_argument("--module", metavar="PATTERN", help="module path, e.g. 'model.layers.2.*'")
     group.add_argument("--text", metavar="PATTERN", help="anything in name, module, arguments or error")
     group.add_argument("--phase", choices=[phase.value for phase in Phase])
-    group.add_argument("--kind", choices=[kind.value for kind in Kind])
+    kinds = [kind.value for kind in Kind]
+    group.add_argument("--kind", metavar="KIND", choices=kinds, help=f"{', '.join(kinds[:-1])} or {kinds[-1]}")
     group.add_argument("--step", metavar="0,2-4", help="training steps")
     group.add_argument("--rank", metavar="0,2-4", help="ranks of a distributed run")
 

@@ -117,3 +117,12 @@ STRESS: dict[str, tuple[Variant, ...]] = {
     **dict.fromkeys("norm vector_norm".split(), (Variant.TINY, Variant.LARGE)),
     **dict.fromkeys("gelu silu sigmoid tanh".split(), (Variant.TINY,)),
 }
+
+
+OPERATOR_LIBRARIES = ("aten", "prims")
+"""Libraries of operators that torch itself brings."""
+
+
+def is_in_script(op: str) -> bool:
+    """Whether a script that imports torch has this operation; one of the user's own it has not."""
+    return op.partition(".")[0] in ("torch", "torch_npu", *OPERATOR_LIBRARIES)

@@ -34,6 +34,7 @@ from ulpscope.report.check_words import (
     statement,
 )
 from ulpscope.report.language import Language, Phrases, shown_name
+from ulpscope.report.remark_words import remark_texts
 from ulpscope.report.source import source_line
 from ulpscope.report.tables import plain, render, table
 from ulpscope.report.words import source_name
@@ -110,12 +111,19 @@ def _answer(call: CheckedCall, run: CheckRun, language: Language) -> Iterator[Re
     cells = [plain(shown_name(place.call or ""), style="bold")]
     if run.graph is not None:
         cells = [plain(shown_name(place.module or ""), style="bold"), plain(shown_name(place.op or ""))]
+        cells += [plain(where) for where in _executions(call, run)]
     if place.source:
         text = _source_text(place.source)
         cells += [plain(shown_name(text), style="cyan")] if text is not None else []
         cells.append(plain(source_name(place.source)))
     yield Text("   ").join(cells)
     yield plain(f"{statement(call, language)}{check_phrases(language).stop}")
+
+
+def _executions(call: CheckedCall, run: CheckRun) -> list[str]:
+    """Of an operator that several devices or steps dumped: which of them."""
+    places = {(each.place.rank, each.place.step) for each in run.calls}
+    return [f"npu:{call.place.rank}, step {call.place.step}"] if len(places) > 1 else []
 
 
 def _source_text(source: str) -> str | None:
@@ -144,7 +152,7 @@ def _table(calls: list[CheckedCall], run: CheckRun, language: Language, *, width
 def _first_cells(call: CheckedCall, run: CheckRun) -> list[Text]:
     place, dtype = call.place, plain(shown_name(call.dtype or ""))
     if run.graph is not None:
-        name = shown_name(place.module or "", longest=LONGEST_API)
+        name = "  ".join([shown_name(place.module or "", longest=LONGEST_API), *_executions(call, run)])
         return [plain(name), plain(shown_name(place.op or "")), dtype, _verdict_cell(call.verdict)]
     api = shown_name(".".join((place.call or "").split(".")[-2:]), longest=LONGEST_API)
     return [plain(api), dtype, _verdict_cell(call.forward), _verdict_cell(call.backward)]
@@ -171,8 +179,14 @@ def _ending(run: CheckRun, words: Phrases, language: Language) -> Iterator[str]:
         yield from _reasons(run, verdict, words, language)
     if run.options.standard is not CheckStandard.ROUNDING:
         yield words.say("standard", standard=run.options.standard.value)
-    yield from (words.say("remark", text=shown_name(text, longest=LONGEST_REMARK)) for text in run.remarks)
-    yield from (words.say("missing", text=shown_name(text, longest=LONGEST_REMARK)) for text in run.missing)
+    yield from (
+        words.say("remark", text=shown_name(text, longest=LONGEST_REMARK))
+        for text in remark_texts(run.remarks, language)
+    )
+    yield from (
+        words.say("missing", text=shown_name(text, longest=LONGEST_REMARK))
+        for text in remark_texts(run.missing, language)
+    )
 
 
 def _counts(run: CheckRun, words: Phrases) -> str:

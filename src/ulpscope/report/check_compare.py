@@ -20,8 +20,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ulpscope.records.check_comparisons import CheckComparison, CheckedSide, ComparedOutput
-from ulpscope.records.checks import Verdict
+from ulpscope.records.checks import CaseId, Verdict
 from ulpscope.records.findings import FindingKind, Outcome
+from ulpscope.replay.operations import is_in_script
 from ulpscope.report.check_tables import csv_cell
 from ulpscope.report.language import Language, number_text, shown_name
 from ulpscope.report.tables import plain, render, table
@@ -186,8 +187,13 @@ def _finding(output: ComparedOutput, comparison: CheckComparison, language: Lang
             "figures": {name: _number(figure) for name, figure in output.figures},
         },
         "sentence": told,
-        "next": f"ulpscope repro {shlex.quote(comparison.sides.target.trace)} {case.call} -o repro",
+        "next": _next(comparison.sides.target.trace, case),
     }
+
+
+def _next(trace: str, case: CaseId) -> str:
+    shown = f"{shlex.quote(trace)} {case.call}"
+    return f"ulpscope repro {shown} -o repro" if is_in_script(case.op) else f"ulpscope show {shown}"
 
 
 def _number(figure: float) -> float | str:

@@ -12,6 +12,7 @@ from ulpscope.records.findings import FindingKind
 from ulpscope.report.check_words import check_sentence, next_command
 from ulpscope.report.finding_json import finding_entry
 from ulpscope.report.language import Language
+from ulpscope.report.remark_words import remark_texts
 from ulpscope.report.strict_json import strict
 
 SCHEMA = 1
@@ -33,8 +34,8 @@ def check_json(run: CheckRun, language: Language = Language.EN) -> dict[str, Any
             "skipped": _reasons(run, Verdict.SKIP),
             "untested": _reasons(run, Verdict.UNTESTED),
             "interrupted": run.interrupted,
-            "remarks": run.remarks,
-            "missing": run.missing,
+            "remarks": remark_texts(run.remarks, language),
+            "missing": remark_texts(run.missing, language),
         }
     )
     return content

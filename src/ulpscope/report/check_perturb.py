@@ -22,6 +22,7 @@ from ulpscope.records.perturbations import PerturbStandard
 from ulpscope.report.check_modes_words import LONGEST_MESSAGE, mode_phrases, short_name
 from ulpscope.report.check_words import check_phrases, repro_command
 from ulpscope.report.language import Language, Phrases, shown_name
+from ulpscope.report.remark_words import remark_texts
 from ulpscope.report.tables import plain, render, table
 
 ROWS_SHOWN = 20
@@ -95,7 +96,10 @@ def _ending(found: PerturbRun, language: Language) -> Iterator[str]:
         yield words.say("reason", verdict=Verdict.SKIP.value, number=f"{number:,}", reason=shown)
     if found.standard is not PerturbStandard.CONDITION:
         yield mode_phrases(language).say("perturb.standard", standard=found.standard.value)
-    yield from (words.say("remark", text=shown_name(text, longest=LONGEST_MESSAGE)) for text in run.remarks)
+    yield from (
+        words.say("remark", text=shown_name(text, longest=LONGEST_MESSAGE))
+        for text in remark_texts(run.remarks, language)
+    )
 
 
 def _set_in(*parts: RenderableType) -> RenderableType:

@@ -6,6 +6,7 @@ from functools import cache
 
 from ulpscope.records.check_runs import CheckedCall, CheckRun
 from ulpscope.records.checks import DataSource, OutputResult, Variant, Verdict
+from ulpscope.replay.operations import is_in_script
 from ulpscope.report.language import Language, Phrases, element_text, phrases, shown_name
 from ulpscope.report.words import place_text
 
@@ -184,8 +185,11 @@ def next_command(call: CheckedCall, run: CheckRun) -> str:
 
 
 def repro_command(call: CheckedCall, run: CheckRun) -> str:
-    """The command that makes a script of this call. Names repeat in backwards and steps, an id does not."""
+    """The command that makes a script of this call, or shows it where no script can have its function."""
+    # Names repeat in backwards and steps, an id does not.
     trace = f"{run.trace.rstrip('/')}/{call.process}" if run.processes > 1 else run.trace
+    if not is_in_script(call.place.op or ""):
+        return shlex.join(["ulpscope", "show", _path(trace), str(call.place.call_id)])
     case = call.decisive.result.case
     words = ["ulpscope", "repro", _path(trace), str(call.place.call_id), "-o", "repro"]
     words += ["--data", case.source.value] if case.source is DataSource.RANDOM else []

@@ -25,7 +25,11 @@ _HAS_DISTANCE = (
 def tensor_text(phrases: Phrases, finding: Finding) -> str:
     """What the finding is about, as a part of its call."""
     name, phase = finding.place.tensor, finding.place.phase
-    if finding.kind is FindingKind.INPUT:
+    if finding.evidence.shown is not None and name is not None:
+        return phrases.say(_shown_key(finding.evidence.shown, name), name=shown_name(name))
+    if _is_instead(finding):
+        return phrases.say("tensor.instead")
+    if finding.kind is FindingKind.INPUT and not (name or "").startswith("output"):
         return phrases.say("tensor.input", name=shown_name(name)) if name else phrases.say("tensor.any_input")
     if finding.kind in (FindingKind.OPTIMIZER, FindingKind.PARAMETER):
         return phrases.say("tensor.parameter", name=shown_name(name)) if name else phrases.say("tensor.any_parameter")
@@ -38,19 +42,44 @@ def tensor_text(phrases: Phrases, finding: Finding) -> str:
     return phrases.say(key, name=shown_name(name))
 
 
+def _shown_key(shown: str, name: str) -> str:
+    if shown == "summed":
+        return "tensor.gradient"
+    return "tensor.incoming" if name.startswith("output") else "tensor.handed"
+
+
+def _is_instead(finding: Finding) -> bool:
+    """Whether it is about the result of a call that only the reference makes: something else stands in its place."""
+    place = finding.place
+    made = place.tensor is None or place.tensor.startswith("output")
+    return finding.kind is FindingKind.COMPUTATION and place.call is not None and place.call_id is None and made
+
+
 def inputs_clause(phrases: Phrases, finding: Finding) -> str | None:
     """How far the inputs agree."""
     error, dtype = finding.evidence.error_in, finding.evidence.dtype
     if error is None:
         return None
-    inputs = phrases.say("inputs.update" if finding.kind is FindingKind.OPTIMIZER else "inputs.call")
+    inputs = phrases.say(_inputs_key(finding))
     if not math.isfinite(error):
         return phrases.say("in.unmeasured", inputs=inputs)
     if error == 0:
         return phrases.say("in.identical", inputs=inputs)
-    if dtype is not None and error <= ROUNDINGS * _unit_roundoff(dtype):
+    if dtype is not None and error <= _rounding(dtype):
         return phrases.say("in.rounding", inputs=inputs, dtype=shown_name(dtype), error=number_text(error))
     return phrases.say("in.differ", inputs=inputs, error=number_text(error))
+
+
+def inputs_exceed_rounding(finding: Finding) -> bool:
+    """Whether the inputs are known to differ by more than a few roundings of their type."""
+    error, dtype = finding.evidence.error_in, finding.evidence.dtype
+    return error is not None and dtype is not None and error > _rounding(dtype)
+
+
+def _inputs_key(finding: Finding) -> str:
+    if finding.kind is FindingKind.OPTIMIZER:
+        return "inputs.update"
+    return f"inputs.{finding.evidence.shown or 'call'}"
 
 
 def output_clause(phrases: Phrases, finding: Finding) -> str | None:
@@ -58,12 +87,19 @@ def output_clause(phrases: Phrases, finding: Finding) -> str | None:
     error = finding.evidence.error_out
     tensor = tensor_text(phrases, finding)
     if error is None:
-        return None
+        return phrases.say("out.different", tensor=tensor) if _differs_unmeasured(finding) else None
     if not math.isfinite(error):
         return phrases.say("out.unmeasured", tensor=tensor)
     if error == 0:
         return phrases.say("out.identical", tensor=tensor)
     return phrases.say("out.differs", tensor=tensor, error=number_text(error))
+
+
+def _differs_unmeasured(finding: Finding) -> bool:
+    """Whether digests alone tell that it differs."""
+    evidence = finding.evidence
+    told = evidence.shapes is None and evidence.not_finite is None
+    return told and finding.kind is FindingKind.COMPUTATION and evidence.measured is Measured.DIGEST
 
 
 def distance_clause(phrases: Phrases, finding: Finding, *, key: str = "distance") -> str | None:
@@ -104,7 +140,8 @@ def _beside(phrases: Phrases, finding: Finding) -> Iterator[str]:
     if RATIOS_TOLD[0] <= ratio < RATIOS_TOLD[1]:
         yield phrases.say("out.ratio", ratio=number_text(ratio))
     elif expected is not None and math.isfinite(expected) and expected < error:
-        yield phrases.say("out.expected", expected=number_text(expected))
+        key = "out.expected" if finding.evidence.shown is None else "out.expected.shown"
+        yield phrases.say(key, expected=number_text(expected))
 
 
 def not_finite_clause(phrases: Phrases, finding: Finding) -> str | None:
@@ -205,6 +242,6 @@ def _after_comma(phrases: Phrases, parts: list[str]) -> str:
     return phrases.clause_comma.join(parts)
 
 
-def _unit_roundoff(dtype: str) -> float:
+def _rounding(dtype: str) -> float:
     known = DTYPES.get(dtype)
-    return 0.0 if known is None else known.unit_roundoff
+    return 0.0 if known is None else ROUNDINGS * known.unit_roundoff

@@ -26,7 +26,9 @@ from ulpscope.records.pairs import Judgement
 from ulpscope.report.compare_ledger import COLUMNS, closure_lines, executed_lines, is_guilty, ledger_rows
 from ulpscope.report.compare_lines import anchor_lines, counts_line, next_commands, scope_lines, verdict
 from ulpscope.report.language import Language, Phrases, number_text, phrases, shown_name
+from ulpscope.report.one_sided_clauses import cause_of
 from ulpscope.report.quantities import ranges_text
+from ulpscope.report.remark_words import remark_texts
 from ulpscope.report.source import source_line
 from ulpscope.report.tables import plain, render
 from ulpscope.report.words import (
@@ -104,7 +106,7 @@ def _divergence(words: Phrases, finding: Finding, *, several_ranks: bool) -> str
         told = words.say("heading.module", heading=told, module=shown_name(place.module))
     if finding.kind is FindingKind.COMPUTATION:
         return told
-    return words.say("heading.cause", heading=told, cause=words.say(f"cause.{finding.kind.value}"))
+    return words.say("heading.cause", heading=told, cause=words.say(f"cause.{cause_of(finding)}"))
 
 
 def _answer(finding: Finding, comparison: Comparison, language: Language) -> Iterator[RenderableType]:
@@ -161,7 +163,7 @@ def _lines(comparison: Comparison, words: Phrases, language: Language) -> Iterat
     yield from _each(words.say("label.note"), _cut(notes, NOTES_SHOWN, words))
     yield from _each(words.say("label.advice"), [advice_sentence(advice, language) for advice in comparison.advice])
     yield from _each(words.say("label.scope"), scope_lines(comparison, words))
-    missing = [shown_name(text, longest=LONGEST_MISSING) for text in comparison.missing]
+    missing = [shown_name(text, longest=LONGEST_MISSING) for text in remark_texts(comparison.missing, language)]
     yield from _each(words.say("label.missing"), _cut(missing, NOTES_SHOWN, words))
 
 

@@ -11,6 +11,7 @@ from ulpscope.report.compare_ledger import ledger_object
 from ulpscope.report.compare_lines import verdict
 from ulpscope.report.finding_json import finding_entry
 from ulpscope.report.language import Language
+from ulpscope.report.remark_words import remark_texts
 from ulpscope.report.strict_json import strict
 from ulpscope.report.words import advice_sentence, has_several_ranks, next_command, note_sentence, sentence
 
@@ -35,7 +36,7 @@ def compare_json(comparison: Comparison, language: Language = Language.EN) -> di
             "advice": [
                 {**asdict(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice
             ],
-            "missing": comparison.missing,
+            "missing": remark_texts(comparison.missing, language),
             "ledger": ledger_object(comparison.ledger),
         }
     )

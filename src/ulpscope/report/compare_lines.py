@@ -38,13 +38,19 @@ def counts_line(comparison: Comparison, words: Phrases) -> str:
     if unmatched:
         told = words.say("counts.unmatched", calls=calls, unmatched=f"{unmatched:,}")
     judged = [
-        words.say("counts.of", number=f"{number:,}", judgement=words.say(f"judgement.{judgement.value}"))
+        words.say("counts.of", number=f"{number:,}", judgement=words.say(_judgement_key(judgement, comparison)))
         for judgement in Judgement
         if (number := getattr(counts, judgement.value))
     ]
     tensors = words.count(counts.tensors_compared, "tensor")
     how = _how(comparison, words)
     return words.say("counts.line", calls=told, how=how, tensors=tensors, judged=words.comma.join(judged) or "0")
+
+
+def _judgement_key(judgement: Judgement, comparison: Comparison) -> str:
+    """Where the runs agree, execution has proven no call wrong: what an estimate could not explain is no fault."""
+    unproven = judgement is Judgement.MADE_HERE and verdict(comparison) is Outcome.AGREE
+    return "judgement.unproven" if unproven else f"judgement.{judgement.value}"
 
 
 def scope_lines(comparison: Comparison, words: Phrases) -> list[str]:

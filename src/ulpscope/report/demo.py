@@ -12,7 +12,7 @@ Every call of both runs is now on disk, with its inputs, outputs, gradients and
 source line. Where did the target's numbers go wrong first?"""
 
 SUSPECT_INTRODUCTION = """\
-The call itself, as the answer's last line proposes:"""
+The call itself, by the command that the answer proposes:"""
 
 
 def heading(text: str) -> str:
@@ -33,15 +33,16 @@ def losses_text(reference: Sequence[str], target: Sequence[str]) -> str:
     return heading(f"The losses alone hardly tell that something is wrong, and nothing about where:\n\n{table}")
 
 
-def ending(directory: str, *, program: str | None) -> str:
+def ending(directory: str, *, page: str, program: str | None) -> str:
     """Where to go from here; `program` is our own path where typing `ulpscope` would not find it."""
     lines = [
-        f"The script and both traces stay in {directory}.",
+        f"To look at all of it, open this page in a browser: {page}",
+        f"The script, both traces and the result stay in {directory}.",
         "Your own script is captured and compared the same way:",
         "",
         "  ulpscope run -o runs/ref -- python train.py",
         "  ulpscope run -o runs/target -- python train.py   # there, where the numbers differ",
-        "  ulpscope compare runs/ref runs/target",
+        "  ulpscope compare runs/ref runs/target --out result   # and open result/report.html",
     ]
     if program is not None:
         lines += ["", "`ulpscope` is not on your PATH. It is here:", "", f"  {program}"]

@@ -26,6 +26,7 @@ from ulpscope.records.fusion_analysis import FusedOperator, FusionAnalysis
 from ulpscope.report.finding_json import finding_entry
 from ulpscope.report.fusion_words import fusion_phrases
 from ulpscope.report.language import Language, Phrases, number_text, shown_name
+from ulpscope.report.remark_words import remark_texts
 from ulpscope.report.strict_json import strict
 from ulpscope.report.tables import plain, render, table
 
@@ -45,7 +46,10 @@ def analysis_text(analysis: FusionAnalysis, *, width: int, color: bool, language
     if analysis.operators:
         parts.append(_set_in(_table(analysis, words)))
     if analysis.missing:
-        told = (words.say("missing", text=shown_name(text, longest=400)) for text in analysis.missing)
+        told = (
+            words.say("missing", text=shown_name(text, longest=400))
+            for text in remark_texts(analysis.missing, language)
+        )
         parts += [Text(), *(_set_in(plain(line)) for line in told)]
     # Commands are to be copied: a terminal that breaks a long line itself keeps it one line.
     commands = (words.say("next", command=_next(first, analysis)) for first in analysis.parting[:1])
@@ -69,7 +73,7 @@ def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) ->
             "unfused": analysis.unfused,
             "graphs": analysis.graphs,
             "passes": [_pass_json(name, operators) for name, operators in analysis.passes.items()],
-            "missing": analysis.missing,
+            "missing": remark_texts(analysis.missing, language),
         }
     )
     return content

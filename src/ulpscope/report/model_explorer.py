@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from ulpscope.records.enums import Kind
 from ulpscope.trace.neighbours import MADE_ROLES
 from ulpscope.trace.schema import Columns
 
@@ -149,8 +150,10 @@ def _node(call: Mapping[str, Any], flow: _Flow, ids: NodeIds) -> Json:
 
 
 def _label(call: Mapping[str, Any]) -> str:
-    name = str(call["op"]).rsplit(".", 1)[-1]
-    return f"{name} backward" if call["kind"] == "backward" else name
+    parts = str(call["op"]).split(".")
+    # The last part of a kernel's name tells only the types of its arguments: aten.mm.default, aten.add.Tensor.
+    name = parts[-2] if call["kind"] == Kind.KERNEL.value and len(parts) > 1 else parts[-1]
+    return f"{name} backward" if call["kind"] == Kind.BACKWARD.value else name
 
 
 def _call_facts(call: Mapping[str, Any]) -> dict[str, str]:

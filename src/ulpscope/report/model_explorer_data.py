@@ -11,6 +11,7 @@ import polars as pl
 
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.model_explorer import Json, NodeIds, RunStep, handed_out, node_calls
+from ulpscope.report.strict_json import strict
 
 NOT_COMPARED = "not compared"
 
@@ -37,7 +38,7 @@ def error_data(step: RunStep, pairs: pl.DataFrame, side: str, ids: NodeIds) -> J
     found = _judged(step, pairs, side).drop_nulls("error").select("call", "error", "judgement")
     return {
         "results": {
-            ids.of(call): {"value": error, "bgColor": COLORS[judgement or NOT_COMPARED]}
+            ids.of(call): {"value": strict(error), "bgColor": COLORS[judgement or NOT_COMPARED]}
             for call, error, judgement in found.iter_rows()
         }
     }

@@ -16,7 +16,14 @@ from rich.text import Text
 
 from ulpscope.records.overflow_findings import OverflowFinding, OverflowSurvey, SeenTensor
 from ulpscope.report.language import Language, Phrases, shown_name
-from ulpscope.report.overflow_words import next_command, operation_text, overflow_phrases, overflow_sentence
+from ulpscope.report.overflow_words import (
+    next_command,
+    operation_text,
+    overflow_phrases,
+    overflow_sentence,
+    written_number,
+)
+from ulpscope.report.remark_words import remark_texts
 from ulpscope.report.tables import plain, render, table
 
 FINDINGS_SHOWN = 10
@@ -30,7 +37,7 @@ def survey_text(survey: OverflowSurvey, *, width: int, color: bool, language: La
     parts: list[RenderableType] = [plain(_heading(survey, words), style=style)]
     for number, finding in enumerate(survey.findings[:FINDINGS_SHOWN], start=1):
         parts += [Text(), _set_in(*_finding(number, finding, survey, language))]
-    parts += [Text(), *(_set_in(plain(line)) for line in _ending(survey, words))]
+    parts += [Text(), *(_set_in(plain(line)) for line in _ending(survey, language))]
     command = f"  {words.say('next', command=next_command(survey.findings[0]))}\n" if survey.findings else ""
     return render(Group(*parts), width=width, color=color) + command
 
@@ -44,8 +51,9 @@ def _heading(survey: OverflowSurvey, words: Phrases) -> str:
     counts = survey.counts
     if survey.findings:
         found = words.count(len(survey.findings), "overflow")
-        key = "heading.given" if survey.findings[0].given else "heading.overflow"
-        return words.say(key, what=operation_text(survey.findings[0]), found=found)
+        first = survey.findings[0]
+        key = "heading.given" if first.given else "heading.written" if first.written else "heading.overflow"
+        return words.say(key, what=operation_text(first, words), found=found, number=written_number(first))
     if counts.calls:
         return words.say("heading.finite", calls=words.count(counts.calls, "call"))
     if counts.records:
@@ -82,7 +90,8 @@ def _cells(tensor: SeenTensor) -> list[Text]:
     ]
 
 
-def _ending(survey: OverflowSurvey, words: Phrases) -> Iterator[str]:
+def _ending(survey: OverflowSurvey, language: Language) -> Iterator[str]:
+    words = overflow_phrases(language)
     if len(survey.findings) > FINDINGS_SHOWN:
         yield words.say("more", number=f"{len(survey.findings) - FINDINGS_SHOWN:,}")
     for key, number in (
@@ -92,7 +101,10 @@ def _ending(survey: OverflowSurvey, words: Phrases) -> Iterator[str]:
     ):
         if number:
             yield words.say(key, calls=words.count(number, "call"))
-    yield from (words.say("missing", text=shown_name(sentence, longest=500)) for sentence in survey.missing)
+    yield from (
+        words.say("missing", text=shown_name(sentence, longest=500))
+        for sentence in remark_texts(survey.missing, language)
+    )
 
 
 def _set_in(*parts: RenderableType) -> RenderableType:

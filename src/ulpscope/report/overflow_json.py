@@ -9,6 +9,7 @@ from ulpscope.report.finding_json import finding_entry
 from ulpscope.report.language import Language
 from ulpscope.report.overflow import has_several_ranks
 from ulpscope.report.overflow_words import next_command, overflow_sentence
+from ulpscope.report.remark_words import remark_texts
 from ulpscope.report.strict_json import strict
 
 SCHEMA = 1
@@ -27,7 +28,7 @@ def survey_json(survey: OverflowSurvey, language: Language = Language.EN) -> dic
             "notes": [_finding(finding, language, several) for finding in survey.notes],
             "counts": asdict(survey.counts),
             "paths": list(survey.paths),
-            "missing": list(survey.missing),
+            "missing": remark_texts(survey.missing, language),
         }
     )
     return content
@@ -49,6 +50,7 @@ def _evidence(finding: OverflowFinding) -> dict[str, Any]:
         "verdict": finding.verdict,
         "message": finding.message,
         "given": finding.given,
+        "written": finding.written,
         "record": None if finding.record is None else asdict(finding.record),
         "tensors": [_tensor(tensor) for tensor in finding.tensors],
         "way": [_way_call(call) for call in finding.way],
@@ -56,7 +58,7 @@ def _evidence(finding: OverflowFinding) -> dict[str, Any]:
 
 
 def _way_call(call: WayCall) -> dict[str, Any]:
-    named = {name: getattr(call, name) for name in ("call", "op", "module", "phase", "tensor")}
+    named = {name: getattr(call, name) for name in ("step", "call", "op", "module", "phase", "tensor")}
     return {**named, **asdict(call.not_finite), "loss": call.is_loss}
 
 

@@ -1,11 +1,20 @@
 """What `ulpscope overflow` says, in English and Chinese: both tables have the same keys with the same parts."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
-from ulpscope.records.overflow_findings import DeviceRecord, OverflowFinding, SeenTensor, Side, Sign
+from ulpscope.records.overflow_findings import (
+    FLOAT16_LARGEST,
+    DeviceRecord,
+    OverflowFinding,
+    SeenTensor,
+    Side,
+    Sign,
+    WayCall,
+)
 from ulpscope.records.overflows import Overflow
 from ulpscope.report.language import Language, Phrases, is_plain, number_text, phrases, shown_name
 from ulpscope.report.words import place_text
@@ -14,6 +23,7 @@ LONGEST_MESSAGE = 500
 
 ENGLISH = {
     "heading.overflow": "OVERFLOW: {what} overflowed first; {found} in all",
+    "heading.written": "OVERFLOW: {what} wrote {number} first; {found} in all",
     "heading.given": "GIVEN: {what} was the first to get inf or nan, from outside of what was recorded; {found} in all",
     "heading.finite": "FINITE: {calls} looked at, none made inf, nan or a saturated float16 out of other numbers",
     "heading.nothing": "NOTHING CHECKED: no call and no overflow record in {paths}",
@@ -33,6 +43,13 @@ ENGLISH = {
     "verdict.abnormal": "abnormal: {message}",
     "verdict.unclear": "unclear: {message}",
     "verdict.stated": "an argument of the call asks for it",
+    "verdict.written": "an argument of the call is {number}",
+    "way": "it reaches {stops}",
+    "way.call": "{call}",
+    "way.call_in": "{call} in {module}",
+    "way.update": "{place}, which makes {tensor} of it",
+    "way.enters": "{place} of step {step}",
+    "way.loss": "the loss ({place})",
     "meaning.negated_smallest": "the smallest signed integer was negated",
     "meaning.integer": "an integer addition, subtraction, multiplication or multiply-add overflowed",
     "meaning.float": "a floating-point result overflowed",
@@ -61,6 +78,7 @@ ENGLISH = {
 }
 CHINESE = {
     "heading.overflow": "溢出（OVERFLOW）：{what} 最先溢出，共 {found}",
+    "heading.written": "溢出（OVERFLOW）：{what} 最先写入 {number}，共 {found}",
     "heading.given": "给入（GIVEN）：{what} 最先得到 inf 或 nan，来自记录之外，共 {found}",
     "heading.finite": "有限（FINITE）：检查了 {calls}，没有一次由其他数产生 inf、nan 或饱和的 float16",
     "heading.nothing": "没有可检查的内容（NOTHING CHECKED）：{paths} 中既没有调用，也没有溢出记录",
@@ -80,6 +98,13 @@ CHINESE = {
     "verdict.abnormal": "异常：{message}",
     "verdict.unclear": "不明：{message}",
     "verdict.stated": "由调用的参数指定",
+    "verdict.written": "调用的一个参数为 {number}",
+    "way": "传到 {stops}",
+    "way.call": "{call}",
+    "way.call_in": "{module} 的 {call}",
+    "way.update": "{place}（由它得到 {tensor}）",
+    "way.enters": "step {step} 的 {place}",
+    "way.loss": "损失（{place}）",
     "meaning.negated_smallest": "对最小有符号整数取负",
     "meaning.integer": "整数加、减、乘或乘加溢出",
     "meaning.float": "浮点计算溢出",
@@ -127,13 +152,21 @@ def overflow_sentence(finding: OverflowFinding, language: Language, *, several_r
     return words.say("sentence", place=place, body=words.semicolon.join(_clauses(finding, words)))
 
 
-def operation_text(finding: OverflowFinding) -> str:
+def operation_text(finding: OverflowFinding, words: Phrases) -> str:
     """`scale/Mul (Muls)`; of a record without its operator, the task."""
     place = finding.place
     name = place.module or place.call
     if name is None:
-        return _task(finding.record, overflow_phrases(Language.EN))
+        return _task(finding.record, words)
     return shown_name(name) if not place.op or place.op == name else f"{shown_name(name)} ({shown_name(place.op)})"
+
+
+def written_number(finding: OverflowFinding) -> str:
+    """What an argument said that was written."""
+    if finding.worst is None or not finding.worst.not_finite.total:
+        return number_text(FLOAT16_LARGEST)
+    counts = finding.worst.not_finite
+    return "nan" if counts.nan else "inf" if counts.pos_inf else "-inf"
 
 
 def unit_text(record: DeviceRecord, words: Phrases) -> str:
@@ -166,11 +199,33 @@ def _clauses(finding: OverflowFinding, words: Phrases) -> Iterator[str]:
         yield _shows(finding.worst, words)
     if finding.given:
         yield words.say("given")
-    elif finding.tensors:
+    elif any(tensor.side is Side.INPUT for tensor in finding.tensors) or (finding.tensors and not finding.written):
         yield _inputs(finding, words)
-    if finding.message or finding.verdict is Overflow.STATED:
+    if finding.written:
+        yield words.say("verdict.written", number=written_number(finding))
+    elif finding.message or finding.verdict is Overflow.STATED:
         message = shown_name(finding.message, longest=LONGEST_MESSAGE)
         yield words.say(f"verdict.{finding.verdict.value}", message=message)
+    if stops := list(_stops(finding.way, words)):
+        yield words.say("way", stops=words.listed(stops))
+
+
+def _stops(way: Sequence[WayCall], words: Phrases) -> Iterator[str]:
+    """Where a way turns: the optimizers that make weights of it, the call by which it enters a later step, the loss."""
+    for before, call in pairwise(way):
+        place = _way_place(call, words)
+        if call.is_update:
+            yield words.say("way.update", place=place, tensor=shown_name(call.tensor))
+        elif call.is_loss:
+            yield words.say("way.loss", place=place)
+        elif call.step != before.step:
+            yield words.say("way.enters", place=place, step=call.step)
+
+
+def _way_place(call: WayCall, words: Phrases) -> str:
+    if call.module is None:
+        return words.say("way.call", call=shown_name(call.call))
+    return words.say("way.call_in", call=shown_name(call.call), module=shown_name(call.module))
 
 
 def _task(record: DeviceRecord | None, words: Phrases) -> str:

@@ -15,6 +15,7 @@ from ulpscope.report.tables import pairs, plain, section, table
 from ulpscope.trace.overview import Overview, RankOverview
 
 MISSING_SHOWN = 10
+UNKNOWN = "unknown: calls are counted when a trace is closed, and this one was not"
 _COUNTERS = {
     "calls_seen": "calls seen",
     "calls_recorded": "calls recorded",
@@ -65,7 +66,7 @@ def _rank_lines(rank: RankOverview) -> Iterator[tuple[str, object]]:
     yield "closed", info.closed or plain("no", style="yellow")
     if info.exit is not None:
         yield "exit", info.exit
-    yield "coverage", _coverage_sentence(info.coverage)
+    yield "coverage", _coverage_sentence(info.coverage) if info.closed else plain(UNKNOWN, style="yellow")
     yield from _problems(rank)
 
 
@@ -74,6 +75,8 @@ def _problems(rank: RankOverview) -> Iterator[tuple[str, Text]]:
         yield "missing", plain(sentence, style="yellow")
     if len(rank.missing) > MISSING_SHOWN:
         yield "missing", plain(f"{len(rank.missing) - MISSING_SHOWN:,} more; --json lists all", style="yellow")
+    if rank.info.coverage.ended_early:
+        yield "ended early", plain(rank.info.coverage.ended_early, style="yellow")
     for error in rank.info.errors:
         yield "error", plain(error, style="red")
 
@@ -123,6 +126,10 @@ def _entries(title: str, part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _coverage_lines(rank: RankOverview) -> Iterator[tuple[str, object]]:
+    if rank.info.closed is None:
+        yield "coverage", plain(UNKNOWN, style="yellow")
+        yield from _problems(rank)
+        return
     coverage = rank.info.coverage
     for field, words in _COUNTERS.items():
         yield words, f"{getattr(coverage, field):,}"

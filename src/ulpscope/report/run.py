@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
@@ -11,6 +12,7 @@ from ulpscope.records.outcomes import CapturedProcess, RunOutcome
 from ulpscope.records.runs import Coverage
 from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.report.quantities import bytes_text, count_text, ranges_text
+from ulpscope.report.run_steps import step_notes
 
 FORKED = "a forked process"
 """How a capture names a fork that it leaves alone."""
@@ -49,6 +51,7 @@ def summary_text(outcome: RunOutcome) -> str:
         step = f"ulpscope show {shlex.quote(outcome.trace)}"
         if len(outcome.captured) > 1:
             lines += [f"  {process.directory}: {_total([process])}" for process in outcome.captured]
+        lines += [f"  {note}" for note in step_notes(outcome.captured)]
     lines += [f"  {note}" for note in notes(outcome)]
     return "\n".join([*lines, f"  next: {step}"])
 
@@ -141,6 +144,9 @@ def _process_object(process: CapturedProcess) -> dict[str, Any]:
         "closed": process.info.closed is not None,
         "exit": process.info.exit,
         "errors": list(process.info.errors),
+        "ended_early": process.info.coverage.ended_early,
+        "stepping": asdict(process.info.stepping),
+        "roots": [asdict(root) for root in process.info.roots],
     }
 
 

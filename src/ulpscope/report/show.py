@@ -19,6 +19,7 @@ from rich.text import Text
 from ulpscope.records.calls import Call, Frame
 from ulpscope.records.values import Stats, Use, Value
 from ulpscope.report.arguments import argument_lines
+from ulpscope.report.long_tables import draw_long
 from ulpscope.report.overview import coverage_part, environment_part, overview_part
 from ulpscope.report.quantities import count_text
 from ulpscope.report.source import source_line
@@ -35,13 +36,16 @@ from ulpscope.report.views import (
 )
 from ulpscope.trace.neighbours import Edge
 
+LONG = 200
+"""Rows from which on rich is not asked: it draws about 1,600 a second."""
 _COUNTS = {"nan": "nan", "+inf": "pos_inf", "-inf": "neg_inf", "set aside": "set_aside"}
 _NUMBERS = ("id", "step", "rank", "min", "max", "mean", "norm", *_COUNTS, "value")
 
 
 def show_text(view: View, *, width: int, color: bool = False) -> str:
     """The answer as text of this width."""
-    return render(_content(view), width=width, color=color)
+    long = _long_list(view, width=width, color=color) if isinstance(view, CallListView) else None
+    return long or render(_content(view), width=width, color=color)
 
 
 def _content(view: View) -> RenderableType:
@@ -62,12 +66,28 @@ def _call_list(view: CallListView) -> RenderableType:
     if view.total == 0:
         hints = view.hints or (f"List all calls: ulpscope show {shlex.quote(view.path)} --op '*'",)
         return Group(plain(f"No call of {view.path} matches {view.filter}."), *map(plain, hints))
+    headers, rows = _calls(view)
+    return Group(table(headers, rows, right=_NUMBERS, folds=("call", "module")), plain(_last_line(view)))
+
+
+def _long_list(view: CallListView, *, width: int, color: bool) -> str | None:
+    """The list where it is long; None where it has to be folded."""
+    if view.calls.height < LONG:
+        return None
+    headers, rows = _calls(view)
+    drawn = draw_long(headers, rows, right=_NUMBERS, width=width, color=color)
+    return None if drawn is None else f"{drawn}{_last_line(view)}\n"
+
+
+def _calls(view: CallListView) -> tuple[list[str], Iterator[list[object]]]:
     several = view.processes > 1
     headers = ["id", *(["rank"] if several else []), "step", "phase", "call", "module", "output"]
-    rows = (_call_row(row, several=several) for row in view.calls.iter_rows(named=True))
+    return headers, (_call_row(row, several=several) for row in view.calls.iter_rows(named=True))
+
+
+def _last_line(view: CallListView) -> str:
     more = view.total - view.calls.height
-    last = f"{more:,} more; --limit 0 for all" if more else count_text(view.total, "call")
-    return Group(table(headers, rows, right=_NUMBERS, folds=("call", "module")), plain(last))
+    return f"{more:,} more; --limit 0 for all" if more else count_text(view.total, "call")
 
 
 def _call_row(row: dict[str, Any], *, several: bool) -> list[object]:

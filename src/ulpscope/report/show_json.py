@@ -59,6 +59,7 @@ def _rank(rank: RankOverview) -> dict[str, Any]:
     return {
         "name": rank.name,
         **asdict(rank.info),
+        "coverage": None if rank.info.closed is None else asdict(rank.info.coverage),
         "steps": rank.steps,
         "missing": rank.missing,
         **counts,

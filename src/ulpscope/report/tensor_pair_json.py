@@ -116,7 +116,9 @@ def _errors(found: ErrorHistogram, *, unit: str) -> dict[str, Any]:
 
 
 def _axis(totals: ErrorTotals) -> dict[str, Any]:
-    axis, total = totals.axes[0], float(totals.total.sum())
+    axis = totals.axes[0]
+    with np.errstate(over="ignore"):
+        total = float(totals.total.sum())
     order = np.lexsort((-totals.total, -totals.mismatched))[:NAMED]
     means = totals.mean()
     worst = [

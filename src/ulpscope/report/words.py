@@ -15,6 +15,7 @@ from ulpscope.records.ledger import Ledger, LedgerEntry, Maker
 from ulpscope.report import clauses
 from ulpscope.report.language import Language, Phrases, is_plain, phrases, shown_name
 from ulpscope.report.ledger_clauses import GUILTY, ledger_clauses
+from ulpscope.report.one_sided_clauses import backwards_clause, operand_clauses, optimizer_lead, structure_lead
 
 _DEFAULT_SUBJECTS = {
     AdviceKind.SAME_DATA: "subject.data",
@@ -91,7 +92,8 @@ def _operator_detail(place: Place, comparison: Comparison, graph: str) -> str:
     sides = [_path(comparison.reference), _path(comparison.target), "--graph", _path(graph)]
     side, _, position = (place.tensor or "").partition(".")
     which = ["--input" if side == "args" else "--output", position] if position.isdigit() else []
-    return " ".join(map(_quoted, ["ulpscope", "compare", *sides, f"--op={place.module}", *which]))
+    words = ["ulpscope", "compare", *sides, *comparison.graph_options, f"--op={place.module}", *which]
+    return " ".join(map(_quoted, words))
 
 
 def _show(place: Place, comparison: Comparison) -> str:
@@ -155,18 +157,39 @@ Lead = Callable[[Phrases, Finding], Iterator[str]]
 
 def _computation(words: Phrases, finding: Finding) -> Iterator[str]:
     yield clauses.blaming_clause(words, finding) or words.say(f"lead.{finding.kind.value}")
+    yield from operand_clauses(words, finding)
     yield from _circumstances(words, finding)
+
+
+def _optimizer(words: Phrases, finding: Finding) -> Iterator[str]:
+    lead = optimizer_lead(words, finding)
+    if lead is None:
+        yield from _computation(words, finding)
+        return
+    yield lead
+    if finding.evidence.without_gradient is not None or finding.evidence.updated_in is not None:
+        yield from _concerned(words, finding, lead)
+        yield from _present(clauses.distance_clause(words, finding))
+    yield from _present(clauses.arguments_clause(words, finding))
+
+
+def _concerned(words: Phrases, finding: Finding, told: str) -> Iterator[str]:
+    """Names of parameters, unless they are told already."""
+    names = finding.evidence.parameters
+    if names and shown_name(names[0]) not in told:
+        yield words.say("parameters", names=words.names(names, total=finding.evidence.count))
 
 
 def _input(words: Phrases, finding: Finding) -> Iterator[str]:
     yield words.say("lead.input", tensor=clauses.tensor_text(words, finding))
     yield from _present(clauses.distance_clause(words, finding))
+    yield from operand_clauses(words, finding)
     yield from _amount(words, finding)
     yield from _circumstances(words, finding)
 
 
 def _parameter(words: Phrases, finding: Finding, *, lead: str = "lead.parameter") -> Iterator[str]:
-    yield words.say(lead)
+    yield words.say("lead.changed" if finding.evidence.changed_unseen else lead)
     names = finding.evidence.parameters or ((finding.place.tensor,) if finding.place.tensor else ())
     if names:
         yield words.say("parameters", names=words.names(names, total=finding.evidence.count))
@@ -191,6 +214,9 @@ def _overflow(words: Phrases, finding: Finding) -> Iterator[str]:
 
 
 def _structure(words: Phrases, finding: Finding, *, lead: str = "lead.structure") -> Iterator[str]:
+    if (whole := structure_lead(words, finding)) is not None:
+        yield whole
+        return
     alone = finding.place.call is not None and finding.place.call_id is None
     told = list(_circumstances(words, finding))
     if alone:
@@ -208,7 +234,7 @@ def _dtype(words: Phrases, finding: Finding) -> Iterator[str]:
 
 
 def _choice(words: Phrases, finding: Finding, *, lead: str = "lead.choice", depend: str = "depend") -> Iterator[str]:
-    yield words.say(lead)
+    yield words.say(f"{lead}.inputs" if clauses.inputs_exceed_rounding(finding) else lead)
     if finding.evidence.count is not None:
         yield words.say("count.elements", elements=words.count(finding.evidence.count, "element"))
     yield from _present(clauses.errors_clause(words, finding))
@@ -218,7 +244,8 @@ def _choice(words: Phrases, finding: Finding, *, lead: str = "lead.choice", depe
 
 
 def _note_computation(words: Phrases, finding: Finding) -> Iterator[str]:
-    told = [*_present(clauses.errors_clause(words, finding)), *_circumstances(words, finding)]
+    told = [*_present(backwards_clause(words, finding), clauses.errors_clause(words, finding))]
+    told += _circumstances(words, finding)
     if not told and not clauses.is_scaled(finding):
         yield words.say(f"note.{finding.kind.value}")
     yield from told
@@ -262,7 +289,7 @@ def _present(*told: str | None) -> Iterator[str]:
 
 _LEADS: dict[FindingKind, Lead] = {
     FindingKind.COMPUTATION: _computation,
-    FindingKind.OPTIMIZER: _computation,
+    FindingKind.OPTIMIZER: _optimizer,
     FindingKind.INPUT: _input,
     FindingKind.PARAMETER: _parameter,
     FindingKind.RANDOMNESS: _randomness,

@@ -28,6 +28,10 @@ _TENSORS = {
     "tensor.gradient": "its gradient of {name}",
     "tensor.parameter": "parameter {name}",
     "tensor.any_parameter": "the parameter that it writes",
+    "tensor.incoming": "the gradient that it is given for {name}",
+    "tensor.instead": "what the target has instead of its output",
+    "inputs.given": "the tensors before it",
+    "inputs.summed": "the gradients that are added up in it",
     "inputs.call": "its inputs",
     "inputs.update": "its gradients and state",
 }
@@ -45,6 +49,7 @@ _CLAUSES = {
     "distance.up_to": "they differ by up to {error}",
     "out.ratio": "{ratio} times what came in",
     "out.expected": "where rounding and its inputs explain {expected}",
+    "out.expected.shown": "where rounding and these explain {expected}",
     "peers": "elsewhere in this run the same operation passes on {peers} times its inputs' error",
     "digests": "only digests were compared, so by how much is not known",
     "argument.one": "an argument differs: {list}",
@@ -120,22 +125,52 @@ _PROOFS = {
     "share.small": "less than 1%",
 }
 
+_ONE_SIDED = {
+    "origins": "that tensor is {reference} in the reference, {target} in the target",
+    "given_as": "the reference gives that tensor as {place}",
+    "tied.reference": "in the reference it is the same parameter as {name}, in the target it is not",
+    "tied.target": "in the target it is the same parameter as {name}, in the reference it is not",
+    "leftover.target": "the target's gradient still holds that of step {step}: it was not set to zero (zero_grad)",
+    "leftover.reference": (
+        "the reference's gradient still holds that of step {step}: it was not set to zero (zero_grad)"
+    ),
+    "alone.reference": "only the reference makes this optimizer step",
+    "alone.target": "only the target makes this optimizer step",
+    "skipped.target": (
+        "only the reference makes this optimizer step: the target makes none after backward {number} of step {step}"
+    ),
+    "skipped.reference": (
+        "only the target makes this optimizer step: the reference makes none after backward {number} of step {step}"
+    ),
+    "shifted.target": "the target leaves out a step: its step {step} has the inputs of the reference's step {other}",
+    "shifted.reference": "the target makes a step more: its step {other} has the inputs of the reference's step {step}",
+    "updated.reference": "only the reference's optimizer changes {names}",
+    "updated.target": "only the target's optimizer changes {names}",
+    "ungraded.reference": "the reference's optimizer has no gradient for {parameter}, the target's has one",
+    "ungraded.target": "the target's optimizer has no gradient for {parameter}, the reference's has one",
+    "backwards": "backwards before an optimizer step: {reference} in the reference, {target} in the target",
+    "paired": "only {matched} of {calls} have a partner: these look like different models or programs",
+}
+
 _LEADS = {
     "lead.computation": "it computes something else than in the reference",
     "lead.optimizer": "its update is not the reference's",
     "lead.input": "{tensor} is not the same data in both runs",
     "lead.parameter": "the runs do not begin with the same parameters",
+    "lead.changed": "the parameters are no longer the same, and no recorded call has changed them",
     "lead.randomness": "it draws other random numbers than in the reference",
     "lead.overflow": "it overflows in one of the runs",
     "lead.structure": "the two runs are built differently here",
     "lead.dtype": "it computes in another dtype than in the reference",
     "lead.choice": "it chooses otherwise than in the reference",
+    "lead.choice.inputs": "it chooses otherwise than in the reference, as its inputs differ",
     "note.computation": "it does not compute exactly the same in both runs",
     "note.optimizer": "its update is not exactly the same in both runs",
     "note.explained": "rounding and its inputs explain that",
     "note.parameter": "parameters differ a little at the first captured step: a starting condition",
     "note.structure": "the runs make other calls here",
     "note.choice": "a choice flipped within the rounding of its inputs",
+    "note.choice.inputs": "a choice flipped, as its inputs differ",
     "note.depend": "this reaches {calls} after it, counted apart",
 }
 
@@ -164,6 +199,21 @@ _ADVICE = {
     "advice.single_point_error": (
         "By the older measure (cosine similarity 0.99) {subject} is a single-point error: "
         "the last forward tensor still passes it."
+    ),
+    "advice.same_trained": (
+        "Train the same parameters in both runs ({subject}): look at requires_grad, at detach and no_grad on the way "
+        "to the loss, and at what the optimizer is given."
+    ),
+    "advice.zero_gradients": "Set the gradients to zero in every step of both runs (zero_grad), then compare again.",
+    "advice.same_steps": (
+        "See why {subject} is made in one run only: a condition around it, an exception that was caught, "
+        "another gradient accumulation."
+    ),
+    "advice.same_model": (
+        "Compare two runs of the same model; where only names differ, say which belong together (--map FILE.yaml)."
+    ),
+    "advice.find_writer": (
+        "Look for what writes {subject} unseen: .data, numpy, a kernel of your own, a checkpoint that is loaded later."
     ),
     "advice.save_tensors": (
         "Capture both runs again with --save tensors: distances are then exact, "
@@ -208,6 +258,8 @@ _HEADINGS = {
     "cause.randomness": "other random numbers",
     "cause.overflow": "overflow",
     "cause.structure": "other structure",
+    "cause.step": "a step that only one run makes",
+    "cause.model": "other models",
     "cause.dtype": "another dtype",
     "cause.choice": "another choice",
 }
@@ -224,6 +276,7 @@ _LINES = {
     "label.scope": "scope",
     "label.missing": "missing",
     "next": "Next: {command}",
+    "page": "Open in a browser: {path}",
     "anchor.identical": "{names}: identical bits",
     "anchor.differs": "{name}: {identical} of {compared} identical, the others differ by up to {worst}",
     "anchor.unmeasured": "{name}: {identical} of {compared} identical",
@@ -237,6 +290,7 @@ _LINES = {
     "judgement.rounding": "rounding",
     "judgement.inherited": "inherited",
     "judgement.made_here": "made here",
+    "judgement.unproven": "beyond the estimate (no call was proven wrong)",
     "judgement.after_choice": "after choice",
     "followers": "{calls} carry this error on; {rest}.",
     "followers.one": "1 call carries this error on; {rest}.",
@@ -295,7 +349,8 @@ _LINES = {
 
 _REASONS = {
     "reason.shapes differ": "shapes differ",
-    "reason.one holds integers, the other floats": "one holds integers, the other floats",
+    "reason.other kinds of numbers (integer, real, complex)": "other kinds of numbers (integer, real, complex)",
+    "reason.not in the trace, which is incomplete": "not in the trace, which is incomplete",
     "reason.memory that nobody has written": "memory that nobody has written",
     "reason.no stats": "no stats",
     "reason.random": "random",
@@ -308,7 +363,18 @@ _REASONS = {
 }
 
 PHRASES = Phrases(
-    templates={**_PLACES, **_TENSORS, **_CLAUSES, **_PROOFS, **_LEADS, **_ADVICE, **_HEADINGS, **_LINES, **_REASONS},
+    templates={
+        **_PLACES,
+        **_TENSORS,
+        **_CLAUSES,
+        **_PROOFS,
+        **_ONE_SIDED,
+        **_LEADS,
+        **_ADVICE,
+        **_HEADINGS,
+        **_LINES,
+        **_REASONS,
+    },
     nouns={
         "call": ("call", "calls"),
         "tensor": ("tensor", "tensors"),

@@ -28,6 +28,10 @@ _TENSORS = {
     "tensor.gradient": "其对 {name} 的梯度",
     "tensor.parameter": "模型参数 {name} ",
     "tensor.any_parameter": "它写入的模型参数",
+    "tensor.incoming": "传给它的 {name} 的梯度",
+    "tensor.instead": "目标运行中代替其输出的张量",
+    "inputs.given": "它之前的张量",
+    "inputs.summed": "累加到其中的各个梯度",
     "inputs.call": "其输入",
     "inputs.update": "其梯度和状态",
 }
@@ -45,6 +49,7 @@ _CLAUSES = {
     "distance.up_to": "最多相差 {error}",
     "out.ratio": "是输入误差的 {ratio} 倍",
     "out.expected": "而舍入和输入误差只能解释 {expected}",
+    "out.expected.shown": "而舍入和这些误差只能解释 {expected}",
     "peers": "同一算子在本次运行的其他位置传递输入误差的 {peers} 倍",
     "digests": "只比较了摘要值（digest），因此不知道相差多少",
     "argument.one": "有一个调用参数不同：{list}",
@@ -118,22 +123,46 @@ _PROOFS = {
     "share.small": "不到 1%",
 }
 
+_ONE_SIDED = {
+    "origins": "该张量在参考运行中是 {reference}，在目标运行中是 {target}",
+    "given_as": "参考运行把该张量作为 {place} 传入",
+    "tied.reference": "在参考运行中它与 {name} 是同一个模型参数，在目标运行中不是",
+    "tied.target": "在目标运行中它与 {name} 是同一个模型参数，在参考运行中不是",
+    "leftover.target": "目标运行的梯度中还留有 step {step} 的梯度：没有清零（zero_grad）",
+    "leftover.reference": "参考运行的梯度中还留有 step {step} 的梯度：没有清零（zero_grad）",
+    "alone.reference": "只有参考运行执行了这次优化器更新",
+    "alone.target": "只有目标运行执行了这次优化器更新",
+    "skipped.target": "只有参考运行执行了这次优化器更新：目标运行在 step {step} 的第 {number} 次反向之后没有更新",
+    "skipped.reference": "只有目标运行执行了这次优化器更新：参考运行在 step {step} 的第 {number} 次反向之后没有更新",
+    "shifted.target": "目标运行少了一个 step：它的 step {step} 的输入是参考运行 step {other} 的输入",
+    "shifted.reference": "目标运行多了一个 step：它的 step {other} 的输入是参考运行 step {step} 的输入",
+    "updated.reference": "只有参考运行的优化器更新了 {names}",
+    "updated.target": "只有目标运行的优化器更新了 {names}",
+    "ungraded.reference": "参考运行的优化器没有{parameter}的梯度，目标运行的有",
+    "ungraded.target": "目标运行的优化器没有{parameter}的梯度，参考运行的有",
+    "backwards": "优化器每次更新之前的反向次数：参考运行 {reference} 次，目标运行 {target} 次",
+    "paired": "{calls}中只有 {matched} 个有对应的调用：这看起来是不同的模型或程序",
+}
+
 _LEADS = {
     "lead.computation": "它算出的结果与参考运行不同",
     "lead.optimizer": "它的更新与参考运行不同",
     "lead.input": "{tensor}在两次运行中不是同样的数据",
     "lead.parameter": "两次运行开始时的模型参数不同",
+    "lead.changed": "模型参数不再相同，而没有记录到修改它们的调用",
     "lead.randomness": "它取到的随机数与参考运行不同",
     "lead.overflow": "它在其中一次运行里溢出",
     "lead.structure": "两次运行在这里的结构不同",
     "lead.dtype": "它计算所用的 dtype 与参考运行不同",
     "lead.choice": "它作出的选择与参考运行不同",
+    "lead.choice.inputs": "由于输入不同，它的选择与参考运行不同",
     "note.computation": "它在两次运行中的计算不完全相同",
     "note.optimizer": "它的更新在两次运行中不完全相同",
     "note.explained": "舍入和输入误差足以解释",
     "note.parameter": "在采集的第一个 step，模型参数略有不同：属于起始条件",
     "note.structure": "两次运行在这里的调用不同",
     "note.choice": "在输入的舍入误差范围内，一个选择发生了翻转",
+    "note.choice.inputs": "由于输入不同，选择发生了翻转",
     "note.depend": "影响其后的 {calls}，单独计数",
 }
 
@@ -157,6 +186,16 @@ _ADVICE = {
     "advice.global_consistency": "全局一致性：所有参与比较的数据都满足精度要求。",
     "advice.problem_node": "按旧的标准（余弦相似度 0.99），{subject} 是问题节点：最后一个前向张量不达标。",
     "advice.single_point_error": "按旧的标准（余弦相似度 0.99），{subject} 是单点误差：最后一个前向张量仍然达标。",
+    "advice.same_trained": (
+        "请让两次运行训练相同的参数（{subject}）：检查 requires_grad、通往 loss 的路径上的 detach 和 no_grad，"
+        "以及传给优化器的参数。"
+    ),
+    "advice.zero_gradients": "请在两次运行的每个 step 中把梯度清零（zero_grad），然后重新比较。",
+    "advice.same_steps": "请检查为什么 {subject} 只在一次运行中执行：它外面的条件、被捕获的异常、不同的梯度累积。",
+    "advice.same_model": "请比较同一模型的两次运行；如果只是名字不同，请用 --map FILE.yaml 指明对应关系。",
+    "advice.find_writer": (
+        "请查找在未被记录的情况下写入 {subject} 的代码：.data、numpy、自定义 kernel、之后加载的 checkpoint。"
+    ),
     "advice.save_tensors": (
         "加上 --save tensors 重新采集两次运行：这样差距是精确的，{subject} 的误差可以分成在此产生的和继承的两部分。"
     ),
@@ -197,6 +236,8 @@ _HEADINGS = {
     "cause.randomness": "随机数不同",
     "cause.overflow": "溢出",
     "cause.structure": "结构不同",
+    "cause.step": "只有一次运行执行的 step",
+    "cause.model": "模型不同",
     "cause.dtype": "dtype 不同",
     "cause.choice": "选择不同",
 }
@@ -213,6 +254,7 @@ _LINES = {
     "label.scope": "范围",
     "label.missing": "缺失",
     "next": "下一步：{command}",
+    "page": "用浏览器打开：{path}",
     "anchor.identical": "{names}：逐比特相同",
     "anchor.differs": "{name}：{compared} 个中有 {identical} 个逐比特相同，其余最多相差 {worst}",
     "anchor.unmeasured": "{name}：{compared} 个中有 {identical} 个逐比特相同",
@@ -226,6 +268,7 @@ _LINES = {
     "judgement.rounding": "舍入",
     "judgement.inherited": "继承",
     "judgement.made_here": "在此产生",
+    "judgement.unproven": "超出估计（没有调用被证明有错）",
     "judgement.after_choice": "选择之后",
     "followers": "{calls}继续传递这一误差；{rest}。",
     "followers.one": "1 次调用继续传递这一误差；{rest}。",
@@ -284,7 +327,8 @@ _LINES = {
 
 _REASONS = {
     "reason.shapes differ": "形状不同",
-    "reason.one holds integers, the other floats": "一个是整数，另一个是浮点数",
+    "reason.other kinds of numbers (integer, real, complex)": "数的种类不同（整数、实数、复数）",
+    "reason.not in the trace, which is incomplete": "不在轨迹中，轨迹不完整",
     "reason.memory that nobody has written": "从未写入过的内存",
     "reason.no stats": "没有统计值",
     "reason.random": "随机",
@@ -297,7 +341,18 @@ _REASONS = {
 }
 
 PHRASES = Phrases(
-    templates={**_PLACES, **_TENSORS, **_CLAUSES, **_PROOFS, **_LEADS, **_ADVICE, **_HEADINGS, **_LINES, **_REASONS},
+    templates={
+        **_PLACES,
+        **_TENSORS,
+        **_CLAUSES,
+        **_PROOFS,
+        **_ONE_SIDED,
+        **_LEADS,
+        **_ADVICE,
+        **_HEADINGS,
+        **_LINES,
+        **_REASONS,
+    },
     nouns={
         "call": ("次调用", "次调用"),
         "tensor": ("个张量", "个张量"),

@@ -23,7 +23,7 @@ from ulpscope.workflows.check_messages import WorkerSettings
 from ulpscope.workflows.check_planning import CheckPlan
 from ulpscope.workflows.check_pool import WORKER, Pool, PoolSettings, device_of
 from ulpscope.workflows.report import write_report
-from ulpscope.workflows.results import SUMMARY, write_json, writing
+from ulpscope.workflows.results import writing
 
 Heard = Callable[[CheckedCase], None]
 
@@ -49,13 +49,12 @@ class CheckResult:
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
         return check_json(self.run, language)
 
-    def write(self, out: Path, *, language: Language = Language.EN) -> None:
-        """Write summary.json and the tables beside the journal."""
+    def write(self, out: Path, *, language: Language = Language.EN) -> Path:
+        """Write summary.json, the tables and the page beside the journal; gives the page."""
         with writing(out, next_step="make room, and go on with --resume"):
             write_results(self.run, out / "result.csv")
             write_details(self.run, out / "details.csv")
-            write_json(out / SUMMARY, self.json(language))
-        write_report(out, self)
+        return write_report(out, self, language=language)
 
 
 def check(

@@ -3,16 +3,17 @@
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ulpscope.align.network_names import by_file_name, possible_owners, tell_whole_names
 from ulpscope.dialects.ascend.executed import Executed, read_executed
 from ulpscope.dialects.ascend.logical import Preferred, preferred_layouts
 from ulpscope.dialects.ascend.names import without_parts
 from ulpscope.dialects.ascend.runs import entry_of, one_run
-from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps, unnamed_dumps
+from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps, told_unnamed
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.graph.names import sanitised
 from ulpscope.graph.query import all_operators
@@ -22,7 +23,8 @@ from ulpscope.records.checks import CaseId, DataSource, OutputResult, Variant, V
 from ulpscope.records.enums import ExitCode, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Place
-from ulpscope.records.graphs import GraphModel, Operator
+from ulpscope.records.graphs import Operator
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.replay.ascend.engine import Dumped, ExecutedOperator
 from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.planning import matches
@@ -61,25 +63,10 @@ class DumpCheckPlan:
         return tuple(dict.fromkeys(each.device for each in self.cases))
 
 
-class _Operators:
-    """Those of a graph, by their names and by those that files have."""
-
-    def __init__(self, model: GraphModel) -> None:
-        self._by_name: dict[str, list[Operator]] = {}
-        self._by_file: dict[str, list[Operator]] = {}
-        for operator in all_operators(model):
-            self._by_name.setdefault(operator.name, []).append(operator)
-            self._by_file.setdefault(without_parts(sanitised(operator.name)), []).append(operator)
-
-    def called(self, name: str) -> tuple[Operator, ...]:
-        """The whole name, which a dump's head may tell, first: files have one name for a/b and a_b."""
-        return tuple(self._by_name.get(name) or self._by_file.get(without_parts(sanitised(name))) or ())
-
-
 def plan_dump_check(path: Path, graph: Path, options: CheckOptions) -> DumpCheckPlan:
     """Read a graph and the heads of a dump; nothing to check is an error that says why."""
     missing: list[str] = []
-    every = list(_cases(path, _Operators(open_graph(graph)), missing))
+    every = list(_cases(path, by_file_name(all_operators(open_graph(graph))), missing))
     if not any(each.operators for each in every):
         raise _nothing(
             f"{graph} has none of the {len(every)} operators that {path} holds",
@@ -179,20 +166,25 @@ def _executed(each: DumpedCase) -> ExecutedOperator:
     return ExecutedOperator(alike[0], Dumped(operation.inputs, operation.outputs), each.preferred)
 
 
-def _cases(path: Path, operators: _Operators, missing: list[str]) -> Iterator[DumpedCase]:
+def _cases(path: Path, operators: Mapping[str, Sequence[Operator]], missing: list[str]) -> Iterator[DumpedCase]:
     """All executions in the order, and with the names and ids, that they have where the dump is opened as a trace."""
     numbers: Counter[int] = Counter()
     for device, step, entries in _steps(path, missing):
         executed, problems = read_executed(entries)
-        missing += [f"step {step}: {error.seen}" for error in problems.values()]
+        missing += [
+            remark("step", step=step, remark=remark("problem", problem=error.seen)) for error in problems.values()
+        ]
         dumps = [each.operation for each in executed if each.operation is not None]
         preferred = preferred_layouts(tensor for operation in dumps for tensor in operation.heads)
+        whole = tell_whole_names(operation.op_name for operation in dumps)
         names: Counter[str] = Counter()
         for each in executed:
             place = _place(each, device, step, number=numbers[device], count=names[each.op_type])
             numbers[device] += 1
             names[each.op_type] += 1
-            yield DumpedCase(_case_id(place), place, each, operators.called(each.op_name), preferred)
+            rivals = operators.get(without_parts(sanitised(each.op_name)), ())
+            owners = rivals if each.operation is None else possible_owners(each.operation, rivals, whole=whole)
+            yield DumpedCase(_case_id(place), place, each, tuple(owners), preferred)
 
 
 def _steps(path: Path, missing: list[str]) -> Iterator[tuple[int, int, list[DumpEntry]]]:
@@ -211,8 +203,8 @@ def _steps(path: Path, missing: list[str]) -> Iterator[tuple[int, int, list[Dump
     missing += run.left_out
     for device, step in sorted({(folder.device, folder.step) for folder in run.folders}):
         folders = [folder for folder in run.folders if (folder.device, folder.step) == (device, step)]
-        unnamed = sum(len(unnamed_dumps(folder.path)) for folder in folders)
-        missing += [f"step {step}: {unnamed} files are not named in mapping.csv"] if unnamed else []
+        unnamed = (told for folder in folders for told in told_unnamed(folder.path))
+        missing += [remark("step", step=step, remark=told) for told in unnamed]
         yield device, step, [entry for folder in folders for entry in list_dumps(folder.path)]
 
 
@@ -249,8 +241,12 @@ def _wanted(each: DumpedCase, options: CheckOptions) -> bool:
 def _remarks(plan: DumpCheckPlan, checked: Sequence[_Checked]) -> Iterator[str]:
     saturated = [each.saturated for each in checked if each.saturated]
     if saturated:
-        told = f"{sum(saturated):,} elements of {len(saturated):,} operators overflow"
-        yield f"{told}; what the device made of these is not judged: ulpscope overflow {shlex.quote(str(plan.path))}"
+        yield remark(
+            "overflowing",
+            elements=Counted(sum(saturated), "element"),
+            operators=Counted(len(saturated), "operator"),
+            path=shlex.quote(str(plan.path)),
+        )
 
 
 def _nothing(seen: str, *, expected: str, next_step: str) -> UlpscopeError:

@@ -21,7 +21,7 @@ from ulpscope.report.language import Language
 from ulpscope.workflows.check import check
 from ulpscope.workflows.check_planning import CheckPlan, plan_check
 from ulpscope.workflows.report import write_report
-from ulpscope.workflows.results import SUMMARY, write_json, writing
+from ulpscope.workflows.results import writing
 
 WORKER = (sys.executable, "-m", "ulpscope.workflows.check_modes_worker")
 OVERFLOW_TABLE, PERTURB_TABLE = "overflow.csv", "perturb.csv"
@@ -53,9 +53,10 @@ class OverflowResult:
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
         return overflow_json(self.found, language)
 
-    def write(self, out: Path, *, language: Language = Language.EN) -> None:
-        _write(out, self.json(language), lambda: write_overflows(self.found, out / OVERFLOW_TABLE))
-        write_report(out, self)
+    def write(self, out: Path, *, language: Language = Language.EN) -> Path:
+        with writing(out):
+            write_overflows(self.found, out / OVERFLOW_TABLE)
+        return write_report(out, self, language=language)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,10 @@ class PerturbResult:
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
         return perturb_json(self.found, language)
 
-    def write(self, out: Path, *, language: Language = Language.EN) -> None:
-        _write(out, self.json(language), lambda: write_perturbations(self.found, out / PERTURB_TABLE))
-        write_report(out, self)
+    def write(self, out: Path, *, language: Language = Language.EN) -> Path:
+        with writing(out):
+            write_perturbations(self.found, out / PERTURB_TABLE)
+        return write_report(out, self, language=language)
 
 
 def plan_overflow(path: str | Path, options: CheckOptions) -> OverflowPlan:
@@ -121,9 +123,3 @@ def check_perturb(
         )
     result = check(plan, options, heard=heard, command=(*WORKER, "perturb", mode.value, standard.value))
     return PerturbResult(PerturbRun(result.run, mode, standard))
-
-
-def _write(out: Path, summary: dict[str, Any], write_table: Callable[[], None]) -> None:
-    with writing(out, next_step="make room, or choose another directory for --out"):
-        write_table()
-        write_json(out / SUMMARY, summary)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ulpscope.records.check_runs import CheckedCase
 from ulpscope.records.checks import CaseId, CaseResult, Verdict
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.remarks import remark
 from ulpscope.workflows.check_messages import Message, case_json, checked_from_json
 from ulpscope.workflows.check_process import WorkerProcess
 
@@ -182,9 +183,7 @@ class Pool:
             if not self._limited:
                 self._limited = True
                 self._environment[name] = limit
-                self.remarks.append(
-                    f"the CPU's bfloat16 matrix product dies of SIGILL here; checked with {name}={limit}"
-                )
+                self.remarks.append(remark("sigill", setting=f"{name}={limit}"))
             return
         self._failed_starts += 1
         if not self._greeted or self._failed_starts >= STARTS_TRIED:

@@ -1,6 +1,5 @@
 """`ulpscope compare`: two runs, aligned, judged and told."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,21 +14,17 @@ from ulpscope.diagnose.comparing import JudgedRank, judge_ranks, summarise
 from ulpscope.diagnose.evidence import RankEvidence, gather
 from ulpscope.diagnose.fixed import judge_by
 from ulpscope.diagnose.replaying import replay_ranks
-from ulpscope.dialects.ascend import opening as ascend
 from ulpscope.dialects.msprobe.compare_config import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
-from ulpscope.judge.masks import attention_mask, may_be_masked
-from ulpscope.judge.measuring import ValuePairs, measure, read_values, refine
+from ulpscope.dialects.rank_infos import ASCEND
+from ulpscope.judge.measuring import measure, read_values
 from ulpscope.judge.standards import parse_standard
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind
-from ulpscope.numerics.metrics import AnyArray, compare_arrays
 from ulpscope.records.enums import ExitCode
-from ulpscope.records.errors import TraceError
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome
 from ulpscope.records.ledger import Ledger, Replay
-from ulpscope.records.pairs import Pair, PairMetrics
+from ulpscope.records.pairs import Pair
+from ulpscope.records.remarks import remark, within
 from ulpscope.records.settings import IntRanges
-from ulpscope.records.values import Value
 from ulpscope.report.compare import compare_text
 from ulpscope.report.compare_json import compare_json
 from ulpscope.report.compare_ledger_table import LEDGER_COLUMNS, ledger_table
@@ -37,11 +32,12 @@ from ulpscope.report.compare_tables import write_csv, write_xlsx
 from ulpscope.report.language import Language
 from ulpscope.report.quantities import ranges_text
 from ulpscope.trace.collector import collector_paused
-from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.trace.reader import Trace
+from ulpscope.workflows.compare_data import Reading, measure_data
 from ulpscope.workflows.compare_replay import nothing_executed, obstacles, refuse
 from ulpscope.workflows.report import write_report
 from ulpscope.workflows.report_stacks import finding_stacks
-from ulpscope.workflows.results import SUMMARY, write_json, writing
+from ulpscope.workflows.results import write_json, writing
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
@@ -112,14 +108,14 @@ class CompareResult:
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
         return compare_json(self.comparison, language)
 
-    def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> None:
-        """Write summary.json, the tables behind it and their page into a directory that is empty."""
+    def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> Path:
+        """Write summary.json, the tables behind it and their page into a directory that is empty; gives the page."""
         with writing(out):
             self.write_tables(out, xlsx=xlsx, language=language)
-        write_report(out, self, stacks=finding_stacks(self.comparison, self.plan))
+        return write_report(out, self, language=language, stacks=finding_stacks(self.comparison, self.plan))
 
     def write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
-        """The same without the page."""
+        """The tables alone."""
         write_json(out / "plan.json", plan_json(self.plan))
         self.pairs.write_parquet(out / "pairs.parquet")
         write_csv(self.pairs, out / "tensors.csv")
@@ -129,7 +125,6 @@ class CompareResult:
             write_csv(executed, out / "ledger.csv", columns=LEDGER_COLUMNS)
         if xlsx:
             write_xlsx(self.pairs, out / "tensors.xlsx", self.comparison, language=language)
-        write_json(out / SUMMARY, self.json(language))
 
 
 CODES = {
@@ -150,12 +145,12 @@ class Planned:
     def missing(self) -> list[str]:
         """What of the traces is not compared, a sentence each."""
         sides = self.traces.reference, self.traces.target
-        found = [f"{side.path}: {sentence}" for side in sides for sentence in side.missing]
+        found = [within(side.path, sentence) for side in sides for sentence in side.missing]
         found += [sentence for side in sides for sentence in _left_processes(side)]
         for rank in self.plan.ranks:
             left = sorted(set(self.plan.steps) - set(rank.steps))
             if left:
-                found.append(f"rank {rank.rank}: step {ranges_text(left)} is not in both traces")
+                found.append(remark("rank_steps", rank=rank.rank, steps=ranges_text(left)))
         return found + (unused_rules(self.plan, self.mapped) if self.mapped is not None else [])
 
 
@@ -163,7 +158,7 @@ def _left_processes(trace: Trace) -> list[str]:
     names = [rank.name for rank in trace.ranks]
     numbers = [rank.info.rank for rank in trace.ranks]
     again = [name for place, name in enumerate(names) if numbers[place] in numbers[:place]]
-    return [f"{trace.path}: {name} is a further process of its rank and not compared" for name in again]
+    return [within(trace.path, remark("process_not_compared", name=name)) for name in again]
 
 
 def plan_comparison(reference: str | Path, target: str | Path, options: CompareOptions) -> Planned:
@@ -220,9 +215,7 @@ def _compare(reference: str | Path, target: str | Path, options: CompareOptions,
 
 def _graph_advice(traces: Pair[Trace]) -> list[Advice]:
     """Of a network on an NPU only its graph tells which operator is which."""
-    dumps = [
-        side for side in (traces.reference, traces.target) if side.ranks[0].info.capture.get("tool") == ascend.TOOL
-    ]
+    dumps = [side for side in (traces.reference, traces.target) if side.ranks[0].info.capture.get("tool") == ASCEND]
     return [Advice(AdviceKind.GIVE_GRAPH, str(dump.path)) for dump in dumps]
 
 
@@ -260,72 +253,5 @@ def _evidence(
         known.target.take(np.searchsorted(known.target.id, ids.target)),
         same_digests=plan.traces.reference.summary_id == plan.traces.target.summary_id,
     )
-    return gather(plan, slots, rows, _from_data(plan, pairs, options, advance, failures))
-
-
-def _from_data(
-    plan: RankPlan, pairs: ValuePairs, options: CompareOptions, advance: "Advance", failures: list[str]
-) -> ValuePairs:
-    """Measure anew, from saved data, what is not identical; what cannot be read is named in `failures`."""
-    both = pairs.values.reference.has_data & pairs.values.target.has_data & pairs.compared & ~pairs.identical
-    rows = np.flatnonzero(both).tolist()
-    if not rows:
-        return pairs
-    read = _Reader(plan.traces, pairs, rows, detailed=options.details)
-    found: dict[int, PairMetrics | None] = {}
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for row, metrics in zip(rows, pool.map(read, rows), strict=True):
-            found[row] = metrics
-            advance(1)
-    if read.failures:
-        failures.append(f"{len(read.failures)} pairs compared without their data: {read.failures[0]}")
-    return replace(refine(pairs, found), score_errors=read.score_errors)
-
-
-class _Reader:
-    """Reads the saved data of pairs of values and compares it."""
-
-    def __init__(self, traces: Pair[RankTrace], pairs: ValuePairs, rows: list[int], *, detailed: bool) -> None:
-        self.traces = traces
-        self.pairs = pairs
-        self.detailed = detailed
-        self.failures: list[str] = []
-        self.score_errors: dict[int, float] = {}
-        self.values = Pair(
-            traces.reference.find_values(pairs.values.reference.id[rows].tolist()),
-            traces.target.find_values(pairs.values.target.id[rows].tolist()),
-        )
-
-    def __call__(self, row: int) -> PairMetrics | None:
-        reference = self.values.reference[int(self.pairs.values.reference.id[row])]
-        target = self.values.target[int(self.pairs.values.target.id[row])]
-        try:
-            arrays = self.traces.reference.data(reference), self.traces.target.data(target)
-        except TraceError as error:
-            self.failures.append(error.seen)
-            return None
-        if arrays[0] is None or arrays[1] is None:
-            return None
-        self._note_scores(row, Pair(reference, target), Pair(arrays[0], arrays[1]))
-        return compare_arrays(
-            arrays[0].reshape(-1) if arrays[0].shape != arrays[1].shape else arrays[0],
-            arrays[1].reshape(-1) if arrays[0].shape != arrays[1].shape else arrays[1],
-            reference_dtype=reference.dtype,
-            target_dtype=target.dtype,
-            detailed=self.detailed,
-        )
-
-    def _note_scores(self, row: int, values: Pair[Value], arrays: Pair[AnyArray]) -> None:
-        """How far attention scores are apart where no mask hides them."""
-        alike = arrays.reference.shape == arrays.target.shape
-        if not alike or not (_may_be_scores(values.reference) and _may_be_scores(values.target)):
-            return
-        masked = attention_mask(arrays.reference, arrays.target)
-        if masked is not None:
-            reference, target = (side[~masked].astype(np.float64) for side in (arrays.reference, arrays.target))
-            self.score_errors[row] = float(np.sqrt(np.mean(np.square(target - reference))))
-
-
-def _may_be_scores(value: Value) -> bool:
-    is_float = value.dtype in DTYPES and DTYPES[value.dtype].kind is DtypeKind.FLOAT
-    return is_float and value.stats is not None and may_be_masked(value.stats.min, value.stats.max)
+    reading = Reading(jobs=options.jobs, detailed=options.details, advance=advance)
+    return gather(plan, slots, rows, measure_data(plan.traces, pairs, reading, failures))

@@ -28,16 +28,19 @@ from ulpscope.diagnose.fixed import judge_by
 from ulpscope.diagnose.network_advice import advise_on_network
 from ulpscope.diagnose.network_evidence import network_evidence
 from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.judge.masks import masks_differ
 from ulpscope.judge.measuring import measure, read_values, refine
 from ulpscope.judge.network_outcomes import RowOutcome, comparable_by_data
 from ulpscope.judge.standards import parse_standard
 from ulpscope.numerics.msaccucmp_metrics import Generation
 from ulpscope.records.findings import Comparison
 from ulpscope.records.pairs import Pair
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.report.language import Language
 from ulpscope.report.network_csv import ResultColumns, result_table, write_table
 from ulpscope.trace.collector import collector_paused
 from ulpscope.workflows.compare import CompareResult
+from ulpscope.workflows.compare_data import other_masks
 from ulpscope.workflows.compare_network_frames import Moment, NetworkRun, network_run
 from ulpscope.workflows.compare_network_measuring import TensorOrder, Wanted
 from ulpscope.workflows.compare_network_pairing import (
@@ -45,11 +48,10 @@ from ulpscope.workflows.compare_network_pairing import (
     OperatorChoice,
     PairedNetwork,
     pair_with_graph,
-    tensors_have,
 )
 from ulpscope.workflows.compare_network_pool import measure_all
 from ulpscope.workflows.report import write_report
-from ulpscope.workflows.results import SUMMARY, write_json, writing
+from ulpscope.workflows.results import write_json, writing
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
@@ -105,16 +107,15 @@ class NetworkResult:
 
     def write(
         self, out: Path, *, xlsx: bool = False, language: Language = Language.EN, table_name: str = "result"
-    ) -> None:
-        """Write summary.json, the tables behind it and msaccucmp's result table into a directory that is empty."""
+    ) -> Path:
+        """Write summary.json, the tables behind it, msaccucmp's result table and the page into an empty directory."""
         with writing(out):
             self.compared.write_tables(out, xlsx=xlsx, language=language)
             if self.paired.graph is not None:
                 write_json(out / "plan.json", network_plan_json(self.paired.plan))
-                write_json(out / SUMMARY, self.json(language))
             if self.options.csv is not None:
                 write_table(self.table(), out / f"{table_name}_{stamp()}.csv")
-        write_report(out, self)
+        return write_report(out, self, language=language)
 
 
 def stamp() -> str:
@@ -180,7 +181,7 @@ def judge_network(paired: PairedNetwork, options: NetworkOptions, advance: "Adva
     moment = Moment(Path(paired.names.reference), folder.path, folder.device, folder.step)
     chosen = members_of(paired.plan)
     run = network_run(paired.whole, rows, outcomes, moment=moment, names=_call_names(paired), chosen=chosen)
-    comparison, table, plan = _judged(run, paired, [*paired.missing, *_failures(outcomes)])
+    comparison, table, plan = _judged(run, paired, [*paired.missing, *_failures(rows, outcomes), *_masks(outcomes)])
     if standard is not None:
         comparison, table = judge_by(standard, comparison, table)
     return NetworkResult(CompareResult(comparison, table, plan), paired, outcomes, options)
@@ -197,7 +198,7 @@ def _judged(run: NetworkRun, paired: PairedNetwork, missing: Sequence[str]) -> t
     plan = Plan((run.plan,), Pair((), ()), Pair((), ()))
     comparison, table = summarise(plan, judged, names=paired.names, levels=("api", "api"), missing=missing)
     operators = {name: member.operator for name, member in members_of(paired.plan).items()}
-    comparison = replace(comparison, graph=paired.graph)
+    comparison = replace(comparison, graph=paired.graph, graph_options=paired.options)
     return replace(comparison, advice=advise_on_network(comparison, operators, table)), table, plan
 
 
@@ -217,9 +218,20 @@ def _evidence(run: NetworkRun) -> RankEvidence:
     )
 
 
-def _failures(outcomes: Mapping[int, RowOutcome]) -> list[str]:
-    failed = [outcome.reason for _, outcome in sorted(outcomes.items()) if outcome.reason]
-    return [f"{tensors_have(len(failed))} not been compared: {failed[0]}"] if failed else []
+def _failures(rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome]) -> list[str]:
+    failed = [outcome for _, outcome in sorted(outcomes.items()) if outcome.reason]
+    if not failed:
+        return []
+    sizes, problem = failed[0].sizes, failed[0].reason
+    if sizes is not None:
+        tensor = rows[failed[0].row].tensor_id
+        problem = remark("sizes_differ", tensor=tensor, reference=sizes.reference, target=sizes.target)
+    return [remark("not_measured", tensors=Counted(len(failed), "tensor"), problem=problem)]
+
+
+def _masks(outcomes: Mapping[int, RowOutcome]) -> list[str]:
+    measured = [outcome.measurement for _, outcome in sorted(outcomes.items()) if outcome.measurement is not None]
+    return other_masks([found.mask for found in measured if found.mask is not None and masks_differ(found.mask)])
 
 
 def _unseen(number: int, /, *, text: str | None = None) -> None:

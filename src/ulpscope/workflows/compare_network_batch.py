@@ -14,7 +14,9 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Outcome
 from ulpscope.records.graphs import GraphModel
 from ulpscope.records.pairs import Pair
+from ulpscope.records.remarks import remark
 from ulpscope.report.language import Language
+from ulpscope.report.remark_words import remark_text
 from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, judge_network
 from ulpscope.workflows.compare_network_dumps import Chosen, dumped_run, matching_model, read_dumps
 from ulpscope.workflows.compare_network_pairing import network_name, paired_network
@@ -62,7 +64,7 @@ class BatchResult:
             f"{network.name}\n{result.text(width=width, color=color, language=language)}"
             for network, result in self.results
         ]
-        return "\n".join([*told, *(f"{sentence}\n" for sentence in self.left_out)])
+        return "\n".join([*told, *(f"{remark_text(each, language)}\n" for each in self.left_out)])
 
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
         networks = [{"name": network.name, **result.json(language)} for network, result in self.results]
@@ -76,7 +78,7 @@ class BatchResult:
             "notes": [note for network in networks for note in network["notes"]],
             "counts": {key: sum(each["counts"][key] for each in networks) for key in networks[0]["counts"]},
             "networks": networks,
-            "missing": list(self.left_out),
+            "missing": [remark_text(each, language) for each in self.left_out],
         }
 
     def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> None:
@@ -118,7 +120,7 @@ def _graphs(directory: Path) -> tuple[list[tuple[Path, GraphModel]], list[str]]:
         try:
             model = open_graph(path)
         except UlpscopeError as error:
-            unread.append(error.seen)
+            unread.append(remark("problem", problem=error.seen))
         else:
             # GE's text says more than its ONNX.
             found[network_name(model)] = path, model
@@ -153,7 +155,7 @@ def _networks(
     for path, model in graphs:
         found, missing = _folders_of(model, run.folders, chosen)
         if not found:
-            left_out.append(f"{path}: no dumps of {network_name(model)}")
+            left_out.append(remark("no_dumps_of_graph", path=path, graph=network_name(model)))
         networks += [Network(path, model, folder, missing) for folder in found]
     if not networks:
         raise UlpscopeError(
@@ -175,7 +177,7 @@ def _folders_of(
     matching = matching_model(name, models)
     if matching is None:
         matching = next((other for other in models if _number(other) == _number(name) is not None), None)
-        missing = (f"the dumps are of {matching}, the graph is {name}: made at different times",)
+        missing = (remark("other_time", model=matching, graph=name),)
     wanted = [
         folder
         for folder in folders

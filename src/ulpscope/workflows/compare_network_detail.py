@@ -1,5 +1,6 @@
 """`ulpscope compare ... --op OPERATOR --output 0`: one tensor of a network, element by element."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,12 +128,15 @@ def _judgement(paired: PairedNetwork, row: NetworkRow, table: pl.DataFrame) -> J
     place = f"{'args' if row.tensor.side is Side.INPUT else 'output'}.{row.tensor.position}"
     # Parameters are called by their names.
     places = (place, None if row.original is None or row.tensor.side is Side.OUTPUT else row.original.operator)
-    folder, name = paired.dumps.folder, sanitised(row.operator.name)
+    folder = paired.dumps.folder
+    # Without a graph operators are called as the files of their dumps are, in the table as their heads say.
+    called = sanitised if paired.graph is None else str
+    name = called(row.operator.name)
     found = [
         Judgement(each["judgement"])
         for each in table.select("rank", "step", "module", "place", "judgement").iter_rows(named=True)
         if (each["rank"], each["step"]) == (folder.device, folder.step)
-        and sanitised(each["module"] or "") == name
+        and called(each["module"] or "") == name
         and each["place"] in places
         and each["judgement"] is not None
     ]
@@ -158,7 +162,7 @@ def _in_order(pair: TwoTensors, device_layout: str) -> tuple[AnyArray, AnyArray,
 
 
 def _row(paired: PairedNetwork, wish: DetailWish) -> NetworkRow:
-    called = [row for row in paired.rows if _is_called(row, wish.operator)]
+    called = _called(paired.rows, wish.operator)
     found = [row for row in called if row.tensor is not None]
     for row in found:
         assert row.tensor is not None
@@ -180,8 +184,20 @@ def _row(paired: PairedNetwork, wish: DetailWish) -> NetworkRow:
     )
 
 
-def _is_called(row: NetworkRow, name: str) -> bool:
-    return row.operator.name == name or sanitised(row.operator.name) == sanitised(name)
+def _called(rows: Sequence[NetworkRow], name: str) -> list[NetworkRow]:
+    """Rows of the operator of this name; as files have it, if that is one."""
+    exactly = [row for row in rows if row.operator.name == name]
+    if exactly:
+        return exactly
+    alike = [row for row in rows if sanitised(row.operator.name) == sanitised(name)]
+    names = list(dict.fromkeys(row.operator.name for row in alike))
+    if len(names) > 1:
+        raise UlpscopeError(
+            f"{name!r} may be {' or '.join(names)}",
+            expected="the whole name of one operator",
+            next_step=f"name one of them: --op {names[0]}",
+        )
+    return alike
 
 
 def _nothing_to_compare(seen: str) -> UlpscopeError:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ulpscope.align.network_names import names_in_both
 from ulpscope.align.network_pairs import pair_dumps
 from ulpscope.align.network_references import DumpReferences
 from ulpscope.dialects import npy_folder
@@ -29,15 +30,15 @@ def pair_without_graph(reference: Path, target: Path, options: NetworkOptions) -
     """Which tensor is compared with which, by names alone."""
     theirs = find_dumps(reference, graph=None, chosen=options.chosen)
     mine = find_dumps(target, graph=None, chosen=options.chosen)
-    references, nothing = DumpReferences(theirs.operations), NetworkPlan("", ())
+    named, nothing = names_in_both(Pair(theirs.operations, mine.operations)), NetworkPlan("", ())
     return PairedNetwork(
         names=Pair(str(reference), str(target)),
         graph=None,
         plan=nothing,
         whole=nothing,
         dumps=mine,
-        rows=tuple(pair_dumps(mine.operations, theirs.operations, references)),
-        reference=Reference(references, theirs.operations, theirs.missing),
+        rows=tuple(pair_dumps(named.target, named.reference, DumpReferences(named.reference))),
+        reference=Reference(operations=theirs.operations, missing=theirs.missing),
         choice=options.operators,
     )
 

@@ -1,20 +1,19 @@
 """Finds the two sides of a network's comparison: the dumps of one step of one device, and the reference."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ulpscope.align.network_references import DumpReferences, FileReferences, References
 from ulpscope.dialects import npy_folder
 from ulpscope.dialects.ascend.names import DumpName
 from ulpscope.dialects.ascend.operations import Operation, read_operations
 from ulpscope.dialects.ascend.runs import Run, one_run
-from ulpscope.dialects.ascend.tree import DumpFolder, has_dumps, list_dumps
-from ulpscope.dialects.reference import reference_index
-from ulpscope.graph.names import sanitised
+from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, has_dumps, list_dumps, told_unnamed
+from ulpscope.dialects.reference import ReferenceIndex, reference_index
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.settings import IntRanges
 from ulpscope.report.quantities import ranges_text
 
@@ -24,9 +23,8 @@ class Dumps:
     """The operators that one device dumped in one step."""
 
     folder: DumpFolder
-    operations: Mapping[str, Operation]
-    """By the name that files have, or the whole one if that is several operators' (a/b, a_b), in the order in which
-    they ran; of one that ran several times, the last."""
+    operations: tuple[Operation, ...]
+    """In the order in which they ran; of one that ran several times, the last."""
     call_names: Mapping[DumpName, str]
     """`Relu.0`, as a trace of the same dumps calls them."""
     missing: tuple[str, ...] = ()
@@ -62,38 +60,37 @@ class _Narrowing:
         taken = best(asked)
         if len(asked) > 1:
             others = ranges_text([number for number in asked if number != taken])
-            self.missing.append(f"{word} {others} of the dumps is not compared; {word} {taken} is")
+            self.missing.append(remark(f"{word}_chosen", others=others, taken=taken))
         self.folders = [folder for folder in self.folders if key(folder) == taken]
 
 
 def read_dumps(folder: DumpFolder, missing: Sequence[str] = ()) -> Dumps:
-    """The operators of a directory; files that cannot be read are told."""
+    """The operators of a directory; files that cannot be read are told, and those that hold stats only."""
     failures: list[UlpscopeError] = []
-    entries = [entry for entry in list_dumps(folder.path) if not entry.is_stats and not entry.name.is_overflow_record]
-    found = read_operations(entries, lambda _, error: failures.append(error))
+    entries = [entry for entry in list_dumps(folder.path) if not entry.name.is_overflow_record]
+    found = read_operations((entry for entry in entries if not entry.is_stats), lambda _, error: failures.append(error))
     if failures and not found:
         raise failures[0]
-    told = [f"{len(failures)} dump files cannot be read: {failures[0].seen}"] if failures else []
-    operations: dict[str, Operation] = {}
+    told = [*told_unnamed(folder.path), *_told_stats(entries)]
+    if failures:
+        told.append(remark("dumps_unreadable", files=Counted(len(failures), "file"), problem=failures[0].seen))
+    latest: dict[object, Operation] = {}
     names: dict[DumpName, str] = {}
     counts: Counter[str] = Counter()
-    whole_names: dict[str, set[str]] = defaultdict(set)
-    for operation in found:
-        whole_names[operation.name.operator].add(_whole_name(operation))
     for operation in sorted(found, key=lambda each: each.name.timestamp):
-        key, kind = operation.name.operator, operation.name.op_type
-        if len(whole_names[key]) > 1:
-            key = _whole_name(operation)
-        operations.pop(key, None)
-        operations[key] = operation
+        key, kind = (operation.name.operator, operation.op_name, operation.name.op_type), operation.name.op_type
+        latest.pop(key, None)
+        latest[key] = operation
         names[operation.name] = f"{kind}.{counts[kind]}"
         counts[kind] += 1
-    return Dumps(folder, operations, names, (*missing, *told))
+    return Dumps(folder, tuple(latest.values()), names, (*missing, *told))
 
 
-def _whole_name(operation: Operation) -> str:
-    """What the dump itself calls its operator, if that is the name that its file has."""
-    return operation.op_name if sanitised(operation.op_name) == operation.name.operator else operation.name.operator
+def _told_stats(entries: Sequence[DumpEntry]) -> list[str]:
+    dumped = {entry.name.operator for entry in entries if not entry.is_stats}
+    alone = [entry.name.operator for entry in entries if entry.is_stats and entry.name.operator not in dumped]
+    operators = list(dict.fromkeys(alone))
+    return [remark("stats_only", operators=Counted(len(operators), "operator"), example=alone[0])] if alone else []
 
 
 def find_dumps(path: Path, *, graph: str | None, chosen: Chosen) -> Dumps:
@@ -131,7 +128,7 @@ def _of_graph(narrowing: _Narrowing, graph: str) -> list[DumpFolder]:
     matching = matching_model(graph, models)
     if matching is None:
         if len(models) == 1:
-            narrowing.missing.append(f"the dumps are of {models[0]}, the graph is {graph}")
+            narrowing.missing.append(remark("other_network", model=models[0], graph=graph))
         return narrowing.folders
     return [folder for folder in narrowing.folders if folder.model == matching]
 
@@ -144,19 +141,18 @@ def matching_model(graph: str, models: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The trusted side."""
+    """The trusted side: what a framework dumped (files of arrays, tfdbg), or another run on a device."""
 
-    references: References
-    operations: Mapping[str, Operation] | None = None
-    """Of a reference that a device dumped."""
+    files: ReferenceIndex | None = None
+    operations: tuple[Operation, ...] | None = None
     missing: tuple[str, ...] = ()
 
 
 def find_reference(path: Path, *, graph: str, chosen: Chosen) -> Reference:
-    """What a framework dumped (files of arrays, tfdbg), or another run on a device, of a network of whichever name."""
+    """The reference at a path; of several networks that a device dumped there, the one of the graph's name."""
     if path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path):
         models = [folder.model for folder in dumped_run(path).folders if folder.model is not None]
         named = None if matching_model(graph, models) is None else graph
         dumps = find_dumps(path, graph=named, chosen=chosen)
-        return Reference(DumpReferences(dumps.operations), dumps.operations, dumps.missing)
-    return Reference(FileReferences(reference_index(path)))
+        return Reference(operations=dumps.operations, missing=dumps.missing)
+    return Reference(files=reference_index(path))

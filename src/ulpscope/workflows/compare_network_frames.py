@@ -21,9 +21,8 @@ from ulpscope.align.network_upstream import KnownTensors, members_of
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.scans import calls_of
 from ulpscope.dialects.ascend.dump_records import Side
-from ulpscope.dialects.ascend.opening import TOOL
 from ulpscope.dialects.operator_rows import CALL_COLUMNS, VALUE_COLUMNS, Row, call_row, use_row, value_row
-from ulpscope.dialects.rank_infos import foreign_rank
+from ulpscope.dialects.rank_infos import ASCEND, foreign_rank
 from ulpscope.dialects.summaries import frame_of_rows
 from ulpscope.judge.network_outcomes import Measurement, RowOutcome, Shape
 from ulpscope.judge.operations_ge import GE_RANDOM
@@ -294,7 +293,7 @@ class _Frames:
 
 def _rank(frames: StepFrames, moment: Moment, path: Path) -> FrameRank:
     device = moment.device
-    info = foreign_rank(tool=TOOL, rank=device, world_size=device + 1, devices=(f"npu:{device}",))
+    info = foreign_rank(tool=ASCEND, rank=device, world_size=device + 1, devices=(f"npu:{device}",))
     return FrameRank(path, name=f"device{device}", info=info, steps=[moment.step], source=_Frames(frames))
 
 

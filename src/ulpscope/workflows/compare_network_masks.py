@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ulpscope.judge.masks import attention_mask, may_be_masked
+from ulpscope.judge.masks import attention_mask, compare_unmasked, far_on_one_side, may_be_masked
 from ulpscope.judge.network_outcomes import Measurement, RowOutcome
-from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.numerics.rows import stats_from_row
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.pairs import Pair
+from ulpscope.records.values import Stats
 from ulpscope.workflows.compare_network_measuring import TensorOrder, Wanted, measure_tensors, read_pair
 
 
@@ -22,36 +23,35 @@ def _without_masks(
     by_row = {order.row: order for order in orders}
     for outcome in outcomes:
         found = outcome.measurement
-        if found is not None and _may_be_masked(found):
+        if found is not None and _may_have_masks(found):
             found = _unmasked(by_row[outcome.row], found, wanted)
         yield replace(outcome, measurement=found)
 
 
-def _may_be_masked(found: Measurement) -> bool:
-    stats = [
-        stats_from_row(getattr(found.summaries, side), getattr(found.dtypes, side), getattr(found.shapes, side))
-        for side in ("reference", "target")
-    ]
-    return all(may_be_masked(each.min, each.max) for each in stats)
+def _may_have_masks(found: Measurement) -> bool:
+    """Whether scores may be masked on both sides, or more elements are large on one of them."""
+    dtypes = found.dtypes.reference, found.dtypes.target
+    reference = stats_from_row(found.summaries.reference, dtypes[0], found.shapes.reference)
+    target = stats_from_row(found.summaries.target, dtypes[1], found.shapes.target)
+    masked = may_be_masked(reference, dtypes[0]) and may_be_masked(target, dtypes[1])
+    return masked or _large(reference) != _large(target)
+
+
+def _large(stats: Stats) -> int:
+    """Finite elements that are set aside."""
+    return stats.set_aside - stats.nan - stats.pos_inf - stats.neg_inf
 
 
 def _unmasked(order: TensorOrder, found: Measurement, wanted: Wanted) -> Measurement:
     assert order.reference is not None
     try:
         pair = read_pair(order.tensor.whole(), order.reference, order.stated)
-        masked = attention_mask(pair.reference, pair.target.reshape(pair.reference.shape))
-        if masked is None:
-            return found
-        metrics = compare_arrays(
-            pair.reference[~masked],
-            pair.target.reshape(pair.reference.shape)[~masked],
-            reference_dtype=pair.dtypes.reference,
-            target_dtype=pair.dtypes.target,
-            detailed=wanted.details,
-        )
+        arrays = Pair(pair.reference, pair.target.reshape(pair.reference.shape))
+        mask = attention_mask(arrays, pair.dtypes)
+        if mask is None:
+            return replace(found, far_on_one_side=far_on_one_side(arrays, pair.dtypes))
+        metrics = compare_unmasked(arrays, mask, pair.dtypes, detailed=wanted.details)
     except (UlpscopeError, OSError, MemoryError):
         # Measured as a whole it is already.
         return found
-    # What is masked may differ, too: identical bits are those of the whole.
-    metrics = replace(metrics, different=found.metrics.different)
-    return replace(found, metrics=metrics, masked=int(masked.sum()))
+    return replace(found, metrics=metrics, mask=mask.numbers)

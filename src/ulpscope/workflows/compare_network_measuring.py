@@ -80,7 +80,8 @@ def _outcome(order: TensorOrder, wanted: Wanted) -> RowOutcome:
         pair = read_pair(tensor, order.reference, order.stated)
         if pair.target.size != pair.reference.size:
             reason = SIZES_DIFFER.format(name=order.operator, target=pair.target.size, reference=pair.reference.size)
-            return RowOutcome(order.row, reason=reason, overflow=overflow)
+            sizes = Pair(pair.reference.size, pair.target.size)
+            return RowOutcome(order.row, reason=reason, sizes=sizes, overflow=overflow)
         return RowOutcome(order.row, _measured(order, pair, wanted), overflow=overflow)
     except UlpscopeError as error:
         return RowOutcome(order.row, reason=f"[{order.operator}] {error.seen}")

@@ -5,17 +5,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ulpscope.align.network import plan_network, plan_other_compilation, plan_same_network
+from ulpscope.align.network_names import assign_dumps
 from ulpscope.align.network_pairs import Listing, NetworkRow, pair_network
+from ulpscope.align.network_references import DumpReferences, FileReferences, References
 from ulpscope.align.network_upstream import KnownTensors, members_of
 from ulpscope.dialects.ascend.dump_records import Side
 from ulpscope.dialects.graphs.opening import open_graph
+from ulpscope.graph.query import all_operators
 from ulpscope.numerics.msaccucmp_metrics import Generation
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel
 from ulpscope.records.network import NetworkPlan, OperatorGroup
 from ulpscope.records.pairs import Pair
+from ulpscope.records.remarks import Counted, remark
 from ulpscope.report.network_csv import mapping_table
-from ulpscope.report.quantities import count_text
 from ulpscope.workflows.compare_network_dumps import Chosen, Dumps, Reference, find_dumps, find_reference
 
 
@@ -72,6 +75,17 @@ class NetworkOptions:
     standard: str = "rounding"
     jobs: int = 1
 
+    @property
+    def pairing_words(self) -> tuple[str, ...]:
+        """The options of the command line that say what is compared with what."""
+        given = {
+            "--close-graph": self.close_graph,
+            "--quant-graph": self.quant_graph,
+            "--steps": self.chosen.steps,
+            "--ranks": self.chosen.ranks,
+        }
+        return tuple(word for option, value in given.items() if value is not None for word in (option, str(value)))
+
 
 @dataclass(frozen=True, slots=True)
 class PairedNetwork:
@@ -89,26 +103,42 @@ class PairedNetwork:
     """Of all operators."""
     context: tuple[NetworkRow, ...] = ()
     """What the chosen ones read, where that was not dumped with them: measured, and told nowhere."""
+    strangers: tuple[str, ...] = ()
+    """Operators that were dumped, and that the graph does not have."""
+    options: tuple[str, ...] = ()
+    """Of the command line, by which they were paired."""
 
     @property
     def missing(self) -> list[str]:
         """What is not compared, a sentence each."""
-        found = [*self.dumps.missing, *self.reference.missing]
-        absent = {row.operator.name: row.operator.type for row in self.rows if row.tensor is None}
+        return [*self.dumps.missing, *self.reference.missing, *self._not_paired()]
+
+    def _not_paired(self) -> Iterator[str]:
+        shared = {row.operator.name: row.shared for row in self.rows if row.tensor is None and row.shared}
+        if shared:
+            names = " / ".join(next(iter(shared.values())))
+            yield remark("shared_dumps", operators=Counted(len(shared), "operator"), names=names)
+        absent = {row.operator.name: row.operator.type for row in self.rows if row.tensor is None and not row.shared}
         undumped = [name for name, kind in absent.items() if kind not in _WITHOUT_TASK]
         if undumped and self.graph is not None:
-            found.append(f"not dumped: {count_text(len(undumped), 'operator')}, such as {undumped[0]}")
-        alone = [row for row in self.rows if row.tensor is not None and row.reference is None]
-        if alone:
-            found.append(f"{tensors_have(len(alone))} no partner in the reference, such as {alone[0].tensor_id}")
+            yield remark("not_dumped", operators=Counted(len(undumped), "operator"), example=undumped[0])
+        if self.strangers:
+            yield remark("not_in_graph", operators=Counted(len(self.strangers), "operator"), example=self.strangers[0])
+        yield from self._without_partner([row for row in self.rows if row.tensor is not None and row.reference is None])
         parts = [row for row in self.rows if row.listing is Listing.PART and row.tensor is not None]
         if parts:
-            found.append(f"{tensors_have(len(parts))} no whole data inside of an L1 fusion: {parts[0].tensor_id}")
+            yield remark("not_whole", tensors=Counted(len(parts), "tensor"), example=parts[0].tensor_id)
         integers = [member.operator.name for member in members_of(self.plan).values() if member.quantised]
         if integers:
-            words = count_text(len(integers), "operator")
-            found.append(f"not compared, because computed in integers: {words}, such as {integers[0]}")
-        return found
+            yield remark("integers", operators=Counted(len(integers), "operator"), example=integers[0])
+
+    def _without_partner(self, rows: Sequence[NetworkRow]) -> Iterator[str]:
+        shared, alone = [row for row in rows if row.shared], [row for row in rows if not row.shared]
+        if shared:
+            names, count = " / ".join(shared[0].shared), Counted(len(shared), "tensor")
+            yield remark("shared_references", tensors=count, example=shared[0].tensor_id, names=names)
+        if alone:
+            yield remark("no_partner", tensors=Counted(len(alone), "tensor"), example=alone[0].tensor_id)
 
     @property
     def matched(self) -> bool:
@@ -140,7 +170,8 @@ def paired_network(
     trusted = find_reference(sides.reference, graph=network_name(other or model), chosen=options.chosen)
     whole = _plan(model, other, trusted, options)
     plan = _chosen(whole, options.operators)
-    all_rows = pair_network(whole, dumps.operations, trusted.references)
+    mine = assign_dumps(dumps.operations, all_operators(model))
+    all_rows = pair_network(whole, mine.by_operator, _references(trusted, whole, other or model))
     chosen = {group.index for group in plan.groups}
     rows = tuple(row for row in all_rows if row.index in chosen)
     return PairedNetwork(
@@ -153,7 +184,15 @@ def paired_network(
         choice=options.operators,
         whole=whole,
         context=tuple(_context(whole, all_rows, plan)) if options.operators else (),
+        strangers=() if options.operators else mine.strangers,
+        options=options.pairing_words,
     )
+
+
+def _references(reference: Reference, plan: NetworkPlan, model: GraphModel) -> References:
+    if reference.files is not None:
+        return FileReferences(reference.files, plan)
+    return DumpReferences(assign_dumps(reference.operations or (), all_operators(model)).by_operator)
 
 
 def only(paired: PairedNetwork, index: int) -> PairedNetwork:
@@ -220,8 +259,3 @@ def _chosen(plan: NetworkPlan, choice: OperatorChoice) -> NetworkPlan:
 
 def _has(group: OperatorGroup, choice: OperatorChoice) -> bool:
     return any(member.operator.id in choice for member in group.members)
-
-
-def tensors_have(count: int) -> str:
-    """The beginning of a sentence about some tensors."""
-    return "1 tensor has" if count == 1 else f"{count:,} tensors have"

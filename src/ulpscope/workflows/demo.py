@@ -22,6 +22,7 @@ from ulpscope.report.demo import (
     prompt,
 )
 from ulpscope.workflows.destination import prepare_destination
+from ulpscope.workflows.results import REPORT
 
 SCRIPT = Path(__file__).parent.parent / "demo_script" / "train.py"
 DEFAULT_DIRECTORY = Path("ulpscope-demo")
@@ -36,14 +37,14 @@ def run_demo(out: Path | None) -> None:
     directory = _demo_directory(out)
     script = Path(shutil.copy(SCRIPT, directory))
     _say(heading(INTRODUCTION))
-    reference, target = directory / "reference", directory / "target"
+    reference, target, result = (directory / name for name in ("reference", "target", "result"))
     losses = [_train(script, reference), _train(script, target, "--fault")]
     _say(losses_text(*losses))
     _say(heading(COMPARE_INTRODUCTION))
-    _ulpscope("compare", str(reference), str(target), expected=ExitCode.DIFFERENCE)
+    _ulpscope("compare", str(reference), str(target), "--out", str(result), expected=ExitCode.DIFFERENCE)
     _say(heading(SUSPECT_INTRODUCTION))
     _ulpscope("show", str(target), SUSPECT_CALL, "--step", "0", "--phase", "forward")
-    _say(ending(str(directory), program=_program()))
+    _say(ending(str(directory), page=str(result / REPORT), program=_program()))
 
 
 def _require_torch() -> None:
@@ -51,7 +52,7 @@ def _require_torch() -> None:
         raise UlpscopeError(
             f"{sys.executable} has no torch",
             expected="PyTorch, which the demo trains with",
-            next_step=f"{shlex.quote(sys.executable)} -m pip install 'ulpscope[torch]'",
+            next_step=f"{shlex.quote(sys.executable)} -m pip install torch",
         )
 
 

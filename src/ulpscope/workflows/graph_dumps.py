@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+from ulpscope.align.network_names import fed_output
 from ulpscope.dialects.ascend.executed import ExecutedTensor, read_executed
 from ulpscope.dialects.ascend.names import without_parts
 from ulpscope.dialects.ascend.runs import newest_runs
@@ -35,7 +36,7 @@ def dumps_of(operator: Operator, directory: Path) -> FoundDumps:
     for folder in folders:
         entries = [entry for entry in list_dumps(folder.path) if entry.name.operator == wanted]
         executed, bad = read_executed(entries)
-        for each in executed:
+        for each in (each for each in executed if _may_be(each.op_name, operator.name)):
             file = _file(entries, each.timestamp, directory)
             found += [_dumped(tensor, file) for tensor in each.tensors]
         problems += [error.seen for error in bad.values()]
@@ -46,8 +47,9 @@ def references_of(operator: Operator, directory: Path) -> FoundDumps:
     """What a reference holds for an operator's outputs: of the original operators that they stand for, if any."""
     index = reference_index(directory)
     found, problems = [], []
-    for position, key in _original_outputs(operator, index):
-        for tensor in index.get(key, ()):
+    for position, original, key in _original_outputs(operator, index):
+        own = (tensor for tensor in index.get(key, ()) if _may_be(tensor.op, original))
+        for tensor in own:
             try:
                 found.append(_reference(tensor, position, directory))
             except UlpscopeError as error:
@@ -55,18 +57,24 @@ def references_of(operator: Operator, directory: Path) -> FoundDumps:
     return FoundDumps(tuple(found), tuple(problems))
 
 
-def _original_outputs(operator: Operator, index: ReferenceIndex) -> Iterator[tuple[int, ReferenceKey]]:
+def _may_be(told: str, name: str) -> bool:
+    """Whether a dump that tells this name may be of an operator: files have one name for a/b and a_b."""
+    return told == sanitised(told) or without_parts(told) == without_parts(name) or fed_output(told) is not None
+
+
+def _original_outputs(operator: Operator, index: ReferenceIndex) -> Iterator[tuple[int, str, ReferenceKey]]:
     """Outputs, each with its original operator and output as a reference's index has them."""
     alone = operator.originals[0] if operator.originals is not None and len(operator.originals) == 1 else operator.name
     if not operator.outputs:
         # Graphs of TensorFlow do not describe outputs.
-        yield from ((key[1], key) for key in sorted(index) if key[0] == sanitised(alone))
+        yield from ((key[1], alone, key) for key in sorted(index) if key[0] == sanitised(alone))
     for position, desc in enumerate(operator.outputs):
         origin = desc.origin
         if origin is None or not origin.name:
-            yield position, (sanitised(alone), position)
+            yield position, alone, (sanitised(alone), position)
         else:
-            yield position, (sanitised(origin.name), position if origin.output is None else origin.output)
+            output = position if origin.output is None else origin.output
+            yield position, origin.name, (sanitised(origin.name), output)
 
 
 def _file(entries: Iterable[DumpEntry], timestamp: int, directory: Path) -> str:

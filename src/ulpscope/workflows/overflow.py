@@ -56,10 +56,10 @@ class OverflowAnswer:
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
         return survey_json(self.survey, language)
 
-    def write(self, out: Path, *, language: Language = Language.EN) -> None:
-        """summary.json, overflow.csv, each record as JSON, and the page; `out` is there and empty."""
-        write_survey(out, self.survey, self.json(language), self.searches)
-        write_report(out, self)
+    def write(self, out: Path, *, language: Language = Language.EN) -> Path:
+        """summary.json, overflow.csv, each record as JSON, and the page, which it gives; `out` is there and empty."""
+        write_survey(out, self.survey, self.searches)
+        return write_report(out, self, language=language)
 
 
 def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> OverflowAnswer:
@@ -72,12 +72,17 @@ def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> 
     fresh = [finding for finding in seen if _identity(finding.place) not in told_already]
     survey = OverflowSurvey(
         paths=tuple(str(path) for path in paths),
-        findings=(*noted, *(finding for finding in fresh if finding.verdict is not Overflow.STATED)),
-        notes=tuple(finding for finding in fresh if finding.verdict is Overflow.STATED),
+        findings=(*noted, *(finding for finding in fresh if not _is_harmless(finding))),
+        notes=tuple(filter(_is_harmless, fresh)),
         counts=_sum(source.counts for source in opened),
         missing=tuple(sentence for source in opened for sentence in source.missing),
     )
     return OverflowAnswer(survey, tuple(source.records for source in opened))
+
+
+def _is_harmless(finding: OverflowFinding) -> bool:
+    """An argument asks for it, as for a mask: nan that others take on is none."""
+    return finding.verdict is Overflow.STATED and not finding.written
 
 
 def _identity(place: Place) -> Identity:
@@ -153,9 +158,14 @@ class _Source:
             return []
         found = [(rank, each) for rank in self._trace.ranks for each in self._steps(rank, told)]
         self.counts = _sum([self.counts, *(_counts(each) for _, each in found)])
-        unstated = [(rank.name, [call for call in each.born if call not in each.stated]) for rank, each in found]
+        unstated = [(rank.name, _unasked(each)) for rank, each in found]
         verdicts = execute_births(self._trace, unstated)
-        findings = [finding for rank, each in found for finding in _findings(str(self.path), rank, each, verdicts)]
+        ways = {rank.name: OverflowWays(rank) for rank in self._trace.ranks}
+        findings = [
+            finding
+            for rank, each in found
+            for finding in _findings(str(self.path), rank, each, verdicts, ways[rank.name])
+        ]
         return sorted(findings, key=lambda finding: (finding.place.step, finding.place.call_id or 0))
 
     def _steps(self, rank: RankTrace, told: Told) -> Iterator[Births]:
@@ -169,19 +179,27 @@ def _counts(found: Births) -> OverflowCounts:
     return OverflowCounts(calls=found.calls, born=len(found.born), inherited=found.inherited, unknown=found.unknown)
 
 
-def _findings(path: str, rank: RankTrace, found: Births, verdicts: Verdicts) -> Iterator[OverflowFinding]:
+def _unasked(found: Births) -> list[int]:
+    """Births that no argument asks for."""
+    return [call for call in found.born if call not in found.stated and call not in found.written]
+
+
+def _findings(
+    path: str, rank: RankTrace, found: Births, verdicts: Verdicts, ways: OverflowWays
+) -> Iterator[OverflowFinding]:
     given = [] if found.given is None else [found.given]
-    unstated = [number for number in (*found.born, *given) if number not in found.stated]
-    ways = OverflowWays(rank, found.step) if unstated else None
     for call in rank.find_calls([*found.born, *given]).values():
         uses = rank.uses(call.id)
         values = rank.find_values(use.value for use in uses)
         tensors = tuple(_seen(call, use, values[use.value]) for use in uses if use.value in values)
         verdict, message = verdicts.get((rank.name, call.id), (Overflow.UNCLEAR, ""))
-        if call.id in found.stated:
+        if call.id in found.stated or call.id in found.written:
             verdict, message = Overflow.STATED, ""
-        way = ways.way_of(call.id) if ways is not None and call.id in unstated else ()
-        whole = OverflowFinding(path, _place(rank, call), tensors, None, verdict, message, call.id in given, way)
+        way = () if call.id in found.stated else ways.way_of(call.id, found.step)
+        written = call.id in found.written and ways.is_taken_on(call.id, found.step)
+        whole = OverflowFinding(
+            path, _place(rank, call), tensors, None, verdict, message, call.id in given, way, written
+        )
         yield replace(whole, place=replace(whole.place, tensor=whole.worst.place if whole.worst else None))
 
 

@@ -1,9 +1,8 @@
 """From overflow records to findings, and what `ulpscope overflow --out` writes."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ulpscope.dialects.ascend.dump_file import read_dump
 from ulpscope.dialects.ascend.executed import ExecutedTensor, read_executed
@@ -14,7 +13,7 @@ from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Place
 from ulpscope.records.overflow_findings import DeviceRecord, OverflowFinding, OverflowSurvey, SeenTensor, Side
 from ulpscope.report.overflow_table import write_overflow_table
-from ulpscope.workflows.results import SUMMARY, write_json, writing
+from ulpscope.workflows.results import writing
 
 TABLE = "overflow.csv"
 RECORDS = "records"
@@ -30,10 +29,8 @@ def device_findings(path: Path, search: RecordSearch, missing: list[str]) -> Ite
         yield OverflowFinding(str(path), _place(found, name, tensors), tensors, record=_record(found))
 
 
-def write_survey(
-    out: Path, survey: OverflowSurvey, summary: Mapping[str, Any], searches: tuple[RecordSearch, ...]
-) -> None:
-    """summary.json, a row an overflow, and each record as the older tools write it."""
+def write_survey(out: Path, survey: OverflowSurvey, searches: tuple[RecordSearch, ...]) -> None:
+    """A row an overflow, and each record as the older tools write it."""
     with writing(out):
         for number, search in enumerate(searches, start=1):
             # Several devices, and several runs, may have written records of one name.
@@ -44,7 +41,6 @@ def write_survey(
                 content = json.dumps(record_json(read_overflow_record(read_dump(path))), indent=4)
                 (folder / f"{path.name}.output.0.json").write_text(content, encoding="utf-8")
         write_overflow_table(survey, out / TABLE)
-        write_json(out / SUMMARY, summary)
 
 
 def _place(found: FoundRecord, name: str | None, tensors: tuple[SeenTensor, ...]) -> Place:

@@ -19,12 +19,10 @@ from ulpscope.report.page.packing import Content
 from ulpscope.report.page.sources import Sources
 from ulpscope.report.page.telling import PARTS, told_json, told_once
 from ulpscope.workflows.report_trace import content_of_run
-from ulpscope.workflows.results import SUMMARY, write_json, writing
+from ulpscope.workflows.results import REPORT, SUMMARY, with_page, write_json, writing
 
-REPORT = "report.html"
 TOLD = "told.json"
 PLAN = "plan.json"
-RATIOS = "ratios.csv"
 SCHEMA = 1
 
 NEEDED = {"verdict", "findings"}
@@ -60,9 +58,10 @@ KINDS: Mapping[str, PageKind] = {
 """By the `command` of summary.json."""
 
 
-def write_report(out: Path, answer: Answer, *, stacks: Sequence[Sequence[JsonObject]] = ()) -> Path:
-    """Write the page of a result that has just been written; `stacks` are those of its findings."""
+def write_report(out: Path, answer: Answer, *, language: Language, stacks: Sequence[Sequence[JsonObject]] = ()) -> Path:
+    """Write summary.json and the page of a result whose tables are written; `stacks` are those of its findings."""
     with writing(out):
+        write_json(out / SUMMARY, with_page(answer.json(language)))
         write_json(out / TOLD, told_json(answer.json, [list(stack) for stack in stacks]))
     return make_report(out)
 
@@ -91,15 +90,9 @@ def page_text(result: Path, *, served: bool = False) -> str:
         return assemble(content_of_run(result), title=f"trace: {result.resolve().name} - ulpscope", served=served)
     summary = read_summary(result)
     kind = KINDS[summary["command"]]
-    if (result / RATIOS).is_file():
-        raise UlpscopeError(
-            f"{result} compares two checks",
-            expected="the result of a comparison of runs, of a check or of a search for overflows",
-            next_step=f"look at {shlex.quote(str(result / RATIOS))}, or at the page of each check",
-        )
     # Modes of check ask other questions than a check does, and have no table of its kind.
     files = () if "mode" in summary else kind.tables
-    tables = {Path(name).stem: _read_table(result / name) for name in files}
+    tables = {Path(name).stem: read_table(result / name) for name in files}
     if "pairs" in tables and (lacking := sorted(PAIR_COLUMNS_NEEDED - set(tables["pairs"].columns))):
         raise _unreadable(result / "pairs.parquet", f"it has no column {', '.join(lacking)}")
     sources = Sources(summary, _told(result, summary), tables, _read_plan(result))
@@ -121,7 +114,7 @@ def read_summary(result: Path) -> JsonObject:
             expected=f"schema {SCHEMA}",
             next_step="make the result again with this version of ulpscope",
         )
-    if summary.get("command") not in KINDS or not summary.keys() >= NEEDED:
+    if summary.get("command") not in list(KINDS) or not summary.keys() >= NEEDED:
         raise UlpscopeError(
             f"{result / SUMMARY} is of a command or kind that has no page: {summary.get('command')!r}",
             expected=f"a result of {', '.join(KINDS)}",
@@ -130,10 +123,19 @@ def read_summary(result: Path) -> JsonObject:
     if summary["command"] == "compare" and not summary.keys() >= NEEDED_OF_RUNS:
         raise UlpscopeError(
             f"{result / SUMMARY} compares something else than two runs",
-            expected="a comparison of two runs: one of two checks, or of one tensor, has no page",
-            next_step="read it with: ulpscope compare ... without --out",
+            expected="a comparison of two runs: one of two checks, of several networks or of one tensor has no page",
+            next_step=f"see the tables in {shlex.quote(str(result))}; each check and each network has its own page",
         )
+    for part in PARTS:
+        if not _is_told(summary.get(part, [])):
+            raise _unreadable(result / SUMMARY, f"{part} is no list of objects with a sentence")
     return summary
+
+
+def _is_told(part: Any) -> bool:
+    return isinstance(part, list) and all(
+        isinstance(entry, dict) and isinstance(entry.get("sentence"), str) for entry in part
+    )
 
 
 def _told(result: Path, summary: JsonObject) -> JsonObject:
@@ -142,7 +144,7 @@ def _told(result: Path, summary: JsonObject) -> JsonObject:
     if not path.is_file():
         return told_once(summary)
     told, usual = _read_json(path), told_once(summary)
-    fits = all(len(told.get(part, ())) == len(sentences) for part, sentences in usual.items() if part in PARTS)
+    fits = all(isinstance(told.get(part), list) and len(told[part]) == len(usual[part]) for part in PARTS)
     return told if fits and isinstance(told.get("stacks"), list) else usual
 
 
@@ -161,12 +163,16 @@ def _read_json(path: Path) -> JsonObject:
     return content
 
 
-def _read_table(path: Path) -> pl.DataFrame:
+def read_table(path: Path, columns: list[str] | None = None) -> pl.DataFrame:
+    """A table of a result, .parquet or .csv; all of its columns, or some."""
     if not path.is_file():
         raise _unreadable(path, "it is not there")
     try:
-        return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
-    except (OSError, pl.exceptions.PolarsError) as error:
+        # A folder may be called `run[1]`, which polars would take for a pattern.
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path, columns=columns, glob=False)
+        return pl.read_csv(path, columns=columns, infer_schema_length=None, glob=False)
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise _unreadable(path, str(error).splitlines()[0]) from error
 
 

@@ -18,7 +18,7 @@ from ulpscope.workflows.results import writing
 
 JSON_ENDING = ".ulpscope.json"
 OURS = (EVENTS, JSON_ENDING)
-"""Ends of the names of all files that are written here: only those are replaced."""
+"""Ends of the names of all files that are written here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def export_tensorboard(path: Path, out: Path) -> Export:
             next_step="see what was captured: ulpscope show TRACE",
             code=ExitCode.NOTHING,
         )
-    with _replacing(out, option="--tensorboard"):
+    with _replacing(out, EVENTS, option="--tensorboard"):
         files = write_scalars(scalars, out)
     notes = () if trace is None else trace.missing
     return Export(tuple(files), notes, f"tensorboard --logdir {shlex.quote(str(out))}")
@@ -56,7 +56,7 @@ def export_model_explorer(path: Path, out: Path, wanted: Wanted) -> Export:
     graphs = comparison_graphs(path, wanted) if is_result(path) else run_graphs(path, wanted)
     contents = {out / f"graph{JSON_ENDING}": graphs.collection}
     contents |= {out / f"{name}{JSON_ENDING}": content for name, content in graphs.node_data.items()}
-    with _replacing(out, option="--model-explorer"):
+    with _replacing(out, JSON_ENDING, option="--model-explorer"):
         for file, content in contents.items():
             file.write_text(json.dumps(content, allow_nan=False, separators=(",", ":")), encoding="utf-8")
     graph, *data = (shlex.quote(str(file)) for file in contents)
@@ -64,8 +64,8 @@ def export_model_explorer(path: Path, out: Path, wanted: Wanted) -> Export:
 
 
 @contextmanager
-def _replacing(out: Path, *, option: str) -> Iterator[None]:
-    """A directory without the files of an earlier export, in which nothing else may be."""
+def _replacing(out: Path, ending: str, *, option: str) -> Iterator[None]:
+    """A directory without the files of an earlier export of this kind, in which only exports may be."""
     next_step = f"choose another directory: {option} DIR"
     with writing(out, next_step=next_step):
         out.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def _replacing(out: Path, *, option: str) -> Iterator[None]:
                 expected="a directory that does not exist yet, is empty, or holds an earlier export",
                 next_step=next_step,
             )
-        for entry in list(_files(out)):
+        for entry in [entry for entry in _files(out) if entry.name.endswith(ending)]:
             entry.unlink()
         yield
 

@@ -1,13 +1,12 @@
 """The table of a comparison's result, and the traces that it names."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pair_table import PAIR_COLUMNS
-from ulpscope.workflows.report import read_summary
+from ulpscope.workflows.report import read_summary, read_table
 from ulpscope.workflows.results import SUMMARY
 
 PAIRS = "pairs.parquet"
@@ -27,19 +26,7 @@ def read_pairs(result: Path) -> pl.DataFrame:
             expected="a trace, or the result of comparing two traces",
             next_step="export the trace itself, or compare: ulpscope compare REFERENCE TARGET --out DIR",
         )
-    return read_pair_columns(result, PAIR_COLUMNS)
-
-
-def read_pair_columns(result: Path, columns: Iterable[str]) -> pl.DataFrame:
-    """Some columns of pairs.parquet."""
-    try:
-        return pl.read_parquet(result / PAIRS, columns=list(columns))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise UlpscopeError(
-            f"{result / PAIRS} cannot be read: {str(error).splitlines()[0]}",
-            expected="the table that ulpscope compare --out wrote",
-            next_step="compare again: ulpscope compare REFERENCE TARGET --out DIR --overwrite",
-        ) from error
+    return read_table(result / PAIRS, list(PAIR_COLUMNS))
 
 
 def located(path: str, result: Path) -> Path:

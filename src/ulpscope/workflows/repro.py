@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from ulpscope.dialects.opening import open_run
+from ulpscope.dialects.rank_infos import ASCEND, is_network
 from ulpscope.judge.reproduction import expected_error, script_limits
 from ulpscope.records.calls import Call
 from ulpscope.records.checks import CaseId, DataSource, Variant
@@ -95,7 +96,13 @@ def repro(
     """Write a script, a test and their data for one call; a backward leads to its forward."""
     check_files(out, overwrite=options.overwrite)
     trace = open_run(path)
-    found = _forward(find_call(trace, call, step=step, rank=rank, phase=phase), trace)
+
+    def usage(path: str, name: str) -> str:
+        return f"ulpscope repro {path} {name} -o {shlex.quote(str(out))}"
+
+    found = _forward(find_call(trace, call, step=step, rank=rank, phase=phase, usage=usage), trace)
+    if is_network(found.rank_trace.info):
+        raise _no_function(found, trace)
     recorded = read_calls(found.rank_trace, [found.call.id])[found.call.id]
     case = _case(found, recorded, options)
     reproduced = _reproduced(case, recorded, found.rank_trace, trace, options)
@@ -152,6 +159,17 @@ def _occupied(out: Path, problem: str) -> UlpscopeError:
         f"{out} {problem}",
         expected="a directory that does not exist yet or is empty",
         next_step="choose another directory with -o",
+    )
+
+
+def _no_function(found: FoundCall, trace: Trace) -> UlpscopeError:
+    name, path = found.call.module or found.call.name, shlex.quote(str(trace.path))
+    checked = f"ulpscope check {path} --graph GRAPH --only {shlex.quote(name)}"
+    dumped = found.rank_trace.info.capture.get("tool") == ASCEND
+    return UlpscopeError(
+        f"{name} is an operator of a network ({found.call.op}), of which {path} holds tensors and no function",
+        expected="a call of torch, which a script can make again",
+        next_step=f"compute it by its definition: {checked}" if dumped else f"look at it: ulpscope show {path} {name}",
     )
 
 

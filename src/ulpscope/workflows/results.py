@@ -11,6 +11,7 @@ from typing import Any
 from ulpscope.records.errors import UlpscopeError
 
 SUMMARY = "summary.json"
+REPORT = "report.html"
 
 
 def check_result(out: Path, *, overwrite: bool) -> None:
@@ -54,6 +55,11 @@ def writing(out: Path, *, next_step: str = "choose another directory for --out")
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+
+
+def with_page(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of a result that has a page: its name, for a directory may be moved."""
+    return {**summary, "report": REPORT}
 
 
 def _occupied(out: Path, problem: str) -> UlpscopeError:

@@ -6,10 +6,11 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_to_json
@@ -21,6 +22,9 @@ from ulpscope.report.run import outcome_object, plan_text, summary_text
 from ulpscope.report.status import StatusLine, status_text
 from ulpscope.workflows.child import Child, ChildExit
 from ulpscope.workflows.destination import prepare_destination, rank_directories
+
+if TYPE_CHECKING:
+    from ulpscope.trace.parts import StepParts
 
 INJECT_DIRECTORY = Path(__file__).parent.parent / "capture" / "inject"
 
@@ -184,15 +188,25 @@ def _captured(directory: Path) -> CapturedProcess:
     info = read_rank_info(directory / RANK_FILE)
     parts = survey_rank(directory)
     steps = {number: step for number, step in parts.steps.items() if step.info is None or step.info.calls}
-    finished = sum(step.info.calls for step in steps.values() if step.info is not None)
     return CapturedProcess(
         directory=directory.name,
         info=info,
         steps=tuple(sorted(steps)),
-        calls=info.coverage.calls_recorded if info.closed else finished,
+        calls=info.coverage.calls_recorded if info.closed else _calls_on_disk(directory, steps.values()),
         unfinished=any(step.info is None for step in steps.values()),
         bytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
     )
+
+
+def _calls_on_disk(directory: Path, steps: Iterable["StepParts"]) -> int:
+    """All of them; those of whole steps if a table cannot be read."""
+    from ulpscope.trace.reader import open_trace
+
+    try:
+        (rank,) = open_trace(directory).ranks
+        return rank.collect(rank.calls().select("id")).height
+    except UlpscopeError:
+        return sum(step.info.calls for step in steps if step.info is not None)
 
 
 def _tell(text: str) -> None:

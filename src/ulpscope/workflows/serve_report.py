@@ -29,7 +29,9 @@ from ulpscope.workflows.tensor_pairs import TensorPairs
 
 HOST = "127.0.0.1"
 LONGEST_WAIT = 30.0
-"""Seconds for a client to send its request or to take the answer."""
+"""Seconds without a byte from a client, or in which it does not take a piece of the answer."""
+PIECE = 1 << 18
+"""Bytes that are sent at once: a page of many megabytes may take minutes through a tunnel."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -189,7 +191,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(reply.body)
+            for start in range(0, len(reply.body), PIECE):
+                self.wfile.write(reply.body[start : start + PIECE])
 
 
 def _content(answer: Answer) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 from ulpscope.numerics.pair_overview import Advance
 
 WORKERS = 2
-KEPT = 64
-"""Answers; the largest are some hundred kilobytes."""
+KEPT = 16
+"""Answers; the largest, a heat map of 256 x 256 cells, takes about 5 MB. The page keeps its own, too."""
 PATIENCE = 1.0
 """Seconds that a request waits; then it tells the progress instead."""
 FORGOTTEN_AFTER = 20.0
@@ -61,6 +61,9 @@ class TensorJobs:
             return Done(job.future.result(timeout=patience))
         except NotDone:
             return Running(job.share)
+        except _GivenUpError:
+            # Given up just when it was asked for again: the next request begins anew.
+            return Running(0.0)
 
     def close(self) -> None:
         """Stop all work at its next step."""

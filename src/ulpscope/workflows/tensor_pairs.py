@@ -20,15 +20,15 @@ from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.records.values import Value
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.report import read_summary
-from ulpscope.workflows.report_pairs import PAIRS, located, read_pair_columns
+from ulpscope.workflows.report import read_summary, read_table
+from ulpscope.workflows.report_pairs import PAIRS, located
 from ulpscope.workflows.results import SUMMARY
 
 SIDES = ("reference", "target")
 OPENED = 4
 """Pairs that are kept open: mapped, but for arrays that another tool's dump holds in a layout of its own."""
-NORM_TOLERANCE = 1e-6
-"""By which the norm of a value may differ from the one in the table, which is the same number of the same trace."""
+STATS = ("min", "max", "mean", "norm")
+"""Numbers of a value that a table keeps: of the same trace they are the same to the last bit."""
 
 Row = Mapping[str, Any]
 
@@ -97,19 +97,22 @@ class TensorPairs:
     def __init__(self, result: Path) -> None:
         self._result = result
         self._rows = _read_rows(result)
-        self._traces = _read_traces(result)
+        self._summary = _read_traces(result)
         self._opened: dict[str, Trace] = {}
         # A foreign dump loads its steps in order when they are first asked for: not by two requests at once.
         self._lock = threading.Lock()
         self._pair = lru_cache(maxsize=OPENED)(self._open)
 
     def find(self, key: PairKey) -> TensorPair:
-        """The tensors of a row; UlpscopeError if the result has no such row."""
+        """The tensors of a row; UlpscopeError if the result has no such row, or its rows are no values of traces."""
+        if self._summary.get("graph") is not None:
+            raise self._of_network(key)
         with self._lock:
             found = self._pair(key)
-        if any(side.problem is not None for side in (found.sides.reference, found.sides.target)):
-            # What was not there may come: a file that is copied, a disk that is mounted.
-            self._pair.cache_clear()
+            if any(side.problem is not None for side in (found.sides.reference, found.sides.target)):
+                # What was not there may come: a file that is copied, a disk that is mounted, a trace captured anew.
+                self._pair.cache_clear()
+                self._opened.clear()
         return found
 
     def _open(self, key: PairKey) -> TensorPair:
@@ -138,7 +141,7 @@ class TensorPairs:
         return found.row(0, named=True)
 
     def _side(self, side: str, row: Row, rank: int) -> TensorSide:
-        path = self._traces[side]
+        path = self._summary[side]
         value = None
         try:
             rank_trace = self._rank(path, rank)
@@ -156,6 +159,18 @@ class TensorPairs:
             return TensorSide(path, value, None, missing)
         return TensorSide(path, value, array, None)
 
+    def _of_network(self, key: PairKey) -> UlpscopeError:
+        row = self._row(key)
+        side, _, position = str(row["place"]).partition(".")
+        which = ["--input" if side == "args" else "--output", position] if position.isdigit() else []
+        paths = [str(self._summary[name]) for name in (*SIDES, "graph")]
+        words = ["ulpscope", "compare", *paths[:2], "--graph", paths[2], f"--op={row['module']}", *which]
+        return UlpscopeError(
+            "tensors of a network are paired by its graph, each in the layout of its own dump",
+            expected="a comparison of two traces",
+            next_step=shlex.join(words),
+        )
+
     def _rank(self, path: str, rank: int) -> RankTrace:
         if path not in self._opened:
             self._opened[path] = open_run(located(path, self._result))
@@ -171,36 +186,39 @@ class TensorPairs:
 
 
 def _read_rows(result: Path) -> pl.DataFrame:
-    kept = ["rank", *(f"{name}_{side}" for name in ("value", "dtype", "shape", "norm") for side in SIDES)]
-    return read_pair_columns(result, kept)
+    of_sides = (f"{name}_{side}" for name in ("value", "dtype", "shape", *STATS) for side in SIDES)
+    return read_table(result / PAIRS, ["rank", "module", "place", *of_sides])
 
 
-def _read_traces(result: Path) -> dict[str, str]:
-    """The paths of both traces as the result names them."""
+def _read_traces(result: Path) -> dict[str, Any]:
+    """The summary of a result that names both traces."""
     summary = read_summary(result)
-    traces = {side: summary.get(side) for side in SIDES}
-    if not all(isinstance(path, str) for path in traces.values()):
+    if not all(isinstance(summary.get(side), str) for side in SIDES):
         raise UlpscopeError(
             f"{result / SUMMARY} does not name both traces",
             expected="their paths, under reference and target",
             next_step="compare again: ulpscope compare REFERENCE TARGET --out DIR",
         )
-    return {side: str(path) for side, path in traces.items()}
+    return summary
 
 
 def _check_same(value: Value, row: Row, side: str, path: str) -> None:
-    shape, norm = row[f"shape_{side}"], row[f"norm_{side}"]
-    known = value.stats.norm if value.stats is not None else None
+    shape = row[f"shape_{side}"]
     same = value.dtype == row[f"dtype_{side}"] and (shape is None or list(value.shape) == list(shape))
-    if same and norm is not None and known is not None:
-        same = math.isclose(norm, known, rel_tol=NORM_TOLERANCE) or not math.isfinite(norm)
-    if not same:
+    numbers = [(row[f"{name}_{side}"], None if value.stats is None else getattr(value.stats, name)) for name in STATS]
+    if not (same and all(_is_same(*both) for both in numbers)):
         raise PairError(
             Problem.OTHER_TRACE,
             f"value {value.id} of {path} is not the one that was compared: it is {value.dtype} {list(value.shape)}",
             expected=f"{row[f'dtype_{side}']} {list(shape or ())} as in {PAIRS}",
             next_step="the trace was captured anew since: compare again with ulpscope compare --out",
         )
+
+
+def _is_same(noted: float | None, found: float | None) -> bool:
+    if noted is None or found is None:
+        return True
+    return noted == found or (math.isnan(noted) and math.isnan(found))
 
 
 def _side_by_side(sides: Pair[TensorSide]) -> PairBoxes:

@@ -142,7 +142,9 @@ def _chain(operator: Operator) -> list[str]:
     if operator.type in WHOLES and kinds[0] != own and _type_of(told or originals[-1]) not in ACTIVATIONS:
         return []
     if own not in kinds:
-        raise CannotReplayError(f"which operators it stands for is not known: {', '.join(originals)}")
+        # Without scopes, so that all layers of a network have one reason.
+        names = ", ".join(name.rpartition("/")[2] for name in originals)
+        raise CannotReplayError(f"which operators it stands for is not known: {names}")
     if kinds[0] != own or told not in ("", originals[-1]):
         raise CannotReplayError("the order of its original operators is not known")
     return kinds

@@ -64,12 +64,6 @@ def find_function(op: str) -> Function:
     return _registered_operator(op)
 
 
-def find_reference(op: str) -> Function:
-    """The function that stands for this one in high precision on the CPU."""
-    own = registered(op)
-    return own.reference if own is not None else find_function(op)
-
-
 def _torch_function(op: str, room: Any, name: str) -> Function:
     found = inspect.getattr_static(room, name, None) if room is torch.Tensor else getattr(room, name, None)
     if room is torch.Tensor and (inspect.isgetsetdescriptor(found) or isinstance(found, property)):
@@ -121,5 +115,11 @@ def _registered_operator(op: str) -> Function:
     found = getattr(packet, overload, None) if overload else packet
     reaches_out = name in _REACHING_OUT or library in _NOT_COMPUTING
     if not isinstance(found, torch._ops.OpOverload | torch._ops.OpOverloadPacket) or reaches_out:
-        raise CannotReplayError(f"{op} is not known here; register it with ulpscope.reference_for")
+        raise CannotReplayError(_unknown(op))
     return found
+
+
+def _unknown(op: str) -> str:
+    if registered(op) is None:
+        return f"{op} is not known here; register it: ulpscope.reference_for({op!r}, function=...)"
+    return f"its reference is registered, but not what to execute: ulpscope.reference_for({op!r}, function=...)"

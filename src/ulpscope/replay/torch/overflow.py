@@ -95,7 +95,7 @@ class _Evidence:
         self._cpu = None if cpu is None else results(cpu)
         self._device = None if device is None else results(device)
         self._lengths = lengths
-        self._asked_for = _holds_not_finite(recorded.call.arguments)
+        self._asked = list(_not_finite_numbers(recorded.call.arguments))
 
     def all(self) -> Iterator[OverflowEvidence]:
         firsts = dict(find_repeated(self._recorded.call.arguments))
@@ -118,7 +118,7 @@ class _Evidence:
             cpu=_count(self._cpu, name),
             exact=_not_finite(self._precise[name]),
             exact_largest=_largest(self._precise[name]),
-            asked_for=self._asked_for,
+            asked_for=_ask_for(self._asked, counted(value)),
             source=self._case.source,
             terms=self._lengths.get(name, 1.0),
             device=_count(self._device, name),
@@ -141,10 +141,17 @@ def _largest(tensor: Tensor) -> float | None:
     return float(finite.abs().max()) if finite.numel() else None
 
 
-def _holds_not_finite(encoded: Any) -> bool:
-    """Whether a plain number among the arguments is inf or nan."""
+def _ask_for(numbers: Sequence[float], recorded: NotFinite) -> bool:
+    """Whether these arguments say what was recorded: inf does not ask for nan, nor nan for inf."""
+    has_nan, has_inf = any(map(math.isnan, numbers)), any(map(math.isinf, numbers))
+    return (has_nan or not recorded.nan) and (has_inf or recorded.total == recorded.nan)
+
+
+def _not_finite_numbers(encoded: Any) -> Iterator[float]:
+    """The plain numbers among the arguments that are inf or nan."""
     if isinstance(encoded, dict) and "$float" in encoded:
-        return not math.isfinite(float(encoded["$float"]))
-    if isinstance(encoded, dict | list):
-        return any(_holds_not_finite(item) for item in (encoded.values() if isinstance(encoded, dict) else encoded))
-    return False
+        number = float(encoded["$float"])
+        yield from () if math.isfinite(number) else (number,)
+    elif isinstance(encoded, dict | list):
+        for item in encoded.values() if isinstance(encoded, dict) else encoded:
+            yield from _not_finite_numbers(item)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule
 from ulpscope.records.reproductions import Reproduction
 from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.operations import bare
+from ulpscope.replay.operations import OPERATOR_LIBRARIES, bare, is_in_script
 from ulpscope.replay.recorded import RecordedCall
 from ulpscope.replay.registry import registered
 from ulpscope.replay.torch.engine import Engine, Executed
@@ -30,7 +30,6 @@ STORED = {
     torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.bool: "BOOL", torch.uint8: "U8",
     torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
 }  # fmt: skip
-_LIBRARIES = ("aten", "prims")
 # Their float32 operands may be rounded to TF32 by settings of a CUDA device.
 _CONTRACTING = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv")
 
@@ -98,9 +97,8 @@ def _check_can_be_told(recorded: RecordedCall) -> None:
     if registered(op) is not None:
         raise CannotReplayError(f"{op} is a function of your own (ulpscope.reference_for); a script has only torch")
     find_function(op)
-    library = op.partition(".")[0]
-    if library not in ("torch", "torch_npu", *_LIBRARIES):
-        raise CannotReplayError(f"{op} needs the library {library}; a script has only torch")
+    if not is_in_script(op):
+        raise CannotReplayError(f"{op} needs the library {op.partition('.')[0]}; a script has only torch")
     if recorded.call.random:
         raise CannotReplayError("random: what it draws has no exact result")
     values = [*recorded.inputs.values(), *recorded.grad_outputs.values()]
@@ -135,7 +133,7 @@ def _expression(op: str) -> str:
     parts = op.split(".")
     if not all(part.isidentifier() and part.isascii() and not keyword.iskeyword(part) for part in parts):
         raise CannotReplayError(f"{op} is not a name")
-    if parts[0] in _LIBRARIES:
+    if parts[0] in OPERATOR_LIBRARIES:
         return f"torch.ops.{op}"
     # A property of tensors: its getter is what find_function gives.
     getter = op.startswith("torch.Tensor.") and not callable(getattr(torch.Tensor, parts[-1], None))

@@ -18,7 +18,8 @@ from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.operations import COMPARING, EXACT, OF_OWN_DTYPE, SIZED_BY_NUMBERS, bare
 from ulpscope.replay.recorded import RecordedCall, find_repeated
 from ulpscope.replay.torch.arguments import Decoder, raised
-from ulpscope.replay.torch.functions import Function, find_function, find_reference
+from ulpscope.replay.torch.functions import Function, find_function
+from ulpscope.replay.torch.references import UNSCALE, find_reference
 from ulpscope.replay.torch.tensors import torch_dtype
 
 Tensors = Mapping[str, Tensor]
@@ -154,8 +155,11 @@ def _outputs(result: Any, args: list[Any]) -> dict[str, Tensor]:
 
 
 def _may_write_silently(recipe: Recipe, place: str) -> bool:
-    """Running statistics change without a trace in the version counter."""
-    return bare(recipe.op) in ("batch_norm", "instance_norm") and place in (
+    """Running statistics, and what GradScaler unscales, change without a trace in the version counter."""
+    name = bare(recipe.op)
+    if name == UNSCALE:
+        return place == "args.1" or place.startswith("args.0.")
+    return name in ("batch_norm", "instance_norm") and place in (
         "args.1",
         "args.2",
         "kwargs.running_mean",

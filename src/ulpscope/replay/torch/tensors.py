@@ -51,6 +51,9 @@ def case_tensor(case: CaseId, place: str, value: Value, *, rank: RankTrace, seed
 
 
 def to_tensor(array: NDArray[np.generic], dtype: str) -> Tensor:
+    if not array.size:
+        # Its strides are 0, and no bytes can be looked at as another type.
+        return torch.empty(array.shape, dtype=torch_dtype(dtype))
     flat = torch.from_numpy(np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy())
     return flat.view(torch_dtype(dtype)).reshape(array.shape)
 
