@@ -191,6 +191,17 @@ def test_a_call_that_only_amplifies_is_cleared(tmp_path: Path) -> None:
     assert note.next.startswith("ulpscope show ")
 
 
+@pytest.mark.parametrize("weighs", [True, False])
+def test_a_call_is_not_cleared_of_what_came_with_an_operand_of_one_run(tmp_path: Path, *, weighs: bool) -> None:
+    logits, clicks = torch.linspace(-2, 2, 12), torch.arange(12.0) % 2
+    for name, weight in (("one", None), ("other", torch.full((12,), 3.0) if weighs else None)):
+        with ulpscope.capture(tmp_path / name, save="tensors"):
+            nn.functional.binary_cross_entropy_with_logits(logits, clicks, pos_weight=weight)
+    result = ulpscope.compare(tmp_path / "one", tmp_path / "other")
+    found = [finding.place.op for finding in result.comparison.findings]
+    assert found == (["torch.nn.functional.binary_cross_entropy_with_logits"] if weighs else [])
+
+
 def test_another_argument_is_told_by_what_it_made(tmp_path: Path) -> None:
     first = ulpscope.compare("ref", train(tmp_path / "t", other_eps), replay="on").findings[0]
     assert "the arguments that differ made " in first.sentence

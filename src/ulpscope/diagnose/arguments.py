@@ -55,6 +55,20 @@ def telling_differences(reference: str | None, target: str | None) -> tuple[Argu
     return tuple(each for each in argument_differences(reference, target) if each.place in telling)
 
 
+def tensor_places(text: str | None) -> frozenset[str]:
+    """Where a recorded argument list has tensors."""
+    return frozenset(_tensor_places("", _load(text)))
+
+
+def _tensor_places(path: str, entry: Any) -> Iterator[str]:
+    if isinstance(entry, dict) and "$tensor" in entry:
+        yield path
+    elif isinstance(entry, dict | list):
+        items = entry.items() if isinstance(entry, dict) else enumerate(entry)
+        for key, item in items:
+            yield from _tensor_places(f"{path}.{key}", item)
+
+
 def _tells(reference: Any, target: Any) -> bool:
     if _numbers_apart(reference, target):
         return bool(abs(reference - target) > LAST_BITS * max(abs(reference), abs(target)))

@@ -12,6 +12,7 @@ from ulpscope.diagnose.changes import TARGET, Change
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.gaps import calls_in
 from ulpscope.diagnose.leftovers import Leftovers
+from ulpscope.diagnose.operands import has_unknown_operand
 from ulpscope.diagnose.peers import PeerGains
 from ulpscope.diagnose.places import place_of, place_of_birth, place_of_parameter, place_of_row
 from ulpscope.diagnose.states import Birth, Cause, Flow, State, finite
@@ -196,8 +197,14 @@ def _evidence(evidence: RankEvidence, flow: Flow, each: _Named, alike: Sequence[
         followers=_followers(evidence, flow),
         peers=peers.usual(pair, slot.place) if birth.gap is None else None,
         gain=finite(birth.gain),
+        unknown_input=True if _reads_unknown(evidence, kind, birth) else None,
         worst=_worst(metrics, shapes[1]) if metrics is not None else None,
     )
+
+
+def _reads_unknown(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> bool:
+    own = kind is FindingKind.COMPUTATION and birth.gap is None and birth.slot.makes
+    return own and has_unknown_operand(evidence, birth.slot.pair)
 
 
 def _followers(evidence: RankEvidence, flow: Flow) -> int:

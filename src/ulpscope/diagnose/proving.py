@@ -8,6 +8,7 @@ import polars as pl
 from ulpscope.diagnose.comparing import JudgedRank
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.findings import RankedFinding, differing_arguments
+from ulpscope.diagnose.operands import has_unknown_operand
 from ulpscope.diagnose.places import place_of
 from ulpscope.diagnose.states import Birth, Cause
 from ulpscope.judge.rounding import unit_roundoff
@@ -27,7 +28,8 @@ LAST_BITS = 1e-5
 def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
     """The rank's findings with what the ledger says of them; what it clears is a note."""
     known = [_with_entry(rank.evidence, each, entries) for each in rank.found]
-    kept = [each for each in known if not is_cleared(each)]
+    cleared = [each for each in known if _is_cleared(rank.evidence, each)]
+    kept = [each for each in known if each not in cleared]
     told = {_key(each.finding) for each in kept}
     guilty = [
         (slot, entry)
@@ -39,7 +41,6 @@ def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
         if _key(finding) not in told:
             told.add(_key(finding))
             kept.append(RankedFinding(finding, _birth(finding, slot), _moment(rank.evidence, slot)))
-    cleared = [each for each in known if is_cleared(each)]
     table = _judged(rank.table, [slot for slot, _ in guilty], Judgement.MADE_HERE)
     return replace(
         rank,
@@ -57,8 +58,12 @@ def _is_another_function(entry: LedgerEntry) -> bool:
     return entry.by_arguments.norm > max(coarsest * TELLING, LAST_BITS)
 
 
-def is_cleared(each: RankedFinding) -> bool:
-    """Whether execution has shown that the blamed call did nothing wrong."""
+def _is_cleared(evidence: RankEvidence, each: RankedFinding) -> bool:
+    """Whether execution has shown that the blamed call did nothing wrong, and what it was given is accounted for."""
+    return _did_nothing_wrong(each) and not has_unknown_operand(evidence, each.birth.slot.pair)
+
+
+def _did_nothing_wrong(each: RankedFinding) -> bool:
     entry, evidence = each.finding.evidence.ledger, each.finding.evidence
     blamed_for_numbers = (
         each.finding.kind is FindingKind.COMPUTATION

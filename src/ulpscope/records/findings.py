@@ -103,6 +103,8 @@ class Evidence:
     """What the run to blame gave there, and the truth."""
     ledger: LedgerEntry | None = None
     """What executing the call again has shown."""
+    unknown_input: bool | None = None
+    """Whether the call is given a tensor that was not compared, or that one run lacks."""
     shown: str | None = None
     """Of a tensor that the call did not make: `given` (an operand) or `summed` (a parameter's gradient)."""
     origins: tuple[str, str] | None = None

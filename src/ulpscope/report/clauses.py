@@ -79,6 +79,8 @@ def inputs_exceed_rounding(finding: Finding) -> bool:
 def _inputs_key(finding: Finding) -> str:
     if finding.kind is FindingKind.OPTIMIZER:
         return "inputs.update"
+    if finding.evidence.unknown_input:
+        return "inputs.compared"
     return f"inputs.{finding.evidence.shown or 'call'}"
 
 

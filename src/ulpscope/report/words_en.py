@@ -33,6 +33,7 @@ _TENSORS = {
     "inputs.given": "the tensors before it",
     "inputs.summed": "the gradients that are added up in it",
     "inputs.call": "its inputs",
+    "inputs.compared": "those of its inputs that were compared",
     "inputs.update": "its gradients and state",
 }
 

@@ -33,6 +33,7 @@ _TENSORS = {
     "inputs.given": "它之前的张量",
     "inputs.summed": "累加到其中的各个梯度",
     "inputs.call": "其输入",
+    "inputs.compared": "其已比较的输入",
     "inputs.update": "其梯度和状态",
 }
 
