@@ -37,6 +37,14 @@ def test_a_healthy_run_in_bf16_agrees(tmp_path: Path, name: str) -> None:
     assert result.comparison.counts.tensors_compared > 100
 
 
+def test_every_tensor_is_judged_or_has_a_reason(tmp_path: Path) -> None:
+    result = compared("lm_mix_statistics", "bug", tmp_path)
+    judged = result.pairs["judgement"].is_not_null()
+    assert (judged | result.pairs["reason"].is_not_null()).all()
+    left_out = sum(number for _, number in result.comparison.scope.not_compared)
+    assert (judged.sum(), (~judged).sum()) == (result.comparison.counts.tensors_compared, left_out)
+
+
 def test_saved_tensors_are_compared_as_data(tmp_path: Path) -> None:
     result = compared("lm_L1_tensor", "bug", tmp_path)
     assert result.findings[0].evidence["measured"] == "data"

@@ -23,6 +23,8 @@ DATA_METRICS = (
     "within_five_thousandths", "max_ulp", "mean_ulp",
 )  # fmt: skip
 
+INSIDE_BACKWARD = "inside of a judged backward"
+
 
 def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
     """All tensor pairs of one rank, in the order of the target's calls."""
@@ -38,6 +40,7 @@ def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
     columns["place"] = [slot.place for slot in slots]
     columns |= {name: column.gather(rows) for name, column in _value_columns(evidence).items()}
     columns |= _judged(evidence, flow)
+    columns["reason"] = _with_unjudged(columns["reason"], columns["measured"], columns["judgement"])
     frame = pl.DataFrame(columns)
     return frame.select(list(PAIR_COLUMNS))
 
@@ -88,6 +91,12 @@ def _with_data(columns: dict[str, pl.Series], metrics: dict[int, PairMetrics]) -
             rows, pl.Series([getattr(entry, field) for entry in found], dtype=pl.Float64)
         )
     return columns
+
+
+def _with_unjudged(reasons: pl.Series, measured: pl.Series, judgements: pl.Series) -> pl.Series:
+    """Reasons, also for tensors that were measured and not judged."""
+    unjudged = judgements.is_null() & reasons.is_null() & measured.is_not_null()
+    return pl.select(pl.when(unjudged).then(pl.lit(INSIDE_BACKWARD)).otherwise(reasons)).to_series()
 
 
 def _known(numbers: NDArray[np.float64], where: NDArray[np.bool_] | None = None) -> pl.Series:

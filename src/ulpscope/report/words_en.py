@@ -354,6 +354,7 @@ _REASONS = {
     "reason.not in the trace, which is incomplete": "not in the trace, which is incomplete",
     "reason.memory that nobody has written": "memory that nobody has written",
     "reason.no stats": "no stats",
+    "reason.inside of a judged backward": "inside of a judged backward",
     "reason.random": "random",
     "reason.its data was not saved": "its data was not saved",
     "reason.torch is not installed here": "torch is not installed here",

@@ -332,6 +332,7 @@ _REASONS = {
     "reason.not in the trace, which is incomplete": "不在轨迹中，轨迹不完整",
     "reason.memory that nobody has written": "从未写入过的内存",
     "reason.no stats": "没有统计值",
+    "reason.inside of a judged backward": "在已判断的反向内部",
     "reason.random": "随机",
     "reason.its data was not saved": "没有保存其数据",
     "reason.torch is not installed here": "此处没有安装 torch",
