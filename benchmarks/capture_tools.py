@@ -145,6 +145,9 @@ class Training:
 
     def forward(self) -> Tensor:
         self.optimizer.zero_grad()
+        return self.loss()
+
+    def loss(self) -> Tensor:
         return functional.cross_entropy(self.model(self.tokens).flatten(0, 1), self.targets.flatten())
 
 
