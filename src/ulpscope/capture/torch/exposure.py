@@ -1,4 +1,4 @@
-"""Memory that is handed out in steps that are not recorded, when no mode looks on."""
+"""Memory that is handed out while no mode looks on: in steps that are not recorded, and in optimizers."""
 
 import functools
 from collections.abc import Callable
@@ -18,7 +18,13 @@ class ExposurePatches:
         self._here = here
         self._inherited: list[str] = []
         self._own: dict[str, Any] = {}
+        self._known: dict[str, tuple[Any, Callable[..., Any]]] = {}
+        """Methods, and what stands in for them: to make these takes longer than to put them there."""
         self._noting = False
+
+    @property
+    def is_installed(self) -> bool:
+        return bool(self._own or self._inherited)
 
     def install(self) -> None:
         for name in EXPOSING:
@@ -26,7 +32,12 @@ class ExposurePatches:
                 self._own[name] = torch.Tensor.__dict__[name]
             else:
                 self._inherited.append(name)
-            setattr(torch.Tensor, name, self._noticed(getattr(torch.Tensor, name)))
+            method = getattr(torch.Tensor, name)
+            known, noticed = self._known.get(name, (None, method))
+            if known is not method:
+                noticed = self._noticed(method)
+                self._known[name] = method, noticed
+            setattr(torch.Tensor, name, noticed)
 
     def uninstall(self) -> None:
         for name in self._inherited:

@@ -1,7 +1,9 @@
 """Optimizer steps: one call a parameter group, with gradients, parameters before and after, and state."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -25,6 +27,18 @@ class _OpenGroup(NamedTuple):
     call: OpenCall
     arguments: str
     parameters: Placed
+    states: Placed
+
+
+class _OpenStep(NamedTuple):
+    """An optimizer's step that is running: nobody looks at single calls there."""
+
+    groups: list[_OpenGroup]
+    state_ids: list[int]
+    """Of all that the optimizer keeps; the groups' states keep its tensors."""
+    frame: FrameType
+    aside: AbstractContextManager[None]
+    """Ends when the step does."""
 
 
 class OptimizerWatcher:
@@ -37,17 +51,19 @@ class OptimizerWatcher:
         *,
         parameter_names: Callable[[list[torch.Tensor]], dict[int, str]],
         next_step: Callable[[], None],
+        unwatched: Callable[[], AbstractContextManager[None]],
     ) -> None:
+        """`unwatched` is for code whose calls nobody records: they cost nothing there."""
         self._recorder = recorder
         self._scopes = scopes
         self._parameter_names = parameter_names
         self._next_step = next_step
-        self._open: list[list[_OpenGroup]] = []
-        self._frames: list[FrameType] = []
-        """The frames that run the open steps."""
+        self._unwatched = unwatched
+        self._open: list[_OpenStep] = []
         self._handles: list[Any] = []
         self._scaler_step = torch.amp.GradScaler.step
         self._init = Optimizer.__init__
+        self._zero_grad = Optimizer.zero_grad
 
     def add_hooks(self) -> None:
         self._handles = [
@@ -61,20 +77,21 @@ class OptimizerWatcher:
 
     def abort(self) -> None:
         """Close steps that were begun and are no longer running: they have raised."""
-        while self._open and not _is_running(self._frames[-1]):
-            self._frames.pop()
+        while self._open and not _is_running(self._open[-1].frame):
+            step = self._open.pop()
+            step.aside.__exit__(None, None, None)
             self._scopes.hidden = max(0, self._scopes.hidden - 1)
-            for call, arguments, _ in self._open.pop():
-                if self._scopes.calls and self._scopes.calls[-1] is call:
+            for group in step.groups:
+                if self._scopes.calls and self._scopes.calls[-1] is group.call:
                     self._scopes.calls.pop()
-                call.error = "the optimizer's step raised"
-                self._recorder.close(call, arguments)
+                group.call.error = "the optimizer's step raised"
+                self._recorder.close(group.call, group.arguments)
             self._recorder.steps.leave_update()
             self._recorder.values.storages.forget_all()
 
     def install(self) -> None:
         self.add_hooks()
-        watcher, scaler_step, init = self, self._scaler_step, self._init
+        watcher, scaler_step, init, zero_grad = self, self._scaler_step, self._init, self._zero_grad
 
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -86,12 +103,24 @@ class OptimizerWatcher:
             watcher._recorder.steps.optimizers_exist = True
             init(optimizer, *args, **kwargs)
 
+        def forget_gradients(optimizer: Any, set_to_none: bool = True) -> None:
+            # Gradients that are let go are no calls; those that become zeros are.
+            if not set_to_none or torch.compiler.is_compiling():
+                zero_grad(optimizer, set_to_none)
+                return
+            with watcher._unwatched():
+                zero_grad(optimizer)
+
         torch.amp.GradScaler.step = step  # type: ignore[method-assign,assignment]
+        Optimizer.zero_grad = forget_gradients  # type: ignore[method-assign,assignment]
         Optimizer.__init__ = construct  # type: ignore[method-assign,assignment]
 
     def uninstall(self) -> None:
+        while self._open:
+            self._open.pop().aside.__exit__(None, None, None)
         self.remove_hooks()
         torch.amp.GradScaler.step = self._scaler_step  # type: ignore[method-assign]
+        Optimizer.zero_grad = self._zero_grad  # type: ignore[method-assign]
         Optimizer.__init__ = self._init  # type: ignore[method-assign]
 
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -100,21 +129,23 @@ class OptimizerWatcher:
             self._next_step()
         self._recorder.steps.enter_update(id(optimizer))
         opened = self._guarded(self._open_groups, optimizer) if self._recorder.capturing else None
-        self._open.append(opened or [])
-        self._frames.append(sys._getframe(1))
-        self._scopes.calls.extend(call for call, _, _ in self._open[-1][:1])
+        groups, state_ids = opened or ([], [])
+        aside = contextlib.nullcontext() if watched is not None else self._unwatched()
+        self._open.append(_OpenStep(groups, state_ids, sys._getframe(1), aside))
+        self._scopes.calls.extend(group.call for group in groups[:1])
         self._scopes.hidden += 1
+        aside.__enter__()
         return watched
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._open:
             return
+        step = self._open.pop()
+        step.aside.__exit__(None, None, None)
         self._scopes.hidden -= 1
-        opened = self._open.pop()
-        self._frames.pop()
-        if opened:
+        if step.groups:
             self._scopes.calls.pop()
-            self._guarded(self._close_groups, optimizer, opened)
+            self._guarded(self._close_groups, optimizer, step)
         self._recorder.steps.leave_update()
 
     def _with_watched_closure(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -137,7 +168,7 @@ class OptimizerWatcher:
 
         return run
 
-    def _open_groups(self, optimizer: Optimizer) -> list[_OpenGroup]:
+    def _open_groups(self, optimizer: Optimizer) -> tuple[list[_OpenGroup], list[int]]:
         names = self._parameter_names([one for group in optimizer.param_groups for one in group["params"]])
         kind = type(optimizer)
         opened: list[_OpenGroup] = []
@@ -150,21 +181,24 @@ class OptimizerWatcher:
                 parent=self._scopes.parent,
             )
             parameters = list(_parameters(group, names))
+            states = _states(optimizer, parameters)
             if call.wanted:
                 gradients = [(place, parameter.grad) for place, parameter in parameters if parameter.grad is not None]
                 self._recorder.use_all(call, GRADIENT, gradients)
                 self._recorder.use_all(call, PARAMETER, parameters)
-                self._recorder.use_all(call, STATE, _states(optimizer, parameters))
+                self._recorder.use_all(call, STATE, states)
             options = {key: option for key, option in group.items() if key != "params"}
             arguments = to_json(encode_call((), options)[1] | {"group_number": number})
-            opened.append(_OpenGroup(call, arguments, parameters))
-        return opened
+            opened.append(_OpenGroup(call, arguments, parameters, states))
+        return opened, _state_ids(optimizer)
 
-    def _close_groups(self, optimizer: Optimizer, opened: list[_OpenGroup]) -> None:
+    def _close_groups(self, optimizer: Optimizer, step: _OpenStep) -> None:
         values = self._recorder.values
         values.storages.forget_all()  # an optimizer may write anything: master weights, averages, through .data
-        for call, arguments, parameters in opened:
-            states = _states(optimizer, parameters)
+        keeps_the_same = _state_ids(optimizer) == step.state_ids
+        for call, arguments, parameters, states in step.groups:
+            if not keeps_the_same:
+                states = _states(optimizer, parameters)
             values.wrote_all(parameters + states, call.id)
             if call.wanted:
                 self._recorder.use_all(call, PARAMETER_AFTER, parameters)
@@ -185,6 +219,11 @@ def _is_running(wanted: FrameType) -> bool:
 def _parameters(group: dict[str, Any], names: dict[int, str]) -> Iterator[tuple[str, torch.Tensor]]:
     for index, parameter in enumerate(group["params"]):
         yield names.get(id(parameter), f"params.{index}"), parameter
+
+
+def _state_ids(optimizer: Optimizer) -> list[int]:
+    states = (state.values() if isinstance(state, dict) else (state,) for state in optimizer.state.values())
+    return [id(kept) for state in states for kept in state]
 
 
 def _states(optimizer: Optimizer, parameters: Placed) -> Placed:

@@ -22,6 +22,31 @@ from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.records.enums import Compiled, Level
 
 
+class _Unwatched:
+    """Takes the mode off the stack: calls are not recorded, and cost nothing. What hands memory out is noticed."""
+
+    def __init__(self, mode: WatchMode, exposure: ExposurePatches) -> None:
+        self._mode = mode
+        self._exposure = exposure
+        self._depth: int | None = None
+        """Where in the stack of modes ours stood, while it is off."""
+
+    @property
+    def is_entered(self) -> bool:
+        return self._depth is not None
+
+    def __enter__(self) -> None:
+        self._depth = remove_mode(self._mode)
+        if self._depth is not None:  # else a function of torch is calling back, and holds our mode aside
+            self._exposure.install()
+
+    def __exit__(self, *_: object) -> None:
+        if self._depth is not None:
+            self._exposure.uninstall()
+            insert_mode(self._mode, min(self._depth, torch._C._len_torch_function_stack()))
+            self._depth = None
+
+
 class Patches:
     """The mode, the patched entry points and the optimizer hooks of one capture."""
 
@@ -42,8 +67,13 @@ class Patches:
         self.modules = ModuleWatcher(watcher, begin_outermost=self._begin_forward)
         self._mode = WatchMode(watcher)
         self._autograd = AutogradPatches(watcher, self._mode, self._after_backward)
+        self._exposure = ExposurePatches(watcher, here=here)
         self._optimizers = OptimizerWatcher(
-            self._recorder, watcher.scopes, parameter_names=self.modules.paths.parameter_names, next_step=next_step
+            self._recorder,
+            watcher.scopes,
+            parameter_names=self.modules.paths.parameter_names,
+            next_step=next_step,
+            unwatched=lambda: _Unwatched(self._mode, self._exposure),
         )
         eager = self._recorder.settings.compiled is Compiled.EAGER
         self._compiled: CompiledFunctions | EagerForm = (
@@ -54,9 +84,10 @@ class Patches:
         self._module_call = nn.Module.__dict__["__call__"]
         self._work_wait: Callable[..., Any] | None = None
         self._suspensions = 0
-        self._exposure = ExposurePatches(watcher, here=here)
-        self._depth: int | None = None
-        """Where in the stack of modes ours stood, while it is off."""
+        self._was_exposed = False
+        """Before the first suspension."""
+        self._idle = _Unwatched(self._mode, self._exposure)
+        """While steps run that are not recorded."""
 
     def abort_update(self) -> None:
         """No optimizer is running now, whatever was begun."""
@@ -92,20 +123,15 @@ class Patches:
 
     def _take_off_if_idle(self) -> None:
         """Take the modes off the stacks while steps run that are not recorded: calls cost nothing then."""
-        if self._recorder.capturing or self._depth is not None or self._suspensions:
+        if self._recorder.capturing or self._idle.is_entered or self._suspensions:
             return
         if self._kernels is not None and not self._kernels.take_off():
             return
-        self._depth = remove_mode(self._mode)
-        if self._depth is not None:  # else a function of torch is calling back, and holds our mode aside
-            self._exposure.install()
+        self._idle.__enter__()
 
     def _put_back(self) -> None:
         """A step begins that is recorded."""
-        if self._depth is not None:
-            self._exposure.uninstall()
-            insert_mode(self._mode, min(self._depth, torch._C._len_torch_function_stack()))
-            self._depth = None
+        self._idle.__exit__()
         if self._kernels is not None:
             self._kernels.put_back()
 
@@ -117,7 +143,8 @@ class Patches:
         if self._suspensions == 1:
             self._uninstall_entries()
             self._optimizers.remove_hooks()
-            if self._depth is not None:
+            self._was_exposed = self._exposure.is_installed
+            if self._was_exposed:
                 self._exposure.uninstall()
         try:
             if self._kernels is not None:
@@ -130,7 +157,7 @@ class Patches:
             if self._suspensions == 0:
                 self._install_entries()
                 self._optimizers.add_hooks()
-                if self._depth is not None:
+                if self._was_exposed:
                     self._exposure.install()
             if depth is not None:
                 insert_mode(self._mode, depth)
