@@ -53,7 +53,7 @@ class AutogradPatches:
         """Run the engine with the mode on the stack (Tensor.backward takes it off), and note where backward ends."""
         watcher = self._watcher
         steps = watcher.recorder.steps
-        outer = steps.creates_graph
+        outer, is_outermost = steps.creates_graph, not steps.in_backward
         steps.enter_backward()
         # (tensors, gradients, keep_graph, create_graph, inputs, ...), as torch itself calls it
         keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("keep_graph", False))
@@ -61,6 +61,8 @@ class AutogradPatches:
         steps.creates_graph = bool(args[3]) if len(args) > 3 else bool(kwargs.get("create_graph", False))
         wanted = watcher.recorder.capturing and not watcher.scopes.hidden
         missing = wanted and mode_depth(self._mode) is None
+        if wanted:
+            watcher.begin_backward(args[0] if is_outermost and args else None)
         if missing:
             _push_mode(self._mode)
         try:

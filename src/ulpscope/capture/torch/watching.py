@@ -148,6 +148,11 @@ class CallWatcher:
             self.recorder.unobserved("collective without wait", len(self.pending))
             self.pending.clear()
 
+    def begin_backward(self, roots: Any) -> None:
+        """A backward pass is about to start from these tensors, or (None) inside of another one."""
+        if self.recorder.host is not None:
+            self._guard(self.recorder.host.begin_backward, roots)
+
     def finish_backward(self) -> None:
         """A backward pass has ended, perhaps by an exception."""
         while self.scopes.hidings:

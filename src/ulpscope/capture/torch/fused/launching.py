@@ -1,7 +1,7 @@
 """Launches the fused kernels: which values go into one launch, and where their rows land.
 
 Nothing here waits for the device. Values that are handed over together are read by as few launches as possible: up to
-four by a launch whose arguments hold everything, more by one that reads a table, strided ones each by itself.
+four by a launch whose arguments hold everything, many by one that reads a table, strided ones each by itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,6 +28,8 @@ PARTIAL_ROWS = 131072
 PARTIAL_LENGTH = 128
 LINE_LENGTH = 5
 FEW = 4
+# To bring a table to the device costs the host more than so many launches.
+SEVERAL = 4 * FEW
 JOIN_SLICES = -(-ROW_LENGTH // 16)
 MAX_REGISTERS = 96
 MAX_DIMENSIONS = 4
@@ -270,10 +272,11 @@ class FusedRows:
 
     def _read_dense(self, variant: Variant, shares: Sequence[Share]) -> None:
         self._make_room(shares)
-        if len(shares) <= FEW:
-            self._read_few(variant, shares)
-        else:
+        if len(shares) > SEVERAL:
             self._read_many(variant, shares)
+            return
+        for first in range(0, len(shares), FEW):
+            self._read_few(variant, shares[first : first + FEW])
 
     def _make_room(self, shares: Sequence[Share]) -> None:
         """Partial rows are joined before values are placed, not between: all of these must have been read first."""

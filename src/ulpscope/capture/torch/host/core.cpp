@@ -283,6 +283,14 @@ PyObject* clear_numbers(PyObject* self, PyObject*) {
   });
 }
 
+// begin_backward(the tensors it begins from, None inside of another one)
+PyObject* begin_backward(PyObject* self, PyObject* roots) {
+  return answered(self, [&](Parts& parts) {
+    parts.pairing.begin(PyTuple_Check(roots) ? roots : nullptr);
+    return none();
+  });
+}
+
 PyObject* finish_backward(PyObject* self, PyObject*) {
   return answered(self, [](Parts& parts) {
     parts.pairing.finish();
@@ -424,6 +432,7 @@ PyMethodDef methods[] = {
     {"next_id", next_id, METH_NOARGS, nullptr},
     FAST("next_number", next_number),
     {"clear_numbers", clear_numbers, METH_NOARGS, nullptr},
+    {"begin_backward", begin_backward, METH_O, nullptr},
     {"finish_backward", finish_backward, METH_NOARGS, nullptr},
     {"current_parent", current_parent, METH_O, nullptr},
     {"take_ran", take_ran, METH_NOARGS, nullptr},

@@ -16,6 +16,7 @@
 namespace ulpscope {
 
 constexpr size_t FEW = 4;
+constexpr size_t SEVERAL = 4 * FEW;
 constexpr size_t MAX_ARGUMENTS = 32;
 // Of a block of RUN_ELEMENTS' runs each lane can find one. Programs that use the tensor cores have MANY_WARPS.
 constexpr int64_t RUN_ELEMENTS = 64;
@@ -73,9 +74,11 @@ struct Stream {
   std::array<std::vector<Launcher>, KERNELS> launchers;
 };
 
+// A value that is to be read. Of its tensor only the memory is kept: autograd takes over a gradient that has no other owner.
 struct Pending {
   Stream* stream;
-  at::Tensor tensor;
+  c10::Storage storage;
+  int64_t offset;
   int32_t geometry;
   int8_t dtype;
   Lies lies;
@@ -226,10 +229,11 @@ class Launching {
   void read_dense(const std::vector<Share>& shares, int64_t programs) {
     const auto guard = on(*shares[0].pending->stream);
     make_room(*shares[0].pending->stream, programs);
-    if (shares.size() <= FEW)
-      read_few(shares);
-    else
-      read_many(shares);
+    if (shares.size() > SEVERAL) return read_many(shares);
+    for (size_t first = 0; first < shares.size(); first += FEW) {
+      const auto begin = shares.begin() + static_cast<std::ptrdiff_t>(first);
+      read_few({begin, begin + static_cast<std::ptrdiff_t>(std::min(FEW, shares.size() - first))});
+    }
   }
 
   void read_few(const std::vector<Share>& shares) {

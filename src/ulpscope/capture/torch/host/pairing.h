@@ -151,8 +151,15 @@ class Pairing {
     }
   }
 
+  // A backward pass begins from these tensors, or (null) inside of another one.
+  void begin(PyObject* roots) {
+    values_.settle();
+    runs_alone_ = roots != nullptr && runs_alone(roots);
+  }
+
   // A backward pass has ended: record totals that are still open, forget what belongs to it.
   void finish() {
+    runs_alone_ = false;
     std::vector<PairedPtr> running;
     running.swap(running_);
     for (const PairedPtr& paired : running) {
@@ -161,7 +168,7 @@ class Pairing {
       paired->totals.clear();
       paired->calls.clear();
     }
-    values_.settle();
+    values_.settle_here();
   }
 
   // The backward call that autograd is executing in this thread; -1 if there is none, or if the `other` forward call,
@@ -196,7 +203,10 @@ class Pairing {
       if (!moments_.is_captured()) return;
       const Quiet quiet;
       work();
-      values_.settle();
+      if (runs_alone_)
+        values_.settle_when_many();
+      else
+        values_.settle();
     } catch (const PythonRaised&) {
       if (!is_error()) pass_on();
       note_error(bridge_, "backward");
@@ -239,6 +249,29 @@ class Pairing {
     if (known != reading_.end()) return known->second;
     return reading_[type] = std::string(type.name()).find("N5torch8autograd9generated") != std::string::npos;
   }
+
+  // Whether a backward runs no code but torch's and ours, so that nobody writes into gradients on their way.
+  bool runs_alone(PyObject* roots) {
+    std::vector<Node*> waiting;
+    std::unordered_set<const Node*> met;
+    const auto add = [&](const NodePtr& node) {
+      if (node && met.insert(node.get()).second) waiting.push_back(node.get());
+    };
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(roots); index++) {
+      PyObject* root = PyTuple_GET_ITEM(roots, index);
+      if (!THPVariable_CheckExact(root)) return false;
+      add(THPVariable_Unpack(root).grad_fn());
+    }
+    while (!waiting.empty()) {
+      Node* node = waiting.back();
+      waiting.pop_back();
+      if (!runs_alone(*node)) return false;
+      for (const auto& edge : node->next_edges()) add(edge.function);
+    }
+    return true;
+  }
+
+  bool runs_alone(Node& node);
 
   static at::Tensor looked_at(const at::Tensor& gradient, const Change& change) {
     if (!change) return gradient;
@@ -294,6 +327,7 @@ class Pairing {
   std::vector<PairedPtr> running_;
   std::vector<std::pair<int64_t, int64_t>> ran_;
   std::unordered_map<std::type_index, bool> reading_;
+  bool runs_alone_ = false;
 };
 
 template <typename Work>
@@ -351,6 +385,16 @@ inline std::shared_ptr<Entry> Pairing::entry_of(Node* node) {
   }
   node->add_post_hook(std::make_unique<PostHook>(entry));
   return entry;
+}
+
+inline bool Pairing::runs_alone(Node& node) {
+  if (!only_reads(node) && typeid(node) != typeid(AccumulateGrad)) return false;
+  if (!node.tensor_pre_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr) return false;
+  for (const auto& hook : node.pre_hooks())
+    if (dynamic_cast<const PreHook*>(hook.get()) == nullptr) return false;
+  for (const auto& hook : node.post_hooks())
+    if (dynamic_cast<const PostHook*>(hook.get()) == nullptr) return false;
+  return true;
 }
 
 inline void Pairing::watch_arrival(const PairedPtr& paired, const Arrival& arrival) {

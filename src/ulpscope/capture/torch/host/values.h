@@ -7,6 +7,7 @@
 #include "storages.h"
 #include "texts.h"
 
+#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <deque>
@@ -16,6 +17,8 @@ namespace ulpscope {
 
 constexpr uint8_t NEGATED = 1, CONJUGATED = 2, WANTS_GRAD = 4;
 constexpr size_t MANY_GEOMETRIES = 1 << 17;
+// Memory that may be kept for reads to come.
+constexpr int64_t MANY_BYTES = 64 << 20;
 
 // A value as it goes to the values table, by columns.
 struct ValueColumns {
@@ -80,6 +83,26 @@ class Values {
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
       read_plainly(all);
+    }
+  }
+
+  // Have them read only when they are worth a launch: nobody can write into them meanwhile.
+  void settle_when_many() {
+    int64_t bytes = 0;
+    for (const Pending& pending : pending_) bytes += static_cast<int64_t>(pending.storage.nbytes());
+    if (pending_.size() >= FEW || bytes >= MANY_BYTES) settle();
+  }
+
+  // Have what waited in autograd's threads read before the thread that waited for these goes on to write.
+  void settle_here() {
+    std::vector<const Stream*> others;
+    for (const Pending& pending : pending_)
+      if (current_stream(pending.stream->device).id() != pending.stream->id) others.push_back(pending.stream);
+    settle();
+    for (const Stream* stream : others) {
+      c10::Event read(stream->device.type());
+      read.record(c10::Stream(c10::Stream::UNSAFE, stream->device, stream->id));
+      read.block(current_stream(stream->device));
     }
   }
 
@@ -224,9 +247,9 @@ class Values {
   }
 
   RowPlace summarize(const at::Tensor& tensor, const Key& key) {
-    Stream* stream = tensor.is_cuda() ? stream_of(tensor) : nullptr;
+    Stream* stream = stream_of(tensor);
     if (stream != nullptr && (key.flags & (NEGATED | CONJUGATED)) == 0) {
-      Pending waiting{stream, tensor, key.place, key.dtype, DENSE, 0, 0, 0, 0};
+      Pending waiting{stream, tensor.storage(), key.offset, key.place, key.dtype, DENSE, 0, 0, 0, 0};
       waiting.address = reinterpret_cast<int64_t>(tensor.storage().data()) +
           key.offset * static_cast<int64_t>(tensor.element_size());
       if (launching.plan(waiting)) return reserve(std::move(waiting));
@@ -271,8 +294,7 @@ class Values {
   // What reads values on the current stream of a device; null where the kernels do not run.
   Stream* stream_of(const at::Tensor& tensor) {
     const c10::Device device = tensor.device();
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    const int64_t id = guard.getStream(device).id();
+    const int64_t id = current_stream(device).id();
     for (auto& stream : streams_)
       if (stream->id == id && stream->device == device) return usable(*stream);
     Owned object(checked(THPVariable_Wrap(tensor)));
@@ -287,6 +309,10 @@ class Values {
     }
     streams_.push_back(std::move(stream));
     return usable(*streams_.back());
+  }
+
+  static c10::Stream current_stream(c10::Device device) {
+    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   }
 
   Stream* usable(Stream& stream) {
@@ -304,9 +330,19 @@ class Values {
     for (Pending& one : all) {
       one.stream->usable = false;
       one.stream->joins.clear();
-      Owned object(checked(THPVariable_Wrap(one.tensor))), index = integer(one.index);
+      Owned object(checked(THPVariable_Wrap(tensor_of(one)))), index = integer(one.index);
       call_method(bridge_, name("read_plainly"), {object.get(), one.stream->batch.get(), index.get()});
     }
+  }
+
+  at::Tensor tensor_of(const Pending& one) const {
+    const c10::DispatchKey key = c10::computeDispatchKey(
+        static_cast<at::ScalarType>(one.dtype), c10::kStrided, one.stream->device);
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(one.storage), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(static_cast<at::ScalarType>(one.dtype)));
+    const Geometry& geometry = geometries_[one.geometry];
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(geometry.shape, geometry.strides, one.offset);
+    return tensor;
   }
 
   int64_t add_opaque(PyObject* described, int64_t producer) {

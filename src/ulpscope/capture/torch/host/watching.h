@@ -5,6 +5,7 @@
 #include "pairing.h"
 #include "stacks.h"
 
+#include <ATen/Context.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 namespace ulpscope {
@@ -17,7 +18,8 @@ class Watching {
       : bridge_(bridge), lock_(lock), scopes_(scopes), moments_(moments), calls_(calls), values_(values),
         pairing_(pairing), stacks_(stacks), texts_(texts), arguments_(bridge, texts) {
     for (Interned* name : {&modules_, &open_calls_, &path_, &class_name_, &stack_, &id_, &find_outputs_,
-                           &with_returned_, &describe_error_, &out_, &inplace_, &flush_, &generator_state_, &hidden_})
+                           &with_returned_, &describe_error_, &out_, &inplace_, &flush_, &generator_state_, &hidden_,
+                           &generator_, &device_})
       name->object = Owned(PyUnicode_InternFromString(name->text));
     Owned output(PyUnicode_FromString("output.0"));
     output_ = texts_.code(output.get());
@@ -158,6 +160,13 @@ class Watching {
     bool passes, is_plain, functional, draws;
   };
 
+  // A generator's state that was met last, with its digest.
+  struct Drawn {
+    c10::Device device;
+    std::string state;
+    Owned digest;
+  };
+
   const Api* api_of(PyObject* function) {
     PyObject* index = PyDict_GetItemWithError(known_apis_.get(), function);
     if (index == nullptr) {
@@ -271,10 +280,30 @@ class Watching {
     return placed.tensor().is_inference() ? NONE : static_cast<int64_t>(placed.tensor()._version());
   }
 
-  // Digest of the state of the generator that the call would draw from, or None.
+  // Digest of the state of the generator that the call would draw from, or None. As long as a device's own generator
+  // has the same state, its digest is the same.
   Owned generator(const Before& before, PyObject* kwargs) {
     PyObject* first = before.tensors.empty() ? Py_None : before.tensors[0].object();
-    return call_method(bridge_, generator_state_.get(), {first, kwargs != nullptr ? kwargs : Py_None});
+    const auto digest = [&] {
+      return call_method(bridge_, generator_state_.get(), {first, kwargs != nullptr ? kwargs : Py_None});
+    };
+    if (first == Py_None || (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0 && chooses_generator(kwargs)))
+      return digest();
+    const c10::Device device = before.tensors[0].tensor().device();
+    if (!device.is_cpu() && !device.is_cuda()) return digest();
+    const std::string state = state_of(at::globalContext().defaultGenerator(device));
+    if (!drawn_ || drawn_->device != device || drawn_->state != state) drawn_ = Drawn{device, state, digest()};
+    return Owned(kept(drawn_->digest.get()));
+  }
+
+  bool chooses_generator(PyObject* kwargs) const {
+    return PyDict_GetItem(kwargs, generator_.get()) != nullptr || PyDict_GetItem(kwargs, device_.get()) != nullptr;
+  }
+
+  static std::string state_of(at::Generator generator) {
+    const std::lock_guard<std::mutex> held(generator.mutex());
+    const at::Tensor state = generator.get_state();
+    return {static_cast<const char*>(state.const_data_ptr()), state.nbytes()};
   }
 
   void note_draw(const Before& before, PyObject* kwargs) {
@@ -372,7 +401,9 @@ class Watching {
   Interned modules_{"modules"}, open_calls_{"calls"}, path_{"path"}, class_name_{"class_name"}, stack_{"stack"}, id_{"id"},
       find_outputs_{"find_outputs"},
       with_returned_{"with_returned"}, describe_error_{"describe_error"}, out_{"out"},
-      inplace_{"inplace"}, flush_{"flush"}, generator_state_{"generator_state"}, hidden_{"hidden"};
+      inplace_{"inplace"}, flush_{"flush"}, generator_state_{"generator_state"}, hidden_{"hidden"},
+      generator_{"generator"}, device_{"device"};
+  std::optional<Drawn> drawn_;
 };
 
 }  // namespace ulpscope
