@@ -127,6 +127,23 @@ def test_numba_works_here() -> None:
     assert compiled.compiled_available()
 
 
+@pytest.mark.parametrize("dtype_name", DTYPES)
+def test_each_type_has_a_kernel_of_its_own_that_works(dtype_name: str) -> None:
+    assert compiled._summarizer.__wrapped__(dtype_name).__module__ != compiled.__name__
+
+
+def test_a_kernel_that_is_anothers_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba may link two cached kernels to one machine code, if their parts have one name."""
+    from ulpscope.numerics import kernels
+
+    parts = (kernels._summarize_float16, kernels._summarize_bfloat16, kernels._summarize_float8)
+    assert len({part.py_func.__qualname__ for part in parts}) == len(parts)
+    monkeypatch.setattr(kernels, "bfloat16", kernels.float16)
+    numbers, row = np.array([-2.5, 3.0], dtype=ml_dtypes.bfloat16), np.zeros(ROW_LENGTH)
+    compiled._summarizer.__wrapped__("bfloat16")(numbers.ctypes.data, 2, row)
+    assert (row[MIN], row[MAX]) == (-2.5, 3.0)
+
+
 @BOTH
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(HOSTILE), st.floats()), max_size=60))

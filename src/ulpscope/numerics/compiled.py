@@ -27,22 +27,40 @@ def _kernels() -> ModuleType | None:
     try:
         from ulpscope.numerics import kernels
 
-        return kernels if _agrees(kernels) else None
+        return kernels
     except Exception:  # an absent or broken numba (wrong numpy, no LLVM for this machine) must not stop a run
         return None
 
 
-def _agrees(kernels: ModuleType) -> bool:
+def _agrees(summarizer: Summarizer, dtype: Dtype) -> bool:
     """Whether a kernel does as the reference: numba's cache does not notice constants that have changed."""
-    sample = (np.arange(2 * BLOCK_ELEMENTS) % 31).astype(np.float32)  # small integers: their sums are exact
-    row = np.zeros(ROW_LENGTH)
-    kernels.float32(sample.ctypes.data, sample.size, row)
-    return row.tobytes() == summary.summarize(sample, "float32").tobytes()
+    sample = _sample(dtype)
+    rows = np.zeros((2, ROW_LENGTH))
+    try:
+        summarizer(sample.ctypes.data, sample.size, rows[0])
+    except Exception:  # a broken numba, as above
+        return False
+    summary.summarize_into(sample, dtype.name, rows[1])
+    return bool(rows[0].tobytes() == rows[1].tobytes())
+
+
+def _sample(dtype: Dtype) -> AnyArray:
+    """Elements of this type, as integers with their bits: small numbers, whose sums are exact."""
+    numbers = np.arange(2 * BLOCK_ELEMENTS) % 31
+    if not dtype.has_sketch:
+        return numbers.astype(_integer(dtype))
+    if dtype.name.startswith("float8"):
+        codes = np.flatnonzero(np.isin(float8_values(dtype.name), (1.0, 2.0, 4.0, 8.0)))
+        return np.resize(codes, numbers.size).astype(np.uint8).view(np.int8)
+    if dtype.name == "bfloat16":
+        return (numbers.astype(np.float32).view(np.int32) >> 16).astype(np.int16)
+    return numbers.astype(dtype.name).view(f"i{dtype.item_size}")
 
 
 def compiled_available() -> bool:
     """Whether summaries run compiled here. Compiles, or loads, the float32 kernel."""
-    return _kernels() is not None
+    kernels = _kernels()
+    return kernels is not None and _agrees(kernels.float32, DTYPES["float32"])
 
 
 def _float_summarizer(dtype: Dtype, kernels: ModuleType) -> Summarizer:
@@ -50,6 +68,10 @@ def _float_summarizer(dtype: Dtype, kernels: ModuleType) -> Summarizer:
         return getattr(kernels, dtype.name)  # type: ignore[no-any-return]
     normal = int(np.float32(dtype.smallest_normal).view(np.int32))
     return partial(kernels.float8, float8_values(dtype.name).view(np.int32), normal)
+
+
+def _integer_summarizer(dtype: Dtype, kernels: ModuleType) -> Summarizer:
+    return partial(kernels.integers, np.empty(0, _integer(dtype)))
 
 
 def _plain_summarizer(dtype: Dtype) -> Summarizer:
@@ -69,12 +91,13 @@ def _integer(dtype: Dtype) -> np.dtype[np.generic]:
 @cache
 def _summarizer(dtype_name: str) -> Summarizer:
     dtype = DTYPES[dtype_name]
+    dtype = DTYPES[dtype.real or dtype.name]
     kernels = _kernels()
-    if kernels is None:
-        return _plain_summarizer(dtype)
-    if dtype.has_sketch:
-        return _float_summarizer(DTYPES[dtype.real or dtype.name], kernels)
-    return partial(kernels.integers, np.empty(0, _integer(dtype)))
+    if kernels is not None:
+        summarizer = _float_summarizer(dtype, kernels) if dtype.has_sketch else _integer_summarizer(dtype, kernels)
+        if _agrees(summarizer, dtype):
+            return summarizer
+    return _plain_summarizer(dtype)
 
 
 def summarize_memory_into(address: int, count: int, dtype_name: str, row: Floats) -> None:

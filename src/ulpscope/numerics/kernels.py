@@ -101,13 +101,12 @@ def _finish(low, high, rules, work, digest, row):
     row.view(np.uint64)[constants.DIGEST] = digest
 
 
-def _summarizer(sum_words, widen):
+def _summarizer(name, sum_words, widen):
     """sum_words: the digest's, for elements of this size. widen: gives codes and the bits of numbers of elements.
 
     A function of its own for each type: where functions are arguments, numba does not cache.
     """
 
-    @compiled
     def summarize(address, count, table, work, rules, signs, row):
         _reset(row)
         flat = elements_at(address, count, work.raw.dtype)
@@ -122,7 +121,9 @@ def _summarizer(sum_words, widen):
             low, high = min(low, first), max(high, last)
         _finish(low, high, rules, work, digest, row)
 
-    return summarize
+    # By this name machine code is linked: of two cached kernels whose parts had one name, one would run the other's.
+    summarize.__qualname__ = f"summarize_{name}"
+    return compiled(summarize)
 
 
 @compiled
@@ -130,7 +131,7 @@ def _float64_bits(raw, n, table, kept):
     return raw, raw.view(np.uint64), raw
 
 
-_summarize_float64 = _summarizer(sum_doubles, _float64_bits)
+_summarize_float64 = _summarizer("float64", sum_doubles, _float64_bits)
 
 
 @kernel
@@ -145,7 +146,7 @@ def _float32_bits(raw, n, table, kept):
     return raw, raw.view(np.uint32), raw
 
 
-_summarize_float32 = _summarizer(sum_singles, _float32_bits)
+_summarize_float32 = _summarizer("float32", sum_singles, _float32_bits)
 
 
 @kernel
@@ -162,7 +163,7 @@ def _widen_bfloat16(raw, n, table, kept):
     return raw, raw.view(np.uint16), kept
 
 
-_summarize_bfloat16 = _summarizer(sum_halves, _widen_bfloat16)
+_summarize_bfloat16 = _summarizer("bfloat16", sum_halves, _widen_bfloat16)
 
 
 @kernel
@@ -187,7 +188,7 @@ def _widen_float16(raw, n, table, kept):
     return kept, kept.view(np.uint32), kept
 
 
-_summarize_float16 = _summarizer(sum_halves, _widen_float16)
+_summarize_float16 = _summarizer("float16", sum_halves, _widen_float16)
 
 
 @kernel
@@ -205,7 +206,7 @@ def _widen_float8(raw, n, table, kept):
     return kept, kept.view(np.uint32), kept
 
 
-_summarize_float8 = _summarizer(sum_bytes, _widen_float8)
+_summarize_float8 = _summarizer("float8", sum_bytes, _widen_float8)
 
 
 @kernel
