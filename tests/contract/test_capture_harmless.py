@@ -22,6 +22,9 @@ PATCHED = (
     lambda: torch.autograd._engine_run_backward,
     lambda: torch.amp.GradScaler.step,
     lambda: torch.optim.Optimizer.__init__,
+    lambda: torch.optim.Optimizer.zero_grad,
+    lambda: torch.Tensor.__dict__.get("numpy"),
+    lambda: torch.Tensor.__dict__.get("data_ptr"),
     lambda: torch.compile,
     lambda: torch.distributed.Work.wait,
     lambda: torch._C._len_torch_function_stack(),
@@ -36,6 +39,63 @@ def test_torch_is_left_as_it_was_found(tmp_path: Path) -> None:
         raise ZeroDivisionError
     assert [get() for get in PATCHED] == before
     assert open_trace(tmp_path / "t").ranks[0].info.exit.startswith("ZeroDivisionError")
+
+
+class Failing(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_optimizer_that_fails_leaves_torch_as_it_was(tmp_path: Path, goes_on: bool) -> None:
+    before = [get() for get in PATCHED]
+    model = nn.Linear(2, 2)
+    with ulpscope.capture(tmp_path / "t"):
+        model(torch.ones(1, 2)).sum().backward()
+        with pytest.raises(ZeroDivisionError):
+            Failing(model.parameters(), 0.1).step()
+        if goes_on:
+            model(torch.ones(1, 2)).exp()
+    assert [get() for get in PATCHED] == before
+    assert goes_on == (watch_calls(tmp_path / "t", "exp") == 1)
+
+
+class Meeting(torch.optim.SGD):
+    """Begins and ends when it is told to."""
+
+    def __init__(self, model: nn.Module, begun: threading.Event, may_end: threading.Event) -> None:
+        super().__init__(model.parameters(), 0.1)
+        self.begun, self.may_end = begun, may_end
+
+    def step(self, closure: Any = None) -> Any:
+        self.begun.set()
+        assert self.may_end.wait(20)
+
+
+def test_optimizers_in_several_threads_do_not_mix(tmp_path: Path) -> None:
+    first, second, done = threading.Event(), threading.Event(), threading.Event()
+    here, there = nn.Linear(2, 2), nn.Linear(2, 2)
+    depths = []
+
+    def elsewhere() -> None:
+        assert first.wait(20)
+        Meeting(there, second, done).step()
+        depths.append(torch._C._len_torch_function_stack())
+
+    other = threading.Thread(target=elsewhere)
+    with ulpscope.capture(tmp_path / "t"):
+        here(torch.ones(1, 2)).sum().backward()
+        other.start()
+        Meeting(here, first, second).step()  # begins before the other one, and ends before it
+        done.set()
+        other.join()
+        torch.ones(2).exp()
+    assert depths == [0]
+    assert watch_calls(tmp_path / "t", "exp") == 1
+
+
+def watch_calls(trace: Path, op: str) -> int:
+    return open_trace(trace).ranks[0].calls().collect()["op"].str.ends_with(op).sum()
 
 
 def test_an_error_of_ours_is_noted_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,32 @@ def shared_parameters() -> None:
         weight.grad.zero_()  # type: ignore[union-attr]
 
 
+def saved_tensors_that_write() -> None:
+    """Code of the run's brings saved tensors back in the backward, and may do anything there."""
+    x, other = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+
+    def bring_back(packed: Tensor) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            if other.grad is not None:
+                other.grad.zero_()
+        return packed
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, bring_back):
+        slow = x.exp().sin()
+    (slow.sum() + (other * 3).sum()).backward()
+
+
+class Turned(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.t()
+
+
+def a_gradient_that_lies_where_it_is_added_to() -> None:
+    turned, parameter = alive(Turned()), torch.randn(3, 2, requires_grad=True)
+    (parameter * 2).sum().backward()
+    turned(parameter).backward(parameter.grad.t())  # type: ignore[union-attr]
+
+
 def large_values() -> None:
     model = alive(nn.Linear(64, 70))
     model(torch.randn(90, 64)).pow(2).sum().backward()
@@ -135,6 +161,8 @@ WRITING = [
     hooks_of_nodes,
     functions_that_write,
     shared_parameters,
+    saved_tensors_that_write,
+    a_gradient_that_lies_where_it_is_added_to,
     large_values,
 ]
 
@@ -187,3 +215,28 @@ def test_gradients_that_wait_are_still_handed_over(tmp_path: Path, monkeypatch: 
     _, operators = captured_backward(tmp_path / "t", lambda _: None)
     assert operators["aten::mm"] > 0
     assert operators["aten::clone"] == operators["aten::copy_"] == 0
+
+
+class Kernel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = torch.ones(3, 1, 1, 1).to(memory_format=torch.channels_last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.conv2d(x, self.kernel)
+
+
+def test_gradients_that_wait_are_added_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place if they have no other owner: else strides would be others."""
+    monkeypatch.setenv("ULPSCOPE_HOST", "compiled")
+    one, other = Kernel(), Kernel()
+
+    def strides() -> tuple[int, ...]:
+        x = torch.ones(2, 1, 4, 4).to(memory_format=torch.channels_last).requires_grad_()
+        (one(x) + other(x) * 2).sum().backward()
+        assert x.grad is not None
+        return x.grad.stride()
+
+    expected = strides()
+    with launches_on_the_cpu(), ulpscope.capture(tmp_path / "t", level="module"):
+        assert [strides() for _ in range(3)] == [expected] * 3

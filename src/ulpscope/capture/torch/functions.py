@@ -61,8 +61,8 @@ class AutogradPatches:
         steps.creates_graph = bool(args[3]) if len(args) > 3 else bool(kwargs.get("create_graph", False))
         wanted = watcher.recorder.capturing and not watcher.scopes.hidden
         missing = wanted and mode_depth(self._mode) is None
-        if wanted:
-            watcher.begin_backward(args[0] if is_outermost and args else None)
+        is_known = wanted and is_outermost and len(args) > 1
+        watcher.begin_backward(args[0] if is_known else None, args[1] if is_known else None)
         if missing:
             _push_mode(self._mode)
         try:
@@ -71,6 +71,7 @@ class AutogradPatches:
             watcher.backward_failed(error)
             raise
         finally:
+            watcher.end_backward()
             if missing:
                 _pop_mode()
             steps.creates_graph = outer

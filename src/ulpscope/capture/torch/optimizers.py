@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import FrameType
@@ -27,18 +28,22 @@ class _OpenGroup(NamedTuple):
     call: OpenCall
     arguments: str
     parameters: Placed
-    states: Placed
 
 
 class _OpenStep(NamedTuple):
     """An optimizer's step that is running: nobody looks at single calls there."""
 
     groups: list[_OpenGroup]
-    state_ids: list[int]
-    """Of all that the optimizer keeps; the groups' states keep its tensors."""
     frame: FrameType
     aside: AbstractContextManager[None]
     """Ends when the step does."""
+
+
+class _OpenSteps(threading.local):
+    """Those of the current thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.steps: list[_OpenStep] = []
 
 
 class OptimizerWatcher:
@@ -59,7 +64,7 @@ class OptimizerWatcher:
         self._parameter_names = parameter_names
         self._next_step = next_step
         self._unwatched = unwatched
-        self._open: list[_OpenStep] = []
+        self._open = _OpenSteps()
         self._handles: list[Any] = []
         self._scaler_step = torch.amp.GradScaler.step
         self._init = Optimizer.__init__
@@ -77,8 +82,9 @@ class OptimizerWatcher:
 
     def abort(self) -> None:
         """Close steps that were begun and are no longer running: they have raised."""
-        while self._open and not _is_running(self._open[-1].frame):
-            step = self._open.pop()
+        opened = self._open.steps
+        while opened and not _is_running(opened[-1].frame):
+            step = opened.pop()
             step.aside.__exit__(None, None, None)
             self._scopes.hidden = max(0, self._scopes.hidden - 1)
             for group in step.groups:
@@ -116,8 +122,8 @@ class OptimizerWatcher:
         Optimizer.__init__ = construct  # type: ignore[method-assign,assignment]
 
     def uninstall(self) -> None:
-        while self._open:
-            self._open.pop().aside.__exit__(None, None, None)
+        while self._open.steps:
+            self._open.steps.pop().aside.__exit__(None, None, None)
         self.remove_hooks()
         torch.amp.GradScaler.step = self._scaler_step  # type: ignore[method-assign]
         Optimizer.zero_grad = self._zero_grad  # type: ignore[method-assign]
@@ -129,23 +135,23 @@ class OptimizerWatcher:
             self._next_step()
         self._recorder.steps.enter_update(id(optimizer))
         opened = self._guarded(self._open_groups, optimizer) if self._recorder.capturing else None
-        groups, state_ids = opened or ([], [])
+        groups: list[_OpenGroup] = opened or []
         aside = contextlib.nullcontext() if watched is not None else self._unwatched()
-        self._open.append(_OpenStep(groups, state_ids, sys._getframe(1), aside))
+        self._open.steps.append(_OpenStep(groups, sys._getframe(1), aside))
         self._scopes.calls.extend(group.call for group in groups[:1])
         self._scopes.hidden += 1
         aside.__enter__()
         return watched
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._open:
+        if not self._open.steps:
             return
-        step = self._open.pop()
+        step = self._open.steps.pop()
         step.aside.__exit__(None, None, None)
         self._scopes.hidden -= 1
         if step.groups:
             self._scopes.calls.pop()
-            self._guarded(self._close_groups, optimizer, step)
+            self._guarded(self._close_groups, optimizer, step.groups)
         self._recorder.steps.leave_update()
 
     def _with_watched_closure(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -168,7 +174,7 @@ class OptimizerWatcher:
 
         return run
 
-    def _open_groups(self, optimizer: Optimizer) -> tuple[list[_OpenGroup], list[int]]:
+    def _open_groups(self, optimizer: Optimizer) -> list[_OpenGroup]:
         names = self._parameter_names([one for group in optimizer.param_groups for one in group["params"]])
         kind = type(optimizer)
         opened: list[_OpenGroup] = []
@@ -181,24 +187,21 @@ class OptimizerWatcher:
                 parent=self._scopes.parent,
             )
             parameters = list(_parameters(group, names))
-            states = _states(optimizer, parameters)
             if call.wanted:
                 gradients = [(place, parameter.grad) for place, parameter in parameters if parameter.grad is not None]
                 self._recorder.use_all(call, GRADIENT, gradients)
                 self._recorder.use_all(call, PARAMETER, parameters)
-                self._recorder.use_all(call, STATE, states)
+                self._recorder.use_all(call, STATE, _states(optimizer, parameters))
             options = {key: option for key, option in group.items() if key != "params"}
             arguments = to_json(encode_call((), options)[1] | {"group_number": number})
-            opened.append(_OpenGroup(call, arguments, parameters, states))
-        return opened, _state_ids(optimizer)
+            opened.append(_OpenGroup(call, arguments, parameters))
+        return opened
 
-    def _close_groups(self, optimizer: Optimizer, step: _OpenStep) -> None:
+    def _close_groups(self, optimizer: Optimizer, groups: list[_OpenGroup]) -> None:
         values = self._recorder.values
         values.storages.forget_all()  # an optimizer may write anything: master weights, averages, through .data
-        keeps_the_same = _state_ids(optimizer) == step.state_ids
-        for call, arguments, parameters, states in step.groups:
-            if not keeps_the_same:
-                states = _states(optimizer, parameters)
+        for call, arguments, parameters in groups:
+            states = _states(optimizer, parameters)
             values.wrote_all(parameters + states, call.id)
             if call.wanted:
                 self._recorder.use_all(call, PARAMETER_AFTER, parameters)
@@ -219,11 +222,6 @@ def _is_running(wanted: FrameType) -> bool:
 def _parameters(group: dict[str, Any], names: dict[int, str]) -> Iterator[tuple[str, torch.Tensor]]:
     for index, parameter in enumerate(group["params"]):
         yield names.get(id(parameter), f"params.{index}"), parameter
-
-
-def _state_ids(optimizer: Optimizer) -> list[int]:
-    states = (state.values() if isinstance(state, dict) else (state,) for state in optimizer.state.values())
-    return [id(kept) for state in states for kept in state]
 
 
 def _states(optimizer: Optimizer, parameters: Placed) -> Placed:

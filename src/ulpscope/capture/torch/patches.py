@@ -109,12 +109,12 @@ class Patches:
     def uninstall(self) -> None:
         """Leave torch as it was found."""
         self._put_back()
+        self._optimizers.uninstall()  # which may put the mode back, too
         if self._kernels is not None:
             self._kernels.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         remove_mode(self._mode)
         self._compiled.uninstall()
         self._namespaces.uninstall()
-        self._optimizers.uninstall()
         self._uninstall_entries()
 
     def _begin_forward(self, module: nn.Module) -> None:

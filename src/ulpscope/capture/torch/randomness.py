@@ -14,7 +14,11 @@ def generator_digest(tensors: Placed, kwargs: Mapping[str, Any]) -> str | None:
     generator = _generator_of(tensors, kwargs)
     if generator is None:
         return None
-    return hashlib.blake2b(generator.get_state().numpy().tobytes(), digest_size=8).hexdigest()
+    return state_digest(generator.get_state().numpy().tobytes())
+
+
+def state_digest(state: bytes) -> str:
+    return hashlib.blake2b(state, digest_size=8).hexdigest()
 
 
 def _generator_of(tensors: Placed, kwargs: Mapping[str, Any]) -> torch.Generator | None:

@@ -148,10 +148,15 @@ class CallWatcher:
             self.recorder.unobserved("collective without wait", len(self.pending))
             self.pending.clear()
 
-    def begin_backward(self, roots: Any) -> None:
-        """A backward pass is about to start from these tensors, or (None) inside of another one."""
+    def begin_backward(self, roots: Any, gradients: Any) -> None:
+        """A backward pass is about to start from these tensors with these gradients, or (None) inside of another one."""
         if self.recorder.host is not None:
-            self._guard(self.recorder.host.begin_backward, roots)
+            self._guard(self.recorder.host.begin_backward, roots, gradients)
+
+    def end_backward(self) -> None:
+        """The engine has ended: the run's own code goes on."""
+        if self.recorder.host is not None:
+            self._guard(self.recorder.host.end_backward)
 
     def finish_backward(self) -> None:
         """A backward pass has ended, perhaps by an exception."""

@@ -11,7 +11,7 @@ from ulpscope.capture.torch.arguments import Placed, encode_scalar, find_tensors
 from ulpscope.capture.torch.fused import launching
 from ulpscope.capture.torch.fused.direct import Direct
 from ulpscope.capture.torch.quiet import quiet
-from ulpscope.capture.torch.randomness import generator_digest
+from ulpscope.capture.torch.randomness import generator_digest, state_digest
 from ulpscope.capture.torch.readable import READABLE_DTYPES, unsummarizable_reason
 from ulpscope.capture.torch.rows import BATCH_ROWS, ROW_BYTES, Batch, DeviceBatch, RowPool
 from ulpscope.capture.torch.signatures import encode_anew, with_entry
@@ -147,6 +147,9 @@ class Bridge:
         """Digest of the state of the generator that a call would draw from."""
         with quiet():
             return generator_digest([] if first is None else [("", first)], kwargs or {})
+
+    def digest_state(self, state: bytes) -> str:
+        return state_digest(state)
 
     def find_outputs(self, result: Any) -> Placed:
         with quiet():

@@ -283,10 +283,17 @@ PyObject* clear_numbers(PyObject* self, PyObject*) {
   });
 }
 
-// begin_backward(the tensors it begins from, None inside of another one)
-PyObject* begin_backward(PyObject* self, PyObject* roots) {
+// begin_backward(the tensors it begins from, or None; their gradients)
+PyObject* begin_backward(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   return answered(self, [&](Parts& parts) {
-    parts.pairing.begin(PyTuple_Check(roots) ? roots : nullptr);
+    parts.pairing.begin(arguments[0] != Py_None ? arguments[0] : nullptr, arguments[1]);
+    return none();
+  });
+}
+
+PyObject* end_backward(PyObject* self, PyObject*) {
+  return answered(self, [](Parts& parts) {
+    parts.pairing.end();
     return none();
   });
 }
@@ -432,7 +439,8 @@ PyMethodDef methods[] = {
     {"next_id", next_id, METH_NOARGS, nullptr},
     FAST("next_number", next_number),
     {"clear_numbers", clear_numbers, METH_NOARGS, nullptr},
-    {"begin_backward", begin_backward, METH_O, nullptr},
+    FAST("begin_backward", begin_backward),
+    {"end_backward", end_backward, METH_NOARGS, nullptr},
     {"finish_backward", finish_backward, METH_NOARGS, nullptr},
     {"current_parent", current_parent, METH_O, nullptr},
     {"take_ran", take_ran, METH_NOARGS, nullptr},

@@ -146,6 +146,11 @@ class Launching {
     }
   }
 
+  // One thread may settle what another one has asked for, which belongs to another stream or device.
+  static c10::StreamGuard on(const Stream& stream) {
+    return c10::StreamGuard(c10::Stream(c10::Stream::UNSAFE, stream.device, stream.id));
+  }
+
   void forget_layouts() { layouts_.clear(); }
 
   // Make whole rows of all partial ones.
@@ -219,11 +224,6 @@ class Launching {
       rows += share.programs;
     }
     if (!portion.empty()) read_dense(portion, rows);
-  }
-
-  // One thread may settle what another one has asked for, which belongs to another stream or device.
-  static c10::StreamGuard on(const Stream& stream) {
-    return c10::StreamGuard(c10::Stream(c10::Stream::UNSAFE, stream.device, stream.id));
   }
 
   void read_dense(const std::vector<Share>& shares, int64_t programs) {

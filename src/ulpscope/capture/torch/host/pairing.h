@@ -7,8 +7,10 @@
 #include "calls.h"
 #include "edges.h"
 #include "moments.h"
+#include "passes.h"
 #include "values.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -78,6 +80,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
   const Node* node;
   Watched watched;
   bool runs_before = false;
+  bool joins = false;  // gradients that leave it are added to others
 };
 
 // Our own operators, seen by none of the run's dispatch modes.
@@ -151,15 +154,25 @@ class Pairing {
     }
   }
 
-  // A backward pass begins from these tensors, or (null) inside of another one.
-  void begin(PyObject* roots) {
+  // A backward pass begins from these tensors with these gradients, or (null) one of which nothing is known.
+  void begin(PyObject* roots, PyObject* gradients) {
     values_.settle();
-    runs_alone_ = roots != nullptr && runs_alone(roots);
+    runs_alone_ = roots != nullptr && runs_alone(roots, gradients);
+  }
+
+  // From now on, code of the run's may run in a backward.
+  void end() {
+    runs_alone_ = false;
+    values_.settle();
+  }
+
+  // Tensors of graphs that are built now are saved by code of the run's, which brings them back in the backward.
+  void note_saving() {
+    if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) brings_back_ = true;
   }
 
   // A backward pass has ended: record totals that are still open, forget what belongs to it.
   void finish() {
-    runs_alone_ = false;
     std::vector<PairedPtr> running;
     running.swap(running_);
     for (const PairedPtr& paired : running) {
@@ -168,7 +181,7 @@ class Pairing {
       paired->totals.clear();
       paired->calls.clear();
     }
-    values_.settle_here();
+    values_.settle();
   }
 
   // The backward call that autograd is executing in this thread; -1 if there is none, or if the `other` forward call,
@@ -194,16 +207,16 @@ class Pairing {
     return ran;
   }
 
-  // Run by a hook: our own work, whose errors must not reach the run.
+  // Run by a hook: our own work, whose errors must not reach the run. Whether gradients that it meets may wait.
   template <typename Work>
-  void guarded(Work work) {
+  void guarded(bool may_wait, Work work) {
     try {
       if (!moments_.is_captured()) return;  // in a forked process, the lock may be held for good
       const Held held(lock_);
       if (!moments_.is_captured()) return;
       const Quiet quiet;
       work();
-      if (runs_alone_)
+      if (may_wait && runs_alone_)
         values_.settle_when_many();
       else
         values_.settle();
@@ -251,23 +264,12 @@ class Pairing {
   }
 
   // Whether a backward runs no code but torch's and ours, so that nobody writes into gradients on their way.
-  bool runs_alone(PyObject* roots) {
-    std::vector<Node*> waiting;
-    std::unordered_set<const Node*> met;
-    const auto add = [&](const NodePtr& node) {
-      if (node && met.insert(node.get()).second) waiting.push_back(node.get());
-    };
-    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(roots); index++) {
-      PyObject* root = PyTuple_GET_ITEM(roots, index);
-      if (!THPVariable_CheckExact(root)) return false;
-      add(THPVariable_Unpack(root).grad_fn());
-    }
-    while (!waiting.empty()) {
-      Node* node = waiting.back();
-      waiting.pop_back();
-      if (!runs_alone(*node)) return false;
-      for (const auto& edge : node->next_edges()) add(edge.function);
-    }
+  bool runs_alone(PyObject* roots, PyObject* gradients) {
+    if (brings_back_ || c10::impl::TorchDispatchModeTLS::stack_len() > 0) return false;
+    BackwardPass pass;
+    if (!pass.collect(roots, [this](Node& node) { return runs_alone(node); })) return false;
+    if (!pass.stays_here() || pass.writes_into(gradients)) return false;
+    for (Node* node : pass.joining()) entry_of(node)->joins = true;
     return true;
   }
 
@@ -328,13 +330,14 @@ class Pairing {
   std::vector<std::pair<int64_t, int64_t>> ran_;
   std::unordered_map<std::type_index, bool> reading_;
   bool runs_alone_ = false;
+  bool brings_back_ = false;
 };
 
 template <typename Work>
 void run_hook(Entry& entry, Work work) {
   pybind11::gil_scoped_acquire gil;
   const std::shared_ptr<Pairing> pairing = entry.registry->pairing.lock();
-  if (pairing) pairing->guarded([&] { work(*pairing, entry.watched); });
+  if (pairing) pairing->guarded(!entry.joins, [&] { work(*pairing, entry.watched); });
 }
 
 struct PreHook : torch::autograd::FunctionPreHook {
@@ -356,7 +359,7 @@ struct PostHook : torch::autograd::FunctionPostHook {
   explicit PostHook(std::shared_ptr<Entry> entry) : entry(std::move(entry)) {}
 
   variable_list operator()(const variable_list& leaving, const variable_list& arriving) override {
-    if (entry->watched.arriving.empty() && entry->watched.leaving.empty()) return leaving;
+    if (entry->watched.arriving.empty() && entry->watched.leaving.empty() && !entry->joins) return leaving;
     run_hook(*entry, [&](Pairing& pairing, Watched& watched) {
       pairing.use_arriving(watched.arriving, arriving);
       pairing.use_leaving(watched.leaving, leaving);

@@ -70,8 +70,9 @@ class Host:
         """A call uses tensors in a role; whether it has made them."""
         self.use_gradients: Callable[[int, str, Mapping[str, torch.Tensor | None]], None] = core.use_gradients
         """A call uses, in a role, the gradients of these parameters."""
-        self.begin_backward: Callable[[Any], None] = core.begin_backward
-        """Of the tensors that it begins from, as a tuple; of None inside of another one."""
+        self.begin_backward: Callable[[Any, Any], None] = core.begin_backward
+        """With the tensors that it begins from and their gradients; None for one of which nothing is known."""
+        self.end_backward: Callable[[], None] = core.end_backward
         self.finish_backward: Callable[[], None] = core.finish_backward
         self.current_parent: Callable[[int], int | None] = core.current_parent
         """The backward call that is running; None if its forward call has a lower number than the given one."""

@@ -7,7 +7,6 @@
 #include "storages.h"
 #include "texts.h"
 
-#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <deque>
@@ -91,19 +90,6 @@ class Values {
     int64_t bytes = 0;
     for (const Pending& pending : pending_) bytes += static_cast<int64_t>(pending.storage.nbytes());
     if (pending_.size() >= FEW || bytes >= MANY_BYTES) settle();
-  }
-
-  // Have what waited in autograd's threads read before the thread that waited for these goes on to write.
-  void settle_here() {
-    std::vector<const Stream*> others;
-    for (const Pending& pending : pending_)
-      if (current_stream(pending.stream->device).id() != pending.stream->id) others.push_back(pending.stream);
-    settle();
-    for (const Stream* stream : others) {
-      c10::Event read(stream->device.type());
-      read.record(c10::Stream(c10::Stream::UNSAFE, stream->device, stream->id));
-      read.block(current_stream(stream->device));
-    }
   }
 
   // Send off what is filled; later values go to fresh rows.
@@ -294,7 +280,8 @@ class Values {
   // What reads values on the current stream of a device; null where the kernels do not run.
   Stream* stream_of(const at::Tensor& tensor) {
     const c10::Device device = tensor.device();
-    const int64_t id = current_stream(device).id();
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    const int64_t id = guard.getStream(device).id();
     for (auto& stream : streams_)
       if (stream->id == id && stream->device == device) return usable(*stream);
     Owned object(checked(THPVariable_Wrap(tensor)));
@@ -309,10 +296,6 @@ class Values {
     }
     streams_.push_back(std::move(stream));
     return usable(*streams_.back());
-  }
-
-  static c10::Stream current_stream(c10::Device device) {
-    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   }
 
   Stream* usable(Stream& stream) {
@@ -330,6 +313,7 @@ class Values {
     for (Pending& one : all) {
       one.stream->usable = false;
       one.stream->joins.clear();
+      const auto guard = Launching::on(*one.stream);
       Owned object(checked(THPVariable_Wrap(tensor_of(one)))), index = integer(one.index);
       call_method(bridge_, name("read_plainly"), {object.get(), one.stream->batch.get(), index.get()});
     }

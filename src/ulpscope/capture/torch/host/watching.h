@@ -19,7 +19,7 @@ class Watching {
         pairing_(pairing), stacks_(stacks), texts_(texts), arguments_(bridge, texts) {
     for (Interned* name : {&modules_, &open_calls_, &path_, &class_name_, &stack_, &id_, &find_outputs_,
                            &with_returned_, &describe_error_, &out_, &inplace_, &flush_, &generator_state_, &hidden_,
-                           &generator_, &device_})
+                           &generator_, &device_, &digest_state_})
       name->object = Owned(PyUnicode_InternFromString(name->text));
     Owned output(PyUnicode_FromString("output.0"));
     output_ = texts_.code(output.get());
@@ -39,8 +39,10 @@ class Watching {
     const Api* api = api_of(function);
     if (api == nullptr) return slowly(function, types, args, kwargs);
     if (api->passes) return PyObject_Call(function, args, kwargs);
-    if (!api->is_plain || !watches()) return slowly(function, types, args, kwargs);
+    pairing_.note_saving();
+    if (!api->is_plain) return slowly(function, types, args, kwargs);
     if (!records_calls_) return PyObject_Call(function, args, kwargs);
+    if (!watches()) return slowly(function, types, args, kwargs);
     PyObject* result = watch(api->name.get(), api->functional, api->draws, function, args, kwargs);
     if (result != Py_NotImplemented) return result;
     Py_DECREF(result);
@@ -73,6 +75,7 @@ class Watching {
   bool begin_module(
       PyObject* class_name, PyObject* path, PyObject* training, PyObject* args, PyObject* kwargs, PyObject* parameters,
       PyObject* buffers, PyObject* frame, Before& before) {
+    pairing_.note_saving();
     if (!calls_.began() || !is_ordinary(false, args, nullptr)) return false;
     CallRow& row = before.row;
     if (!look_at_steps(row)) return false;
@@ -162,7 +165,6 @@ class Watching {
 
   // A generator's state that was met last, with its digest.
   struct Drawn {
-    c10::Device device;
     std::string state;
     Owned digest;
   };
@@ -284,15 +286,16 @@ class Watching {
   // has the same state, its digest is the same.
   Owned generator(const Before& before, PyObject* kwargs) {
     PyObject* first = before.tensors.empty() ? Py_None : before.tensors[0].object();
-    const auto digest = [&] {
+    const bool is_chosen = kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0 && chooses_generator(kwargs);
+    const c10::Device device = first == Py_None ? c10::Device(c10::kMeta) : before.tensors[0].tensor().device();
+    if (is_chosen || (!device.is_cpu() && !device.is_cuda()))
       return call_method(bridge_, generator_state_.get(), {first, kwargs != nullptr ? kwargs : Py_None});
-    };
-    if (first == Py_None || (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0 && chooses_generator(kwargs)))
-      return digest();
-    const c10::Device device = before.tensors[0].tensor().device();
-    if (!device.is_cpu() && !device.is_cuda()) return digest();
-    const std::string state = state_of(at::globalContext().defaultGenerator(device));
-    if (!drawn_ || drawn_->device != device || drawn_->state != state) drawn_ = Drawn{device, state, digest()};
+    std::string state = state_of(at::globalContext().defaultGenerator(device));
+    if (!drawn_ || drawn_->state != state) {
+      Owned bytes(checked(PyBytes_FromStringAndSize(state.data(), static_cast<Py_ssize_t>(state.size()))));
+      Owned digest = call_method(bridge_, digest_state_.get(), {bytes.get()});
+      drawn_ = Drawn{std::move(state), std::move(digest)};
+    }
     return Owned(kept(drawn_->digest.get()));
   }
 
@@ -402,7 +405,7 @@ class Watching {
       find_outputs_{"find_outputs"},
       with_returned_{"with_returned"}, describe_error_{"describe_error"}, out_{"out"},
       inplace_{"inplace"}, flush_{"flush"}, generator_state_{"generator_state"}, hidden_{"hidden"},
-      generator_{"generator"}, device_{"device"};
+      generator_{"generator"}, device_{"device"}, digest_state_{"digest_state"};
   std::optional<Drawn> drawn_;
 };
 
