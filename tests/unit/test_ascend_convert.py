@@ -93,6 +93,16 @@ def test_small_floats_become_float32(tmp_path: Path) -> None:
     np.testing.assert_array_equal(arrays[2], values)
 
 
+@pytest.mark.parametrize("kind", [ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16])
+def test_small_floats_keep_their_type_in_torchs_files(tmp_path: Path, kind: type) -> None:
+    torch = pytest.importorskip("torch")
+    values = np.array([1.0, -2.5, 3.0]).astype(kind)
+    assert convert(dump(tmp_path, Tensor(values)), "--to", "pt", "-o", tmp_path / "out") == 0
+    tensor = torch.load(tmp_path / "out" / f"{NAME}.output.0.pt", weights_only=True)
+    assert tensor.dtype == getattr(torch, kind.__name__)
+    assert tensor.float().tolist() == values.astype(np.float32).tolist()
+
+
 TEXTS = (((3, 4, 5), np.float32), ((2, 3), np.float16), ((7,), np.float64))
 
 

@@ -169,6 +169,12 @@ def test_a_broken_switch_file_is_one_clear_error(tmp_path: Path, content: str) -
         read_fusion_switch(write(tmp_path, content))
 
 
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_an_empty_file_is_neither(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fusion", str(write(tmp_path, content))]) == 2
+    assert "is empty" in capsys.readouterr().err
+
+
 def test_a_result_without_passes_is_nothing_to_tell(tmp_path: Path) -> None:
     assert main(["fusion", str(write(tmp_path, '{"session_and_graph_id": "0_1", "graph_fusion": {}}'))]) == 3
     assert main(["fusion", str(write(tmp_path, '{"session_and_graph_id_0_1": {}}'))]) == 3

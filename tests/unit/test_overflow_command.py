@@ -109,6 +109,14 @@ def test_a_reference_without_overflow_is_finite(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.startswith("FINITE: 25 calls looked at")
 
 
+def test_records_that_cannot_be_read_are_not_called_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "Opdebug.Node_OpDebug.59.2.1767225600000020").write_bytes(b"no record")
+    assert main(["overflow", str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert "1 of 1 overflow records cannot be read" in told.err
+    assert not told.out
+
+
 def test_out_holds_the_answer_a_table_and_each_record_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

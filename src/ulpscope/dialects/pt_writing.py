@@ -30,7 +30,7 @@ def save_pt(path: Path, array: NDArray[Any], dtype: str) -> None:
     import torch
 
     whole = np.array(array, order="C", copy=True)
-    if whole.dtype.kind == "V":
+    if whole.dtype.isbuiltin != 1:  # numpy itself does not know it, nor does torch
         whole = whole.reshape(-1).view(_BITS[whole.dtype.itemsize]).reshape(whole.shape)
     tensor, kind = torch.from_numpy(whole), getattr(torch, dtype)
     if tensor.dtype != kind and dtype not in BIT_DTYPES:

@@ -77,7 +77,20 @@ def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> 
         counts=_sum(source.counts for source in opened),
         missing=tuple(sentence for source in opened for sentence in source.missing),
     )
+    if not survey.findings:
+        _refuse_unread([source.records for source in opened])
     return OverflowAnswer(survey, tuple(source.records for source in opened))
+
+
+def _refuse_unread(searches: Sequence[RecordSearch]) -> None:
+    """A device writes a record because something overflowed: without it nobody can say that nothing did."""
+    unread = [sentence for search in searches for sentence in search.unread]
+    if unread:
+        raise UlpscopeError(
+            f"{len(unread)} of {sum(search.files for search in searches)} overflow records cannot be read: {unread[0]}",
+            expected="records as the device wrote them: nothing else here tells of an overflow",
+            next_step="copy the files from the device again, or take them away to look at the dumps alone",
+        )
 
 
 def _is_harmless(finding: OverflowFinding) -> bool:

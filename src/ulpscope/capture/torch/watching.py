@@ -149,7 +149,7 @@ class CallWatcher:
             self.pending.clear()
 
     def begin_backward(self, roots: Any, gradients: Any) -> None:
-        """A backward pass is about to start from these tensors with these gradients, or (None) inside of another one."""
+        """A backward pass is about to start from these tensors with these gradients; None inside of another one."""
         if self.recorder.host is not None:
             self._guard(self.recorder.host.begin_backward, roots, gradients)
 

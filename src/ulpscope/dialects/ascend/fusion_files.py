@@ -73,6 +73,8 @@ class FusionSwitch:
 def is_switch_file(path: Path) -> bool:
     """Whether a file is of switches, not of results."""
     text = _read(path)
+    if not text.strip():
+        raise _bad_file(path, "is empty")
     if not text.lstrip().startswith(("{", "[")):
         return True
     first = _documents(path, text)[0]

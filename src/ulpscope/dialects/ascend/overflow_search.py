@@ -46,13 +46,16 @@ class RecordSearch:
     silent: int
     """Files whose status is 0, or that say of themselves that they are not valid."""
     problems: tuple[str, ...]
-    """Files that cannot be read, one sentence each."""
+    """What is told of files and older runs that are left out, one sentence each."""
+    unread: tuple[str, ...]
+    """Of each file that cannot be read, why."""
 
 
 def find_records(path: Path) -> RecordSearch:
     """The records of a directory and those below it, of the newest run in each place, or of one file."""
     found: list[FoundRecord] = []
     folders, problems = _folders(path)
+    unread: list[str] = []
     files = silent = 0
     for folder in folders:
         entries = list_dumps(folder.path)
@@ -63,12 +66,13 @@ def find_records(path: Path) -> RecordSearch:
             try:
                 units = read_overflow_record(read_dump(entry.path)).overflowed
             except UlpscopeError as error:
-                problems.append(remark("problem", problem=error.seen))
+                unread.append(error.seen)
                 continue
             silent += not units
             found += [FoundRecord(entry, folder, unit, _operator(entries, entry, unit)) for unit in units]
     found.sort(key=lambda each: (each.entry.name.timestamp, each.entry.path.name))
-    return RecordSearch(path, tuple(found), files, silent, tuple(problems))
+    problems += [remark("problem", problem=why) for why in unread]
+    return RecordSearch(path, tuple(found), files, silent, tuple(problems), tuple(unread))
 
 
 def _folders(path: Path) -> tuple[list[DumpFolder], list[str]]:
