@@ -12,6 +12,7 @@ from tests.unit.handmade import HandmadeRun
 
 from conftest import OpenPage, wait_for
 from ulpscope.cli.main import main
+from ulpscope.report.page.telling import told_json
 
 DATA = Path(__file__).parents[1] / "data" / "ascend" / "precision_data"
 MARKUP = "<b>x</b><script>window.hit=1</script>"
@@ -74,6 +75,16 @@ def test_verdicts_are_counted_by_operation_and_dtype(checked: Path, open_page: O
     assert violations(browser) == []
 
 
+def test_outputs_are_counted_as_in_the_summary(checked: Path, open_page: OpenPage) -> None:
+    counts = json.loads((checked / "summary.json").read_text())["counts"]
+    with open(checked / "details.csv", newline="", encoding="utf-8") as file:
+        without = sum(row["place"] == "" for row in csv.DictReader(file))
+    browser = open_page(checked / "report.html", view="checks")
+    assert text_of(browser, ".card:has(.outputs) h2") == (
+        f"Outputs: {counts['outputs']}; calls without an output: {without}"
+    )
+
+
 def test_a_cell_shows_the_outputs_behind_it(checked: Path, open_page: OpenPage) -> None:
     browser = open_page(checked / "report.html", view="checks")
     browser.find_element("css selector", ".verdict-cell.FAIL").click()
@@ -100,6 +111,23 @@ def test_a_long_way_is_shown_at_its_ends_and_whole_on_demand(overflowed: Path, o
     assert "the loss" in text_of(browser, ".way li:last-child")
     assert "step" not in text_of(browser, ".way li:first-child")
     assert violations(browser) == []
+
+
+@pytest.mark.parametrize(("name", "line"), [("model.py", "y = exp(x)"), ("secret.txt", None)])
+def test_the_line_of_code_is_told(
+    overflowed: Path, tmp_path: Path, open_page: OpenPage, name: str, line: str | None
+) -> None:
+    (tmp_path / name).write_text("x = 1\n    y = exp(x)\n")
+    summary = json.loads((overflowed / "summary.json").read_text())
+    summary["findings"][0]["source"] = f"{tmp_path / name}:2"
+    (overflowed / "summary.json").write_text(json.dumps(summary))
+    (overflowed / "told.json").write_text(json.dumps(told_json(lambda _: summary, [])))
+    assert main(["report", str(overflowed)]) == 0
+    browser = open_page(overflowed / "report.html")
+    assert text_of(browser, ".hero .source .mono") == f"{tmp_path / name}:2"
+    assert [code.text for code in browser.find_elements("css selector", ".hero .source code")] == (
+        [line] if line else []
+    )
 
 
 def test_a_way_over_several_steps_tells_them(overflowed: Path, open_page: OpenPage) -> None:

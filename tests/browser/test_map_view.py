@@ -83,6 +83,36 @@ def test_ranks_may_stand_across(result: Path, open_page: OpenPage) -> None:
     assert browser.execute_script(CELLS)[1] == [str(rank) for rank in sorted(pairs["rank"].unique())]
 
 
+SIZES = """
+    const plots = ['.map-plot', '.map-trend'].map((place) => document.querySelector(place));
+    const drawn = ({ _fullLayout: layout, clientWidth, clientHeight }) =>
+        layout?.width === clientWidth && layout?.height === clientHeight;
+    return plots.every(drawn) ? plots.map((plot) => plot.clientHeight) : null
+"""
+
+
+@pytest.mark.parametrize("width", [1366, 1600])
+def test_every_line_keeps_its_room_when_the_window_changes(tmp_path: Path, open_page: OpenPage, width: int) -> None:
+    write_result(tmp_path, layers=20)
+    make_report(tmp_path)
+    browser = opened(tmp_path, open_page, **{"map.depth": 3})
+    lines = len(browser.execute_script(CELLS)[0])
+    try:
+        sizes = []
+        for shown in (width, width - 60, width):
+            browser.set_window_size(shown, 768)
+            wait_for(browser, "return Math.abs(innerWidth - arguments[0]) < 20", shown)
+            sizes.append(wait_for(browser, SIZES))
+    finally:
+        browser.set_window_size(1366, 850)
+    assert lines > 20
+    assert sizes[0][0] >= 18 * lines
+    assert sizes == [[sizes[0][0], 240]] * 3
+    choose(browser, "Depth", "1")
+    wait_for(browser, "return document.querySelector('.map-plot').data[0].y.length < arguments[0]", lines)
+    assert wait_for(browser, SIZES)[0] < sizes[0][0]
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_is_accessible(result: Path, open_page: OpenPage, theme: str) -> None:
     assert violations(opened(result, open_page, theme=theme)) == []

@@ -69,10 +69,40 @@ def test_the_tree_is_open_down_to_it(result: Path, open_page: OpenPage) -> None:
 
 def test_the_answer_is_marked_where_it_would_be(result: Path, open_page: OpenPage) -> None:
     browser = open_page(result / "report.html", view="run")
-    marks = wait_for(
-        browser, "return document.querySelector('.run-view .chart')?.layout?.shapes.map((shape) => shape.x0)"
-    )
-    assert marks == [-0.5]
+    assert marks(browser) == [-0.5]
+
+
+def marks(browser: Any) -> list[float]:
+    script = "return document.querySelector('.run-view .chart')?.layout?.shapes.map((shape) => shape.x0)"
+    return list(wait_for(browser, script))
+
+
+@pytest.mark.parametrize("side", ["reference", "target"])
+def test_it_is_marked_if_only_the_tables_know_that_it_is_alone(tmp_path: Path, open_page: OpenPage, side: str) -> None:
+    """Of many calls without a partner a finding names a few."""
+    write_result(tmp_path, layers=2)
+    pairs = pl.read_parquet(tmp_path / "pairs.parquet").with_row_index()
+    first = pairs.filter(phase="update")["index"][0]
+    number = pairs[f"id_{side}"][first]
+    ids = [pl.col(name) + (pl.col(name) >= number).cast(pl.Int64) for name in ("id_reference", "id_target")]
+    # The gradient of a parameter is told at the end of the backward, by the id of a call made long before.
+    late = pl.when(pl.col("index") == first - 1).then(pl.col(f"id_{side}") - 30).otherwise(f"id_{side}")
+    shifted = pairs.with_columns(*ids).with_columns(late.alias(f"id_{side}"))
+    shifted.drop("index").write_parquet(tmp_path / "pairs.parquet")
+
+    def tell(summary: Any) -> None:
+        found = {**summary["findings"][0], "call": "clip.0", "phase": "update", "tensor": "output.0", "module": None}
+        summary["findings"] = [found | {"evidence": {f"only_{side}": ["norm.0", "stack.0"]}}]
+
+    alone = [lone(number, "clip.0", None, "update")]
+    change_json(tmp_path / "summary.json", tell)
+    change_json(tmp_path / "plan.json", lambda plan: plan["ranks"][0].update({f"unmatched_{side}": alone}))
+    browser = open_page(make_report(tmp_path), view="run")
+    assert marks(browser) == [first - 0.5]
+    assert "the answer" in text_of(browser, ".legend")
+    browser.find_element("id", "tab-answer").click()
+    browser.find_element("css selector", ".hero h2 button").click()
+    assert state_of(browser)["model.text"] == "clip.0"
 
 
 def test_ranks_of_one_run_are_told(result: Path, open_page: OpenPage) -> None:

@@ -1,5 +1,7 @@
 """The page as a whole: opened from a file, its tabs, address, languages, themes, and what it asks for."""
 
+import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,10 @@ from selenium.webdriver.common.keys import Keys
 
 from conftest import OpenPage, requested, wait_for
 from made_results import Names, write_result
+from ulpscope.records.enums import Role
 from ulpscope.workflows.report import make_report
+
+STATIC = resources.files("ulpscope.report.page") / "static"
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +134,22 @@ def test_a_switch_of_language_changes_every_text(page: Path, open_page: OpenPage
     assert len(before) == len(after)
     assert not set(before) & set(after)
     assert state_of(browser)["language"] == "zh"
+    assert browser.title == "比较: 不一致 - " + page.parent.name + " - ulpscope"
+
+
+def test_roles_are_told_in_the_language_of_the_page(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page, view="table", language="zh", selected=80)
+    options = browser.find_elements("css selector", ".table-view select[name=role] option")
+    roles = pl.read_parquet(page.parent / "pairs.parquet")["role"]
+    words = json.loads((STATIC / "words_zh.json").read_text(encoding="utf-8"))
+    assert {option.text for option in options[1:]} == {words[f"role.{role}"] for role in roles}
+    assert text_of(browser, ".details .tensors [aria-current]").startswith(words[f"role.{roles[80]}"])
+
+
+def test_every_role_has_a_word_in_each_language() -> None:
+    for language in ("en", "zh"):
+        words = json.loads((STATIC / f"words_{language}.json").read_text(encoding="utf-8"))
+        assert {f"role.{role.value}" for role in Role} <= words.keys()
 
 
 def test_the_keyboard_stays_where_it_was(page: Path, open_page: OpenPage) -> None:

@@ -5,9 +5,8 @@ from typing import Any
 import polars as pl
 
 from ulpscope.align.plan import Plan, RankPlan
-from ulpscope.records.calls import Frame
 from ulpscope.records.findings import Comparison, Place
-from ulpscope.report.source import source_line
+from ulpscope.report.page.stack_lines import stack_line
 
 
 def finding_stacks(comparison: Comparison, plan: Plan) -> list[list[dict[str, Any]]]:
@@ -26,10 +25,4 @@ def _stack(place: Place, plan: RankPlan | None) -> list[dict[str, Any]]:
     found = calls.filter(
         pl.col("name") == place.call, pl.col("step") == place.step, pl.col("phase") == place.phase.value
     )["stack"].drop_nulls()
-    return [] if found.is_empty() else [_line(frame) for frame in trace.stack(found[0])]
-
-
-def _line(frame: Frame) -> dict[str, Any]:
-    # A page is mailed: of a file that is no source of a program not a line may go with it.
-    text = source_line(frame.file, frame.line) if frame.file.endswith(".py") else None
-    return {"file": frame.file, "line": frame.line, "function": frame.function, "text": text}
+    return [] if found.is_empty() else [stack_line(frame) for frame in trace.stack(found[0])]

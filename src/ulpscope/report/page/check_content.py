@@ -17,6 +17,7 @@ def check_content(sources: Sources) -> Content:
         "kind": "check",
         "summary": summary,
         "told": sources.told_of("findings", "notes"),
+        "stacks": sources.told["stacks"],
         "about": f"{summary['trace']} ({', '.join(map(str, summary['scope']['devices']))})",
     }
     if details is None:

@@ -10,6 +10,7 @@ def overflow_content(sources: Sources) -> Content:
         "kind": "overflow",
         "summary": sources.summary,
         "told": sources.told_of("findings", "notes"),
+        "stacks": sources.told["stacks"],
         "about": ", ".join(sources.summary["paths"]),
     }
     return Content(meta, {})

@@ -4,13 +4,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ulpscope.report.language import Language
+from ulpscope.report.page.stack_lines import innermost_line
 
 PARTS = ("findings", "notes", "advice")
 
 
 def told_json(answer: Callable[[Language], Mapping[str, Any]], stacks: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Sentences of findings, notes, advice and what is missing, each as {"en": ..., "zh": ...}; stacks of findings."""
-    return _told({language.value: answer(language) for language in Language}, stacks)
+    """Sentences of findings, notes, advice and what is missing, each as {"en": ..., "zh": ...}; stacks of findings.
+
+    Where no stacks are given the lines stand for them that the findings name.
+    """
+    answers = {language.value: answer(language) for language in Language}
+    findings = answers[Language.EN.value].get("findings", ())
+    return _told(answers, stacks or [innermost_line(finding) for finding in findings])
 
 
 def told_once(summary: Mapping[str, Any]) -> dict[str, Any]:

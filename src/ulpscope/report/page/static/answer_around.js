@@ -4,6 +4,7 @@
  */
 import { errorOf, findRow, rowsNamed, rowsOfCall, worst } from "calls";
 import { el } from "dom";
+import { answerPlace, rowOfFinding } from "lone_calls";
 import { errorText } from "numbers";
 
 /** @param {import("views").Context} context @returns {HTMLElement | null} */
@@ -60,14 +61,14 @@ function row(context, one, scale) {
  * The row of a neighbour: of calls of one name in several phases, that of the answer's own phase, or the nearest to it.
  * @param {any} content @param {any} one @returns {number | null}
  */
-function nearestRow({ summary, tables }, one) {
-  const { pairs } = tables;
-  const [answer = {}] = summary.findings;
-  if (one.nearness === "here") return findRow(pairs, answer);
+function nearestRow(content, one) {
+  const { pairs } = content.tables;
+  const [answer = {}] = content.summary.findings;
+  if (one.nearness === "here") return rowOfFinding(content, answer);
   const { rank, step, phase } = answer;
   const same = findRow(pairs, { rank, step, phase, call: one.call });
   if (same !== null) return same;
-  const here = findRow(pairs, answer) ?? 0;
+  const here = answerPlace(content) ?? 0;
   const rows = rowsNamed(pairs, { rank, step, call: one.call });
   rows.sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
   return rows.length ? worst(pairs, rowsOfCall(pairs, rows[0])) : null;

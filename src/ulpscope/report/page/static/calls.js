@@ -24,10 +24,10 @@ export function findRow(pairs, place) {
 }
 
 /**
- * The one run that has a call; null if it has a partner.
+ * The one run that is told to have a call; null if none is.
  * @param {Place} place @returns {"reference" | "target" | null}
  */
-export function loneSide({ call, evidence }) {
+export function toldAlone({ call, evidence }) {
   for (const side of /** @type {const} */ (["reference", "target"])) {
     if (evidence?.[`only_${side}`]?.includes(call)) return side;
   }
@@ -35,23 +35,29 @@ export function loneSide({ call, evidence }) {
 }
 
 /** @param {import("data").Table} pairs @param {Place} place @returns {number[]} */
-export function rowsNamed(pairs, { rank, step, phase, call, evidence }) {
+export function rowsNamed(pairs, place) {
   // Another call of the other run may have the name of one that has no partner.
-  if (call == null || loneSide({ call, evidence }) !== null) return [];
-  for (const column of ["call_target", "call_reference"]) {
-    const code = pairs.words(column).indexOf(call);
-    const codes = pairs.codes(column);
-    const found = [];
-    for (let row = 0; code >= 0 && row < pairs.length; row++) {
-      if (codes[row] !== code) continue;
-      if (rank != null && pairs.number("rank", row) !== rank) continue;
-      if (step != null && pairs.number("step", row) !== step) continue;
-      if (phase != null && pairs.text("phase", row) !== phase) continue;
-      found.push(row);
-    }
-    if (found.length) return found;
+  if (toldAlone(place) !== null) return [];
+  const found = rowsOfName(pairs, "target", place);
+  return found.length ? found : rowsOfName(pairs, "reference", place);
+}
+
+/**
+ * The rows whose call has this name in one of the runs.
+ * @param {import("data").Table} pairs @param {"reference" | "target"} side @param {Place} place @returns {number[]}
+ */
+export function rowsOfName(pairs, side, { rank, step, phase, call }) {
+  const code = call == null ? -1 : pairs.words(`call_${side}`).indexOf(call);
+  const codes = pairs.codes(`call_${side}`);
+  const found = [];
+  for (let row = 0; code >= 0 && row < pairs.length; row++) {
+    if (codes[row] !== code) continue;
+    if (rank != null && pairs.number("rank", row) !== rank) continue;
+    if (step != null && pairs.number("step", row) !== step) continue;
+    if (phase != null && pairs.text("phase", row) !== phase) continue;
+    found.push(row);
   }
-  return [];
+  return found;
 }
 
 /**
@@ -106,6 +112,19 @@ export function errorOf(pairs, row) {
  */
 export function shownNumber(pairs, name, row) {
   return name === "error" ? errorOf(pairs, row) : pairs.number(name, row);
+}
+
+/** Columns whose words are the page's, which has them in each language. */
+const TRANSLATED = ["phase", "role", "measured"];
+
+/**
+ * A text as it is shown; null where there is none.
+ * @param {import("data").Table} pairs @param {string} name @param {number} row
+ * @param {import("views").Context["word"]} word @returns {string | null}
+ */
+export function shownText(pairs, name, row, word) {
+  const text = pairs.text(name, row);
+  return text && TRANSLATED.includes(name) ? word(`${name}.${text}`) : text;
 }
 
 /** @type {{pairs: import("data").Table | null, row: number, rows: number[]}} */

@@ -39,6 +39,13 @@ export function createOutputs(context) {
     return isText ? (details.text(name, row) ?? "") : valueText(details.number(name, row));
   }
 
+  /** A case that gave no output has a row, too. @param {number[]} rows */
+  function heading(rows) {
+    const outputs = rows.filter((row) => details.text("place", row) !== null).length;
+    const cases = rows.length - outputs;
+    return word(cases ? "check.outputs_and_cases" : "check.outputs", { outputs, cases });
+  }
+
   /** @param {number} row */
   function line(row) {
     return el(
@@ -57,7 +64,7 @@ export function createOutputs(context) {
       const head = ["verdict", ...columns].map((name) => el("th", { scope: "col" }, word(`check.column.${name}`)));
       fill(
         element,
-        el("h2", {}, word("check.outputs", { outputs: rows.length })),
+        el("h2", {}, heading(rows)),
         rows.length > LISTED && el("p", { class: "muted" }, word("check.listed", { listed: LISTED })),
         el(
           "table",

@@ -2,7 +2,7 @@
  * The columns of the table: those that say where a tensor is, and the measures that are chosen.
  * @module columns
  */
-import { judgementOf, shownNumber } from "calls";
+import { judgementOf, shownNumber, shownText } from "calls";
 import { el } from "dom";
 import { errorText, valueText } from "numbers";
 
@@ -118,8 +118,7 @@ function fullText(pairs, name, row, word) {
   if (name === "judgement") return word(`judgement.${judgementOf(pairs, row)}`);
   const { type } = pairs.columns[name];
   if (type !== "words") return valueText(shownNumber(pairs, name, row));
-  const text = pairs.text(name, row) ?? "";
-  return name === "phase" && text ? word(`phase.${text}`) : text;
+  return shownText(pairs, name, row, word) ?? "";
 }
 
 /** The choice of measures. @param {import("views").Context} context */

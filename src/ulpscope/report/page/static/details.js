@@ -2,7 +2,7 @@
  * The pair that is selected: what it is, how it differs, and the other tensors of its call.
  * @module details
  */
-import { callName, errorOf, judgementOf, rowsOfCall, shownNumber } from "calls";
+import { callName, errorOf, judgementOf, rowsOfCall, shownNumber, shownText } from "calls";
 import { el, fill } from "dom";
 import { errorText, valueText } from "numbers";
 import { told } from "words";
@@ -68,18 +68,9 @@ function place({ content, word }, row) {
   const { pairs } = content.tables;
   const fields = ["module", "op", "role", "place", "rank", "step", "phase", "measured"];
   const partner = pairs.text("call_reference", row);
-  const lines = fields.map((name) => [word(`column.${name}`), shown(pairs, name, row, word)]);
+  const lines = fields.map((name) => [word(`column.${name}`), shownText(pairs, name, row, word)]);
   if (partner && partner !== callName(pairs, row)) lines.unshift([word("column.call_reference"), partner]);
   return keyed(lines.filter(([, value]) => value));
-}
-
-/**
- * @param {import("data").Table} pairs @param {string} name @param {number} row
- * @param {import("views").Context["word"]} word
- */
-function shown(pairs, name, row, word) {
-  const text = pairs.text(name, row);
-  return text && ["phase", "measured"].includes(name) ? word(`${name}.${text}`) : text;
 }
 
 /** @param {(string | null)[][]} lines */
@@ -139,7 +130,7 @@ function tensors({ content, select, word }, row) {
   const { pairs } = content.tables;
   const shown = (/** @type {number} */ other) => {
     const judgement = judgementOf(pairs, other);
-    const name = `${pairs.text("role", other)} ${pairs.text("place", other)}`;
+    const name = `${shownText(pairs, "role", other, word)} ${pairs.text("place", other)}`;
     return el(
       "button",
       {

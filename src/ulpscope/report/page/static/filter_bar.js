@@ -54,7 +54,7 @@ function choices(context, names) {
     phase: [PHASES.filter((name) => pairs.words("phase").includes(name)), (name) => word(`phase.${name}`)],
     step: [steps, (step) => word("where.step", { step: String(step) })],
     rank: [ranks, (rank) => word("where.rank", { rank: String(rank) })],
-    role: [[...pairs.words("role")].sort(), itself],
+    role: [[...pairs.words("role")].sort(), (name) => word(`role.${name}`)],
   };
   return names.map((name) => choice(context, name, ...offered[name]));
 }

@@ -2,9 +2,9 @@
  * What was found, told: a card for the answer, a list of all else.
  * @module finding
  */
-import { findRow, loneSide } from "calls";
 import { commandLine } from "command";
 import { el } from "dom";
+import { loneSide, rowOfFinding } from "lone_calls";
 import { countText, errorText } from "numbers";
 import { told } from "words";
 
@@ -68,10 +68,10 @@ function hasKinds({ kind }) {
  */
 export function placeButton({ content, select, store, word }, found) {
   const name = found.call ?? found.module ?? found.op ?? word(`kind.${found.kind}`);
-  const row = findRow(content.tables.pairs, found);
+  const row = rowOfFinding(content, found);
   const inTree = { view: "model", "model.text": name, "model.rank": found.rank, "model.step": found.step };
   if (row !== null) return button(word("answer.select"), () => select(row), name);
-  if (loneSide(found) !== null) return button(word("answer.in_model"), () => store.set(inTree), name);
+  if (loneSide(content, found) !== null) return button(word("answer.in_model"), () => store.set(inTree), name);
   return el("span", {}, name);
 }
 
@@ -92,10 +92,16 @@ function where({ content, word }, found) {
   return el(
     "p",
     { class: "where" },
-    found.module && found.call && el("span", { class: "name mono" }, found.module),
+    found.module && found.call && el("span", { class: "name mono" }, spanOf(found)),
     el("span", {}, when.filter(Boolean).join(" · ")),
     found.tensor && el("span", { class: "name mono" }, found.tensor),
   );
+}
+
+/** A module; of operators of a network that could not all be compared, those before it, too. @param {any} found */
+function spanOf({ module, evidence }) {
+  const before = evidence.uncompared ?? (evidence.given_by ? [evidence.given_by] : []);
+  return [...before.slice(0, LISTED), module].join(" … ");
 }
 
 /** The numbers behind a finding. @param {import("views").Context["word"]} word @param {any} evidence */

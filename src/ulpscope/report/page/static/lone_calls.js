@@ -2,7 +2,7 @@
  * Calls that only one run has: among the rows of pairs they stand where they would be if they had a partner.
  * @module lone_calls
  */
-import { loneSide } from "calls";
+import { findRow, rowsOfName, toldAlone } from "calls";
 
 /**
  * A place in the run for each call of one run: behind the pair that this run has begun last before it.
@@ -46,16 +46,52 @@ function rowsOf(pairs, rank, step) {
 }
 
 /**
+ * The one run that has the call of a finding; null if it has a partner. Of many such calls a finding tells a few: the
+ * tables know the others. Its name is the target's, or the reference's if only that makes it.
+ * @param {any} content @param {import("calls").Place} found @returns {"reference" | "target" | null}
+ */
+export function loneSide({ tables }, found) {
+  const { pairs, unmatched } = tables;
+  const told = toldAlone(found);
+  if (told !== null || unmatched === undefined || rowsOfName(pairs, "target", found).length) return told;
+  if (rowAlone(unmatched, found, "target") !== null) return "target";
+  return rowAlone(unmatched, found, "reference") === null ? null : "reference";
+}
+
+/**
+ * The row of a finding; null if no row is that, or if only one run makes its call.
+ * @param {any} content @param {import("calls").Place} found @returns {number | null}
+ */
+export function rowOfFinding(content, found) {
+  return loneSide(content, found) === null ? findRow(content.tables.pairs, found) : null;
+}
+
+/**
+ * Where the answer stands in the run; null if the tables do not know it.
+ * @param {any} content @returns {number | null}
+ */
+export function answerPlace(content) {
+  const [first] = content.summary.findings;
+  return first === undefined ? null : (rowOfFinding(content, first) ?? placeAlong(content, first));
+}
+
+/**
  * Where a finding about a call without a partner stands in the run; null if the tables do not know it.
  * @param {any} content @param {import("calls").Place} found @returns {number | null}
  */
-export function placeAlong({ tables }, found) {
-  const side = loneSide(found);
-  const row = side === null ? null : rowAlone(tables.unmatched, found, side);
+function placeAlong(content, found) {
+  const { pairs, unmatched } = content.tables;
+  const side = loneSide(content, found);
+  const row = side === null ? null : rowAlone(unmatched, found, side);
   if (side === null || row === null) return null;
-  const { pairs, unmatched } = tables;
   const [rank, step, id] = ["rank", "step", "id"].map((name) => unmatched.number(name, row));
-  return placesAlong(pairs, rank, step, side)(id);
+  const ids = pairs.columns[`id_${side}`].numbers;
+  const isEarlier = (/** @type {number} */ at) =>
+    pairs.number("rank", at) === rank && pairs.number("step", at) === step && ids[at] < id;
+  let next = Math.ceil(placesAlong(pairs, rank, step, side)(id));
+  // Gradients of parameters stand at the end of a backward, though what made them was called long before.
+  while (isEarlier(next) && pairs.text("phase", next) !== found.phase) next++;
+  return next - 0.5;
 }
 
 /** @param {import("data").Table} unmatched @param {import("calls").Place} found @param {string} side */

@@ -9,7 +9,7 @@ import { closeCharts } from "plotting";
 import { createStore } from "store";
 import { applyTheme } from "theme";
 import { createTabs } from "tabs";
-import { createTop } from "top";
+import { createTop, titleOf } from "top";
 import { VIEWS } from "views";
 import { setLanguage, word } from "words";
 
@@ -66,6 +66,7 @@ function scoped(store) {
 function start(page, content) {
   const store = createStore(initialState(content));
   const served = JSON.parse(embedded("served"));
+  const title = document.title;
   /** @type {ReturnType<typeof scoped> | null} */
   let scope = null;
 
@@ -73,6 +74,7 @@ function start(page, content) {
     const state = store.get();
     setLanguage(state.language);
     applyTheme(state.theme);
+    document.title = titleOf(content, title, word);
     scope?.close();
     scope = scoped(store);
     const context = {

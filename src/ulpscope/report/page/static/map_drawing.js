@@ -83,7 +83,8 @@ export async function drawMap(node, cells, wanted, word) {
   const shown = ticks(columns.length, MOST_TICKS);
   const named = ticks(modules.length, modules.length > MOST_NAMED ? SOME_NAMED : MOST_NAMED);
   const names = named.map((at) => label(modules[at], word));
-  layout.height = height;
+  // The place has the height, not the layout: the library forgets the latter as soon as the window changes.
+  node.style.height = `${height}px`;
   // The library finds room for names by drawing all several times, which would take seconds.
   layout.margin.l = 24 + LETTER_WIDTH * names.reduce((most, name) => Math.max(most, name.length), 4);
   layout.xaxis = {
@@ -188,7 +189,6 @@ export async function drawTrend(node, table, wanted, module, word) {
   const broken = columns.filter((_, at) => trends.some(([, values]) => values[at] === Infinity));
   const layout = plotLayout();
   layout.annotations = broken.slice(0, MOST_TICKS).map((x) => brokenMark(x, word));
-  layout.height = 240;
   layout.showlegend = lines.length > 1;
   layout.title = { text: label(module, word), font: { size: 13 }, x: 0 };
   layout.margin.t = 30;

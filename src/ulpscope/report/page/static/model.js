@@ -2,10 +2,11 @@
  * The model: reference and target side by side as a tree, and the operators of a module as a graph.
  * @module model
  */
-import { loneSide, rowsOfCall } from "calls";
+import { rowsOfCall } from "calls";
 import { selectedRow } from "details";
 import { el, fill } from "dom";
 import { createGraph } from "graph_view";
+import { loneSide } from "lone_calls";
 import { graphOf, headRow, rowCells } from "model_rows";
 import { buildTree, flattened, pathTo } from "model_tree";
 import { createVirtualList, movedBy } from "virtual_list";
@@ -97,7 +98,7 @@ export function create(context) {
   function openWorst() {
     const { rank, step } = place();
     const first = content.summary.findings.find((/** @type {any} */ one) => one.rank === rank && one.step === step);
-    const side = first ? loneSide(first) : null;
+    const side = first ? loneSide(content, first) : null;
     const isAnswer = (/** @type {import("model_tree").Node} */ one) =>
       one.isCall &&
       one.full[side ?? "target"] === first.call &&

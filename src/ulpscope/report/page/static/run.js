@@ -2,14 +2,15 @@
  * Error along the run: every tensor's error against execution order.
  * @module run
  */
-import { callName, errorOf } from "calls";
+import { callName, errorOf, shownText } from "calls";
 import { selectedRow } from "details";
 import { el, fill } from "dom";
 import { createFilterBar } from "filter_bar";
 import { rowsShown } from "filtering";
+import { answerPlace } from "lone_calls";
 import { errorText } from "numbers";
 import { listenToPoints, plotly } from "plotting";
-import { answerPlace, guides, wholeLayout, zoomed } from "run_guides";
+import { guides, wholeLayout, zoomed } from "run_guides";
 import { heights, judgementTraces, selectedTrace } from "run_points";
 import { JUDGEMENTS, PHASES, plotConfig } from "theme";
 import { createTip } from "tip";
@@ -158,7 +159,10 @@ export function create(context) {
       el(
         "div",
         { class: "name" },
-        [pairs.text("module", row), pairs.text("role", row), pairs.text("place", row)].filter(Boolean).join(" · "),
+        ["module", "role", "place"]
+          .map((name) => shownText(pairs, name, row, word))
+          .filter(Boolean)
+          .join(" · "),
       ),
       el(
         "div",

@@ -2,8 +2,7 @@
  * What lies behind the points: the rounding band, what is explained, phases and steps, axes.
  * @module run_guides
  */
-import { findRow } from "calls";
-import { placeAlong } from "lone_calls";
+import { answerPlace } from "lone_calls";
 import { escaped } from "plotting";
 import { PHASES, color, plotLayout } from "theme";
 
@@ -226,15 +225,6 @@ function stepNames({ tables, summary }, word) {
       font: { size: 11, color: color("muted") },
     };
   });
-}
-
-/**
- * Where the answer stands in the run; null if the tables do not know it.
- * @param {any} content @returns {number | null}
- */
-export function answerPlace(content) {
-  const [first] = content.summary.findings;
-  return first === undefined ? null : (findRow(content.tables.pairs, first) ?? placeAlong(content, first));
 }
 
 /** @param {any} content */

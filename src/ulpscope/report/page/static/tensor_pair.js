@@ -2,10 +2,11 @@
  * The selected pair of tensors element by element: from a server that has the saved data.
  * @module tensor_pair
  */
-import { callName, findRow } from "calls";
+import { callName, shownText } from "calls";
 import { commandLine } from "command";
 import { selectedRow } from "details";
 import { add, el, fill } from "dom";
+import { rowOfFinding } from "lone_calls";
 import { valueText } from "numbers";
 import { ask, Refusal } from "tensor_asking";
 import { concentration, createAxes } from "tensor_axes";
@@ -147,7 +148,7 @@ function head({ content, word }, row) {
     "header",
     { class: "tensor-head" },
     el("h2", { class: "name" }, callName(pairs, row)),
-    el("span", { class: "mono name" }, `${pairs.text("role", row)} ${pairs.text("place", row)}`),
+    el("span", { class: "mono name" }, `${shownText(pairs, "role", row, word)} ${pairs.text("place", row)}`),
     el("span", { class: "muted mono name" }, kinds),
   );
 }
@@ -229,7 +230,7 @@ function howToServe({ word }) {
 function nothingSelected({ content, select, word }) {
   const { pairs } = content.tables;
   const [found] = content.summary.findings;
-  const row = found ? findRow(pairs, found) : null;
+  const row = found ? rowOfFinding(content, found) : null;
   const label = (/** @type {number} */ at) => word("tensor.nothing.finding", { call: callName(pairs, at) });
   return el(
     "section",

@@ -19,6 +19,22 @@ export function createTop({ content, store, word }) {
   );
 }
 
+/**
+ * The title of the page in its language: what this is, the verdict, and the name that `given`, the first title, tells.
+ * @param {any} content @param {string} given @param {import("views").Context["word"]} word @returns {string}
+ */
+export function titleOf({ kind, summary }, given, word) {
+  const verdict = summary?.verdict;
+  const begin = titleBegin(kind, verdict);
+  const told = titleBegin(word(`title.${kind}`), verdict && word(`verdict.${verdict}`));
+  return given.startsWith(begin) ? told + given.slice(begin.length) : given;
+}
+
+/** @param {string} kind @param {string | undefined} verdict of a result; a trace has none */
+function titleBegin(kind, verdict) {
+  return verdict ? `${kind}: ${verdict} - ` : `${kind}: `;
+}
+
 /** @param {any} content @param {import("views").Context["word"]} word */
 function runs({ summary, about }, word) {
   if (about) return about;
