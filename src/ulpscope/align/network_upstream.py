@@ -1,7 +1,7 @@
 """What is known of a network upstream of a tensor of which nothing is known itself."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
@@ -13,6 +13,21 @@ Source: TypeAlias = tuple[str, int]
 
 _MOST = 64
 """Tensors that stand for one; more of them would say no more about it."""
+_VIEWS = frozenset(
+    "Reshape Squeeze SqueezeV2 SqueezeV3 Unsqueeze UnsqueezeV2 UnsqueezeV3 ExpandDims Flatten FlattenV2 Identity "
+    "ReFormat".split()
+)
+"""Types that hand on what they read, number by number, and that no device runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uncompared:
+    """What an operator read and nothing was compared with."""
+
+    operators: tuple[str, ...]
+    """Those that made it, and that made what they read, as far back as nothing is known; in the order of the graph."""
+    given: bool
+    """Whether something else of it, such as a weight, is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,36 @@ class KnownTensors(Generic[Known]):
         read = self.read.get(operator, {})
         inputs = enumerate(self.members[operator].inputs if operator in self.members else ())
         return [(place, each.source) for place, each in inputs if each.source is not None and each.source not in read]
+
+    def unknown(self, operator: str) -> list[Source]:
+        """Inputs of an operator of which nothing is known, neither where it read them nor where they were made."""
+        return [source for _, source in self.unread(operator) if source not in self.made]
+
+    def uncompared(self, operator: str) -> Uncompared:
+        """What lies between an operator and the nearest tensors that are known."""
+        makers, given = set[str](), False
+        waiting, seen = [operator], {operator}
+        while waiting:
+            name = waiting.pop()
+            for maker, _ in self.unknown(name):
+                if maker not in self.members or not self.members[maker].inputs:
+                    given |= name not in makers
+                elif maker not in seen:
+                    seen.add(maker)
+                    waiting.append(maker)
+                    makers |= set() if self._is_the_same(maker, operator) else {maker}
+        return Uncompared(tuple(self._telling(makers)), given)
+
+    def _is_the_same(self, maker: str, operator: str) -> bool:
+        """Whether one only hands on what it read, or stands for the same originals as the other."""
+        originals = self.members[maker].originals
+        own = self.members[operator].originals if operator in self.members else ()
+        return self.members[maker].operator.type in _VIEWS or (bool(originals) and originals == own)
+
+    def _telling(self, names: set[str]) -> list[str]:
+        """Without those that the compiler inserted, unless there are no others."""
+        ordered = sorted(names, key=lambda name: self.members[name].operator.id)
+        return [name for name in ordered if not self.members[name].inserted] or ordered
 
     def upstream(self, source: Source) -> list[Known]:
         """A tensor itself if it is known, else what is known of all that it was made of."""
@@ -57,6 +102,17 @@ class KnownTensors(Generic[Known]):
         for _, source in self.unread(operator):
             found += [self.made[source]] if source in self.made else self._behind.get(source[0], [])
         return list(dict.fromkeys(found))[:_MOST]
+
+
+def ancestors(members: Mapping[str, PlannedOperator], names: Iterable[str]) -> set[str]:
+    """Operators of whose outputs something was made that these read; the same ones only where they are among them."""
+    found, waiting = set[str](), list(names)
+    while waiting:
+        member = members.get(waiting.pop())
+        makers = {each.source[0] for each in (() if member is None else member.inputs) if each.source is not None}
+        waiting += makers - found
+        found |= makers
+    return found
 
 
 def members_of(plan: NetworkPlan) -> dict[str, PlannedOperator]:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -14,13 +14,18 @@ from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.scaling import without_loss_scale
+from ulpscope.judge.choices import numbers_alike
 from ulpscope.judge.measuring import ValuePairs, Values
 from ulpscope.judge.operations import Family, Operand
 from ulpscope.judge.rounding import TF32_ROUNDOFF, family_of, subnormal_spacing, unit_roundoff
 from ulpscope.records.enums import Kind, Role
+from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair
 from ulpscope.records.words import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE
 from ulpscope.trace.reader import RankTrace
+
+if TYPE_CHECKING:
+    from ulpscope.diagnose.states import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,23 @@ class RankEvidence:
     """Rows of slots whose reference belongs to another call than the pair's, with that call."""
     scales: dict[int, float]
     """Loss scale of the target by step, where there is one; the pairs of values are without it."""
+
+    def arrays(self, slot: Slot) -> Pair[NDArray[Any]] | None:
+        """The elements of a tensor in both runs, in the shape that the target has; none if they are not at hand."""
+        sides = self.values.values.reference, self.values.values.target
+        if not all(side.has_data[slot.values] for side in sides):
+            return None
+        traces = self.plan.traces.reference, self.plan.traces.target
+        try:
+            values = [trace.value(int(side.id[slot.values])) for trace, side in zip(traces, sides, strict=True)]
+            found = [trace.data(value) for trace, value in zip(traces, values, strict=True)]
+        except TraceError:
+            return None
+        return numbers_alike(Pair(*found), Pair(*(value.dtype for value in values)))
+
+    def known_state(self, values: int) -> "State | None":
+        """What is known of a pair of values from more than this evidence: then no difference of it began here."""
+        return None
 
     @cached_property
     def complete(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.allowances import Allowances
 from ulpscope.diagnose.arguments import numbers_differ
+from ulpscope.diagnose.choosing import Choosers
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.explaining import Explained, Explainer, ForeignErrors
 from ulpscope.diagnose.gaps import Gap, GapFinder, ops_in
@@ -63,6 +64,7 @@ class Follower:
         self.gaps = GapFinder(evidence)
         self.explainer = Explainer(evidence, limits, foreign_errors or {})
         self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
+        self.choosers = Choosers(evidence)
 
     def follow(self, allowed: AllowedGain | None = None) -> Flow:
         """Judge with the gains that are allowed; without them, with those of the kinds of operations."""
@@ -87,6 +89,7 @@ class _Pass:
         self.gaps = follower.gaps
         self.explainer = follower.explainer
         self.allowances = follower.allowances
+        self.choosers = follower.choosers
         self.allowed = allowed
         self.flow = Flow([UNKNOWN] * len(evidence.operands))
         self.identical = evidence.values.identical.tolist()
@@ -251,6 +254,9 @@ class _Pass:
         states = {self.flow.states[source] for source in sources}
         if states & WRONG:
             self.flow.states[slot.values] = INHERITED
+        elif self._chose_wrongly(slot, states, cause, gap):
+            came_in = max((self.evidence.operands[source].error for source in self._floats(sources)), default=0.0)
+            self._born(slot, Cause.DISCRETE, came_in, 0.0, gain=math.inf, gap=gap)
         elif AFTER_CHOICE in states:
             self.flow.states[slot.values] = AFTER_CHOICE
         elif self.reshaped[slot.values] and gap is not None and not self._chooses(gap):
@@ -262,6 +268,11 @@ class _Pass:
             self.flow.choices.append(Choice(slot, error))
         else:
             self._born(slot, cause if cause is not Cause.ERROR else Cause.DISCRETE, 0.0, 0.0, gain=math.inf, gap=gap)
+
+    def _chose_wrongly(self, slot: Slot, states: set[State], cause: Cause, gap: Gap | None) -> bool:
+        """Whether a call's own operands differ, but by too little for what it chose."""
+        differs = bool(states & {ROUNDING, AFTER_CHOICE}) and not self.reshaped[slot.values]
+        return differs and slot.makes and cause is Cause.ERROR and gap is None and not self.choosers.explain(slot)
 
     def _may_flip(self, slot: Slot, gap: Gap | None) -> bool:
         """Whether rounding can have changed this: integers and masks, and shapes that depend on them."""
@@ -306,10 +317,17 @@ class _Pass:
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
         if error > expected or self._follows_from_argument(slot, everything):
             self._born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
+        elif _is_of_unknown(gap) and self._follows_birth(slot) and not everything.explained_by(0.0, gain):
+            self.flow.states[slot.values] = INHERITED
         elif only_sound or self._is_rounding(slot, sound, everything, gain):
             self.flow.states[slot.values] = ROUNDING
         else:
             self.flow.states[slot.values] = self._inherited_state(sources)
+
+    def _follows_birth(self, slot: Slot) -> bool:
+        """Whether something was made wrong before, in the same step."""
+        steps = self.evidence.calls["step"]
+        return any(steps[birth.slot.pair] == steps[slot.pair] for birth in self.flow.births)
 
     def _floats(self, sources: Sequence[int]) -> list[int]:
         return [source for source in sources if self.compared[source] and not self.discrete[source]]
@@ -345,10 +363,19 @@ class _Pass:
     def _born(
         self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None
     ) -> None:
+        known = self.evidence.known_state(slot.values)
+        if known is not None:
+            self.flow.states[slot.values] = known
+            return
         self.flow.states[slot.values] = MADE
         update = self.explainer.updates.get(slot.row)
         error = self.evidence.operands[slot.values].error if update is None else update.error
         self.flow.births.append(Birth(slot, cause, error_in, error, expected, gain, gap))
+
+
+def _is_of_unknown(gap: Gap | None) -> bool:
+    """Whether nobody knows what a value was made of."""
+    return gap is not None and not gap.sources and not gap.outside
 
 
 def _differing_freely(evidence: RankEvidence) -> list[bool]:

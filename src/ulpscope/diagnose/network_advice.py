@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
+from ulpscope.diagnose.network_spans import is_span
 from ulpscope.numerics.msaccucmp_metrics import FP16_LARGEST
 from ulpscope.records.enums import Role
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind
@@ -13,6 +14,8 @@ _CUSTOM_IMPLEMENTATIONS = (0, 1, 2)
 """fe::OpImplType: EN_IMPL_CUSTOM_CONSTANT_CCE, EN_IMPL_CUSTOM_TIK, EN_IMPL_CUSTOM_TBE."""
 _REPLACED = frozenset((AdviceKind.RAISE_PRECISION, AdviceKind.RUN_ON_CPU, AdviceKind.UNFUSE, AdviceKind.COMPARE_LOGIC))
 """What is said of calls of a framework."""
+_NAMED = 3
+"""Operators before the compared one, at most."""
 
 
 def advise_on_network(
@@ -28,9 +31,18 @@ def advise_on_network(
     told = [_about(advice, first, operator) for advice in comparison.advice]
     if first.kind not in (FindingKind.COMPUTATION, FindingKind.OVERFLOW, FindingKind.CHOICE):
         return tuple(told)
+    if is_span(first):
+        return (Advice(AdviceKind.COMPARE_SPAN, ", ".join(_span(first, operator))),)
     kept = [advice for advice in told if advice.kind not in _REPLACED]
     overflow = [Advice(AdviceKind.FP16_OVERFLOW, operator.name)] if _saturates(operator, pairs) else []
-    return tuple(dict.fromkeys((*overflow, *_on_operator(first, operator), *kept)))
+    own = _on_operator(first, operator) if first.evidence.shown is None else ()
+    return tuple(dict.fromkeys((*overflow, *own, *kept)))
+
+
+def _span(finding: Finding, operator: Operator) -> tuple[str, ...]:
+    """Operators one of which is wrong; the last is the one that was compared."""
+    before = finding.evidence.uncompared or tuple(filter(None, (finding.evidence.given_by,)))
+    return *before[:_NAMED], operator.name
 
 
 def _saturates(operator: Operator, pairs: pl.DataFrame) -> bool:

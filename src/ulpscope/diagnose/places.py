@@ -110,12 +110,15 @@ def place_of_row(evidence: RankEvidence, row: Mapping[str, Any], *, in_target: b
 
 
 def _origin(evidence: RankEvidence, calls: pl.DataFrame, call: int, unmatched: pl.DataFrame) -> dict[str, Any]:
-    """The call itself; of a backward whose forward has no partner either, the first such forward, if that shows."""
+    """The call itself; of a backward whose forward has no partner either, the step's first such one, if it shows."""
     row = calls.row(by_predicate=pl.col("id") == call, named=True)
     if row["forward"] is None or row["forward"] not in set(unmatched["id"]):
         return row
     alike = unmatched.filter(
-        pl.col("op") == row["op"], pl.col("module").eq_missing(row["module"]), pl.col("forward").is_null()
+        pl.col("op") == row["op"],
+        pl.col("module").eq_missing(row["module"]),
+        pl.col("forward").is_null(),
+        pl.col("step") == row["step"],
     )
     if alike.is_empty() or _forward_is_identical(evidence, row["module"], row["step"]):
         return row

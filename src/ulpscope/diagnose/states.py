@@ -41,7 +41,7 @@ class Cause(str, Enum):
     """More than rounding and operands explain."""
     NOT_FINITE = "not_finite"
     DISCRETE = "discrete"
-    """Integers differ although all operands are identical."""
+    """Integers differ although all operands are identical, or closer to each other than what was chosen."""
     GAP = "gap"
     """It appeared between a producer's output and its consumer's input."""
     OUTSIDE = "outside"

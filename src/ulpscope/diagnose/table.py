@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.states import JUDGEMENTS, Flow, State
-from ulpscope.judge.measuring import Values
+from ulpscope.judge.measuring import Ints, Values
 from ulpscope.numerics.estimates import cosines, standard_deviations
 from ulpscope.records.pair_table import PAIR_COLUMNS
 from ulpscope.records.pairs import Judgement, PairMetrics
@@ -63,12 +63,21 @@ def _value_columns(evidence: RankEvidence) -> dict[str, pl.Series]:
         "rmse": _known(pairs.distance / np.sqrt(np.maximum(summaries[0].elements, 1)), continuous),
         "std_reference": _known(standard_deviations(summaries[0]), continuous),
         "std_target": _known(standard_deviations(summaries[1]), continuous),
-        "mismatched": pl.Series(pairs.pattern.astype(np.int64)),
+        "mismatched": pl.Series(np.where(pairs.pattern, _least_mismatched(reference, target), 0)),
     }
     columns |= {name: pl.repeat(None, len(pairs.error), dtype=pl.Float64, eager=True) for name in DATA_METRICS}
     for side, values in (("reference", reference), ("target", target)):
         columns |= {f"{name}_{side}": column for name, column in _side(values).items()}
     return _with_data(columns, pairs.metrics)
+
+
+def _least_mismatched(reference: Values, target: Values) -> Ints:
+    """In how many places at least inf or nan do not agree, by their counts; 1 if those are alike."""
+    sides = [(values.nan, values.pos_inf, values.neg_inf) for values in (reference, target)]
+    gained = [np.maximum(other - one, 0) for one, other in zip(*sides, strict=True)]
+    lost = [np.maximum(one - other, 0) for one, other in zip(*sides, strict=True)]
+    least: Ints = np.maximum(np.maximum(sum(gained), sum(lost)), 1)
+    return least
 
 
 def _side(values: Values) -> dict[str, pl.Series]:

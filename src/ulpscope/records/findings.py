@@ -105,6 +105,14 @@ class Evidence:
     """What executing the call again has shown."""
     unknown_input: bool | None = None
     """Whether the call is given a tensor that was not compared, or that one run lacks."""
+    uncompared: tuple[str, ...] = ()
+    """Operators of a network that were not compared, and of which the call was given what they made or led to."""
+    error_before: float | None = None
+    """In place of error_in: of the worst of the nearest tensors before those that were compared."""
+    given_by: str | None = None
+    """The operator of a network that made what the call was given, and made it otherwise."""
+    seen_at: str | None = None
+    """`fc1/Relu:input:0`: where an output was compared that is not there itself."""
     shown: str | None = None
     """Of a tensor that the call did not make: `given` (an operand) or `summed` (a parameter's gradient)."""
     origins: tuple[str, str] | None = None
@@ -165,6 +173,7 @@ class AdviceKind(str, Enum):
     SAME_STEPS = "same_steps"
     SAME_MODEL = "same_model"
     FIND_WRITER = "find_writer"
+    COMPARE_SPAN = "compare_span"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +202,7 @@ class Neighbour:
     error_in: float | None
     error_out: float | None
     judgement: str
-    """A word of Judgement."""
+    """A word of Judgement; `between` where a call before it, which was not compared, may have made the error."""
 
 
 @dataclass(frozen=True, slots=True)

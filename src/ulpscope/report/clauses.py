@@ -57,7 +57,7 @@ def _is_instead(finding: Finding) -> bool:
 
 def inputs_clause(phrases: Phrases, finding: Finding) -> str | None:
     """How far the inputs agree."""
-    error, dtype = finding.evidence.error_in, finding.evidence.dtype
+    error, dtype = _before(finding), finding.evidence.dtype
     if error is None:
         return None
     inputs = phrases.say(_inputs_key(finding))
@@ -72,11 +72,18 @@ def inputs_clause(phrases: Phrases, finding: Finding) -> str | None:
 
 def inputs_exceed_rounding(finding: Finding) -> bool:
     """Whether the inputs are known to differ by more than a few roundings of their type."""
-    error, dtype = finding.evidence.error_in, finding.evidence.dtype
+    error, dtype = _before(finding), finding.evidence.dtype
     return error is not None and dtype is not None and error > _rounding(dtype)
 
 
+def _before(finding: Finding) -> float | None:
+    """The error of the inputs; where these were not compared, of what was compared before them."""
+    return finding.evidence.error_before if finding.evidence.uncompared else finding.evidence.error_in
+
+
 def _inputs_key(finding: Finding) -> str:
+    if finding.evidence.uncompared:
+        return "inputs.nearest"
     if finding.kind is FindingKind.OPTIMIZER:
         return "inputs.update"
     if finding.evidence.unknown_input:
@@ -98,16 +105,28 @@ def output_clause(phrases: Phrases, finding: Finding) -> str | None:
 
 
 def _differs_unmeasured(finding: Finding) -> bool:
-    """Whether digests alone tell that it differs."""
+    """Whether only that it differs is known: by digests, or of integers, which have no distance."""
     evidence = finding.evidence
     told = evidence.shapes is None and evidence.not_finite is None
-    return told and finding.kind is FindingKind.COMPUTATION and evidence.measured is Measured.DIGEST
+    measured = evidence.measured in (Measured.DIGEST, Measured.DATA)
+    return told and finding.kind is FindingKind.COMPUTATION and measured
 
 
 def distance_clause(phrases: Phrases, finding: Finding, *, key: str = "distance") -> str | None:
     """The distance alone, of what has been named already."""
     error = finding.evidence.error_out
     return phrases.say(key, error=number_text(error)) if error and math.isfinite(error) else None
+
+
+def span_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """Which operators of a network were not compared, so that others may have made the difference."""
+    evidence = finding.evidence
+    if evidence.uncompared:
+        yield phrases.say("span", names=phrases.names(evidence.uncompared))
+    if evidence.given_by is not None:
+        yield phrases.say("given_by", name=shown_name(evidence.given_by))
+    if evidence.seen_at is not None:
+        yield phrases.say("seen_at", tensor=shown_name(evidence.seen_at))
 
 
 def errors_clause(phrases: Phrases, finding: Finding) -> str | None:
@@ -142,8 +161,15 @@ def _beside(phrases: Phrases, finding: Finding) -> Iterator[str]:
     if RATIOS_TOLD[0] <= ratio < RATIOS_TOLD[1]:
         yield phrases.say("out.ratio", ratio=number_text(ratio))
     elif expected is not None and math.isfinite(expected) and expected < error:
-        key = "out.expected" if finding.evidence.shown is None else "out.expected.shown"
-        yield phrases.say(key, expected=number_text(expected))
+        yield phrases.say(_expected_key(finding), expected=number_text(expected))
+
+
+def _expected_key(finding: Finding) -> str:
+    evidence = finding.evidence
+    if _before(finding) is None and (evidence.uncompared or evidence.unknown_input):
+        return "out.expected.alone"
+    own = evidence.shown is None and not evidence.uncompared
+    return "out.expected" if own else "out.expected.shown"
 
 
 def not_finite_clause(phrases: Phrases, finding: Finding) -> str | None:

@@ -25,7 +25,7 @@ from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.compare_ledger import COLUMNS, closure_lines, executed_lines, is_guilty, ledger_rows
 from ulpscope.report.compare_lines import anchor_lines, counts_line, next_commands, scope_lines, verdict
-from ulpscope.report.language import Language, Phrases, number_text, phrases, shown_name
+from ulpscope.report.language import NAMES_SHOWN, Language, Phrases, number_text, phrases, shown_name
 from ulpscope.report.one_sided_clauses import cause_of
 from ulpscope.report.quantities import ranges_text
 from ulpscope.report.remark_words import remark_texts
@@ -103,10 +103,25 @@ def _divergence(words: Phrases, finding: Finding, *, several_ranks: bool) -> str
     if several_ranks or place.rank:
         told = words.say("heading.rank", heading=told, rank=place.rank)
     if place.module:
-        told = words.say("heading.module", heading=told, module=shown_name(place.module))
+        told = _in_module(words, finding, told, shown_name(place.module))
     if finding.kind is FindingKind.COMPUTATION:
         return told
     return words.say("heading.cause", heading=told, cause=words.say(f"cause.{cause_of(finding)}"))
+
+
+def _in_module(words: Phrases, finding: Finding, told: str, module: str) -> str:
+    """Where it is; of operators of a network that could not all be compared, between which."""
+    evidence = finding.evidence
+    if evidence.uncompared:
+        return words.say("heading.span", heading=told, names=_names(words, evidence.uncompared), module=module)
+    if evidence.given_by is not None:
+        return words.say("heading.given", heading=told, name=shown_name(evidence.given_by), module=module)
+    return words.say("heading.module", heading=told, module=module)
+
+
+def _names(words: Phrases, names: Sequence[str]) -> str:
+    """Without an `and`, which another follows."""
+    return words.comma.join(map(shown_name, names)) if len(names) <= NAMES_SHOWN else words.names(names)
 
 
 def _answer(finding: Finding, comparison: Comparison, language: Language) -> Iterator[RenderableType]:

@@ -49,8 +49,16 @@ def counts_line(comparison: Comparison, words: Phrases) -> str:
 
 def _judgement_key(judgement: Judgement, comparison: Comparison) -> str:
     """Where the runs agree, execution has proven no call wrong: what an estimate could not explain is no fault."""
+    if judgement is Judgement.MADE_HERE and comparison.counts.made_here == 1 and _is_between(comparison):
+        return "judgement.between"
     unproven = judgement is Judgement.MADE_HERE and verdict(comparison) is Outcome.AGREE
     return "judgement.unproven" if unproven else f"judgement.{judgement.value}"
+
+
+def _is_between(comparison: Comparison) -> bool:
+    """Whether operators that were not compared may have made what was found."""
+    first = [finding.evidence for finding in comparison.findings[:1]]
+    return any(evidence.uncompared or evidence.given_by is not None for evidence in first)
 
 
 def scope_lines(comparison: Comparison, words: Phrases) -> list[str]:

@@ -31,13 +31,18 @@ class ResultColumns:
 
 
 def result_table(
-    rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome], columns: ResultColumns
+    rows: Sequence[NetworkRow],
+    outcomes: Mapping[int, RowOutcome],
+    columns: ResultColumns,
+    *,
+    others: Sequence[NetworkRow] = (),
 ) -> Iterator[list[str]]:
-    """A line a tensor, the header first; `outcomes` by row."""
+    """A line a tensor, the header first; `outcomes` by row, those of others, which are not told, after these."""
     yield _header(columns)
+    measured = (*rows, *others)
     for number, row in enumerate(rows):
         if row.listing in (Listing.BOTH, Listing.RESULT):
-            yield _line(row, *_settled(number, rows, outcomes), columns)
+            yield _line(row, *_settled(number, measured, outcomes), columns)
 
 
 def mapping_table(rows: Iterable[NetworkRow], *, sequence: bool = False) -> Iterator[list[str]]:

@@ -68,7 +68,7 @@ def next_command(finding: Finding, comparison: Comparison) -> str:
     """The command that looks further, to be pasted into a shell: a script of the call alone where that is proven."""
     executed = finding.evidence.ledger
     if comparison.graph is not None and finding.place.module is not None:
-        return _operator_detail(finding.place, comparison, comparison.graph)
+        return _operator_detail(finding, comparison, comparison.graph)
     if executed is not None and executed.maker in GUILTY:
         words = _repro(executed, finding.place.phase, comparison)
         return " ".join(map(_quoted, words)) if words else _show(finding.place, comparison)
@@ -87,12 +87,15 @@ def _repro(entry: LedgerEntry, phase: Phase, comparison: Comparison) -> list[str
     return [*words, *_rank_words(entry.rank, comparison)]
 
 
-def _operator_detail(place: Place, comparison: Comparison, graph: str) -> str:
+def _operator_detail(finding: Finding, comparison: Comparison, graph: str) -> str:
     """`ulpscope compare REFERENCE DUMPS --graph GRAPH --op OPERATOR --output 0`: that tensor, element by element."""
     sides = [_path(comparison.reference), _path(comparison.target), "--graph", _path(graph)]
-    side, _, position = (place.tensor or "").partition(".")
-    which = ["--input" if side == "args" else "--output", position] if position.isdigit() else []
-    words = ["ulpscope", "compare", *sides, *comparison.graph_options, f"--op={place.module}", *which]
+    side, _, position = (finding.place.tensor or "").partition(".")
+    operator, side = finding.place.module, "input" if side == "args" else "output"
+    if finding.evidence.seen_at is not None:
+        operator, side, position = finding.evidence.seen_at.rsplit(":", 2)
+    which = [f"--{side}", position] if position.isdigit() else []
+    words = ["ulpscope", "compare", *sides, *comparison.graph_options, f"--op={operator}", *which]
     return " ".join(map(_quoted, words))
 
 
@@ -157,6 +160,7 @@ Lead = Callable[[Phrases, Finding], Iterator[str]]
 
 def _computation(words: Phrases, finding: Finding) -> Iterator[str]:
     yield clauses.blaming_clause(words, finding) or words.say(f"lead.{finding.kind.value}")
+    yield from clauses.span_clauses(words, finding)
     yield from operand_clauses(words, finding)
     yield from _circumstances(words, finding)
 
@@ -204,12 +208,15 @@ def _parameter(words: Phrases, finding: Finding, *, lead: str = "lead.parameter"
 def _randomness(words: Phrases, finding: Finding) -> Iterator[str]:
     yield words.say("lead.randomness")
     yield from _present(clauses.generators_clause(words, finding), clauses.errors_clause(words, finding))
+    yield from clauses.span_clauses(words, finding)
     yield from _circumstances(words, finding)
 
 
 def _overflow(words: Phrases, finding: Finding) -> Iterator[str]:
     yield clauses.not_finite_clause(words, finding) or words.say("lead.overflow")
-    yield from _present(clauses.inputs_clause(words, finding), clauses.extremes_clause(words, finding))
+    yield from _present(clauses.inputs_clause(words, finding))
+    yield from clauses.span_clauses(words, finding)
+    yield from _present(clauses.extremes_clause(words, finding))
     yield from _circumstances(words, finding)
 
 
@@ -238,6 +245,7 @@ def _choice(words: Phrases, finding: Finding, *, lead: str = "lead.choice", depe
     if finding.evidence.count is not None:
         yield words.say("count.elements", elements=words.count(finding.evidence.count, "element"))
     yield from _present(clauses.errors_clause(words, finding))
+    yield from clauses.span_clauses(words, finding)
     yield from _circumstances(words, finding)
     if finding.evidence.followers:
         yield words.say(depend, calls=words.count(finding.evidence.followers, "call"))

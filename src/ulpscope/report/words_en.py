@@ -35,6 +35,7 @@ _TENSORS = {
     "inputs.call": "its inputs",
     "inputs.compared": "those of its inputs that were compared",
     "inputs.update": "its gradients and state",
+    "inputs.nearest": "the nearest tensors before it that were compared",
 }
 
 _CLAUSES = {
@@ -50,6 +51,7 @@ _CLAUSES = {
     "distance.up_to": "they differ by up to {error}",
     "out.ratio": "{ratio} times what came in",
     "out.expected": "where rounding and its inputs explain {expected}",
+    "out.expected.alone": "where rounding explains {expected}",
     "out.expected.shown": "where rounding and these explain {expected}",
     "peers": "elsewhere in this run the same operation passes on {peers} times its inputs' error",
     "digests": "only digests were compared, so by how much is not known",
@@ -128,6 +130,9 @@ _PROOFS = {
 
 _ONE_SIDED = {
     "origins": "that tensor is {reference} in the reference, {target} in the target",
+    "span": "what it reads was not compared, and comes from {names}: the error may have been made there",
+    "given_by": "it is not what {name} made",
+    "seen_at": "not its own output was compared, but {tensor}, which is the same tensor",
     "given_as": "the reference gives that tensor as {place}",
     "tied.reference": "in the reference it is the same parameter as {name}, in the target it is not",
     "tied.target": "in the target it is the same parameter as {name}, in the reference it is not",
@@ -201,6 +206,10 @@ _ADVICE = {
         "By the older measure (cosine similarity 0.99) {subject} is a single-point error: "
         "the last forward tensor still passes it."
     ),
+    "advice.compare_span": (
+        "One of these operators is wrong: {subject}. Get a dump and a reference of each output of theirs, "
+        "then compare again."
+    ),
     "advice.same_trained": (
         "Train the same parameters in both runs ({subject}): look at requires_grad, at detach and no_grad on the way "
         "to the loss, and at what the optimizer is given."
@@ -246,6 +255,8 @@ _HEADINGS = {
     "heading.diverged": "DIVERGED at step {step}, {phase}",
     "heading.rank": "{heading}, rank {rank}",
     "heading.module": "{heading}, in {module}",
+    "heading.span": "{heading}, between {names} (not compared) and {module}",
+    "heading.given": "{heading}, between {name} and {module}",
     "heading.cause": "{heading}: {cause}",
     "heading.agree": "AGREE: {calls} and {tensors} compared ({what})",
     "heading.nothing": "NOTHING COMPARED: no tensor of {reference} could be compared with one of {target}",
@@ -293,6 +304,7 @@ _LINES = {
     "judgement.made_here": "made here",
     "judgement.unproven": "beyond the estimate (no call was proven wrong)",
     "judgement.after_choice": "after choice",
+    "judgement.between": "made in between or here",
     "followers": "{calls} carry this error on; {rest}.",
     "followers.one": "1 call carries this error on; {rest}.",
     "followers.none": "no later call carries this error on.",

@@ -35,6 +35,7 @@ _TENSORS = {
     "inputs.call": "其输入",
     "inputs.compared": "其已比较的输入",
     "inputs.update": "其梯度和状态",
+    "inputs.nearest": "在它之前最近的已比较张量",
 }
 
 _CLAUSES = {
@@ -50,6 +51,7 @@ _CLAUSES = {
     "distance.up_to": "最多相差 {error}",
     "out.ratio": "是输入误差的 {ratio} 倍",
     "out.expected": "而舍入和输入误差只能解释 {expected}",
+    "out.expected.alone": "而舍入只能解释 {expected}",
     "out.expected.shown": "而舍入和这些误差只能解释 {expected}",
     "peers": "同一算子在本次运行的其他位置传递输入误差的 {peers} 倍",
     "digests": "只比较了摘要值（digest），因此不知道相差多少",
@@ -126,6 +128,9 @@ _PROOFS = {
 
 _ONE_SIDED = {
     "origins": "该张量在参考运行中是 {reference}，在目标运行中是 {target}",
+    "span": "它读取的内容未经比较，来自 {names}：误差可能产生于那里",
+    "given_by": "它不是 {name} 的输出",
+    "seen_at": "比较的不是它自身的输出，而是同一张量 {tensor}",
     "given_as": "参考运行把该张量作为 {place} 传入",
     "tied.reference": "在参考运行中它与 {name} 是同一个模型参数，在目标运行中不是",
     "tied.target": "在目标运行中它与 {name} 是同一个模型参数，在参考运行中不是",
@@ -187,6 +192,7 @@ _ADVICE = {
     "advice.global_consistency": "全局一致性：所有参与比较的数据都满足精度要求。",
     "advice.problem_node": "按旧的标准（余弦相似度 0.99），{subject} 是问题节点：最后一个前向张量不达标。",
     "advice.single_point_error": "按旧的标准（余弦相似度 0.99），{subject} 是单点误差：最后一个前向张量仍然达标。",
+    "advice.compare_span": "这些算子之一有错：{subject}。请取得它们每个输出的 dump 和参考数据，然后重新比较。",
     "advice.same_trained": (
         "请让两次运行训练相同的参数（{subject}）：检查 requires_grad、通往 loss 的路径上的 detach 和 no_grad，"
         "以及传给优化器的参数。"
@@ -224,6 +230,8 @@ _HEADINGS = {
     "heading.diverged": "出现分歧（DIVERGED）：step {step}，{phase}",
     "heading.rank": "{heading}，rank {rank}",
     "heading.module": "{heading}，{module}",
+    "heading.span": "{heading}，在 {names}（未比较）与 {module} 之间",
+    "heading.given": "{heading}，在 {name} 与 {module} 之间",
     "heading.cause": "{heading}：{cause}",
     "heading.agree": "一致（AGREE）：比较了 {calls}、{tensors}（{what}）",
     "heading.nothing": "没有可比较的内容（NOTHING COMPARED）：{reference} 中没有任何张量能与 {target} 中的张量比较",
@@ -271,6 +279,7 @@ _LINES = {
     "judgement.made_here": "在此产生",
     "judgement.unproven": "超出估计（没有调用被证明有错）",
     "judgement.after_choice": "选择之后",
+    "judgement.between": "在其间或在此产生",
     "followers": "{calls}继续传递这一误差；{rest}。",
     "followers.one": "1 次调用继续传递这一误差；{rest}。",
     "followers.none": "其后没有调用传递这一误差。",

@@ -9,6 +9,7 @@ Plan (from the graph alone), pairs (with what was dumped), measurements (in proc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,9 @@ from ulpscope.diagnose.comparing import judge_ranks, summarise
 from ulpscope.diagnose.evidence import RankEvidence, gather
 from ulpscope.diagnose.fixed import judge_by
 from ulpscope.diagnose.network_advice import advise_on_network
-from ulpscope.diagnose.network_evidence import network_evidence
+from ulpscope.diagnose.network_evidence import ReadTensor, network_evidence
+from ulpscope.diagnose.network_spans import with_spans
+from ulpscope.diagnose.states import WRONG, State
 from ulpscope.dialects.ascend.dump_records import Side
 from ulpscope.judge.masks import masks_differ
 from ulpscope.judge.measuring import measure, read_values, refine
@@ -50,6 +53,7 @@ from ulpscope.workflows.compare_network_pairing import (
     pair_with_graph,
 )
 from ulpscope.workflows.compare_network_pool import measure_all
+from ulpscope.workflows.compare_network_reading import TensorReader
 from ulpscope.workflows.report import write_report
 from ulpscope.workflows.results import write_json, writing
 
@@ -103,7 +107,7 @@ class NetworkResult:
             sequence=bool(self.options.operators),
             reference_address=self.paired.reference.operations is not None,
         )
-        return list(result_table(self.paired.rows, self.outcomes, columns))
+        return list(result_table(self.paired.rows, self.outcomes, columns, others=self.paired.context))
 
     def write(
         self, out: Path, *, xlsx: bool = False, language: Language = Language.EN, table_name: str = "result"
@@ -179,11 +183,16 @@ def judge_network(paired: PairedNetwork, options: NetworkOptions, advance: "Adva
     outcomes = measure_all(orders, wanted, jobs=options.jobs, advance=lambda number: advance(number))
     folder = paired.dumps.folder
     moment = Moment(Path(paired.names.reference), folder.path, folder.device, folder.step)
-    chosen = members_of(paired.plan)
-    run = network_run(paired.whole, rows, outcomes, moment=moment, names=_call_names(paired), chosen=chosen)
-    comparison, table, plan = _judged(run, paired, [*paired.missing, *_failures(rows, outcomes), *_masks(outcomes)])
+    run_of = partial(network_run, paired.whole, rows, outcomes, moment=moment, names=_call_names(paired))
+    run = run_of(chosen=members_of(paired.plan))
+    read = TensorReader(rows, outcomes, run.measured)
+    sound = _sound(run_of(chosen=members_of(paired.whole)), read) if paired.context else {}
+    own = {number: outcome for number, outcome in outcomes.items() if number < len(paired.rows)}
+    missing = [*paired.missing, *_failures(rows, own), *_masks(own)]
+    comparison, table, plan = _judged(run, paired, missing, _evidence(run, read, sound))
     if standard is not None:
         comparison, table = judge_by(standard, comparison, table)
+        comparison = with_spans(comparison, run.known, run.seen)
     return NetworkResult(CompareResult(comparison, table, plan), paired, outcomes, options)
 
 
@@ -193,16 +202,30 @@ def _call_names(paired: PairedNetwork) -> dict[str, str]:
     return {name: names[tensor.operation.name] for name, tensor in dumped}
 
 
-def _judged(run: NetworkRun, paired: PairedNetwork, missing: Sequence[str]) -> tuple[Comparison, pl.DataFrame, Plan]:
-    judged = judge_ranks([_evidence(run)])
+def _judged(
+    run: NetworkRun, paired: PairedNetwork, missing: Sequence[str], evidence: RankEvidence
+) -> tuple[Comparison, pl.DataFrame, Plan]:
+    judged = judge_ranks([evidence])
     plan = Plan((run.plan,), Pair((), ()), Pair((), ()))
     comparison, table = summarise(plan, judged, names=paired.names, levels=("api", "api"), missing=missing)
     operators = {name: member.operator for name, member in members_of(paired.plan).items()}
     comparison = replace(comparison, graph=paired.graph, graph_options=paired.options)
+    comparison = with_spans(comparison, run.known, run.seen)
     return replace(comparison, advice=advise_on_network(comparison, operators, table)), table, plan
 
 
-def _evidence(run: NetworkRun) -> RankEvidence:
+def _sound(whole: NetworkRun, read: ReadTensor) -> dict[int, State]:
+    """Values that are not wrong in the whole network.
+
+    Of chosen operators alone nobody could tell: what they read has the rounding of all that lies before them.
+    """
+    [judged] = judge_ranks([_evidence(whole, read, {})])
+    ids = judged.evidence.values.values.target.id.tolist()
+    found = zip(ids, judged.flow.states, strict=True)
+    return {value: state for value, state in found if state not in WRONG and state is not State.UNKNOWN}
+
+
+def _evidence(run: NetworkRun, read: ReadTensor, sound: Mapping[int, State]) -> RankEvidence:
     slots = pair_tensors(run.plan)
     ids = np.unique(slots["target"].to_numpy())
     rows = np.searchsorted(ids, slots["target"].to_numpy())
@@ -215,6 +238,8 @@ def _evidence(run: NetworkRun) -> RankEvidence:
         gather(run.plan, slots, rows, refine(pairs, compared)),
         dequantised=frozenset(row_of[value] for value in run.dequantised if value in row_of),
         filters={row_of[value]: shape for value, shape in run.filters.items()},
+        read=read,
+        sound={row_of[value]: state for value, state in sound.items() if value in row_of},
     )
 
 

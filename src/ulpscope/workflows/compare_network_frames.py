@@ -2,7 +2,7 @@
 
 The reference has no operators like the device's. It gets a call for each of those that were compared, which reads and
 makes the originals' tensors. Edges are those of the graph: an input that was not dumped, or has no original, stands for
-what is known upstream of it.
+what is known upstream of it. An output that was compared only where it was read is that of the operator that made it.
 """
 
 import math
@@ -15,9 +15,10 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
+from ulpscope.align.network import PASSING
 from ulpscope.align.network_pairs import NetworkRow
 from ulpscope.align.network_quantised import makes_integers
-from ulpscope.align.network_upstream import KnownTensors, members_of
+from ulpscope.align.network_upstream import KnownTensors, Source, members_of
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.scans import calls_of
 from ulpscope.dialects.ascend.dump_records import Side
@@ -77,6 +78,10 @@ class NetworkRun:
     """Values that were integers just before."""
     filters: Mapping[int, Shape]
     """Weights of convolutions: how many filters, and how many numbers each of them has."""
+    known: KnownTensors[int]
+    """By the same ids."""
+    seen: Mapping[Source, str]
+    """Outputs that were compared only where another operator read them, or handed them on: that tensor's id."""
 
 
 def network_run(
@@ -103,7 +108,7 @@ def network_run(
     rank = RankPlan(moment.device, Pair(reference, target), steps, pairs, frames, {}, Pair(shared, shared))
     measured = {value: found for value, (_, found) in builder.values.items()}
     dequantised = frozenset(filter(builder.is_dequantised, measured))
-    return NetworkRun(rank, measured, dequantised, builder.filters(calls))
+    return NetworkRun(rank, measured, dequantised, builder.filters(calls), builder.known, builder.seen)
 
 
 class _Builder:
@@ -116,11 +121,16 @@ class _Builder:
         self._rows = rows
         self._first_step = first_step
         self.values: dict[int, tuple[NetworkRow, Measurement]] = {}
-        self._known: KnownTensors[int] = KnownTensors(self._members)
+        self.known: KnownTensors[int] = KnownTensors(self._members)
+        self.seen: dict[Source, str] = {}
+        self._makers: dict[int, str] = {}
+        """Of values that inserted operators handed on: who made them."""
         self._read: dict[str, dict[int, int]] = defaultdict(dict)
         """By place, as dumps have them."""
         self._made: dict[str, dict[int, int]] = defaultdict(dict)
         self._number(outcomes)
+        self._take_from_readers()
+        self._take_from_inserted()
 
     def _number(self, outcomes: Mapping[int, RowOutcome]) -> None:
         known: dict[int, int] = {}
@@ -140,29 +150,63 @@ class _Builder:
         assert row.tensor is not None
         name, position = row.operator.name, row.tensor.position
         if row.tensor.side is Side.OUTPUT:
-            self._made[name][position] = self._known.made[name, position] = value
+            self._made[name][position] = self.known.made[name, position] = value
             return
         self._read[name][position] = value
         if row.planned.source is not None:
-            self._known.read[name][row.planned.source] = value
+            self.known.read[name][row.planned.source] = value
+
+    def _take_from_readers(self) -> None:
+        for row in self._rows:
+            source, tensor_id = row.planned.source, row.tensor_id
+            read = self.known.read.get(row.operator.name, {})
+            if source is not None and source in read and tensor_id is not None:
+                self._take(source, read[source], tensor_id)
+
+    def _take_from_inserted(self) -> None:
+        """What they handed on is what they read, where that is not known itself."""
+        inserted = [member for member in self._members.values() if member.inserted and member.operator.type in PASSING]
+        for member in sorted(inserted, key=lambda member: -member.operator.id):
+            name, unknown = member.operator.name, self.known.unknown(member.operator.name)
+            for place, value in self._made.get(name, {}).items():
+                source = member.inputs[place].source if place < len(member.inputs) else None
+                shown = self.seen.get((name, place), f"{name}:output:{place}")
+                if source in unknown and self._take(source, value, shown):
+                    self._makers[value] = source[0]
+
+    def _take(self, source: Source | None, value: int, tensor_id: str) -> bool:
+        """Count a value as the output that it is; what enters a network, no operator made."""
+        maker = None if source is None else self._members.get(source[0])
+        if source is None or source in self.known.made or maker is None or maker.quantised:
+            return False
+        self.known.made[source] = value
+        if maker.inputs:
+            self._made[source[0]][source[1]] = value
+            self.seen[source] = tensor_id
+        return bool(maker.inputs)
 
     def calls(self, names: Mapping[str, str], chosen: Collection[str]) -> list[_Call]:
         """Compared operators, and those that made what was compared where it was read."""
         times = self._times()
         compared = {name for row, _ in self.values.values() for name in (row.operator.name, _maker(row))}
-        compared |= set(self._read)
+        compared |= set(self._read) | {name for name, _ in self.seen}
         calls = []
         for name in sorted(compared & times.keys() & set(chosen), key=lambda name: times[name]):
             uses = self._uses(name) if not self._members[name].quantised else []
-            if uses:
+            if self._is_compared(name, uses):
                 calls.append(_Call(self._members[name].operator, names.get(name, name), uses, self._draws(name)))
         return calls
+
+    def _is_compared(self, name: str, uses: Sequence[_Use]) -> bool:
+        """Whether more is known of an operator than what others showed of its outputs."""
+        own = any((name, place) not in self.seen for place in self._made.get(name, {}))
+        return own or any(use.role is not Role.OUTPUT for use in uses)
 
     def _draws(self, name: str) -> bool:
         """Whether an operator's numbers are random: drawn here, or masked by bits that were (dropout)."""
         if self._members[name].operator.type in GE_RANDOM:
             return True
-        unknown = [source[0] for source in self._sources(name) if source not in self._known.made]
+        unknown = [source[0] for source in self._sources(name) if source not in self.known.made]
         return any(maker in self._members and self._members[maker].operator.type in GE_RANDOM for maker in unknown)
 
     def is_dequantised(self, value: int) -> bool:
@@ -209,7 +253,7 @@ class _Builder:
 
     def _uses(self, name: str) -> list[_Use]:
         uses = [(place, _Use(*self._role(value, place), value)) for place, value in self._read.get(name, {}).items()]
-        for place, source in self._known.unread(name):
+        for place, source in self.known.unread(name):
             uses += [(place, use) for use in self._stand_ins(source, place, [use for _, use in uses])]
         made = sorted(self._made.get(name, {}).items())
         ordered = [use for _, use in sorted(uses, key=lambda use: use[0])]
@@ -229,7 +273,7 @@ class _Builder:
     def _stand_ins(self, source: tuple[str, int], place: int, others: Sequence[_Use]) -> Iterator[_Use]:
         """What is known upstream of an input that was not compared itself."""
         known, places = {use.value for use in others}, {use.place for use in others}
-        found = [value for value in self._known.upstream(source) if value not in known]
+        found = [value for value in self.known.upstream(source) if value not in known]
         own = f"args.{place}"
         for number, value in enumerate(found):
             alone = len(found) == 1 and own not in places
@@ -259,7 +303,7 @@ class _Builder:
         row, found = self.values[value]
         return value_row(
             value,
-            producer=ids.get(_maker(row)),
+            producer=ids.get(self._makers.get(value) or _maker(row)),
             dtype=getattr(found.dtypes, side),
             shape=getattr(found.shapes, side),
             device=f"npu:{device}" if side == "target" else "unknown",

@@ -8,8 +8,7 @@ from ulpscope.align.network import plan_network, plan_other_compilation, plan_sa
 from ulpscope.align.network_names import assign_dumps
 from ulpscope.align.network_pairs import Listing, NetworkRow, pair_network
 from ulpscope.align.network_references import DumpReferences, FileReferences, References
-from ulpscope.align.network_upstream import KnownTensors, members_of
-from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.align.network_upstream import ancestors, members_of
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.graph.query import all_operators
 from ulpscope.numerics.msaccucmp_metrics import Generation
@@ -102,7 +101,7 @@ class PairedNetwork:
     whole: NetworkPlan
     """Of all operators."""
     context: tuple[NetworkRow, ...] = ()
-    """What the chosen ones read, where that was not dumped with them: measured, and told nowhere."""
+    """What was compared upstream of the chosen ones: measured, and told nowhere."""
     strangers: tuple[str, ...] = ()
     """Operators that were dumped, and that the graph does not have."""
     options: tuple[str, ...] = ()
@@ -204,20 +203,12 @@ def only(paired: PairedNetwork, index: int) -> PairedNetwork:
 
 
 def _context(whole: NetworkPlan, rows: Sequence[NetworkRow], plan: NetworkPlan) -> Iterator[NetworkRow]:
-    """The rows upstream of the inputs of which a plan's operators have no compared row of their own."""
-    known: KnownTensors[int] = KnownTensors(members_of(whole))
-    for number, row in enumerate(rows):
-        if row.tensor is None or row.reference is None or row.listing is Listing.PART:
-            continue
-        if row.tensor.side is Side.OUTPUT:
-            known.made[row.operator.name, row.tensor.position] = number
-        elif row.planned.source is not None:
-            known.read[row.operator.name][row.planned.source] = number
-    own = {group.index for group in plan.groups}
-    sources = [source for name in members_of(plan) for _, source in known.unread(name)]
-    for number in dict.fromkeys(number for source in sources for number in known.upstream(source)):
-        if rows[number].index not in own:
-            yield rows[number]
+    """All rows upstream of a plan's operators: what comes in is rounding, or wrong, by how it was made."""
+    own, before = {group.index for group in plan.groups}, ancestors(members_of(whole), members_of(plan))
+    for row in rows:
+        compared = row.tensor is not None and row.reference is not None and row.listing is not Listing.PART
+        if compared and row.index not in own and row.operator.name in before:
+            yield row
 
 
 def _plan(model: GraphModel, other: GraphModel | None, reference: Reference, options: NetworkOptions) -> NetworkPlan:

@@ -1,0 +1,234 @@
+"""Choices that two runs made differently: whether what they chose among differs enough to explain it.
+
+A sound call that chooses places (argmax, topk, sort) or compares can give another answer only where its operands are
+closer together than the two runs are apart. That holds element by element, whatever the size of the error.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
+from ulpscope.records.pairs import Pair
+
+AnyArray = NDArray[Any]
+Floats = NDArray[np.float64]
+Shape = tuple[int, ...]
+
+_BLOCK = 2**20
+"""Elements that are widened at a time."""
+
+
+class Choosing(Enum):
+    """What an operation makes of real numbers."""
+
+    EXTREME = "extreme"
+    """The place of the largest or smallest."""
+    ORDER = "order"
+    """Places by rank: sorted."""
+    LARGEST = "largest"
+    """Places of the k largest, which some give in any order."""
+    COMPARISON = "comparison"
+    WHOLE = "whole"
+    """The numbers themselves, without their fractions."""
+
+
+_NAMES: dict[Choosing, str] = {
+    Choosing.EXTREME: "argmax argmin max min ArgMax ArgMaxD ArgMaxV2 ArgMin ArgMinD",
+    Choosing.ORDER: "sort msort argsort kthvalue median cummax cummin Sort",
+    Choosing.LARGEST: "topk TopK TopKV2 TopKD",
+    Choosing.COMPARISON: "gt ge lt le eq ne greater greater_equal less less_equal not_equal "
+    "Greater GreaterEqual Less LessEqual Equal NotEqual",
+    Choosing.WHOLE: "to type long int short char Cast",
+}
+CHOOSERS: dict[str, Choosing] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+"""By the bare name of an operation; of others a flip tells nothing."""
+EXACT = frozenset("eq ne not_equal Equal NotEqual".split())
+"""Comparisons that a last bit may turn everywhere."""
+
+FLIPPED = 0.9
+"""Share of all bools above which rounding would have to have met nearly every element at the threshold."""
+_APART, _NARROW = 10.0, 12.0
+
+
+def numbers_alike(arrays: Pair[AnyArray | None], dtypes: Pair[str]) -> Pair[AnyArray] | None:
+    """Two tensors as numbers, in the target's shape; none if one is not there, or they do not fit."""
+    one, other = arrays.reference, arrays.target
+    if one is None or other is None or one.size != other.size:
+        return None
+    kinds = [DTYPES[name].kind if name in DTYPES else DtypeKind.COMPLEX for name in (dtypes.reference, dtypes.target)]
+    if DtypeKind.COMPLEX in kinds:
+        return None
+    return Pair(_numbers(one, dtypes.reference).reshape(other.shape), _numbers(other, dtypes.target))
+
+
+def _numbers(array: AnyArray, dtype: str) -> AnyArray:
+    """An array as numbers: traces have the bits of small types as integers."""
+    kind = numpy_dtype(dtype)
+    bits = array.dtype.kind == "u" and array.dtype != kind and array.dtype.itemsize == kind.itemsize
+    return np.ascontiguousarray(array).view(kind) if bits else array
+
+
+def places_explained(
+    index: Pair[AnyArray], scores: Pair[AnyArray], values: Pair[AnyArray] | None, choosing: Choosing
+) -> bool:
+    """Whether chosen places may differ; `values` are what the call itself gave as what lies there.
+
+    Along which axis it chose is seen in the shapes; where several fit, one that explains the places is enough.
+    """
+    shapes = index.target.shape, scores.target.shape
+    ways = [_along(axis, index, scores, values) for axis in _axes(*shapes)]
+    if math.prod(shapes[0]) == 1 and len(shapes[1]) != 1:
+        ways.append(_Places(_flat(index), _flat(scores), None))
+    return not ways or any(way.explained(choosing) for way in ways)
+
+
+def _axes(index: Shape, scores: Shape) -> list[int]:
+    rests = [(axis, scores[:axis] + scores[axis + 1 :]) for axis in range(len(scores))]
+    return [
+        axis
+        for axis, rest in rests
+        if index == rest or (len(index) == len(scores) and index[:axis] + index[axis + 1 :] == rest)
+    ]
+
+
+def _along(axis: int, index: Pair[AnyArray], scores: Pair[AnyArray], values: Pair[AnyArray] | None) -> "_Places":
+    axes = scores.target.ndim
+
+    def rows(array: AnyArray) -> AnyArray:
+        placed = array if array.ndim == axes else np.expand_dims(array, axis)
+        moved = np.moveaxis(placed, axis, -1)
+        return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
+
+    def both(sides: Pair[AnyArray]) -> Pair[AnyArray]:
+        return Pair(rows(sides.reference), rows(sides.target))
+
+    return _Places(both(index), both(scores), None if values is None else both(values))
+
+
+def _flat(sides: Pair[AnyArray]) -> Pair[AnyArray]:
+    return Pair(sides.reference.reshape(1, -1), sides.target.reshape(1, -1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Places that were chosen in each row, what they were chosen among, and what the call says lies there."""
+
+    index: Pair[AnyArray]
+    scores: Pair[AnyArray]
+    values: Pair[AnyArray] | None
+
+    def explained(self, choosing: Choosing) -> bool:
+        size = self.scores.target.shape[1]
+        if not _lie_within(self.index.reference, size):
+            # Places are counted otherwise than thought here.
+            return True
+        if not _lie_within(self.index.target, size):
+            return False
+        flipped = np.flatnonzero((self.index.reference != self.index.target).any(axis=1))
+        return all(self._rows_explained(rows, choosing) for rows in _blocks(flipped, size))
+
+    def _rows_explained(self, rows: NDArray[np.intp], choosing: Choosing) -> bool:
+        index = Pair(self.index.reference[rows], self.index.target[rows])
+        scores = Pair(_wide(self.scores.reference[rows]), _wide(self.scores.target[rows]))
+        errors = _distance(scores.reference, scores.target)
+        if choosing is Choosing.EXTREME:
+            allowed = _at(errors, index.reference) + _at(errors, index.target)
+        else:
+            allowed = 2 * errors.max(axis=1, keepdims=True, initial=0.0)
+        in_any_order = choosing is Choosing.LARGEST
+        if in_any_order and self.values is not None:
+            # The values that a call gives beside the places tell in which order it gives them.
+            in_any_order = False
+            allowed = allowed + _distance(_wide(self.values.reference[rows]), _wide(self.values.target[rows]))
+        margins = (_margin(each, index, in_any_order=in_any_order) for each in (scores.reference, scores.target))
+        return not bool(np.any(np.minimum(*margins) > allowed))
+
+
+def _lie_within(index: AnyArray, size: int) -> bool:
+    return not index.size or (int(index.min()) >= 0 and int(index.max()) < size)
+
+
+def _blocks(rows: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
+    step = max(_BLOCK // max(size, 1), 1)
+    return (rows[start : start + step] for start in range(0, len(rows), step))
+
+
+def _margin(scores: Floats, index: Pair[AnyArray], *, in_any_order: bool) -> Floats:
+    """How far apart what the two runs chose lies in one run's own scores."""
+    chosen = _at(scores, index.reference), _at(scores, index.target)
+    if in_any_order:
+        return _distance(np.sort(chosen[0], axis=1), np.sort(chosen[1], axis=1))
+    return _distance(*chosen)
+
+
+def _at(scores: Floats, index: AnyArray) -> Floats:
+    found: Floats = np.take_along_axis(scores, index.astype(np.int64), axis=1)
+    return found
+
+
+def _wide(array: AnyArray) -> Floats:
+    return array.astype(np.float64)
+
+
+def _distance(one: Floats, other: Floats) -> Floats:
+    """Elements apart; the same inf is not, and of nan nothing is known."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        found: Floats = np.where(one == other, 0.0, np.abs(one - other))
+    return found
+
+
+def comparison_explained(flags: Pair[AnyArray], operands: Sequence[Pair[AnyArray]], roundoff: float) -> bool:
+    """Whether bools may differ that tell which of two operands, or of one and the same number, is larger.
+
+    `roundoff` is that of the coarsest type: a plain number may have been rounded to it.
+    """
+    flipped = flags.reference.astype(np.bool_) != flags.target.astype(np.bool_)
+    try:
+        sides = [
+            Pair(*(_wide(np.broadcast_to(side, flipped.shape)[flipped]) for side in (each.reference, each.target)))
+            for each in operands
+        ]
+    except ValueError:
+        return True
+    size = roundoff * np.max([np.abs(array) for each in sides for array in (each.reference, each.target)], axis=0)
+    if len(sides) == 1:
+        return _meet(sides[0], size)
+    one, other = sides
+    gaps = _distance(one.reference, other.reference), _distance(one.target, other.target)
+    allowed = _distance(one.reference, one.target) + _distance(other.reference, other.target) + size
+    return not bool(np.any(np.minimum(*gaps) > allowed))
+
+
+def _meet(sides: Pair[Floats], allowance: Floats) -> bool:
+    """Whether one number lies between the two runs wherever they flipped."""
+    lows = np.minimum(sides.reference, sides.target) - allowance
+    highs = np.maximum(sides.reference, sides.target) + allowance
+    # Of nan nothing is known, and fmax and fmin pass it over.
+    return not bool(np.fmax.reduce(lows, initial=-np.inf) > np.fmin.reduce(highs, initial=np.inf))
+
+
+def whole_explained(whole: Pair[AnyArray], numbers: Pair[AnyArray], roundoff: float) -> bool:
+    """Whether numbers without their fractions may differ; what their type cannot hold is anything."""
+    limits = [np.iinfo(side.dtype) for side in (whole.reference, whole.target)]
+    least, most = max(float(each.min) for each in limits), min(float(each.max) for each in limits)
+    differ = (whole.reference != whole.target).reshape(-1)
+    given = Pair(*(_wide(side.reshape(-1)[differ]) for side in (numbers.reference, numbers.target)))
+    made = Pair(*(_wide(side.reshape(-1)[differ]) for side in (whole.reference, whole.target)))
+    held = np.all([(side > least) & (side < most) for side in (given.reference, given.target)], axis=0)
+    allowed = 1.0 + _distance(given.reference, given.target) + roundoff * np.abs(given.reference)
+    return not bool(np.any(held & (_distance(made.reference, made.target) > allowed)))
+
+
+def all_at_the_threshold(share: float, *, deviation: float, error: float, width: float) -> bool:
+    """Whether so many bools may have flipped, by what stats tell of the operand: nearly all of it in one point.
+
+    `deviation` is the operand's own, `error` how far its elements are apart in the two runs, and `width` from its
+    smallest to its largest element.
+    """
+    return share < FLIPPED or not (deviation > _APART * error and deviation > width / _NARROW)
