@@ -105,3 +105,15 @@ def modules(result: NetworkResult) -> list[str | None]:
 
 def random(*shape: int, seed: int = 1) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def spoilt(array: Array) -> Array:
+    """With one row that is wrong."""
+    found = array.copy()
+    found[1] *= found.dtype.type(1.5)
+    return found
+
+
+def data(network: Network, name: str, array: Array) -> Array:
+    network.add(name, "Data", array, reference=array, dumped=False)
+    return array

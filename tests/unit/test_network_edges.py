@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from network_making import NAMES, NOTHING, Array, Network, half, modules, random
+from network_making import NAMES, NOTHING, Array, Network, data, half, modules, random, spoilt
 
 from make_ascend_dumps import Tensor
 from ulpscope.records.errors import UlpscopeError
@@ -17,18 +17,6 @@ from ulpscope.workflows.compare_network import NetworkOptions, OperatorChoice, c
 @pytest.fixture
 def network(tmp_path: Path) -> Network:
     return Network(tmp_path)
-
-
-def spoilt(array: Array) -> Array:
-    """With one row that is wrong."""
-    found = array.copy()
-    found[1] *= found.dtype.type(1.5)
-    return found
-
-
-def data(network: Network, name: str, array: Array) -> Array:
-    network.add(name, "Data", array, reference=array, dumped=False)
-    return array
 
 
 def test_a_reader_that_was_dumped_before_its_producer_is_not_blamed(network: Network) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from network_making import NAMES, Array, Network, half, modules, random
+from network_making import NAMES, Network, data, half, modules, random, spoilt
 
 from make_ascend_dumps import Tensor
 from ulpscope.dialects.ascend.dump_records import Side
@@ -20,18 +20,6 @@ FUSED = {"pass_name": {"s": "AFusionPass"}}
 @pytest.fixture
 def network(tmp_path: Path) -> Network:
     return Network(tmp_path)
-
-
-def spoilt(array: Array) -> Array:
-    """With one row that is wrong."""
-    found = array.copy()
-    found[1] *= found.dtype.type(1.5)
-    return found
-
-
-def data(network: Network, name: str, array: Array) -> Array:
-    network.add(name, "Data", array, reference=array, dumped=False)
-    return array
 
 
 def evidence(result: NetworkResult) -> Evidence:
