@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
 #include <array>
@@ -56,6 +57,10 @@ inline LaunchKernel launch_kernel() {
     return library == nullptr ? nullptr : reinterpret_cast<LaunchKernel>(dlsym(library, "cuLaunchKernel"));
   }();
   return function;
+}
+
+inline c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 // The batch that is being filled on one stream, and what reads values there.

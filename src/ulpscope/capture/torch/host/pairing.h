@@ -207,7 +207,7 @@ class Pairing {
     return ran;
   }
 
-  // Run by a hook: our own work, whose errors must not reach the run. Whether gradients that it meets may wait.
+  // Run by a hook: our own work, whose errors must not reach the run; gradients that it meets may wait or not.
   template <typename Work>
   void guarded(bool may_wait, Work work) {
     try {

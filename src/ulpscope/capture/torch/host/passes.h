@@ -2,16 +2,11 @@
 #pragma once
 
 #include "edges.h"
-
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include "launching.h"
 
 #include <unordered_map>
 
 namespace ulpscope {
-
-inline c10::Stream current_stream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
 
 class BackwardPass {
  public:

@@ -7,8 +7,6 @@
 #include "storages.h"
 #include "texts.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <deque>
 #include <string>
 
@@ -280,8 +278,7 @@ class Values {
   // What reads values on the current stream of a device; null where the kernels do not run.
   Stream* stream_of(const at::Tensor& tensor) {
     const c10::Device device = tensor.device();
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    const int64_t id = guard.getStream(device).id();
+    const int64_t id = current_stream(device).id();
     for (auto& stream : streams_)
       if (stream->id == id && stream->device == device) return usable(*stream);
     Owned object(checked(THPVariable_Wrap(tensor)));
