@@ -94,14 +94,32 @@ def test_long_runs_of_bfloat16_are_found_run_by_run() -> None:
     assert not launching._in_runs(((64, 1), (2, 2**32)))
 
 
-@given(st.integers(1, launching.MAX_ELEMENTS), st.sampled_from([1, launching.MANY_WARPS]))
-def test_programs_cover_every_block_once(elements: int, warps: int) -> None:
-    blocks, programs = launching._programs(elements, warps)
-    whole, left = divmod(elements, BLOCK_ELEMENTS)
-    assert 1 <= programs <= launching.PARTIAL_ROWS
-    assert blocks <= 32
-    assert (programs - (left > 0)) * blocks >= whole
-    assert (programs - (left > 0) - 1) * blocks < whole or whole == 0
+def dense(elements: int, dtype: torch.dtype) -> Read:
+    variant = launching.variant_of(dtype)
+    assert variant is not None
+    return Read(variant, DENSE, 0, elements, 0, ((elements, 1),))
+
+
+@given(
+    st.lists(st.integers(1, launching.MAX_ELEMENTS), min_size=1, max_size=launching.FEW),
+    st.sampled_from([torch.bfloat16, torch.float32]),
+)
+def test_programs_cover_every_block_once(sizes: list[int], dtype: torch.dtype) -> None:
+    for share in launching._shares([dense(elements, dtype) for elements in sizes]):
+        whole, left = divmod(share.read.elements, BLOCK_ELEMENTS)
+        assert 1 <= share.programs <= launching.PARTIAL_ROWS
+        assert share.blocks <= 32
+        assert (share.programs - (left > 0)) * share.blocks >= whole
+        assert (share.programs - (left > 0) - 1) * share.blocks < whole or whole == 0
+
+
+def test_values_of_a_launch_share_the_device() -> None:
+    alone, together = (
+        [share.programs for share in launching._shares([dense(2**23, torch.bfloat16)] * count)] for count in (1, 4)
+    )
+    at_once = launching.FULL_GRID // launching.MANY_WARPS
+    assert at_once // 2 < alone[0] < at_once
+    assert at_once // 2 < sum(together) < at_once
 
 
 OWN_ROWS = range(10_000, 20_000)
@@ -150,7 +168,6 @@ class Launches:
 
 def reader_of(launches: Launches, monkeypatch: pytest.MonkeyPatch, rows: int) -> FusedRows:
     monkeypatch.setattr(launching, "PARTIAL_ROWS", rows)
-    launching._programs.cache_clear()
     stream: Any = SimpleNamespace(cuda_stream=0, device_index=0)
     reader = FusedRows(torch.device("cpu"), stream, launches)
     monkeypatch.setattr(reader, "_is_current", lambda: True)
@@ -179,7 +196,6 @@ def test_partial_rows_are_joined_after_they_were_read(counts: list[int], monkeyp
     several = [read.row for read in reads if read.elements > BLOCK_ELEMENTS]
     again = [read.row for read in reads[:2] if read.elements > BLOCK_ELEMENTS]
     assert sorted(row for row, _, _ in launches.joined) == sorted(several + again)
-    launching._programs.cache_clear()
 
 
 def test_values_that_come_together_are_launched_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,4 +204,3 @@ def test_values_that_come_together_are_launched_together(monkeypatch: pytest.Mon
     reader.read(reads_of([50, 60, 70]))
     reader.read([read._replace(row=read.row + 100) for read in reads_of([50] * 200)])
     assert launches.launches == ["few", "many"]
-    launching._programs.cache_clear()

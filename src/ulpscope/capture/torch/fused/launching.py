@@ -134,26 +134,31 @@ def _warps(kind: int, lies: int) -> int:
     return MANY_WARPS if kind == BFLOAT16 and lies in (DENSE, RUNS) else 1
 
 
-@lru_cache(maxsize=4096)
-def _programs(elements: int, warps: int) -> tuple[int, int]:
-    """Blocks a program, and programs: as many as run at once, if the value has the blocks."""
-    whole, left = divmod(elements, BLOCK_ELEMENTS)
-    blocks = warps * min(MAX_INNER, max(1, -(-whole // FULL_GRID)))
+def _shares(reads: Sequence[Read]) -> list[Share]:
+    """Of one launch: its programs run all at once, if they need not read too many blocks for that."""
+    whole = sum(one.elements // BLOCK_ELEMENTS for one in reads)
+    inner = min(MAX_INNER, max(1, -(-whole // FULL_GRID)))
+    return [_share(one, inner * _warps(one.variant.kind, one.lies)) for one in reads]
+
+
+def _share(read: Read, blocks: int) -> Share:
+    whole, left = divmod(read.elements, BLOCK_ELEMENTS)
     if whole > blocks * (PARTIAL_ROWS - 1):
         blocks = -(-whole // (PARTIAL_ROWS - 1))
-    return blocks, -(-whole // blocks) + (left > 0)
+    return Share(read, blocks, -(-whole // blocks) + (left > 0))
 
 
-def _portions(shares: Sequence[Share]) -> Iterator[list[Share]]:
-    """Parts of these that have partial rows enough."""
-    portion: list[Share] = []
+def _portions(reads: Sequence[Read]) -> Iterator[list[Read]]:
+    """Parts of these that have partial rows enough: each by itself needs the most."""
+    portion: list[Read] = []
     rows = 0
-    for share in shares:
-        if rows + share.programs > PARTIAL_ROWS:
+    for one in reads:
+        (alone,) = _shares([one])
+        if rows + alone.programs > PARTIAL_ROWS:
             yield portion
             portion, rows = [], 0
-        portion.append(share)
-        rows += share.programs
+        portion.append(one)
+        rows += alone.programs
     if portion:
         yield portion
 
@@ -259,29 +264,29 @@ class FusedRows:
         return torch.cuda.current_device() == index and torch._C._cuda_getCurrentRawStream(index) == self._raw_stream
 
     def _read_here(self, reads: Sequence[Read]) -> None:
-        groups: dict[Variant, list[Share]] = {}
+        groups: dict[Variant, list[Read]] = {}
         for one in reads:
-            share = Share(one, *_programs(one.elements, _warps(one.variant.kind, one.lies)))
             if one.lies == DENSE:
-                groups.setdefault(one.variant, []).append(share)
+                groups.setdefault(one.variant, []).append(one)
             else:
-                self._read_strided(share)
+                self._read_strided(one)
         for variant, group in groups.items():
             for portion in _portions(group):
                 self._read_dense(variant, portion)
 
-    def _read_dense(self, variant: Variant, shares: Sequence[Share]) -> None:
-        self._make_room(shares)
-        if len(shares) > SEVERAL:
-            self._read_many(variant, shares)
+    def _read_dense(self, variant: Variant, reads: Sequence[Read]) -> None:
+        if len(reads) > SEVERAL:
+            self._read_many(variant, self._with_room(reads))
             return
-        for first in range(0, len(shares), FEW):
-            self._read_few(variant, shares[first : first + FEW])
+        for first in range(0, len(reads), FEW):
+            self._read_few(variant, self._with_room(reads[first : first + FEW]))
 
-    def _make_room(self, shares: Sequence[Share]) -> None:
-        """Partial rows are joined before values are placed, not between: all of these must have been read first."""
+    def _with_room(self, reads: Sequence[Read]) -> list[Share]:
+        """Partial rows are joined before a launch's values are placed: all that have some must have been read first."""
+        shares = _shares(reads)
         if self._used + sum(share.programs for share in shares) > PARTIAL_ROWS:
             self.join()
+        return shares
 
     def _place(self, share: Share) -> int:
         """Where a value's programs leave their rows: one program in the row itself, several in partial ones."""
@@ -314,9 +319,8 @@ class FusedRows:
         owners = np.repeat(np.arange(len(shares), dtype=np.int32), programs)
         self.launch_table(variant, table.reshape(-1), owners)
 
-    def _read_strided(self, share: Share) -> None:
-        self._make_room([share])
-        one = share.read
+    def _read_strided(self, one: Read) -> None:
+        (share,) = self._with_room([one])
         start = (self._keys, one.variant.smallest_normal, one.address, one.elements, share.blocks, self._place(share))
         constants = (*one.variant.constants, one.lies)
         self._launch(

@@ -17,7 +17,6 @@ from ulpscope.capture.torch.fused.counting import (
     join_range,
     lowest,
     no_range,
-    shifted_one,
 )
 from ulpscope.capture.torch.fused.hashing import column_of, hash_of, mix, odd_bits, turns_of
 from ulpscope.capture.torch.fused.lanes import (
@@ -29,6 +28,7 @@ from ulpscope.capture.torch.fused.lanes import (
     sum_of_bytes,
     sum_of_lanes,
 )
+from ulpscope.capture.torch.fused.looking_again import count_below_dense, count_below_runs
 from ulpscope.capture.torch.fused.numbers import (
     BFLOAT16,
     BLOCK,
@@ -129,8 +129,8 @@ def _read(address, start, column, real, row: tl.constexpr, into, runs, layout, L
 
 @triton.jit
 def _together(
-    total0, squares0, sizes0, digest0, low0, high0, missed0, top0, found0, zeros0,
-    total1, squares1, sizes1, digest1, low1, high1, missed1, top1, found1, zeros1,
+    total0, squares0, sizes0, digest0, low0, high0, top0, found0, zeros0,
+    total1, squares1, sizes1, digest1, low1, high1, top1, found1, zeros1,
 ):  # fmt: skip
     return (
         total0 + total1,
@@ -139,7 +139,6 @@ def _together(
         digest0 + digest1,
         tl.minimum(low0, low1),
         tl.maximum(high0, high1),
-        missed0 | missed1,
         tl.maximum(top0, top1),
         found0 + found1,
         zeros0 + zeros1,
@@ -160,40 +159,12 @@ def _spread(bins, lane, first, c0, c1, c2, c3):
 
 
 @triton.jit
-def _look_again(address, b, valid, lane, bins, missing, layout, LIES: tl.constexpr):
-    """Counts what a block a warp holds below the three bins of its largest number, while some are missing."""
-    start = b.to(tl.int64) * PAIRS
-    into, runs = _find_runs(start, lane, layout, LIES)
-    largest = bins * 0
-    for half in range(2):
-        column = lane + 32 * half
-        for r in tl.static_range(16):
-            word = _read(address, start, column, column < COLUMNS, r, into, runs, layout, LIES, False)
-            largest = tl.maximum(largest, tl.maximum((word >> 16) & 0x7C00, word & 0x7C00))
-    first = tl.maximum(largest_of_lanes(largest) >> 10, 3) - 6
-    step = 0
-    while (missing > 0) & (step < 5):
-        even = bins * 0
-        odd = even
-        for half in range(2):
-            column = lane + 32 * half
-            real = column < COLUMNS
-            packed = bins * 0
-            for r in tl.static_range(16):
-                word = _read(address, start, column, real, r, into, runs, layout, LIES, False)
-                packed += shifted_one(((word >> 7) & 0xF8) - 8 * first)
-                packed += shifted_one(((word >> 23) & 0xF8) - 8 * first)
-            packed = tl.where(real & valid, packed, 0)
-            even += packed & 0x00FF00FF
-            odd += (packed >> 8) & 0x00FF00FF
-        even = sum_of_lanes(even)
-        odd = sum_of_lanes(odd)
-        more = _spread(bins * 0, lane, first, even & 0xFFFF, odd & 0xFFFF, even >> 16, odd >> 16)
-        bins += more
-        missing -= tl.sum(more)
-        first -= 4
-        step += 1
-    return bins, missing
+def _count_below(missing, bin, address, start, lane, into, runs, layout, LIES: tl.constexpr):
+    if LIES == DENSE:
+        return count_below_dense(missing, bin, lane, address + start * 4)
+    else:
+        _size0, mul0, shift0, _s1, _m1, _h1, _s2, _m2, _h2, _t0, _t1, _t2, _t3 = layout
+        return count_below_runs(missing, bin, lane, address + start * 0, into, runs, mul0, shift0)
 
 
 @triton.jit
@@ -221,7 +192,6 @@ def bfloat16_blocks(address, first, blocks, row, layout, LIES: tl.constexpr, WAR
     low0, high0 = no_range(none, BFLOAT16)
     low1, high1 = low0, high0
     bins = nothing
-    missed = nothing
     tops = nothing
     digest = tl.zeros([32 * WARPS], tl.uint64)
     no_digest = tl.zeros([32 * WARPS], tl.int64)
@@ -284,16 +254,18 @@ def bfloat16_blocks(address, first, blocks, row, layout, LIES: tl.constexpr, WAR
         packed0 = (t0 * scale).to(tl.int32)
         packed1 = (t2 * scale).to(tl.int32)
         seen = sum_of_bytes(packed0) + sum_of_bytes(packed1) + ((t1 + t3) * (1.0 / ZERO_WEIGHT)).to(tl.int32)
-        missed |= tl.where((seen != ROWS_COUNT) & ((lane & 1) != 0) & valid, 1 << step, 0)
+        counts = valid & ((lane & 3) == 1) & (top <= HIGHEST_TOP)
+        unseen = tl.where(counts, ROWS_COUNT - seen, 0)
+        below = _count_below(unseen, window - 2, address, start, lane, into, runs, layout, LIES)
         even = sum_of_lanes((packed0 & 0xFF00FF) + (packed1 & 0xFF00FF))
         odd = sum_of_lanes(((packed0 >> 8) & 0xFF) + ((packed1 >> 8) & 0xFF))
         more = _spread(nothing, lane, window - 2, even & 0xFFFF, odd, even >> 16, nothing)
-        bins += tl.where(valid, more, 0)
+        bins += tl.where(valid, more, 0) + 4 * below
     bins = bins >> 2
     low1 = tl.where(real1, low1, low0)
     high1 = tl.where(real1, high1, high0)
     low, high = join_range(low0, high0, low1, high1, BFLOAT16)
-    total, squares, sizes, digest, low, high, missed, top, found, zeros = tl.reduce(
+    total, squares, sizes, digest, low, high, top, found, zeros = tl.reduce(
         (
             tl.where((lane & 1) == 0, mixed, 0.0).to(tl.float64),
             squares.to(tl.float64),
@@ -301,7 +273,6 @@ def bfloat16_blocks(address, first, blocks, row, layout, LIES: tl.constexpr, WAR
             digest,
             lowest(low, BFLOAT16),
             highest(high, BFLOAT16),
-            missed,
             tops,
             bins,
             tl.where((lane & 1) == 0, 0.0, mixed * (1.0 / ZERO_WEIGHT)).to(tl.int32),
@@ -311,20 +282,8 @@ def bfloat16_blocks(address, first, blocks, row, layout, LIES: tl.constexpr, WAR
     )
     zeros = zeros // 2 - blocks * FALSE_ZEROS
     missing = blocks * BLOCK - found - zeros
-    failed = missing * 0
     large = (top > HIGHEST_TOP) | (tl.maximum(high, -low) >= LARGEST_BELOW)
-    if large | ((top < LOWEST_TOP) & (top > 0)):
-        failed += 1
-    else:
-        step = 0
-        while (missing > 0) & (step < steps):
-            if ((missed >> step) & 1) != 0:
-                own = step * WARPS + warp
-                b = first + tl.minimum(own, blocks - 1)
-                bins, missing = _look_again(address, b, own < blocks, lane, bins, missing, layout, LIES)
-            step += 1
-        if missing > 0:
-            failed += 1
+    failed = (large | ((top < LOWEST_TOP) & (top > 0)) | (missing > 0)).to(tl.int32)
     if failed == 0:
         first_sums, last_sums, counts = tl.reduce(
             (

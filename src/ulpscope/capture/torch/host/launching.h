@@ -140,12 +140,12 @@ class Launching {
     std::vector<bool> taken(all.size());
     for (size_t first = 0; first < all.size(); first++) {
       if (taken[first] || all[first].lies != DENSE) continue;
-      std::vector<Share> group;
+      std::vector<const Pending*> group;
       for (size_t index = first; index < all.size(); index++) {
         if (taken[index] || all[index].lies != DENSE) continue;
         if (all[index].dtype != all[first].dtype || all[index].stream != all[first].stream) continue;
         taken[index] = true;
-        group.push_back(share(all[index]));
+        group.push_back(&all[index]);
       }
       read_portions(group);
     }
@@ -190,20 +190,32 @@ class Launching {
 
   static int64_t divided_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
 
-  // Blocks a program, and programs: as many as run at once, if the value has the blocks.
-  Share share(const Pending& pending) const {
+  // Of one launch: its programs run all at once, if they need not read too many blocks for that.
+  std::vector<Share> shares_of(const std::vector<const Pending*>& launch) const {
+    int64_t whole = 0;
+    for (const Pending* pending : launch) whole += pending->elements / limits_.block_elements;
+    const int64_t inner = std::min(limits_.max_inner, std::max<int64_t>(1, divided_up(whole, limits_.full_grid)));
+    std::vector<Share> shares;
+    for (const Pending* pending : launch) shares.push_back(share(*pending, inner * warps(*pending)));
+    return shares;
+  }
+
+  Share share(const Pending& pending, int64_t blocks) const {
     const int64_t whole = pending.elements / limits_.block_elements;
     const int64_t most = limits_.partial_rows - 1;
-    const int64_t each = std::min(limits_.max_inner, std::max<int64_t>(1, divided_up(whole, limits_.full_grid)));
-    int64_t blocks = warps(pending) * each;
     if (whole > blocks * most) blocks = divided_up(whole, most);
     const bool more = pending.elements % limits_.block_elements > 0;
     return {&pending, blocks, divided_up(whole, blocks) + more};
   }
 
-  // Partial rows are joined before values are placed, not between: all of these must have been read first.
-  void make_room(Stream& stream, int64_t programs) {
+  // Partial rows are joined before a launch's values are placed: all that have some must have been read first.
+  std::vector<Share> with_room(const std::vector<const Pending*>& launch) {
+    std::vector<Share> shares = shares_of(launch);
+    Stream& stream = *launch[0]->stream;
+    int64_t programs = 0;
+    for (const Share& share : shares) programs += share.programs;
     if (stream.used_partials + programs > limits_.partial_rows) join(stream);
+    return shares;
   }
 
   // Where a value's programs leave their rows: one program in the row itself, several in partial ones.
@@ -215,29 +227,29 @@ class Launching {
     return address;
   }
 
-  // Parts of these that have partial rows enough.
-  void read_portions(const std::vector<Share>& group) {
-    std::vector<Share> portion;
+  // Parts of these that have partial rows enough: each by itself needs the most.
+  void read_portions(const std::vector<const Pending*>& group) {
+    std::vector<const Pending*> portion;
     int64_t rows = 0;
-    for (const Share& share : group) {
-      if (rows + share.programs > limits_.partial_rows) {
-        read_dense(portion, rows);
+    for (const Pending* pending : group) {
+      const int64_t alone = shares_of({pending})[0].programs;
+      if (rows + alone > limits_.partial_rows) {
+        read_dense(portion);
         portion.clear();
         rows = 0;
       }
-      portion.push_back(share);
-      rows += share.programs;
+      portion.push_back(pending);
+      rows += alone;
     }
-    if (!portion.empty()) read_dense(portion, rows);
+    if (!portion.empty()) read_dense(portion);
   }
 
-  void read_dense(const std::vector<Share>& shares, int64_t programs) {
-    const auto guard = on(*shares[0].pending->stream);
-    make_room(*shares[0].pending->stream, programs);
-    if (shares.size() > SEVERAL) return read_many(shares);
-    for (size_t first = 0; first < shares.size(); first += FEW) {
-      const auto begin = shares.begin() + static_cast<std::ptrdiff_t>(first);
-      read_few({begin, begin + static_cast<std::ptrdiff_t>(std::min(FEW, shares.size() - first))});
+  void read_dense(const std::vector<const Pending*>& values) {
+    const auto guard = on(*values[0]->stream);
+    if (values.size() > SEVERAL) return read_many(with_room(values));
+    for (size_t first = 0; first < values.size(); first += FEW) {
+      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first);
+      read_few(with_room({begin, begin + static_cast<std::ptrdiff_t>(std::min(FEW, values.size() - first))}));
     }
   }
 
@@ -273,8 +285,7 @@ class Launching {
   void read_strided(const Pending& pending) {
     Stream& stream = *pending.stream;
     const auto guard = on(stream);
-    const Share one = share(pending);
-    make_room(stream, one.programs);
+    const Share one = with_room({&pending})[0];
     Numbers arguments = {pending.address, pending.elements, one.blocks, place(stream, one)};
     const Numbers& layout = layout_of(pending);
     arguments.insert(arguments.end(), layout.begin(), layout.end());
