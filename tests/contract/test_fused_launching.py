@@ -1,10 +1,10 @@
 """What is launched for values on CUDA, and where it finds them: all that needs no device."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -129,15 +129,19 @@ OWN_ROWS = range(10_000, 20_000)
 class Launches:
     """Stands for the kernels: knows which partial rows have been filled when they are joined."""
 
-    summarize_few, summarize_many, summarize_strided = "few", "many", "strided"
+    summarize_few, summarize_many, summarize_strided, join = "few", "many", "strided", "join"
 
     def __init__(self) -> None:
         self.filled: dict[int, int] = {}
         self.joined: list[tuple[int, int, int]] = []
         self.launches: list[str] = []
-        self.join = self
 
-    def launch(self, kernel: str, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
+    def launch(
+        self, kernel: str, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], slices: int = 1
+    ) -> None:
+        if kernel == "join":
+            self.join_rows(arguments[0])
+            return
         self.launches.append(kernel)
         for row, count in self.rows_of(kernel, programs, arguments):
             if count and row not in OWN_ROWS:
@@ -151,19 +155,20 @@ class Launches:
         if kernel == "many":
             table = arguments[2].reshape(-1, launching.LINE_LENGTH).tolist()
             starts, rows = [line[0] for line in table], [line[4] for line in table]
+            lengths = [end - start for start, end in pairwise([*starts, programs])]
+            assert arguments[3].tolist()[:programs] == [
+                line for line, length in enumerate(lengths) for _ in range(length)
+            ]
         else:
             numbers = [*arguments[2:19], programs, *arguments[19:]]
             starts, rows = [0, *numbers[2:15:5]], numbers[4::5]
         ends = [*starts[1:], programs]
         return [(row, end - start) for row, start, end in zip(rows, starts, ends, strict=True)]
 
-    def __getitem__(self, grid: tuple[int, int]) -> Callable[..., None]:
-        def join(table: np.ndarray[Any, Any], *, num_warps: int) -> None:
-            for row, partial, parts in table.reshape(-1, 3).tolist():
-                assert self.filled.pop(partial) == parts, "joined before it was read"
-                self.joined.append((row, partial, parts))
-
-        return join
+    def join_rows(self, table: torch.Tensor) -> None:
+        for row, partial, parts in table.reshape(-1, 3).tolist():
+            assert self.filled.pop(partial) == parts, "joined before it was read"
+            self.joined.append((row, partial, parts))
 
 
 def reader_of(launches: Launches, monkeypatch: pytest.MonkeyPatch, rows: int) -> FusedRows:
@@ -171,7 +176,7 @@ def reader_of(launches: Launches, monkeypatch: pytest.MonkeyPatch, rows: int) ->
     stream: Any = SimpleNamespace(cuda_stream=0, device_index=0)
     reader = FusedRows(torch.device("cpu"), stream, launches)
     monkeypatch.setattr(reader, "_is_current", lambda: True)
-    monkeypatch.setattr(reader, "_upload", lambda array: array)
+    monkeypatch.setattr(reader, "_upload", torch.from_numpy)
     monkeypatch.setattr(reader, "_launch", launches.launch)
     return reader
 

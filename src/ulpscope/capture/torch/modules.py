@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ulpscope.capture.torch.arguments import Placed, encode_call, find_tensors
+from ulpscope.capture.torch.bare import is_bare, run_without
 from ulpscope.capture.torch.compiled import is_compiled
 from ulpscope.capture.torch.edges import InputEdges, note_inputs
 from ulpscope.capture.torch.guard import guarded
@@ -128,10 +130,13 @@ class ModuleBefore(NamedTuple):
 class ModuleWatcher:
     """Stands in for nn.Module.__call__ while a capture runs."""
 
-    def __init__(self, watcher: CallWatcher, *, begin_outermost: Callable[[nn.Module], None]) -> None:
+    def __init__(
+        self, watcher: CallWatcher, mode: TorchFunctionMode, *, begin_outermost: Callable[[nn.Module], None]
+    ) -> None:
         self.paths = ModulePaths()
         self.roots = RootLog()
         self._watcher = watcher
+        self._mode = mode
         self._recorder = watcher.recorder
         self._scopes = watcher.scopes
         self._begin_outermost = begin_outermost
@@ -231,7 +236,9 @@ class ModuleWatcher:
         outer = self._scopes.modules
         outer.append(scope)
         try:
-            if unseen is None or unseen == SCRIPT:
+            if unseen is None and not self._watcher.records_calls and is_bare(module):
+                result = run_without(self._mode, original, module, args, kwargs)
+            elif unseen is None or unseen == SCRIPT:
                 result = original(module, *args, **kwargs)
             else:
                 with self._watcher.suspended():

@@ -64,8 +64,8 @@ class Patches:
         watcher.suspended = self.suspended
         self._recorder.on_recorded_step = self._put_back
         self._begin_outermost = begin_outermost
-        self.modules = ModuleWatcher(watcher, begin_outermost=self._begin_forward)
         self._mode = WatchMode(watcher)
+        self.modules = ModuleWatcher(watcher, self._mode, begin_outermost=self._begin_forward)
         self._autograd = AutogradPatches(watcher, self._mode, self._after_backward)
         self._exposure = ExposurePatches(watcher, here=here)
         self._optimizers = OptimizerWatcher(

@@ -31,6 +31,7 @@ FEW = 4
 # To bring a table to the device costs the host more than so many launches.
 SEVERAL = 4 * FEW
 JOIN_SLICES = -(-ROW_LENGTH // 16)
+JOIN_WARPS = 8
 MAX_REGISTERS = 96
 MAX_DIMENSIONS = 4
 MAX_STRIDED_ELEMENTS = 2**31 - 1
@@ -248,7 +249,10 @@ class FusedRows:
 
     def launch_table(self, variant: Variant, table: np.ndarray[Any, Any], owners: np.ndarray[Any, Any]) -> None:
         """Read the values of a table of summarize_many; `owners` tells whose each program is."""
-        arguments = (self._keys, variant.smallest_normal, self._upload(table), self._upload(owners))
+        # Of one upload; owners come first and are filled up, since Triton counts on addresses that 16 divides.
+        first = np.resize(owners, -(-len(owners) // 4) * 4).view(np.int64)
+        words = self._upload(np.concatenate([first, table]))
+        arguments = (self._keys, variant.smallest_normal, words[len(first) :], words[: len(first)].view(torch.int32))
         self._launch(self._kernels.summarize_many, len(owners), arguments, variant.constants)
 
     def join_table(self, table: np.ndarray[Any, Any]) -> None:
@@ -257,7 +261,7 @@ class FusedRows:
             self._join(table)
 
     def _join(self, table: np.ndarray[Any, Any]) -> None:
-        self._kernels.join[(len(table) // len(Join._fields), JOIN_SLICES)](self._upload(table), num_warps=8)
+        self._launch(self._kernels.join, len(table) // len(Join._fields), (self._upload(table),), (), JOIN_SLICES)
 
     def _is_current(self) -> bool:
         index = self._stream.device_index
@@ -333,18 +337,20 @@ class FusedRows:
         host.numpy()[:] = array
         return host.to(self.device, non_blocking=True)
 
-    def _launch(self, kernel: Any, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]) -> None:
+    def _launch(
+        self, kernel: Any, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], slices: int = 1
+    ) -> None:
         compiled = self._compiled.get((kernel, constants))
         if compiled is None:
-            compiled = kernel[(programs,)](*arguments, *constants, **_options(constants))
+            compiled = kernel[(programs, slices)](*arguments, *constants, **_options(constants))
             self._compiled[kernel, constants] = compiled if launches_directly() else kernel
         elif compiled is kernel:
-            kernel[(programs,)](*arguments, *constants, **_options(constants))
+            kernel[(programs, slices)](*arguments, *constants, **_options(constants))
         else:
             # What compiled[grid](...) does, without asking for device, stream and hooks: a third of its time.
             compiled.run(
                 programs,
-                1,
+                slices,
                 1,
                 self._raw_stream,
                 compiled.function,
@@ -358,6 +364,8 @@ class FusedRows:
 
 
 def _options(constants: tuple[Any, ...]) -> dict[str, int]:
+    if not constants:
+        return {"num_warps": JOIN_WARPS}
     kind, _item, _signed, *lies = constants
     return {"num_warps": _warps(kind, lies[0] if lies else DENSE), "maxnreg": MAX_REGISTERS}
 

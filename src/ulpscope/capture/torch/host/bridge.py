@@ -49,7 +49,6 @@ class Bridge:
         self._variants: dict[int, launching.Variant] = {}
         self.unsummarized: dict[str, int] = {}
         self.trouble: Exception | None = None
-        self.is_capturing = torch._C._cuda_isCurrentStreamCapturing if torch.cuda.is_available() else _never
 
     def teach(self, core: Any) -> None:
         """Tell the core which dtypes can be read, and how the fused kernels know them."""
@@ -170,7 +169,3 @@ class Bridge:
     def flush(self) -> None:
         with quiet():
             self.recorder.flush()
-
-
-def _never() -> bool:
-    return False

@@ -46,16 +46,26 @@ struct Launcher {
   std::vector<bool> wide;  // which of its arguments have eight bytes; the others have four
 };
 
-// CUDA's own, from the library that torch has loaded.
+// CUDA's own functions, from the library that torch has loaded; null where there is none.
+template <typename Function>
+Function from_driver(const char* name) {
+  void* library = dlopen("libcuda.so.1", RTLD_LAZY);
+  return library == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library, name));
+}
+
 using LaunchKernel = int (*)(
     void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared, void* stream,
     void** arguments, void** extra);
 
 inline LaunchKernel launch_kernel() {
-  static const auto function = [] {
-    void* library = dlopen("libcuda.so.1", RTLD_LAZY);
-    return library == nullptr ? nullptr : reinterpret_cast<LaunchKernel>(dlsym(library, "cuLaunchKernel"));
-  }();
+  static const auto function = from_driver<LaunchKernel>("cuLaunchKernel");
+  return function;
+}
+
+using IsCapturing = int (*)(void* stream, int* status);
+
+inline IsCapturing is_capturing() {
+  static const auto function = from_driver<IsCapturing>("cuStreamIsCapturing");
   return function;
 }
 

@@ -299,8 +299,9 @@ class Values {
     if (!stream.usable) return nullptr;
     if (!pending_.empty() && pending_.back().stream == &stream) return &stream;  // it was asked a moment ago
     // A graph that is being captured must stay as the run records it.
-    Owned capturing = call_method(bridge_, name("is_capturing"), {});
-    return capturing.get() == Py_True ? nullptr : &stream;
+    int status = 0;
+    if (is_capturing() != nullptr && (is_capturing()(stream.raw, &status) != 0 || status != 0)) return nullptr;
+    return &stream;
   }
 
   // The fused kernels cannot run, without a compiler for one: a slower way is there for everything.
@@ -402,7 +403,7 @@ class Values {
   static std::map<const char*, Owned, Less> make_names() {
     std::map<const char*, Owned, Less> names;
     for (const char* text :
-         {"look", "count_opaque", "unreadable", "summarize", "new_batch", "land_batch", "land", "make_reader", "is_capturing",
+         {"look", "count_opaque", "unreadable", "summarize", "new_batch", "land_batch", "land", "make_reader",
           "note_trouble", "read_plainly"})
       names[text] = Owned();
     return names;
