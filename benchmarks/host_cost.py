@@ -59,7 +59,7 @@ int cuLaunchKernel(void* f, unsigned a, unsigned b, unsigned c, unsigned d, unsi
   return 0;
 }
 """
-FEW_ARGUMENTS, STRIDED_ARGUMENTS = 21, 19
+FEW_ARGUMENTS, STRIDED_ARGUMENTS = 21, 25
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -41,14 +41,24 @@ class CpuKernels:
         batch.used = used
 
     def launch(
-        self, _bridge: Bridge, _reader: Any, kernel: int, dtype: int, lies: int, _programs: int, packed: bytes
+        self,
+        _bridge: Bridge,
+        _reader: Any,
+        kernel: int,
+        dtype: int,
+        lies: int,
+        _programs: int,
+        slices: int,
+        packed: bytes,
     ) -> None:
         numbers = np.frombuffer(packed, dtype=np.int64).tolist()
         if launching.KERNELS[kernel] == "summarize_strided":
-            address, count, _, row, *layout = numbers
+            count, _, *layout = numbers[2 * launching.FEW :]
             places = places_of(count, tuple(layout), lies)
-            self._read(address, places, dtype, row)
-            self.launches.append(1)
+            for value in range(slices):
+                address, row = numbers[2 * value : 2 * value + 2]
+                self._read(address, places, dtype, row)
+            self.launches.append(slices)
             return
         numbers.insert(5 * launching.FEW - 3, 0)
         values = [numbers[5 * index : 5 * index + 5] for index in range(launching.FEW)]

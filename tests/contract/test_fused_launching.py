@@ -135,6 +135,7 @@ class Launches:
         self.filled: dict[int, int] = {}
         self.joined: list[tuple[int, int, int]] = []
         self.launches: list[str] = []
+        self.slices: list[int] = []
 
     def launch(
         self, kernel: str, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], slices: int = 1
@@ -143,15 +144,16 @@ class Launches:
             self.join_rows(arguments[0])
             return
         self.launches.append(kernel)
-        for row, count in self.rows_of(kernel, programs, arguments):
+        self.slices.append(slices)
+        for row, count in self.rows_of(kernel, programs, arguments, slices):
             if count and row not in OWN_ROWS:
                 assert row not in self.filled, "written again before it was joined"
                 self.filled[row] = count
 
-    def rows_of(self, kernel: str, programs: int, arguments: tuple[Any, ...]) -> list[tuple[int, int]]:
+    def rows_of(self, kernel: str, programs: int, arguments: tuple[Any, ...], slices: int) -> list[tuple[int, int]]:
         """Where each value's programs leave their rows, and how many these are."""
         if kernel == "strided":
-            return [(arguments[5], programs)]
+            return [(row, programs) for row in arguments[3 : 3 + 2 * slices : 2]]
         if kernel == "many":
             table = arguments[2].reshape(-1, launching.LINE_LENGTH).tolist()
             starts, rows = [line[0] for line in table], [line[4] for line in table]
@@ -209,3 +211,14 @@ def test_values_that_come_together_are_launched_together(monkeypatch: pytest.Mon
     reader.read(reads_of([50, 60, 70]))
     reader.read([read._replace(row=read.row + 100) for read in reads_of([50] * 200)])
     assert launches.launches == ["few", "many"]
+
+
+def test_strided_values_that_lie_alike_are_launched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = Launches()
+    reader = reader_of(launches, monkeypatch, rows=4096)
+    pieces = torch.zeros(64, 96, dtype=torch.bfloat16)
+    views = [*pieces.split(32, 1), pieces[:, :16], *(pieces[:, start : start + 32] for start in (2, 4, 6))]
+    reads = [plan(view, OWN_ROWS[number]) for number, view in enumerate(views)]
+    reader.read([read for read in reads if read is not None])
+    assert launches.launches == ["strided"] * 3
+    assert launches.slices == [4, 2, 1]

@@ -109,10 +109,16 @@ def summarize_few(
 def summarize_strided(
     keys,
     smallest_normal: tl.int64,
-    address: tl.int64,
+    address0: tl.int64,
+    row0: tl.int64,
+    address1: tl.int64,
+    row1: tl.int64,
+    address2: tl.int64,
+    row2: tl.int64,
+    address3: tl.int64,
+    row3: tl.int64,
     count: tl.int64,
     inner: tl.int32,
-    row: tl.int64,
     size0: tl.int32,
     mul0: tl.int32,
     shift0: tl.int32,
@@ -131,8 +137,19 @@ def summarize_strided(
     SIGNED: tl.constexpr,
     LIES: tl.constexpr,
 ):
-    """One value of up to four dimensions with any strides, of elements or of pairs; the first is the innermost."""
+    """Up to four values, all of the same up to four dimensions with any strides, of elements or of pairs.
+
+    The first dimension is the innermost.
+    """
     program = tl.program_id(0)
+    value = tl.program_id(1)
+    address, row = address0, row0
+    if value == 1:
+        address, row = address1, row1
+    elif value == 2:
+        address, row = address2, row2
+    elif value == 3:
+        address, row = address3, row3
     layout = (size0, mul0, shift0, size1, mul1, shift1, size2, mul2, shift2, stride0, stride1, stride2, stride3)
     own = row.to(tl.pointer_type(tl.int64)) + program.to(tl.int64) * PARTIAL
     _summarize(address, count, program, inner, own, keys, layout, smallest_normal, KIND, ITEM, SIGNED, LIES)

@@ -1,7 +1,7 @@
 """Launches the fused kernels: which values go into one launch, and where their rows land.
 
 Nothing here waits for the device. Values that are handed over together are read by as few launches as possible: up to
-four by a launch whose arguments hold everything, many by one that reads a table, strided ones each by itself.
+four by a launch whose arguments hold everything (strided ones if they lie alike), many by one that reads a table.
 """
 
 from collections.abc import Iterator, Sequence
@@ -238,12 +238,12 @@ class FusedRows:
         return self._raw_stream, self._keys.data_ptr(), self._partials.data_ptr()
 
     def launch_first(
-        self, kernel: int, variant: Variant, lies: int, programs: int, arguments: tuple[int, ...]
+        self, kernel: int, variant: Variant, lies: int, programs: int, slices: int, arguments: tuple[int, ...]
     ) -> Direct | None:
         """Launch a kernel of KERNELS; gives what it takes to launch it without Triton, if that is possible."""
         function = getattr(self._kernels, KERNELS[kernel])
         constants: tuple[Any, ...] = variant.constants if lies == DENSE else (*variant.constants, lies)
-        self._launch(function, programs, (self._keys, variant.smallest_normal, *arguments), constants)
+        self._launch(function, programs, (self._keys, variant.smallest_normal, *arguments), constants, slices)
         compiled = self._compiled[function, constants]
         return None if compiled is function else direct(compiled)
 
@@ -268,13 +268,17 @@ class FusedRows:
         return torch.cuda.current_device() == index and torch._C._cuda_getCurrentRawStream(index) == self._raw_stream
 
     def _read_here(self, reads: Sequence[Read]) -> None:
-        groups: dict[Variant, list[Read]] = {}
+        dense: dict[Variant, list[Read]] = {}
+        strided: dict[tuple[Any, ...], list[Read]] = {}
         for one in reads:
             if one.lies == DENSE:
-                groups.setdefault(one.variant, []).append(one)
+                dense.setdefault(one.variant, []).append(one)
             else:
-                self._read_strided(one)
-        for variant, group in groups.items():
+                strided.setdefault((one.variant, one.lies, one.dimensions), []).append(one)
+        for group in strided.values():
+            for first in range(0, len(group), FEW):
+                self._read_strided(group[first : first + FEW])
+        for variant, group in dense.items():
             for portion in _portions(group):
                 self._read_dense(variant, portion)
 
@@ -323,13 +327,15 @@ class FusedRows:
         owners = np.repeat(np.arange(len(shares), dtype=np.int32), programs)
         self.launch_table(variant, table.reshape(-1), owners)
 
-    def _read_strided(self, one: Read) -> None:
-        (share,) = self._with_room([one])
-        start = (self._keys, one.variant.smallest_normal, one.address, one.elements, share.blocks, self._place(share))
+    def _read_strided(self, alike: Sequence[Read]) -> None:
+        shares = self._with_room(alike)
+        one = alike[0]
+        places = [number for share in shares for number in (share.read.address, self._place(share))]
+        places += (0, 0) * (FEW - len(shares))
+        start = (self._keys, one.variant.smallest_normal, *places, one.elements, shares[0].blocks)
+        arguments = (*start, *layout_of(one.dimensions, one.lies))
         constants = (*one.variant.constants, one.lies)
-        self._launch(
-            self._kernels.summarize_strided, share.programs, (*start, *layout_of(one.dimensions, one.lies)), constants
-        )
+        self._launch(self._kernels.summarize_strided, shares[0].programs, arguments, constants, len(shares))
 
     def _upload(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A copy on the device. torch keeps pinned memory from being used again before its copy is done."""

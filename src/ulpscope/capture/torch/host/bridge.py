@@ -114,12 +114,12 @@ class Bridge:
         self.trouble = error
 
     def launch(
-        self, reader: launching.FusedRows, kernel: int, dtype: int, lies: int, programs: int, packed: bytes
+        self, reader: launching.FusedRows, kernel: int, dtype: int, lies: int, programs: int, slices: int, packed: bytes
     ) -> Direct | None:
         """Launch through Triton; gives what later launches need to do without it."""
         arguments = tuple(np.frombuffer(packed, dtype=np.int64).tolist())
         with quiet():
-            return reader.launch_first(kernel, self._variants[dtype], lies, programs, arguments)
+            return reader.launch_first(kernel, self._variants[dtype], lies, programs, slices, arguments)
 
     def read_many(self, reader: launching.FusedRows, dtype: int, table: bytes, owners: bytes) -> None:
         with quiet():

@@ -145,19 +145,19 @@ class Launching {
   }
 
   void read(std::vector<Pending>& all) {
-    for (const Pending& pending : all)
-      if (pending.lies != DENSE) read_strided(pending);
     std::vector<bool> taken(all.size());
     for (size_t first = 0; first < all.size(); first++) {
-      if (taken[first] || all[first].lies != DENSE) continue;
+      if (taken[first]) continue;
       std::vector<const Pending*> group;
       for (size_t index = first; index < all.size(); index++) {
-        if (taken[index] || all[index].lies != DENSE) continue;
-        if (all[index].dtype != all[first].dtype || all[index].stream != all[first].stream) continue;
+        if (taken[index] || !go_together(all[first], all[index])) continue;
         taken[index] = true;
         group.push_back(&all[index]);
       }
-      read_portions(group);
+      if (all[first].lies == DENSE)
+        read_portions(group);
+      else
+        read_strided(group);
     }
   }
 
@@ -179,6 +179,11 @@ class Launching {
   }
 
  private:
+  static bool go_together(const Pending& one, const Pending& other) {
+    if (one.dtype != other.dtype || one.stream != other.stream || one.lies != other.lies) return false;
+    return one.lies == DENSE || one.geometry == other.geometry;
+  }
+
   static bool in_pairs(const Geometry& geometry) {
     if (geometry.merged.empty() || geometry.merged[0].second != 1 || geometry.merged[0].first % 2 != 0) return false;
     for (size_t index = 1; index < geometry.merged.size(); index++)
@@ -292,14 +297,24 @@ class Launching {
     call_method(bridge_, read_many_.get(), {stream.reader.get(), dtype.get(), lines.get(), owner.get()});
   }
 
-  void read_strided(const Pending& pending) {
-    Stream& stream = *pending.stream;
-    const auto guard = on(stream);
-    const Share one = with_room({&pending})[0];
-    Numbers arguments = {pending.address, pending.elements, one.blocks, place(stream, one)};
+  void read_strided(const std::vector<const Pending*>& alike) {
+    const auto guard = on(*alike[0]->stream);
+    for (size_t first = 0; first < alike.size(); first += FEW) {
+      const auto begin = alike.begin() + static_cast<std::ptrdiff_t>(first);
+      read_strided_few(with_room({begin, begin + static_cast<std::ptrdiff_t>(std::min(FEW, alike.size() - first))}));
+    }
+  }
+
+  void read_strided_few(const std::vector<Share>& shares) {
+    const Pending& pending = *shares[0].pending;
+    Numbers arguments;
+    for (const Share& share : shares)
+      arguments.insert(arguments.end(), {share.pending->address, place(*pending.stream, share)});
+    arguments.resize(2 * FEW);
+    arguments.insert(arguments.end(), {pending.elements, shares[0].blocks});
     const Numbers& layout = layout_of(pending);
     arguments.insert(arguments.end(), layout.begin(), layout.end());
-    launch(SUMMARIZE_STRIDED, pending, one.programs, arguments);
+    launch(SUMMARIZE_STRIDED, pending, shares[0].programs, arguments, static_cast<unsigned>(shares.size()));
   }
 
   const Numbers& layout_of(const Pending& pending) {
@@ -317,27 +332,29 @@ class Launching {
     return layout;
   }
 
-  void launch(Kernel kernel, const Pending& pending, int64_t programs, const Numbers& arguments) {
+  void launch(
+      Kernel kernel, const Pending& pending, int64_t programs, const Numbers& arguments, unsigned slices = 1) {
     Stream& stream = *pending.stream;
     auto& launchers = stream.launchers[kernel];
     const size_t index = pending.dtype * WAYS_TO_LIE + pending.lies;
     if (launchers.size() <= index) launchers.resize(index + 1);
     Launcher& launcher = launchers[index];
     if (launcher.function == nullptr)
-      launch_slowly(launcher, kernel, pending, programs, arguments);
+      launch_slowly(launcher, kernel, pending, programs, slices, arguments);
     else
-      launch_directly(launcher, pending, programs, arguments);
+      launch_directly(launcher, pending, programs, slices, arguments);
   }
 
   // Through Triton, which compiles the kernel if it has to.
   void launch_slowly(
-      Launcher& launcher, Kernel kernel, const Pending& pending, int64_t programs, const Numbers& arguments) {
-    Owned packed = column(arguments), code = integer(kernel), count = integer(programs);
+      Launcher& launcher, Kernel kernel, const Pending& pending, int64_t programs, unsigned slices,
+      const Numbers& arguments) {
+    Owned packed = column(arguments), code = integer(kernel), count = integer(programs), across = integer(slices);
     Owned dtype = integer(pending.dtype), lies = integer(pending.lies);
     Owned compiled = call_method(
         bridge_,
         launch_.get(),
-        {pending.stream->reader.get(), code.get(), dtype.get(), lies.get(), count.get(), packed.get()});
+        {pending.stream->reader.get(), code.get(), dtype.get(), lies.get(), count.get(), across.get(), packed.get()});
     if (compiled.get() == Py_None) return;
     PyObject** field = &PyTuple_GET_ITEM(compiled.get(), 0);
     if (launch_kernel() == nullptr || PyTuple_GET_SIZE(field[3]) > static_cast<Py_ssize_t>(MAX_ARGUMENTS)) return;
@@ -348,7 +365,8 @@ class Launching {
     launcher.function = reinterpret_cast<void*>(as_int(field[0]));
   }
 
-  void launch_directly(const Launcher& launcher, const Pending& pending, int64_t programs, const Numbers& arguments) {
+  void launch_directly(
+      const Launcher& launcher, const Pending& pending, int64_t programs, unsigned slices, const Numbers& arguments) {
     int64_t numbers[MAX_ARGUMENTS];
     void* places[MAX_ARGUMENTS + 2];
     size_t count = 0;
@@ -361,7 +379,7 @@ class Launching {
     int64_t no_scratch = 0;  // Triton's kernels may take the addresses of two scratch memories behind their arguments
     places[count] = places[count + 1] = &no_scratch;
     const int code = launch_kernel()(
-        launcher.function, static_cast<unsigned>(programs), 1, 1, launcher.threads, 1, 1, launcher.shared,
+        launcher.function, static_cast<unsigned>(programs), slices, 1, launcher.threads, 1, 1, launcher.shared,
         pending.stream->raw, places, nullptr);
     TORCH_CHECK(code == 0, "cuLaunchKernel gave ", code);
   }

@@ -21,8 +21,6 @@ class Watching {
                            &with_returned_, &describe_error_, &out_, &inplace_, &flush_, &generator_state_, &hidden_,
                            &generator_, &device_, &digest_state_})
       name->object = Owned(PyUnicode_InternFromString(name->text));
-    Owned output(PyUnicode_FromString("output.0"));
-    output_ = texts_.code(output.get());
   }
 
   struct Words {
@@ -363,15 +361,35 @@ class Watching {
 
   void find_outputs(PyObject* result, Tensors& outputs) {
     if (THPVariable_Check(result)) {
-      outputs.push_back({output_, result});
+      outputs.push_back({output_place(0), result});
       return;
     }
+    if (find_several(result, outputs)) return;
     if (result == Py_None || PyBool_Check(result) || PyLong_Check(result) || PyFloat_Check(result)) return;
     Owned found = call_method(bridge_, find_outputs_.get(), {result});
     for (Py_ssize_t index = 0; index < PyList_GET_SIZE(found.get()); index++) {
       PyObject* placed = PyList_GET_ITEM(found.get(), index);
       outputs.push_back({texts_.code(PyTuple_GET_ITEM(placed, 0)), PyTuple_GET_ITEM(placed, 1)});
     }
+  }
+
+  // Tensors one after the other; false if there is anything else.
+  bool find_several(PyObject* result, Tensors& outputs) {
+    if (!PyTuple_Check(result) && !PyList_Check(result)) return false;
+    const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(result));
+    PyObject** items = PySequence_Fast_ITEMS(result);
+    for (size_t index = 0; index < count; index++)
+      if (!THPVariable_Check(items[index])) return false;
+    for (size_t index = 0; index < count; index++) outputs.push_back({output_place(index), items[index]});
+    return true;
+  }
+
+  int32_t output_place(size_t index) {
+    while (output_places_.size() <= index) {
+      Owned text(checked(PyUnicode_FromFormat("output.%zu", output_places_.size())));
+      output_places_.push_back(texts_.code(text.get()));
+    }
+    return output_places_[index];
   }
 
   // Calls that may write are not taken; should one write all the same, what was known of its arguments is forgotten.
@@ -400,7 +418,7 @@ class Watching {
   Texts& texts_;
   Arguments arguments_;
   std::vector<std::pair<Owned, int32_t>> phases_;
-  int32_t output_ = -1;
+  std::vector<int32_t> output_places_;
   Interned modules_{"modules"}, open_calls_{"calls"}, path_{"path"}, class_name_{"class_name"}, stack_{"stack"}, id_{"id"},
       find_outputs_{"find_outputs"},
       with_returned_{"with_returned"}, describe_error_{"describe_error"}, out_{"out"},
