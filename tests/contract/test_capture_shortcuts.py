@@ -2,17 +2,21 @@
 
 import ctypes
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from watched import Watched, watch
 
 import ulpscope
+from ulpscope.capture.torch.bare import is_bare, run_without
 from ulpscope.capture.torch.rows import HostBatch, RowPool, RowRef
 from ulpscope.trace.reader import open_trace
 
@@ -310,3 +314,101 @@ def test_no_summary_waits_while_the_run_goes_on(tmp_path: Path, monkeypatch: pyt
         waiting.append(queue.waiting)
     assert queue.settled > 50
     assert set(waiting) == {0}
+
+
+Enter = Callable[[nn.Linear, Callable[[torch.Tensor], None], pytest.MonkeyPatch], None]
+
+
+def before(change: Callable[[torch.Tensor], None], original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that changes its first tensor's memory before it does what it did."""
+
+    def changed(*args: Any) -> Any:
+        change(next(item for item in args if isinstance(item, torch.Tensor)))
+        return original(*args)
+
+    return changed
+
+
+def add_global_hook(_linear: nn.Linear, change: Callable[[torch.Tensor], None], patch: pytest.MonkeyPatch) -> None:
+    hooks = nn.modules.module._global_forward_pre_hooks
+    patch.setitem(hooks, 0, lambda module, args: change(args[0]) if isinstance(module, nn.Linear) else None)
+
+
+# Ways by which code of the run's own gets into a module of torch's.
+WAYS_IN: dict[str, Enter] = {
+    "a hook": lambda linear, change, _: linear.register_forward_hook(lambda _m, args, _o: change(args[0])) and None,
+    "a hook before": lambda linear, change, _: (
+        linear.register_forward_pre_hook(lambda _, args: change(args[0])) and None
+    ),
+    "a hook of all modules": add_global_hook,
+    "its own forward": lambda linear, change, patch: patch.setattr(linear, "forward", before(change, linear.forward)),
+    "its class's forward": lambda _, change, patch: patch.setattr(
+        nn.Linear, "forward", before(change, nn.Linear.forward)
+    ),
+    "another function": lambda _, change, patch: patch.setattr(
+        nn.functional, "linear", before(change, nn.functional.linear)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_memory_that_a_module_of_torch_hands_out_is_not_trusted_at_level_module(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    class Twice(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return cast(torch.Tensor, first(x) + second(x))
+
+    WAYS_IN[way](first, lambda tensor: tensor.numpy().fill(7.0), monkeypatch)
+    watched = watch(tmp_path, lambda: Twice()(torch.zeros(2, 3)), level="module")
+    given = [watched.value(watched.call("Linear", number), "input").digest for number in range(2)]
+    assert given[0] != given[1]
+
+
+@contextmanager
+def saving(work: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: (work(saved), saved)[1], lambda saved: saved):
+        yield
+
+
+class Looking(TorchDispatchMode):
+    """A mode of the user's own that reads what goes through it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_mode_is_off_only_while_nobody_else_looks_on() -> None:
+    linear = nn.Linear(3, 3)
+    assert is_bare(linear)
+    with saving(lambda _: None):
+        assert not is_bare(linear)
+    with Looking():  # type: ignore[no-untyped-call]
+        assert not is_bare(linear)
+    assert not is_bare(nn.BatchNorm1d(3))
+    assert not is_bare(type("Own", (nn.Linear,), {})(3, 3))
+    assert is_bare(linear)
+
+
+def test_a_mode_that_was_taken_off_comes_back() -> None:
+    class Mode(TorchFunctionMode):
+        pass
+
+    depths = []
+
+    def run(_module: nn.Module, *, fails: bool) -> None:
+        depths.append(torch._C._len_torch_function_stack())
+        if fails:
+            raise ZeroDivisionError
+
+    mode, above = Mode(), Mode()  # type: ignore[no-untyped-call]
+    with mode:
+        run_without(mode, run, nn.Identity(), (), {"fails": False})
+        with pytest.raises(ZeroDivisionError):
+            run_without(mode, run, nn.Identity(), (), {"fails": True})
+        with above:
+            run_without(mode, run, nn.Identity(), (), {"fails": False})
+        assert torch._C._len_torch_function_stack() == 1
+    assert depths == [0, 0, 2]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch._C._autograd import _top_saved_tensors_default_hooks
 from torch.nn import functional
 from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
@@ -42,14 +43,16 @@ _KNOWN = {
 
 
 def is_bare(module: nn.Module) -> bool:
-    """Whether this is such a module, and nobody has changed what it does."""
+    """Whether this is such a module, and nothing of the run's own happens in it."""
     kind = type(module)
     known = _KNOWN.get(kind)
     if known is None or kind.forward is not known.forward or "forward" in module.__dict__:
         return False
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return False
-    return getattr(functional, known.name) is known.function and not _has_any_global_hook()
+    if getattr(functional, known.name) is not known.function or _has_any_global_hook():
+        return False
+    return not torch._C._len_torch_dispatch_stack() and _top_saved_tensors_default_hooks(True) is None
 
 
 def run_without(
