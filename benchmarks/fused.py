@@ -3,8 +3,9 @@
     python benchmarks/fused.py [--speed-only]
 
 Equality: digest, counts, bins, minimum and maximum to the bit, sums and sketch to rounding, over dtypes, lengths around
-borders, layouts and strange contents. Speed: bytes a second by size and dtype against torch.sum, the host's time for
-a launch. Exit code 1 if a row differs.
+borders, layouts and strange contents. Speed: the device's time for a launch and bytes a second, by size and dtype,
+against torch.sum; launches come from a CUDA graph, so that the host does not matter. Then the host's time for a launch.
+Exit code 1 if a row differs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from torch import Tensor
 from ulpscope.capture.torch.fused.launching import FusedRows, Read, make_reader, plan
 from ulpscope.numerics.constants import (
     ABS_SUM,
-    BLOCK_ELEMENTS,
     DIGEST,
     NAN,
     ROW_LENGTH,
@@ -37,7 +37,9 @@ from ulpscope.numerics.summary import summarize
 FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 LENGTHS = (0, 1, 2, 61, 121, 122, 123, 1951, 1952, 1953, 8 * 1952, 8 * 1952 + 5, 40 * 1952, 1_000_003)
-SIZES = (2**18, 2**20, 2**22, 2**24, 2**26, 2**29)
+SIZES = (2**12, 2**20, 2**24, 2**26, 2**29)
+PIECES = 16
+LAUNCHES = 16
 
 
 def contents(length: int, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
@@ -145,72 +147,68 @@ def equality(reader: FusedRows, names: list[str]) -> int:
     return wrong
 
 
-def seconds(work: Callable[[], None], times: int = 20) -> float:
+def seconds(stream: torch.cuda.Stream, work: Callable[[Tensor], object], pieces: Tensor) -> float:
+    """Of the device, for the work on one piece, done on all of them in turn."""
+    with torch.cuda.stream(stream):
+        work(pieces[0])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for turn in range(LAUNCHES):
+            work(pieces[turn % len(pieces)])
+    return min(elapsed(graph.replay) for _ in range(4)) / LAUNCHES
+
+
+def elapsed(work: Callable[[], object]) -> float:
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    first.record()
     work()
-    best = float("inf")
-    for _ in range(3):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        first.record()
-        for _ in range(times):
-            work()
-        last.record()
-        torch.cuda.synchronize()
-        best = min(best, first.elapsed_time(last) / 1e3 / times)
-    return best
+    last.record()
+    torch.cuda.synchronize()
+    return first.elapsed_time(last) / 1e3
 
 
-def speed(reader: FusedRows) -> None:
-    rows = torch.zeros((16, ROW_LENGTH), dtype=torch.int64, device="cuda")
-    print(f"{'what':22}" + "".join(f"{size / 2**20:>9.2f} MB" for size in SIZES))
+def speed(reader: FusedRows, stream: torch.cuda.Stream) -> None:
+    rows = torch.zeros((4, ROW_LENGTH), dtype=torch.int64, device="cuda")
+
+    def read(*values: Tensor) -> None:
+        reader.read([planned(value, row) for value, row in zip(values, rows, strict=False)])
+
+    kinds: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], object]]] = {
+        "torch.sum": (lambda x: x, lambda x: x.sum()),
+        "normal": (lambda x: x, read),
+        "four at once": (lambda x: x, lambda x: read(*x.view(4, -1))),
+        "behind a relu": (torch.relu, read),
+        "behind a gelu": (lambda x: torch.nn.functional.gelu(2 * x), read),
+        "wide": (lambda x: x * torch.exp(6 * x), read),
+        "half of columns": (lambda x: x, lambda x: read(x.view(-1, 256)[:, :128])),
+        "heads": (lambda x: x, lambda x: read(x.view(-1, 16, 64).transpose(0, 1))),
+    }
+    print(f"{'us, TB/s':26}" + "".join(f"{size / 2**20:>9.3f} MB   " for size in SIZES))
     for dtype in (torch.bfloat16, torch.float32):
-        item = torch.empty((), dtype=dtype).element_size()
+        item = dtype.itemsize
         base = torch.randn(SIZES[-1] // item, device="cuda").to(dtype)
-        kinds = {
-            "torch.sum": lambda x: x.sum(),
-            "fused": lambda x: reader.read([planned(x, rows[0])]),
-            "fused flat": lambda x: reader.read([planned(x, rows[0])]),
-            "fused relu": lambda x: reader.read([planned(x, rows[0])]),
-            "fused wide": lambda x: reader.read([planned(x, rows[0])]),
-            "fused columns": lambda x: reader.read([planned(x.view(-1, 256)[:, :128], rows[0])]),
-            "fused transposed": lambda x: reader.read([planned(x.view(-1, 16, 64).transpose(0, 1), rows[0])]),
-        }
-        for name, work in kinds.items():
-            data = base.relu() if "relu" in name else base.abs() + 1 if "flat" in name else base
-            data = data * torch.exp(6 * base) if "wide" in name else data
-            line = f"{str(dtype)[6:]:9}{name:17}"
+        for name, (make, work) in kinds.items():
+            data = make(base)
+            line = f"{str(dtype)[6:]:10}{name:16}"
             for size in SIZES:
-                pieces = data.view(-1, size // item)[: max(1, min(8, SIZES[-1] // size))]
-                turn = iter(range(10**9))
-
-                def one(work=work, pieces=pieces, turn=turn) -> None:
-                    work(pieces[next(turn) % len(pieces)])
-
                 reader.join()
-                took = seconds(one)
-                read = size / 2 if "columns" in name else size
-                line += f" {took * 1e6:6.1f}us{read / took / 1e12:4.1f}"
-            print(line + "  (TB/s)", flush=True)
+                took = seconds(stream, work, data.view(-1, size // item)[:PIECES])
+                line += f" {took * 1e6:7.1f} {size / (2 if 'half' in name else 1) / took / 1e12:4.2f}  "
+            print(line, flush=True)
     host_cost(reader, rows)
 
 
 def host_cost(reader: FusedRows, rows: Tensor) -> None:
     small = [torch.randn(1024, device="cuda") for _ in range(300)]
     for count in (1, 3, 300):
-        batch = small[:count]
-        torch.cuda.synchronize()
         best = float("inf")
         for _ in range(30):
-            began = time.perf_counter()
-            reader.read([planned(tensor, rows[0]) for tensor in batch])
-            best = min(best, time.perf_counter() - began)
             torch.cuda.synchronize()
-        gpu = seconds(lambda batch=batch: reader.read([planned(tensor, rows[0]) for tensor in batch]), 10)
-        print(f"{count} small values: {best * 1e6:.1f} us of the host, {gpu * 1e6:.1f} us in all", flush=True)
-    cases = [torch.randn(n, device="cuda") for n in (61, BLOCK_ELEMENTS, 4096, 16384, 65536)]
-    for tensor in cases:
-        gpu = seconds(lambda tensor=tensor: reader.read([planned(tensor, rows[0])]), 10)
-        print(f"{tensor.numel()} float32: {gpu * 1e6:.1f} us", flush=True)
+            began = time.perf_counter()
+            reader.read([planned(tensor, rows[0]) for tensor in small[:count]])
+            best = min(best, time.perf_counter() - began)
+        print(f"{count} small values: {best * 1e6:.1f} us of the host", flush=True)
 
 
 def main() -> int:
@@ -218,10 +216,12 @@ def main() -> int:
     parser.add_argument("--speed-only", action="store_true")
     parser.add_argument("--dtypes", nargs="*", default=[str(dtype)[6:] for dtype in FLOATS + INTEGERS])
     arguments = parser.parse_args()
-    reader = make_reader(torch.device("cuda", 0))
-    assert reader is not None, "needs CUDA and Triton"
-    wrong = 0 if arguments.speed_only else equality(reader, arguments.dtypes)
-    speed(reader)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        reader = make_reader(torch.device("cuda", 0))
+        assert reader is not None, "needs CUDA and Triton"
+        wrong = 0 if arguments.speed_only else equality(reader, arguments.dtypes)
+        speed(reader, stream)
     return 1 if wrong else 0
 
 

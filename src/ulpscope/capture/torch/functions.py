@@ -52,9 +52,13 @@ class AutogradPatches:
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the engine with the mode on the stack (Tensor.backward takes it off), and note where backward ends."""
         watcher = self._watcher
-        steps = watcher.recorder.steps
-        outer, is_outermost = steps.creates_graph, not steps.in_backward
-        steps.enter_backward()
+        steps, lock = watcher.recorder.steps, watcher.recorder.lock
+        begins_pass = steps.backward_pass is None
+        if begins_pass:
+            steps.begin_pass()
+        with lock:  # no backward begins in another thread while what the last ones have left is recorded
+            outer, is_outermost = steps.creates_graph, not steps.in_backward
+            steps.enter_backward()
         # (tensors, gradients, keep_graph, create_graph, inputs, ...), as torch itself calls it
         keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("keep_graph", False))
         accumulates = bool(kwargs.get("accumulate_grad", False))
@@ -75,9 +79,14 @@ class AutogradPatches:
             if missing:
                 _pop_mode()
             steps.creates_graph = outer
-            steps.leave_backward(accumulates=accumulates, keeps_graph=keeps_graph)
-            if not steps.in_backward:
-                self._after_backward()
+            with lock:
+                steps.leave_backward(accumulates=accumulates, keeps_graph=keeps_graph)
+                if not steps.in_backward:
+                    self._after_backward()
+                elif begins_pass and watcher.recorder.capturing:
+                    steps.after_pass()
+            if begins_pass:
+                steps.end_pass()
 
     def _api(self, cls: type[Function]) -> Api:
         api = self._apis.get(cls)

@@ -140,7 +140,9 @@ class ModuleWatcher:
         self._recorder = watcher.recorder
         self._scopes = watcher.scopes
         self._begin_outermost = begin_outermost
-        self._backward_calls: dict[int, tuple[weakref.ref[nn.Module], OpenCall]] = {}
+        self._recorder.steps.after_pass = self.record_parameter_gradients
+        self._backward_calls: dict[int | None, dict[int, tuple[weakref.ref[nn.Module], OpenCall]]] = {}
+        """By pass, by number of the module."""
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         """By number: an id is used again when its module is gone."""
         self._numbers: dict[int, int] = {}
@@ -207,10 +209,13 @@ class ModuleWatcher:
         return result
 
     def record_parameter_gradients(self) -> None:
-        """After a backward pass: the gradients that its modules' own parameters hold now."""
+        """After a backward pass: the gradients that its modules' own parameters hold now.
+
+        Those of another thread's pass are left to that thread: a gradient that it drops must not be read meanwhile.
+        """
         if self._recorder.host is not None:
             guarded(self._recorder, "gradients", self._record_host_gradients, self._recorder.host)
-        calls, self._backward_calls = self._backward_calls, {}
+        calls = self._backward_calls.pop(self._recorder.steps.backward_pass, {})
         for reference, call in calls.values():
             module = reference()
             if module is not None and call.wanted:
@@ -355,7 +360,9 @@ class ModuleWatcher:
         number, reference = self._number_of(module), weakref.ref(module)
 
         def remember(call: OpenCall) -> None:
-            self._backward_calls[number] = (reference, call)
+            running = self._recorder.steps.backward_pass
+            if running is not None:  # else autograd was started past us, and nobody knows where it ends
+                self._backward_calls.setdefault(running, {})[number] = (reference, call)
 
         return remember
 

@@ -6,6 +6,8 @@ without gradients never parts another one from its backward, nor gradients from 
 """
 
 import gc
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +15,10 @@ import torch
 from ulpscope.capture.torch.graphs import OpenGraphs
 from ulpscope.records.enums import Phase
 from ulpscope.records.runs import Stepping
+
+# Torch hands it on to autograd's own threads; host/passes.h knows it, too.
+_PASS = "ulpscope.pass"
+_PASSES = itertools.count()
 
 
 class Steps:
@@ -25,6 +31,8 @@ class Steps:
         self.optimizers_exist = False
         self.creates_graph = False
         """Whether the running backward builds a graph of its own."""
+        self.after_pass: Callable[[], None] = _ignore
+        """Called at the end of a backward pass while others run; whoever watches modules sets it."""
         self._between = Phase.SETUP
         self._updating = 0
         self._closures = 0
@@ -100,6 +108,18 @@ class Steps:
         self._backward += 1
         self._look_at_phase()
 
+    @property
+    def backward_pass(self) -> int | None:
+        """The pass that runs here: in the thread that has begun it, in autograd's, and in backwards inside of it."""
+        running: int | None = torch._C._get_obj_in_tls(_PASS) if torch._C._is_key_in_tls(_PASS) else None
+        return running
+
+    def begin_pass(self) -> None:
+        torch._C._stash_obj_in_tls(_PASS, next(_PASSES))
+
+    def end_pass(self) -> None:
+        torch._C._stash_obj_in_tls(_PASS, None)
+
     def leave_backward(self, *, accumulates: bool, keeps_graph: bool) -> None:
         """`accumulates` gradients in parameters, as `torch.autograd.grad` does not; `keeps_graph` for another one."""
         self._backward -= 1
@@ -147,6 +167,10 @@ class Steps:
     def _look_at_phase(self) -> None:
         # Calls ask for it thousands of times a step, and it changes a few times.
         self.phase = Phase.BACKWARD if self._backward else Phase.UPDATE if self._updating else self._between
+
+
+def _ignore() -> None:
+    """Nobody wants to know."""
 
 
 def optimizer_exists() -> bool:

@@ -164,7 +164,7 @@ def _count_below(missing, bin, address, start, lane, into, runs, layout, LIES: t
         return count_below_dense(missing, bin, lane, address + start * 4)
     else:
         _size0, mul0, shift0, _s1, _m1, _h1, _s2, _m2, _h2, _t0, _t1, _t2, _t3 = layout
-        return count_below_runs(missing, bin, lane, address + start * 0, into, runs, mul0, shift0)
+        return count_below_runs(missing, bin, lane, address, into, runs, mul0, shift0)
 
 
 @triton.jit

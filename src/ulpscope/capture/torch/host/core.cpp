@@ -311,7 +311,7 @@ PyObject* current_parent(PyObject* self, PyObject* other) {
       self, [&](Parts& parts) { return optional_integer(parts.pairing.current_parent(as_int(other))).release(); });
 }
 
-// take_ran(): (module number, backward call) of modules whose backward has run
+// take_ran(): (module number, backward call) of modules whose backward has run in the pass that runs here
 PyObject* take_ran(PyObject* self, PyObject*) {
   return answered(self, [](Parts& parts) {
     Owned list(checked(PyList_New(0)));

@@ -200,11 +200,10 @@ class Pairing {
     return call_of(owner, torch::autograd::get_current_graph_task_id());
   }
 
-  // Modules whose backward has run since the last time, with the calls.
+  // Modules whose backward has run in the pass that runs here, with the calls.
   std::vector<std::pair<int64_t, int64_t>> take_ran() {
-    std::vector<std::pair<int64_t, int64_t>> ran;
-    ran.swap(ran_);
-    return ran;
+    auto taken = ran_.extract(current_pass());
+    return taken ? std::move(taken.mapped()) : std::vector<std::pair<int64_t, int64_t>>();
   }
 
   // Run by a hook: our own work, whose errors must not reach the run; gradients that it meets may wait or not.
@@ -297,7 +296,8 @@ class Pairing {
     calls_.add(row, nullptr);
     paired->calls.emplace_back(task, row.id);
     running_.push_back(paired);
-    if (paired->module >= 0) ran_.emplace_back(paired->module, row.id);
+    const int64_t pass = paired->module >= 0 ? current_pass() : NONE;
+    if (pass != NONE) ran_[pass].emplace_back(paired->module, row.id);
     return row.id;
   }
 
@@ -327,7 +327,7 @@ class Pairing {
   int32_t phase_, grad_output_, grad_input_;
   RegistryPtr registry_ = std::make_shared<Registry>();
   std::vector<PairedPtr> running_;
-  std::vector<std::pair<int64_t, int64_t>> ran_;
+  std::unordered_map<int64_t, std::vector<std::pair<int64_t, int64_t>>> ran_;  // by pass
   std::unordered_map<std::type_index, bool> reading_;
   bool runs_alone_ = false;
   bool brings_back_ = false;

@@ -3,10 +3,21 @@
 
 #include "edges.h"
 #include "launching.h"
+#include "storages.h"
+
+#include <ATen/ThreadLocalPythonObjects.h>
+#include <torch/csrc/PyInterpreter.h>
 
 #include <unordered_map>
 
 namespace ulpscope {
+
+// The number of the pass that runs here, as steps.py gives it; NONE for one that was started past us.
+inline int64_t current_pass() {
+  using Objects = at::impl::ThreadLocalPythonObjects;
+  static const std::string key = "ulpscope.pass";
+  return Objects::contains(key) ? optional_int(Objects::get(key)->ptr(getPyInterpreter())) : NONE;
+}
 
 class BackwardPass {
  public:
