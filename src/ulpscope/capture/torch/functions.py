@@ -16,7 +16,7 @@ from ulpscope.records.enums import Kind
 class AutogradPatches:
     """Replaces Function.apply and the engine's entry while a capture runs."""
 
-    def __init__(self, watcher: CallWatcher, mode: WatchMode, after_backward: Callable[[], None]) -> None:
+    def __init__(self, watcher: CallWatcher, mode: WatchMode, after_backward: Callable[[bool], None]) -> None:
         self._watcher = watcher
         self._mode = mode
         self._after_backward = after_backward
@@ -81,10 +81,9 @@ class AutogradPatches:
             steps.creates_graph = outer
             with lock:
                 steps.leave_backward(accumulates=accumulates, keeps_graph=keeps_graph)
-                if not steps.in_backward:
-                    self._after_backward()
-                elif begins_pass and watcher.recorder.capturing:
-                    steps.after_pass()
+                is_last = not steps.in_backward
+                if is_last or begins_pass:
+                    self._after_backward(is_last)
             if begins_pass:
                 steps.end_pass()
 

@@ -140,7 +140,6 @@ class ModuleWatcher:
         self._recorder = watcher.recorder
         self._scopes = watcher.scopes
         self._begin_outermost = begin_outermost
-        self._recorder.steps.after_pass = self.record_parameter_gradients
         self._backward_calls: dict[int | None, dict[int, tuple[weakref.ref[nn.Module], OpenCall]]] = {}
         """By pass, by number of the module."""
         self._modules: dict[int, weakref.ref[nn.Module]] = {}

@@ -206,7 +206,9 @@ class Patches:
     def _records(self) -> bool:
         return self._recorder.capturing and not self._watcher.scopes.hidden
 
-    def _after_backward(self) -> None:
+    def _after_backward(self, is_last: bool) -> None:
+        """A pass has ended; the last one if no other thread runs one."""
         if self._recorder.capturing:
-            self._watcher.finish_backward()
+            if is_last:
+                self._watcher.finish_backward()
             self.modules.record_parameter_gradients()

@@ -7,7 +7,6 @@ without gradients never parts another one from its backward, nor gradients from 
 
 import gc
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,8 +30,6 @@ class Steps:
         self.optimizers_exist = False
         self.creates_graph = False
         """Whether the running backward builds a graph of its own."""
-        self.after_pass: Callable[[], None] = _ignore
-        """Called at the end of a backward pass while others run; whoever watches modules sets it."""
         self._between = Phase.SETUP
         self._updating = 0
         self._closures = 0
@@ -167,10 +164,6 @@ class Steps:
     def _look_at_phase(self) -> None:
         # Calls ask for it thousands of times a step, and it changes a few times.
         self.phase = Phase.BACKWARD if self._backward else Phase.UPDATE if self._updating else self._between
-
-
-def _ignore() -> None:
-    """Nobody wants to know."""
 
 
 def optimizer_exists() -> bool:

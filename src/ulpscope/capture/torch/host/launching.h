@@ -205,18 +205,13 @@ class Launching {
 
   static int64_t divided_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
 
-  // Of one launch: its programs run all at once, if they need not read too many blocks for that.
-  std::vector<Share> shares_of(const std::vector<const Pending*>& launch) const {
-    int64_t whole = 0;
-    for (const Pending* pending : launch) whole += pending->elements / limits_.block_elements;
-    const int64_t inner = std::min(limits_.max_inner, std::max<int64_t>(1, divided_up(whole, limits_.full_grid)));
-    std::vector<Share> shares;
-    for (const Pending* pending : launch) shares.push_back(share(*pending, inner * warps(*pending)));
-    return shares;
-  }
+  int64_t whole_blocks(const Pending& pending) const { return pending.elements / limits_.block_elements; }
 
-  Share share(const Pending& pending, int64_t blocks) const {
-    const int64_t whole = pending.elements / limits_.block_elements;
+  // Of a launch that reads so many blocks: its programs run all at once, if they need not read too many for that.
+  Share share(const Pending& pending, int64_t all_blocks) const {
+    const int64_t inner = std::min(limits_.max_inner, std::max<int64_t>(1, divided_up(all_blocks, limits_.full_grid)));
+    int64_t blocks = inner * warps(pending);
+    const int64_t whole = whole_blocks(pending);
     const int64_t most = limits_.partial_rows - 1;
     if (whole > blocks * most) blocks = divided_up(whole, most);
     const bool more = pending.elements % limits_.block_elements > 0;
@@ -225,10 +220,14 @@ class Launching {
 
   // Partial rows are joined before a launch's values are placed: all that have some must have been read first.
   std::vector<Share> with_room(const std::vector<const Pending*>& launch) {
-    std::vector<Share> shares = shares_of(launch);
+    int64_t blocks = 0, programs = 0;
+    for (const Pending* pending : launch) blocks += whole_blocks(*pending);
+    std::vector<Share> shares;
+    for (const Pending* pending : launch) {
+      shares.push_back(share(*pending, blocks));
+      programs += shares.back().programs;
+    }
     Stream& stream = *launch[0]->stream;
-    int64_t programs = 0;
-    for (const Share& share : shares) programs += share.programs;
     if (stream.used_partials + programs > limits_.partial_rows) join(stream);
     return shares;
   }
@@ -247,7 +246,7 @@ class Launching {
     std::vector<const Pending*> portion;
     int64_t rows = 0;
     for (const Pending* pending : group) {
-      const int64_t alone = shares_of({pending})[0].programs;
+      const int64_t alone = share(*pending, whole_blocks(*pending)).programs;
       if (rows + alone > limits_.partial_rows) {
         read_dense(portion);
         portion.clear();
