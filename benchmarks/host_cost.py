@@ -30,8 +30,7 @@ from unittest import mock
 import torch
 
 from capture_tools import VARIANTS, Plain, Size, Tool, Training, fused_attention, make_tool
-from ulpscope.capture.torch.fused import launching
-from ulpscope.capture.torch.fused.direct import Direct
+from ulpscope.capture.torch.fused.driver import Kernel
 from ulpscope.capture.torch.host.bridge import Bridge
 from ulpscope.capture.torch.host.loading import load
 from ulpscope.capture.torch.rows import HostBatch
@@ -51,15 +50,13 @@ static long nanoseconds() {
   return t.tv_sec * 1000000000L + t.tv_nsec;
 }
 long launches = 0, launch_nanoseconds = 0;
-int cuLaunchKernel(void* f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned h, void* s,
-                   void** p, void** x) {
+int cuLaunchKernelEx(void* config, void* function, void** arguments, void** extra) {
   long end = nanoseconds() + launch_nanoseconds;
   launches++;
   while (nanoseconds() < end);
   return 0;
 }
 """
-FEW_ARGUMENTS, STRIDED_ARGUMENTS = 21, 25
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,20 +93,16 @@ def no_launches() -> Iterator[ctypes.CDLL]:
         command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-x", "c", "-", "-o", str(library)]
         subprocess.run(command, input=NO_CUDA, text=True, check=True)
         loaded = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    address = ctypes.cast(loaded.cuLaunchKernelEx, ctypes.c_void_p).value
     with mock.patch.multiple(
         Bridge,
-        make_reader=lambda _self, tensor: (tensor.device, 0, 0, 0),
+        make_reader=lambda _self, tensor: (tensor.device, 0, 0, address),
         new_batch=lambda _self, _reader: (HostBatch(), 0),
         land_batch=lambda _self, batch, used: setattr(batch, "used", used),
-        launch=lambda _self, _reader, kernel, *_: Direct(1, 1, 0, (True,) * arguments_of(kernel)),
-        read_many=lambda *_: None,
+        kernel=lambda *_: Kernel(1, 128, 0, 528, True),
         join=lambda *_: None,
     ):
         yield loaded
-
-
-def arguments_of(kernel: int) -> int:
-    return FEW_ARGUMENTS if launching.KERNELS[kernel] == "summarize_few" else STRIDED_ARGUMENTS
 
 
 def block(training: Training, tool: Tool, steps: int) -> list[float]:

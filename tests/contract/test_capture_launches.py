@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import ulpscope
-from ulpscope.capture.torch.fused import launching
 
 __all__ = ["compiled"]
 
@@ -202,7 +201,7 @@ def captured_backward(folder: Path, prepare: Callable[[nn.Module], None]) -> tup
 def test_gradients_share_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ULPSCOPE_HOST", "compiled")
     alone, _ = captured_backward(tmp_path / "alone", lambda _: None)
-    assert max(alone) == launching.FEW
+    assert max(alone) > 1
     hooked, _ = captured_backward(tmp_path / "hooked", lambda model: model[0].weight.register_hook(lambda _: None))
     assert sum(hooked) == sum(alone)
     assert len(hooked) > len(alone)

@@ -1,59 +1,101 @@
-"""Numbers of the kernels, as Triton wants them: of numerics.constants, and those that launching.py goes by."""
-# mypy: ignore-errors
+"""Numbers that the kernels are compiled with: of numerics.constants, and those of one kind of element."""
 
-import triton.language as tl
+from typing import NamedTuple
 
-from ulpscope.capture.torch.fused import launching
 from ulpscope.numerics import constants
 from ulpscope.numerics.digest import digest_keys
 
-BFLOAT16: tl.constexpr = tl.constexpr(launching.BFLOAT16)
-FLOAT16: tl.constexpr = tl.constexpr(launching.FLOAT16)
-FLOAT32: tl.constexpr = tl.constexpr(launching.FLOAT32)
-FLOAT64: tl.constexpr = tl.constexpr(launching.FLOAT64)
-INTEGER: tl.constexpr = tl.constexpr(launching.INTEGER)
-DENSE: tl.constexpr = tl.constexpr(launching.DENSE)
-PAIRED: tl.constexpr = tl.constexpr(launching.PAIRED)
-STRIDED: tl.constexpr = tl.constexpr(launching.STRIDED)
-RUNS: tl.constexpr = tl.constexpr(launching.RUNS)
-MANY_WARPS: tl.constexpr = tl.constexpr(launching.MANY_WARPS)
-PARTIAL: tl.constexpr = tl.constexpr(launching.PARTIAL_LENGTH)
-LINE: tl.constexpr = tl.constexpr(launching.LINE_LENGTH)
+WARPS = 4
+"""Of a program."""
+BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INTEGER = range(5)
+PARTIAL_LENGTH = 112
+"""Of a partial row, in numbers: a row, filled up so that it begins at a border of 128 bytes."""
 
-COLUMNS: tl.constexpr = tl.constexpr(constants.SKETCH_LENGTH)
-BLOCK: tl.constexpr = tl.constexpr(constants.BLOCK_ELEMENTS)
-BLOCK_ROWS: tl.constexpr = tl.constexpr(constants.BLOCK_ROWS)
-PAIRS: tl.constexpr = tl.constexpr(constants.BLOCK_ELEMENTS // 2)
-GAMMA: tl.constexpr = tl.constexpr(constants.SPLITMIX_GAMMA)
-MUL_1: tl.constexpr = tl.constexpr(constants.SPLITMIX_MUL_1)
-MUL_2: tl.constexpr = tl.constexpr(constants.SPLITMIX_MUL_2)
-SUM_SALT: tl.constexpr = tl.constexpr(constants.SUM_SALT)
-BLOCK_SALT: tl.constexpr = tl.constexpr(constants.BLOCK_SALT)
-ROTATION_MUL: tl.constexpr = tl.constexpr(constants.ROTATION_MUL)
-SET_ASIDE: tl.constexpr = tl.constexpr(constants.SET_ASIDE_EXPONENT)
-KEYS: tl.constexpr = tl.constexpr(tuple(int(key) for key in digest_keys(constants.BLOCK_ROWS)))
-BINS: tl.constexpr = tl.constexpr(constants.EXPONENT_BINS)
 
-# Rows are int64 that hold the bits of float64; these are the slots of numerics.constants.
-MIN: tl.constexpr = tl.constexpr(constants.MIN)
-MAX: tl.constexpr = tl.constexpr(constants.MAX)
-SUM: tl.constexpr = tl.constexpr(constants.SUM)
-SQUARES: tl.constexpr = tl.constexpr(constants.SUM_SQUARES)
-ABS: tl.constexpr = tl.constexpr(constants.ABS_SUM)
-NAN: tl.constexpr = tl.constexpr(constants.NAN)
-POS_INF: tl.constexpr = tl.constexpr(constants.POS_INF)
-NEG_INF: tl.constexpr = tl.constexpr(constants.NEG_INF)
-ASIDE: tl.constexpr = tl.constexpr(constants.SET_ASIDE)
-ZERO: tl.constexpr = tl.constexpr(constants.ZERO)
-SUBNORMAL: tl.constexpr = tl.constexpr(constants.SUBNORMAL)
-EXPONENTS: tl.constexpr = tl.constexpr(constants.EXPONENTS)
-SKETCH: tl.constexpr = tl.constexpr(constants.SKETCH)
-DIGEST: tl.constexpr = tl.constexpr(constants.DIGEST)
+class Shape(NamedTuple):
+    """How a kernel is launched."""
 
-# An ordinary lane's sum of squares: no number from 2**29 up, and none that matters whose square is subnormal.
-SQUARES_BELOW: tl.constexpr = tl.constexpr(2.0 ** (2 * constants.SET_ASIDE_EXPONENT))
-SQUARES_ABOVE: tl.constexpr = tl.constexpr(2.0**-90)
-FLOAT16_NORMAL: tl.constexpr = tl.constexpr(2.0**-14)
-EVEN_BYTES: tl.constexpr = tl.constexpr(0x00FF00FF00FF00FF)
-INFINITY_32: tl.constexpr = tl.constexpr(0x7F800000)
-INFINITY_64: tl.constexpr = tl.constexpr(0x7FF0000000000000)
+    depth: int
+    """Blocks that a warp has under way."""
+    programs: int
+    """That a multiprocessor shall hold at once."""
+    nothing_bytes: int
+    warp_bytes: int
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.nothing_bytes + WARPS * self.warp_bytes
+
+
+COUNTER_BYTES = constants.EXPONENT_BINS * 4
+
+
+def shape_of(kind: int, item: int) -> Shape:
+    block = constants.BLOCK_ELEMENTS * item
+    depth = 2 if item <= 4 else 1
+    return Shape(depth, 4 if item <= 2 else 3, block if kind == BFLOAT16 else 0, depth * block + COUNTER_BYTES)
+
+
+def numbers_header(kind: int, item: int, signed: bool, smallest_normal: int) -> str:
+    shape = shape_of(kind, item)
+    whole = {
+        "COLUMNS": constants.SKETCH_LENGTH,
+        "BLOCK": constants.BLOCK_ELEMENTS,
+        "BLOCK_ROWS": constants.BLOCK_ROWS,
+        "BINS": constants.EXPONENT_BINS,
+        "SET_ASIDE": constants.SET_ASIDE_EXPONENT,
+        "ROW_LENGTH": constants.ROW_LENGTH,
+        "PARTIAL_LENGTH": PARTIAL_LENGTH,
+        "SLOT_MIN": constants.MIN,
+        "SLOT_MAX": constants.MAX,
+        "SLOT_SUM": constants.SUM,
+        "SLOT_SQUARES": constants.SUM_SQUARES,
+        "SLOT_ABS": constants.ABS_SUM,
+        "SLOT_NAN": constants.NAN,
+        "SLOT_POS_INF": constants.POS_INF,
+        "SLOT_NEG_INF": constants.NEG_INF,
+        "SLOT_ASIDE": constants.SET_ASIDE,
+        "SLOT_ZERO": constants.ZERO,
+        "SLOT_SUBNORMAL": constants.SUBNORMAL,
+        "SLOT_EXPONENTS": constants.EXPONENTS,
+        "SLOT_SKETCH": constants.SKETCH,
+        "SLOT_DIGEST": constants.DIGEST,
+        "BFLOAT16": BFLOAT16,
+        "FLOAT16": FLOAT16,
+        "FLOAT32": FLOAT32,
+        "FLOAT64": FLOAT64,
+        "INTEGER": INTEGER,
+        "KIND": kind,
+        "ITEM": item,
+        "SIGNED": int(signed),
+        "WARPS": WARPS,
+        "DEPTH": shape.depth,
+        "PROGRAMS": shape.programs,
+        "NOTHING_BYTES": shape.nothing_bytes,
+        "STAGE_BYTES": constants.BLOCK_ELEMENTS * item,
+        "WARP_BYTES": shape.warp_bytes,
+        "COUNTER_BYTES": COUNTER_BYTES,
+    }
+    words = {
+        "GAMMA": constants.SPLITMIX_GAMMA,
+        "MUL_1": constants.SPLITMIX_MUL_1,
+        "MUL_2": constants.SPLITMIX_MUL_2,
+        "ROTATION_MUL": constants.ROTATION_MUL,
+        "SUM_SALT": constants.SUM_SALT,
+        "BLOCK_SALT": constants.BLOCK_SALT,
+        "SMALLEST_NORMAL": smallest_normal,
+        "INFINITY_32": 0x7F800000,
+        "INFINITY_64": 0x7FF0000000000000,
+    }
+    keys = ", ".join(str(int(key)) for key in digest_keys(constants.BLOCK_ROWS * max(1, item // 2)))
+    lines = [f"constexpr int {name} = {number};" for name, number in whole.items()]
+    lines += [f"constexpr unsigned long long {name} = {number}ull;" for name, number in words.items()]
+    lines += [
+        # An ordinary lane's sum of squares: no number from 2**29 up, and none that matters whose square is subnormal.
+        f"constexpr float SET_ASIDE_FROM = {2.0**constants.SET_ASIDE_EXPONENT!r}f;",
+        f"constexpr float SQUARES_BELOW = {2.0 ** (2 * constants.SET_ASIDE_EXPONENT)!r}f;",
+        f"constexpr float SQUARES_ABOVE = {2.0**-90!r}f;",
+        f"constexpr float FLOAT16_NORMAL = {2.0**-14!r}f;",
+        f"static __device__ constexpr int KEYS[] = {{{keys}}};",
+    ]
+    return "\n".join(["#ifndef ULPSCOPE_NUMBERS", "#define ULPSCOPE_NUMBERS", *lines, "#endif", ""])

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ulpscope.capture.torch.arguments import Placed, encode_scalar, find_tensors
 from ulpscope.capture.torch.fused import launching
-from ulpscope.capture.torch.fused.direct import Direct
+from ulpscope.capture.torch.fused.driver import Kernel
+from ulpscope.capture.torch.fused.numbers import PARTIAL_LENGTH, WARPS
 from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.randomness import generator_digest, state_digest
 from ulpscope.capture.torch.readable import READABLE_DTYPES, unsummarizable_reason
@@ -24,14 +25,13 @@ if TYPE_CHECKING:
 
 LIMITS = (
     BLOCK_ELEMENTS,
-    launching.MAX_INNER,
-    launching.FULL_GRID,
+    WARPS,
+    launching.MAX_BLOCKS,
     launching.PARTIAL_ROWS,
-    launching.PARTIAL_LENGTH,
+    PARTIAL_LENGTH,
     launching.MAX_DIMENSIONS,
     launching.MAX_STRIDED_ELEMENTS,
     launching.MAX_ELEMENTS,
-    launching.FLOAT32,
     ROW_BYTES,
     BATCH_ROWS,
 )
@@ -57,7 +57,7 @@ class Bridge:
             variant = launching.variant_of(dtype)
             if variant is not None:
                 self._variants[number] = variant
-                core.set_variant(dtype, variant.kind, variant.item, variant.smallest_normal)
+                core.set_item(dtype, variant.item)
 
     def look(self, tensor: Tensor) -> tuple[str | None, Tensor | None, Any]:
         """A tensor of any sort: why it cannot be read and how it looks, or what of it is here and which shard it is."""
@@ -113,27 +113,19 @@ class Bridge:
     def note_trouble(self, error: Exception) -> None:
         self.trouble = error
 
-    def launch(
-        self, reader: launching.FusedRows, kernel: int, dtype: int, lies: int, programs: int, slices: int, packed: bytes
-    ) -> Direct | None:
-        """Launch through Triton; gives what later launches need to do without it."""
-        arguments = tuple(np.frombuffer(packed, dtype=np.int64).tolist())
+    def kernel(self, reader: launching.FusedRows, dtype: int) -> Kernel:
         with quiet():
-            return reader.launch_first(kernel, self._variants[dtype], lies, programs, slices, arguments)
-
-    def read_many(self, reader: launching.FusedRows, dtype: int, table: bytes, owners: bytes) -> None:
-        with quiet():
-            reader.launch_table(
-                self._variants[dtype], np.frombuffer(table, dtype=np.int64), np.frombuffer(owners, dtype=np.int32)
-            )
+            return reader.kernel(self._variants[dtype])
 
     def join(self, reader: launching.FusedRows, table: bytes) -> None:
         with quiet():
             reader.join_table(np.frombuffer(table, dtype=np.int64))
 
-    def layout(self, flat: bytes, lies: int) -> tuple[int, ...]:
+    def layout(self, flat: bytes, item: int, unit: int) -> bytes:
+        """A structure of cuda/launch.h, of sizes and strides in elements."""
         numbers = np.frombuffer(flat, dtype=np.int64).reshape(-1, 2).tolist()
-        return launching.layout_of(tuple((size, stride) for size, stride in numbers), lies)
+        dimensions = launching.counted_in_units(tuple((size, stride) for size, stride in numbers), unit // item)
+        return bytes(launching.layout_of(unit, dimensions).tobytes())
 
     def encode(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, training: bool | None

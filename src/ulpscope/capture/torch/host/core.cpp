@@ -367,11 +367,10 @@ PyObject* set_readable(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   });
 }
 
-// set_variant(dtype, kind, item size, smallest normal)
-PyObject* set_variant(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
+// set_item(dtype, bytes of an element): the fused kernels read this dtype
+PyObject* set_item(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   return answered(self, [&](Parts& parts) {
-    parts.values.launching.set_variant(
-        scalar_type(arguments[0]), as_int(arguments[1]), as_int(arguments[2]), as_int(arguments[3]));
+    parts.values.launching.set_item(scalar_type(arguments[0]), as_int(arguments[1]));
     return none();
   });
 }
@@ -388,10 +387,9 @@ int make(PyObject* self, PyObject* args, PyObject*) {
   Limits limits;
   Py_ssize_t part_calls;
   if (!PyArg_ParseTuple(
-          args, "OOOO(LLLLLLLLLLL)n", &bridge, &scopes, &steps, &stacks, &limits.block_elements, &limits.max_inner,
-          &limits.full_grid, &limits.partial_rows, &limits.partial_length, &limits.max_dimensions,
-          &limits.max_strided_elements, &limits.max_elements, &limits.float32_kind, &limits.row_bytes,
-          &limits.batch_rows, &part_calls))
+          args, "OOOO(LLLLLLLLLL)n", &bridge, &scopes, &steps, &stacks, &limits.block_elements, &limits.warps, &limits.max_blocks,
+          &limits.partial_rows, &limits.partial_length, &limits.max_dimensions, &limits.max_strided_elements,
+          &limits.max_elements, &limits.row_bytes, &limits.batch_rows, &part_calls))
     return -1;
   try {
     auto* core = reinterpret_cast<Core*>(self);
@@ -449,7 +447,7 @@ PyMethodDef methods[] = {
     {"set_module_call", set_module_call, METH_O, nullptr},
     FAST("set_phase", set_phase),
     FAST("set_readable", set_readable),
-    FAST("set_variant", set_variant),
+    FAST("set_item", set_item),
     {"close", close, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "geometry.h"
+#include "launch.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StreamGuard.h>
@@ -11,39 +12,27 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <string>
+#include <cstring>
+#include <numeric>
 #include <vector>
 
 namespace ulpscope {
 
-constexpr size_t FEW = 4;
-constexpr size_t SEVERAL = 4 * FEW;
-constexpr size_t MAX_ARGUMENTS = 32;
-// Of a block of RUN_ELEMENTS' runs each lane can find one. Programs that use the tensor cores have MANY_WARPS.
-constexpr int64_t RUN_ELEMENTS = 64;
-constexpr int64_t MAX_RUN_OFFSET = (int64_t{1} << 32) - 1;
-constexpr int64_t MANY_WARPS = 4;
-constexpr int64_t BFLOAT16_KIND = 0;
-enum Lies { DENSE, PAIRED, STRIDED, RUNS, WAYS_TO_LIE };
-enum Kernel { SUMMARIZE_FEW, SUMMARIZE_MANY, SUMMARIZE_STRIDED, KERNELS };
+constexpr int64_t WIDE_UNIT = 16, NARROW_UNIT = 4;
+constexpr int64_t MAX_STRIDE = (int64_t{1} << 31) - 1;
 
 // Numbers of fused/launching.py, handed over when the core is made.
 struct Limits {
-  int64_t block_elements, max_inner, full_grid, partial_rows, partial_length, max_dimensions, max_strided_elements,
-      max_elements, float32_kind, row_bytes, batch_rows;
+  int64_t block_elements, warps, max_blocks, partial_rows, partial_length, max_dimensions, max_strided_elements, max_elements,
+      row_bytes, batch_rows;
 };
 
-// What a kernel is compiled for.
-struct Variant {
-  bool usable = false;
-  int64_t kind = 0, item = 0, smallest_normal = 0;
-};
-
-// A compiled kernel that can be launched without Triton.
-struct Launcher {
+// A compiled kernel; `at_once` of its programs run at once on the device.
+struct Kernel {
   void* function = nullptr;
   unsigned threads = 0, shared = 0;
-  std::vector<bool> wide;  // which of its arguments have eight bytes; the others have four
+  int64_t at_once = 1;
+  bool early = false;  // whether it waits for the kernel before it by itself
 };
 
 // CUDA's own functions, from the library that torch has loaded; null where there is none.
@@ -53,14 +42,23 @@ Function from_driver(const char* name) {
   return library == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library, name));
 }
 
-using LaunchKernel = int (*)(
-    void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared, void* stream,
-    void** arguments, void** extra);
+// CUlaunchAttribute and CUlaunchConfig of CUDA's driver.
+struct LaunchAttribute {
+  int64_t number;
+  int32_t value, rest[15];
+};
 
-inline LaunchKernel launch_kernel() {
-  static const auto function = from_driver<LaunchKernel>("cuLaunchKernel");
-  return function;
-}
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared;
+  void* stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+// A kernel may be set up while the one before it ends, and waits for it by itself.
+constexpr int64_t PROGRAMMATIC_STREAM_SERIALIZATION = 6;
+
+using LaunchKernel = int (*)(const LaunchConfig* config, void* function, void** arguments, void** extra);
 
 using IsCapturing = int (*)(void* stream, int* status);
 
@@ -79,14 +77,14 @@ struct Stream {
   int64_t id;
   Owned reader;  // fused/launching.py's
   void* raw = nullptr;  // the handle of the stream
-  int64_t keys = 0;  // the address of the digest's keys
+  LaunchKernel launch = nullptr;
   int64_t partials = 0, used_partials = 0;
   Numbers joins;
   Owned batch;
   int32_t batch_number = -1;
   int64_t rows = 0, used_rows = 0;
   bool usable = true;
-  std::array<std::vector<Launcher>, KERNELS> launchers;
+  std::array<Kernel, 128> kernels;  // by dtype
 };
 
 // A value that is to be read. Of its tensor only the memory is kept: autograd takes over a gradient that has no other owner.
@@ -96,68 +94,49 @@ struct Pending {
   int64_t offset;
   int32_t geometry;
   int8_t dtype;
-  Lies lies;
+  int64_t unit;  // bytes that are copied at once
   int64_t address, elements, row, index;
-};
-
-struct Share {
-  const Pending* pending;
-  int64_t blocks, programs;
 };
 
 class Launching {
  public:
   Launching(PyObject* bridge, Limits limits, const Geometries& geometries)
       : bridge_(bridge), limits_(limits), geometries_(geometries) {
-    launch_ = Owned(PyUnicode_InternFromString("launch"));
-    read_many_ = Owned(PyUnicode_InternFromString("read_many"));
+    kernel_ = Owned(PyUnicode_InternFromString("kernel"));
     join_ = Owned(PyUnicode_InternFromString("join"));
     layout_ = Owned(PyUnicode_InternFromString("layout"));
   }
 
-  void set_variant(int8_t dtype, int64_t kind, int64_t item, int64_t smallest_normal) {
-    Variant& variant = variants_[dtype];
-    variant.usable = true;
-    variant.kind = kind;
-    variant.item = item;
-    variant.smallest_normal = smallest_normal;
-  }
+  void set_item(int8_t dtype, int64_t item) { items_[dtype] = item; }
 
   // How the kernels read this tensor where it lies; false if they cannot.
   bool plan(Pending& pending) const {
-    const Variant& variant = variants_[pending.dtype];
+    const int64_t item = items_[pending.dtype];
     const Geometry& geometry = geometries_[pending.geometry];
     pending.elements = geometry.elements;
-    if (!variant.usable || geometry.elements <= 0 || geometry.elements > limits_.max_elements) return false;
-    // Only pairs of floats are read at once; everything else element by element, however it lies.
-    const bool aligned = variant.kind > limits_.float32_kind || pending.address % (2 * variant.item) == 0;
-    if (geometry.contiguous) {
-      pending.lies = aligned ? DENSE : STRIDED;
-      return true;
-    }
-    if (geometry.elements > limits_.max_strided_elements ||
-        static_cast<int64_t>(geometry.merged.size()) > limits_.max_dimensions)
-      return false;
-    pending.lies = !aligned || !in_pairs(geometry) ? STRIDED
-                   : variant.kind == BFLOAT16_KIND && in_runs(geometry) ? RUNS
-                                                                        : PAIRED;
-    return true;
+    if (item == 0 || geometry.elements <= 0 || geometry.elements > limits_.max_elements) return false;
+    if (pending.address % item != 0) return false;
+    pending.unit = lie_in(WIDE_UNIT, pending, item)                          ? WIDE_UNIT
+                   : item < NARROW_UNIT && lie_in(NARROW_UNIT, pending, item) ? NARROW_UNIT
+                                                                             : item;
+    return geometry.contiguous || is_near(geometry, pending.unit / item);
   }
 
   void read(std::vector<Pending>& all) {
     std::vector<bool> taken(all.size());
     for (size_t first = 0; first < all.size(); first++) {
       if (taken[first]) continue;
-      std::vector<const Pending*> group;
-      for (size_t index = first; index < all.size(); index++) {
-        if (taken[index] || !go_together(all[first], all[index])) continue;
+      std::vector<const Pending*> launch;
+      int64_t elements = 0;
+      for (size_t index = first; index < all.size() && launch.size() < LAUNCH_VALUES; index++) {
+        const Pending& one = all[index];
+        if (taken[index] || one.dtype != all[first].dtype || one.stream != all[first].stream) continue;
+        if (elements + one.elements > limits_.max_elements) break;
         taken[index] = true;
-        group.push_back(&all[index]);
+        launch.push_back(&one);
+        elements += one.elements;
       }
-      if (all[first].lies == DENSE)
-        read_portions(group);
-      else
-        read_strided(group);
+      read_together(launch);
     }
   }
 
@@ -179,216 +158,131 @@ class Launching {
   }
 
  private:
-  static bool go_together(const Pending& one, const Pending& other) {
-    if (one.dtype != other.dtype || one.stream != other.stream || one.lies != other.lies) return false;
-    return one.lies == DENSE || one.geometry == other.geometry;
-  }
-
-  static bool in_pairs(const Geometry& geometry) {
-    if (geometry.merged.empty() || geometry.merged[0].second != 1 || geometry.merged[0].first % 2 != 0) return false;
-    for (size_t index = 1; index < geometry.merged.size(); index++)
-      if (geometry.merged[index].second % 2 != 0) return false;
-    return true;
-  }
-
-  // Of pairs: whether they lie in runs, none of them too far away.
-  static bool in_runs(const Geometry& geometry) {
-    int64_t last = 0;
-    for (const auto& [size, stride] : geometry.merged) last += (size - 1) * stride;
-    return geometry.merged[0].first >= RUN_ELEMENTS && last <= MAX_RUN_OFFSET;
-  }
-
-  int64_t warps(const Pending& pending) const {
-    const bool many = pending.lies == DENSE || pending.lies == RUNS;
-    return many && variants_[pending.dtype].kind == BFLOAT16_KIND ? MANY_WARPS : 1;
-  }
+  using LayoutKey = std::tuple<int32_t, int8_t, int64_t>;  // geometry, -1 if contiguous, dtype and unit
 
   static int64_t divided_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
 
-  int64_t whole_blocks(const Pending& pending) const { return pending.elements / limits_.block_elements; }
-
-  // Of a launch that reads so many blocks: its programs run all at once, if they need not read too many for that.
-  Share share(const Pending& pending, int64_t all_blocks) const {
-    const int64_t inner = std::min(limits_.max_inner, std::max<int64_t>(1, divided_up(all_blocks, limits_.full_grid)));
-    int64_t blocks = inner * warps(pending);
-    const int64_t whole = whole_blocks(pending);
-    const int64_t most = limits_.partial_rows - 1;
-    if (whole > blocks * most) blocks = divided_up(whole, most);
-    const bool more = pending.elements % limits_.block_elements > 0;
-    return {&pending, blocks, divided_up(whole, blocks) + more};
+  // Whether units of so many bytes lie together everywhere.
+  bool lie_in(int64_t unit, const Pending& pending, int64_t item) const {
+    const Geometry& geometry = geometries_[pending.geometry];
+    if (pending.address % unit != 0) return false;
+    if (geometry.contiguous) return true;
+    const int64_t count = unit / item;
+    if (geometry.merged[0].second != 1 || geometry.merged[0].first % count != 0) return false;
+    for (size_t index = 1; index < geometry.merged.size(); index++)
+      if (geometry.merged[index].second % count != 0) return false;
+    return true;
   }
 
-  // Partial rows are joined before a launch's values are placed: all that have some must have been read first.
-  std::vector<Share> with_room(const std::vector<const Pending*>& launch) {
-    int64_t blocks = 0, programs = 0;
-    for (const Pending* pending : launch) blocks += whole_blocks(*pending);
-    std::vector<Share> shares;
-    for (const Pending* pending : launch) {
-      shares.push_back(share(*pending, blocks));
-      programs += shares.back().programs;
+  // Of units that hold so many elements: whether the kernels find them all.
+  bool is_near(const Geometry& geometry, int64_t count) const {
+    if (geometry.elements > limits_.max_strided_elements) return false;
+    int64_t dimensions = geometry.merged[0].first > count;
+    for (size_t index = 1; index < geometry.merged.size(); index++) {
+      dimensions++;
+      if (geometry.merged[index].second / count > MAX_STRIDE) return false;
     }
-    Stream& stream = *launch[0]->stream;
-    if (stream.used_partials + programs > limits_.partial_rows) join(stream);
+    return dimensions <= limits_.max_dimensions && (count > 1 || geometry.merged[0].second <= MAX_STRIDE);
+  }
+
+  int64_t blocks_of(const Pending& pending) const { return divided_up(pending.elements, limits_.block_elements); }
+
+  // Programs of each value of a launch: they run all at once, if none has too many or too few blocks to read then.
+  Numbers shares_of(const std::vector<const Pending*>& values, int64_t at_once) const {
+    int64_t all = 0;
+    for (const Pending* value : values) all += blocks_of(*value);
+    const int64_t free = std::max<int64_t>(at_once - static_cast<int64_t>(values.size()), 0);
+    Numbers shares;
+    for (const Pending* value : values) {
+      const int64_t blocks = blocks_of(*value), wanted = blocks * free / all + 1;
+      const int64_t most = divided_up(blocks, limits_.warps), least = divided_up(blocks, limits_.max_blocks);
+      shares.push_back(std::max(least, std::min(most, wanted)));
+    }
     return shares;
   }
 
+  void read_together(const std::vector<const Pending*>& values) {
+    Stream& stream = *values[0]->stream;
+    const auto guard = on(stream);
+    const Kernel& kernel = kernel_of(stream, values[0]->dtype);
+    const Numbers shares = shares_of(values, kernel.at_once);
+    // Joined before these are placed: all that have partial rows must have been read first.
+    const int64_t all = std::accumulate(shares.begin(), shares.end(), int64_t{0});
+    if (stream.used_partials + all > limits_.partial_rows) join(stream);
+    Launch launch;
+    int64_t end = 0;
+    for (size_t index = 0; index < values.size(); index++) {
+      const int64_t programs = shares[index], blocks = blocks_of(*values[index]);
+      end += programs;
+      launch.ends[index] = static_cast<int>(end);
+      Value& value = launch.values[index];
+      value.address = values[index]->address;
+      value.elements = values[index]->elements;
+      value.row = place(stream, *values[index], programs);
+      value.blocks = static_cast<int>(blocks / programs);
+      value.longer = static_cast<int>(blocks % programs);
+      value.layout = layout_of(*values[index]);
+    }
+    for (size_t index = values.size(); index < LAUNCH_VALUES; index++) launch.ends[index] = static_cast<int>(end);
+    launch_on(stream, kernel, static_cast<unsigned>(end), launch);
+  }
+
+  static void launch_on(const Stream& stream, const Kernel& kernel, unsigned programs, Launch& launch) {
+    LaunchAttribute early{PROGRAMMATIC_STREAM_SERIALIZATION, 1};
+    const LaunchConfig config{
+        {programs, 1, 1}, {kernel.threads, 1, 1}, kernel.shared, stream.raw, &early, kernel.early};
+    void* arguments[] = {&launch};
+    const int code = stream.launch(&config, kernel.function, arguments, nullptr);
+    TORCH_CHECK(code == 0, "cuLaunchKernelEx gave ", code);
+  }
+
   // Where a value's programs leave their rows: one program in the row itself, several in partial ones.
-  int64_t place(Stream& stream, const Share& share) const {
-    if (share.programs == 1) return share.pending->row;
+  int64_t place(Stream& stream, const Pending& pending, int64_t programs) const {
+    if (programs == 1) return pending.row;
     const int64_t address = stream.partials + stream.used_partials * limits_.partial_length * 8;
-    stream.used_partials += share.programs;
-    stream.joins.insert(stream.joins.end(), {share.pending->row, address, share.programs});
+    stream.used_partials += programs;
+    stream.joins.insert(stream.joins.end(), {pending.row, address, programs});
     return address;
   }
 
-  // Parts of these that have partial rows enough: each by itself needs the most.
-  void read_portions(const std::vector<const Pending*>& group) {
-    std::vector<const Pending*> portion;
-    int64_t rows = 0;
-    for (const Pending* pending : group) {
-      const int64_t alone = share(*pending, whole_blocks(*pending)).programs;
-      if (rows + alone > limits_.partial_rows) {
-        read_dense(portion);
-        portion.clear();
-        rows = 0;
-      }
-      portion.push_back(pending);
-      rows += alone;
-    }
-    if (!portion.empty()) read_dense(portion);
-  }
-
-  void read_dense(const std::vector<const Pending*>& values) {
-    const auto guard = on(*values[0]->stream);
-    if (values.size() > SEVERAL) return read_many(with_room(values));
-    for (size_t first = 0; first < values.size(); first += FEW) {
-      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first);
-      read_few(with_room({begin, begin + static_cast<std::ptrdiff_t>(std::min(FEW, values.size() - first))}));
-    }
-  }
-
-  void read_few(const std::vector<Share>& shares) {
-    Stream& stream = *shares[0].pending->stream;
-    Numbers arguments;
-    int64_t end = 0;
-    for (const Share& share : shares) {
-      end += share.programs;
-      const int64_t where = place(stream, share);
-      arguments.insert(arguments.end(), {share.pending->address, share.pending->elements, end, share.blocks, where});
-    }
-    while (arguments.size() < 5 * FEW) arguments.insert(arguments.end(), {0, 0, end, 0, 0});
-    arguments.erase(arguments.begin() + 5 * FEW - 3);  // where the last one's programs end nobody asks
-    launch(SUMMARIZE_FEW, *shares[0].pending, end, arguments);
-  }
-
-  void read_many(const std::vector<Share>& shares) {
-    const Pending& first = *shares[0].pending;
-    Stream& stream = *first.stream;
-    Numbers table;
-    std::vector<int32_t> owners;
-    for (const Share& share : shares) {
-      const int64_t where = place(stream, share);
-      const auto begin = static_cast<int64_t>(owners.size());
-      table.insert(table.end(), {begin, share.pending->address, share.pending->elements, share.blocks, where});
-      owners.insert(owners.end(), share.programs, static_cast<int32_t>(&share - shares.data()));
-    }
-    Owned lines = column(table), owner = column(owners), dtype = integer(first.dtype);
-    call_method(bridge_, read_many_.get(), {stream.reader.get(), dtype.get(), lines.get(), owner.get()});
-  }
-
-  void read_strided(const std::vector<const Pending*>& alike) {
-    const auto guard = on(*alike[0]->stream);
-    for (size_t first = 0; first < alike.size(); first += FEW) {
-      const auto begin = alike.begin() + static_cast<std::ptrdiff_t>(first);
-      read_strided_few(with_room({begin, begin + static_cast<std::ptrdiff_t>(std::min(FEW, alike.size() - first))}));
-    }
-  }
-
-  void read_strided_few(const std::vector<Share>& shares) {
-    const Pending& pending = *shares[0].pending;
-    Numbers arguments;
-    for (const Share& share : shares)
-      arguments.insert(arguments.end(), {share.pending->address, place(*pending.stream, share)});
-    arguments.resize(2 * FEW);
-    arguments.insert(arguments.end(), {pending.elements, shares[0].blocks});
-    const Numbers& layout = layout_of(pending);
-    arguments.insert(arguments.end(), layout.begin(), layout.end());
-    launch(SUMMARIZE_STRIDED, pending, shares[0].programs, arguments, static_cast<unsigned>(shares.size()));
-  }
-
-  const Numbers& layout_of(const Pending& pending) {
-    Numbers& layout = layouts_[{pending.geometry, pending.lies}];
-    if (layout.empty()) {
-      Numbers dimensions;
-      const Geometry& geometry = geometries_[pending.geometry];
+  const Layout& layout_of(const Pending& pending) {
+    const Geometry& geometry = geometries_[pending.geometry];
+    const LayoutKey key{geometry.contiguous ? -1 : pending.geometry, pending.dtype, pending.unit};
+    const auto found = layouts_.find(key);
+    if (found != layouts_.end()) return found->second;
+    Numbers dimensions;
+    if (!geometry.contiguous)
       for (const auto& [size, stride] : geometry.merged) dimensions.insert(dimensions.end(), {size, stride});
-      if (geometry.contiguous) dimensions = {geometry.elements, 1};
-      Owned flat = column(dimensions), lies = integer(pending.lies);
-      Owned numbers = call_method(bridge_, layout_.get(), {flat.get(), lies.get()});
-      for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(numbers.get()); index++)
-        layout.push_back(as_int(PyTuple_GET_ITEM(numbers.get(), index)));
-    }
+    Owned flat = column(dimensions), item = integer(items_[pending.dtype]), unit = integer(pending.unit);
+    Owned made = call_method(bridge_, layout_.get(), {flat.get(), item.get(), unit.get()});
+    TORCH_CHECK(PyBytes_GET_SIZE(made.get()) == sizeof(Layout), "a layout of another size");
+    Layout& layout = layouts_[key];
+    std::memcpy(&layout, PyBytes_AS_STRING(made.get()), sizeof(Layout));
     return layout;
   }
 
-  void launch(
-      Kernel kernel, const Pending& pending, int64_t programs, const Numbers& arguments, unsigned slices = 1) {
-    Stream& stream = *pending.stream;
-    auto& launchers = stream.launchers[kernel];
-    const size_t index = pending.dtype * WAYS_TO_LIE + pending.lies;
-    if (launchers.size() <= index) launchers.resize(index + 1);
-    Launcher& launcher = launchers[index];
-    if (launcher.function == nullptr)
-      launch_slowly(launcher, kernel, pending, programs, slices, arguments);
-    else
-      launch_directly(launcher, pending, programs, slices, arguments);
-  }
-
-  // Through Triton, which compiles the kernel if it has to.
-  void launch_slowly(
-      Launcher& launcher, Kernel kernel, const Pending& pending, int64_t programs, unsigned slices,
-      const Numbers& arguments) {
-    Owned packed = column(arguments), code = integer(kernel), count = integer(programs), across = integer(slices);
-    Owned dtype = integer(pending.dtype), lies = integer(pending.lies);
-    Owned compiled = call_method(
-        bridge_,
-        launch_.get(),
-        {pending.stream->reader.get(), code.get(), dtype.get(), lies.get(), count.get(), across.get(), packed.get()});
-    if (compiled.get() == Py_None) return;
-    PyObject** field = &PyTuple_GET_ITEM(compiled.get(), 0);
-    if (launch_kernel() == nullptr || PyTuple_GET_SIZE(field[3]) > static_cast<Py_ssize_t>(MAX_ARGUMENTS)) return;
-    launcher.threads = static_cast<unsigned>(as_int(field[1]));
-    launcher.shared = static_cast<unsigned>(as_int(field[2]));
-    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(field[3]); index++)
-      launcher.wide.push_back(PyTuple_GET_ITEM(field[3], index) == Py_True);
-    launcher.function = reinterpret_cast<void*>(as_int(field[0]));
-  }
-
-  void launch_directly(
-      const Launcher& launcher, const Pending& pending, int64_t programs, unsigned slices, const Numbers& arguments) {
-    int64_t numbers[MAX_ARGUMENTS];
-    void* places[MAX_ARGUMENTS + 2];
-    size_t count = 0;
-    numbers[count++] = pending.stream->keys;
-    numbers[count++] = variants_[pending.dtype].smallest_normal;
-    for (const int64_t argument : arguments) numbers[count++] = argument;
-    TORCH_CHECK(count == launcher.wide.size(), "a kernel wants ", launcher.wide.size(), " arguments, not ", count);
-    // Of a number of four bytes, the lower half is where the whole begins.
-    for (size_t index = 0; index < count; index++) places[index] = &numbers[index];
-    int64_t no_scratch = 0;  // Triton's kernels may take the addresses of two scratch memories behind their arguments
-    places[count] = places[count + 1] = &no_scratch;
-    const int code = launch_kernel()(
-        launcher.function, static_cast<unsigned>(programs), slices, 1, launcher.threads, 1, 1, launcher.shared,
-        pending.stream->raw, places, nullptr);
-    TORCH_CHECK(code == 0, "cuLaunchKernel gave ", code);
+  // Compiled when it is first asked for.
+  const Kernel& kernel_of(Stream& stream, int8_t dtype) {
+    Kernel& kernel = stream.kernels[dtype];
+    if (kernel.function == nullptr) {
+      Owned number = integer(dtype);
+      Owned made = call_method(bridge_, kernel_.get(), {stream.reader.get(), number.get()});
+      PyObject** field = &PyTuple_GET_ITEM(made.get(), 0);
+      kernel.threads = static_cast<unsigned>(as_int(field[1]));
+      kernel.shared = static_cast<unsigned>(as_int(field[2]));
+      kernel.at_once = as_int(field[3]);
+      kernel.early = field[4] == Py_True;
+      kernel.function = reinterpret_cast<void*>(as_int(field[0]));
+    }
+    return kernel;
   }
 
   PyObject* bridge_;
   Limits limits_;
   const Geometries& geometries_;
-  std::array<Variant, 128> variants_;
-  std::map<std::pair<int32_t, int>, Numbers> layouts_;
-  Owned launch_, read_many_, join_, layout_;
+  std::array<int64_t, 128> items_{};  // bytes of an element, by dtype; 0 of those that the kernels do not read
+  std::map<LayoutKey, Layout> layouts_;
+  Owned kernel_, join_, layout_;
 };
 
 }  // namespace ulpscope

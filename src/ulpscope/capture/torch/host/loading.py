@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from ulpscope.capture.torch.cache import cache_directory, made_whole
 
 MODULE = "ulpscope_host"
 CHOICE = "ULPSCOPE_HOST"
@@ -24,6 +25,7 @@ FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 LIBRARIES = ("c10", "torch_cpu", "torch_python")
 
 _SOURCES = Path(__file__).parent
+_KERNELS = _SOURCES.parent / "fused" / "cuda"
 
 
 class NotCompiledError(Exception):
@@ -64,15 +66,14 @@ def load() -> Any:
 
 
 def _library() -> Path:
-    cache_directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ulpscope"
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    return cache_directory / f"host-{_identity()}{suffix}"
+    return cache_directory() / f"host-{_identity()}{suffix}"
 
 
 def _identity() -> str:
     """A digest of everything that the compiled module depends on."""
     digest = hashlib.blake2b(digest_size=8)
-    for source in [*sorted(_SOURCES.glob("*.h")), _SOURCES / "core.cpp"]:
+    for source in [*sorted(_SOURCES.glob("*.h")), _SOURCES / "core.cpp", _KERNELS / "launch.h"]:
         digest.update(source.read_bytes())
     for word in (torch.__version__, torch.__file__, sys.version, *FLAGS):
         digest.update(word.encode())
@@ -84,11 +85,8 @@ def _compile(library: Path) -> None:
     if compiler is None:
         raise NoCompilerError("no C++ compiler was found (g++, clang++ or $CXX)")
     try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-            made = Path(scratch) / library.name
+        with made_whole(library) as made:
             _run([compiler, *FLAGS, *_includes(), str(_SOURCES / "core.cpp"), "-o", str(made), *_links()])
-            made.replace(library)  # whoever else compiles it at the same time makes the same
     except OSError as error:
         raise NotCompiledError(str(error)) from error
 
@@ -116,7 +114,7 @@ def _environment() -> dict[str, str]:
 def _includes() -> list[str]:
     torch_headers = Path(torch.__file__).parent / "include"
     folders = (torch_headers, torch_headers / "torch/csrc/api/include", Path(sysconfig.get_path("include")))
-    return [part for folder in folders for part in ("-isystem", str(folder))]
+    return [f"-I{_KERNELS}", *(part for folder in folders for part in ("-isystem", str(folder)))]
 
 
 def _links() -> list[str]:

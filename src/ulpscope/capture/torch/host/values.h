@@ -87,7 +87,7 @@ class Values {
   void settle_when_many() {
     int64_t bytes = 0;
     for (const Pending& pending : pending_) bytes += static_cast<int64_t>(pending.storage.nbytes());
-    if (pending_.size() >= FEW || bytes >= MANY_BYTES) settle();
+    if (pending_.size() >= LAUNCH_VALUES || bytes >= MANY_BYTES) settle();
   }
 
   // Send off what is filled; later values go to fresh rows.
@@ -233,7 +233,7 @@ class Values {
   RowPlace summarize(const at::Tensor& tensor, const Key& key) {
     Stream* stream = stream_of(tensor);
     if (stream != nullptr && (key.flags & (NEGATED | CONJUGATED)) == 0) {
-      Pending waiting{stream, tensor.storage(), key.offset, key.place, key.dtype, DENSE, 0, 0, 0, 0};
+      Pending waiting{stream, tensor.storage(), key.offset, key.place, key.dtype, 0, 0, 0, 0, 0};
       waiting.address = reinterpret_cast<int64_t>(tensor.storage().data()) +
           key.offset * static_cast<int64_t>(tensor.element_size());
       if (launching.plan(waiting)) return reserve(std::move(waiting));
@@ -288,8 +288,8 @@ class Values {
     if (stream->usable) {
       stream->reader = Owned(kept(PyTuple_GET_ITEM(reader.get(), 0)));
       stream->raw = reinterpret_cast<void*>(as_int(PyTuple_GET_ITEM(reader.get(), 1)));
-      stream->keys = as_int(PyTuple_GET_ITEM(reader.get(), 2));
-      stream->partials = as_int(PyTuple_GET_ITEM(reader.get(), 3));
+      stream->partials = as_int(PyTuple_GET_ITEM(reader.get(), 2));
+      stream->launch = reinterpret_cast<LaunchKernel>(as_int(PyTuple_GET_ITEM(reader.get(), 3)));
     }
     streams_.push_back(std::move(stream));
     return usable(*streams_.back());
