@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from launched import CpuReader
 from torch import nn
 from watched import Watched, watch
 
@@ -22,10 +23,10 @@ def as_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_pinned", lambda count: torch.empty((count, rows.ROW_LENGTH), dtype=torch.int64))
 
 
-def train() -> None:
+def train(*, fused: bool = False) -> None:
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(6, 40), nn.GELU(), nn.LayerNorm(40), nn.Linear(40, 3))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=fused)
     for _ in range(2):
         optimizer.zero_grad()
         F.cross_entropy(model(torch.randn(50, 6).relu()), torch.arange(50) % 3).backward()
@@ -55,6 +56,25 @@ def test_more_values_than_a_batch_holds(tmp_path: Path) -> None:
     watched = watch(tmp_path / "trace", lambda: [torch.full((3,), float(i)).neg() for i in range(count)])
     frame = watched.trace.values().collect()
     assert set(range(count)) == {-int(low) for low in frame["min"] if low <= 0}
+
+
+@pytest.mark.usefixtures("as_device")
+@pytest.mark.parametrize("level", ["module", "api", "kernel"])
+@pytest.mark.parametrize("save", ["stats", "tensors"])
+def test_values_that_wait_for_a_launch_are_read_as_they_were(
+    tmp_path: Path, level: str, save: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An optimizer counts its steps in place, while no mode of ours looks on."""
+
+    def work() -> None:
+        train(fused=True)
+
+    monkeypatch.setattr(launching, "make_reader", lambda device: CpuReader())
+    there = watch(tmp_path / "there", work, level=level, save=save)
+    monkeypatch.undo()
+    here = watch(tmp_path / "here", work, level=level, save=save)
+    assert there.trace.info.errors == ()
+    assert summaries(there) == summaries(here)
 
 
 class BrokenReader:

@@ -50,7 +50,8 @@ class ExposurePatches:
     def _noticed(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def hand_out(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if not self._noting and self._here():
+            # Our own work asks for memory, too: it is quiet.
+            if not self._noting and not torch._C._is_torch_function_all_disabled() and self._here():
                 self._note(tensor)
             return method(tensor, *args, **kwargs)
 

@@ -255,8 +255,10 @@ class ValueTable:
         return summary
 
     def _summarize(self, tensor: torch.Tensor) -> RowRef:
-        self.unsettled = True
-        return self._rows.summarize(tensor)
+        try:
+            return self._rows.summarize(tensor)
+        finally:
+            self.unsettled = True
 
     def _place(self, tensor: torch.Tensor, state: StorageState, key: Key, *, holds: bool) -> PendingPlace | None:
         assert self._saver is not None
