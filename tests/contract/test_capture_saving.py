@@ -27,6 +27,7 @@ from ulpscope.capture.torch.crossing import Crossings
 from ulpscope.capture.torch.ring import ALIGNMENT, Ring
 from ulpscope.capture.torch.saving import Content, Saver
 from ulpscope.capture.torch.storages import StorageState, StorageTable
+from ulpscope.numerics import copying
 from ulpscope.numerics.digest import finish_digest
 from ulpscope.numerics.rows import raw_digest_of_row
 from ulpscope.numerics.summary import summarize
@@ -388,6 +389,26 @@ def test_a_training_through_little_memory(tmp_path: Path, monkeypatch: pytest.Mo
     watched = watch(tmp_path, train, save="tensors")
     assert check_data(watched) > 50
     assert bool(module.events) == device
+
+
+def test_large_contents_go_past_the_caches_and_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, streamed = copying._streamer(), []
+
+    def counted(target: int, source: int, nbytes: int) -> None:
+        streamed.append(nbytes)
+        stream(target, source, nbytes)
+
+    def change_often() -> None:
+        tensor = torch.arange(copying.STREAMED_BYTES // 4 + 4, dtype=torch.float32)[1:]  # it begins in mid-line
+        for _ in range(20):
+            tensor.add_(1.0)
+
+    monkeypatch.setattr(copying, "_streamer", lambda: counted)
+    monkeypatch.setattr(saving, "PENDING_BYTES", 4 * copying.STREAMED_BYTES)
+    monkeypatch.setattr("ulpscope.capture.torch.recorder.PART_DATA_BYTES", copying.STREAMED_BYTES)
+    watched = watch(tmp_path, change_often, save="tensors")
+    assert check_data(watched) >= 21
+    assert len(streamed) >= 21
 
 
 def test_no_memory_is_held_after_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

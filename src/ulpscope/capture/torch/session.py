@@ -34,6 +34,7 @@ from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.capture.torch.steps import optimizer_exists
 from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.numerics.compiled import compiled_available
+from ulpscope.numerics.copying import prepare_copies
 from ulpscope.records.enums import Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import Coverage, RankInfo
@@ -103,6 +104,8 @@ class Session:
 
     def _prepare_kernels(self) -> None:
         began = time.monotonic()
+        if self.settings.save is Save.TENSORS:
+            prepare_copies()
         if not compiled_available():
             self._tell_once("kernels", "numba cannot be used here: summaries of CPU tensors are 10 to 30 times slower")
         elif time.monotonic() - began > COMPILE_SECONDS:
