@@ -57,6 +57,14 @@ def driver() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
+def can_launch() -> bool:
+    """Whether the driver is there, and not older than CUDA 11.8."""
+    try:
+        return hasattr(driver(), "cuLaunchKernelEx")
+    except OSError:
+        return False
+
+
 def launch_address() -> int:
     """Of the function that launches, for those who call it from C."""
     address = ctypes.cast(driver().cuLaunchKernelEx, ctypes.c_void_p).value

@@ -320,7 +320,7 @@ def make_reader(device: torch.device) -> FusedRows | None:
 
 @cache
 def usable(device: torch.device) -> bool:
-    """Whether the device is one of those that the kernels are written for."""
+    """Whether the device is one of those that the kernels are written for, and its driver launches them."""
     if device.type != "cuda" or torch.version.cuda is None:
         return False
-    return torch.cuda.get_device_capability(device) >= (8, 0)
+    return torch.cuda.get_device_capability(device) >= (8, 0) and driver.can_launch()
