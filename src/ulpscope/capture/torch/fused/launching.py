@@ -7,6 +7,7 @@ possible: the arguments of one hold everything about up to LAUNCH_VALUES of them
 import ctypes
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -267,17 +268,19 @@ class FusedRows:
         if self._used + sum(share.programs for share in shares) > PARTIAL_ROWS:
             self.join()
         launch = np.zeros((), dtype=LAUNCH)
-        end = 0
-        for index, share in enumerate(shares):
-            end += share.programs
-            launch["ends"][index] = end
-            read = share.read
-            layout = layout_of(read.unit, read.dimensions)
-            each = divmod(_blocks(read), share.programs)
-            launch["values"][index] = (read.address, read.elements, self._place(share), *each, layout)
-        launch["ends"][len(shares) :] = end
+        ends = list(accumulate(share.programs for share in shares))
+        launch["ends"][: len(shares)] = ends
+        launch["ends"][len(shares) :] = ends[-1]
+        values = launch["values"][: len(shares)]
+        values["address"] = [read.address for read in reads]
+        values["elements"] = [read.elements for read in reads]
+        values["row"] = [self._place(share) for share in shares]
+        values["blocks"] = [_blocks(share.read) // share.programs for share in shares]
+        values["longer"] = [_blocks(share.read) % share.programs for share in shares]
+        layouts = b"".join([layout_of(read.unit, read.dimensions).tobytes() for read in reads])
+        values["layout"] = np.frombuffer(layouts, dtype=LAYOUT)
         argument = (ctypes.c_char * LAUNCH.itemsize).from_buffer_copy(launch.tobytes())
-        driver.launch(kernel, end, 1, self._raw_stream, argument)
+        driver.launch(kernel, ends[-1], 1, self._raw_stream, argument)
 
     def _place(self, share: Share) -> int:
         """Where a value's programs leave their rows: one program in the row itself, several in partial ones."""

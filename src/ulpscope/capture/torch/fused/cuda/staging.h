@@ -77,10 +77,10 @@ DEVICE void stage_units(u8* to, const Value& value, int block, int there) {
 template <int BYTES>
 DEVICE void stage_rest(u8* to, const Value& value, int block, int left) {
   typedef Unit<ITEM> Element;
+  const Element* const from = reinterpret_cast<const Element*>(value.address) + static_cast<i64>(block) * BLOCK;
   const int whole = left * ITEM / BYTES * BYTES / ITEM;
   const int own = whole + lane_number();
-  if (own < left)
-    reinterpret_cast<Element*>(to)[own] = reinterpret_cast<const Element*>(value.address)[static_cast<i64>(block) * BLOCK + own];
+  if (own < left) reinterpret_cast<Element*>(to)[own] = from[own];
 }
 
 template <int BYTES>

@@ -13,9 +13,11 @@
 
 // Two ones; what leaves the bin of both numbers.
 constexpr u32 ONES = 0x3F803F80, BIN_BITS = 0x7C007C00;
-// What stands for a zero that is counted, as bfloat16, and how many more than a block has we see.
+// What stands for a zero that is counted, as bfloat16; pairs that are looked at again, and how many zeros more than a
+// block has are among them.
 constexpr float ZERO_WEIGHT = 0.0078125f;
-constexpr u32 FALSE_ZEROS = 2048 - BLOCK;
+constexpr int LOOKED_AT = 32 * 32;
+constexpr u32 FALSE_ZEROS = 2 * LOOKED_AT - BLOCK;
 // The largest number's bin: no NaN and no infinity, and nothing that matters whose square float32 cannot hold.
 constexpr u32 LOWEST_TOP = 9, HIGHEST_TOP = (SET_ASIDE + 127) >> 3;
 
@@ -183,7 +185,7 @@ class TensorCoreSums {
     const u32 limit = (bin << 10) | (bin << 26);
     Product sum = {};
 #pragma unroll 4
-    for (int first = 0; first < 32 * 32; first += 4 * 32) {
+    for (int first = 0; first < LOOKED_AT; first += 4 * 32) {
       u32 words[4], below[4];
 #pragma unroll
       for (int which = 0; which < 4; which++) {
@@ -215,7 +217,7 @@ class TensorCoreSums {
   u32 groups0_, groups1_, signs0_[4], signs1_[4];
   u32 low0_, high0_, low1_, high1_;
   float total_, squares_, positive_, sketch0_, sketch1_;
-  u32 bins_, zeros_, tops_;  // of all lanes: zeros_, tops_
+  u32 bins_, zeros_, tops_;  // four times those of bin `lane`; all of the warp's zeros; its largest number's bin
   u64 digest_;
 };
 
