@@ -1,4 +1,4 @@
-"""The fused kernels are compiled once for each source and device; what is told where that fails. NVRTC is a stand-in."""
+"""The fused kernels are compiled once for each source and device; what is told if that fails. NVRTC is a stand-in."""
 # ruff: noqa: N802, the names are NVRTC's
 
 from collections.abc import Sequence
