@@ -30,54 +30,32 @@ DEVICE float from_float16(u32 bits) {
   return number;
 }
 
-// Lowest and highest of two pairs of bfloat16 or float16, each number for itself.
-DEVICE u32 lower_bfloat16(u32 one, u32 other) {
+// Two pairs of numbers of two bytes, each number with its counterpart.
+#define ON_PAIRS(name, instruction)                                                      \
+  DEVICE u32 name(u32 one, u32 other) {                                                  \
+    u32 result;                                                                          \
+    asm(instruction " %0, %1, %2;" : "=r"(result) : "r"(one), "r"(other));               \
+    return result;                                                                       \
+  }
+
+ON_PAIRS(lower_bfloat16, "min.bf16x2")
+ON_PAIRS(higher_bfloat16, "max.bf16x2")
+ON_PAIRS(plus_float16, "add.f16x2")
+ON_PAIRS(times_float16, "mul.f16x2")
+// float16's 1.0 where it is so, else 0.
+ON_PAIRS(are_below_float16, "set.lt.f16x2.f16x2")
+ON_PAIRS(are_equal_float16, "set.eq.f16x2.f16x2")
+
+DEVICE u32 times_bfloat16(u32 one, u32 other) {
   u32 result;
-  asm("min.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(one), "r"(other));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(one), "r"(other), "r"(0x80008000));
   return result;
 }
 
-DEVICE u32 higher_bfloat16(u32 one, u32 other) {
-  u32 result;
-  asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(one), "r"(other));
-  return result;
-}
-
-// Both numbers of a pair of bfloat16 times those of another; the same, and 0 instead of what is negative.
-DEVICE u32 times_bfloat16(u32 pair, u32 other) {
-  u32 result;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(pair), "r"(other), "r"(0x80008000));
-  return result;
-}
-
+// 0 instead of what is negative.
 DEVICE u32 positive_bfloat16(u32 pair) {
   u32 result;
   asm("fma.rn.relu.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(pair), "r"(0x3F803F80), "r"(0x80008000));
-  return result;
-}
-
-// float16's 1.0 for each number of a pair that is below, or equal to, that of the other, else 0.
-DEVICE u32 are_below_float16(u32 pair, u32 other) {
-  u32 result;
-  asm("set.lt.f16x2.f16x2 %0, %1, %2;" : "=r"(result) : "r"(pair), "r"(other));
-  return result;
-}
-
-DEVICE u32 are_equal_float16(u32 pair, u32 other) {
-  u32 result;
-  asm("set.eq.f16x2.f16x2 %0, %1, %2;" : "=r"(result) : "r"(pair), "r"(other));
-  return result;
-}
-
-DEVICE u32 plus_float16(u32 pair, u32 other) {
-  u32 result;
-  asm("add.f16x2 %0, %1, %2;" : "=r"(result) : "r"(pair), "r"(other));
-  return result;
-}
-
-DEVICE u32 times_float16(u32 pair, u32 other) {
-  u32 result;
-  asm("mul.f16x2 %0, %1, %2;" : "=r"(result) : "r"(pair), "r"(other));
   return result;
 }
 
@@ -122,7 +100,7 @@ DEVICE void multiply_half(Product& sums, u32 a0, u32 a1, u32 b0) {
       : "r"(a0), "r"(a1), "r"(b0));
 }
 
-// Copies from the device's memory without waiting; copies_done says that all but the last `pending` groups are there.
+// Copies from the device's memory without waiting; wait_for_copies ends when all but the last PENDING groups are there.
 template <int BYTES>
 DEVICE void copy_later(void* to, const void* from) {
   const u32 place = static_cast<u32>(__cvta_generic_to_shared(to));
