@@ -32,7 +32,7 @@ from ulpscope.capture.torch.readable import merged_dimensions
 from ulpscope.numerics.constants import BLOCK_ELEMENTS, ROW_LENGTH
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 
-# Blocks that a program reads at most: sums over 16 blocks of a warp still fit float32.
+# Blocks that a program reads at most: 16 of a warp, whose sums are added in float32.
 MAX_BLOCKS = 64
 PARTIAL_ROWS = 131072
 MAX_DIMENSIONS = 4
