@@ -185,7 +185,7 @@ def speed(reader: FusedRows, stream: torch.cuda.Stream) -> None:
         "heads": (lambda x: x, lambda x: read(x.view(-1, 16, 64).transpose(0, 1))),
     }
     print(f"{'us, TB/s':26}" + "".join(f"{size / 2**20:>9.3f} MB   " for size in SIZES))
-    for dtype in (torch.bfloat16, torch.float32):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
         item = dtype.itemsize
         base = torch.randn(SIZES[-1] // item, device="cuda").to(dtype)
         for name, (make, work) in kinds.items():
