@@ -295,6 +295,7 @@ def test_no_summary_waits_while_the_run_goes_on(tmp_path: Path, monkeypatch: pyt
     queue = Queue()
     monkeypatch.setattr(RowPool, "summarize", lambda _pool, tensor: queue.summarize(tensor))
     monkeypatch.setattr(RowPool, "settle", lambda _pool: queue.settle())
+    monkeypatch.setattr(RowPool, "unsettled", property(lambda _pool: queue.waiting > 0))
     waiting = []
 
     class Looking(nn.Module):

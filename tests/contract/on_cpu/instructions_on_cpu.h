@@ -1,6 +1,5 @@
-// What types.h and instructions.h give the kernels, for g++: included first, it takes the place of both.
+// What instructions.h gives the kernels, for g++: included first, it takes its place.
 #pragma once
-#define ULPSCOPE_TYPES
 #define ULPSCOPE_INSTRUCTIONS
 
 #include "fibers.h"
@@ -14,19 +13,11 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
-#define NOT_INLINED __attribute__((noinline))
-#define DEVICE_MEMBER inline
-#define DEVICE static inline
-#define USUAL(condition) (condition)
-#define RARE(condition) (condition)
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define IN_SHARED_MEMORY __attribute__((section("shared_memory")))
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef short i16;
-typedef long long i64;
+#include "types.h"
 
 struct alignas(8) float2 {
   float x, y;

@@ -1,10 +1,23 @@
 """What is compiled here for this machine, and kept for later runs."""
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+
+class NotCompiledError(Exception):
+    """Why something that is compiled here is not there."""
+
+
+def identity_of(*parts: bytes) -> str:
+    """A digest of everything that a compiled thing depends on."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
 
 
 def cache_directory() -> Path:

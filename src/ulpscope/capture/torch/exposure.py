@@ -20,7 +20,6 @@ class ExposurePatches:
         self._own: dict[str, Any] = {}
         self._known: dict[str, tuple[Any, Callable[..., Any]]] = {}
         """Methods, and what stands in for them: to make these takes longer than to put them there."""
-        self._noting = False
 
     @property
     def is_installed(self) -> bool:
@@ -50,16 +49,9 @@ class ExposurePatches:
     def _noticed(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def hand_out(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            # Our own work asks for memory, too: it is quiet.
-            if not self._noting and not torch._C._is_torch_function_all_disabled() and self._here():
-                self._note(tensor)
+            # Our own work asks for memory, too, also to note this one: it is quiet.
+            if not torch._C._is_torch_function_all_disabled() and self._here():
+                self._watcher.expose((tensor,))
             return method(tensor, *args, **kwargs)
 
         return hand_out
-
-    def _note(self, tensor: torch.Tensor) -> None:
-        self._noting = True  # to look at a storage, its tensor is asked for it
-        try:
-            self._watcher.expose((tensor,))
-        finally:
-            self._noting = False

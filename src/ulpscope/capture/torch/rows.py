@@ -90,8 +90,7 @@ class DeviceBatch:
         self.settle()
         module = self._module
         if self._reader is not None:
-            with module.stream(self._stream):
-                self._reader.join()
+            self._reader.join()
         self._side.wait_stream(self._stream)
         self._host = _pinned(self.used)
         with module.stream(self._side):
@@ -130,6 +129,11 @@ class RowPool:
         if tensor.device.type == "cpu":
             return self._summarize_here(tensor)
         return self._summarize_there(tensor)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether tensors may still wait to be read."""
+        return bool(self._unsettled)
 
     def settle(self) -> None:
         """Have everything read that was asked for: the run may change it after this."""

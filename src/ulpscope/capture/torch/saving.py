@@ -12,7 +12,7 @@ from ulpscope.capture.torch.crossing import Crossing, Crossings
 from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.ring import Ring, Room
 from ulpscope.capture.torch.storages import SavedContent, StorageState
-from ulpscope.numerics.copying import copy_memory
+from ulpscope.numerics.copying import copy_memory, prepare_copies
 
 # How much copied data may wait for the writer before the run has to.
 PENDING_BYTES = 512 * 2**20
@@ -58,6 +58,7 @@ class Saver:
     """Copies contents aside and keeps what waits for the writer within bounds."""
 
     def __init__(self, disk: DiskLimit | None) -> None:
+        prepare_copies()
         self._disk = disk
         self._released = threading.Condition()
         self._pending = 0

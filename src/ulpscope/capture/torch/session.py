@@ -19,10 +19,11 @@ from ulpscope.capture.events import EventLog
 from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment
+from ulpscope.capture.torch.cache import NotCompiledError
 from ulpscope.capture.torch.custom import CustomCalls
 from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.guard import guarded
-from ulpscope.capture.torch.host.loading import NotCompiledError, is_built
+from ulpscope.capture.torch.host.loading import is_built
 from ulpscope.capture.torch.host.part import can_serve, make_host
 from ulpscope.capture.torch.host.writing import WritingProcess
 from ulpscope.capture.torch.output import Output
@@ -34,7 +35,6 @@ from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.capture.torch.steps import optimizer_exists
 from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.numerics.compiled import compiled_available
-from ulpscope.numerics.copying import prepare_copies
 from ulpscope.records.enums import Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import Coverage, RankInfo
@@ -104,8 +104,6 @@ class Session:
 
     def _prepare_kernels(self) -> None:
         began = time.monotonic()
-        if self.settings.save is Save.TENSORS:
-            prepare_copies()
         if not compiled_available():
             self._tell_once("kernels", "numba cannot be used here: summaries of CPU tensors are 10 to 30 times slower")
         elif time.monotonic() - began > COMPILE_SECONDS:

@@ -64,8 +64,6 @@ class ValueTable:
         self.counts = ValueCounts()
         self.fresh: list[ValueRow] = []
         self.rechecks: list[Recheck] = []
-        self.unsettled = False
-        """Whether summaries were asked for that may still wait for their tensors to be read."""
         self._rows = RowPool()
         self._saver = saver
         self._verify = verify
@@ -101,9 +99,13 @@ class ValueTable:
         """What keeps summaries from being made in the fastest way, if anything does."""
         return self._rows.trouble
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether summaries were asked for that may still wait for their tensors to be read."""
+        return self._rows.unsettled
+
     def settle(self) -> None:
         """Send off the summaries that were asked for: after this, the run may write into the tensors."""
-        self.unsettled = False
         self._rows.settle()
 
     def wrote_all(self, tensors: Placed, call: int) -> None:
@@ -245,20 +247,14 @@ class ValueTable:
         if known is not None:
             self.counts.reused += 1
             if self._verify:
-                self.rechecks.append(Recheck(self.counts.values, known, self._summarize(tensor)))
+                self.rechecks.append(Recheck(self.counts.values, known, self._rows.summarize(tensor)))
             return known
         self.counts.made += 1
-        summary = self._summarize(tensor)
+        summary = self._rows.summarize(tensor)
         if holds:
             # Weakly: a tensor that lives long must not keep a whole batch of rows.
             state.summaries[sequence] = ref(summary[0]), summary[1]
         return summary
-
-    def _summarize(self, tensor: torch.Tensor) -> RowRef:
-        try:
-            return self._rows.summarize(tensor)
-        finally:
-            self.unsettled = True
 
     def _place(self, tensor: torch.Tensor, state: StorageState, key: Key, *, holds: bool) -> PendingPlace | None:
         assert self._saver is not None
@@ -294,7 +290,7 @@ class ValueTable:
 
     def _recheck(self, tensor: torch.Tensor, state: StorageState, known: int) -> None:
         if known in state.checks:
-            self.rechecks.append(Recheck(known, state.checks[known], self._summarize(tensor)))
+            self.rechecks.append(Recheck(known, state.checks[known], self._rows.summarize(tensor)))
 
 
 def _alive(known: tuple[ref[Batch], int] | None) -> RowRef | None:

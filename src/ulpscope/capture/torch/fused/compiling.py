@@ -2,21 +2,16 @@
 
 import contextlib
 import ctypes
-import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import torch
 
-from ulpscope.capture.torch.cache import cache_directory, made_whole
+from ulpscope.capture.torch.cache import NotCompiledError, cache_directory, identity_of, made_whole
 
 _SOURCES = Path(__file__).parent / "cuda"
 _OPTIONS = ("-std=c++17",)
-
-
-class NotCompiledError(Exception):
-    """Why a kernel is not there."""
 
 
 def compiled(source: str, numbers: str, capability: tuple[int, int]) -> bytes:
@@ -25,7 +20,8 @@ def compiled(source: str, numbers: str, capability: tuple[int, int]) -> bytes:
     headers = {path.name: path.read_text() for path in sorted(_SOURCES.glob("*.h"))} | {"numbers.h": numbers}
     text = (_SOURCES / source).read_text()
     options = (*_OPTIONS, f"--gpu-architecture=sm_{capability[0]}{capability[1]}")
-    identity = _identity(text, *headers.values(), *options, _version(nvrtc))
+    words = (text, *headers.values(), *options, _version(nvrtc))
+    identity = identity_of(*(word.encode() for word in words))
     kept = cache_directory() / f"{Path(source).stem}-{identity}.cubin"
     try:
         return kept.read_bytes()
@@ -34,13 +30,6 @@ def compiled(source: str, numbers: str, capability: tuple[int, int]) -> bytes:
     with contextlib.suppress(OSError), made_whole(kept) as made:  # where nothing can be kept, later runs compile again
         made.write_bytes(image)
     return image
-
-
-def _identity(*words: str) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    for word in words:
-        digest.update(word.encode() + b"\0")
-    return digest.hexdigest()
 
 
 def _compile(nvrtc: ctypes.CDLL, text: str, headers: dict[str, str], options: tuple[str, ...]) -> bytes:

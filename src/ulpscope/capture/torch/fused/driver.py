@@ -8,10 +8,8 @@ import torch
 
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 """Of CUfunction_attribute."""
-_ATTRIBUTED_BYTES = 48 * 1024
-"""A program gets more memory of its own only on demand."""
-
-
+_USUAL_SHARED_BYTES = 48 * 1024
+"""A program gets more shared memory only on demand."""
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 """Of CUlaunchAttributeID: a kernel may be set up while the one before it ends, and waits for it by itself."""
 SET_UP_EARLY = (9, 0)
@@ -79,7 +77,7 @@ def load_kernel(
     module, function, programs = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
     _call("cuModuleLoadData", ctypes.byref(module), image)
     _call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
-    if shared_bytes > _ATTRIBUTED_BYTES:
+    if shared_bytes > _USUAL_SHARED_BYTES:
         _call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
     _call(
         "cuOccupancyMaxActiveBlocksPerMultiprocessor",

@@ -23,6 +23,7 @@ from ulpscope.capture.torch.fused.numbers import (
     FLOAT32,
     FLOAT64,
     INTEGER,
+    JOIN_WARPS,
     PARTIAL_LENGTH,
     WARPS,
     numbers_header,
@@ -44,7 +45,7 @@ MAX_ELEMENTS = MAX_BLOCKS * BLOCK_ELEMENTS * (PARTIAL_ROWS - LAUNCH_VALUES)
 WORD_BYTES = 8
 # Bytes that are copied at once, if they lie together.
 WIDE_UNIT, NARROW_UNIT = 16, 4
-JOIN_THREADS, JOIN_SLOTS = 1024, 32
+JOIN_THREADS, JOIN_SLOTS = 32 * JOIN_WARPS, 32
 
 _KINDS = {"bfloat16": BFLOAT16, "float16": FLOAT16, "float32": FLOAT32, "float64": FLOAT64}
 

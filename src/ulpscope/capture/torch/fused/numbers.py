@@ -5,8 +5,8 @@ from typing import NamedTuple
 from ulpscope.numerics import constants
 from ulpscope.numerics.digest import digest_keys
 
-WARPS = 4
-"""Of a program."""
+WARPS, JOIN_WARPS = 4, 32
+"""Of a program that reads values, and of one that joins rows."""
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INTEGER = range(5)
 PARTIAL_LENGTH = 112
 """Of a partial row, in numbers: a row, filled up so that it begins at a border of 128 bytes."""
@@ -52,10 +52,6 @@ def numbers_header(kind: int, item: int, signed: bool, smallest_normal: int) -> 
         "SLOT_SQUARES": constants.SUM_SQUARES,
         "SLOT_ABS": constants.ABS_SUM,
         "SLOT_NAN": constants.NAN,
-        "SLOT_POS_INF": constants.POS_INF,
-        "SLOT_NEG_INF": constants.NEG_INF,
-        "SLOT_ASIDE": constants.SET_ASIDE,
-        "SLOT_ZERO": constants.ZERO,
         "SLOT_SUBNORMAL": constants.SUBNORMAL,
         "SLOT_EXPONENTS": constants.EXPONENTS,
         "SLOT_SKETCH": constants.SKETCH,
@@ -69,12 +65,12 @@ def numbers_header(kind: int, item: int, signed: bool, smallest_normal: int) -> 
         "ITEM": item,
         "SIGNED": int(signed),
         "WARPS": WARPS,
+        "JOIN_WARPS": JOIN_WARPS,
         "DEPTH": shape.depth,
         "PROGRAMS": shape.programs,
         "NOTHING_BYTES": shape.nothing_bytes,
         "STAGE_BYTES": constants.BLOCK_ELEMENTS * item,
         "WARP_BYTES": shape.warp_bytes,
-        "COUNTER_BYTES": COUNTER_BYTES,
     }
     words = {
         "GAMMA": constants.SPLITMIX_GAMMA,
@@ -95,7 +91,6 @@ def numbers_header(kind: int, item: int, signed: bool, smallest_normal: int) -> 
         f"constexpr float SET_ASIDE_FROM = {2.0**constants.SET_ASIDE_EXPONENT!r}f;",
         f"constexpr float SQUARES_BELOW = {2.0 ** (2 * constants.SET_ASIDE_EXPONENT)!r}f;",
         f"constexpr float SQUARES_ABOVE = {2.0**-90!r}f;",
-        f"constexpr float FLOAT16_NORMAL = {2.0**-14!r}f;",
         f"static __device__ constexpr int KEYS[] = {{{keys}}};",
     ]
     return "\n".join(["#ifndef ULPSCOPE_NUMBERS", "#define ULPSCOPE_NUMBERS", *lines, "#endif", ""])

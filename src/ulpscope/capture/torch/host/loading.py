@@ -1,7 +1,6 @@
 """Compiles the host part once for each version of torch and Python, and loads it."""
 
 import contextlib
-import hashlib
 import importlib.machinery
 import importlib.util
 import os
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ulpscope.capture.torch.cache import cache_directory, made_whole
+from ulpscope.capture.torch.cache import NotCompiledError, cache_directory, identity_of, made_whole
 
 MODULE = "ulpscope_host"
 CHOICE = "ULPSCOPE_HOST"
@@ -26,10 +25,6 @@ LIBRARIES = ("c10", "torch_cpu", "torch_python")
 
 _SOURCES = Path(__file__).parent
 _KERNELS = _SOURCES.parent / "fused" / "cuda"
-
-
-class NotCompiledError(Exception):
-    """Why the host part is not there."""
 
 
 class NoCompilerError(NotCompiledError):
@@ -72,12 +67,9 @@ def _library() -> Path:
 
 def _identity() -> str:
     """A digest of everything that the compiled module depends on."""
-    digest = hashlib.blake2b(digest_size=8)
-    for source in [*sorted(_SOURCES.glob("*.h")), _SOURCES / "core.cpp", _KERNELS / "launch.h"]:
-        digest.update(source.read_bytes())
-    for word in (torch.__version__, torch.__file__, sys.version, *FLAGS):
-        digest.update(word.encode())
-    return digest.hexdigest()
+    sources = (*sorted(_SOURCES.glob("*.h")), _SOURCES / "core.cpp", _KERNELS / "launch.h")
+    words = (torch.__version__, torch.__file__, sys.version, *FLAGS)
+    return identity_of(*(source.read_bytes() for source in sources), *(word.encode() for word in words))
 
 
 def _compile(library: Path) -> None:

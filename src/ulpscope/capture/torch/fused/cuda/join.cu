@@ -1,8 +1,6 @@
 // Makes one row of a value's partial ones. A line of the table: where it goes, where they are, how many.
 #include "rows.h"
 
-constexpr int JOIN_WARPS = 32;
-
 extern "C" __global__ void __launch_bounds__(32 * JOIN_WARPS) join(const i64* table) {
   __shared__ double sums[JOIN_WARPS][32];
   const i64* const line = table + 3 * static_cast<i64>(blockIdx.x);

@@ -100,7 +100,7 @@ DEVICE bool read_as_ordinary(LaneRow& row, const Value& value, const Blocks& blo
   return false;
 }
 
-static __device__ NOT_INLINED void read_anyhow(WarpRow& to, const Value& value, const Blocks& blocks, u8* own) {
+static __device__ __noinline__ void read_anyhow(WarpRow& to, const Value& value, const Blocks& blocks, u8* own) {
   Pipeline pipeline(value, blocks, own);
   AnySums sums(own + DEPTH * STAGE_BYTES);
   pipeline.add_to(sums);

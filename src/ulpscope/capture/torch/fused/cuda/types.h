@@ -1,7 +1,6 @@
 #ifndef ULPSCOPE_TYPES
 #define ULPSCOPE_TYPES
 
-#define NOT_INLINED __noinline__
 #define DEVICE_MEMBER __device__ __forceinline__
 #define DEVICE static DEVICE_MEMBER
 
