@@ -1,10 +1,11 @@
 """ulpscope finds the operation where a deep-learning run's numbers went wrong.
 
-`ulpscope.capture(...)` captures from Python, `ulpscope.compare(...)` compares two traces, `ulpscope.open_trace(...)`
-reads one, `ulpscope.reference_for(...)` says how an operation of one's own is checked. Importing this package imports
-no framework and no table library; the first use of a name does.
+`ulpscope.capture(...)` captures from Python; `compare`, `check`, `overflow`, `repro`, `show` and `report` are the
+commands of the same names; `open_trace(...)` reads a trace, `reference_for(...)` says how an operation of one's own is
+checked. Importing this package imports no framework and no table library; the first use of a name does.
 """
 
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,34 +15,45 @@ if TYPE_CHECKING:
     from ulpscope.replay.registry import reference_for
     from ulpscope.trace.reader import open_trace
     from ulpscope.workflows.capture import capture
-    from ulpscope.workflows.python import compare
+    from ulpscope.workflows.python import check, compare, overflow, report, repro, show
 else:
-    import ulpscope.capture as _room
+    import ulpscope.capture
+    import ulpscope.report
+
+    _HOMES = {
+        "capture": "ulpscope.workflows.capture",
+        "open_trace": "ulpscope.trace.reader",
+        "reference_for": "ulpscope.replay.registry",
+        **dict.fromkeys(("check", "compare", "overflow", "report", "repro", "show"), "ulpscope.workflows.python"),
+    }
 
     class _CallableRoom(ModuleType):
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            from ulpscope.workflows.capture import capture
+            name = self.__name__.rpartition(".")[2]
+            return getattr(import_module(_HOMES[name]), name)(*args, **kwargs)
 
-            return capture(*args, **kwargs)
-
-    # The room and the function share a name, and importing anything from the room binds that name here to the
-    # module. This file runs before any import of the room, so the module itself answers calls in every order.
-    _room.__class__ = _CallableRoom
+    # These rooms share their names with functions, and importing anything from a room binds its name here to the
+    # module. This file runs before any import of a room, so the module itself answers calls in every order.
+    ulpscope.capture.__class__ = ulpscope.report.__class__ = _CallableRoom
 
     def __getattr__(name: str) -> Any:
-        if name == "open_trace":
-            from ulpscope.trace.reader import open_trace
-
-            return open_trace
-        if name == "compare":
-            from ulpscope.workflows.python import compare
-
-            return compare
-        if name == "reference_for":
-            from ulpscope.replay.registry import reference_for
-
-            return reference_for
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name]), name)
         raise AttributeError(f"module 'ulpscope' has no attribute {name!r}")
 
+    def __dir__() -> list[str]:
+        return __all__
 
-__all__ = ["__version__", "capture", "compare", "open_trace", "reference_for"]
+
+__all__ = [
+    "__version__",
+    "capture",
+    "check",
+    "compare",
+    "open_trace",
+    "overflow",
+    "reference_for",
+    "report",
+    "repro",
+    "show",
+]

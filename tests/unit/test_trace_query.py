@@ -98,10 +98,16 @@ def test_a_name_with_several_calls_lists_them(trace: Trace) -> None:
     with pytest.raises(TraceError) as raised:
         find_call(trace, "relu.0", step=1)
     text = str(raised.value)
-    assert text.startswith("4 calls are named 'relu.0':")
+    assert text.startswith("2 calls are named 'relu.0':")
     assert "torch.relu.0 (id 9, rank0, step 1, forward)" in text
-    assert "torch.relu.0 (id 10, rank1, step 1, backward)" in text
+    assert "torch.relu.0 (id 9, rank1, step 1, forward)" in text
     assert f"next: ulpscope show {trace.path}/rank0 9" in text
+
+
+def test_the_name_of_a_call_and_its_backward_means_the_call(trace: Trace) -> None:
+    assert find_call(trace, "relu.0", step=1, rank=0).call.id == 9
+    assert find_call(trace, "relu.0", step=1, rank=0, phase=Phase.BACKWARD).call.id == 10
+    assert find_call(trace, 10, rank=0).call.id == 10
 
 
 def test_an_unknown_name_gets_the_nearest(trace: Trace) -> None:

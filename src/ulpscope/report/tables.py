@@ -51,7 +51,17 @@ def section(title: str, *content: RenderableType) -> Group:
 
 def render(content: RenderableType, *, width: int, color: bool) -> str:
     """The text that a terminal of this width shows, without blanks at the ends of lines."""
-    console = Console(file=io.StringIO(), width=width, force_terminal=color, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=color,
+        # Told nothing, rich colours whatever is made inside of a notebook.
+        force_jupyter=False,
+        color_system="auto" if color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
     with console.capture() as capture:
         console.print(content)
     lines = [line.rstrip() for line in capture.get().splitlines()]

@@ -85,10 +85,13 @@ def find_call(
 ) -> FoundCall:
     """The one call of this name (or end of a name) or id; step, rank and phase choose among several.
 
+    A call and its own backward bear one name: without a phase, the call is meant, which tells its backward.
     `usage` is the command that an error tells.
     """
     narrowing = CallFilter(step=_exactly(step), rank=_exactly(rank), phase=phase)
     found = _named(trace, str(name_or_id), narrowing)
+    if found.height > 1:
+        found = _without_own_backwards(found)
     if found.is_empty():
         raise _no_such_call(trace, str(name_or_id), narrowing, usage)
     if found.height > 1:
@@ -202,6 +205,11 @@ def _named(trace: Trace, name: str, narrowing: CallFilter) -> pl.DataFrame:
         return _alone_in_module(trace, name, narrowing)
     exact = found.filter(pl.col("name") == name)
     return found if exact.is_empty() else exact
+
+
+def _without_own_backwards(found: pl.DataFrame) -> pl.DataFrame:
+    calls = found.select("process", forward="id")
+    return found.join(calls, on=["process", "forward"], how="anti", maintain_order="left")
 
 
 def _alone_in_module(trace: Trace, module: str, narrowing: CallFilter) -> pl.DataFrame:

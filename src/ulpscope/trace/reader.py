@@ -249,6 +249,9 @@ class Trace:
         self.ranks = tuple(sorted(ranks, key=lambda rank: (rank.info.rank, rank.name)))
         self.missing_ranks = tuple(missing_ranks)
 
+    def __repr__(self) -> str:
+        return f"Trace({str(self.path)!r}: ranks {[rank.info.rank for rank in self.ranks]}, steps {list(self.steps)})"
+
     @property
     def missing(self) -> tuple[str, ...]:
         """What is missing of any rank, one sentence each."""

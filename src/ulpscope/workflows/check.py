@@ -23,13 +23,13 @@ from ulpscope.workflows.check_messages import WorkerSettings
 from ulpscope.workflows.check_planning import CheckPlan
 from ulpscope.workflows.check_pool import WORKER, Pool, PoolSettings, device_of
 from ulpscope.workflows.report import write_report
-from ulpscope.workflows.results import writing
+from ulpscope.workflows.results import TellsItself, writing
 
 Heard = Callable[[CheckedCase], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckResult(TellsItself):
     """What a check found, to be told."""
 
     run: CheckRun
@@ -49,9 +49,11 @@ class CheckResult:
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
         return check_json(self.run, language)
 
-    def write(self, out: Path, *, language: Language = Language.EN) -> Path:
-        """Write summary.json, the tables and the page beside the journal; gives the page."""
+    def write(self, out: str | Path, *, language: Language = Language.EN) -> Path:
+        """Write summary.json, the tables and the page, beside the journal if there is one; gives the page."""
+        out = Path(out)
         with writing(out, next_step="make room, and go on with --resume"):
+            out.mkdir(parents=True, exist_ok=True)
             write_results(self.run, out / "result.csv")
             write_details(self.run, out / "details.csv")
         return write_report(out, self, language=language)

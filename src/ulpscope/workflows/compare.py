@@ -37,7 +37,7 @@ from ulpscope.workflows.compare_data import Reading, measure_data
 from ulpscope.workflows.compare_replay import nothing_executed, obstacles, refuse
 from ulpscope.workflows.report import write_report
 from ulpscope.workflows.report_stacks import finding_stacks
-from ulpscope.workflows.results import write_json, writing
+from ulpscope.workflows.results import TellsItself, write_json, writing
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
@@ -75,8 +75,8 @@ class ToldFinding:
     next: str
 
 
-@dataclass(frozen=True, slots=True)
-class CompareResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CompareResult(TellsItself):
     """What a comparison found, with the tables behind it."""
 
     comparison: Comparison
@@ -108,9 +108,11 @@ class CompareResult:
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
         return compare_json(self.comparison, language)
 
-    def write(self, out: Path, *, xlsx: bool = False, language: Language = Language.EN) -> Path:
+    def write(self, out: str | Path, *, xlsx: bool = False, language: Language = Language.EN) -> Path:
         """Write summary.json, the tables behind it and their page into a directory that is empty; gives the page."""
+        out = Path(out)
         with writing(out):
+            out.mkdir(parents=True, exist_ok=True)
             self.write_tables(out, xlsx=xlsx, language=language)
         return write_report(out, self, language=language, stacks=finding_stacks(self.comparison, self.plan))
 

@@ -31,6 +31,7 @@ from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.overflow_execution import Verdicts, execute_births
 from ulpscope.workflows.overflow_files import device_findings, write_survey
 from ulpscope.workflows.report import write_report
+from ulpscope.workflows.results import TellsItself, writing
 
 Told = Callable[[str], None]
 """Hears which step is being looked at."""
@@ -39,8 +40,8 @@ Identity = tuple[int, int, str]
 """Of an operator: device, step, and its name as files have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverflowAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class OverflowAnswer(TellsItself):
     """What was found, to be told."""
 
     survey: OverflowSurvey
@@ -56,8 +57,11 @@ class OverflowAnswer:
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
         return survey_json(self.survey, language)
 
-    def write(self, out: Path, *, language: Language = Language.EN) -> Path:
-        """summary.json, overflow.csv, each record as JSON, and the page, which it gives; `out` is there and empty."""
+    def write(self, out: str | Path, *, language: Language = Language.EN) -> Path:
+        """summary.json, overflow.csv, each record as JSON, and the page, which it gives; `out` is empty."""
+        out = Path(out)
+        with writing(out):
+            out.mkdir(parents=True, exist_ok=True)
         write_survey(out, self.survey, self.searches)
         return write_report(out, self, language=language)
 

@@ -1,21 +1,42 @@
 """The commands as Python functions, with options as a user writes them."""
 
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
+from ulpscope.records.check_runs import CheckOptions, CheckStandard
+from ulpscope.records.checks import DataSource, Variant
+from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Replay
+from ulpscope.trace.query import CallFilter
 from ulpscope.workflows.capture import int_ranges
+from ulpscope.workflows.check import CheckResult
+from ulpscope.workflows.check import check as check_plan
+from ulpscope.workflows.check_planning import plan_check
 from ulpscope.workflows.compare import CompareOptions, CompareResult
 from ulpscope.workflows.compare import compare as compare_traces
+from ulpscope.workflows.cores import usable_cores
+from ulpscope.workflows.overflow import OverflowAnswer
+from ulpscope.workflows.overflow import overflow as find_overflows
+from ulpscope.workflows.report import make_report
+from ulpscope.workflows.repro import ReproOptions, ReproResult
+from ulpscope.workflows.repro import repro as write_repro
+from ulpscope.workflows.show import DEFAULT_LIMIT, ShowResult
+from ulpscope.workflows.show import show as show_trace
+
+Numbers = str | Sequence[int] | None
+"""Steps or ranks: "0,2-4", [0, 2, 3, 4], or None for all."""
+Word = TypeVar("Word", bound=Enum)
 
 
 def compare(
     reference: str | Path,
     target: str | Path,
     *,
-    steps: str | Sequence[int] | None = None,
-    ranks: str | Sequence[int] | None = None,
+    steps: Numbers = None,
+    ranks: Numbers = None,
     mapping: str | Path | None = None,
     standard: str = "rounding",
     details: bool = False,
@@ -30,14 +51,116 @@ def compare(
         standard=standard,
         details=details,
         jobs=max(jobs, 1),
-        replay=_replay(replay),
+        replay=_word(Replay, replay, option="replay"),
     )
     return compare_traces(reference, target, options)
 
 
-def _replay(word: str) -> Replay:
+def check(
+    trace: str | Path,
+    *,
+    device: str | Sequence[str] = "cpu",
+    steps: Numbers = None,
+    ranks: Numbers = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    every: bool = False,
+    stress: bool = True,
+    data: str | None = None,
+    standard: str = "rounding",
+    jobs: int | None = None,
+    timeout: float = 60.0,
+    seed: int = 0,
+    references: Sequence[str | Path] = (),
+) -> CheckResult:
+    """Execute every API call of a trace against a high-precision reference, as `ulpscope check` does."""
+    options = CheckOptions(
+        devices=(device,) if isinstance(device, str) else tuple(device),
+        steps=int_ranges(steps, option="steps"),
+        ranks=int_ranges(ranks, option="ranks"),
+        only=tuple(only),
+        skip=tuple(skip),
+        every=every,
+        stress=stress,
+        source=None if data is None else _word(DataSource, data, option="data"),
+        standard=_word(CheckStandard, standard, option="standard"),
+        jobs=usable_cores() if jobs is None else max(jobs, 1),
+        timeout=timeout,
+        seed=seed,
+        references=tuple(Path(file) for file in references),
+    )
+    return check_plan(plan_check(trace, options), options)
+
+
+def overflow(*paths: str | Path) -> OverflowAnswer:
+    """Find where runs overflowed, in traces, dumps or overflow records, as `ulpscope overflow` does."""
+    return find_overflows(paths)
+
+
+def repro(
+    trace: str | Path,
+    call: str | int,
+    out: str | Path,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+    data: str | None = None,
+    variant: str = "recorded",
+    seed: int = 0,
+    device: str | None = None,
+    overwrite: bool = False,
+) -> ReproResult:
+    """Write one call of a trace as a script of its own, as `ulpscope repro` does."""
+    options = ReproOptions(
+        source=None if data is None else _word(DataSource, data, option="data"),
+        variant=_word(Variant, variant, option="variant"),
+        seed=seed,
+        device=device,
+        overwrite=overwrite,
+    )
+    chosen = None if phase is None else _word(Phase, phase, option="phase")
+    return write_repro(trace, call, Path(out), options, step=step, rank=rank, phase=chosen)
+
+
+def show(
+    trace: str | Path,
+    call: str | int | None = None,
+    *,
+    op: str | None = None,
+    module: str | None = None,
+    text: str | None = None,
+    phase: str | None = None,
+    kind: str | None = None,
+    step: int | Numbers = None,
+    rank: int | Numbers = None,
+    tensor: str | None = None,
+    elements: int | None = None,
+    limit: int = DEFAULT_LIMIT,
+) -> ShowResult:
+    """Look at a trace, at the calls that a filter wants, or at one call, as `ulpscope show` does."""
+    wanted = CallFilter(
+        op=op,
+        module=module,
+        text=text,
+        phase=None if phase is None else _word(Phase, phase, option="phase"),
+        kind=None if kind is None else _word(Kind, kind, option="kind"),
+        step=int_ranges([step] if isinstance(step, int) else step, option="step"),
+        rank=int_ranges([rank] if isinstance(rank, int) else rank, option="rank"),
+    )
+    return show_trace(trace, wanted, call=call, tensor=tensor, elements=elements, limit=limit)
+
+
+def report(result: str | Path, out: str | Path | None = None) -> Path:
+    """Make the page of a result or trace, as `ulpscope report` does; gives its path."""
+    return make_report(Path(result), page=None if out is None else Path(out))
+
+
+def _word(words: type[Word], given: str, *, option: str) -> Word:
     try:
-        return Replay(word)
+        return words(given)
     except ValueError:
-        words = ", ".join(choice.value for choice in Replay)
-        raise UlpscopeError(f"replay={word!r}", expected=f"one of {words}", next_step="leave it out: auto") from None
+        known = ", ".join(str(word.value) for word in words)
+        raise UlpscopeError(
+            f"{option}={given!r}", expected=f"one of {known}", next_step="leave it out for the usual one"
+        ) from None

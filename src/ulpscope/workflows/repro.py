@@ -21,6 +21,7 @@ from ulpscope.replay.stress import can_be_longer
 from ulpscope.report.repro import repro_text, script_text, test_text
 from ulpscope.trace.query import FoundCall, find_call
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.workflows.results import TellsItself
 
 if TYPE_CHECKING:
     from ulpscope.replay.torch.reproduction import Reproduced
@@ -42,8 +43,8 @@ class ReproOptions:
     overwrite: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReproResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class ReproResult(TellsItself):
     """What was written."""
 
     out: Path

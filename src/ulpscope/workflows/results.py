@@ -14,6 +14,19 @@ SUMMARY = "summary.json"
 REPORT = "report.html"
 
 
+class TellsItself:
+    """A result that tells itself, also where it is only named: at a prompt and in a notebook."""
+
+    __slots__ = ()
+
+    def text(self) -> str:
+        """The answer, as the command line gives it."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self.text().rstrip("\n")
+
+
 def check_result(out: Path, *, overwrite: bool) -> None:
     """Refuse a directory whose contents must stay: only an earlier result may go, and only if that was asked for."""
     if out.exists() and not out.is_dir():

@@ -31,6 +31,7 @@ from ulpscope.trace.neighbours import Neighbours, neighbours
 from ulpscope.trace.overview import Overview, overview_of
 from ulpscope.trace.query import CallFilter, FoundCall, find_call, match_calls, nearest_names, with_outputs
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.workflows.results import TellsItself
 
 DEFAULT_LIMIT = 50
 DEFAULT_ELEMENTS = 10
@@ -51,8 +52,8 @@ _WHOLE_VIEWS: dict[Aspect, Callable[[Overview], View]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ShowResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class ShowResult(TellsItself):
     """What was found, to be told as text or JSON."""
 
     view: View
