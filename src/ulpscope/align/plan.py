@@ -136,8 +136,7 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
 
 
 def _calls(trace: RankTrace, steps: tuple[int, ...]) -> pl.DataFrame:
-    calls = calls_of(trace, steps)
-    return _with_modules(calls) if steps else calls.clear()
+    return _with_modules(calls_of(trace, steps))
 
 
 def _with_modules(calls: pl.DataFrame) -> pl.DataFrame:

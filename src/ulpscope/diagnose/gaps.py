@@ -195,7 +195,10 @@ class GapFinder:
     @cached_property
     def _producers(self) -> Pair[dict[int, int]]:
         plan = self.evidence.plan
-        return Pair(_producers_of(plan.traces.reference), _producers_of(plan.traces.target))
+        return Pair(
+            _producers_of(plan.traces.reference, plan.calls.reference),
+            _producers_of(plan.traces.target, plan.calls.target),
+        )
 
     @cached_property
     def _gradients_of_value(self) -> Pair[Gradients]:
@@ -354,8 +357,10 @@ def _uses_of(trace: RankTrace, steps: Sequence[int], roles: Sequence[str]) -> di
     return found
 
 
-def _producers_of(trace: RankTrace) -> dict[int, int]:
-    values = trace.collect(trace.values().select("id", "producer").drop_nulls())
+def _producers_of(trace: RankTrace, calls: pl.DataFrame) -> dict[int, int]:
+    """The call that made each value, where it is one of these; what other steps made came from outside."""
+    made = trace.values().select("id", "producer").drop_nulls()
+    values = trace.collect(made.join(calls.lazy().select(producer="id"), on="producer", how="semi"))
     return dict(values.iter_rows())
 
 

@@ -36,8 +36,8 @@ def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
         columns[name] = pl.Series(evidence.calls[source], dtype=pl.String).gather(pairs)
     for name, source in CALL_NUMBERS.items():
         columns[name] = pl.Series(evidence.calls[source], dtype=pl.Int64).gather(pairs)
-    columns["role"] = [slot.role for slot in slots]
-    columns["place"] = [slot.place for slot in slots]
+    columns["role"] = pl.Series([slot.role for slot in slots], dtype=pl.String)
+    columns["place"] = pl.Series([slot.place for slot in slots], dtype=pl.String)
     columns |= {name: column.gather(rows) for name, column in _value_columns(evidence).items()}
     columns |= _judged(evidence, flow)
     columns["reason"] = _with_unjudged(columns["reason"], columns["measured"], columns["judgement"])

@@ -104,8 +104,8 @@ class Values:
         )
 
 
-def read_values(trace: RankTrace, ids: Ints) -> Values:
-    """The values of these ids, in the order of their ids."""
+def read_values(trace: RankTrace, ids: Ints, calls: Ints | None = None) -> Values:
+    """The values of these ids, in the order of their ids; what other calls than `calls` made came from outside."""
     wanted = pl.DataFrame({"id": np.unique(ids)}, schema={"id": pl.Int64})
     columns = [*VALUE_COLUMNS, "sketch", "exponents", pl.col("data_file").is_not_null().alias("has_data")]
     frame = trace.collect(trace.values().select(columns))
@@ -113,9 +113,10 @@ def read_values(trace: RankTrace, ids: Ints) -> Values:
     frame = wanted.join(frame, on="id", how="left").sort("id")
     absent = pl.col("dtype").fill_null(NO_DTYPE), pl.col("shape").fill_null([]), pl.col("has_data").fill_null(False)
     frame = frame.with_columns(absent)
+    producer = _ints(frame, "producer", missing=-1)
     return Values(
         id=frame["id"].to_numpy(),
-        producer=_ints(frame, "producer", missing=-1),
+        producer=producer if calls is None else np.where(np.isin(producer, calls), producer, -1),
         storage=_ints(frame, "storage", missing=-1),
         dtype=frame["dtype"].to_numpy().astype(object),
         frame=frame.select("id", "dtype", "shape", "min", "max", "mean", "norm"),

@@ -249,7 +249,10 @@ def _evidence(
     unique = slots.select("reference", "target").unique(maintain_order=True).with_row_index("row")
     rows = slots.join(unique, on=["reference", "target"], how="left", maintain_order="left")["row"].to_numpy()
     ids = Pair(unique["reference"].to_numpy(), unique["target"].to_numpy())
-    known = Pair(read_values(plan.traces.reference, ids.reference), read_values(plan.traces.target, ids.target))
+    known = Pair(
+        read_values(plan.traces.reference, ids.reference, plan.calls.reference["id"].to_numpy()),
+        read_values(plan.traces.target, ids.target, plan.calls.target["id"].to_numpy()),
+    )
     pairs = measure(
         known.reference.take(np.searchsorted(known.reference.id, ids.reference)),
         known.target.take(np.searchsorted(known.target.id, ids.target)),
