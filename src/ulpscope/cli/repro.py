@@ -1,9 +1,9 @@
 """Write one call of a trace as a short script that needs only torch, and as a test.
 
-  ulpscope repro runs/ref 57 -o repro                            a script, a test and their data
+  ulpscope repro runs/ref 94 -o repro                            a script, a test and their data
   python repro/repro.py cuda:0                                   is it right there? exits 1 if not
   ulpscope repro runs/ref layer_norm.3 -o repro --data random    data made from the stats
-  ulpscope repro runs/ref 57 -o repro --variant tiny             data that provokes what ordinary data hides
+  ulpscope repro runs/ref 94 -o repro --variant tiny             data that provokes what ordinary data hides
 
 CALL is what `ulpscope show` takes: an id, a name or its end; a backward leads to its forward. The script runs the call,
 forward and backward, on a device and in float64 on the CPU, and tells how many ulp each output and gradient

@@ -2,9 +2,9 @@
 
   ulpscope show runs/ref                                        what the trace holds
   ulpscope show runs/ref --op '*layer_norm' --phase forward     calls that match
-  ulpscope show runs/ref 57                                     one call, by its id
+  ulpscope show runs/ref 94                                     one call, by its id
   ulpscope show runs/ref layer_norm.3 --step 0 --phase forward  one call, by its name
-  ulpscope show runs/ref 57 --tensor output.0 --elements 20     elements of a saved tensor
+  ulpscope show runs/ref 94 --tensor output.0 --elements 20     elements of a saved tensor
   ulpscope show ge_proto_00000_Build.txt                        types of operators, counted
   ulpscope show ge_proto_00000_Build.txt --type MatMul          operators that match
   ulpscope show ge_proto_00000_Build.txt fc1/Relu               one operator
