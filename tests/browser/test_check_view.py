@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,58 @@ def test_names_are_text(overflowed: Path, open_page: OpenPage) -> None:
     assert MARKUP in text_of(browser, "#page")
     assert browser.execute_script("return window.hit ?? null") is None
     assert browser.execute_script("return document.querySelectorAll('#page b, #page script').length") == 0
+
+
+@pytest.fixture
+def sound(checked: Path, tmp_path: Path) -> Path:
+    """The result of a check without a fault, whose outputs come near to their limits by known shares."""
+    copy = tmp_path / "somewhere" / "deep" / "below" / "sound"
+    shutil.copytree(checked, copy)
+    shares = {"MatMulV2": 0.8, "MaxPool": 0.25, "Add": 0.0}
+    with open(copy / "details.csv", newline="", encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["op"] in shares]
+    for line in lines:
+        line |= {"limit_share": str(shares[line["op"]]), "verdict": "PASS", "place": "output.0", "phase": "forward"}
+    with open(copy / "details.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, lines[0])
+        writer.writeheader()
+        writer.writerows(lines)
+    summary = json.loads((copy / "summary.json").read_text())
+    summary |= {"verdict": "sound", "findings": [], "notes": [], "trace": "/home/somebody/projects/llama/runs/target"}
+    summary["counts"]["repeated"] = 1_234_567
+    (copy / "summary.json").write_text(json.dumps(summary))
+    (copy / "told.json").write_text(json.dumps(told_json(lambda _: summary, [])))
+    assert main(["report", str(copy)]) == 0
+    return copy
+
+
+def test_a_sound_answer_shows_what_comes_nearest_to_its_limit(sound: Path, open_page: OpenPage) -> None:
+    browser = open_page(sound / "report.html")
+    nearest, spread = (rows(browser, f".card:nth-of-type({at}) .margins tbody tr") for at in (2, 3))
+    assert [line[-1] for line in nearest] == sorted((line[-1] for line in nearest), reverse=True)
+    assert nearest[0][0].startswith("MatMulV2")
+    assert nearest[0][-1] == "80 %"
+    assert [line[0] for line in spread] == ["MatMulV2", "MaxPool"]
+    assert "rounded truth: 1." in text_of(browser, ".card:nth-of-type(3) p")
+    assert violations(browser) == []
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_counts_stay_inside_of_their_card(sound: Path, open_page: OpenPage, language: str) -> None:
+    browser = open_page(sound / "report.html", language=language)
+    wait_for(browser, "return document.querySelector('.counts dd') !== null")
+    beyond = browser.execute_script(
+        """return [...document.querySelectorAll(".counts dd")].filter((number) => {
+             const range = document.createRange();
+             range.selectNodeContents(number);
+             return range.getBoundingClientRect().right > number.closest(".card").getBoundingClientRect().right;
+           }).map((number) => number.textContent)"""
+    )
+    assert beyond == []
+
+
+def test_the_header_tells_the_end_of_a_long_path(sound: Path, open_page: OpenPage) -> None:
+    browser = open_page(sound / "report.html")
+    assert text_of(browser, ".top .runs").startswith("…/llama/runs/target (")
+    whole = browser.find_element("css selector", ".top .runs").get_attribute("title")
+    assert whole.startswith("/home/somebody/projects/llama/runs/target (")

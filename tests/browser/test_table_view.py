@@ -1,5 +1,6 @@
 """The table: rows in sight only, filters, order, keyboard, CSV."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,19 @@ def test_only_rows_in_sight_are_there(result: Path, pairs: pl.DataFrame, open_pa
     browser.execute_script("const grid = document.querySelector('.grid'); grid.scrollTop = grid.scrollHeight")
     last = "return [...document.querySelectorAll('.table-view .rows .row')].at(-1).dataset.row === arguments[0]"
     wait_for(browser, last, str(pairs.height - 1))
+
+
+def test_rows_of_set_up_stand_behind_the_others(result: Path, open_page: OpenPage, tmp_path: Path) -> None:
+    shutil.copytree(result, tmp_path / "copy")
+    pairs = pl.read_parquet(result / "pairs.parquet")
+    first = pl.int_range(pl.len()) < 5
+    changed = pairs.with_columns(phase=pl.when(first).then(pl.lit("setup")).otherwise("phase"))
+    changed.write_parquet(tmp_path / "copy" / "pairs.parquet")
+    browser = open_page(make_report(tmp_path / "copy"), view="table")
+    assert rows(browser)[:2] == [5, 6]
+    browser.execute_script("const grid = document.querySelector('.grid'); grid.scrollTop = grid.scrollHeight")
+    last = "return [...document.querySelectorAll('.table-view .rows .row')].at(-1).dataset.row === arguments[0]"
+    wait_for(browser, last, "4")
 
 
 @pytest.mark.parametrize(

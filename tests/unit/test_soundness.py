@@ -277,3 +277,24 @@ def test_an_attention_mask_does_not_hide_what_is_wrong_beside_it(dtype: str, num
     wrong = np.where(masked, exact, rounded(1.3 * scores, dtype))
     assert verdict(exact, exact, dtype, sensitivity=moves).verdict is Verdict.PASS
     assert verdict(wrong, exact, dtype, sensitivity=moves).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("dtype", COMMON)
+@pytest.mark.parametrize("ulps", [0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0])
+def test_the_share_of_the_limit_reaches_one_where_it_is_told(dtype: str, ulps: float) -> None:
+    exact = normal(4000)
+    grid = Grid.of(dtype)
+    spacing = grid.spacing(grid.exponents(np.abs(exact)))
+    found = verdict(rounded(exact + ulps * spacing * normal(4000, seed=1), dtype), exact, dtype)
+    share = dict(found.metrics)["limit_share"]
+    assert (share >= 1) == (found.verdict is not Verdict.PASS)
+
+
+def test_the_share_of_the_limit_grows_with_the_error() -> None:
+    exact = normal(4000)
+    spacing = Grid.of("float32").spacing(Grid.of("float32").exponents(np.abs(exact)))
+    shares = []
+    for ulps in (0.5, 1.0, 2.0, 4.0):
+        found = verdict(rounded(exact + ulps * spacing * normal(4000, seed=1), "float32"), exact)
+        shares.append(dict(found.metrics)["limit_share"])
+    assert shares == sorted(shares)

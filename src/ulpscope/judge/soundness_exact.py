@@ -85,4 +85,5 @@ def _norm_result(evidence: OutputEvidence, norm: float) -> OutputResult:
         grid.exponents(np.abs(np.asarray(evidence.exact, np.float64).ravel()[position : position + 1]))
     )
     worst = Worst(position, float(distances[position] / spacing[0]))
-    return result_of(evidence, verdict, "norm", {"norm": norm, "norm_limit": limit}, worst=worst)
+    facts = {"norm": norm, "norm_limit": limit, "limit_share": norm / LIMITS.norm_warn}
+    return result_of(evidence, verdict, "norm", facts, worst=worst)

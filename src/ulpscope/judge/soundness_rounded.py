@@ -168,6 +168,12 @@ class _Figures:
         )
         return [statistic for statistic, fails in tests if fails]
 
+    def limit_share(self) -> float:
+        """How near the figure that is nearest to its limit is to it: from 1 on it is told."""
+        leaning = min(self.bias.z / LIMITS.bias_z, abs(self.bias.mean) / (LIMITS.bias_warn * self.bias_factor))
+        noisy = min(self.noise / self.noise_limit, self.stored / LIMITS.storage_warn)
+        return float(max(leaning, self.outlier.ulp, self.near.ulp, noisy, self.structure.ratio))
+
     def warning(self) -> list[str]:
         tests = {
             "bias": self.leans(LIMITS.bias_warn),
@@ -308,4 +314,5 @@ def _facts(figures: _Figures) -> Facts:
         "structure": figures.structure.ratio,
         "structure_axis": figures.structure.axis,
         "structure_index": figures.structure.index,
+        "limit_share": figures.limit_share(),
     }

@@ -18,7 +18,7 @@ LONGEST_CELL = 1_000
 _FORMULA = re.compile(r"[=+\-@＝＋－＠]")
 
 RESULT_COLUMNS = ("name", "forward", "backward", "message", "process", "step", "call", "module")
-CASE_COLUMNS = ("process", "step", "call", "name", "op", "variant", "data", "device")
+CASE_COLUMNS = ("process", "step", "phase", "call", "name", "op", "variant", "data", "device")
 OUTPUT_COLUMNS = (
     "place", "direction", "dtype", "shape", "verdict", "statistic", "worst", "worst_computed", "worst_exact", "message",
 )  # fmt: skip
@@ -64,6 +64,7 @@ def _case_cells(call: CheckedCall, case: CheckedCase) -> list[Cell]:
     return [
         told.process,
         place.step,
+        place.phase.value,
         told.call,
         told.name,
         told.op,

@@ -4,8 +4,8 @@ from ulpscope.report.page.packing import Content
 from ulpscope.report.page.sources import Sources
 
 SHOWN = (
-    "name", "op", "variant", "data", "device", "place", "direction", "dtype", "shape", "verdict", "statistic", "worst",
-    "worst_computed", "worst_exact", "message",
+    "name", "op", "phase", "variant", "data", "device", "place", "direction", "dtype", "shape", "verdict", "statistic",
+    "limit_share", "worst", "worst_computed", "worst_exact", "message",
 )  # fmt: skip
 """Columns of details.csv that the page shows; every figure of an output is in the file."""
 

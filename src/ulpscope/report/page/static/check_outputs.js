@@ -1,10 +1,10 @@
 /**
- * The outputs that were checked, the worst first.
+ * The outputs that were checked: the worst first, then those nearest to their limits, those of set-up last.
  * @module check_outputs
  */
-import { VERDICTS, passing } from "check_verdicts";
+import { VERDICTS, limitShare, passing } from "check_verdicts";
 import { el, fill } from "dom";
-import { valueText } from "numbers";
+import { shareText, valueText } from "numbers";
 
 /** So many outputs are listed at once. */
 const LISTED = 300;
@@ -18,6 +18,7 @@ const COLUMNS = [
   "dtype",
   "shape",
   "statistic",
+  "limit_share",
   "worst",
   "worst_computed",
   "worst_exact",
@@ -31,11 +32,17 @@ export function createOutputs(context) {
   const element = el("section", { class: "card scroll" });
   const columns = COLUMNS.filter((name) => details.has(name));
   const verdictOf = (/** @type {number} */ row) => details.text("verdict", row) ?? "";
-  const weight = (/** @type {number} */ row) => VERDICTS.indexOf(verdictOf(row));
+  const weights = (/** @type {number} */ row) => [
+    VERDICTS.indexOf(verdictOf(row)),
+    Number(details.has("phase") && details.text("phase", row) === "setup"),
+    -limitShare(details, row),
+    row,
+  ];
 
   /** @param {string} name @param {number} row */
   function cell(name, row) {
     const isText = details.columns[name].type === "words";
+    if (name === "limit_share") return shareText(details.number(name, row));
     return isText ? (details.text(name, row) ?? "") : valueText(details.number(name, row));
   }
 
@@ -60,7 +67,7 @@ export function createOutputs(context) {
     element,
     /** @param {import("check_verdicts").Wanted} wanted */
     draw(wanted) {
-      const rows = passing(details, wanted).sort((one, other) => weight(one) - weight(other) || one - other);
+      const rows = passing(details, wanted).sort((one, other) => firstDifference(weights(one), weights(other)));
       const head = ["verdict", ...columns].map((name) => el("th", { scope: "col" }, word(`check.column.${name}`)));
       fill(
         element,
@@ -75,4 +82,9 @@ export function createOutputs(context) {
       );
     },
   };
+}
+
+/** @param {number[]} one @param {number[]} other */
+function firstDifference(one, other) {
+  return one.map((weight, place) => weight - other[place]).find((difference) => difference !== 0) ?? 0;
 }

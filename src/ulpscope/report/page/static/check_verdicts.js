@@ -30,3 +30,11 @@ export function passing(details, { op, dtype, verdict, text }) {
 export function worst(counts) {
   return VERDICTS.find((verdict) => counts[verdict] > 0) ?? "";
 }
+
+/**
+ * How much of its limit an output takes up; nothing where it is the rounded truth.
+ * @param {import("data").Table} details @param {number} row @returns {number}
+ */
+export function limitShare(details, row) {
+  return (details.has("limit_share") && details.number("limit_share", row)) || 0;
+}

@@ -17,6 +17,7 @@ const SEARCHED = ["call_target", "call_reference", "op", "module", "place"];
 const WORDS = ["op", "phase", "kind", "role"];
 const NUMBERS = ["rank", "step"];
 export const NOT_COMPARED = "not_compared";
+const SET_UP = "setup";
 
 /** @type {WeakMap<any, {key: string, rows: Int32Array}>} */
 const filtered = new WeakMap();
@@ -34,7 +35,7 @@ export function rowsShown(pairs, filter, sort = null) {
   const known = filtered.get(pairs);
   const key = JSON.stringify([filter, sort]);
   if (known?.key === key) return known.rows;
-  const rows = passing(pairs, tests(pairs, filter), sort === null ? null : order(pairs, sort));
+  const rows = passing(pairs, tests(pairs, filter), sort === null ? setUpLast(pairs) : order(pairs, sort));
   filtered.set(pairs, { key, rows });
   return rows;
 }
@@ -111,15 +112,34 @@ function textTest(pairs, text) {
 }
 
 /**
+ * All rows as they were executed, those of set-up behind the others: nobody looks for them first.
+ * @param {import("data").Table} pairs @returns {Int32Array | null}
+ */
+function setUpLast(pairs) {
+  const code = pairs.has("phase") ? pairs.words("phase").indexOf(SET_UP) : -1;
+  if (code < 0) return null;
+  const codes = pairs.codes("phase");
+  return ordered(pairs, SET_UP, () => sorted(Float64Array.from(codes, (one) => Number(one === code)), false));
+}
+
+/**
  * All rows in the order of a column; what has no value comes last.
  * @param {import("data").Table} pairs @param {Sort} sort @returns {Int32Array | null}
  */
 function order(pairs, sort) {
   if (!pairs.has(sort.column)) return null;
+  const key = `${sort.column} ${sort.descending}`;
+  return ordered(pairs, key, () => sorted(sortKeys(pairs, sort.column), sort.descending));
+}
+
+/**
+ * An order that is made once for a table.
+ * @param {import("data").Table} pairs @param {string} key @param {() => Int32Array} make @returns {Int32Array}
+ */
+function ordered(pairs, key, make) {
   const known = orders.get(pairs) ?? new Map();
   orders.set(pairs, known);
-  const key = `${sort.column} ${sort.descending}`;
-  if (!known.has(key)) known.set(key, sorted(sortKeys(pairs, sort.column), sort.descending));
+  if (!known.has(key)) known.set(key, make());
   return known.get(key);
 }
 

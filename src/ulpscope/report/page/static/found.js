@@ -3,6 +3,7 @@
  * @module found
  */
 import { missing } from "answer_summary";
+import { checkMargins } from "check_margins";
 import { el } from "dom";
 import { answerCard, findingList } from "finding";
 import { countText } from "numbers";
@@ -24,6 +25,7 @@ export function create(context) {
         : verdictOnly(context),
       findingList(context, word("answer.also"), findings.slice(1), content.told.findings.slice(1)),
       findingList(context, word("found.notes"), notes, content.told.notes),
+      checkMargins(context),
     ),
     el("div", { class: "column" }, counts(context), reasons(context), missing(context)),
   );

@@ -42,3 +42,10 @@ export function countText(number) {
 function exponential(number, digits) {
   return number.toExponential(digits).replace("e+", "e");
 }
+
+/** A share of a whole: `3 %`, `0.4 %`, `0 %`; nothing where there is none. @param {number} share */
+export function shareText(share) {
+  if (Number.isNaN(share)) return "";
+  const percent = share * 100;
+  return `${percent > 0 && percent < 0.95 ? percent.toPrecision(1) : Math.round(percent)} %`;
+}

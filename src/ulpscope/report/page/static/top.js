@@ -5,6 +5,9 @@
 import { el } from "dom";
 import { LANGUAGES } from "words";
 
+/** So many parts of a path are shown. */
+const PATH_PARTS = 3;
+
 /** @param {import("views").Context} context @returns {HTMLElement} */
 export function createTop({ content, store, word }) {
   const { summary } = content;
@@ -13,7 +16,7 @@ export function createTop({ content, store, word }) {
     { class: "top" },
     el("h1", {}, `ulpscope ${summary?.command ?? content.kind}`),
     summary?.verdict && el("span", { class: `badge ${summary.verdict}` }, word(`verdict.${summary.verdict}`)),
-    el("span", { class: "runs name" }, runs(content, word)),
+    el("span", { class: "runs name", title: runs(content, word, (path) => path) }, runs(content, word, shortPath)),
     choice("language", LANGUAGES, store, word),
     choice("theme", ["auto", "light", "dark"], store, word),
   );
@@ -35,11 +38,20 @@ function titleBegin(kind, verdict) {
   return verdict ? `${kind}: ${verdict} - ` : `${kind}: `;
 }
 
-/** @param {any} content @param {import("views").Context["word"]} word */
-function runs({ summary, about }, word) {
-  if (about) return about;
+/**
+ * @param {any} content @param {import("views").Context["word"]} word
+ * @param {(path: string) => string} shown
+ */
+function runs({ summary, about }, word, shown) {
+  if (about) return shown(about);
   if (!summary?.reference || !summary?.target) return "";
-  return word("top.runs", { reference: summary.reference, target: summary.target });
+  return word("top.runs", { reference: shown(summary.reference), target: shown(summary.target) });
+}
+
+/** The end of a long path, which tells it from others. @param {string} path */
+function shortPath(path) {
+  const parts = path.split("/");
+  return parts.length > PATH_PARTS + 1 ? `…/${parts.slice(-PATH_PARTS).join("/")}` : path;
 }
 
 /**
