@@ -10,7 +10,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 # What has to hold whoever records the calls: the Python code, which the tests above run, or the compiled host part.
 HOST_TESTS := $(addprefix tests/contract/test_capture_,backward.py harmless.py options.py reuse.py sees.py shortcuts.py steps.py)
 
-.PHONY: demo test lint unit clean
+.PHONY: demo test lint unit pictures clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ulpscope-torch
@@ -30,6 +30,9 @@ lint: $(VENV)/.ulpscope-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+pictures: $(VENV)/.ulpscope-dev
+	$(BIN)/python docs/pictures/make.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

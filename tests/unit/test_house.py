@@ -36,6 +36,12 @@ def test_paths_in_pages_exist(page: Path) -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_pictures_are_small() -> None:
+    pictures = sorted((ROOT / "docs/pictures").glob("*.webp"))
+    assert [picture.name for picture in pictures] == ["answer.webp", "run.webp"]
+    assert all(picture.stat().st_size < 100_000 for picture in pictures)
+
+
 def test_both_readmes_have_the_same_shape() -> None:
     english, chinese = (re.findall(r"^(#+ |```|\|)", read(ROOT / name), re.MULTILINE) for name in READMES)
     assert english == chinese
