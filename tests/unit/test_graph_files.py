@@ -1,10 +1,13 @@
 """Graph files of every format, against what the tools' own packages read in them, or the JSON of the same graph."""
 
+import base64
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.graph_files import CALLS, GRAPHS, NETWORK, NETWORK_JSON, ge_onnx_text
 
@@ -319,7 +322,8 @@ def test_what_is_no_graph_is_not_taken_for_one(tmp_path: Path) -> None:
         ("a.txt", b'graph { op { name: "\xff\xff\xff" } }', "is neither UTF-8 nor GBK: byte 20"),
         ("a.txt", b"library { }", "holds a graph without operators"),
         ("a.json", b'{"graph": [{"op": [', "is not JSON, or was not written to its end"),
-        ("a.json", b'{"graph": {"op": 3}}', "is JSON, but has no field graph that is a list of graphs with op"),
+        ("a.json", b'{"graph": {"op": 3}}', "has an op that is no message"),
+        ("a.json", b'{"model": 1, "graphs": []}', "is JSON, but no graph: at its top it has model, graphs"),
         ("a.json", b'{"graph": [{"op": [3]}]}', "has an op that is no message"),
         ("a.json", b'{"graph": [{"op": [{"id": 1e300}]}]}', "field id holds 1e+300, not a whole number"),
         ("a.json", b'{"graph":[{"op":[{"attr":' + b"[" * 100_000, "nested too deeply"),
@@ -349,3 +353,76 @@ def test_an_operator_is_inserted_also_if_its_list_of_originals_is_empty_in_any_w
     path.write_text(json.dumps({"graph": [{"name": "g", "op": [*operators, {"name": "own", "type": "Relu"}]}]}))
 
     assert [operator.originals for operator in open_graph(path).graphs[0].operators] == [(), (), (), (), None]
+
+
+def _respelled(model: Any, respell: Any) -> Any:
+    """JSON with every value as `respell` writes the value of this field."""
+    if isinstance(model, dict):
+        return {key: _respelled(value, lambda _, item, key=key: respell(key, item)) for key, value in model.items()}
+    if isinstance(model, list):
+        return [_respelled(item, respell) for item in model]
+    return respell("", model)
+
+
+def _as_texts(_: str, value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, int) else value
+
+
+def _by_protobuf(model: Any, field: str = "") -> Any:
+    """As protobuf's own mapping writes it: names in camelCase, maps as objects, bytes in base64, 64 bits as texts."""
+    if isinstance(model, dict):
+        return {
+            re.sub("_([a-z])", lambda letter: letter[1].upper(), name): {
+                entry["key"]: _by_protobuf(entry["value"]) for entry in value
+            }
+            if name == "attr"
+            else _by_protobuf(value, name)
+            for name, value in model.items()
+        }
+    if isinstance(model, list):
+        return [_by_protobuf(item, field) for item in model]
+    if field in ("s", "bt", "data"):
+        return base64.b64encode(model.encode()).decode()
+    return str(model) if isinstance(model, int) and not isinstance(model, bool) else model
+
+
+@pytest.mark.parametrize("spelled", [lambda model: _respelled(model, _as_texts), _by_protobuf])
+def test_json_spells_values_in_other_ways(tmp_path: Path, spelled: Any) -> None:
+    model = told(NETWORK_JSON)
+    attributes = [
+        {"key": "alpha", "value": {"f": 0.01}},
+        {"key": "keep", "value": {"b": False}},
+        {"key": "flags", "value": {"list": {"b": [True, False]}}},
+        {"key": "type", "value": {"dt": 1}},
+        {"key": "count", "value": {"i": 2**53 + 1}},
+    ]
+    model["graph"][0]["op"][3]["attr"] += attributes
+    plain, other = tmp_path / "plain.json", tmp_path / "other.json"
+    plain.write_text(json.dumps(model))
+    other.write_text(json.dumps(spelled(model)))
+    assert open_graph(other) == open_graph(plain)
+    read = open_graph(other).graphs[0].operators[3].attributes
+    assert [read[entry["key"]] for entry in attributes] == [0.01, False, (True, False), "float32", 2**53 + 1]
+
+
+@pytest.mark.parametrize("spelled", ["inf", "-Infinity", "NaN", "1e-05", "-0.5", ".25"])
+def test_floats_that_atc_prints(tmp_path: Path, spelled: str) -> None:
+    path = tmp_path / "om.json"
+    value = {"list": {"f": [spelled], "i": [], "val_type": "VT_LIST_FLOAT"}}
+    op = {"name": "a", "type": "A", "attr": [{"key": "x", "value": value}], "input": None, "id": None}
+    path.write_text(json.dumps({"graph": [{"op": [op]}]}))
+    (found,) = open_graph(path).graphs[0].operators
+    (number,) = found.attributes["x"]  # type: ignore[misc]
+    assert np.array_equal(number, float(spelled), equal_nan=True)
+    assert found.inputs == ()
+
+
+@pytest.mark.parametrize("name", ["branches.onnx", "functions.meta"])
+def test_onnx_and_tensorflow_graphs_as_json(tmp_path: Path, name: str) -> None:
+    """`atc --mode=1` writes the original model, too."""
+    path = tmp_path / f"{name}.json"
+    path.write_text((GRAPHS / f"{Path(name).stem}.proto.json").read_text(encoding="utf-8"), encoding="utf-8")
+    assert is_graph(path)
+    assert open_graph(path) == open_graph(GRAPHS / name)

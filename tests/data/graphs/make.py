@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from google.protobuf import text_format
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -151,6 +152,7 @@ def main(tfdbg_graph: Path) -> None:
     (HERE / "branches.onnx").write_bytes(model.SerializeToString())
     (HERE / "branches.pbtxt").write_text(text_format.MessageToString(model), encoding="utf-8")
     write("branches.json", onnx_expected(model))
+    write("branches.proto.json", MessageToDict(model))
 
     session = GraphDef(node=sound_nodes(tfdbg_graph.read_bytes()))
     (HERE / "session.pb").write_bytes(session.SerializeToString())
@@ -163,6 +165,7 @@ def main(tfdbg_graph: Path) -> None:
     (HERE / "functions.meta").write_bytes(meta.SerializeToString())
     (HERE / "functions.pbtxt").write_text(text_format.MessageToString(called), encoding="utf-8")
     write("functions.json", tensorflow_expected(called))
+    write("functions.proto.json", MessageToDict(meta))
 
 
 if __name__ == "__main__":

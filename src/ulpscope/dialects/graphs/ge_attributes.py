@@ -5,9 +5,12 @@ from typing import Any
 
 from ulpscope.dialects.graphs.dtypes import ge_dtype
 from ulpscope.dialects.graphs.messages import (
-    GraphFileError,
     Message,
+    as_choice,
+    as_flag,
     as_integer,
+    as_message,
+    as_number,
     as_text,
     integers,
     last,
@@ -16,7 +19,6 @@ from ulpscope.dialects.graphs.messages import (
     size_of,
     sub_message,
     text,
-    unfit,
 )
 from ulpscope.records.graphs import Attributes, AttributeValue
 
@@ -27,9 +29,7 @@ def attributes_of(message: Message) -> dict[str, AttributeValue]:
 
 
 def described_dtype(found: object) -> str:
-    if isinstance(found, int | str):
-        return ge_dtype(found)
-    raise unfit("dtype", found, "a type")
+    return ge_dtype(as_choice(found, "dtype"))
 
 
 def _value(definition: Message) -> AttributeValue:
@@ -42,21 +42,19 @@ def _value(definition: Message) -> AttributeValue:
 
 
 def _list(definition: Any) -> AttributeValue:
-    if not isinstance(definition, dict):
-        raise unfit("list", definition, "a message")
-    for kind, values in definition.items():
+    for kind, values in as_message(definition, "list").items():
         read = _KINDS.get(kind)
-        if read is not None:
+        if read is not None and values:
             return tuple([read(value) for value in values])
     return ()
 
 
 def _number(value: Any) -> float:
-    return numbers({"f": [value]}, "f")[0]
+    return as_number(value, "f")
 
 
 def _flag(value: Any) -> bool:
-    return bool(as_integer(value, "b"))
+    return as_flag(value, "b")
 
 
 def _text(value: Any) -> str:
@@ -72,16 +70,16 @@ def _bytes(value: Any) -> Attributes:
 
 
 def _rows(field: str, item: str, read: Callable[[Message, str], AttributeValue]) -> Callable[[Any], AttributeValue]:
-    return lambda value: tuple([read(row, item) for row in messages(_message(value), field)])
+    return lambda value: tuple([read(row, item) for row in messages(as_message(value, "attr"), field)])
 
 
 def _named_attributes(value: Any) -> Attributes:
-    function = _message(value)
+    function = as_message(value, "attr")
     return {"name": text(function, "name"), "attr": attributes_of(function)}
 
 
 def _tensor_desc(value: Any) -> Attributes:
-    desc = _message(value)
+    desc = as_message(value, "attr")
     shape = integers(sub_message(desc, "shape"), "dim")
     return {
         "dtype": described_dtype(last(desc, "dtype", "undefined")),
@@ -91,19 +89,13 @@ def _tensor_desc(value: Any) -> Attributes:
 
 
 def _tensor(value: Any) -> Attributes:
-    tensor = _message(value)
+    tensor = as_message(value, "attr")
     return {**_tensor_desc(sub_message(tensor, "desc")), "bytes": size_of(tensor, "data")}
 
 
 def _graph(value: Any) -> Attributes:
-    graph = _message(value)
+    graph = as_message(value, "attr")
     return {"graph": text(graph, "name"), "operators": len(graph.get("op", ()))}
-
-
-def _message(value: Any) -> Message:
-    if isinstance(value, dict):
-        return value
-    raise GraphFileError(f"holds an attribute with {type(value).__name__} where a message is expected")
 
 
 _KINDS: dict[str, Callable[[Any], AttributeValue]] = {

@@ -1,4 +1,4 @@
-"""GE's graphs in protobuf's text format: ge_proto_*_Build.txt."""
+"""GE's graphs in protobuf's text format, ge_proto_*_Build.txt, and in JSON, the form that atc makes of them."""
 
 from ulpscope.dialects.graphs.ge_model import OPERATOR_PATH, ge_model, ge_operator
 from ulpscope.dialects.graphs.messages import Message

@@ -1,5 +1,10 @@
-"""Messages of protobuf, from whichever encoding, and typed looks into their fields."""
+"""Messages of protobuf, from whichever encoding, and typed looks into their fields.
 
+JSON spells values in many ways: numbers of 64 bits, floats and booleans as texts ("0.01", "NaN", "true"),
+enumerations by name or number, null for what is not there. A look that knows what a field is takes them all.
+"""
+
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -14,6 +19,11 @@ DEEPEST = 100
 
 _LOWEST, _HIGHEST = -(2**63), 2**64
 
+_SPELLED = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:inf(?:inity)?|nan)", re.IGNORECASE)
+_LONGEST_NUMBER = 40
+"""Characters: more than any 64 bits or float64 need; longer ones take long to convert."""
+_FLAGS = {"true": 1, "false": 0}
+
 
 class GraphFileError(ValueError):
     """What is wrong with a graph file, as a clause that follows its name."""
@@ -25,7 +35,7 @@ def text(message: Message, field: str, default: str = "") -> str:
 
 
 def texts(message: Message, field: str) -> list[str]:
-    return [as_text(value, field) for value in message.get(field, ())]
+    return [as_text(value, field) for value in message.get(field, ()) if value is not None]
 
 
 def integer(message: Message, field: str, default: int = 0) -> int:
@@ -33,11 +43,11 @@ def integer(message: Message, field: str, default: int = 0) -> int:
 
 
 def integers(message: Message, field: str) -> tuple[int, ...]:
-    return tuple([as_integer(value, field) for value in message.get(field, ())])
+    return tuple([as_integer(value, field) for value in message.get(field, ()) if value is not None])
 
 
 def numbers(message: Message, field: str) -> tuple[float, ...]:
-    return tuple([_number(value, field) for value in message.get(field, ())])
+    return tuple([as_number(value, field) for value in message.get(field, ()) if value is not None])
 
 
 def last(message: Message, field: str, default: Any = None) -> Any:
@@ -47,11 +57,7 @@ def last(message: Message, field: str, default: Any = None) -> Any:
 
 
 def messages(message: Message, field: str) -> list[Message]:
-    values = message.get(field, [])
-    for value in values:
-        if not isinstance(value, dict):
-            raise unfit(field, value, "a message")
-    return values
+    return [as_message(value, field) for value in message.get(field, ())]
 
 
 def sub_message(message: Message, field: str) -> Message:
@@ -63,6 +69,8 @@ def sub_message(message: Message, field: str) -> Message:
 def size_of(message: Message, field: str) -> int:
     """How many bytes a field of bytes holds."""
     value = last(message, field, b"")
+    if value is None:
+        return 0
     if isinstance(value, str):
         return len(value.encode("utf-8", "replace"))
     if isinstance(value, bytes | memoryview):
@@ -70,7 +78,17 @@ def size_of(message: Message, field: str) -> int:
     raise unfit(field, value, "bytes")
 
 
+def as_message(value: object, field: str) -> Message:
+    if value is None:
+        return {}
+    if isinstance(value, dict):
+        return value
+    raise unfit(field, value, "a message")
+
+
 def as_text(value: object, field: str) -> str:
+    if value is None:
+        return ""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | memoryview):
@@ -79,9 +97,32 @@ def as_text(value: object, field: str) -> str:
 
 
 def as_integer(value: object, field: str) -> int:
-    if isinstance(value, int) and _LOWEST <= value < _HIGHEST:
-        return value
+    number = _spelled(value)
+    whole = int(number) if isinstance(number, float) and number.is_integer() else number
+    if isinstance(whole, int) and _LOWEST <= whole < _HIGHEST:
+        return whole
     raise unfit(field, value, "a whole number of 64 bits")
+
+
+def as_number(value: object, field: str) -> float:
+    number = _spelled(value)
+    if isinstance(number, int):
+        return float(as_integer(number, field))
+    if isinstance(number, float):
+        return number
+    raise unfit(field, value, "a number")
+
+
+def as_flag(value: object, field: str) -> bool:
+    return bool(as_integer(_FLAGS.get(value.lower(), value) if isinstance(value, str) else value, field))
+
+
+def as_choice(value: object, field: str) -> int | str:
+    """What an enumeration holds: its number, or its word."""
+    choice = _spelled(value)
+    if isinstance(choice, int | str):
+        return choice
+    raise unfit(field, value, "a word or a number")
 
 
 def decoded(data: bytes) -> str:
@@ -109,7 +150,13 @@ def shortened(found: object) -> str:
     return f"{len(found):,} bytes" if isinstance(found, bytes | memoryview) else f"a {type(found).__name__}"
 
 
-def _number(value: object, field: str) -> float:
-    if isinstance(value, int | float):
-        return float(as_integer(value, field)) if isinstance(value, int) else value
-    raise unfit(field, value, "a number")
+def _spelled(value: object) -> object:
+    """The number that a text spells, 0 for nothing at all; anything else as it is."""
+    if value is None:
+        return 0
+    if not isinstance(value, str) or len(value) > _LONGEST_NUMBER or _SPELLED.fullmatch(value) is None:
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        return float(value)

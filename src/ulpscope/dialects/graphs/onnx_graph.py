@@ -11,7 +11,7 @@ from ulpscope.dialects.graphs.dtypes import onnx_dtype
 from ulpscope.dialects.graphs.messages import (
     GraphFileError,
     Message,
-    as_integer,
+    as_choice,
     integer,
     integers,
     last,
@@ -161,12 +161,16 @@ def _value_info(info: Message) -> TensorDesc:
     tensor = sub_message(sub_message(info, "type"), "tensor_type")
     shape = messages(tensor, "shape")
     dims = None if not shape else tuple([integer(dim, "dim_value", -1) for dim in messages(shape[-1], "dim")])
-    return TensorDesc(name=text(info, "name"), dtype=onnx_dtype(integer(tensor, "elem_type")), shape=dims)
+    return TensorDesc(name=text(info, "name"), dtype=_dtype(tensor, "elem_type"), shape=dims)
 
 
 def _weight(tensor: Message) -> TensorDesc:
-    dtype = onnx_dtype(integer(tensor, "data_type"))
+    dtype = _dtype(tensor, "data_type")
     return TensorDesc(name=text(tensor, "name"), dtype=dtype, shape=integers(tensor, "dims"))
+
+
+def _dtype(message: Message, field: str) -> str:
+    return onnx_dtype(as_choice(last(message, field), field))
 
 
 def _type(message: Message, *, field: str = "op_type") -> str:
@@ -216,19 +220,18 @@ _FILLED = {
 
 def _kind(attribute: Message) -> str:
     """Which kind it says it is; files of the first versions leave that to what is filled in."""
-    stated = last(attribute, "type", 0)
+    stated = as_choice(last(attribute, "type"), "type")
     if isinstance(stated, str):
         return stated
-    number = as_integer(stated, "type")
-    if not 0 <= number < len(ATTRIBUTE_KINDS):
-        raise GraphFileError(f"has an attribute of the unknown type {number}")
-    if number:
-        return ATTRIBUTE_KINDS[number]
+    if not 0 <= stated < len(ATTRIBUTE_KINDS):
+        raise GraphFileError(f"has an attribute of the unknown type {stated}")
+    if stated:
+        return ATTRIBUTE_KINDS[stated]
     return next((kind for field, kind in _FILLED.items() if field in attribute), "UNDEFINED")
 
 
 def _tensor(tensor: Message) -> Attributes:
-    return {"dtype": onnx_dtype(integer(tensor, "data_type")), "shape": integers(tensor, "dims")}
+    return {"dtype": _dtype(tensor, "data_type"), "shape": integers(tensor, "dims")}
 
 
 def _graph_words(graph: Message) -> Attributes:

@@ -4,17 +4,18 @@ import mmap
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
 from ulpscope.dialects.graphs import cache, ge_onnx_text, ge_text, onnx_graph, tf_graph
-from ulpscope.dialects.graphs.ge_json import read_ge_json
+from ulpscope.dialects.graphs.json_proto import parse_json
 from ulpscope.dialects.graphs.messages import GraphFileError, Message
 from ulpscope.dialects.graphs.text_proto import parse_text
 from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.graphs import GraphModel
+from ulpscope.records.graphs import GraphFormat, GraphModel
 from ulpscope.trace.collector import collector_paused
 
 _BinaryReader: TypeAlias = Callable[[memoryview], GraphModel]
@@ -25,7 +26,7 @@ _TOP_FIELDS = 64
 
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _JSON_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
-_JSON_GRAPH = re.compile(rb'"op"\s*:\s*\[')
+_JSON_GRAPH = re.compile(rb'"(?:op|node)"\s*:\s*\[')
 _TEXT_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:#[^\n]*\n\s*)*\w+\s*[:{<]")
 _TEXT_GRAPH = re.compile(rb"(?:^|[\s;,{])(?:op|node)\s*:?\s*[{<]")
 _OPERATOR_TYPE = re.compile(rb"[A-Za-z_][\w.>:/-]*")
@@ -36,7 +37,7 @@ _SUFFIXES: dict[str, _BinaryReader] = {
     ".pb": tf_graph.read_graph_def,
 }
 
-_TEXT_FINISHED = {**ge_text.FINISHED, **onnx_graph.FINISHED, **tf_graph.FINISHED}
+_FINISHED = {**ge_text.FINISHED, **onnx_graph.FINISHED, **tf_graph.FINISHED}
 
 
 def is_graph(path: Path) -> bool:
@@ -86,7 +87,10 @@ def _read(data: memoryview, path: Path) -> GraphModel:
     head = bytes(data[:_HEAD])
     if not _NO_TEXT.search(head):
         text = _decoded(data)
-        return read_ge_json(text) if _JSON_BEGINS.match(head) else _text_model(text)
+        if _JSON_BEGINS.match(head):
+            model = _model(parse_json(text, _FINISHED), "is JSON")
+            return replace(model, format=GraphFormat.GE_JSON) if model.format is GraphFormat.GE_TEXT else model
+        return _model(parse_text(text, _FINISHED), "is in protobuf's text format")
     reader = _binary_reader(data, path)
     if reader is None:
         raise GraphFileError("is a binary file, but neither ONNX nor TensorFlow's")
@@ -102,20 +106,20 @@ def _decoded(data: memoryview) -> str:
     raise GraphFileError(f"is neither UTF-8 nor GBK: byte {position:,} fits none of them")
 
 
-def _text_model(text: str) -> GraphModel:
-    message = parse_text(text, _TEXT_FINISHED)
-    for fits, make in _TEXT_MODELS:
+def _model(message: Message, form: str) -> GraphModel:
+    """What a message that was read with _FINISHED is a model of."""
+    for fits, make in _MODELS:
         if fits(message):
             return make(message)
     fields_seen = ", ".join(list(message)[:5]) or "nothing"
-    raise GraphFileError(f"is in protobuf's text format, but no graph: at its top it has {fields_seen}")
+    raise GraphFileError(f"{form}, but no graph: at its top it has {fields_seen}")
 
 
 def _has_nodes(message: Message) -> bool:
     return any(isinstance(graph, dict) and "node" in graph for graph in message.get("graph", ()))
 
 
-_TEXT_MODELS: tuple[tuple[Callable[[Message], bool], Callable[[Message], GraphModel]], ...] = (
+_MODELS: tuple[tuple[Callable[[Message], bool], Callable[[Message], GraphModel]], ...] = (
     (ge_text.is_ge_text, ge_text.ge_text_model),
     (ge_onnx_text.is_ge_onnx, ge_onnx_text.ge_onnx_model),
     (_has_nodes, onnx_graph.onnx_model),

@@ -12,12 +12,15 @@ from ulpscope.dialects.graphs.dtypes import tensorflow_dtype
 from ulpscope.dialects.graphs.messages import (
     GraphFileError,
     Message,
+    as_choice,
+    as_flag,
     as_integer,
+    as_message,
+    as_number,
     as_text,
     integer,
     last,
     messages,
-    numbers,
     size_of,
     sub_message,
     text,
@@ -152,28 +155,26 @@ def _value(value: Message) -> AttributeValue:
 
 
 def _list(value: Any) -> AttributeValue:
-    for kind, values in _message(value).items():
+    for kind, values in as_message(value, "attr").items():
         read = _KINDS.get(kind)
-        if read is not None:
+        if read is not None and values:
             return tuple([read(item) for item in values])
     return ()
 
 
 def _shape(value: Any) -> AttributeValue:
-    shape = _message(value)
-    if integer(shape, "unknown_rank"):
+    shape = as_message(value, "attr")
+    if as_flag(last(shape, "unknown_rank"), "unknown_rank"):
         return None
     return tuple([integer(dim, "size") for dim in messages(shape, "dim")])
 
 
 def _dtype(value: Any) -> str:
-    if isinstance(value, int | str):
-        return tensorflow_dtype(value)
-    raise unfit("type", value, "a type")
+    return tensorflow_dtype(as_choice(value, "type"))
 
 
 def _tensor(value: Any) -> Attributes:
-    tensor = _message(value)
+    tensor = as_message(value, "attr")
     dtype = _dtype(last(tensor, "dtype", 0))
     return {
         "dtype": dtype,
@@ -183,20 +184,14 @@ def _tensor(value: Any) -> Attributes:
 
 
 def _function(value: Any) -> Attributes:
-    return {"function": text(_message(value), "name")}
-
-
-def _message(value: Any) -> Message:
-    if isinstance(value, dict):
-        return value
-    raise unfit("attr", value, "a message")
+    return {"function": text(as_message(value, "attr"), "name")}
 
 
 _KINDS: dict[str, Callable[[Any], AttributeValue]] = {
     "s": lambda value: as_text(value, "s"),
     "i": lambda value: as_integer(value, "i"),
-    "f": lambda value: numbers({"f": [value]}, "f")[0],
-    "b": lambda value: bool(as_integer(value, "b")),
+    "f": lambda value: as_number(value, "f"),
+    "b": lambda value: as_flag(value, "b"),
     "type": _dtype,
     "shape": _shape,
     "tensor": _tensor,
