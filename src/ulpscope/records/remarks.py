@@ -29,6 +29,7 @@ PHRASES: Mapping[str, str] = {
     "step": "step {step}: {remark}",
     "tensor_files": "{files:are} not there, such as {example}",
     "type_not_read": "{tensors} of {dtype} not read: not a type that is compared",
+    "lines_again": "{lines} of {file} not read: the same tensors of the same calls once more",
     "no_dump_json": "{directory} has no dump.json and is not read",
     "process_not_compared": "{name} is a further process of its rank and not compared",
     "without_data": "{pairs} compared without their data: {problem}",

@@ -1,6 +1,7 @@
 """Finds the files of a dump: a whole dump_path, one step or one rank of it, or a dump.json itself.
 
 dump_path/step0/rank0/dump.json        or proc4711 where there is one process
+ptdbg_dump_v4.0/step0/rank0/dump.pkl   what ptdbg_ascend, its forerunner, wrote; older ones without step0
 """
 
 import os
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ulpscope.dialects.msprobe.json_files import Header, bad_file, read_header, read_object
+from ulpscope.dialects.msprobe.ptdbg import SUFFIX, is_ptdbg, ptdbg_header
 from ulpscope.dialects.msprobe.reading import DumpFolder, MsprobeRank
 from ulpscope.dialects.rank_infos import foreign_rank
 from ulpscope.records.enums import Level, Save
@@ -32,7 +34,7 @@ class Survey:
 
     def add(self, step: int, directory: Path, *, named: str | None = None) -> None:
         name = named or directory.resolve().name
-        files = tuple(directory / file for file in DUMP_FILES if (directory / file).is_file())
+        files = _dump_files(directory)
         if files:
             self.folders.setdefault(name, {})[step] = DumpFolder(directory, files)
         else:
@@ -43,7 +45,7 @@ class Survey:
 def is_dump(path: Path) -> bool:
     """Whether msprobe wrote this, as far as names of files and the top of a file tell."""
     if path.is_file():
-        return path.suffix == ".json" and read_header(path) is not None
+        return is_ptdbg(path) or (path.suffix == ".json" and read_header(path) is not None)
     return path.is_dir() and os.access(path, os.R_OK | os.X_OK) and bool(_survey(path).folders)
 
 
@@ -64,9 +66,13 @@ def open_dump(path: Path) -> Trace:
 def _survey(path: Path) -> Survey:
     survey = Survey()
     names = _folder_names(path)
-    if any(file in names for file in DUMP_FILES):
-        survey.add(_step_number(path.resolve().parent.name), path)
-        return survey
+    if any(file in names for file in DUMP_FILES) or any(map(_may_be_ptdbg, names)):
+        if _dump_files(path):
+            survey.add(_step_number(path.resolve().parent.name), path)
+            return survey
+    elif is_ptdbg(told := path.resolve().with_name(f"{path.resolve().name}{SUFFIX}")):
+        # The folder of its arrays.
+        return _survey_file(told)
     steps = {int(match[1]): path / name for name in names if (match := _STEP.fullmatch(name))}
     if not steps:
         steps = {_step_number(path.resolve().name): path}
@@ -76,6 +82,19 @@ def _survey(path: Path) -> Survey:
                 if _RANK.fullmatch(name) and (directory / name).is_dir():
                     survey.add(step, directory / name)
     return survey
+
+
+def _dump_files(directory: Path) -> tuple[Path, ...]:
+    """dump.json, debug.json or both; without them a .pkl of ptdbg, whatever it is called."""
+    found = tuple(directory / file for file in DUMP_FILES if (directory / file).is_file())
+    if found or not directory.is_dir():
+        return found
+    older = [directory / name for name in _folder_names(directory) if _may_be_ptdbg(name)]
+    return tuple(path for path in older if path.is_file() and is_ptdbg(path))[:1]
+
+
+def _may_be_ptdbg(name: str) -> bool:
+    return name.endswith(SUFFIX)
 
 
 def _survey_file(path: Path) -> Survey:
@@ -108,7 +127,7 @@ def _rank(path: Path, name: str, *, number: int, survey: Survey, world_size: int
 
 
 def _header(path: Path) -> Header:
-    found = read_header(path)
+    found = ptdbg_header(path) if is_ptdbg(path) else read_header(path)
     if found is not None:
         return found
     read_object(path)

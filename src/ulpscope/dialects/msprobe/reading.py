@@ -17,6 +17,7 @@ from ulpscope.dialects.msprobe.json_files import (
     read_if_there,
     read_object,
 )
+from ulpscope.dialects.msprobe.ptdbg import data_folder, is_ptdbg, read_ptdbg
 from ulpscope.dialects.msprobe.stacks import StackTable
 from ulpscope.dialects.msprobe.structure import MICRO_STEPS, plan_calls, read_parents
 from ulpscope.dialects.msprobe.tensor_data import DataFolder, read_elements
@@ -71,17 +72,31 @@ class MsprobeRank:
         return read_elements(self._data[int(step.removeprefix("step"))], name, value)
 
     def _read(self, step: int, folder: DumpFolder) -> StepFrames:
-        dumps = {path: read_object(path) for path in folder.files}
-        data = {path: _data(path, content) for path, content in dumps.items()}
-        self._data[step] = DataFolder.find(folder.directory, [dump.get("dump_data_dir") for dump in dumps.values()])
-        frames = self._frames(step, folder.directory, data)
+        if is_ptdbg(folder.files[0]):
+            frames = self._read_older(step, folder.directory, folder.files[0])
+        else:
+            dumps = {path: read_object(path) for path in folder.files}
+            data = {path: _data(path, content) for path, content in dumps.items()}
+            self._data[step] = DataFolder.find(folder.directory, [dump.get("dump_data_dir") for dump in dumps.values()])
+            frames = self._frames(step, folder.directory, data, read_if_there(folder.directory / "stack.json"))
         self._values.end_step()
         return frames
 
-    def _frames(self, step: int, directory: Path, data: dict[Path, dict[str, Any]]) -> StepFrames:
-        construct, stack_file = directory / "construct.json", directory / "stack.json"
+    def _read_older(self, step: int, directory: Path, path: Path) -> StepFrames:
+        dump = read_ptdbg(path)
+        if dump.repeated:
+            told = remark("lines_again", lines=Counted(dump.repeated, "line"), file=path.name)
+            self._missing.append(remark("step", step=step, remark=told))
+        folder = data_folder(path)
+        self._data[step] = DataFolder(folder if folder.is_dir() else None)
+        return self._frames(step, directory, {path: dump.data}, dump.stacks)
+
+    def _frames(
+        self, step: int, directory: Path, data: dict[Path, dict[str, Any]], frames: dict[str, Any]
+    ) -> StepFrames:
+        construct = directory / "construct.json"
         parents = read_parents(construct, read_if_there(construct))
-        stacks = self._stacks.read(stack_file, read_if_there(stack_file))
+        stacks = self._stacks.read(directory / "stack.json", frames)
         entries = [entry for content in data.values() for entry in content]
         # A dump of the task structure has no data: construct.json alone tells its calls.
         entries = entries or [entry for entry in parents.around if entry != MICRO_STEPS]

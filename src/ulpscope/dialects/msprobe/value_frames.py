@@ -13,14 +13,16 @@ from ulpscope.dialects.msprobe.identity import NUMBERS, STATS, NewValues, Shape,
 from ulpscope.dialects.msprobe.json_files import bad_field
 from ulpscope.trace.schema import VALUES
 
-STATS_ID, CRC_ID, XOR_ID = "msprobe-stats", "msprobe-md5", "msprobe-xor"
+STATS_ID, CRC_ID, XOR_ID, MD5_ID = "msprobe-stats", "msprobe-md5", "msprobe-xor", "ptdbg-md5"
+_MD5_DIGITS = 32
 
 
 def summary_of(new: NewValues) -> str | None:
     """What the dump tells of a value; none if this step has no values."""
     checksum = next((text for tensor in new.tensors if isinstance(text := tensor.get("md5"), str)), None)
     if checksum is not None:
-        return XOR_ID if checksum.startswith("0x") else CRC_ID
+        # What msprobe calls md5 is a CRC-32; its forerunner's is one.
+        return XOR_ID if checksum.startswith("0x") else MD5_ID if len(checksum) == _MD5_DIGITS else CRC_ID
     return STATS_ID if new.tensors else None
 
 
