@@ -13,8 +13,9 @@
 
 A graph is GE's (text, JSON or ONNX text), TensorFlow's (GraphDef, meta graph or saved model) or ONNX. Patterns may
 stand anywhere in the text; one with * or ? must fit all of it. Upper and lower case are alike. A result is the table of
-compare --graph, or of msaccucmp of any time. Exit codes: 0; 1 if there are such casts, or such operators of a result; 2
-if the file, call or operator cannot be read or found; 3 if nothing matches.
+compare --graph, of msaccucmp of any time, or of msprobe's compare and API checker. Exit codes: 0; 1 if there are such
+casts, such operators of a result or rows that do not pass; 2 if the file, call or operator cannot be read or found; 3
+if nothing matches.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from ulpscope.cli.show_graph import (
     show_casts_of,
     show_graph_file,
 )
-from ulpscope.cli.show_results import add_results_options, asks_results, show_results_of
+from ulpscope.cli.show_results import add_results_options, asks_results, asks_table, show_results_of, show_table_of
 from ulpscope.records.enums import ExitCode, Kind, Phase
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _result(args: argparse.Namespace) -> Shown:
+    if asks_table(args):
+        return show_table_of(args)
     if asks_results(args):
         return show_results_of(args)
     if asks_graph(args):

@@ -10,6 +10,7 @@ from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
     from ulpscope.workflows.comparison_results import LowResult
+    from ulpscope.workflows.foreign_tables import TableResult
 
 
 def add_results_options(parser: Parser) -> None:
@@ -47,6 +48,28 @@ def show_results_of(args: argparse.Namespace) -> "LowResult":
             next_step="one operator: ulpscope compare REFERENCE DUMPS --graph GRAPH --op OPERATOR",
         )
     return show_results(args.trace, cosine=DEFAULT_COSINE if args.cosine is None else args.cosine, limit=args.limit)
+
+
+def asks_table(args: argparse.Namespace) -> bool:
+    """Whether the path leads to a table of msprobe's results."""
+    if not args.trace.is_file():
+        return False
+    from ulpscope.dialects.msprobe.result_tables import table_kind
+
+    return table_kind(args.trace) is not None
+
+
+def show_table_of(args: argparse.Namespace) -> "TableResult":
+    """What the table says."""
+    from ulpscope.workflows.foreign_tables import show_table
+
+    expected = "--limit and --json only"
+    refuse(args, (*ABOUT_TRACES, *ABOUT_GRAPHS, "cosine"), beside="a table of msprobe's", expected=expected)
+    if args.call is not None:
+        raise UlpscopeError(
+            f"{args.call!r} with a table of msprobe's", expected=expected, next_step=f"ulpscope show {args.trace}"
+        )
+    return show_table(args.trace, limit=args.limit)
 
 
 def _cosine(text: str) -> float:

@@ -187,12 +187,14 @@ def _finding(output: ComparedOutput, comparison: CheckComparison, language: Lang
             "figures": {name: _number(figure) for name, figure in output.figures},
         },
         "sentence": told,
-        "next": _next(comparison.sides.target.trace, case),
+        "next": _next(comparison.sides.target, case),
     }
 
 
-def _next(trace: str, case: CaseId) -> str:
-    shown = f"{shlex.quote(trace)} {case.call}"
+def _next(target: CheckedSide, case: CaseId) -> str:
+    if not target.trace:
+        return f"ulpscope show {shlex.quote(target.path)}"
+    shown = f"{shlex.quote(target.trace)} {case.call}"
     return f"ulpscope repro {shown} -o repro" if is_in_script(case.op) else f"ulpscope show {shown}"
 
 

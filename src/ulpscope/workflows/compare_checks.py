@@ -1,4 +1,7 @@
-"""`ulpscope compare` on two results of `ulpscope check`: the errors of two devices, statistic by statistic."""
+"""`ulpscope compare` on two results of `ulpscope check`: the errors of two devices, statistic by statistic.
+
+Tables of details that msprobe's own checker wrote are such results, too.
+"""
 
 import json
 from collections.abc import Mapping
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ulpscope.dialects.msprobe.result_tables import checked_outputs, details_of
 from ulpscope.judge.check_metrics import METRICS
 from ulpscope.judge.check_ratios import compare_devices
 from ulpscope.records.check_comparisons import CheckComparison, CheckedSide, ComparedOutput
@@ -46,7 +50,9 @@ class ComparedChecks:
 
 
 def is_check_result(path: Path) -> bool:
-    """Whether a directory was written by `ulpscope check --out`."""
+    """Whether a directory was written by `ulpscope check --out`, or a table by msprobe's checker."""
+    if path.is_file():
+        return details_of(path) is not None
     try:
         summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -67,7 +73,9 @@ def compare_checks(reference: Path, target: Path) -> ComparedChecks:
 
 
 def _outputs(path: Path) -> dict[Key, tuple[CaseId, OutputResult]]:
-    """In the order of the trace, whichever worker was first."""
+    """In the order of the trace, whichever worker was first; of msprobe's checker in that of its table."""
+    if path.is_file():
+        return checked_outputs(details_of(path) or path)
     cases = sorted(
         (checked.result for checked in read_results(path / CASES).values()),
         key=lambda result: (result.case.process, result.case.call, result.case.text),
@@ -76,6 +84,8 @@ def _outputs(path: Path) -> dict[Key, tuple[CaseId, OutputResult]]:
 
 
 def _side(path: Path, *, alone: int) -> CheckedSide:
+    if path.is_file():
+        return CheckedSide(str(path), "", (path.name,), alone)
     summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
     try:
         return CheckedSide(str(path), str(summary["trace"]), tuple(summary["scope"]["devices"]), alone)
