@@ -147,4 +147,4 @@ def test_a_line_that_is_none_of_ptdbg_s_is_named(tmp_path: Path, line: str, prob
 def test_a_pickle_is_never_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model.pkl").write_bytes(b"\x80\x04cos\nsystem\n(S'touch hacked'\ntR.")
     assert main(["show", str(tmp_path / "model.pkl")]) == 2
-    assert "pickle" in capsys.readouterr().err
+    assert "model.pkl is a pickle, of which only tensors are ever read" in capsys.readouterr().err

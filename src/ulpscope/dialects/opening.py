@@ -18,8 +18,13 @@ def open_run(path: str | Path) -> Trace:
     except TraceError as error:
         if _is_trace(root):
             raise
+        from ulpscope.dialects.recognising import wrong_kind
+
+        known = wrong_kind(root, "a run: a trace, or a dump of another tool")
+        if known is not None:
+            raise TraceError(known.seen, expected=known.expected, next_step=known.next_step) from error
         raise TraceError(
-            error.seen,
+            _unknown_file(root) if root.is_file() else error.seen,
             expected=f"{error.expected}, or a dump of msprobe: its dump_path, a step or a rank of it, or a dump.json; "
             "or a directory with forward_info_*.json; or a dump of an Ascend NPU: its dump path, a directory of it, or "
             "one file; or a dump of tfdbg (run_*), or a directory of OPERATOR.OUTPUT.TIMESTAMP.npy files",
@@ -46,6 +51,10 @@ def _open_foreign(root: Path) -> Trace | None:
     if tfdbg.looks_like(root):
         return tfdbg.open_tfdbg(root)
     return open_npy_folder(root) if is_npy_folder(root) else None
+
+
+def _unknown_file(path: Path) -> str:
+    return f"{path} is {'a file of no kind that is known here' if path.stat().st_size else 'an empty file'}"
 
 
 def _is_trace(root: Path) -> bool:

@@ -10,6 +10,7 @@ from ulpscope.dialects.ascend.names import DumpName
 from ulpscope.dialects.ascend.operations import Operation, read_operations
 from ulpscope.dialects.ascend.runs import Run, one_run
 from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, has_dumps, list_dumps, told_unnamed
+from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.dialects.reference import ReferenceIndex, reference_index
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
@@ -115,8 +116,8 @@ def dumped_run(path: Path) -> Run:
     """The newest run; UlpscopeError if there is none, or more than one dump path."""
     run = one_run(path)
     if not run.folders:
-        raise UlpscopeError(
-            f"{path} holds no dump of an NPU" if path.is_dir() else f"{path} is not a directory",
+        raise wrong_kind(path, "a dump of an NPU") or UlpscopeError(
+            f"{path} holds no dump of an NPU" if path.is_dir() else f"{path} does not exist",
             expected="a dump path, or a directory of it: files called TYPE.OPERATOR.TASK.STREAM.TIME",
             next_step="check the path; the reference comes first: ulpscope compare REFERENCE DUMPS --graph GRAPH",
         )

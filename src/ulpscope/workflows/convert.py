@@ -8,10 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ulpscope.dialects import npy_folder
-from ulpscope.dialects.ascend import opening as npu_dumps
 from ulpscope.dialects.msprobe.writing import write_msprobe
-from ulpscope.dialects.tfdbg import opening as tfdbg
+from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.convert import Converted, NotConverted, convert_json, convert_text
@@ -77,21 +75,7 @@ def _open(source: Path, *, alone: bool) -> Trace | NotConverted:
 
 def _other_tools(source: Path) -> UlpscopeError | None:
     """Why what another tool wrote does not become msprobe's; none if no other tool wrote it."""
-    quoted = shlex.quote(str(source))
-    if npu_dumps.looks_like(source):
-        return UlpscopeError(
-            f"{source} is a dump of an NPU, of operators that the compiler made",
-            expected="calls of torch: msprobe's layout has names for these alone, and would match operators with them",
-            next_step=f"ulpscope convert {quoted} --to npy -o DIR for its arrays; to set them beside a reference: "
-            f"ulpscope compare REFERENCE {quoted} --graph GRAPH",
-        )
-    if npy_folder.looks_like(source) or tfdbg.looks_like(source):
-        return UlpscopeError(
-            f"{source} is a reference dump, of operators of a network",
-            expected="calls of torch: msprobe's layout has names for these alone",
-            next_step=f"set it beside the dumps of an NPU: ulpscope compare {quoted} DUMPS --graph GRAPH",
-        )
-    return None
+    return wrong_kind(source, "a trace of torch's calls: msprobe's layout has names for these alone")
 
 
 def _convert(trace: Trace | NotConverted, folder: Path, told: Callable[[], None]) -> Converted | NotConverted:

@@ -15,6 +15,7 @@ from ulpscope.dialects.ascend.fusion_files import (
     read_fusion_result,
     read_fusion_switch,
 )
+from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.fusion import FusionView, fusion_json, fusion_text
@@ -52,10 +53,14 @@ def fusion(
     path = Path(file)
     graphs: tuple[GraphFusion, ...] = ()
     switch: FusionSwitch | None = None
-    if is_switch_file(path):
-        switch = read_fusion_switch(path)
-    else:
-        graphs = read_fusion_result(path)
+    try:
+        if is_switch_file(path):
+            switch = read_fusion_switch(path)
+        else:
+            graphs = read_fusion_result(path)
+    except UlpscopeError as error:
+        wanted = "a fusion_result.json or fusion_switch.cfg of the Ascend compiler"
+        raise (wrong_kind(path, wanted, command="fusion") or error) from error
     if switch_off:
         switch = (switch or FusionSwitch({})).without(_chosen(path, switch_off, graphs, switch))
         if out is not None:

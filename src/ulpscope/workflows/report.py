@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.language import Language
 from ulpscope.report.page.assembling import assemble
@@ -102,8 +103,8 @@ def page_text(result: Path, *, served: bool = False) -> str:
 def read_summary(result: Path) -> JsonObject:
     """summary.json of a result that a page can be made of."""
     if not (result / SUMMARY).is_file():
-        raise UlpscopeError(
-            f"{result} {'holds no ' + SUMMARY if result.is_dir() else 'is no directory'}",
+        raise wrong_kind(result, "a result or a run") or UlpscopeError(
+            f"{result} {'holds no ' + SUMMARY if result.is_dir() else 'does not exist'}",
             expected="the directory of a result, as ulpscope compare, check or overflow write it with --out",
             next_step=f"ulpscope compare REFERENCE TARGET --out {shlex.quote(str(result))}",
         )

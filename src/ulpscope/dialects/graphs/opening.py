@@ -26,7 +26,9 @@ _TOP_FIELDS = 64
 
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _JSON_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{")
-_JSON_GRAPH = re.compile(rb'"(?:op|node)"\s*:\s*\[')
+_JSON_GRAPH = re.compile(rb'"op"\s*:\s*\[')
+_JSON_NODES = re.compile(rb'"node"\s*:\s*\[')
+_JSON_NODE = re.compile(rb'"(?:op|op_type|opType)"\s*:\s*"')
 _TEXT_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:#[^\n]*\n\s*)*\w+\s*[:{<]")
 _TEXT_GRAPH = re.compile(rb"(?:^|[\s;,{])(?:op|node)\s*:?\s*[{<]")
 _OPERATOR_TYPE = re.compile(rb"[A-Za-z_][\w.>:/-]*")
@@ -49,7 +51,9 @@ def is_graph(path: Path) -> bool:
     if _NO_TEXT.search(head):
         return _binary_reader(data, path) is not None
     if _JSON_BEGINS.match(head):
-        return _JSON_GRAPH.search(data) is not None
+        if _JSON_GRAPH.search(data) is not None:
+            return True
+        return _JSON_NODES.search(data) is not None and _JSON_NODE.search(data) is not None
     return _TEXT_BEGINS.match(head) is not None and _TEXT_GRAPH.search(data) is not None
 
 
@@ -77,7 +81,7 @@ def read_graph(path: Path) -> GraphModel:
     except OSError as error:
         raise _no_graph(path, f"cannot be read: {error.strerror}") from error
     except GraphFileError as problem:
-        raise _no_graph(path, str(problem)) from problem
+        raise (_another_kind(path) or _no_graph(path, str(problem))) from problem
     if not any(graph.operators for graph in model.graphs):
         raise _no_graph(path, "holds a graph without operators")
     return model
@@ -172,6 +176,13 @@ def _mapped(path: Path) -> memoryview:
     """A file's bytes without reading them into memory. The map closes when the last view into it is gone."""
     with open(path, "rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _another_kind(path: Path) -> UlpscopeError | None:
+    """What a file is that begins like no graph; none if it is a damaged one."""
+    from ulpscope.dialects.recognising import wrong_kind
+
+    return None if is_graph(path) else wrong_kind(path, "a graph")
 
 
 def _no_graph(path: Path, problem: str) -> UlpscopeError:

@@ -1,0 +1,240 @@
+"""What a path is, told by its content, and which command takes it: the one place that a wrong path is asked about.
+
+wrong_kind(Path("build.vis.db"), "a run")
+    build.vis.db is a graph that msprobe's graph_visualize drew (a database), not a run
+    next: compare the dumps it was made of: ulpscope compare REFERENCE TARGET
+"""
+
+import json
+import re
+import shlex
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.schema import RANK_FILE
+
+_HEAD = 1 << 16
+"""Bytes that are looked at."""
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+
+_COMPARE_DUMPS = "compare the dumps it was made of: ulpscope compare REFERENCE TARGET"
+_DIRECTORY = "name the directory it lies in, not the file"
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """What a path is, as a clause behind `is`, and what to do with it."""
+
+    what: str
+    next_step: str
+
+    def is_for(self, command: str) -> bool:
+        """Whether this is what a command takes."""
+        return f"ulpscope {command} " in self.next_step
+
+
+def wrong_kind(path: Path, wanted: str, *, command: str = "") -> UlpscopeError | None:
+    """What to answer if a path was to be something else; none if it is not there, or nothing is known of it.
+
+    None, too, if it is what this command takes: then it is damaged, and the command's reader knows how.
+    """
+    found = recognise(path)
+    if found is None or (command and found.is_for(command)):
+        return None
+    return UlpscopeError(f"{path} is {found.what}, not {wanted}", expected=wanted, next_step=found.next_step)
+
+
+def recognise(path: Path) -> Recognised | None:
+    """What a file or directory is, as far as its first bytes and names tell."""
+    try:
+        if path.is_dir():
+            return _directory(path)
+        if not path.is_file():
+            return None
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return None
+    for known in (_by_magic, _by_name, _by_table, _by_graph, _by_json):
+        found = known(path, head)
+        if found is not None:
+            return found
+    return None
+
+
+def _directory(path: Path) -> Recognised | None:
+    try:
+        summary = json.loads((path / "summary.json").read_bytes()[: 1 << 24])
+    except (OSError, ValueError, RecursionError):
+        summary = None
+    if isinstance(summary, dict) and isinstance(summary.get("command"), str):
+        command = summary["command"]
+        return Recognised(f"a result of ulpscope {command[:20]}", f"see its page: ulpscope report {_quoted(path)}")
+    if not any(path.iterdir()):
+        return Recognised("an empty directory", "check the path")
+    if (path / RANK_FILE).is_file() or any((entry / RANK_FILE).is_file() for entry in path.iterdir()):
+        return Recognised("a trace", f"ulpscope show {_quoted(path)}, or ulpscope compare {_quoted(path)} TARGET")
+    return _of_another_tool(path)
+
+
+def _of_another_tool(path: Path) -> Recognised | None:
+    from ulpscope.dialects import npy_folder
+    from ulpscope.dialects.api_checker.files import is_api_checker
+    from ulpscope.dialects.ascend import opening as ascend
+    from ulpscope.dialects.msprobe.layout import is_dump
+    from ulpscope.dialects.tfdbg import opening as tfdbg
+
+    kinds: tuple[tuple[Callable[[Path], bool], str, str], ...] = (
+        (is_api_checker, "what the API accuracy checker recorded", "ulpscope check {path}"),
+        (is_dump, "a dump of msprobe", "ulpscope show {path}, or ulpscope compare {path} TARGET"),
+        (
+            ascend.looks_like,
+            "a dump of an NPU",
+            "ulpscope show {path}, ulpscope convert {path} --to npy -o DIR, or set it beside a reference: "
+            "ulpscope compare REFERENCE {path} --graph GRAPH",
+        ),
+        (
+            lambda place: tfdbg.looks_like(place) or npy_folder.looks_like(place),
+            "a reference dump, of operators of a network",
+            "ulpscope show {path}, or set it beside the dumps of an NPU: ulpscope compare {path} DUMPS --graph GRAPH",
+        ),
+    )
+    fitting = ((what, next_step) for fits, what, next_step in kinds if fits(path))
+    return next((Recognised(what, next_step.format(path=_quoted(path))) for what, next_step in fitting), None)
+
+
+def _by_magic(path: Path, head: bytes) -> Recognised | None:
+    if head.startswith(b"SQLite format 3\0"):
+        return _database(head)
+    if head.startswith(b"PK\x03\x04"):
+        return _archive(path)
+    if head.startswith(b"\x93NUMPY"):
+        return _tensors(path, "an array")
+    if head.startswith(b"\x89HDF\r\n"):
+        return Recognised("an HDF5 file", "write its arrays as .npy files: ulpscope diff takes these")
+    if head.startswith(b"PAR1"):
+        return Recognised("a Parquet table, as a trace or a result holds them", _DIRECTORY)
+    if re.match(rb"\x80[\x02-\x05]", head):
+        return _tensors(path, "a pickle, of which only tensors are ever read")
+    if path.suffix == ".safetensors":
+        return _tensors(path, "a file of tensors")
+    if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
+        return Recognised("a page", "open it in a browser, or name the result that it was made of")
+    return None
+
+
+def _database(head: bytes) -> Recognised:
+    if b"tb_nodes" in head:
+        return Recognised("a graph that msprobe's graph_visualize drew (a database)", _COMPARE_DUMPS)
+    if b"trend_data" in head:
+        return Recognised("numbers that msprobe's monitor wrote (a database)", _COMPARE_DUMPS)
+    return Recognised("an SQLite database", "check the path")
+
+
+def _archive(path: Path) -> Recognised:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError):
+        return Recognised("an archive that was not written to its end", "copy it again")
+    if any(name.startswith("xl/") for name in names):
+        return Recognised("an Excel workbook", "save its table as CSV: ulpscope show opens results of msprobe as these")
+    if any(name.endswith((".npy", "data.pkl")) for name in names):
+        return _tensors(path, "a file of tensors")
+    return Recognised("a zip archive", "unpack it, and name what is in it")
+
+
+def _tensors(path: Path, what: str) -> Recognised:
+    return Recognised(what, f"compare it with another one: ulpscope diff {_quoted(path)} OTHER")
+
+
+def _by_name(path: Path, head: bytes) -> Recognised | None:
+    return _of_another_tool(path)
+
+
+def _by_table(path: Path, head: bytes) -> Recognised | None:
+    from ulpscope.dialects.ascend.result_table import is_result_table
+    from ulpscope.dialects.msprobe.result_tables import table_kind
+
+    show = f"ulpscope show {_quoted(path)}"
+    kind = table_kind(path)
+    if kind is not None:
+        return Recognised(kind.value, show)
+    if is_result_table(path):
+        return Recognised("a result of a comparison of a network", show)
+    if head.startswith((b"vpp_stage,", b"\xef\xbb\xbfvpp_stage,")):
+        return Recognised("numbers that msprobe's monitor wrote", _COMPARE_DUMPS)
+    return None
+
+
+def _by_graph(path: Path, head: bytes) -> Recognised | None:
+    from ulpscope.dialects.graphs.opening import is_graph
+
+    if not is_graph(path):
+        return None
+    name = _quoted(path)
+    return Recognised(
+        "a graph",
+        f"ulpscope show {name}, or set dumps of its network beside a reference: "
+        f"ulpscope compare REFERENCE DUMPS --graph {name}",
+    )
+
+
+def _by_json(path: Path, head: bytes) -> Recognised | None:
+    if _NO_TEXT.search(head) or not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
+        return None
+    name = _quoted(path)
+    for pattern, what, next_step in _JSON_KINDS:
+        if pattern.search(head):
+            return Recognised(what, next_step.format(path=name))
+    return None
+
+
+def _keys(*names: str) -> re.Pattern[bytes]:
+    """JSON in whose first bytes one of these keys stands."""
+    return re.compile(b'"(?:' + "|".join(names).encode() + rb')"\s*:')
+
+
+_JSON_KINDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+    (
+        _keys("graph_fusion", "ub_fusion", 'session_and_graph_id[^"]*'),
+        "what an Ascend compiler fused",
+        "ulpscope fusion {path}",
+    ),
+    (_keys("Switch"), "switches of fusion passes", "ulpscope fusion {path}"),
+    (_keys("npu_path", "bench_path"), "a compare.json, which names two dumps", "ulpscope compare {path}"),
+    (_keys("sketch_id", "world_size"), "a description of a trace's rank", _DIRECTORY),
+    (re.compile(rb'^\s*\{\s*"schema"\s*:\s*\d+,\s*"command"'), "the summary of a result of ulpscope", _DIRECTORY),
+    (
+        _keys("NPU", "Bench", "Tooltip", "ToolTip", "MicroSteps"),
+        "a graph that msprobe's graph_visualize drew (.vis)",
+        _COMPARE_DUMPS,
+    ),
+    (
+        re.compile(rb'"root"\s*:.*"node"\s*:\s*\{|"node"\s*:\s*\{.*"matched_node_link"', re.DOTALL),
+        "a graph that msprobe's graph_visualize drew (.vis)",
+        _COMPARE_DUMPS,
+    ),
+    (
+        _keys("dump_path"),
+        "a configuration that says what is dumped",
+        "run the script with it, and name the directory that is its dump_path",
+    ),
+    (
+        re.compile(rb'^\s*\{\s*"[^"]*(?:\.forward|\.backward|Module\.|Cell\.)[^"]*"\s*:\s*(?:"|null|\[)'),
+        "a construct.json or stack.json of an msprobe dump",
+        "name the dump.json beside it, or " + _DIRECTORY.removeprefix("name "),
+    ),
+    (
+        re.compile(rb'^\s*\{\s*"\d+"\s*:\s*\[\s*\['),
+        "a stack.json of an msprobe dump",
+        "name the dump.json beside it, or " + _DIRECTORY.removeprefix("name "),
+    ),
+)
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
