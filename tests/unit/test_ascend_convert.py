@@ -372,3 +372,42 @@ def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, capsys: 
     assert convert(network("Relu"), "--to", "npy", "-o", tmp_path / "out") == 2
     assert files(tmp_path / "out") == {"mine"}
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_files_of_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    array = np.array([[1.5, -2.25], [0.1, 3e-7]], np.float32)
+    np.save(tmp_path / "weight.npy", array)
+    np.savez(tmp_path / "several.npz", a=array, b=np.arange(3))
+    sources = tmp_path / "weight.npy", tmp_path / "several.npz"
+    assert convert(*sources, "--to", "txt", "-o", tmp_path / "out") == 0
+    assert files(tmp_path / "out") == {"weight.txt", "several.a.txt", "several.b.txt"}
+    assert np.array_equal(np.loadtxt(tmp_path / "out/weight.txt", dtype=np.float32), array)
+    assert "2 sources" in capsys.readouterr().out
+    assert convert(sources[0], "--layout", "ND", "--to", "txt", "-o", tmp_path / "other") == 2
+    assert "--layout with" in capsys.readouterr().err
+
+
+def test_a_dump_of_tfdbg_becomes_reference_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    real, out = DATA / "tf_debug_real", tmp_path / "npy"
+    assert convert(real, "--to", "npy", "-o", out) == 0
+    expected = np.load(real / "expected_tensors.npz")
+    written = {path.name.rsplit(".", 2)[0]: path for path in out.glob("*.npy")}
+    for name in expected.files:
+        key = name.replace("|", "_").replace(":", ".")
+        assert np.array_equal(np.load(written[key]), expected[name]), name
+    capsys.readouterr()
+    # As reference data it opens like the dump it was made of.
+    assert main(["diff", str(real), str(out)]) == 0
+    assert capsys.readouterr().out.startswith(f"Agree: of {len(written)} tensors {len(written)} identical")
+
+
+def test_a_folder_of_reference_data_with_a_name_that_is_too_long(tmp_path: Path) -> None:
+    reference, out = DATA / "precision_data" / "tf" / "dump", tmp_path / "npy"
+    assert convert(reference, "--to", "npy", "-o", out) == 0
+    assert main(["diff", str(reference), str(out)]) == 0
+
+
+def test_other_files_are_named_as_what_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = DATA / "precision_data/npu/debug_0/graph/ge_proto_00000_Build.txt"
+    assert convert(graph, "--to", "npy", "-o", tmp_path / "out") == 2
+    assert "is a graph, not a dump file" in capsys.readouterr().err

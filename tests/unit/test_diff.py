@@ -379,3 +379,26 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_directory_without_tensors(tmp_path: Path) -> None:
     with pytest.raises(UlpscopeError, match="holds no file of tensors"):
         load_tensor_file(tmp_path)
+
+
+def test_two_folders_of_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side, factor in (("a", 1.0), ("b", 2.0)):
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / "Torch_add_0_forward_output.npy", np.ones(3))
+        np.save(tmp_path / side / "Torch_mul_0_forward_output.npy", factor * np.ones(3))
+    code, out, _ = run(capsys, tmp_path / "a", tmp_path / "b")
+    assert code == 1
+    assert "Torch_mul_0_forward_output" in out
+    assert "Torch_add_0_forward_output" not in out.split("identical")[0]
+
+
+def test_reference_data_of_other_times_is_the_same_operators(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side, time in (("a", 1767225600900010), ("b", 1767225600900999)):
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / f"fc1_Relu.0.{time}.npy", np.ones(3))
+        np.save(tmp_path / side / f"fc1_Relu.0.{time + 1}.npy", np.zeros(3))
+        np.save(tmp_path / side / f"fc1_Relu.1.{time}.npy", np.full(3, 7.0))
+    code, out, _ = run(capsys, tmp_path / "a", tmp_path / "b")
+    assert (code, out.splitlines()[0]) == (0, "Agree: of 3 tensors 3 identical.")

@@ -74,7 +74,6 @@ FILES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "empty.json": (lambda path: path.touch(), "an empty file", ""),
     "other.json": (text('{"a": 1}'), "a file of no kind that is known here", ""),
     "result": (result, "a result of ulpscope compare", "ulpscope report"),
-    "nothing": (lambda path: path.mkdir(), "an empty directory", ""),
 }
 
 

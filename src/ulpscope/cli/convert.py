@@ -1,9 +1,11 @@
-"""Write dumps of an Ascend NPU as npy, pt, txt or bin files, or a trace in msprobe's layout.
+"""Write dumps of an Ascend NPU, of tfdbg or files of tensors as npy, pt, txt or bin, or a trace in msprobe's layout.
 
   ulpscope convert DUMPS --to npy -o arrays                             every tensor of every dump file below DUMPS
   ulpscope convert FILE --output 0 --to txt -o arrays                   one tensor
   ulpscope convert DUMPS --to npy --layout NHWC -o arrays               in another layout, padding taken off
   ulpscope convert FILE --input 1 --to npy --layout ND --shape 40,10 -o arrays
+  ulpscope convert weights.npz --to txt -o texts                        any file of tensors, or a folder of them
+  ulpscope convert tf_debug --to npy -o tf/dump                         a dump of tfdbg, as reference data is named
   ulpscope convert runs/ref --to msprobe -o dumps/ref
 
 Files are named as msaccucmp names them: DUMP.output.0.npy, with --layout DUMP.output.0.2x40.npy. npy, txt and bin have
@@ -44,7 +46,11 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `convert` to the command line."""
     parser = add_command(subparsers, "convert", doc=__doc__ or "", usage=USAGE)
     parser.add_argument(
-        "sources", metavar="SOURCE", nargs="+", type=Path, help="dump file, directory of dumps; for msprobe, a trace"
+        "sources",
+        metavar="SOURCE",
+        nargs="+",
+        type=Path,
+        help="dump file, file of tensors, directory of these; for msprobe, a trace",
     )
     parser.add_argument("--to", choices=KINDS, required=True, help="what to write")
     parser.add_argument("-o", "--out", metavar="DIR", type=Path, required=True, help="empty or new directory")

@@ -73,8 +73,6 @@ def _directory(path: Path) -> Recognised | None:
     if isinstance(summary, dict) and isinstance(summary.get("command"), str):
         command = summary["command"]
         return Recognised(f"a result of ulpscope {command[:20]}", f"see its page: ulpscope report {_quoted(path)}")
-    if not any(path.iterdir()):
-        return Recognised("an empty directory", "check the path")
     if (path / RANK_FILE).is_file() or any((entry / RANK_FILE).is_file() for entry in path.iterdir()):
         return Recognised("a trace", f"ulpscope show {_quoted(path)}, or ulpscope compare {_quoted(path)} TARGET")
     return _of_another_tool(path)

@@ -49,17 +49,28 @@ ReferenceIndex: TypeAlias = Mapping[tuple[str, int], tuple[ReferenceTensor, ...]
 
 def reference_index(path: Path) -> ReferenceIndex:
     """All arrays of each operator's outputs, in time order; UlpscopeError if this is no reference dump."""
+    tensors = reference_tensors(path)
+    if tensors is not None:
+        return index_of(tensors)
+    from ulpscope.dialects.recognising import wrong_kind
+
+    raise wrong_kind(path, "a reference dump") or UlpscopeError(
+        f"{path} is no reference dump",
+        expected="a directory with OPERATOR.OUTPUT.TIMESTAMP.npy files, or a dump of tfdbg (run_*/_tfdbg_device_*)",
+        next_step="check the path",
+    )
+
+
+def reference_tensors(path: Path) -> list[ReferenceTensor] | None:
+    """Every array of a reference dump; none if this is none."""
     from ulpscope.dialects import npy_folder
     from ulpscope.dialects.tfdbg import opening as tfdbg
 
     for dialect in (npy_folder, tfdbg):
         if dialect.looks_like(path):
-            return index_of(dialect.tensors_of(path))
-    raise UlpscopeError(
-        f"{path} is no reference dump",
-        expected="a directory with OPERATOR.OUTPUT.TIMESTAMP.npy files, or a dump of tfdbg (run_*/_tfdbg_device_*)",
-        next_step="check the path",
-    )
+            found: list[ReferenceTensor] = dialect.tensors_of(path)
+            return found
+    return None
 
 
 def index_of(tensors: Iterable[ReferenceTensor]) -> ReferenceIndex:

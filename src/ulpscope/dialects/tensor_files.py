@@ -13,6 +13,7 @@ from pathlib import Path
 from ulpscope.dialects.ascend.stored_tensors import holds_dumps, read_dump_tensors
 from ulpscope.dialects.numpy_files import read_npy, read_npz
 from ulpscope.dialects.pt import read_pt
+from ulpscope.dialects.reference import ReferenceTensor, index_of, reference_tensors
 from ulpscope.dialects.safetensors_files import read_safetensors
 from ulpscope.dialects.stored import StoredTensor, TensorFile, unreadable
 from ulpscope.records.errors import UlpscopeError
@@ -31,7 +32,7 @@ READERS: dict[str, Reader] = {
     ".ckpt": read_pt,
 }
 KINDS = ".npy, .npz, .safetensors, .pt, .pth or .bin"
-_SHARDS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+_SHARDS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.npy", "*.npz")
 _NPY_MAGIC = b"\x93NUMPY"
 _ZIP_MAGIC = b"PK\x03\x04"
 # What torch.save without an archive begins with: a pickle of protocol 2.
@@ -53,16 +54,30 @@ def load_tensor_file(path: Path) -> TensorFile:
         ) from error
 
 
-def _recognise(path: Path) -> Reader:
+def holds_tensors(path: Path) -> bool:
+    """Whether this is a file of tensors, or a directory with some, as far as names and first bytes tell."""
+    if path.is_dir():
+        return reference_tensors(path) is not None or any(any(path.glob(pattern)) for pattern in _SHARDS)
+    return path.is_file() and (path.suffix.lower() in READERS or _reader_by_content(path) is not None)
+
+
+def _reader_by_content(path: Path) -> Reader | None:
     with open(path, "rb") as file:
         start = file.read(len(_NPY_MAGIC))
     if start == _NPY_MAGIC:
         return read_npy
     if start.startswith(_ZIP_MAGIC):
         return read_npz if _holds_npy(path) else read_pt
-    if start.startswith(_PICKLE_MAGIC):
-        return read_pt
-    raise UlpscopeError(
+    return read_pt if start.startswith(_PICKLE_MAGIC) else None
+
+
+def _recognise(path: Path) -> Reader:
+    reader = _reader_by_content(path)
+    if reader is not None:
+        return reader
+    from ulpscope.dialects.recognising import wrong_kind
+
+    raise wrong_kind(path, f"a file of tensors ({KINDS})") or UlpscopeError(
         f"{path} is of no kind that is known by its name or its first bytes",
         expected=f"a file of tensors: {KINDS}",
         next_step="give it the ending of what it is, or convert it",
@@ -78,10 +93,16 @@ def _holds_npy(path: Path) -> bool:
 
 
 def _load_directory(path: Path) -> TensorFile:
+    operators = reference_tensors(path)
+    if operators is not None:
+        return _by_operator(operators)
     tensors: dict[str, StoredTensor] = {}
     origin: dict[str, str] = {}
-    for shard in _shards(path):
-        for key, tensor in load_tensor_file(shard).items():
+    shards = _shards(path)
+    for shard in shards:
+        for own, tensor in load_tensor_file(shard).items():
+            # Of many files with one tensor each, the files bear the names.
+            key = own or ("" if len(shards) == 1 else shard.stem)
             if key in tensors:
                 problem = f"tensor {key!r} is in {origin[key]} and in {shard.name}"
                 raise unreadable(
@@ -89,6 +110,15 @@ def _load_directory(path: Path) -> TensorFile:
                 )
             tensors[key], origin[key] = tensor, shard.name
     return tensors
+
+
+def _by_operator(tensors: list[ReferenceTensor]) -> TensorFile:
+    """`fc1_Relu.0`, whenever it was dumped; of an operator that ran several times `fc1_Relu.0#1` is the second."""
+    found: dict[str, StoredTensor] = {}
+    for (operator, output), several in index_of(tensors).items():
+        for number, tensor in enumerate(several):
+            found[f"{operator}.{output}{f'#{number}' if number else ''}"] = tensor.stored()
+    return found
 
 
 def _shards(path: Path) -> list[Path]:
@@ -101,7 +131,7 @@ def _shards(path: Path) -> list[Path]:
             return found
     raise UlpscopeError(
         f"the directory {path} holds no file of tensors",
-        expected="*.safetensors or *.bin, with or without an index",
+        expected="*.safetensors or *.bin, with or without an index, *.pt, *.npy or *.npz",
         next_step="name the file itself",
     )
 

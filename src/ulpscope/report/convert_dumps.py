@@ -49,6 +49,9 @@ class DumpsConverted:
     out: str
     kind: str
     dumps: int
+    """Files that were converted, or folders of arrays."""
+    of_npu: bool
+    """Whether all of them are dumps of an NPU."""
     written: int
     bytes_read: int
     renamed: int
@@ -98,8 +101,8 @@ def _lines(result: DumpsConverted, language: Language) -> Iterator[str]:
 
 def _counts(result: DumpsConverted, language: Language) -> tuple[str, str]:
     if language is Language.ZH:
-        return f"{result.dumps:,} 个 dump 文件", f"{result.written:,} 个文件"
-    return count_text(result.dumps, "dump"), count_text(result.written, "file")
+        return f"{result.dumps:,} 个{' dump 文件' if result.of_npu else '来源'}", f"{result.written:,} 个文件"
+    return count_text(result.dumps, "dump" if result.of_npu else "source"), count_text(result.written, "file")
 
 
 def _some(names: tuple[str, ...], said: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""`ulpscope convert` for dumps of Ascend NPUs: many files, in processes side by side."""
+"""`ulpscope convert` for dumps of Ascend NPUs, many files in processes side by side, and for files of arrays."""
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +12,14 @@ from ulpscope.dialects.ascend.converting import Wanted, Written, convert_dump
 from ulpscope.dialects.ascend.runs import entry_of
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, find_folders, list_dumps, unnamed_dumps
 from ulpscope.dialects.pt_writing import require_torch
+from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.numerics.layouts import LAYOUTS, Converter, Converters
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.convert_dumps import DumpsConverted, FileFailure, dumps_json, dumps_text
 from ulpscope.report.language import Language
 from ulpscope.workflows.convert import prepare_out
+from ulpscope.workflows.convert_arrays import ArrayJob, convert_arrays, plan_arrays
 from ulpscope.workflows.convert_converters import load_converters
 from ulpscope.workflows.cores import usable_cores
 from ulpscope.workflows.worker_pool import WorkerPool
@@ -25,6 +27,7 @@ from ulpscope.workflows.worker_pool import WorkerPool
 FAILED_LIST = "convert_failed_file_list.txt"
 """As msaccucmp calls it."""
 
+_WANTED = "a dump file of an Ascend NPU, a file of tensors, or a directory with some below it"
 _WORTH_PROCESSES = 64 * 2**20
 """Bytes below which starting processes takes longer than the work."""
 _BATCHES = 8
@@ -80,11 +83,12 @@ def convert_dumps(
     _check_layout(wanted.layout, own)
     if wanted.kind is FileKind.PT:
         require_torch()
-    planned = _plan(sources, out)
+    arrays = plan_arrays(sources, wanted)
+    planned = _plan([source for source in sources if source not in [job.source for job in arrays]], out)
     prepare_out(out)
     for folder in {job.folder for job in planned}:
         folder.mkdir(parents=True, exist_ok=True)
-    outcomes = []
+    outcomes = [_of_arrays(job, wanted.kind, out) for job in arrays]
     done = 0
     total = sum(job.size for job in planned)
     processes = min(jobs or usable_cores(), len(planned))
@@ -97,7 +101,7 @@ def convert_dumps(
         done += outcome.job.size
         told(done, total)
     outcomes.sort(key=lambda outcome: outcome.job.source)
-    return DumpsResult(_finish(out, outcomes, wanted.kind))
+    return DumpsResult(_finish(out, outcomes, wanted.kind, of_npu=not arrays))
 
 
 def _check_layout(layout: str | None, own: Converters) -> None:
@@ -136,6 +140,10 @@ def _jobs(source: Path, out: Path) -> Iterator[Job]:
         entry = entry_of(source)
         if entry is not None and entry.is_stats:
             raise _no_dumps(source, "holds stats, and no tensor")
+        # A dump file may have any name, but is nothing else that is known.
+        other = wrong_kind(source, _WANTED, command="convert") if entry is None else None
+        if other is not None:
+            raise other
         yield Job(source, out, entry is not None and entry.name.is_overflow_record, source.stat().st_size)
     else:
         raise _no_dumps(source, "does not exist")
@@ -190,7 +198,15 @@ def _convert(job: Job, wanted: Wanted, own: dict[tuple[str, str], Converter]) ->
         return _Outcome(job, Written(failures=[f"{job.source}: {error}"]))
 
 
-def _finish(out: Path, outcomes: Sequence[_Outcome], kind: FileKind) -> DumpsConverted:
+def _of_arrays(job: ArrayJob, kind: FileKind, out: Path) -> _Outcome:
+    told = Job(job.source, out, record=False, size=job.size)
+    try:
+        return _Outcome(told, convert_arrays(job, kind, out))
+    except UlpscopeError as error:
+        return _Outcome(told, Written(failures=[error.seen]))
+
+
+def _finish(out: Path, outcomes: Sequence[_Outcome], kind: FileKind, *, of_npu: bool) -> DumpsConverted:
     failures = [FileFailure(str(one.job.source), why) for one in outcomes for why in one.written.failures]
     if failures:
         listed = "".join(f"{source}\n" for source in sorted({failure.source for failure in failures}))
@@ -200,6 +216,7 @@ def _finish(out: Path, outcomes: Sequence[_Outcome], kind: FileKind) -> DumpsCon
         out=str(out),
         kind=kind.value,
         dumps=len(outcomes),
+        of_npu=of_npu,
         written=sum(len(one.written.files) for one in outcomes),
         bytes_read=sum(one.job.size for one in outcomes),
         renamed=sum(len(one.written.renamed) for one in outcomes),
@@ -225,9 +242,9 @@ def _places(outcomes: Sequence[_Outcome], what: Callable[[Written], list[str]]) 
 
 
 def _no_dumps(source: Path, problem: str) -> UlpscopeError:
-    return UlpscopeError(
+    return wrong_kind(source, _WANTED, command="convert") or UlpscopeError(
         f"{source} {problem}",
-        expected="a dump file of an Ascend NPU, or a directory with some below it",
+        expected=_WANTED,
         next_step="check the path; a trace of ours is converted with --to msprobe, stats are read by ulpscope show",
         code=ExitCode.USAGE if problem == "does not exist" else ExitCode.NOTHING,
     )

@@ -134,18 +134,21 @@ class _Writer:
         return array, wanted.layout
 
     def _save(self, end: str, write: Callable[[Path], object]) -> None:
-        """A file that is whole, or none."""
-        name = f"{self._dump.path.name}.{end}"
-        long = len(os.fsencode(name)) > LONGEST_NAME
-        file = f"{uuid.uuid3(uuid.NAMESPACE_DNS, name).hex}{Path(name).suffix}" if long else name
-        try:
-            write(self._folder / file)
-        except BaseException:
-            (self._folder / file).unlink(missing_ok=True)
-            raise
-        self.written.files.append(file)
-        if long:
-            self.written.renamed[file] = name
+        save_whole(self._folder, f"{self._dump.path.name}.{end}", write, self.written)
+
+
+def save_whole(folder: Path, name: str, write: Callable[[Path], object], written: Written) -> None:
+    """A file that is whole, or none; a name that is too long for a file gets another one."""
+    long = len(os.fsencode(name)) > LONGEST_NAME
+    file = f"{uuid.uuid3(uuid.NAMESPACE_DNS, name).hex}{Path(name).suffix}" if long else name
+    try:
+        write(folder / file)
+    except BaseException:
+        (folder / file).unlink(missing_ok=True)
+        raise
+    written.files.append(file)
+    if long:
+        written.renamed[file] = name
 
 
 def _end_of_name(device_layout: str, array: AnyArray, kind: str, file_kind: FileKind, layout: str | None) -> str:
