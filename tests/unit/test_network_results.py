@@ -154,6 +154,14 @@ def test_without_the_fault_only_the_overflow_is_left() -> None:
     assert sound.json()["advice"][0]["kind"] == "fp16_overflow"
 
 
+def test_saturation_is_told_of_any_operator_with_its_index(result: NetworkResult) -> None:
+    """The first finding is another one; 23 is what MindStudio's expert system tells of these dumps."""
+    first = result.json()["advice"][0]
+
+    assert result.findings[0].module == "fc1/Relu"
+    assert (first["kind"], first["subject"]) == ("fp16_overflow", "scale/Mul (index 23)")
+
+
 def test_advice_is_about_the_operator(result: NetworkResult) -> None:
     advice = {each["kind"]: each for each in result.json()["advice"]}
 
@@ -315,7 +323,7 @@ def test_a_fixed_standard() -> None:
 
 
 def test_pairs_of_a_missing_directory() -> None:
-    with pytest.raises(UlpscopeError, match="is not a directory"):
+    with pytest.raises(UlpscopeError, match="does not exist"):
         pair_with_graph(REFERENCE, DATA / "nowhere", GRAPH, NetworkOptions())
 
 

@@ -335,3 +335,67 @@ def test_a_trace_of_ours_is_looked_into(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(UlpscopeError, match="2 calls are named"):
         told("pt torch.relu.0")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_results_one_directory_below(told: Told, root: Path) -> None:
+    results = root / "temp" / "vector_compare"
+    text = told(f"vcs -f {results}")
+    assert told.code is ExitCode.DIFFERENCE
+    assert "20261115061727/result_1.csv" in "".join(text.split())
+    assert "fc1/Relu" in text
+
+
+@pytest.mark.parametrize("line", ["ni fc1/Relu -a kernel", "ni -a kernel fc1/Relu", "ni -n fc1/Relu -a KERNEL"])
+def test_attributes_by_a_part_of_their_name(told: Told, line: str) -> None:
+    text = told(line)
+    assert "_ge_attr_op_kernel_lib_name: AIcoreEngine" in text
+    every = told("ni fc1/Relu -a")
+    assert len(every.splitlines()) > len(text.splitlines())
+    assert every == told("ni -a fc1/Relu")
+
+
+def test_an_attribute_that_is_not_there(told: Told) -> None:
+    assert "no attribute with nonesuch in its name" in told("ni fc1/Relu -a nonesuch")
+    with pytest.raises(UlpscopeError, match="NAME"):
+        told("ni")
+
+
+def test_the_words_of_parse(told: Told, root: Path, tmp_path: Path) -> None:
+    dumps = root / "npu" / "debug_0" / "dump"
+    other = ASCEND / "debug_1" / "dump"
+    out = tmp_path / "out"
+    text = told(f"vc -m {dumps} -g {other} -out {out} -asc msaccucmp.py")
+    assert f"{dumps}(left)with{other}(right)" in "".join(text.split())
+    assert len(list(out.glob("result_*.csv"))) == 1
+    assert told.code is ExitCode.DIFFERENCE
+    text = told(f"cad -m {dumps} -g {other} -out {tmp_path / 'cad'}")
+    assert "fc1/Relu" in text
+    assert len(list((tmp_path / "cad").glob("result_*.csv"))) == 1
+    text = told(f"cn -m {RELU} -g fc1_Relu.0.1767225600900010.npy -p 2 -al 0.001 -rl 0.001")
+    assert "CosSim:   0.56753" in text
+    assert told(f"dc -n {RELU.removesuffix('.output.0.npy')} -out {tmp_path / 'dc'} -asc x")
+    assert list((tmp_path / "dc").glob("*.npy"))
+
+
+def test_cad_of_two_folders_of_arrays(told: Told, tmp_path: Path) -> None:
+    for side, factor in (("npu", 2.0), ("gpu", 1.0)):
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / "Torch_mul_0_forward_output.npy", factor * np.ones(3))
+        np.save(tmp_path / side / "Torch_add_0_forward_output.npy", np.ones(3))
+    text = told(f"cad -m {tmp_path / 'npu'} -g {tmp_path / 'gpu'} -out {tmp_path / 'out'}")
+    assert told.code is ExitCode.DIFFERENCE
+    assert "Torch_mul_0_forward_output" in text
+    assert (tmp_path / "out" / "diff.json").is_file()
+    with pytest.raises(UlpscopeError, match="does not exist"):
+        told(f"cad -m {tmp_path / 'none'} -g {tmp_path / 'gpu'}")
+
+
+def test_pk_tells_the_calls_of_a_pkl(told: Told, tmp_path: Path) -> None:
+    path = tmp_path / "dump.pkl"
+    path.write_text(
+        '["Torch_add_0_forward_output", 1, [], "torch.float32", [2], [1.0, 0.0, 0.5, 1.0]]\n'
+        '["Functional_conv2d_0_forward_output", 1, [], "torch.float32", [2], [1.0, 0.0, 0.5, 1.0]]\n'
+    )
+    text = told(f"pk -f {path} -n conv2d")
+    assert "conv2d" in text
+    assert "torch.add" not in text

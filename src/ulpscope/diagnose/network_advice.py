@@ -15,13 +15,25 @@ _CUSTOM_IMPLEMENTATIONS = (0, 1, 2)
 _REPLACED = frozenset((AdviceKind.RAISE_PRECISION, AdviceKind.RUN_ON_CPU, AdviceKind.UNFUSE, AdviceKind.COMPARE_LOGIC))
 """What is said of calls of a framework."""
 _NAMED = 3
-"""Operators before the compared one, at most."""
+"""Operators that are named, at most."""
 
 
 def advise_on_network(
-    comparison: Comparison, operators: Mapping[str, Operator], pairs: pl.DataFrame
+    comparison: Comparison, operators: Mapping[str, Operator], pairs: pl.DataFrame, *, indices: Mapping[str, int]
 ) -> tuple[Advice, ...]:
-    """The advice of a comparison, with what fits the operator to blame in place of what fits a framework's call."""
+    """The advice of a comparison, with what fits the operator to blame in place of what fits a framework's call.
+
+    Whatever is to blame, operators that saturate are named, by their indices in the network, too.
+    """
+    told = _on_blamed(comparison, operators)
+    saturated = _saturated(pairs, indices)
+    if not saturated:
+        return told
+    others = [advice for advice in told if advice.kind is not AdviceKind.FP16_OVERFLOW]
+    return Advice(AdviceKind.FP16_OVERFLOW, saturated), *others
+
+
+def _on_blamed(comparison: Comparison, operators: Mapping[str, Operator]) -> tuple[Advice, ...]:
     if not comparison.findings:
         return comparison.advice
     first = comparison.findings[0]
@@ -34,9 +46,8 @@ def advise_on_network(
     if is_span(first):
         return (Advice(AdviceKind.COMPARE_SPAN, ", ".join(_span(first, operator))),)
     kept = [advice for advice in told if advice.kind not in _REPLACED]
-    overflow = [Advice(AdviceKind.FP16_OVERFLOW, operator.name)] if _saturates(operator, pairs) else []
     own = _on_operator(first, operator) if first.evidence.shown is None else ()
-    return tuple(dict.fromkeys((*overflow, *own, *kept)))
+    return tuple(dict.fromkeys((*own, *kept)))
 
 
 def _span(finding: Finding, operator: Operator) -> tuple[str, ...]:
@@ -45,15 +56,19 @@ def _span(finding: Finding, operator: Operator) -> tuple[str, ...]:
     return *before[:_NAMED], operator.name
 
 
-def _saturates(operator: Operator, pairs: pl.DataFrame) -> bool:
-    """Whether an output reaches the largest number of float16, where devices stop instead of going to inf."""
+def _saturated(pairs: pl.DataFrame, indices: Mapping[str, int]) -> str:
+    """Operators of which an output reaches the largest number of float16, where devices stop instead of going to inf.
+
+    `scale/Mul (index 23)`, the first of the network first; empty if there is none.
+    """
     made = pairs.filter(
-        pl.col("module") == operator.name,
         pl.col("role") == Role.OUTPUT.value,
         pl.col("dtype_target") == "float16",
         pl.max_horizontal(pl.col("min_target").abs(), pl.col("max_target").abs()) >= FP16_LARGEST,
     )
-    return not made.is_empty()
+    names = sorted(filter(None, made["module"].unique(maintain_order=True)), key=lambda name: indices.get(name, 0))
+    told = [f"{name} (index {indices[name]})" if name in indices else name for name in names[:_NAMED]]
+    return ", ".join(told) + (f" (+{len(names) - _NAMED})" if len(names) > _NAMED else "")
 
 
 def is_custom(operator: Operator) -> bool:

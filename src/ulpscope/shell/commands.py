@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.shell.check_commands import ac_command, overflow_command
-from ulpscope.shell.compare_commands import vc_command, vcs_command
+from ulpscope.shell.compare_commands import cad_command, vc_command, vcs_command
 from ulpscope.shell.context import Context
 from ulpscope.shell.foreign import run_foreign
-from ulpscope.shell.graph_commands import ls_command, ni_command
+from ulpscope.shell.graph_commands import ls_command, ni_command, pk_command
 from ulpscope.shell.panels import framed_table
 from ulpscope.shell.telling import say, show
-from ulpscope.shell.tensor_commands import cp_command, dc_command, pt_command
+from ulpscope.shell.tensor_commands import cn_command, cp_command, dc_command, pt_command
 from ulpscope.shell.words import Command
 
 RUN, HELP, EXIT = "run", "help", "exit"
@@ -36,6 +36,9 @@ def all_commands() -> dict[str, Command]:
         vc_command(),
         vcs_command(),
         overflow_command(),
+        cad_command(),
+        cn_command(),
+        pk_command(),
     )
     return {command.name: command for command in made}
 

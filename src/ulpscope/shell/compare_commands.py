@@ -1,4 +1,4 @@
-"""`vc` and `vcs`: the network compared, and what a comparison found."""
+"""`vc`, `cad` and `vcs`: a network or two directories compared, and what a comparison found."""
 
 import time
 from pathlib import Path
@@ -21,7 +21,8 @@ from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, co
 from ulpscope.workflows.compare_network_dumped import are_dumps, compare_dumps
 from ulpscope.workflows.comparison_results import DEFAULT_COSINE, DEFAULT_LIMIT, show_results
 from ulpscope.workflows.cores import usable_cores
-from ulpscope.workflows.results import writing
+from ulpscope.workflows.diff import diff
+from ulpscope.workflows.results import write_json, writing
 
 
 def vc_command() -> Command:
@@ -31,7 +32,23 @@ def vc_command() -> Command:
     words.add_argument(
         "-g", "--graph", metavar="GRAPH", type=Path, help="graph, or a directory of them (default: debug_0)"
     )
+    words.add_argument("-m", "--my_dump_path", metavar="DIR", type=Path, help="as -lt; -g is then what is trusted")
+    add_parse_output(words)
     return Command(words, _vc)
+
+
+def cad_command() -> Command:
+    words = Words("cad", "Compare two directories of dumps or arrays, file by file.")
+    words.add_argument("-m", "--my_dump_path", metavar="DIR", type=Path, required=True, help="under suspicion")
+    words.add_argument("-g", "--golden_dump_path", metavar="DIR", type=Path, required=True, help="what is trusted")
+    add_parse_output(words)
+    return Command(words, _cad)
+
+
+def add_parse_output(words: Words) -> None:
+    """`-out` and `-asc`, which users of msprobe's parse write."""
+    words.add_argument("-out", "--output_path", metavar="DIR", type=Path, help="new directory (default: below temp)")
+    words.add_argument("-asc", "--msaccucmp_path", metavar="FILE", help="not needed here")
 
 
 def vcs_command() -> Command:
@@ -74,11 +91,9 @@ def _vcs(context: Context, values: Values) -> ExitCode:
 
 def _vc(context: Context, values: Values) -> ExitCode:
     """Each graph by itself: one that was not dumped does not keep the others from being compared."""
-    for path in (values.left, values.right, values.graph):
-        if path is not None and not path.exists():
-            raise UlpscopeError(
-                f"{path} does not exist", expected="a path", next_step="check it; the Tab key completes paths"
-            )
+    if values.my_dump_path is not None:
+        values.left, values.right, values.graph = values.my_dump_path, values.right or values.graph, None
+    _require(values.left, values.right, values.graph)
     sides = _sides(context, values)
     graphs: list[Path | None] = list(_graphs(context, values.graph))
     if not graphs and are_dumps(sides.reference, sides.target):
@@ -90,12 +105,41 @@ def _vc(context: Context, values: Values) -> ExitCode:
             expected="the graph that the dumps are of",
             next_step="vc -g GRAPH; two dumps are compared without one: vc -lt DUMPS -rt DUMPS",
         )
-    out = context.data.own.results / time.strftime("%Y%m%d%H%M%S")
+    out = values.output_path or _new_results(context)
     codes = [_compared(sides, graph, out / f"result_{out.name}_{number}.csv") for number, graph in enumerate(graphs)]
     if out.exists():
         # What is wrong may have a cosine near 1, and what is alike may be too far off: both verdicts count.
         codes.append(show_low(out, cosine=DEFAULT_COSINE, limit=DEFAULT_LIMIT))
     return next((code for code in (ExitCode.DIFFERENCE, ExitCode.OK) if code in codes), codes[0])
+
+
+def _cad(context: Context, values: Values) -> ExitCode:
+    """Dumps of two runs as `vc` does it; arrays by the names of their files."""
+    sides = Pair(reference=values.golden_dump_path, target=values.my_dump_path)
+    _require(sides.reference, sides.target)
+    out = values.output_path or _new_results(context)
+    if are_dumps(sides.reference, sides.target):
+        return _compared(sides, None, out / f"result_{out.name}.csv")
+    with progress("comparing arrays") as advance:
+        result = diff(sides.reference, sides.target, advance=advance)
+    show_text(result.text)
+    if values.output_path is not None:
+        with writing(out):
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / "diff.json", result.json())
+    return result.code
+
+
+def _require(*paths: Path | None) -> None:
+    for path in paths:
+        if path is not None and not path.exists():
+            raise UlpscopeError(
+                f"{path} does not exist", expected="a path", next_step="check it; the Tab key completes paths"
+            )
+
+
+def _new_results(context: Context) -> Path:
+    return context.data.own.results / time.strftime("%Y%m%d%H%M%S")
 
 
 def _compared(sides: Pair[Path], graph: Path | None, table: Path) -> ExitCode:

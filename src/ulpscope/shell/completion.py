@@ -67,7 +67,11 @@ _VALUES: Mapping[tuple[str, str], Names] = {
 _PLAIN: Mapping[str, Names] = {"ni": _operators, "pt": _tensors, "cp": _tensors, "dc": _dumps}
 """What stands beside options."""
 
-_PATHS = frozenset({"run", "pt", "cp", "dc", ("vc", "-lt"), ("vc", "-rt"), ("vc", "-g"), ("vcs", "-f"), ("dc", "-o")})
+_PATHS = frozenset(
+    {"run", "pt", "cp", "dc", ("vcs", "-f"), ("pk", "-f"), ("dc", "-o"), ("dc", "-out"), ("cn", "-m"), ("cn", "-g")}
+    | {("vc", option) for option in ("-lt", "-rt", "-g", "-m", "-out")}
+    | {("cad", option) for option in ("-m", "-g", "-out")}
+)
 """Where a file may be named."""
 
 

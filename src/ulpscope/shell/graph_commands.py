@@ -1,4 +1,4 @@
-"""`ls` and `ni`: the operators of the graphs, or the calls of a trace."""
+"""`ls`, `ni` and `pk`: the operators of the graphs, or the calls of a trace."""
 
 from dataclasses import dataclass, field
 from itertools import islice
@@ -36,11 +36,25 @@ def ls_command() -> Command:
 def ni_command() -> Command:
     words = Words("ni", "Tell all about an operator: inputs, outputs, its dumps and the reference's.")
     words.add_argument("-n", "--name", dest="named", action="store_true", help="before the name, if you like")
-    words.add_argument("name", metavar="NAME", help="name, or a part of it")
+    words.add_argument("name", metavar="NAME", nargs="?", help="name, or a part of it")
     words.add_argument("-g", "--graph", metavar="GRAPH", help="in this graph")
-    words.add_argument("-a", "--attr", action="store_true", help="all attributes, too")
+    words.add_argument(
+        "-a",
+        "--attr",
+        metavar="ATTR",
+        nargs="?",
+        const="",
+        help="attributes, too: all, or those with this in their name",
+    )
     words.add_argument("-s", "--save", metavar="N", type=count, help="draw what lies within N steps of it")
     return Command(words, _ni)
+
+
+def pk_command() -> Command:
+    words = Words("pk", "Tell the calls of a dump that ptdbg or msprobe wrote, or of any other run.")
+    words.add_argument("-f", "--file", metavar="FILE|DIR", type=Path, required=True, help="dump.pkl, dump.json, ...")
+    words.add_argument("-n", "--name", metavar="NAME", help="calls with this in their name")
+    return Command(words, lambda context, values: _calls_of(values.file, values.name, None))
 
 
 def _ls(context: Context, values: Values) -> ExitCode:
@@ -62,6 +76,11 @@ def _ls(context: Context, values: Values) -> ExitCode:
 
 
 def _ni(context: Context, values: Values) -> ExitCode:
+    if values.name is None:
+        # `ni -a NAME`: a word behind -a is the operator's if there is no other.
+        values.name, values.attr = values.attr, "" if values.attr else None
+    if not values.name:
+        ni_command().words.error("the following arguments are required: NAME")
     if context.data.trace is not None:
         return _ni_trace(context.data.trace, values)
     found = _search(context, values)
@@ -99,7 +118,7 @@ class _Found:
 def _search(context: Context, values: Values) -> _Found:
     found = _Found()
     for debug in _with_graphs(context):
-        wishes = NodeWishes(attributes=values.attr, dumps=debug.dumps, reference=context.data.reference)
+        wishes = NodeWishes(attributes=values.attr is not None, dumps=debug.dumps, reference=context.data.reference)
         for path, model in _readable(context, debug):
             wanted = OperatorFilter(graph=values.graph)
             try:
@@ -162,11 +181,15 @@ def _with_graphs(context: Context) -> list[DebugData]:
 
 
 def _ls_trace(path: Path, values: Values) -> ExitCode:
+    _refuse(values, {"-f": values.fusion, "-k": values.kernel_name})
+    return _calls_of(path, values.name, values.type)
+
+
+def _calls_of(path: Path, name: str | None, op: str | None) -> ExitCode:
     from ulpscope.trace.query import CallFilter
     from ulpscope.workflows.show import show as show_trace
 
-    _refuse(values, {"-f": values.fusion, "-k": values.kernel_name})
-    result = show_trace(path, CallFilter(text=values.name, op=values.type), limit=0)
+    result = show_trace(path, CallFilter(text=name, op=op), limit=0)
     show_text(result.text)
     return result.code
 
@@ -174,7 +197,7 @@ def _ls_trace(path: Path, values: Values) -> ExitCode:
 def _ni_trace(path: Path, values: Values) -> ExitCode:
     from ulpscope.workflows.show import show as show_trace
 
-    _refuse(values, {"-g": values.graph, "-a": values.attr or None, "-s": values.save})
+    _refuse(values, {"-g": values.graph, "-a": values.attr, "-s": values.save})
     result = show_trace(path, call=values.name)
     show_text(result.text)
     return result.code

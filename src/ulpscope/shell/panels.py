@@ -68,13 +68,19 @@ def operator_list(title: str, operators: Sequence[Operator]) -> Panel:
 
 
 def operator_panel(
-    debug: str, view: OperatorView, *, attributes: bool, prefix: str = "", drawing: Path | None = None
+    debug: str, view: OperatorView, *, attributes: str | None, prefix: str = "", drawing: Path | None = None
 ) -> Panel:
-    """Everything about one operator; the prefix tells its dumps from those of other runs."""
+    """Everything about one operator; the prefix tells its dumps from those of other runs.
+
+    Attributes are those that have a text in their name; none if there is no text.
+    """
     operator = view.operator
     lines = [*_facts(operator)]
-    if attributes:
-        lines += [f" {key}: {_value(value)}" for key, value in sorted(operator.attributes.items())]
+    if attributes is not None:
+        wanted = [(key, value) for key, value in operator.attributes.items() if attributes.lower() in key.lower()]
+        lines += [f" {key}: {_value(value)}" for key, value in sorted(wanted)]
+        if not wanted:
+            lines.append(f" no attribute{f' with {attributes} in its name' if attributes else ''}")
     lines += [INPUT_COLUMNS, *_inputs(view), "Output:", *_outputs(view)]
     lines += _dumps(view.dumps, prefix)
     lines += _references(view.references)

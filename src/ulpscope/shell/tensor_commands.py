@@ -1,4 +1,4 @@
-"""`pt`, `cp` and `dc`: tensors printed, compared and converted."""
+"""`pt`, `cp`, `cn` and `dc`: tensors printed, compared and converted."""
 
 import os
 import time
@@ -13,6 +13,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.progress import Advance, progress
+from ulpscope.shell.compare_commands import add_parse_output
 from ulpscope.shell.context import Context
 from ulpscope.shell.data import file_name
 from ulpscope.shell.panels import panel
@@ -46,11 +47,23 @@ def cp_command() -> Command:
     words.add_argument("-n", "--name", dest="named", action="store_true", help="before the names, if you like")
     words.add_argument("left", metavar="LEFT", help="the tensor under suspicion")
     words.add_argument("right", metavar="RIGHT", help="the tensor that is trusted")
+    _add_comparison(words)
+    return Command(words, _cp)
+
+
+def cn_command() -> Command:
+    words = Words("cn", "Compare two tensors: cp, as msprobe's parse calls it.")
+    words.add_argument("-m", "--my_data_path", dest="left", metavar="FILE", required=True, help="under suspicion")
+    words.add_argument("-g", "--golden_data_path", dest="right", metavar="FILE", required=True, help="what is trusted")
+    _add_comparison(words)
+    return Command(words, _cp)
+
+
+def _add_comparison(words: Words) -> None:
     words.add_argument("-p", "--print", metavar="N", type=count, default=PRINTED, help="elements (default: 20)")
     words.add_argument("-al", "--atol", metavar="AL", type=tolerance, default=TOLERANCE, help="(default: 0.001)")
     words.add_argument("-rl", "--rtol", metavar="RL", type=tolerance, default=TOLERANCE, help="(default: 0.001)")
     words.add_argument("-s", "--save", action="store_true", help="write both as text, too")
-    return Command(words, _cp)
 
 
 def dc_command() -> Command:
@@ -60,7 +73,8 @@ def dc_command() -> Command:
     words.add_argument(
         "-f", "--format", metavar="LAYOUT", help="in this layout, padding taken off: ND, NCHW, NHWC, ..."
     )
-    words.add_argument("-o", "--output", metavar="DIR", type=Path, help="new directory (default: below temp)")
+    words.add_argument("-o", "--output", metavar="DIR", type=Path, help="as -out")
+    add_parse_output(words)
     return Command(words, _dc)
 
 
@@ -89,7 +103,7 @@ def _found(context: Context, *names: str) -> list[FoundTensor]:
 
 def _dc(context: Context, values: Values) -> ExitCode:
     sources = _sources(context, values.name)
-    out = values.output or context.data.own.converted / _stamp()
+    out = values.output or values.output_path or context.data.own.converted / _stamp()
     with progress("converting") as advance:
         result = convert_dumps(sources, Wanted(FileKind.NPY, values.format), out=out, told=_steps(advance))
     files = [file for file in sorted(out.rglob("*")) if file.is_file()]

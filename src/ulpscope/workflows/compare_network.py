@@ -211,7 +211,8 @@ def _judged(
     operators = {name: member.operator for name, member in members_of(paired.plan).items()}
     comparison = replace(comparison, graph=paired.graph, graph_options=paired.options)
     comparison = with_spans(comparison, run.known, run.seen)
-    return replace(comparison, advice=advise_on_network(comparison, operators, table)), table, plan
+    indices = {row.operator.name: row.index for row in paired.rows}
+    return replace(comparison, advice=advise_on_network(comparison, operators, table, indices=indices)), table, plan
 
 
 def _sound(whole: NetworkRun, read: ReadTensor) -> dict[int, State]:

@@ -53,14 +53,19 @@ def _low(path: Path, cosine: float, limit: int | None) -> LowOperators:
     return LowOperators(path, cosine, tuple(low[:limit]), total=len(low), compared=len(operators))
 
 
+def _results(path: Path, pattern: str) -> list[Path]:
+    return [file for file in sorted(path.glob(pattern)) if is_result_table(file)]
+
+
 def _tables(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    found = [file for file in sorted(path.glob("*.csv")) if is_result_table(file)] if path.is_dir() else []
+    # Results of several times lie each in a directory of its own.
+    found = next(filter(None, (_results(path, pattern) for pattern in ("*.csv", "*/*.csv"))), [])
     if not found:
         raise UlpscopeError(
             f"{path} {'holds no result of a comparison' if path.is_dir() else 'does not exist'}",
-            expected="a result CSV, or a directory with some",
+            expected="a result CSV, a directory with some, or a directory of such directories",
             next_step="check the path, or compare again: ulpscope compare REFERENCE DUMPS --graph GRAPH",
             code=ExitCode.NOTHING if path.is_dir() else ExitCode.USAGE,
         )
