@@ -188,6 +188,7 @@ def test_a_rank_that_is_learnt_late_takes_its_files_along(tmp_path: Path) -> Non
     writer.write_part(3, calls=calls, values=pl.DataFrame(), tensors=pl.DataFrame(), stacks=frame(STACKS, []))
     writer.move(claim_rank_directory(tmp_path, 1))
     writer.update(rank_info(rank=1, world_size=2))
+    calls = frame(CALLS, [FULL_CALL | {"id": FULL_CALL["id"] + 1}])
     writer.write_part(3, calls=calls, values=pl.DataFrame(), tensors=pl.DataFrame(), stacks=frame(STACKS, []))
     trace = open_trace(tmp_path)
     assert [rank.name for rank in trace.ranks] == ["rank1"]

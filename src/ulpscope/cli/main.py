@@ -42,6 +42,9 @@ def main(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            _complain(f"ulpscope: error: {_no_file(error)}", argv)
+            return int(ExitCode.USAGE)
         _complain(_own_fault(error), argv)
         return int(ExitCode.OWN_FAULT)
 
@@ -107,6 +110,15 @@ def _module(name: str):  # type: ignore[no-untyped-def]
     return importlib.import_module(f"ulpscope.cli.{name}")
 
 
+def _no_file(error: OSError) -> UlpscopeError:
+    """A file that was taken away, cut off or changed while the command read it."""
+    return UlpscopeError(
+        f"{error.filename} cannot be used: {error.strerror}",
+        expected="a regular file that stays as it is while the command runs",
+        next_step="check the path and its permissions, or copy the file again, and repeat the command",
+    )
+
+
 def _own_fault(error: Exception) -> str:
     return (
         f"ulpscope: internal error: {type(error).__name__}: {error}\n"
@@ -119,7 +131,10 @@ def _complain(text: str, argv: Sequence[str]) -> None:
     options, _ = split_command(argv)
     if "--debug" in options:
         traceback.print_exc()
-    print(text, file=sys.stderr)
+    # Imported here: an answer without an error need not wait for it.
+    from ulpscope.report.language import shown_text
+
+    print(shown_text(text), file=sys.stderr)
 
 
 if __name__ == "__main__":

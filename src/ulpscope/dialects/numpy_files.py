@@ -11,6 +11,7 @@ from numpy.lib import format as npy
 
 from ulpscope.dialects.stored import AnyArray, StoredTensor, unreadable, unsupported
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
+from ulpscope.trace.files import open_file
 
 # numpy writes ml_dtypes' elements as bytes without a name. Of those with two bytes there is only one.
 _NAMELESS = {"V2": "bfloat16"}
@@ -36,14 +37,14 @@ class _Limited:
 
 def read_npy(path: Path) -> dict[str, StoredTensor]:
     """The one array of a .npy file, under the key ''."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         return {"": _describe(path, file, key="", start=0)}
 
 
 def read_npz(path: Path) -> dict[str, StoredTensor]:
     """The arrays of a .npz file by name."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
             return {entry.filename[:-4]: _describe_entry(path, archive, entry) for entry in entries}
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
@@ -61,7 +62,7 @@ def _describe_entry(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo
 
 def _stored_at(path: Path, entry: zipfile.ZipInfo) -> int:
     """Where an entry's bytes begin; the directory of a zip file does not tell, its local header does."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         file.seek(entry.header_offset)
         header = file.read(_ZIP_LOCAL_HEADER)
     name, extra = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")

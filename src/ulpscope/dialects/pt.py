@@ -15,6 +15,7 @@ import numpy as np
 from ulpscope.dialects.stored import COMPLEX32, AnyArray, StoredTensor, unreadable, unsupported
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.files import open_file
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +56,7 @@ def _load(path: Path) -> Any:
 
 
 def _is_zip(path: Path) -> bool:
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         return file.read(4) == b"PK\x03\x04"
 
 

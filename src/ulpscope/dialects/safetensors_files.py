@@ -1,6 +1,5 @@
 """Tensors of a safetensors file, mapped; of a directory, all its shards together."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 
 from ulpscope.dialects.stored import AnyArray, StoredTensor, unreadable, unsupported
 from ulpscope.numerics.dtypes import numpy_dtype
+from ulpscope.trace.files import map_bytes, open_file, parse_json
 
 # safetensors refuses longer headers too: a hostile length must not make us allocate.
 HEADER_LIMIT = 100_000_000
@@ -39,13 +39,13 @@ EXPECTED = "a complete safetensors file"
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     """The tensors of one file by name."""
     size = path.stat().st_size
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(HEADER_LIMIT, size - 8):
             raise unreadable(path, f"its header claims {length} bytes, the file has {size}", expected=EXPECTED)
         text = file.read(length)
     try:
-        header = json.loads(text)
+        header = parse_json(text)
         entries = {key: entry for key, entry in header.items() if key != "__metadata__"}
         return {key: _tensor(path, key, entry, data=8 + length, size=size) for key, entry in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -72,5 +72,5 @@ def _map(path: Path, dtype: str, shape: tuple[int, ...], *, begin: int) -> AnyAr
     if 0 in shape:
         return np.empty(shape, element)
     length = math.prod(shape) * element.itemsize
-    raw = np.memmap(path, dtype=np.uint8, mode="r", offset=begin, shape=(length,))
+    raw = map_bytes(path, start=begin, length=length)
     return raw.view(element).reshape(shape)

@@ -5,7 +5,6 @@ tensors["model.embed.weight"].dtype                      'bfloat16'
 tensors["model.embed.weight"].array()                    mapped, read when it is looked at
 """
 
-import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from ulpscope.dialects.reference import ReferenceTensor, index_of, reference_ten
 from ulpscope.dialects.safetensors_files import read_safetensors
 from ulpscope.dialects.stored import StoredTensor, TensorFile, unreadable
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.files import open_file, read_json
 
 __all__ = ["StoredTensor", "TensorFile", "load_tensor_file"]
 
@@ -62,7 +62,7 @@ def holds_tensors(path: Path) -> bool:
 
 
 def _reader_by_content(path: Path) -> Reader | None:
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         start = file.read(len(_NPY_MAGIC))
     if start == _NPY_MAGIC:
         return read_npy
@@ -86,7 +86,7 @@ def _recognise(path: Path) -> Reader:
 
 def _holds_npy(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             return any(name.endswith(".npy") for name in archive.namelist())
     except zipfile.BadZipFile:
         return False
@@ -138,7 +138,7 @@ def _shards(path: Path) -> list[Path]:
 
 def _indexed(path: Path, index: Path) -> list[Path]:
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(read_json(index)["weight_map"].values()))
         shards = [path / name for name in names if Path(name).name == name]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise unreadable(index, f"not an index of shards ({error})", expected='{"weight_map": {...}}') from error

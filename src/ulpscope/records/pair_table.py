@@ -1,6 +1,6 @@
 """Names of the columns of pairs.parquet and tensors.csv: a row a tensor of a pair of calls.
 
-Only names and meanings live here, so that judge, diagnose and report agree on them.
+Only names, meanings and kinds live here, so that judge, diagnose and report agree on them.
 """
 
 PAIR_COLUMNS: dict[str, str] = {
@@ -56,3 +56,15 @@ PAIR_COLUMNS: dict[str, str] = {
     "not_finite_reference": "count of nan and inf",
     "not_finite_target": "",
 }
+
+TEXTS = frozenset({
+    "phase", "kind", "op", "module", "call_reference", "call_target", "role", "place", "dtype_reference",
+    "dtype_target", "measured", "judgement", "reason",
+})  # fmt: skip
+COUNTS = frozenset({
+    "rank", "step", "id_reference", "id_target", "value_reference", "value_target", "mismatched",
+    "not_finite_reference", "not_finite_target",
+})  # fmt: skip
+SHAPES = frozenset({"shape_reference", "shape_target"})
+ALWAYS_KNOWN = ("rank", "step", "phase", "op", "role", "place")
+"""Every other column may be empty, and holds numbers where it is none of the above."""

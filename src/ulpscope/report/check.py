@@ -35,7 +35,7 @@ from ulpscope.report.check_words import (
 )
 from ulpscope.report.language import Language, Phrases, shown_name
 from ulpscope.report.remark_words import remark_texts
-from ulpscope.report.source import source_line
+from ulpscope.report.source import text_at
 from ulpscope.report.tables import plain, render, table
 from ulpscope.report.words import source_name
 
@@ -113,7 +113,7 @@ def _answer(call: CheckedCall, run: CheckRun, language: Language) -> Iterator[Re
         cells = [plain(shown_name(place.module or ""), style="bold"), plain(shown_name(place.op or ""))]
         cells += [plain(where) for where in _executions(call, run)]
     if place.source:
-        text = _source_text(place.source)
+        text = text_at(place.source)
         cells += [plain(shown_name(text), style="cyan")] if text is not None else []
         cells.append(plain(source_name(place.source)))
     yield Text("   ").join(cells)
@@ -124,14 +124,6 @@ def _executions(call: CheckedCall, run: CheckRun) -> list[str]:
     """Of an operator that several devices or steps dumped: which of them."""
     places = {(each.place.rank, each.place.step) for each in run.calls}
     return [f"npu:{call.place.rank}, step {call.place.step}"] if len(places) > 1 else []
-
-
-def _source_text(source: str) -> str | None:
-    file, _, line = source.rpartition(":")
-    # A bare name would be looked for in whatever directory we happen to be in.
-    if "/" not in file or not (line.isascii() and line.isdigit()):
-        return None
-    return source_line(file, int(line))
 
 
 def _table(calls: list[CheckedCall], run: CheckRun, language: Language, *, width: int) -> Iterator[RenderableType]:

@@ -29,7 +29,7 @@ from ulpscope.report.language import NAMES_SHOWN, Language, Phrases, number_text
 from ulpscope.report.one_sided_clauses import cause_of
 from ulpscope.report.quantities import ranges_text
 from ulpscope.report.remark_words import remark_texts
-from ulpscope.report.source import source_line
+from ulpscope.report.source import text_at
 from ulpscope.report.tables import plain, render
 from ulpscope.report.words import (
     advice_sentence,
@@ -138,18 +138,10 @@ def _head_cells(place: Place) -> Iterator[tuple[str, str]]:
     if name := place.call or place.op:
         yield shown_name(name), "bold"
     if place.source:
-        text = _source_text(place.source)
+        text = text_at(place.source)
         if text is not None:
             yield shown_name(text), "cyan"
         yield source_name(place.source), ""
-
-
-def _source_text(source: str) -> str | None:
-    file, _, line = source.rpartition(":")
-    # A bare name would be looked for in whatever directory we happen to be in.
-    if "/" not in file or not (line.isascii() and line.isdigit()):
-        return None
-    return source_line(file, int(line))
 
 
 def _tables(comparison: Comparison, words: Phrases, language: Language, *, width: int) -> Iterator[RenderableType]:

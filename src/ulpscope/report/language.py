@@ -8,6 +8,8 @@ from enum import Enum
 from functools import cache
 
 LONGEST_NAME = 160
+LONGEST_TEXT = 2000
+"""Characters of one text of a trace that are shown: rich folds some 100,000 a second."""
 NAMES_SHOWN = 3
 
 # Format characters hide or reorder what follows, line and paragraph separators break a line.
@@ -67,10 +69,18 @@ def phrases(language: Language) -> Phrases:
 
 def shown_name(name: str, *, longest: int = LONGEST_NAME) -> str:
     """A name out of a trace on one line: nothing in it steers a terminal, its middle gives way if it is too long."""
-    if len(name) > longest:
-        half = longest // 2
-        name = f"{name[:half]}...{name[-half:]}"
-    return "".join(map(_visible, name))
+    return "".join(map(_visible, _shortened(name, longest)))
+
+
+def shown_text(text: str) -> str:
+    """A text with its lines; nothing in it steers a terminal, its middle gives way if it is longer than a page."""
+    lines = _shortened(text, LONGEST_TEXT).split("\n")
+    return "\n".join("".join(map(_visible, line)) for line in lines)
+
+
+def _shortened(text: str, longest: int) -> str:
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]}...{text[-half:]}"
 
 
 def is_plain(name: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from rich.cells import cell_len
 
+from ulpscope.report.language import LONGEST_TEXT
 from ulpscope.report.tables import plain, render
 
 GAP = 2
@@ -28,7 +29,7 @@ def draw_long(
 
 
 def _visible(cell: str) -> str:
-    return cell if cell.isascii() and cell.isprintable() else plain(cell).plain
+    return cell if len(cell) < LONGEST_TEXT and cell.isascii() and cell.isprintable() else plain(cell).plain
 
 
 def _line(row: Cells, widths: Sequence[int], right: Sequence[bool]) -> str:

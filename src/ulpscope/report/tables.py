@@ -1,7 +1,6 @@
 """Plain text and tables of it, made with rich. Nothing that a trace holds is taken for markup or terminal control."""
 
 import io
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -10,17 +9,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ulpscope.report.language import shown_text
+
 
 def plain(content: object, *, style: str = "") -> Text:
-    """Text as it is; control characters, which could steer a terminal, are written out."""
-    visible = "".join(_visible(character) for character in str(content))
-    return Text(visible, style=style, overflow="fold", no_wrap=False)
+    """Text as it is; what could steer a terminal is written out, the middle of what is endless left out."""
+    return Text(shown_text(str(content)), style=style, overflow="fold", no_wrap=False)
 
 
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = (), folds: Sequence[str] = ()
 ) -> Table:
-    """Columns without a frame; a cell that is too long goes on in the next line, nothing is cut off.
+    """Columns without a frame; a cell that is too long goes on in the next line.
 
     Where the width does not suffice, the columns of `folds` give way first, so that no number is broken in two.
     """
@@ -66,9 +66,3 @@ def render(content: RenderableType, *, width: int, color: bool) -> str:
         console.print(content)
     lines = [line.rstrip() for line in capture.get().splitlines()]
     return "\n".join(lines).strip("\n") + "\n"
-
-
-def _visible(character: str) -> str:
-    if character == "\n" or unicodedata.category(character) not in ("Cc", "Cf", "Cs"):
-        return character
-    return character.encode("unicode_escape").decode()

@@ -4,7 +4,6 @@ Offsets and strides of a place count elements of the value's own dtype. Reading 
 what would reach outside of the stored tensor is refused.
 """
 
-import json
 import math
 import os
 import re
@@ -20,6 +19,7 @@ from safetensors import TensorSpec, serialize_file
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 from ulpscope.records.errors import TraceError
 from ulpscope.records.values import DataPlace
+from ulpscope.trace.files import Bytes, map_bytes, open_file, parse_json
 from ulpscope.trace.schema import data_name, step_name
 from ulpscope.trace.writer import write_aside
 
@@ -36,7 +36,6 @@ SMALL_BYTES = 2**16
 # safetensors refuses longer headers too: a hostile length must not make us allocate.
 HEADER_LIMIT = 100_000_000
 
-Bytes: TypeAlias = NDArray[np.uint8]
 Spans: TypeAlias = dict[str, tuple[int, int]]
 
 SAFETENSORS_DTYPES = DTYPES.keys() - {"complex32", "complex128"}
@@ -196,13 +195,6 @@ def element_type(dtype: str) -> np.dtype[Any]:
     return numpy_dtype(name)
 
 
-def map_bytes(path: Path, *, start: int, length: int) -> Bytes:
-    """Some bytes of a file, mapped."""
-    if length == 0:
-        return np.empty(0, np.uint8)
-    return np.memmap(path, dtype=np.uint8, mode="r", offset=start, shape=(length,))
-
-
 def read_spans(path: Path) -> Spans:
     """Where each tensor of a safetensors file begins and ends, in bytes of the file."""
     try:
@@ -218,13 +210,13 @@ def _cached_spans(path: Path, size: int, modified: int) -> Spans:
 
 
 def _parse_spans(path: Path, size: int) -> Spans:
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         length = int.from_bytes(file.read(8), "little")
         if length > min(HEADER_LIMIT, size - 8):
             raise _bad_data(path, f"its header claims {length} bytes, the file has {size}")
         text = file.read(length)
     try:
-        header = json.loads(text)
+        header = parse_json(text)
         entries = [(key, entry["data_offsets"]) for key, entry in header.items() if key != "__metadata__"]
         spans = {key: (8 + length + int(begin), 8 + length + int(end)) for key, (begin, end) in entries}
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,6 +1,5 @@
 """Reads rank.json and step.json; an unreadable one is named with the field that is wrong."""
 
-import json
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,12 @@ from typing import Any
 from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import Coverage, RankInfo, Root, StepInfo, Stepping
 from ulpscope.records.settings import IntRanges
+from ulpscope.trace.files import read_json
 from ulpscope.trace.reach import REACH_FIELDS, Reach
 from ulpscope.trace.schema import SCHEMA_MAJOR, SCHEMA_MINOR
 
+COUNTS_END = 2**63
+"""What a column of a table holds: every number of these files counts or numbers something."""
 _NUMBER = (int, float)
 _TEXT_OR_NOTHING = (str, type(None))
 
@@ -56,9 +58,11 @@ def read_summary_id(path: Path) -> str:
     return str(_field(path, _read_object(path), "summary", (str,)))
 
 
-def read_step(path: Path) -> tuple[StepInfo, Reach | None]:
+def read_step(path: Path, step: int) -> tuple[StepInfo, Reach | None]:
     """What step.json says about a finished step, and what it points to in earlier ones."""
     content = _read_object(path)
+    if content.get("step") != step:
+        raise _bad_file(path, f"field step holds {_short(content.get('step'))}, not {step} as its directory says")
     found = {item.name: _field(path, content, item.name, (int,)) for item in fields(StepInfo) if item.name != "seconds"}
     info = StepInfo(**found, seconds=float(_field(path, content, "seconds", _NUMBER)))
     if any(name not in content for name in REACH_FIELDS.values()):  # written by version 1.0
@@ -69,15 +73,17 @@ def read_step(path: Path) -> tuple[StepInfo, Reach | None]:
 def _ranges(path: Path, content: dict[str, Any], name: str) -> IntRanges:
     pairs = _field(path, content, name, (list,))
     for pair in pairs:
-        if not isinstance(pair, list) or [type(end) for end in pair] != [int, int]:
+        if not isinstance(pair, list) or [type(end) for end in pair] != [int, int] or not 0 <= pair[0] <= pair[1]:
             raise _bad_file(path, f"field {name} holds {_short(pair)}, not a first and a last id")
     return IntRanges(tuple((low, high) for low, high in pairs))
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes().decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(path)
+    except OSError as error:
+        raise _bad_file(path, f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise _bad_file(path, f"cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise _bad_file(path, "does not hold a JSON object")
@@ -134,6 +140,8 @@ def _field(path: Path, content: dict[str, Any], name: str, types: tuple[type, ..
     if not isinstance(found, types) or (isinstance(found, bool) and bool not in types):
         wanted = " or ".join(kind.__name__ for kind in types)
         raise _bad_file(path, f"field {within}{name} holds {_short(found)}, not {wanted}")
+    if isinstance(found, int) and not 0 <= found < COUNTS_END:
+        raise _bad_file(path, f"field {within}{name} holds {_short(found)}, not a count")
     return found
 
 

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ulpscope.records.errors import TraceError
@@ -13,10 +14,14 @@ from ulpscope.trace.description import read_step
 from ulpscope.trace.reach import Reach
 from ulpscope.trace.schema import RANK_FILE, STEP_FILE, Table, part_name, step_name
 
-_STEP = re.compile(r"step(\d+)")
-_PART = re.compile(r"(calls|values|tensors)-(\d+)\.parquet")
-_STACKS = re.compile(r"stacks-(\d+)\.parquet")
+# As step_name and part_name write them: another spelling of a number, or one beyond all counting, is none of ours.
+_STEP = re.compile(r"step(0|[1-9]\d{0,17})")
+_NUMBER = r"(\d{3}|[1-9]\d{3,8})"
+_PART = re.compile(rf"(calls|values|tensors)-{_NUMBER}\.parquet")
+_STACKS = re.compile(rf"stacks-{_NUMBER}\.parquet")
 _DATA = re.compile(r"data-\d+\.safetensors")
+GAPS_TOLD = 100
+"""A number that was changed must not make us count to it."""
 _STEP_TABLES: tuple[Table, ...] = ("calls", "values", "tensors")
 
 
@@ -79,7 +84,7 @@ def _survey_step(folder: Path, step: int) -> StepParts:
             found[match[1]].add(int(match[2]))  # type: ignore[index]
         elif name != STEP_FILE and not _DATA.fullmatch(name):
             stray.append(_stray(f"{folder.name}/{name}"))
-    info, reach = read_step(folder / STEP_FILE) if STEP_FILE in names else (None, None)
+    info, reach = read_step(folder / STEP_FILE, step) if STEP_FILE in names else (None, None)
     committed = found["calls"]
     missing = [*_unfinished(step, info, len(committed)), *_incomplete(step, found), *stray]
     parts = {str(table): tuple(sorted(found[table] & committed)) for table in _STEP_TABLES}
@@ -106,7 +111,9 @@ def _incomplete(step: int, found: dict[Table, set[int]]) -> list[str]:
 
 
 def _gaps(numbers: list[int]) -> list[int]:
-    return sorted(set(range(max(numbers, default=-1) + 1)) - set(numbers))
+    known = set(numbers)
+    absent = (number for number in range(max(numbers, default=-1) + 1) if number not in known)
+    return list(islice(absent, GAPS_TOLD))
 
 
 def _stray(name: str) -> str:

@@ -32,6 +32,7 @@ from ulpscope.trace.objects import Row, call_from_row, frame_from_row, use_from_
 from ulpscope.trace.parts import survey_rank
 from ulpscope.trace.reach import Reach
 from ulpscope.trace.schema import RANK_FILE, TABLES, Table
+from ulpscope.trace.tables import wrong_columns, wrong_content, wrong_rows, wrong_size
 from ulpscope.trace.whereabouts import Whereabouts
 
 Found = TypeVar("Found", Call, Value)
@@ -187,7 +188,9 @@ class StoredRank(RankTrace):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, name=directory.resolve().name, info=read_rank_info(directory / RANK_FILE))
         self._parts = survey_rank(directory)
-        self._sound: set[Path] = set()
+        self._sizes_known: set[Path] = set()
+        self._columns_known: set[Path] = set()
+        self._rows_known: set[tuple[Path, ...]] = set()
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -216,29 +219,48 @@ class StoredRank(RankTrace):
 
     def broken_file(self) -> tuple[Path, str] | None:
         files = [(table, file) for table in TABLES for file in self._parts.files(table, self.steps)]
-        by_columns = ((file, _wrong_columns(file, table)) for table, file in files)
-        by_content = ((file, _wrong_content(file)) for _, file in files)
+        by_columns = ((file, wrong_columns(file, table)) for table, file in files)
+        by_content = ((file, wrong_content(file)) for _, file in files)
         return next(((file, why) for file, why in chain(by_columns, by_content) if why is not None), None)
 
     def _table(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
         files = self._parts.files(table, steps)
         if not files:
             return pl.LazyFrame(schema=dict(TABLES[table]))
+        self._check_sizes(files, table)
         # polars takes the columns of the first file for those of all, and refuses others.
         self._check_columns(files[0], table)
         # A folder may be called `run[1]`, which polars would take for a pattern.
         return pl.scan_parquet(files, extra_columns="ignore", glob=False)
 
     def _check(self, table: Table, steps: Iterable[int]) -> None:
-        for file in self._parts.files(table, steps):
+        files = self._parts.files(table, steps)
+        self._check_sizes(files, table)
+        for file in files:
             self._check_columns(file, table)
+        self._check_rows(files, table)
+
+    def _check_sizes(self, files: list[Path], table: Table) -> None:
+        unknown = [file for file in files if file not in self._sizes_known]
+        if unknown and wrong_size(unknown, table) is not None:
+            for file in unknown:
+                _refuse(file, wrong_size([file], table))
+        self._sizes_known.update(unknown)
 
     def _check_columns(self, file: Path, table: Table) -> None:
-        if file not in self._sound:
-            problem = _wrong_columns(file, table)
-            if problem is not None:
-                raise _broken(file, problem)
-            self._sound.add(file)
+        if file not in self._columns_known:
+            _refuse(file, wrong_columns(file, table))
+            self._columns_known.add(file)
+
+    def _check_rows(self, files: list[Path], table: Table) -> None:
+        """Of files together: two may hold a row of the same id."""
+        if not files or tuple(files) in self._rows_known:
+            return
+        if wrong_rows(files, table) is not None:
+            for file in files:
+                _refuse(file, wrong_rows([file], table))
+            _refuse(files[-1], wrong_rows(files, table))
+        self._rows_known.add(tuple(files))
 
 
 class Trace:
@@ -322,34 +344,17 @@ def _collect(query: pl.LazyFrame, ranks: Iterable[RankTrace]) -> pl.DataFrame:
         raise _broken(broken[0], broken[1]) from error
 
 
-def _wrong_columns(file: Path, table: Table) -> str | None:
-    try:
-        with file.open("rb") as content:
-            found = pl.read_parquet_schema(content)
-    except (PolarsError, PanicException, OSError) as error:
-        return str(error)
-    for name, dtype in TABLES[table].items():
-        if name not in found:
-            return f"it has no column {name}"
-        if found[name] != dtype:
-            return f"its column {name} holds {found[name]}, not {dtype}"
-    return None
-
-
-def _wrong_content(file: Path) -> str | None:
-    try:
-        pl.read_parquet(file, glob=False)
-    except (PolarsError, PanicException, OSError) as error:
-        return str(error)
-    return None
-
-
 def _no_trace(path: Path, problem: str) -> TraceError:
     return TraceError(
         f"no trace: {path} {problem}",
         expected="a directory that `ulpscope run -o DIR` wrote, or one rank's directory of it",
         next_step="check the path, or capture a run: ulpscope run -o DIR -- python train.py",
     )
+
+
+def _refuse(file: Path, problem: str | None) -> None:
+    if problem is not None:
+        raise _broken(file, problem)
 
 
 def _broken(file: Path, problem: str) -> TraceError:

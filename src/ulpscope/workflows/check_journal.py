@@ -12,6 +12,7 @@ from typing import IO
 
 from ulpscope.records.check_runs import CheckedCase, CheckOptions
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.files import LARGEST_DESCRIPTION, LARGEST_DUMP, open_file, parse_json, read_bytes
 from ulpscope.trace.reader import Trace
 from ulpscope.workflows.check_messages import Message, checked_from_json, checked_json
 from ulpscope.workflows.results import SUMMARY, check_result, prepare_result
@@ -125,12 +126,14 @@ def heading_of(trace: Trace, options: CheckOptions) -> Message:
 
 def _read_heading(path: Path) -> Message:
     try:
-        with open(path, encoding="utf-8") as file:
-            heading = json.loads(file.readline())
+        with open_file(path) as file:
+            heading = parse_json(file.readline(LARGEST_DESCRIPTION))
         if isinstance(heading, dict) and heading.get("command") == "check":
             return heading
         problem = "its first line is not that of a check"
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except ValueError as error:
         problem = str(error)
     raise UlpscopeError(
         f"{path} cannot be read: {problem}",
@@ -143,10 +146,10 @@ def read_results(path: Path) -> dict[str, CheckedCase]:
     """What a check has written, by the text of the case."""
     _read_heading(path)
     done: dict[str, CheckedCase] = {}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    lines = read_bytes(path, limit=LARGEST_DUMP).splitlines()[1:]
     for number, line in enumerate(lines, start=2):
         try:
-            checked = checked_from_json(json.loads(line))
+            checked = checked_from_json(parse_json(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines) + 1:
                 break

@@ -3,7 +3,6 @@
 Tables of details that msprobe's own checker wrote are such results, too.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.check_compare import compared_json, compared_text, write_ratios
 from ulpscope.report.language import Language
+from ulpscope.trace.files import read_json
 from ulpscope.workflows.check_journal import CASES, read_results
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
@@ -54,7 +54,7 @@ def is_check_result(path: Path) -> bool:
     if path.is_file():
         return details_of(path) is not None
     try:
-        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        summary = read_json(path / SUMMARY)
     except (OSError, ValueError):
         return False
     return isinstance(summary, dict) and summary.get("command") == "check"
@@ -86,8 +86,8 @@ def _outputs(path: Path) -> dict[Key, tuple[CaseId, OutputResult]]:
 def _side(path: Path, *, alone: int) -> CheckedSide:
     if path.is_file():
         return CheckedSide(str(path), "", (path.name,), alone)
-    summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
     try:
+        summary = read_json(path / SUMMARY)
         return CheckedSide(str(path), str(summary["trace"]), tuple(summary["scope"]["devices"]), alone)
     except (KeyError, TypeError) as error:
         raise UlpscopeError(

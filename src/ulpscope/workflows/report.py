@@ -1,6 +1,5 @@
 """`ulpscope report`: the page of a result, made from the files of its directory."""
 
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import polars as pl
 
 from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.pair_table import ALWAYS_KNOWN, COUNTS, PAIR_COLUMNS, SHAPES, TEXTS
 from ulpscope.report.language import Language
 from ulpscope.report.page.assembling import assemble
 from ulpscope.report.page.check_content import check_content
@@ -19,6 +19,9 @@ from ulpscope.report.page.overflow_content import overflow_content
 from ulpscope.report.page.packing import Content
 from ulpscope.report.page.sources import Sources
 from ulpscope.report.page.telling import PARTS, told_json, told_once
+from ulpscope.report.strict_json import strict
+from ulpscope.trace.files import LARGEST_DUMP, check_file, read_json
+from ulpscope.trace.tables import wrong_size
 from ulpscope.workflows.report_trace import content_of_run
 from ulpscope.workflows.results import REPORT, SUMMARY, with_page, write_json, writing
 
@@ -156,25 +159,55 @@ def _read_plan(result: Path) -> JsonObject | None:
 
 def _read_json(path: Path) -> JsonObject:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = read_json(path, limit=LARGEST_DUMP)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    except ValueError as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(content, dict):
         raise _unreadable(path, f"it holds a {type(content).__name__}, not an object")
-    return content
+    checked: JsonObject = strict(content)
+    return checked
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pl.DataFrame:
     """A table of a result, .parquet or .csv; all of its columns, or some."""
-    if not path.is_file():
+    if not path.exists():
         raise _unreadable(path, "it is not there")
+    problem = wrong_size([path]) if path.suffix == ".parquet" else None
+    if problem is not None:
+        raise _unreadable(path, problem.partition("\n")[0])
     try:
+        check_file(path)
         # A folder may be called `run[1]`, which polars would take for a pattern.
         if path.suffix == ".parquet":
-            return pl.read_parquet(path, columns=columns, glob=False)
+            table = pl.read_parquet(path, columns=columns, glob=False)
+            _check_pairs(path, table)
+            return table
         return pl.read_csv(path, columns=columns, infer_schema_length=None, glob=False)
-    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise _unreadable(path, str(error).splitlines()[0]) from error
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    except (ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise _unreadable(path, str(error).partition("\n")[0]) from error
+
+
+def _check_pairs(path: Path, table: pl.DataFrame) -> None:
+    """Refuse a table of pairs whose columns hold something else than they are called."""
+    for name, kind in table.select(name for name in PAIR_COLUMNS if name in table.columns).schema.items():
+        if kind != pl.Null and not _fits(name, kind):
+            raise _unreadable(path, f"its column {name} holds {kind}")
+        if name in ALWAYS_KNOWN and table[name].null_count():
+            raise _unreadable(path, f"its column {name} is empty in some row")
+        if name in COUNTS and kind != pl.Null and (table[name] < 0).any():
+            raise _unreadable(path, f"its column {name} is negative in some row")
+
+
+def _fits(name: str, kind: pl.DataType) -> bool:
+    if name in TEXTS:
+        return kind == pl.String
+    if name in SHAPES:
+        return kind == pl.List(pl.Int64)
+    return kind.is_integer() if name in COUNTS else kind.is_numeric()
 
 
 def _unreadable(path: Path, problem: str) -> UlpscopeError:

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.trace.files import Bytes, map_bytes
+
 AnyArray: TypeAlias = NDArray[Any]
-Bytes: TypeAlias = NDArray[np.uint8]
 Shape: TypeAlias = tuple[int, ...]
 
 RANK_LIMIT = 64
@@ -29,6 +29,4 @@ class Content:
         """The bytes, read-only; mapped, so that only what is looked at is read."""
         if self.memory is not None:
             return self.memory[self.start : self.start + self.size]
-        if self.size == 0:
-            return np.empty(0, np.uint8)
-        return np.memmap(self.path, dtype=np.uint8, mode="r", offset=self.start, shape=(self.size,))
+        return map_bytes(self.path, start=self.start, length=self.size)

@@ -8,8 +8,6 @@ A file is the length of its head, the head, and the data of all tensors one afte
 with the data inside.
 """
 
-import mmap
-import os
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +25,7 @@ from ulpscope.dialects.ascend.nano import MAGIC, NanoError, decode_nano, encode_
 from ulpscope.dialects.ascend.problems import bad_dump
 from ulpscope.dialects.ascend.wire import Values
 from ulpscope.dialects.wire import WireError
+from ulpscope.trace.files import map_bytes
 
 __all__ = ["DumpFile", "DumpTensor", "parse_dump", "read_dump", "write_dump"]
 
@@ -40,14 +39,13 @@ HEAD_LIMIT = 64 * 2**20
 def read_dump(path: Path) -> DumpFile:
     """The head of a dump file; its data stays where it is until it is asked for."""
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size <= _LENGTH:
-                return _empty(path)
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return _read(memoryview(mapped), Content(path, 0, size))
+        mapped = map_bytes(path)
     except (OSError, ValueError) as error:
-        raise bad_dump(path, f"cannot be read ({error})", next_step="check the path") from error
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise bad_dump(path, f"cannot be read ({problem})", next_step="check the path") from error
+    if mapped.size <= _LENGTH:
+        return _empty(path)
+    return _read(mapped.data, Content(path, 0, mapped.size))
 
 
 def parse_dump(content: bytes, *, path: Path = Path("dump")) -> DumpFile:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.files import open_text
 
 ALL = "ALL"
 """The switch of all passes of a stage."""
@@ -109,9 +110,8 @@ def read_fusion_switch(path: Path) -> FusionSwitch:
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > _FILE_LIMIT:
-            raise _bad_file(path, f"has {path.stat().st_size:,} bytes")
-        return path.read_text(encoding="utf-8-sig", errors="replace")
+        with open_text(path, limit=_FILE_LIMIT, errors="replace") as file:
+            return file.read()
     except OSError as error:
         raise _bad_file(path, f"cannot be read: {error.strerror}") from error
 

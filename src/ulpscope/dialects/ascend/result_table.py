@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ulpscope.dialects.ascend.dump_records import Side
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.files import open_text
 
 TARGET = ("NPUDump", "LeftOp")
 REFERENCE = ("GroundTruth", "RightOp")
@@ -52,7 +53,7 @@ class ComparedOperator:
 def is_result_table(path: Path) -> bool:
     """Whether a file is such a result, as far as its first line tells."""
     try:
-        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        with open_text(path, limit=_LIMIT, errors="replace", newline="") as file:
             header = [name.strip() for name in file.readline(_LINE_LIMIT).split(",")]
     except OSError:
         return False
@@ -62,9 +63,7 @@ def is_result_table(path: Path) -> bool:
 def read_result_table(path: Path) -> tuple[ComparedOperator, ...]:
     """The operators of a result in the order of the file; those without a compared tensor are left out."""
     try:
-        if path.stat().st_size > _LIMIT:
-            raise _bad_table(path, f"has {path.stat().st_size:,} bytes")
-        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        with open_text(path, limit=_LIMIT, errors="replace", newline="") as file:
             rows = csv.reader(file)
             columns = _columns(path, next(rows, []))
             return _operators(rows, columns)

@@ -11,8 +11,8 @@ from pathlib import Path
 from ulpscope.dialects.ascend.content import Shape
 from ulpscope.dialects.ascend.dump_records import Side
 from ulpscope.dialects.ascend.elements import ELEMENT_TYPES, plain_type
-from ulpscope.dialects.ascend.problems import bad_dump
 from ulpscope.records.errors import TraceError
+from ulpscope.trace.files import open_text
 
 _SIDE, _INDEX, _TYPE, _FORMAT, _SHAPE = "Input/Output", "Index", "Data Type", "Format", "Shape"
 _NUMBERS = {"min": "Min Value", "max": "Max Value", "mean": "Avg Value", "norm": "l2norm"}
@@ -43,9 +43,7 @@ class StatsTensor:
 def read_stats(path: Path) -> list[StatsTensor]:
     """The rows of a stats file."""
     try:
-        if path.stat().st_size > _LIMIT:
-            raise bad_dump(path, f"has {path.stat().st_size} bytes, too many for stats of one operator")
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open_text(path, limit=_LIMIT, newline="") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
             missing = [name for name in (_SIDE, _INDEX, _TYPE, _SHAPE) if name not in (reader.fieldnames or ())]
             if missing:

@@ -18,6 +18,7 @@ from ulpscope.dialects.ascend.names import DumpName, parse_name
 from ulpscope.dialects.ascend.problems import bad_dump
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
+from ulpscope.trace.files import open_text
 
 MAPPING_FILE = "mapping.csv"
 STATS_SUFFIX = ".csv"
@@ -94,9 +95,7 @@ def told_unnamed(folder: Path) -> list[str]:
 def read_mapping(path: Path) -> dict[str, str]:
     """Real names by the names that stand for them; a row that is none of that is passed over."""
     try:
-        if path.stat().st_size > _MAPPING_LIMIT:
-            raise bad_dump(path, f"has {path.stat().st_size} bytes, too many for a list of names")
-        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        with open_text(path, limit=_MAPPING_LIMIT, errors="replace", newline="") as file:
             return {row[0].strip(): row[1].strip() for row in csv.reader(file) if len(row) == 2}
     except (OSError, csv.Error) as error:
         raise bad_dump(path, f"cannot be read ({error})") from error

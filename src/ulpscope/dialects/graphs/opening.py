@@ -1,6 +1,5 @@
 """Opens a graph file, whichever tool wrote it. What kind it is, its content tells; names of files only help."""
 
-import mmap
 import os
 import re
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphFormat, GraphModel
 from ulpscope.trace.collector import collector_paused
+from ulpscope.trace.files import map_bytes
 
 _BinaryReader: TypeAlias = Callable[[memoryview], GraphModel]
 
@@ -174,8 +174,7 @@ def _top_fields(data: memoryview) -> dict[tuple[int, int], int | memoryview]:
 
 def _mapped(path: Path) -> memoryview:
     """A file's bytes without reading them into memory. The map closes when the last view into it is gone."""
-    with open(path, "rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return map_bytes(path).data
 
 
 def _another_kind(path: Path) -> UlpscopeError | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ulpscope.records.errors import TraceError
 from ulpscope.trace.collector import collector_paused
+from ulpscope.trace.files import LARGEST_DUMP, open_file, read_json
 
 HEADER_BYTES = 65_536
 _HEADER_FIELD = re.compile(r'"(task|level|framework)"\s*:\s*"([^"\\]{0,40})"')
@@ -26,7 +27,7 @@ class Header:
 def read_header(path: Path) -> Header | None:
     """The top of a dump without reading the rest; none if this is not the top of a dump."""
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             text = file.read(HEADER_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise bad_file(path, f"cannot be read: {error.strerror}") from error
@@ -39,15 +40,13 @@ def read_object(path: Path) -> dict[str, Any]:
     """A file's JSON object; bare NaN and Infinity are numbers here, as msprobe writes them."""
     try:
         with collector_paused():
-            content = json.loads(path.read_bytes())
+            content = read_json(path, limit=LARGEST_DUMP)
     except OSError as error:
         raise bad_file(path, f"cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
         raise bad_file(path, f"is not JSON, or was not written to its end: {error}") from error
     except ValueError as error:
         raise bad_file(path, f"is not JSON: {error}") from error
-    except RecursionError as error:
-        raise bad_file(path, "is nested too deeply") from error
     if not isinstance(content, dict):
         raise bad_file(path, f"holds {shortened(content)}, not a JSON object")
     return content

@@ -3,17 +3,15 @@
 An Event holds a tensor (summary.value) or the graph that ran (graph_def).
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from ulpscope.dialects.stored import AnyArray, StoredTensor, unreadable, unsupported
 from ulpscope.dialects.tfdbg.tensor_message import TensorMessage, parse_tensor
 from ulpscope.dialects.wire import LENGTH, WireError, fields
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.files import map_bytes
 
 # Fields of Event, Summary and Summary.Value (tensorflow/core/util/event.proto, framework/summary.proto).
 GRAPH_DEF, SUMMARY = 4, 5
@@ -67,9 +65,7 @@ def read_graph_bytes(path: Path) -> memoryview:
 def map_file(path: Path) -> memoryview:
     """A file's bytes, mapped."""
     try:
-        if os.path.getsize(path) == 0:
-            return memoryview(b"")
-        return np.memmap(path, np.uint8, mode="r").data
+        return map_bytes(path).data
     except OSError as error:
         raise bad_event(path, f"cannot be read: {error.strerror or error}") from error
 
