@@ -1,4 +1,4 @@
-"""Cases of ascend_hostile.py: overflow records, tfdbg's tensors and graphs, reference arrays, fusion files."""
+"""Cases of hostile.py: overflow records, tfdbg's tensors and graphs, reference arrays, fusion files."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Cases of ascend_hostile.py: graphs of GE, TensorFlow and ONNX."""
+"""Cases of hostile.py: graphs of GE, TensorFlow and ONNX."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
