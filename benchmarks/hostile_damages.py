@@ -26,7 +26,8 @@ INTEGERS = (None, -1, 0, 1, 7, 2**31, 2**53, 2**63 - 1, -(2**63))
 FLOATS = (None, 0.0, -0.0, 1e-320, 1e308, math.nan, math.inf, -math.inf)
 TEXTS = (
     None, "", "x", "\x1b[31mred\x1b]0;t\x07", "a\nb\u2028c", "../../../secret.txt", "secret.txt", "[bold]x[/bold]",
-    "\u202e", "x" * 5000, "{" * 3000, '{"args": [{"$tensor": 7}]}', "float32", "object", "step0/data-999.safetensors",
+    "\u202e", "x" * 5000, "{" * 3000, f'{{"args": {"[" * 900}{"]" * 900}}}',
+    '{"args": [{"$tensor": 7}]}', "float32", "object", "step0/data-999.safetensors",
     "nan", "0",
 )  # fmt: skip
 LISTS = (None, [], [0], [-1], [1], [2**62, 4], [2**31, 2**31], [None], [1] * 100, [3, 1])

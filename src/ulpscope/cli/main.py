@@ -128,13 +128,12 @@ def _own_fault(error: Exception) -> str:
 
 
 def _complain(text: str, argv: Sequence[str]) -> None:
-    options, _ = split_command(argv)
-    if "--debug" in options:
-        traceback.print_exc()
     # Imported here: an answer without an error need not wait for it.
     from ulpscope.report.language import shown_text
 
-    print(shown_text(text), file=sys.stderr)
+    options, _ = split_command(argv)
+    trail = traceback.format_exc().splitlines() if "--debug" in options else []
+    print("\n".join(map(shown_text, [*trail, text])), file=sys.stderr)
 
 
 if __name__ == "__main__":

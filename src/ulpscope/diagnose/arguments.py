@@ -7,6 +7,7 @@ from typing import Any
 
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.findings import ArgumentDifference
+from ulpscope.trace.objects import parse_arguments
 
 # How a run is carried out, not what it computes.
 IMPLEMENTATION = frozenset(
@@ -92,10 +93,10 @@ def _numbers_apart(reference: Any, target: Any) -> bool:
 
 def _load(text: str | None) -> Any:
     try:
-        loaded = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
+        loaded = parse_arguments(text or None)
+    except ValueError:
         return {}
-    return {key: entry for key, entry in loaded.items() if key != "returned"} if isinstance(loaded, dict) else {}
+    return {key: entry for key, entry in loaded.items() if key != "returned"}
 
 
 def _plain(entry: Any) -> Any:

@@ -150,7 +150,7 @@ class OverflowWays:
         tensors = [_handed_on(shown[call.id], after) for call, after in zip(calls, followers, strict=True)]
         values = self._rank.find_values(tensor.value for tensor in tensors)
         for call, tensor in zip(calls, tensors, strict=True):
-            stats = values[tensor.value].stats
+            stats = values[tensor.value].stats if tensor.value in values else None
             counts = NotFinite() if stats is None else NotFinite(stats.nan, stats.pos_inf, stats.neg_inf)
             yield WayCall(
                 call.name,

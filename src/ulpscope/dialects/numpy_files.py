@@ -19,6 +19,10 @@ _ZIP_LOCAL_HEADER = 30
 _HEADER_LIMIT = 1 << 20
 """numpy's own limit is 10,000 characters, but it reads the whole header first: 4 GB, if its length says so."""
 
+_UNPACKED = 4, 2**30
+"""Bytes that a compressed array may have: so many times those of its file, and so many besides. Only what is almost
+constant is packed a hundredfold; a file of some kilobytes must not fill the memory."""
+
 _MOST_ELEMENTS = 2**56
 """What numpy can address, whatever their size, also of an array that has none because one axis is 0."""
 
@@ -75,9 +79,21 @@ def _describe(path: Path, file: IO[bytes], *, key: str, start: int | None) -> St
     if name not in DTYPES or dtype.hasobject or dtype.names is not None:
         return unsupported(path, key, dtype=str(dtype), shape=shape)
     if start is None:
+        _check_unpacked(path, key, math.prod(shape) * dtype.itemsize)
         return StoredTensor(name, shape, lambda: _native(_load_entry(path, key), name))
     offset = start + file.tell()
     return StoredTensor(name, shape, lambda: _native(_map(path, dtype, shape, fortran=fortran, offset=offset), name))
+
+
+def _check_unpacked(path: Path, key: str, size: int) -> None:
+    times, besides = _UNPACKED
+    if size > times * path.stat().st_size + besides:
+        raise unreadable(
+            path,
+            f"its compressed entry {key!r} claims {size:,} bytes",
+            expected="an archive whose arrays are not far larger than it",
+            next_step="save what is that large uncompressed (numpy.savez), so that it need not be in memory as a whole",
+        )
 
 
 def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

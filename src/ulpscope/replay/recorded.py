@@ -95,7 +95,7 @@ def _recorded(
 ) -> RecordedCall:
     def places(number: int | None, role: Role) -> Places:
         used = uses.get(number, ()) if number is not None else ()
-        return {place: values[value] for found, place, value in used if found == role.value}
+        return {place: values[value] for found, place, value in used if found == role.value and value in values}
 
     return RecordedCall(
         call=call,

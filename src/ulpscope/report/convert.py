@@ -7,6 +7,7 @@ from typing import Any
 
 from ulpscope.dialects.msprobe.writing import Written
 from ulpscope.dialects.msprobe.writing_names import LeftOut
+from ulpscope.report.language import shown_text
 from ulpscope.report.quantities import count_text, ranges_text
 
 EXAMPLES = 3
@@ -44,7 +45,7 @@ class NotConverted:
 
 def convert_text(results: list[Converted | NotConverted]) -> str:
     """Some lines a trace."""
-    return "".join(f"{line}\n" for result in results for line in _lines(result))
+    return "".join(f"{shown_text(line)}\n" for result in results for line in _lines(result))
 
 
 def convert_json(results: list[Converted | NotConverted]) -> dict[str, Any]:

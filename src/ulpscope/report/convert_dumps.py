@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ulpscope.report.language import Language
+from ulpscope.report.language import Language, shown_text
 from ulpscope.report.quantities import bytes_text, count_text
 
 FAILURES_LISTED = 5
@@ -63,7 +63,7 @@ class DumpsConverted:
 
 
 def dumps_text(result: DumpsConverted, language: Language = Language.EN) -> str:
-    return "\n  ".join(_lines(result, language)) + "\n"
+    return "\n  ".join(map(shown_text, _lines(result, language))) + "\n"
 
 
 def dumps_json(result: DumpsConverted) -> dict[str, Any]:

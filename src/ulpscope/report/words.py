@@ -13,7 +13,7 @@ from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind, Place
 from ulpscope.records.ledger import Ledger, LedgerEntry, Maker
 from ulpscope.report import clauses
-from ulpscope.report.language import Language, Phrases, is_plain, phrases, shown_name
+from ulpscope.report.language import LONGEST_NAME, Language, Phrases, is_plain, phrases, shown_name
 from ulpscope.report.ledger_clauses import GUILTY, ledger_clauses
 from ulpscope.report.one_sided_clauses import backwards_clause, operand_clauses, optimizer_lead, structure_lead
 
@@ -325,7 +325,7 @@ def _call_word(place: Place) -> str | None:
 
 
 def _is_typeable(call: str) -> bool:
-    return is_plain(call) and not call.startswith("-")
+    return len(call) <= LONGEST_NAME and is_plain(call) and not call.startswith("-")
 
 
 def _path(path: str) -> str:

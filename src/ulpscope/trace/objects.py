@@ -1,6 +1,5 @@
 """Rows of a trace's tables as objects. A row that cannot be one is named by table, id and field."""
 
-import json
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
@@ -9,10 +8,14 @@ from ulpscope.records.calls import Call, Frame
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.errors import TraceError
 from ulpscope.records.values import DataPlace, Stats, Use, Value
+from ulpscope.trace.files import parse_json
 from ulpscope.trace.schema import VALUE_SUMMARY
 
 Row: TypeAlias = Mapping[str, Any]
 Word = TypeVar("Word", bound=Enum)
+
+DEEPEST_ARGUMENT = 100
+"""Lists in lists in a call's arguments. Whoever follows them by recursion stays far below Python's limit of 1,000."""
 
 _STATS = [name for name in VALUE_SUMMARY if name not in ("sketch", "digest")]
 
@@ -113,16 +116,27 @@ def _data(row: Row, where: str) -> DataPlace | None:
     )
 
 
-def _arguments(text: str | None, where: str) -> dict[str, Any]:
+def parse_arguments(text: str | None) -> dict[str, Any]:
+    """The arguments of a call; ValueError says why a text holds none."""
     if text is None:
         return {}
-    try:
-        arguments = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _bad_field(where, "arguments", f"is not JSON ({error})") from error
+    arguments = parse_json(text.encode())
     if not isinstance(arguments, dict):
-        raise _bad_field(where, "arguments", "is not a JSON object")
-    return arguments
+        raise ValueError("it is not a JSON object")
+    level: list[Any] = [arguments]
+    for _ in range(DEEPEST_ARGUMENT):
+        level = [item for held in level for item in (held.values() if isinstance(held, dict) else held)]
+        level = [item for item in level if isinstance(item, dict | list)]
+        if not level:
+            return arguments
+    raise ValueError("it is nested too deeply")
+
+
+def _arguments(text: str | None, where: str) -> dict[str, Any]:
+    try:
+        return parse_arguments(text)
+    except ValueError as error:
+        raise _bad_field(where, "arguments", f"is not JSON of arguments ({error})") from error
 
 
 def _required(row: Row, field: str, where: str) -> Any:

@@ -185,8 +185,8 @@ class RankTrace(ABC):
 class StoredRank(RankTrace):
     """A rank's directory of a trace on disk."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, name=directory.resolve().name, info=read_rank_info(directory / RANK_FILE))
+    def __init__(self, directory: Path, *, name: str | None = None) -> None:
+        super().__init__(directory, name=name or directory.resolve().name, info=read_rank_info(directory / RANK_FILE))
         self._parts = survey_rank(directory)
         self._sizes_known: set[Path] = set()
         self._columns_known: set[Path] = set()
@@ -320,7 +320,8 @@ def open_trace(path: str | Path) -> Trace:
     if (root / RANK_FILE).is_file():
         return Trace(root, [StoredRank(root)])
     folders = _folders(root)
-    ranks = [StoredRank(folder) for folder in folders if (folder / RANK_FILE).is_file()]
+    # A link to another rank is a process of its own name.
+    ranks = [StoredRank(folder, name=folder.name) for folder in folders if (folder / RANK_FILE).is_file()]
     if not ranks:
         raise _no_trace(root, f"holds no directory with a {RANK_FILE}")
     empty = [folder.name for folder in folders if not (folder / RANK_FILE).is_file()]

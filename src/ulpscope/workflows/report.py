@@ -1,7 +1,8 @@
 """`ulpscope report`: the page of a result, made from the files of its directory."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ import polars as pl
 from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pair_table import ALWAYS_KNOWN, COUNTS, PAIR_COLUMNS, SHAPES, TEXTS
-from ulpscope.report.language import Language
+from ulpscope.report.language import Language, shown_name
 from ulpscope.report.page.assembling import assemble
 from ulpscope.report.page.check_content import check_content
 from ulpscope.report.page.compare_content import compare_content
@@ -100,7 +101,8 @@ def page_text(result: Path, *, served: bool = False) -> str:
     if "pairs" in tables and (lacking := sorted(PAIR_COLUMNS_NEEDED - set(tables["pairs"].columns))):
         raise _unreadable(result / "pairs.parquet", f"it has no column {', '.join(lacking)}")
     sources = Sources(summary, _told(result, summary), tables, _read_plan(result))
-    return assemble(kind.content(sources), title=_title(result, summary), served=served)
+    with understanding(result):
+        return assemble(kind.content(sources), title=_title(result, summary), served=served)
 
 
 def read_summary(result: Path) -> JsonObject:
@@ -168,6 +170,16 @@ def _read_json(path: Path) -> JsonObject:
         raise _unreadable(path, f"it holds a {type(content).__name__}, not an object")
     checked: JsonObject = strict(content)
     return checked
+
+
+@contextmanager
+def understanding(result: Path) -> Iterator[None]:
+    """While something is made of a result's files: those that were changed tell other things than it asks for."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
+        problem = f"its fields are not those of a result ({type(error).__name__}: {shown_name(str(error))})"
+        raise _unreadable(result, problem) from error
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pl.DataFrame:

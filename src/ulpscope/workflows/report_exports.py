@@ -12,6 +12,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.tensorboard import EVENTS, comparison_scalars, trend_scalars, write_scalars
 from ulpscope.trace.trends import module_trends
+from ulpscope.workflows.report import understanding
 from ulpscope.workflows.report_graphs import Wanted, comparison_graphs, run_graphs
 from ulpscope.workflows.report_pairs import is_result, read_pairs
 from ulpscope.workflows.results import writing
@@ -53,7 +54,11 @@ def export_tensorboard(path: Path, out: Path) -> Export:
 
 def export_model_explorer(path: Path, out: Path, wanted: Wanted) -> Export:
     """Write one step of a trace, or of both runs of a comparison, as graphs with data on their nodes."""
-    graphs = comparison_graphs(path, wanted) if is_result(path) else run_graphs(path, wanted)
+    if is_result(path):
+        with understanding(path):
+            graphs = comparison_graphs(path, wanted)
+    else:
+        graphs = run_graphs(path, wanted)
     contents = {out / f"graph{JSON_ENDING}": graphs.collection}
     contents |= {out / f"{name}{JSON_ENDING}": content for name, content in graphs.node_data.items()}
     with _replacing(out, JSON_ENDING, option="--model-explorer"):

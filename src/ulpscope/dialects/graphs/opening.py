@@ -16,7 +16,7 @@ from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphFormat, GraphModel
 from ulpscope.trace.collector import collector_paused
-from ulpscope.trace.files import map_bytes
+from ulpscope.trace.files import LARGEST_DUMP, check_file, map_bytes
 
 _BinaryReader: TypeAlias = Callable[[memoryview], GraphModel]
 
@@ -44,7 +44,7 @@ _FINISHED = {**ge_text.FINISHED, **onnx_graph.FINISHED, **tf_graph.FINISHED}
 
 def is_graph(path: Path) -> bool:
     """Whether this is a file that holds a graph, as far as a quick look tells."""
-    if not path.is_file() or not os.access(path, os.R_OK) or path.stat().st_size == 0:
+    if not path.is_file() or not os.access(path, os.R_OK) or not 0 < path.stat().st_size <= LARGEST_DUMP:
         return False
     data = _mapped(path)
     head = bytes(data[:_HEAD])
@@ -174,6 +174,7 @@ def _top_fields(data: memoryview) -> dict[tuple[int, int], int | memoryview]:
 
 def _mapped(path: Path) -> memoryview:
     """A file's bytes without reading them into memory. The map closes when the last view into it is gone."""
+    check_file(path, limit=LARGEST_DUMP)
     return map_bytes(path).data
 
 
