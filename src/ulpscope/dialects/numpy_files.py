@@ -1,8 +1,11 @@
 """Arrays in .npy and .npz files, mapped where they lie uncompressed; nothing is ever unpickled."""
 
+import lzma
 import math
+import struct
 import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +19,12 @@ from ulpscope.trace.files import open_file
 # numpy writes ml_dtypes' elements as bytes without a name. Of those with two bytes there is only one.
 _NAMELESS = {"V2": "bfloat16"}
 _ZIP_LOCAL_HEADER = 30
+_DAMAGED = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, struct.error,
+    EOFError, KeyError, OverflowError, RuntimeError, ValueError,
+)  # fmt: skip
+"""What Python's archives raise for one that is damaged, or packed or protected as they do not know."""
+
 _HEADER_LIMIT = 1 << 20
 """numpy's own limit is 10,000 characters, but it reads the whole header first: 4 GB, if its length says so."""
 
@@ -51,7 +60,7 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
             return {entry.filename[:-4]: _describe_entry(path, archive, entry) for entry in entries}
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except _DAMAGED as error:
         raise unreadable(
             path, f"not a complete .npz file ({error})", expected="an archive that numpy.savez wrote"
         ) from error
@@ -103,7 +112,7 @@ def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(limited)
     # numpy parses the header as Python, and once more by tokens: each way has errors of its own.
-    except (ValueError, OSError, EOFError, SyntaxError, TypeError, tokenize.TokenError, RecursionError) as error:
+    except (*_DAMAGED, OSError, SyntaxError, TypeError, tokenize.TokenError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise unreadable(
             path, f"its header cannot be read ({problem})", expected="an array that numpy.save wrote"
@@ -127,9 +136,9 @@ def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], *, fortran: b
 
 def _load_entry(path: Path, key: str) -> AnyArray:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
             array: AnyArray = archive[key]
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (*_DAMAGED, OSError) as error:
         raise unreadable(path, f"entry {key!r}: {error}", expected="an archive that numpy.savez wrote") from error
     return array
 

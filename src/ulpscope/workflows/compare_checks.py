@@ -18,7 +18,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.check_compare import compared_json, compared_text, write_ratios
 from ulpscope.report.language import Language
-from ulpscope.trace.files import read_json
+from ulpscope.trace.files import LARGEST_DUMP, read_json
 from ulpscope.workflows.check_journal import CASES, read_results
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
@@ -54,7 +54,7 @@ def is_check_result(path: Path) -> bool:
     if path.is_file():
         return details_of(path) is not None
     try:
-        summary = read_json(path / SUMMARY)
+        summary = read_json(path / SUMMARY, limit=LARGEST_DUMP)
     except (OSError, ValueError):
         return False
     return isinstance(summary, dict) and summary.get("command") == "check"
@@ -87,9 +87,9 @@ def _side(path: Path, *, alone: int) -> CheckedSide:
     if path.is_file():
         return CheckedSide(str(path), "", (path.name,), alone)
     try:
-        summary = read_json(path / SUMMARY)
-        return CheckedSide(str(path), str(summary["trace"]), tuple(summary["scope"]["devices"]), alone)
-    except (KeyError, TypeError) as error:
+        summary = read_json(path / SUMMARY, limit=LARGEST_DUMP)
+        return CheckedSide(str(path), str(summary["trace"]), tuple(map(str, summary["scope"]["devices"])), alone)
+    except (KeyError, TypeError, ValueError) as error:
         raise UlpscopeError(
             f"{path / SUMMARY} has no {error}",
             expected="the summary that `ulpscope check --out` wrote",
