@@ -161,6 +161,14 @@ def test_rows_that_break_a_rule_are_named(tmp_path: Path, table: str, rows: list
     assert told in caught.value.seen
 
 
+def test_large_shapes_of_real_tensors_are_read(tmp_path: Path) -> None:
+    shape = [8, 12, 2**20, 2**20]
+    trace = open_trace(
+        write(tmp_path, values=[VALUE | {"shape": shape}, value_row(1, shape=[]), value_row(2, shape=[0])])
+    )
+    assert trace.collect(trace.values())["shape"].to_list() == [shape, [], [0]]
+
+
 def test_the_same_call_in_two_parts_is_named(tmp_path: Path) -> None:
     writer = RankWriter(claim_rank_directory(tmp_path, 0), rank_info())
     empty = {"values": pl.DataFrame(), "tensors": pl.DataFrame(), "stacks": pl.DataFrame()}
@@ -214,6 +222,16 @@ def test_lines_of_what_is_no_program_are_not_told(tmp_path: Path) -> None:
     (tmp_path / "also.py").symlink_to("own.py")
     found = [source_line(str(tmp_path / name), 1) for name in ("key", "linked.py", "own.py", "also.py")]
     assert found == [None, None, "x = 1", "x = 1"]
+
+
+def test_of_an_endless_name_the_middle_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"torch.{'x' * 10**6}.0"
+    write(tmp_path, calls=[CALL | {"name": name, "op": name, "module": name}, OTHER | {"error": name}])
+    for words in (["--op", "*"], ["0"], ["1"]):
+        assert main(["show", str(tmp_path), *words]) == 0
+        told = capsys.readouterr().out
+        assert "xxx" in told
+        assert len(told) < 20_000
 
 
 def test_a_file_that_is_taken_away_is_no_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
