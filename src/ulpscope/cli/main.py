@@ -133,7 +133,7 @@ def _complain(text: str, argv: Sequence[str]) -> None:
 
     options, _ = split_command(argv)
     trail = traceback.format_exc().splitlines() if "--debug" in options else []
-    print("\n".join(map(shown_text, [*trail, text])), file=sys.stderr)
+    print("\n".join(map(shown_text, [*trail, *text.split("\n")])), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,8 @@ def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], *, fortran: b
     if needed > held:
         problem = f"its header says {list(shape)} {dtype}, {needed} bytes; {max(held, 0)} follow"
         raise unreadable(path, problem, expected="the whole file that numpy.save wrote")
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+    with open_file(path) as file:
+        return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
 
 
 def _load_entry(path: Path, key: str) -> AnyArray:

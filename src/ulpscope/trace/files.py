@@ -61,7 +61,8 @@ def open_file(path: Path | str, *, limit: int | None = None) -> BinaryIO:
 def read_bytes(path: Path | str, *, limit: int) -> bytes:
     """All bytes of a regular file."""
     with open_file(path, limit=limit) as file:
-        content = file.read(limit + 1)
+        # One more than it has: it may be growing.
+        content = file.read(min(os.fstat(file.fileno()).st_size, limit) + 1)
     if len(content) > limit:
         raise _too_large(path, len(content), limit)
     return content
@@ -78,21 +79,16 @@ def read_json(path: Path | str, *, limit: int = LARGEST_DESCRIPTION) -> Any:
 
 
 def parse_json(content: bytes) -> Any:
-    """JSON whose texts are Unicode; ValueError says what else it is."""
+    """What JSON holds; ValueError says what else it is."""
     times, more = JSON_MEMORY
     if BYTES_A_CONTAINER * len(content) > times * len(content) + more:
         needed = BYTES_A_CONTAINER * (content.count(b"[") + content.count(b"{"))
         if needed > times * len(content) + more:
             raise ValueError(f"its {len(content):,} bytes are almost only brackets")
     try:
-        found = json.loads(content)
-        if b"\\ud" in content or b"\\uD" in content:
-            json.dumps(found, ensure_ascii=False).encode()
+        return json.loads(content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except UnicodeEncodeError:
-        raise ValueError("it holds text that is not Unicode") from None
-    return found
 
 
 def map_bytes(path: Path | str, *, start: int = 0, length: int | None = None) -> Bytes:
