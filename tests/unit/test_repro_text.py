@@ -11,7 +11,7 @@ from ulpscope.judge.reproduction import expected_error, script_limits
 from ulpscope.records.checks import Direction, OutputEvidence, Rule
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.reproductions import Reproduction, ScriptLimits
-from ulpscope.report.repro import LINES, script_text
+from ulpscope.report.repro import LINES, repro_text, script_text
 from ulpscope.report.repro import test_text as text_of_test
 from ulpscope.report.repro_arguments import arguments_text
 
@@ -178,3 +178,11 @@ def test_a_side_is_not_limited_where_sound_kernels_lean() -> None:
     leaning = evidence(list(exact), ordinary=exact * (1 + 1e-6))
     assert script_limits([straight]).one_sided < 0.5
     assert script_limits([straight, leaning]).one_sided >= 1.0
+
+
+def test_a_device_out_of_a_trace_steers_no_terminal() -> None:
+    told = repro_text(
+        out="out", call="a.0", data="real", variant="recorded", lines=1, data_bytes=8, command="python x \x1b[31m"
+    )
+    assert "\x1b" not in told
+    assert "Next: python x \\x1b[31m" in told

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.reproductions import Reproduction, ScriptLimits
-from ulpscope.report.language import shown_name
+from ulpscope.report.language import shown_name, shown_text
 from ulpscope.report.quantities import bytes_text
 from ulpscope.report.repro_arguments import arguments_text, quoted, tensor_text
 
@@ -196,5 +196,5 @@ def repro_text(*, out: str, call: str, data: str, variant: str, lines: int, data
     return (
         f"{shown_name(call)} as a script: {out}/repro.py ({lines} lines), the same as a test: {out}/test_repro.py\n"
         f"Its tensors: {out}/data.safetensors ({bytes_text(data_bytes)}, {data} data{changed})\n"
-        f"Next: {command}\n"
+        f"Next: {shown_text(command)}\n"
     )

@@ -120,23 +120,26 @@ def parse_arguments(text: str | None) -> dict[str, Any]:
     """The arguments of a call; ValueError says why a text holds none."""
     if text is None:
         return {}
-    arguments = parse_json(text.encode())
+    try:
+        arguments = parse_json(text.encode())
+    except ValueError as error:
+        raise ValueError(f"is not JSON ({error})") from error
     if not isinstance(arguments, dict):
-        raise ValueError("it is not a JSON object")
+        raise ValueError("is not a JSON object")
     level: list[Any] = [arguments]
     for _ in range(DEEPEST_ARGUMENT):
         level = [item for held in level for item in (held.values() if isinstance(held, dict) else held)]
         level = [item for item in level if isinstance(item, dict | list)]
         if not level:
             return arguments
-    raise ValueError("it is nested too deeply")
+    raise ValueError("is nested too deeply")
 
 
 def _arguments(text: str | None, where: str) -> dict[str, Any]:
     try:
         return parse_arguments(text)
     except ValueError as error:
-        raise _bad_field(where, "arguments", f"is not JSON of arguments ({error})") from error
+        raise _bad_field(where, "arguments", str(error)) from error
 
 
 def _required(row: Row, field: str, where: str) -> Any:

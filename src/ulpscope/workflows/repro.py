@@ -67,7 +67,7 @@ class ReproResult(TellsItself):
             variant=self.variant.value,
             lines=self.lines,
             data_bytes=self.data_bytes,
-            command=f"python {shlex.quote(str(self.out / SCRIPT))} {self.device}",
+            command=f"python {shlex.quote(str(self.out / SCRIPT))} {shlex.quote(self.device)}",
         )
 
     def json(self) -> dict[str, Any]:
