@@ -199,7 +199,7 @@ def test_a_trace_with_something_else_in_the_place_of_a_file(
     PLACED[kind](path)
     assert main(["show", str(tmp_path / "t")]) == 2
     told = capsys.readouterr().err
-    assert "rank.json" in file or f"{path} cannot be read: it is {kind}" in told.replace("\n", " ")
+    assert f"{path} cannot be read: it is {kind}" in told.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

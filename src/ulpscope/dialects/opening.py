@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from ulpscope.records.errors import TraceError
-from ulpscope.trace.reader import Trace, open_trace
-from ulpscope.trace.schema import RANK_FILE
+from ulpscope.trace.reader import Trace, has_rank_file, open_trace
 
 
 def open_run(path: str | Path) -> Trace:
@@ -61,6 +60,6 @@ def _is_trace(root: Path) -> bool:
     if not root.is_dir():
         return False
     try:
-        return (root / RANK_FILE).is_file() or any((entry / RANK_FILE).is_file() for entry in root.iterdir())
+        return has_rank_file(root) or any(map(has_rank_file, root.iterdir()))
     except OSError:
         return False

@@ -10,6 +10,7 @@ made only of what is asked for. A lookup by id opens the files of the steps wher
 those of all others.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -317,15 +318,20 @@ def open_trace(path: str | Path) -> Trace:
     root = Path(path)
     if not root.is_dir():
         raise _no_trace(root, "is not a directory" if root.exists() else "does not exist")
-    if (root / RANK_FILE).is_file():
+    if has_rank_file(root):
         return Trace(root, [StoredRank(root)])
     folders = _folders(root)
     # A link to another rank is a process of its own name.
-    ranks = [StoredRank(folder, name=folder.name) for folder in folders if (folder / RANK_FILE).is_file()]
+    ranks = [StoredRank(folder, name=folder.name) for folder in folders if has_rank_file(folder)]
     if not ranks:
         raise _no_trace(root, f"holds no directory with a {RANK_FILE}")
-    empty = [folder.name for folder in folders if not (folder / RANK_FILE).is_file()]
+    empty = [folder.name for folder in folders if not has_rank_file(folder)]
     return Trace(root, ranks, missing_ranks=[remark("no_rank_file", name=name, file=RANK_FILE) for name in empty])
+
+
+def has_rank_file(folder: Path) -> bool:
+    """Whether something bears the name of a rank's description; what it is, reading it tells."""
+    return os.path.lexists(folder / RANK_FILE)
 
 
 def _folders(root: Path) -> list[Path]:
