@@ -27,6 +27,7 @@ from ulpscope.records.graphs import (
     TensorDesc,
 )
 from ulpscope.trace.collector import collector_paused
+from ulpscope.trace.files import LARGEST_DUMP, read_bytes
 
 WORTH_KEEPING = 1 << 20
 """Bytes of a file from which on it is kept: less is parsed in a tenth of a second."""
@@ -43,7 +44,7 @@ def load(path: Path, header: Header | None) -> GraphModel | None:
     if header is None:
         return None
     try:
-        data = _entry(path).read_bytes()
+        data = read_bytes(_entry(path), limit=LARGEST_DUMP)
         first, _, body = data.partition(b"\n")
         if json.loads(first) != {**header, "checksum": zlib.crc32(body)}:
             return None
