@@ -60,6 +60,11 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def old_table(out: Path, kind: str) -> list[list[str]]:
+    (path,) = out.glob(f"accuracy_checking_{kind}_*.csv")
+    return list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+
+
 def summary(out: Path) -> Any:
     return json.loads((out / "summary.json").read_text())
 
@@ -85,6 +90,20 @@ def test_sound_kernels_are_exit_code_0(trace: str, tmp_path: Path, capsys: pytes
     details = rows(tmp_path / "out/details.csv")
     assert {row["data"] for row in details} == {"real" if trace == "tensors" else "random"}
     assert any(row["direction"] == "backward" and row["verdict"] == "PASS" for row in details)
+
+
+def test_the_columns_of_msprobe_are_written_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["check", "tensors", *QUICK, "--only", "linear", "--out", str(out), "--columns", "msprobe"]) == 0
+    result, details = (old_table(out, kind) for kind in ("result", "details"))
+    assert result[0] == ["API name", "Forward Test Success", "Backward Test Success", "Message"]
+    assert ["Functional.linear.0", "pass", "pass"] in [row[:3] for row in result]
+    assert (len(details[0]), details[0][4], details[0][-2]) == (23, "余弦相似度", "Status")
+    names = [row[0] for row in details]
+    assert {"Functional.linear.0.forward.output.0", "Functional.linear.0.backward.output.1"} <= {*names}
+    assert float(details[1][4]) == pytest.approx(1.0)
+    assert main(["check", "tensors", "--columns", "msprobe"]) == 2
+    assert "--out DIR" in capsys.readouterr().err
 
 
 def test_a_wrong_kernel_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

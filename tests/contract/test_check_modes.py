@@ -142,6 +142,41 @@ def test_a_run_without_overflow_is_finite(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.startswith("FINITE: ")
 
 
+def test_calls_whose_results_are_not_recorded_are_executed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As files of the first API accuracy checker are, and dumps of checksums."""
+    large = {"type": "torch.Tensor", "dtype": "torch.float16", "shape": [2, 8], "Max": 400, "Min": 300}
+    small = large | {"Max": 2.0, "Min": 1.0}
+    calls = {f"Torch*square*{number}": {"args": [form], "kwargs": {}} for number, form in enumerate((large, small))}
+    file = tmp_path / "forward_info_0.json"
+    file.write_text(json.dumps(calls))
+    assert check(str(file), "--overflow", "--json") == 0
+    counts = answer(capsys)["counts"]
+    assert {kind: counts[kind] for kind in ("normal", "finite", "unclear", "unrecorded")} == {
+        "normal": 1,
+        "finite": 1,
+        "unclear": 0,
+        "unrecorded": 2,
+    }
+    assert check(str(file), "--overflow", "--only", "square.0") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("NORMAL: 1 call made inf or nan")
+    assert "What 1 call gave in the run is not recorded" in told
+
+
+def test_calls_that_nobody_can_tell_anything_of_are_not_called_finite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "md5": "f242a19c"}
+    entry = {"input_args": [tensor], "input_kwargs": {}, "output": [tensor]}
+    folder = tmp_path / "step0" / "rank0"
+    folder.mkdir(parents=True)
+    data = {"Torch.no_such_function.0.forward": entry}
+    head = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    (folder / "dump.json").write_text(json.dumps(head | {"data": data}))
+    assert check(str(tmp_path), "--overflow") == 3
+    assert capsys.readouterr().out.startswith("NOTHING CHECKED")
+
+
 def test_a_trace_without_api_calls_has_nothing_to_ask() -> None:
     assert check("modules", "--overflow") == 3
     assert check("modules", "--perturb") == 3

@@ -64,7 +64,7 @@ def values(rank: RankTrace) -> list[Value]:
     return [value_from_row(row) for row in rank.collect(rank.values()).iter_rows(named=True)]
 
 
-@pytest.mark.parametrize("key", ["Functional*silu*0", "Functional.silu.0"])
+@pytest.mark.parametrize("key", ["Functional*silu*0", "Functional.silu.0", "Functional.silu.0.forward"])
 def test_a_call_and_its_backward(tmp_path: Path, key: str) -> None:
     rank = open_run(write(tmp_path, key=key)).ranks[0]
     silu, backward = calls(rank)
@@ -212,6 +212,13 @@ def test_real_data_is_compared(tmp_path: Path, difference: float, code: int) -> 
         given = small(datapath="forward_real_data/x.npy")
         write(folder, forward={"Functional*relu*0": {"args": [given], "kwargs": {}}}, backward=None, stack=None)
     assert main(["compare", str(tmp_path / "reference"), str(tmp_path / "target")]) == code
+
+
+def test_what_is_not_recorded_is_not_called_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["overflow", str(write(tmp_path))]) == 3
+    told = capsys.readouterr().out
+    assert told.startswith("NOTHING CHECKED: what 2 calls of ")
+    assert f"ulpscope check {tmp_path} --overflow" in " ".join(told.split())
 
 
 def test_a_dump_json_and_a_rank_of_msprobe_open_directly(tmp_path: Path) -> None:

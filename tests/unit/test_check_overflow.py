@@ -10,7 +10,7 @@ from ulpscope.records.checks import DataSource, Direction, Verdict
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
 from ulpscope.records.values import Stats, Value
-from ulpscope.replay.overflows import births, born_here
+from ulpscope.replay.overflows import births, born_here, untold_here
 from ulpscope.replay.recorded import RecordedCall
 
 OVERFLOWN = OverflowEvidence(
@@ -170,6 +170,33 @@ def test_a_backward_needs_finite_gradients_and_finite_inputs() -> None:
     whole = {"inputs": {"args.0": value(1)}, "grad_inputs": {"args.0": value(4, neg_inf=1)}}
     assert list(born_here(recorded(**whole, grad_outputs={"output.0": value(3)}))) == [Direction.BACKWARD]
     assert born_here(recorded(**whole, grad_outputs={"output.0": value(3, pos_inf=1)})) == {}
+
+
+def test_what_nobody_recorded_is_not_taken_for_finite() -> None:
+    no_outputs = recorded(inputs={"args.0": value(1)})
+    assert (births({1: no_outputs}).born, births({1: no_outputs}).untold) == ((), (1,))
+    no_stats = recorded(inputs={"args.0": value(1)}, outputs={"output.0": replace(value(2), stats=None)})
+    told = recorded(inputs={"args.0": value(1)}, outputs={"output.0": value(3)})
+    assert births({1: no_stats, 2: told}).untold == (1,)
+    no_gradients = replace(told, backward=7, grad_outputs={"output.0": value(4)})
+    assert untold_here(no_gradients) == (Direction.BACKWARD,)
+    assert births({1: no_gradients}).untold == (1,)
+
+
+def test_a_call_without_outputs_among_others_gave_no_tensor() -> None:
+    told = recorded(inputs={"args.0": value(1)}, outputs={"output.0": value(3)})
+    whole = replace(value(5), stats=None, dtype="int64")
+    assert births({1: recorded(inputs={"args.0": value(1)}), 2: told}).untold == ()
+    assert births({1: recorded(inputs={"args.0": value(1)}, outputs={"output.0": whole})}).untold == ()
+
+
+def test_what_is_not_recorded_is_judged_by_what_comes_out_here() -> None:
+    assert kind(recorded=None) == "normal"
+    assert kind(recorded=None, cpu=NotFinite(), exact_largest=120.0) == "finite"
+    assert kind(recorded=None, cpu=NotFinite(), exact_largest=120.0, device=NotFinite(nan=1)) == "abnormal"
+    made = {"source": DataSource.RANDOM, "cpu": NotFinite(), "recorded": None}
+    assert kind(**made, exact_largest=2000.0) == "unclear"
+    assert kind(**made, exact_largest=10.0) == "finite"
 
 
 def test_memory_that_nobody_wrote_is_no_overflow() -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ulpscope.workflows.check_journal import Journal
     from ulpscope.workflows.check_planning import CheckPlan
 
+MSPROBE = "msprobe"
 USAGE = "ulpscope check TRACE [options]   or   ulpscope check DUMP --graph GRAPH [options]"
 
 
@@ -99,6 +100,12 @@ def _add_output(parser: Parser) -> None:
     group.add_argument("--overwrite", action="store_true", help="replace an earlier result in DIR")
     group.add_argument("--resume", action="store_true", help="go on with an earlier check in DIR")
     group.add_argument("--save-failing", action="store_true", help="tensors of failing cases, too (with --out)")
+    group.add_argument(
+        "--columns",
+        choices=("ulpscope", MSPROBE),
+        default="ulpscope",
+        help="msprobe: accuracy_checking_result and _details with its columns, too (with --out)",
+    )
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
     group.add_argument("--language", choices=("en", "zh"), default="en", help="of sentences (default: en)")
 
@@ -129,6 +136,8 @@ def run(args: argparse.Namespace) -> int:
         if journal is not None:
             journal.close()
     page = None if args.out is None else result.write(args.out, language=language)
+    if args.columns == MSPROBE:
+        result.write_msprobe_tables(args.out)
     tell(result, language, as_json=args.json, page=page)
     return int(result.code)
 
@@ -189,6 +198,12 @@ def _options(args: argparse.Namespace) -> "CheckOptions":
 def _check(args: argparse.Namespace) -> None:
     check_mode(args)
     refuse_for_dumps(args)
+    if args.columns == MSPROBE and (args.out is None or asks_mode(args) or args.graph is not None):
+        raise UlpscopeError(
+            "--columns msprobe",
+            expected="--out DIR for the tables, and none of --overflow, --perturb and --graph, which msprobe's lack",
+            next_step="ulpscope check TRACE --out DIR --columns msprobe",
+        )
     for option in ("overwrite", "resume", "save_failing"):
         if getattr(args, option) and args.out is None:
             name = f"--{option.replace('_', '-')}"

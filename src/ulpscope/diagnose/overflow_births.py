@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+import polars as pl
+
 from ulpscope.diagnose.overflow_signs import signs_of
 from ulpscope.diagnose.overflow_steps import Row, ShownStep, Values, ends, shown_step
 from ulpscope.records.enums import Kind
@@ -31,6 +33,8 @@ class Births:
     inherited: int = 0
     unknown: int = 0
     """Calls whose inputs are not recorded, after the first in which something shows."""
+    untold: int = 0
+    """Calls of which nobody recorded whether what they gave is finite."""
 
 
 class _Outcome(Enum):
@@ -87,8 +91,9 @@ class BirthSearch:
         calls = rank.collect(rank.calls(step).select(columns).sort("id"))
         uses = signs_of(rank, step)
         self._known.reads = self._known.reads or not uses["made"].all()
+        untold = _untold(calls, uses)
         if not uses["sign"].any():
-            return Births(step, calls.height)
+            return Births(step, calls.height, untold=untold)
         shown = shown_step(calls, uses)
         judged = _StepSearch(shown, self._known)
         judged.judge()
@@ -103,6 +108,7 @@ class BirthSearch:
             given=self._given(judged, [call for call in born if call not in of[_Outcome.STATED]]),
             inherited=sum(bool(shown.given(call)) for call in {*judged.around, *judged.outcomes} - {*born}),
             unknown=len(of[_Outcome.UNKNOWN]),
+            untold=untold,
         )
 
     def _given(self, judged: "_StepSearch", born: Sequence[int]) -> int | None:
@@ -188,6 +194,12 @@ class _StepSearch:
         if not shown.asked(call).cover(ends(made)):
             return _Outcome.BORN
         return _Outcome.WRITTEN if ends(made).nan else _Outcome.STATED
+
+
+def _untold(calls: pl.DataFrame, uses: pl.DataFrame) -> int:
+    """Where no result at all is recorded, all calls; elsewhere a call without one gave no tensor."""
+    made = uses.filter("made")
+    return calls.height if made.is_empty() else made.filter(~pl.col("told"))["call"].n_unique()
 
 
 def _source(call: int, shown: ShownStep, outcomes: Mapping[int, _Outcome], makers: Mapping[int, int]) -> int:

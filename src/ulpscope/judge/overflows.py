@@ -12,6 +12,7 @@ _VERDICTS = {
     Overflow.STATED: Verdict.PASS,
     Overflow.ABNORMAL: Verdict.FAIL,
     Overflow.UNCLEAR: Verdict.UNTESTED,
+    Overflow.FINITE: Verdict.PASS,
 }
 SENTENCES = {
     "stated": "an argument of the call is inf itself, and the CPU gives the same",
@@ -21,17 +22,21 @@ SENTENCES = {
     "undefined": "the exact result is not finite either ({exact_not_finite})",
     "inside": "an intermediate result is beyond {dtype}, on the CPU too ({cpu}); the result itself reaches {exact:.4g}",
     "device": "the CPU gives finite numbers: the exact result reaches {exact:.4g}, {dtype} holds {largest:.4g}",
+    "finite": "the CPU gives finite numbers, up to {exact:.4g}",
     "not_reproduced": "data made from stats is finite on the CPU (up to {exact:.4g}), the recorded data need not be",
 }
 ESTIMATE = "; an estimate from data made from stats"
+UNRECORDED = "; what the run gave is not recorded"
 
 
 def judge_overflow(evidence: OverflowEvidence) -> OutputResult:
-    """normal, abnormal, stated or unclear, as the statistic of the result."""
+    """normal, abnormal, stated, unclear or finite, as the statistic of the result."""
     overflow, key = _decide(evidence)
     message = SENTENCES[key].format(**_facts(evidence))
     if evidence.source is DataSource.RANDOM and overflow in (Overflow.NORMAL, Overflow.ABNORMAL):
         message += ESTIMATE
+    if evidence.recorded is None:
+        message += UNRECORDED
     return OutputResult(
         place=evidence.place,
         direction=evidence.direction,
@@ -47,9 +52,11 @@ def judge_overflow(evidence: OverflowEvidence) -> OutputResult:
 def _decide(evidence: OverflowEvidence) -> tuple[Overflow, str]:
     if _overflows_here(evidence):
         return _explained(evidence)
-    if evidence.source is DataSource.REAL or _seen_on_device(evidence):
+    if _seen_on_device(evidence):
         return Overflow.ABNORMAL, "device"
-    return (Overflow.ABNORMAL, "device") if _is_far_from_limit(evidence) else (Overflow.UNCLEAR, "not_reproduced")
+    if evidence.source is not DataSource.REAL and not _is_far_from_limit(evidence):
+        return Overflow.UNCLEAR, "not_reproduced"
+    return (Overflow.FINITE, "finite") if evidence.recorded is None else (Overflow.ABNORMAL, "device")
 
 
 def _overflows_here(evidence: OverflowEvidence) -> bool:
@@ -60,10 +67,15 @@ def _overflows_here(evidence: OverflowEvidence) -> bool:
 
 def _explained(evidence: OverflowEvidence) -> tuple[Overflow, str]:
     if evidence.asked_for:
-        return Overflow.STATED, "stated_nan" if evidence.recorded.nan else "stated"
+        return Overflow.STATED, "stated_nan" if _has_nan(evidence) else "stated"
     if _is_beyond(evidence):
         return Overflow.NORMAL, "limit" if evidence.cpu is not None else "limit_no_cpu"
     return Overflow.NORMAL, "undefined" if evidence.exact.total else "inside"
+
+
+def _has_nan(evidence: OverflowEvidence) -> bool:
+    seen = evidence.recorded or evidence.cpu
+    return seen is not None and seen.nan > 0
 
 
 def _is_beyond(evidence: OverflowEvidence) -> bool:
@@ -77,7 +89,7 @@ def _seen_on_device(evidence: OverflowEvidence) -> bool:
 
 def _is_far_from_limit(evidence: OverflowEvidence) -> bool:
     """Whether no arrangement of such data overflows: terms that happen to be alike add up to `terms` times as much."""
-    if evidence.recorded.nan or evidence.exact_largest is None:
+    if evidence.exact_largest is None or (evidence.recorded is not None and evidence.recorded.nan):
         # Which element meets which decides over 0/0 and inf - inf; stats do not tell that.
         return False
     return evidence.exact_largest * max(evidence.terms, 1.0) < DTYPES[evidence.dtype].largest

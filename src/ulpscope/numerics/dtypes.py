@@ -86,6 +86,10 @@ DTYPES: dict[str, Dtype] = {
 }
 
 
+FLOATING = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in (DtypeKind.FLOAT, DtypeKind.COMPLEX))
+"""Names of those that can hold inf and nan, in one part at least."""
+
+
 @cache
 def numpy_dtype(name: str) -> np.dtype[np.generic]:
     """The numpy element type of that name; small floats come from ml_dtypes. complex32 has none: its real parts do."""

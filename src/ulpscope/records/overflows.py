@@ -17,6 +17,8 @@ class Overflow(str, Enum):
     """An argument of the call asks for it: masked_fill(mask, -inf)."""
     UNCLEAR = "unclear"
     """Data made from stats does not show it."""
+    FINITE = "finite"
+    """What the run gave is not recorded, and what comes out here is finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,14 @@ class NotFinite:
 
 @dataclass(frozen=True, slots=True)
 class OverflowEvidence:
-    """One output or gradient that was not finite in the run, and what became of it here."""
+    """One output or gradient that was not finite in the run, or is not recorded, and what became of it here."""
 
     place: str
     direction: Direction
     dtype: str
     shape: tuple[int, ...]
-    recorded: NotFinite
+    recorded: NotFinite | None
+    """None where nobody recorded it."""
     cpu: NotFinite | None
     """The call on the CPU in the same dtype; none where the CPU has no kernel for it."""
     exact: NotFinite

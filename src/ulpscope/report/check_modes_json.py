@@ -23,8 +23,9 @@ def overflow_json(found: OverflowRun, language: Language) -> dict[str, Any]:
     outputs = [output for call in found.run.calls for case in call.cases for output in case.result.outputs]
     kinds = Counter(output.statistic for output in outputs)
     content["counts"] |= {kind.value: kinds.get(kind.value, 0) for kind in Overflow} | {"inherited": found.inherited}
+    content["counts"]["unrecorded"] = len(found.untold)
     # Nothing that overflows is an answer too.
-    verdict = "unsound" if found.run.wrong else "sound"
+    verdict = "unsound" if found.run.wrong else "sound" if found.tells else "nothing_checked"
     return content | {"mode": "overflow", "verdict": verdict}
 
 

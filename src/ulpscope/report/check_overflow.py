@@ -36,7 +36,7 @@ def overflow_text(found: OverflowRun, *, width: int, color: bool, language: Lang
     """The answer as text of this width."""
     words = mode_phrases(language)
     parts: list[RenderableType] = [plain(_heading(found, words), style=_heading_style(found)), Text()]
-    rows = sorted(rows_of(found.run), key=lambda row: _rank(row[1]))
+    rows = sorted(_shown(found), key=lambda row: _rank(row[1]))
     if rows:
         parts += [_set_in(*_table(rows, words)), Text()]
     parts.append(_set_in(*(plain(line) for line in _ending(found, words))))
@@ -44,31 +44,44 @@ def overflow_text(found: OverflowRun, *, width: int, color: bool, language: Lang
     return render(Group(*parts), width=width, color=color) + commands
 
 
-def recorded_counts(output: OutputResult) -> NotFinite:
-    """What of an output was not finite in the run."""
+def seen_counts(output: OutputResult) -> NotFinite:
+    """What of an output was not finite in the run; where that is not recorded, here."""
     figures = dict(output.metrics)
-    counts = (int(figures.get(f"recorded_{name}", 0)) for name in ("nan", "pos_inf", "neg_inf"))
-    return NotFinite(*counts)
+    names = ("nan", "pos_inf", "neg_inf")
+    who = next((who for who in ("recorded", "device", "cpu") if f"{who}_nan" in figures), "exact")
+    return NotFinite(*(int(figures.get(f"{who}_{name}", 0)) for name in names))
 
 
 def _heading(found: OverflowRun, words: Phrases) -> str:
-    run = found.run
-    calls = words.count(len(run.calls), "call")
+    run, overflowed = found.run, found.overflowed
     if run.wrong:
-        told = words.say("overflow.abnormal", calls=calls, abnormal=f"{len(run.wrong):,}")
+        # What crashed here may have overflowed in the run.
+        number = sum(call in overflowed or call in run.wrong for call in run.calls)
+        told = words.say("overflow.abnormal", calls=words.count(number, "call"), abnormal=f"{len(run.wrong):,}")
+    elif found.tells:
+        calls = words.count(len(overflowed), "call")
+        told = words.say("overflow.normal" if overflowed else "overflow.none", calls=calls)
     else:
-        told = words.say("overflow.normal" if run.calls else "overflow.none", calls=calls)
+        told = words.say("overflow.nothing", calls=words.count(len(run.calls), "call"))
     if run.interrupted:
         return words.say("interrupted", heading=told, cases=words.count(run.pending, "case"))
     return told
 
 
 def _heading_style(found: OverflowRun) -> str:
-    return "bold red" if found.run.wrong else "bold green"
+    return "bold red" if found.run.wrong else "bold green" if found.tells else "bold yellow"
+
+
+def _shown(found: OverflowRun) -> Iterator[Row]:
+    return (row for row in rows_of(found.run) if row[1] is None or row[1].statistic != Overflow.FINITE.value)
 
 
 def _rank(output: OutputResult | None) -> int:
-    return -1 if output is None else [kind.value for kind in _ORDER].index(output.statistic)
+    if output is None:
+        return -1
+    if output.statistic == Overflow.UNCLEAR.value and "recorded_nan" not in dict(output.metrics):
+        return len(_ORDER)
+    return [kind.value for kind in _ORDER].index(output.statistic)
 
 
 def _table(rows: list[Row], words: Phrases) -> Iterator[RenderableType]:
@@ -88,7 +101,7 @@ def _cells(call: CheckedCall, output: OutputResult | None) -> list[Text]:
         plain(short_name(call)),
         plain(shown_name(output.place)),
         plain(shown_name(output.dtype or "")),
-        plain(recorded_counts(output)),
+        plain(seen_counts(output)),
         plain("" if math.isnan(largest) else f"{largest:.4g}"),
         plain(output.statistic, style=_STYLES.get(output.statistic, "")),
         plain(shown_name(output.message, longest=LONGEST_MESSAGE)),
@@ -101,6 +114,8 @@ def _ending(found: OverflowRun, words: Phrases) -> Iterator[str]:
         yield words.say(
             "overflow.kinds", kinds=words.comma.join(f"{number:,} {kind}" for kind, number in kinds.items())
         )
+    if found.untold:
+        yield words.say("overflow.untold", calls=words.count(len(found.untold), "call"))
     if found.inherited:
         yield words.say("overflow.inherited", calls=words.count(found.inherited, "call"))
     cases = [case.result.case for call in found.run.calls for case in call.cases]

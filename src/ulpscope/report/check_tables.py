@@ -98,8 +98,8 @@ def _word(verdict: Verdict | None) -> str | None:
     return None if verdict is None else verdict.value
 
 
-def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, encoding: str = "utf-8") -> None:
+    with open(path, "w", encoding=encoding, newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         for row in rows:

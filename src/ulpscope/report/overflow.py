@@ -8,6 +8,7 @@ OVERFLOW: scale/Mul (Muls) overflowed first; 1 overflow in all
      output.0  float16  [2, 216]  -65504  65504     -4053
 """
 
+import shlex
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -33,7 +34,7 @@ TENSORS_SHOWN = 12
 def survey_text(survey: OverflowSurvey, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
     words = overflow_phrases(language)
-    style = "bold red" if survey.findings else "bold green"
+    style = "bold red" if survey.findings else "bold green" if survey.counts.looked_at else "bold yellow"
     parts: list[RenderableType] = [plain(_heading(survey, words), style=style)]
     for number, finding in enumerate(survey.findings[:FINDINGS_SHOWN], start=1):
         parts += [Text(), _set_in(*_finding(number, finding, survey, language))]
@@ -54,10 +55,12 @@ def _heading(survey: OverflowSurvey, words: Phrases) -> str:
         first = survey.findings[0]
         key = "heading.given" if first.given else "heading.written" if first.written else "heading.overflow"
         return words.say(key, what=operation_text(first, words), found=found, number=written_number(first))
-    if counts.calls:
-        return words.say("heading.finite", calls=words.count(counts.calls, "call"))
+    if counts.calls > counts.untold:
+        return words.say("heading.finite", calls=words.count(counts.calls - counts.untold, "call"))
     if counts.records:
         return words.say("heading.silent", records=words.count(counts.records, "record"))
+    if counts.untold:
+        return words.say("heading.untold", calls=words.count(counts.untold, "call"), paths=words.names(survey.paths))
     return words.say("heading.nothing", paths=words.names(survey.paths))
 
 
@@ -101,6 +104,9 @@ def _ending(survey: OverflowSurvey, language: Language) -> Iterator[str]:
     ):
         if number:
             yield words.say(key, calls=words.count(number, "call"))
+    if survey.counts.untold:
+        calls, path = words.count(survey.counts.untold, "call"), shlex.quote(survey.paths[0])
+        yield words.say("untold", calls=calls, command=f"ulpscope check {path} --overflow")
     yield from (
         words.say("missing", text=shown_name(sentence, longest=500))
         for sentence in remark_texts(survey.missing, language)

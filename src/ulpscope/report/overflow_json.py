@@ -18,12 +18,11 @@ SCHEMA = 1
 def survey_json(survey: OverflowSurvey, language: Language = Language.EN) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
     several = has_several_ranks(survey)
-    looked = survey.counts.calls or survey.counts.records
     content: dict[str, Any] = strict(
         {
             "schema": SCHEMA,
             "command": "overflow",
-            "verdict": "overflow" if survey.findings else "finite" if looked else "nothing_checked",
+            "verdict": "overflow" if survey.findings else "finite" if survey.counts.looked_at else "nothing_checked",
             "findings": [_finding(finding, language, several) for finding in survey.findings],
             "notes": [_finding(finding, language, several) for finding in survey.notes],
             "counts": asdict(survey.counts),

@@ -1,5 +1,6 @@
 """`ulpscope check`: every API call of a trace against a high-precision reference."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.findings import Place
 from ulpscope.report.check import check_text
 from ulpscope.report.check_json import check_json
+from ulpscope.report.check_msprobe_tables import write_msprobe_tables
 from ulpscope.report.check_tables import write_details, write_results
 from ulpscope.report.language import Language
 from ulpscope.trace.reader import RankTrace
@@ -57,6 +59,11 @@ class CheckResult(TellsItself):
             write_results(self.run, out / "result.csv")
             write_details(self.run, out / "details.csv")
         return write_report(out, self, language=language)
+
+    def write_msprobe_tables(self, out: Path) -> None:
+        """Beside the others, the tables that msprobe's pre-check writes."""
+        with writing(out):
+            write_msprobe_tables(self.run, out, stamp=time.strftime("%Y%m%d%H%M%S"))
 
 
 def check(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ulpscope.records.check_modes import OverflowRun, PerturbRun
+from ulpscope.records.check_modes import CallKey, OverflowRun, PerturbRun
 from ulpscope.records.check_runs import CheckedCase, CheckOptions
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
@@ -31,10 +31,11 @@ Heard = Callable[[CheckedCase], None]
 
 @dataclass(frozen=True, slots=True)
 class OverflowPlan:
-    """The calls whose overflow is looked into."""
+    """The calls whose overflow is looked into, those whose results are not recorded among them."""
 
     plan: CheckPlan
     inherited: int
+    untold: frozenset[CallKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +83,26 @@ class PerturbResult:
 
 
 def plan_overflow(path: str | Path, options: CheckOptions) -> OverflowPlan:
-    """Calls of which something was not finite though what it was made of was."""
+    """Calls of which something was not finite though what it was made of was, or is not recorded."""
     plan = plan_check(path, replace(options, every=True, stress=False))
-    born: set[tuple[str, int]] = set()
+    born: set[CallKey] = set()
+    untold: set[CallKey] = set()
     inherited = 0
     for rank in plan.trace.ranks:
-        ids = [case.call for case in plan.cases if case.process == rank.name]
+        ids = [case.call for case in (*plan.cases, *(case for case, _ in plan.left)) if case.process == rank.name]
         found = births(read_calls(rank, ids))
         born |= {(rank.name, number) for number in found.born}
+        untold |= {(rank.name, number) for number in found.untold}
         inherited += found.inherited
-    cases = tuple(case for case in plan.cases if (case.process, case.call) in born)
-    return OverflowPlan(replace(plan, cases=cases, left=(), repeated=0), inherited)
+    cases = tuple(case for case in plan.cases if (case.process, case.call) in born | untold)
+    left = tuple(each for each in plan.left if (each[0].process, each[0].call) in untold)
+    return OverflowPlan(replace(plan, cases=cases, left=left, repeated=0), inherited, frozenset(untold))
 
 
 def check_overflow(plan: OverflowPlan, options: CheckOptions, *, heard: Heard = lambda _: None) -> OverflowResult:
     """Execute overflowing calls on the CPU, in their dtype and in high precision."""
     result = check(plan.plan, options, heard=heard, command=(*WORKER, "overflow"))
-    return OverflowResult(OverflowRun(result.run, plan.inherited))
+    return OverflowResult(OverflowRun(result.run, plan.inherited, plan.untold))
 
 
 def plan_perturb(path: str | Path, options: CheckOptions) -> CheckPlan:

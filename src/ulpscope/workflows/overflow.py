@@ -193,7 +193,13 @@ class _Source:
 
 
 def _counts(found: Births) -> OverflowCounts:
-    return OverflowCounts(calls=found.calls, born=len(found.born), inherited=found.inherited, unknown=found.unknown)
+    return OverflowCounts(
+        calls=found.calls,
+        born=len(found.born),
+        inherited=found.inherited,
+        unknown=found.unknown,
+        untold=found.untold,
+    )
 
 
 def _unasked(found: Births) -> list[int]:

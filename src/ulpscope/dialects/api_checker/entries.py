@@ -4,7 +4,8 @@
     backward_info   {"Functional*silu*0": [gradients of outputs]}             ->  Functional.silu.0.backward
     stack_info      {"Functional*silu*0": [frames]}                           ->  Functional.silu.0.forward
 
-Later versions have dots for stars. Tensors may have a `datapath`, the file of their data.
+Later versions have dots for stars, and `.forward` or `.backward` behind the name. Tensors may have a `datapath`, the
+file of their data.
 """
 
 import re
@@ -19,7 +20,7 @@ from ulpscope.records.errors import TraceError
 
 Entries: TypeAlias = dict[str, Any]
 
-_KEY = re.compile(r"[^.*]+[.*].*[.*]\d{1,9}")
+_KEY = re.compile(r"([^.*]+[.*].*[.*]\d{1,9})(?:[.*](?:forward|backward))?")
 
 
 def forward_entries(path: Path, content: Mapping[str, Any]) -> Entries:
@@ -59,9 +60,10 @@ def stack_entries(path: Path, content: Mapping[str, Any]) -> Entries:
 
 
 def _dotted(path: Path, key: str) -> str:
-    if not _KEY.fullmatch(key):
+    name = _KEY.fullmatch(key)
+    if name is None:
         raise bad_field(path, "of a call", key, "a name such as Functional*silu*0")
-    return key.replace("*", ".")
+    return name[1].replace("*", ".")
 
 
 def _check_tensors(path: Path, key: str, places: dict[str, Any]) -> None:

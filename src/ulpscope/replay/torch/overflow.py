@@ -1,4 +1,7 @@
-"""Executes a call that made inf or nan of finite numbers again: on the CPU in the same dtype, and in high precision."""
+"""Executes a call that made inf or nan of finite numbers again: on the CPU in the same dtype, and in high precision.
+
+A call whose results are not recorded is executed as well: what comes out here is all that can be known of it.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,11 +15,11 @@ from torch import Tensor
 
 from ulpscope.records.checks import GRADIENT, CaseId, Direction
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
-from ulpscope.records.values import Value
 from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.overflows import born_here, counted
+from ulpscope.replay.overflows import born_here, counted, untold_here
 from ulpscope.replay.recorded import RecordedCall, find_repeated
 from ulpscope.replay.torch.engine import Engine, check_size
+from ulpscope.replay.torch.evidence import dtype_name
 from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise
 from ulpscope.replay.torch.sensitivity import measure_reductions, results
 from ulpscope.replay.torch.tensors import to_array
@@ -47,7 +50,7 @@ class Overflower:
         self._seed = seed
 
     def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Overflowed:
-        """Evidence of each result that was not finite in the run though what it was made of was."""
+        """Evidence of each result that was not finite in the run though what it was made of was, or is not recorded."""
         check_size(recorded)
         recipe = make_recipe(recorded)
         feed = self._feeder.feed(case, recorded, rank)
@@ -106,22 +109,36 @@ class _Evidence:
             for name, value in named.items():
                 if name not in self._precise:
                     raise CannotReplayError(f"it gives no {name} here")
-                yield self._one(name, direction, value)
+                yield self._one(name, direction, dtype=value.dtype, recorded=counted(value))
+        for direction in untold_here(self._recorded):
+            for name, tensor in self._computed(direction).items():
+                yield self._one(name, direction, dtype=dtype_name(tensor.dtype), recorded=None)
 
-    def _one(self, name: str, direction: Direction, value: Value) -> OverflowEvidence:
+    def _computed(self, direction: Direction) -> dict[str, Tensor]:
+        """What came out here, in the dtype that the run had."""
+        found = self._cpu or self._device
+        if found is None:
+            raise CannotReplayError("what it gives is not recorded, and there is no kernel for these dtypes here")
+        floats = {name: tensor for name, tensor in found.items() if tensor.is_floating_point() or tensor.is_complex()}
+        gradients = {name: tensor for name, tensor in floats.items() if name.startswith(GRADIENT)}
+        return gradients if direction is Direction.BACKWARD else {k: v for k, v in floats.items() if k not in gradients}
+
+    def _one(self, name: str, direction: Direction, *, dtype: str, recorded: NotFinite | None) -> OverflowEvidence:
+        exact = self._precise[name]
+        cpu, device = _count(self._cpu, name), _count(self._device, name)
         return OverflowEvidence(
             place=name,
             direction=direction,
-            dtype=value.dtype,
-            shape=value.shape,
-            recorded=counted(value),
-            cpu=_count(self._cpu, name),
-            exact=_not_finite(self._precise[name]),
-            exact_largest=_largest(self._precise[name]),
-            asked_for=_ask_for(self._asked, counted(value)),
+            dtype=dtype,
+            shape=tuple(exact.shape),
+            recorded=recorded,
+            cpu=cpu,
+            exact=_not_finite(exact),
+            exact_largest=_largest(exact),
+            asked_for=_ask_for(self._asked, recorded or cpu or device or NotFinite()),
             source=self._case.source,
             terms=self._lengths.get(name, 1.0),
-            device=_count(self._device, name),
+            device=device,
         )
 
 

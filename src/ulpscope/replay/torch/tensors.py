@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.dtypes import DTYPES, FLOATING
 from ulpscope.numerics.regenerate import regenerate
 from ulpscope.records.checks import CaseId, DataSource, Variant
 from ulpscope.records.values import Value
@@ -87,5 +87,4 @@ def _overlaps(value: Value) -> bool:
 
 
 def is_float(dtype: str) -> bool:
-    known = DTYPES.get(dtype)
-    return known is not None and known.kind in (DtypeKind.FLOAT, DtypeKind.COMPLEX)
+    return dtype in FLOATING
