@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from ulpscope.compat.msprobe_config import pattern_of, read_config
+from ulpscope.compat.msprobe_arguments import read_arguments
+from ulpscope.compat.msprobe_config import Seeding, read_config
+from ulpscope.compat.msprobe_names import wanted_by
+from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import Kind
-from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import RankTrace, open_trace
 
 # Written against msprobe.pytorch; only the import is another one.
@@ -189,8 +191,10 @@ def test_what_is_ignored_is_said_once_and_other_files_stay(tmp_path: Path) -> No
     (tmp_path / "dump" / "step0").mkdir(parents=True)
     more = {"scope": ["Functional.relu.0.forward", "Functional.relu.3.forward"], "data_mode": ["forward"]}
     config = CONFIG | {"task": "overflow_check", "risk_level": "FOCUS", "overflow_check": more, "nonsense": 1}
+    config |= {"acl_config": "acl.json", "backward_input": ["x.pt"], "error_data_path": "errors"}
     told = run_script(tmp_path, config).stderr.splitlines()
-    for word in ('task "overflow_check"', "risk_level", "scope", "data_mode", "nonsense"):
+    words = ("acl_config", "backward_input", "error_data_path", "risk_level", "scope", "data_mode", "nonsense")
+    for word in ('task "overflow_check"', *words):
         assert sum(f"PrecisionDebugger: {word} " in line for line in told) == 1, word
     assert any("captures into dump-trace" in line for line in told)
     assert trace_of(tmp_path / "dump-trace").steps == (0, 1)
@@ -241,27 +245,51 @@ def test_importing_it_imports_no_torch() -> None:
     assert done.stdout.split() == ["seed_all", "False"]
 
 
-def test_what_is_not_there_says_what_to_use_instead() -> None:
+def test_what_is_not_there_says_what_to_use_instead_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     import ulpscope.compat.msprobe as msprobe
 
-    with pytest.raises(UlpscopeError, match="TrainerMon has no counterpart"):
-        _ = msprobe.TrainerMon
+    monitor = msprobe.TrainerMon("config.json", params_have_main_grad=False)
+    model = object()
+    assert monitor.set_monitor(model, grad_acc_steps=1) is model
+    assert msprobe.random_save("out") is None
+    msprobe.PrecisionDebugger.monitor(model)
+    told = capsys.readouterr().err
+    for name in ("TrainerMon", "random_save", "PrecisionDebugger.monitor"):
+        assert sum(f"{name} does nothing" in line for line in told.splitlines()) == 1
     assert not hasattr(msprobe, "no_such_name")
-    with pytest.raises(UlpscopeError, match="monitor has no counterpart"):
-        msprobe.PrecisionDebugger.monitor(None)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "seen"),
+    ("content", "seen"),
     [
-        ({}, "dump_path is None"),
-        ({"dump_path": "x", "level": "L9"}, "level is 'L9'"),
-        ({"dump_path": "x", "step": ["two"]}, r"step is \['two'\]"),
+        ("{", "cannot be read"),
+        ("[]", "holds a list"),
+        ('{"task": "tensor"}', "dump_path is None"),
+        ('{"dump_path": "x", "step": ["two"]}', "step is ['two']"),
+        ('{"dump_path": "x", "rank": ["4-2"]}', "rank is ['4-2']"),
+        ('{"dump_path": "x", "statistics": {"list": 4}}', "list is 4"),
     ],
 )
-def test_a_bad_option_is_named(arguments: dict[str, Any], seen: str) -> None:
-    with pytest.raises(UlpscopeError, match=seen):
-        read_config(None, arguments)
+def test_what_cannot_be_followed_is_named_and_nothing_is_captured(content: str, seen: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    config = read_config(str(tmp_path / "config.json"), {})
+    assert not config.enabled
+    assert seen in config.remarks[0]
+    assert "the run goes on" in config.remarks[0]
+
+
+def test_a_config_that_is_not_there_does_not_end_the_run(tmp_path: Path, unwatched: str) -> None:
+    done = run_script(tmp_path, CONFIG, SCRIPT.replace("config.json", "other.json"))
+    assert done.stdout == unwatched
+    assert "'other.json' cannot be read" in done.stderr
+    assert not (tmp_path / "dump").exists()
+
+
+def test_a_level_without_meaning_is_the_default(tmp_path: Path) -> None:
+    config = read_config(None, {"dump_path": "x", "level": "L9"})
+    assert (config.enabled, config.level) == (True, "api")
+    assert "level is 'L9'" in config.remarks[0]
+    assert read_config(None, {}).out == Path("dump_path")
 
 
 def test_arguments_win_over_the_file(tmp_path: Path) -> None:
@@ -273,13 +301,190 @@ def test_arguments_win_over_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "pattern"),
+    ("name", "patterns"),
     [
-        ("Functional.conv2d.1.forward", "torch.nn.functional.conv2d.1"),
-        ("Tensor.__add__.0.backward", "torch.Tensor.__add__.0"),
-        ("Module.layers.0.mlp.Mlp.forward.0", "layers.0.mlp"),
-        ("relu", "*relu*"),
+        ("Functional.linear.1.forward", ("torch.nn.functional.linear.1",)),
+        ("Functional.conv2d.1.forward", ("torch.nn.functional.conv2d.1", "torch.conv2d.1")),
+        ("Functional_conv2d_1_forward", ("torch.nn.functional.conv2d.1", "torch.conv2d.1")),
+        ("Functional.conv2d", ("torch.nn.functional.conv2d", "torch.conv2d")),
+        ("Tensor.__pow__.0.backward", ("torch.Tensor.__pow__.0",)),
+        ("Torch.linalg.norm.1.forward", ("torch.linalg.norm.1",)),
+        ("NPU.npu_rms_norm.0.forward", ("torch_npu.npu_rms_norm.0", "npu.npu_rms_norm.0")),
+        ("Functional", ("torch.nn.functional.*",)),
+        ("Module.layers.0.mlp.Mlp.forward.0", ("layers.0.mlp",)),
+        ("relu", ("*relu*",)),
+        ("relu.3.forward", ("*relu.3",)),
     ],
 )
-def test_names_of_list_become_patterns(name: str, pattern: str) -> None:
-    assert pattern_of(name) == pattern
+def test_names_of_list_become_patterns(name: str, patterns: tuple[str, ...]) -> None:
+    assert wanted_by([name]).patterns == patterns
+    assert wanted_by([name]).wider == ()
+
+
+def test_of_an_operator_all_calls_are_captured_and_that_is_said() -> None:
+    wanted = wanted_by(["Tensor.__add__.3.forward"])
+    assert wanted.patterns == ("torch.Tensor.__add__", "torch.Tensor.add")
+    assert wanted.wider == ("Tensor.__add__.3.forward",)
+
+
+# What a dump of msprobe names; a trace has other names for the first and the last.
+CONVOLUTION = """
+from ulpscope.compat.msprobe import PrecisionDebugger
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+debugger = PrecisionDebugger("config.json", None, None, None, model)
+debugger.start()
+(model(torch.ones(2, 3, 8, 8)) + 1).sum().backward()
+debugger.forward_backward_dump_end()
+(torch.ones(2) * 2).sum()
+"""
+
+
+@pytest.mark.parametrize("level", ["L1", "L2"])
+def test_list_takes_msprobes_own_names(level: str, tmp_path: Path) -> None:
+    names = ["Functional.conv2d.0.forward", "Tensor.__add__.0.forward"]
+    run_script(tmp_path, {"dump_path": "dump", "level": level, "statistics": {"list": names}}, CONVOLUTION)
+    trace = trace_of(tmp_path / "dump")
+    calls = trace.collect(trace.calls(0).sort("id"))
+    forward = calls.filter(phase="forward")["op"].to_list()
+    kernels = {"torch.conv2d": "aten.convolution.default", "torch.Tensor.add": "aten.add.Tensor"}
+    expected = list(kernels) if level == "L1" else [op for pair in kernels.items() for op in pair]
+    assert forward == expected
+    assert calls["module"][0] == "model.0"
+    backward = {"torch.conv2d", "torch.Tensor.add"} | (
+        {"aten.convolution_backward.default"} if level == "L2" else set()
+    )
+    assert {*calls.filter(phase="backward")["op"]} == backward
+
+
+LOADED = """
+from ulpscope.compat.msprobe import PrecisionDebugger
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+debugger = PrecisionDebugger("config.json")
+print(torch.rand(1).item().hex(), torch.are_deterministic_algorithms_enabled())
+model = nn.Linear(8, 4)
+number = 0
+for epoch in range(2):
+    for (x,) in DataLoader(TensorDataset(torch.ones(6, 8)), batch_size=2):
+        debugger.start(model=model)
+        model(x).sum().backward()
+        debugger.stop()
+        number += 1
+        debugger.step()
+print("batches", number)
+"""
+
+
+def test_batches_are_steps_seeds_are_set_and_msprobes_layout_is_left(tmp_path: Path) -> None:
+    config = {"task": "tensor", "dump_path": "dump", "step": [1, 3], "level": "mix", "enable_dataloader": True}
+    config |= {"seed": 7, "is_deterministic": True, "tensor": {"file_format": "msprobe"}}
+    done = run_script(tmp_path, config, LOADED)
+    drawn = subprocess.run(
+        [sys.executable, "-c", "import torch; torch.manual_seed(7); print(torch.rand(1).item().hex())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    assert done.stdout.splitlines() == [f"{drawn} True", "batches 6"]
+    assert trace_of(tmp_path / "dump-trace").steps == (1, 3)
+    own = open_run(tmp_path / "dump").ranks[0]
+    assert own.steps == (1, 3)
+    names = json.loads((tmp_path / "dump/step1/rank0/dump.json").read_text())["data"]
+    assert "Functional.linear.0.forward" in names
+    assert (tmp_path / "dump/step1/rank0/dump_tensor_data/Functional.linear.0.forward.output.0.pt").is_file()
+
+
+SWITCHED = """
+from ulpscope.compat.ptdbg_ascend import *
+import torch
+from torch import nn
+
+model = nn.Conv2d(3, 4, 3)
+set_dump_path("./dump/dump.pkl", dump_tag="all")
+register_hook(model, acc_cmp_dump)
+for number in range(3):
+    if number:
+        set_dump_switch("ON", mode="list", scope=["Functional_conv2d_0_forward"])
+    model(torch.ones(2, 3, 8, 8)).relu().sum().backward()
+    set_dump_switch("OFF")
+set_dump_switch("ON", mode="range", scope=["Torch_relu_0_forward", "Torch_sum_0_forward"])
+set_dump_switch("MAYBE")
+"""
+
+
+def test_a_script_of_ptdbg_ascend_leaves_a_trace(tmp_path: Path) -> None:
+    done = run_script(tmp_path, CONFIG, SWITCHED)
+    trace = trace_of(tmp_path / "dump/dump")
+    assert trace.steps == (0, 1)
+    assert {*trace.collect(trace.calls(1))["op"]} == {"torch.conv2d"}
+    assert trace.info.capture["save"] == "tensors"
+    assert "mode range is not applied" in done.stderr
+    assert "set_dump_switch('MAYBE') has no effect" in done.stderr
+
+
+def test_a_torch_that_is_too_old_is_told_once_and_the_run_goes_on(tmp_path: Path, unwatched: str) -> None:
+    done = run_script(tmp_path, CONFIG, "import torch\ntorch.__version__ = '2.1.0'\n" + SCRIPT)
+    assert done.stdout == unwatched
+    (told,) = done.stderr.splitlines()
+    assert "torch 2.1.0 is too old to be captured" in told
+    assert "dumps of msprobe and ptdbg_ascend" in told
+    assert not (tmp_path / "dump").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "options"),
+    [
+        (
+            ("c.json", "tensor", "d", "L1", [0, 1]),
+            {},
+            {"task": "tensor", "dump_path": "d", "level": "L1", "step": [0, 1]},
+        ),
+        (("c.json", None, None, None, "MODEL", [2]), {}, {"task": None, "dump_path": None, "level": None, "step": [2]}),
+        (("d",), {"hook_name": "dump", "step": [1]}, {"task": "tensor", "dump_path": "d", "step": [1]}),
+        (("d", "overflow_check"), {"rank": 0}, {"task": "overflow_check", "dump_path": "d", "rank": 0}),
+    ],
+)
+def test_arguments_of_all_versions_are_told_apart(
+    args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+) -> None:
+    model = object()
+    asked = read_arguments(tuple(model if item == "MODEL" else item for item in args), kwargs)
+    assert asked.options == options
+    assert asked.model is (model if "MODEL" in args else None)
+    assert asked.config_path == ("c.json" if args[0] == "c.json" else None)
+    assert read_arguments((), {"summary": 1}).remarks == ("argument summary has no effect",)
+
+
+def test_seeds_without_meaning_are_told() -> None:
+    assert read_config(None, {"seed": 3}).seeding == Seeding(3, False)
+    assert read_config(None, {"is_deterministic": True}).seeding == Seeding(1234, True)
+    assert read_config(None, {"seed": "x"}).seeding is None
+    assert "nothing is seeded" in read_config(None, {"seed": "x"}).remarks[0]
+
+
+def test_compare_prints_the_answer_and_writes_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from tests.unit.msprobe_dumps import forward, tensor, write_dump
+
+    from ulpscope.compat.msprobe import compare, compare_distributed
+    from ulpscope.records.errors import UlpscopeError
+
+    calls = {"Functional.relu.0.forward": forward([tensor(1.0)], [tensor(1.0)])}
+    other = {"Functional.relu.0.forward": forward([tensor(1.0)], [tensor(4.0)])}
+    for name, data in (("npu", other), ("bench", calls)):
+        write_dump(tmp_path / name, data)
+    dumps = {f"{name}_json_path": str(tmp_path / name / "step0/rank0/dump.json") for name in ("npu", "bench")}
+    result = compare(dumps, str(tmp_path / "out"), auto_analyze=True, fuzzy_match=True)
+    told = capfd.readouterr()
+    assert result.verdict == "diverged"
+    assert told.out.startswith("DIVERGED")
+    assert "fuzzy_match has no effect" in told.err
+    assert [path.name for path in (tmp_path / "out").glob("compare_result_*/tensors.csv")] == ["tensors.csv"]
+    same = compare_distributed(str(tmp_path / "bench"), str(tmp_path / "bench"), str(tmp_path / "all"))
+    assert same.verdict == "agree"
+    with pytest.raises(UlpscopeError, match="input_param has x"):
+        compare({"x": 1}, str(tmp_path))

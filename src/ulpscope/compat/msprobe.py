@@ -10,158 +10,67 @@
         debugger.step()
 
 dump_path of config.json becomes a trace, which every ulpscope command reads. Importing this imports no framework.
+`python -m ulpscope.compat.msprobe -f pytorch run_ut ...` takes msprobe's commands.
 """
 
-import atexit
-import contextlib
-import os
-import re
-import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from ulpscope.compat.msprobe_config import PAGE, SAVE_OP, DebuggerConfig, read_config
-from ulpscope.compat.msprobe_seeds import seed_all
-from ulpscope.compat.telling import tell
-from ulpscope.records.errors import UlpscopeError
+from ulpscope.compat.msprobe_arguments import read_arguments
+from ulpscope.compat.msprobe_compare import compare, compare_distributed, pt_compare
+from ulpscope.compat.msprobe_config import DebuggerConfig, read_config
+from ulpscope.compat.msprobe_recording import Recording
+from ulpscope.compat.msprobe_seeds import seed_all, set_reproducibility
+from ulpscope.compat.msprobe_table import NAMES, Fate, by_name
+from ulpscope.compat.standins import stand_in
+from ulpscope.compat.telling import problem_of, tell
 
-if TYPE_CHECKING:
-    from ulpscope.workflows.capture import Capture
-
-__all__ = ["PrecisionDebugger", "module_dump", "module_dump_end", "seed_all"]
-
-# Names of msprobe.pytorch that have no place here, and where to go instead.
-ABSENT = {
-    "TrainerMon": "a trace of every step: PrecisionDebugger without `step`, then ulpscope compare",
-    "TrainerMonitorV2": "a trace of every step: PrecisionDebugger without `step`, then ulpscope compare",
-    "monitor": "a trace of every step: PrecisionDebugger without `step`, then ulpscope compare",
-    "random_save": "random calls of a trace: ulpscope show TRACE --json",
-    "SingleSave": "PrecisionDebugger.save(variable, name) with level debug",
-    "set_ge_dump_config": "ulpscope run, which needs no call in the script",
-    "set_fx_dump_config": "ulpscope run, which needs no call in the script",
-    "acl_save": "PrecisionDebugger.save(variable, name) with level debug",
-    "AclGraphDumper": "ulpscope run, which needs no call in the script",
-}
-
-# By name, because other ranks may be about to write theirs.
-_OWN_NAME = re.compile(r"rank\d+(-p\d+)?$|\.ulpscope-")
-
-
-class _Recording:
-    """The capture behind a PrecisionDebugger: begins with the first start, ends with the process."""
-
-    def __init__(self, config: DebuggerConfig) -> None:
-        self.config = config
-        self._capture: Capture | None = None
-        self._off = not config.enabled
-        self._step = 0
-        self._named: set[tuple[str, int]] = set()
-
-    def start(self, model: Any) -> None:
-        if self._off or self._is_over():
-            return
-        if self._capture is None:
-            self._begin(model)
-        elif not self.config.debug:
-            self._capture.resume(self._new(model))
-
-    def stop(self) -> None:
-        if self._capture is not None and not self.config.debug:
-            self._capture.pause()
-
-    def step(self) -> None:
-        self._step += 1
-        if self._capture is not None:
-            self._capture.step()
-            if self._is_over():
-                self.close()
-
-    def begin_at(self, step: int) -> None:
-        self._step = step
-        if self._capture is not None:
-            self._capture.begin_at(step)
-
-    def save(self, variable: Any, name: str, *, gradients: bool) -> None:
-        if self.config.debug and self._capture is None:
-            self.start(None)
-        if self._capture is not None:
-            self._capture.record(SAVE_OP, name, variable, gradients=gradients)
-
-    def close(self) -> None:
-        capture, self._capture, self._off = self._capture, None, True
-        if capture is not None:
-            error = getattr(sys, "last_value", None)
-            capture.__exit__(type(error) if error is not None else None, error, None)
-
-    def fail(self, where: str, error: Exception) -> None:
-        """Something of ours went wrong: say so, capture no more, and let the run go on."""
-        problem = error.seen if isinstance(error, UlpscopeError) else f"{type(error).__name__}: {error}"
-        tell(f"{where}: {problem} (the run goes on, without this capture)")
-        with contextlib.suppress(Exception):
-            self.close()
-        self._off = True
-
-    def _begin(self, model: Any) -> None:
-        from ulpscope.workflows.capture import capture
-
-        config = self.config
-        new = capture(
-            _free_directory(config.out),
-            level=config.level,
-            save=config.save,
-            model=self._new(model),
-            steps=config.steps,
-            ranks=config.ranks,
-            only=config.only,
-            overwrite=True,
-        )
-        new.__enter__()
-        new.begin_at(self._step)
-        self._capture = new
-        owner = os.getpid()
-        # A forked child that ends by sys.exit runs the handlers it inherited.
-        atexit.register(lambda: self.close() if os.getpid() == owner else None)
-        tell(f"PrecisionDebugger captures into {new.path} (next: ulpscope show {new.path})")
-
-    def _new(self, model: Any) -> Mapping[str, Any] | None:
-        """Modules by the names of their paths, without those that have been named before."""
-        from ulpscope.workflows.capture import named_models
-
-        named = named_models(model)
-        fresh = {name: root for name, root in named.items() if (name, id(root)) not in self._named}
-        self._named.update((name, id(root)) for name, root in fresh.items())
-        return fresh or None
-
-    def _is_over(self) -> bool:
-        from ulpscope.capture.settings import parse_ranges
-
-        steps = self.config.steps
-        return steps is not None and self._step > parse_ranges(steps, option="step").last
+__all__ = [
+    "PrecisionDebugger",
+    "acl_save",
+    "compare",
+    "compare_distributed",
+    "module_dump",
+    "module_dump_end",
+    "pt_compare",
+    "seed_all",
+    "set_reproducibility",
+]
+_ABSENT = {name: row for name, row in by_name(NAMES).items() if row.fate is Fate.TOLD}
 
 
 class PrecisionDebugger:
     """msprobe's debugger: one a process, start and stop around what is captured, step at the end of an iteration."""
 
     _instance: ClassVar["PrecisionDebugger | None"] = None
-    _recording: _Recording
+    _recording: Recording
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "PrecisionDebugger":
         if cls._instance is None:
             new = super().__new__(cls)
-            new._recording = _Recording(_config(*args, **kwargs))
+            new._recording = _recording(args, kwargs)
             cls._instance = new
+            new._prepare()
         return cls._instance
 
-    def __init__(
-        self,
-        config_path: str | None = None,
-        task: str | None = None,
-        dump_path: str | None = None,
-        level: str | None = None,
-        step: list[int | str] | None = None,
-    ) -> None:
-        pass
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """(config_path, task, dump_path, level, step), or what older versions took."""
+
+    def _prepare(self) -> None:
+        config = self._recording.config
+        if config.seeding is not None:
+            seeding = config.seeding
+            self._do("seed", lambda _: seed_all(seeding.seed, mode=seeding.deterministic))
+        if config.enabled and config.counts_batches:
+            self._do("enable_dataloader", lambda _: self._count_batches())
+
+    def _count_batches(self) -> None:
+        from ulpscope.compat.batches import watch_batches
+
+        watch_batches(
+            before=lambda: self._do("step", lambda recording: recording.before_batch()),
+            after=lambda: self._do("start", lambda recording: recording.after_batch()),
+        )
 
     @classmethod
     def start(cls, model: Any = None, token_range: Any = None, rank_id: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -174,6 +83,11 @@ class PrecisionDebugger:
     def stop(cls) -> None:
         """Capture nothing until the next start."""
         cls._do("stop", lambda recording: recording.stop())
+
+    @classmethod
+    def forward_backward_dump_end(cls) -> None:
+        """Capture nothing until the next start."""
+        cls._do("forward_backward_dump_end", lambda recording: recording.stop())
 
     @classmethod
     def step(cls) -> None:
@@ -191,19 +105,28 @@ class PrecisionDebugger:
         cls._do("set_init_step", lambda recording: recording.begin_at(int(step)))
 
     @classmethod
-    def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
-        tell("PrecisionDebugger.register_custom_api does nothing: torch calls inside custom functions are seen anyway")
+    def register_custom_api(cls, *args: Any, **kwargs: Any) -> None:
+        cls._tell("register_custom_api")
 
     @classmethod
-    def restore_custom_api(cls, module: Any, api: str) -> None:
-        """Nothing was registered."""
+    def restore_custom_api(cls, *args: Any, **kwargs: Any) -> None:
+        cls._tell("restore_custom_api")
 
     @classmethod
     def monitor(cls, *args: Any, **kwargs: Any) -> None:
-        raise _absent("monitor")
+        cls._tell("monitor")
 
     @classmethod
-    def _do(cls, word: str, action: Callable[[_Recording], None]) -> None:
+    def configure_hook(cls, *args: Any, **kwargs: Any) -> None:
+        cls._tell("configure_hook")
+
+    @classmethod
+    def _tell(cls, word: str) -> None:
+        row = _ABSENT[f"PrecisionDebugger.{word}"]
+        tell(f"{row.name} does nothing: {row.here}")
+
+    @classmethod
+    def _do(cls, word: str, action: Callable[[Recording], None]) -> None:
         if cls._instance is None:
             tell(f"PrecisionDebugger.{word} before any PrecisionDebugger was made: nothing is captured")
             return
@@ -224,39 +147,35 @@ def module_dump_end() -> None:
     """The capture goes on until PrecisionDebugger.stop."""
 
 
-def _config(
-    config_path: str | None = None,
-    task: str | None = None,
-    dump_path: str | None = None,
-    level: str | None = None,
-    step: list[int | str] | None = None,
-) -> DebuggerConfig:
-    given = {"task": task, "dump_path": dump_path, "level": level, "step": step}
-    config = read_config(config_path, given)
-    for remark in config.remarks:
+def acl_save(x: Any, path: str) -> Any:
+    """Put a tensor into the trace under this name, and give it back."""
+    PrecisionDebugger.save(x, path, save_backward=False)
+    return x
+
+
+def _recording(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording:
+    """What was asked for; a debugger that captures nothing where that cannot be told."""
+    try:
+        asked = read_arguments(args, kwargs)
+        config = read_config(asked.config_path, asked.options)
+        remarks = (*asked.remarks, *config.remarks)
+    except Exception as error:
+        asked, config = None, DebuggerConfig(enabled=False)
+        remarks = (f"{problem_of(error)} (the run goes on, without this capture)",)
+    for remark in remarks:
         tell(f"PrecisionDebugger: {remark}")
-    return config
-
-
-def _free_directory(out: Path) -> Path:
-    """dump_path, or one beside it if other files are there: they are not ours to replace."""
-    others = [entry.name for entry in out.iterdir() if not _OWN_NAME.match(entry.name)] if out.is_dir() else []
-    if not others:
-        return out
-    beside = out.with_name(f"{out.name}-trace")
-    tell(f"{out} holds files that are no trace ({others[0]}): PrecisionDebugger captures into {beside}")
-    return beside
-
-
-def _absent(name: str) -> UlpscopeError:
-    return UlpscopeError(
-        f"msprobe's {name} has no counterpart in ulpscope.compat.msprobe",
-        expected=f"one of {', '.join(__all__)}",
-        next_step=f"use {ABSENT[name]}; {PAGE} tells the rest",
-    )
+    return Recording(config, None if asked is None else asked.model)
 
 
 def __getattr__(name: str) -> Any:
-    if name in ABSENT:
-        raise _absent(name)
+    if name in _ABSENT:
+        return stand_in(_ABSENT[name])
     raise AttributeError(f"module 'ulpscope.compat.msprobe' has no attribute {name!r}")
+
+
+if __name__ == "__main__":
+    import sys
+
+    from ulpscope.compat.msprobe_commands import main
+
+    sys.exit(main(sys.argv[1:]))

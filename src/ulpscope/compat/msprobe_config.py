@@ -1,85 +1,42 @@
-"""Reads msprobe's config.json as options of a capture, and says what of it has no meaning here and why."""
+"""Reads msprobe's config.json as options of a capture, and says what of it has no meaning here and why.
+
+A script that was started is not ended by its config: what cannot be read is said, and nothing is captured.
+"""
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ulpscope.records.errors import UlpscopeError
+from ulpscope.compat.msprobe_names import wanted_by
+from ulpscope.compat.msprobe_table import KEYS, PAGE, TASKS, Fate, by_name
 
 SAVE_OP = "msprobe.save"
-PAGE = "docs/compat-msprobe.md"
+DEFAULT_PATH = "./dump_path"
+"""Of the config.json that msprobe brings along, which holds where no other is named."""
+OWN_LAYOUT = "msprobe"
+"""The file_format that leaves dumps as msprobe writes them."""
 
 LEVELS = {"L0": "module", "L1": "api", "mix": "api", "L2": "kernel", "debug": "module"}
 SAVES = {"statistics": "stats", "tensor": "tensors"}
-OTHER_TASKS = {
-    "structure": "a trace always holds the structure",
-    "acc_check": "the checker reads any trace",
-    "run_ut": "the checker reads any trace",
-    "nan_check": "a trace counts nan and inf of every value",
-    "overflow_check": "a trace counts nan and inf of every value",
-    "diff_check": "traces are compared after the run: ulpscope compare",
-    "free_benchmark": "there is no such task here",
-    "grad_probe": "a trace holds the gradients of every step",
-}
-PREFIXES = {
-    "Functional": "torch.nn.functional",
-    "Tensor": "torch.Tensor",
-    "Torch": "torch",
-    "Distributed": "torch.distributed",
-    "VF": "torch._VF",
-    "NPU": "npu",
-    "Aten": "aten",
-}
+_KEYS, _TASKS = by_name(KEYS), by_name(TASKS)
 
-IGNORED = {
-    "scope": "there are no ranges of calls; `list` chooses calls",
-    "data_mode": "inputs, outputs and gradients are always recorded",
-    "tensor_list": 'data is saved of all recorded calls or of none; use task "tensor" with `list`',
-    "extra_info": "call stacks and the module tree are always recorded",
-    "async_dump": "a capture never waits for the device inside a step",
-    "precision": "statistics are always computed in float64",
-    "risk_level": "all operations are recorded; `list` chooses",
-    "custom_op_namespaces": "custom operators of every namespace are recorded",
-    "load": "inputs of modules are NOT replaced: the run computes with its own",
-    "slice": "whole tensors are recorded",
-    "request_id": "all requests are recorded",
-    "bench_path": "traces are compared after the run: ulpscope compare",
-    "diff_nums": "traces are compared after the run: ulpscope compare",
-    "file_format": "data is kept as safetensors",
-    "device": "statistics are computed where the tensor is",
-    "white_list": "use `list`",
-    "black_list": "all operations are recorded; `list` chooses",
-    "error_data_path": "there is no such task here",
-    "enable_dataloader": "steps are those of start, stop and step",
-    "rank_id": "there is no such option",
-    "summary_mode": "every value has statistics, a sketch and a digest",
-}
-# What these values ask for happens anyway.
-SILENT: dict[str, tuple[Any, ...]] = {
-    "scope": ([],),
-    "data_mode": (["all"], []),
-    "tensor_list": ([],),
-    "extra_info": (True,),
-    "async_dump": (True, False),
-    "precision": ("low", "high"),
-    "risk_level": ("ALL",),
-    "custom_op_namespaces": (["_C_ascend"], []),
-    "summary_mode": ("statistics",),
-    "slice": ([],),
-    "white_list": ([],),
-    "black_list": ([],),
-}
-UNDERSTOOD = frozenset({"task", "dump_path", "rank", "step", "level", "list", "dump_enable"})
+
+@dataclass(frozen=True, slots=True)
+class Seeding:
+    """What `seed` and `is_deterministic` ask for."""
+
+    seed: int
+    deterministic: bool
 
 
 @dataclass(frozen=True, slots=True)
 class DebuggerConfig:
     """What PrecisionDebugger was asked to do, in the words of a capture."""
 
-    out: Path
+    out: Path = Path(DEFAULT_PATH)
     level: str = "api"
     save: str = "stats"
     steps: str | None = None
@@ -88,93 +45,160 @@ class DebuggerConfig:
     enabled: bool = True
     debug: bool = False
     """Only what is handed to save() is recorded."""
+    counts_batches: bool = False
+    """DataLoaders begin steps, not start, stop and step."""
+    own_layout: bool = False
+    """When the capture ends, dumps are written as msprobe has them."""
+    seeding: Seeding | None = None
     remarks: tuple[str, ...] = ()
     """What is not done, or done otherwise: one sentence each."""
 
 
+@dataclass(slots=True)
+class _Reading:
+    """What is found while options are read."""
+
+    remarks: list[str] = field(default_factory=list)
+    refused: bool = False
+    """Nothing is captured: what was asked for cannot be told."""
+
+    def refuse(self, seen: str, expected: str) -> None:
+        self.refused = True
+        self.remarks.append(f"{seen}, not {expected}: nothing is captured, the run goes on ({PAGE})")
+
+
 def read_config(config_path: str | None, arguments: Mapping[str, Any]) -> DebuggerConfig:
     """The file's options, with those that were given to PrecisionDebugger itself before them."""
-    content = {} if config_path is None else _read_json(Path(config_path))
+    reading = _Reading()
+    content = {} if config_path is None else _read_json(config_path, reading)
     given = {key: item for key, item in arguments.items() if item is not None}
+    if reading.refused:
+        return DebuggerConfig(enabled=False, remarks=tuple(reading.remarks))
+    config = _interpreted(content, given, reading)
+    return replace(config, enabled=config.enabled and not reading.refused, remarks=tuple(reading.remarks))
+
+
+def _interpreted(content: Mapping[str, Any], given: Mapping[str, Any], reading: _Reading) -> DebuggerConfig:
     common = {**content, **given}
     task = common.get("task") or "statistics"
-    level = _known(LEVELS, common.get("level") or "L1", option="level")
-    options = {key: item for key, item in common.items() if not isinstance(item, dict) or key == "load"}
-    own = content.get(task)
+    options = {key: item for key, item in common.items() if not _is_section(key, item)}
+    own = content.get(task) if isinstance(task, str) else None
     options |= own if isinstance(own, dict) else {}
-    debug = common.get("level") == "debug"
-    only = tuple(pattern_of(name) for name in options.get("list") or [])
+    reading.remarks += _remarks(task, options)
+    stated = options.get("level") or "L1"
+    debug = stated == "debug"
+    only = _only(options.get("list"), reading)
     return DebuggerConfig(
-        out=_dump_path(common),
-        level=level,
+        out=_dump_path(common, reading, required="dump_path" not in given and bool(content)),
+        level=_level(stated, reading),
         save=SAVES.get(task, "stats"),
-        steps=_numbers(common.get("step"), option="step"),
-        ranks=_numbers(common.get("rank"), option="rank"),
+        steps=_numbers(common.get("step"), reading, option="step"),
+        ranks=_numbers(common.get("rank"), reading, option="rank"),
         only=(SAVE_OP,) if debug else (*only, SAVE_OP) if only else (),
         enabled=options.get("dump_enable", True) is not False,
         debug=debug,
-        remarks=tuple(_remarks(task, common.get("level"), options)),
+        counts_batches=options.get("enable_dataloader") is True,
+        own_layout=options.get("file_format") == OWN_LAYOUT,
+        seeding=_seeding(options, reading),
     )
 
 
-def pattern_of(name: str) -> str:
-    """A name of `list` as a pattern of a capture: the call, the module with everything in it, or a part of a name."""
-    parts = name.split(".")
-    if parts[0] in ("Module", "Cell") and len(parts) > 4:
-        return ".".join(parts[1:-3])
-    api = re.fullmatch(r"(\w+)\.([\w.]+)\.(\d+)\.(?:forward|backward)", name)
-    if api is not None and api[1] in PREFIXES:
-        return f"{PREFIXES[api[1]]}.{api[2]}.{api[3]}"
-    return f"*{name}*"
+def _is_section(key: str, item: Any) -> bool:
+    """Options of a task, which count only if it is the task."""
+    return isinstance(item, dict) and key in _TASKS
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: str, reading: _Reading) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _bad(f"{path} cannot be read: {error}", "the JSON file of options that msprobe takes") from error
+        content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, TypeError) as error:
+        reading.refuse(f"config_path {path!r} cannot be read ({error})", "the JSON file of options that msprobe takes")
+        return {}
     if not isinstance(content, dict):
-        raise _bad(f"{path} holds a {type(content).__name__}", "a JSON object of options")
+        reading.refuse(f"{path} holds a {type(content).__name__}", "a JSON object of options")
+        return {}
     return content
 
 
-def _dump_path(options: Mapping[str, Any]) -> Path:
+def _dump_path(options: Mapping[str, Any], reading: _Reading, *, required: bool) -> Path:
     path = options.get("dump_path")
-    if not isinstance(path, str) or not path:
-        raise _bad(f"dump_path is {path!r}", "a directory, in config.json or as dump_path=")
+    if path is None and not required:
+        return Path(DEFAULT_PATH)
+    if not isinstance(path, str | Path) or not str(path):
+        reading.refuse(f"dump_path is {path!r}", "a directory, in config.json or as dump_path=")
+        return Path(DEFAULT_PATH)
     return Path(path)
 
 
-def _known(words: Mapping[str, str], given: Any, *, option: str) -> str:
-    if given not in words:
-        raise _bad(f"{option} is {given!r}", f"one of {', '.join(words)}")
-    return words[given]
+def _level(stated: Any, reading: _Reading) -> str:
+    if stated in LEVELS:
+        return LEVELS[stated]
+    reading.remarks.append(f"level is {stated!r}, not one of {', '.join(LEVELS)}: L1 is captured")
+    return LEVELS["L1"]
 
 
-def _numbers(given: Any, *, option: str) -> str | None:
+def _only(names: Any, reading: _Reading) -> tuple[str, ...]:
+    if not names:
+        return ()
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        reading.refuse(f"list is {names!r}", "a list of names")
+        return ()
+    wanted = wanted_by(names)
+    if wanted.wider:
+        reading.remarks.append(
+            f"list: of {', '.join(wanted.wider)} all calls are captured: operators are counted otherwise here"
+        )
+    return wanted.patterns
+
+
+def _numbers(given: Any, reading: _Reading, *, option: str) -> str | None:
     """`[0, "2-4"]` as `0,2-4`; None for all."""
     if given is None or given == [] or given == "":
         return None
     items: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
     texts = [str(item).replace(" ", "") for item in items]
-    if any(isinstance(item, bool) for item in items) or not all(re.fullmatch(r"\d+(-\d+)?", text) for text in texts):
-        raise _bad(f"{option} is {given!r}", 'a list of numbers and ranges such as [0, "2-4"]')
+    numbers = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII) for text in texts]
+    ordered = all(found and int(found[1]) <= int(found[2] or found[1]) for found in numbers)
+    if any(isinstance(item, bool) for item in items) or not ordered:
+        reading.refuse(f"{option} is {given!r}", 'a list of numbers and ranges such as [0, "2-4"]')
+        return None
     return ",".join(texts)
 
 
-def _remarks(task: str, level: str | None, options: Mapping[str, Any]) -> Iterator[str]:
-    if task not in SAVES:
-        why = OTHER_TASKS.get(task, "there is no such task here")
-        yield f'task "{task}" is captured as statistics: {why}'
-    if level == "L2":
-        yield "level L2 is captured as kernels that torch dispatches, on any device; there is no device dump"
+def _seeding(options: Mapping[str, Any], reading: _Reading) -> Seeding | None:
+    seed, deterministic = options.get("seed"), options.get("is_deterministic")
+    if seed is None and not deterministic:
+        return None
+    if type(seed) not in (int, type(None)) or type(deterministic) not in (bool, type(None)):
+        reading.remarks.append(
+            f"seed is {seed!r} and is_deterministic {deterministic!r}: a number, and true or false; nothing is seeded"
+        )
+        return None
+    return Seeding(1234 if seed is None else seed, bool(deterministic))
+
+
+def _remarks(task: Any, options: Mapping[str, Any]) -> Iterator[str]:
+    known = _TASKS.get(task) if isinstance(task, str) else None
+    if known is None:
+        yield f'task "{task}" is captured as statistics: there is no such task here'
+    elif known.fate is not Fate.KEPT:
+        yield f'task "{task}" is {known.here}'
     for key, item in options.items():
-        if key in UNDERSTOOD or item is None or item in SILENT.get(key, ()):
-            continue
-        yield f"{key} is ignored: {IGNORED.get(key, 'it is not known here')}"
-    if options.get("dump_enable") is False:
-        yield "dump_enable is false: nothing is captured (it is read once, when PrecisionDebugger is made)"
+        yield from _remark(key, item)
 
 
-def _bad(seen: str, expected: str) -> UlpscopeError:
-    return UlpscopeError(f"PrecisionDebugger: {seen}", expected=expected, next_step=f"see {PAGE}")
+def _remark(key: str, item: Any) -> Iterator[str]:
+    row = _KEYS.get(key)
+    if row is None:
+        yield f"{key} is not known here and has no effect"
+    elif row.fate is Fate.TOLD and item not in row.quiet:
+        yield f"{key} is ignored: {row.here}"
+    elif key == "level" and item == "L2":
+        yield "level L2 is captured as kernels that torch dispatches, on any device; there is no device dump"
+    elif key == "dump_enable" and item is not None:
+        said = "nothing is captured" if item is False else "it is captured"
+        yield f"dump_enable is {json.dumps(item)}: {said} (it is read once, when PrecisionDebugger is made)"
+    elif key == "file_format" and item not in (None, OWN_LAYOUT):
+        yield f"file_format {item!r}: data is kept as safetensors; {OWN_LAYOUT!r} leaves msprobe's own layout"
+    elif key == "enable_dataloader" and item is True:
+        yield "enable_dataloader: batches are steps; start, stop and step do nothing, and the training is not ended"

@@ -32,6 +32,11 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
         tell("seed_all: is_enhanced is ignored, random state is seeded but not fixed before every random call")
 
 
+def set_reproducibility(seed: int = 1234, is_deterministic: bool = False, is_enhanced: bool = False) -> None:
+    """seed_all by its newer name."""
+    seed_all(seed, mode=is_deterministic, is_enhanced=is_enhanced)
+
+
 def remove_dropout() -> None:
     """Every dropout of torch.nn.functional keeps all elements from now on."""
     from torch.nn import functional

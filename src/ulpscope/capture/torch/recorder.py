@@ -132,6 +132,8 @@ class Recorder:
         self.stacks = StackTable()
         self._ids = itertools.count()
         self._numbers: dict[tuple[str, bool, str], int] = {}
+        self._chosen: set[int] = set()
+        """Calls of this step that patterns have chosen from others."""
         self._calls: list[OpenCall] = []
         self._uses: list[tuple[int, str, str, int]] = []
         self._step_began = time.monotonic()
@@ -181,7 +183,11 @@ class Recorder:
             if self.counts.seen == 0:
                 self._on_first_call()
             self.counts.seen += 1
-            wanted = forward.wanted if forward is not None else self._patterns.wants(op, module, name)
+            if forward is not None:
+                wanted = forward.wanted
+            else:
+                inside = kind is Kind.KERNEL and parent in self._chosen
+                wanted = self._patterns.wants(op, module, name, inside=inside)
             call = OpenCall(
                 next(self._ids) if self.host is None else self.host.next_id(),
                 name,
@@ -197,6 +203,8 @@ class Recorder:
                 recompute,
                 None if forward is None else forward.id,
             )
+            if wanted and self._patterns.chooses:
+                self._chosen.add(call.id)
             if wanted:
                 call.stack = (
                     forward.stack if forward is not None else self.stacks.number(frame or sys._getframe(1), enclosing)
@@ -311,6 +319,7 @@ class Recorder:
             if self._wants_step(self.steps.step):
                 self._flush(finishes_step=True)
             self._numbers.clear()
+            self._chosen.clear()
             if self.host is not None:
                 self.host.clear_numbers()
             self._step_began = time.monotonic()

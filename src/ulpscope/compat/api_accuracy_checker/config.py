@@ -4,9 +4,19 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.compat.telling import tell
-from ulpscope.records.errors import UlpscopeError
 
 PAGE = "docs/api-accuracy-checker.md"
+# Options of the tool's config.yaml that chose what its commands did.
+INSTEAD = {
+    "forward_path": "ulpscope check FILE takes the path",
+    "backward_path": "ulpscope check FILE finds backward_info beside it",
+    "jit_compile": "calls are executed as they are",
+    "save_error_data": "ulpscope check FILE --out DIR --save-failing",
+    "error_data_path": "ulpscope check FILE --out DIR --save-failing",
+    "white_list": "ulpscope check FILE --only NAME",
+    "black_list": "ulpscope check FILE --skip NAME",
+    "precision": "figures are written with all their digits",
+}
 
 
 class CheckerConfig:
@@ -28,34 +38,38 @@ class CheckerConfig:
         enable_dataloader: bool | None = None,
         **others: Any,
     ) -> None:
-        """Change what is given. The tool's other options chose what its own commands did, and change nothing here."""
-        if dump_path is not None:
-            self.dump_path = Path(_checked("dump_path", dump_path, (str, Path)))
-        if real_data is not None:
-            self.real_data = _checked("real_data", real_data, (bool,))
-        if target_iter is not None:
-            self.target_iter = _iteration(target_iter)
-        if enable_dataloader is not None:
-            self.enable_dataloader = _checked("enable_dataloader", enable_dataloader, (bool,))
-        if others:
-            tell(f"msCheckerConfig.update_config: {', '.join(sorted(others))} ignored; {PAGE} tells why")
+        """Change what is given; what has no meaning is said, and stays as it was.
+
+        The tool's other options chose what its own commands did, and change nothing here.
+        """
+        if dump_path is not None and _is_good("dump_path", dump_path, (str, Path)):
+            self.dump_path = Path(dump_path)
+        if real_data is not None and _is_good("real_data", real_data, (bool,)):
+            self.real_data = real_data
+        if target_iter is not None and _is_iteration(target_iter):
+            self.target_iter = target_iter
+        if enable_dataloader is not None and _is_good("enable_dataloader", enable_dataloader, (bool,)):
+            self.enable_dataloader = enable_dataloader
+        for name in sorted(others):
+            tell(f"msCheckerConfig.update_config: {name} ignored: {INSTEAD.get(name, 'it is not known here')}; {PAGE}")
 
 
-def _checked(name: str, given: Any, kinds: tuple[type, ...]) -> Any:
-    if not isinstance(given, kinds):
-        raise UlpscopeError(
-            f"msCheckerConfig.update_config({name}={given!r})",
-            expected=" or ".join(kind.__name__ for kind in kinds),
-            next_step=f"{PAGE} lists the options",
-        )
-    return given
+msCheckerConfig = CheckerConfig()  # noqa: N816  the name that scripts import
 
 
-def _iteration(given: Any) -> int:
-    if type(given) is not int or given < 0:
-        raise UlpscopeError(
-            f"msCheckerConfig.update_config(target_iter={given!r})",
-            expected="the number of an iteration; 0 is the first",
-            next_step="for several iterations: enable_dataloader=False and set_dump_switch around each",
-        )
-    return given
+def _is_good(name: str, given: Any, kinds: tuple[type, ...]) -> bool:
+    if isinstance(given, kinds):
+        return True
+    expected = " or ".join(kind.__name__ for kind in kinds)
+    tell(f"msCheckerConfig.update_config({name}={given!r}) has no effect: {expected} is expected; {PAGE}")
+    return False
+
+
+def _is_iteration(given: Any) -> bool:
+    if type(given) is int and given >= 0:
+        return True
+    tell(
+        f"msCheckerConfig.update_config(target_iter={given!r}) has no effect: it takes the number of an iteration, "
+        "0 is the first; for several: enable_dataloader=False and set_dump_switch around each"
+    )
+    return False

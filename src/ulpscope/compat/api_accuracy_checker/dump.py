@@ -15,43 +15,29 @@ or where there is no DataLoader:
 dump_path gets a trace, forward_info, backward_info and stack_info files; `ulpscope check dump_path` takes either.
 """
 
-import functools
-from collections.abc import Callable
-from typing import Any
+import sys
 
-from torch.utils.data import dataloader
-
-from ulpscope.compat.api_accuracy_checker.config import PAGE, CheckerConfig
+from ulpscope.compat.api_accuracy_checker.config import PAGE, msCheckerConfig
 from ulpscope.compat.api_accuracy_checker.recording import Recording, TrainingStoppedAfterCapture
-from ulpscope.records.errors import UlpscopeError
+from ulpscope.compat.batches import watch_batches
+from ulpscope.compat.telling import tell
 
-__all__ = ["TrainingStoppedAfterCapture", "msCheckerConfig", "set_dump_switch"]
+__all__ = ["TrainingStoppedAfterCapture", "dump", "msCheckerConfig", "set_dump_switch"]
 
-msCheckerConfig = CheckerConfig()  # noqa: N816  the name that scripts import
 _recording = Recording(msCheckerConfig)
 
 
 def set_dump_switch(switch: str) -> None:
     """Capture from here on ("ON"), or no more until the next "ON" ("OFF")."""
-    if switch not in ("ON", "OFF"):
-        raise UlpscopeError(
-            f"set_dump_switch({switch!r})", expected='"ON" or "OFF"', next_step=f"{PAGE} shows a script"
-        )
     if switch == "ON":
         _recording.switch_on()
-    else:
+    elif switch == "OFF":
         _recording.switch_off()
+    else:
+        tell(f'set_dump_switch({switch!r}) has no effect: it takes "ON" or "OFF" ({PAGE})')
 
 
-def _counted(fetch: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(fetch)
-    def fetch_and_count(batches: Any) -> Any:
-        _recording.before_batch()
-        batch = fetch(batches)
-        _recording.after_batch()
-        return batch
+# Scripts have DP.dump.set_dump_switch, too: there, this was a package with a module of its own name.
+dump = sys.modules[__name__]
 
-    return fetch_and_count
-
-
-dataloader._BaseDataLoaderIter.__next__ = _counted(dataloader._BaseDataLoaderIter.__next__)  # type: ignore[assignment,method-assign]
+watch_batches(before=_recording.before_batch, after=_recording.after_batch)

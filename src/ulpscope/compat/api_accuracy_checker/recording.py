@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ulpscope.compat.api_accuracy_checker.config import CheckerConfig
-from ulpscope.compat.telling import tell
+from ulpscope.compat.telling import problem_of, tell
 from ulpscope.dialects.api_checker.files import TRACE_FOLDER
-from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
     from ulpscope.workflows.capture import Capture
@@ -105,6 +104,5 @@ class Recording:
         try:
             action()
         except Exception as error:
-            problem = error.seen if isinstance(error, UlpscopeError) else f"{type(error).__name__}: {error}"
-            tell(f"api_accuracy_checker, {where}: {problem} (the run goes on, without this capture)")
+            tell(f"api_accuracy_checker, {where}: {problem_of(error)} (the run goes on, without this capture)")
             self._over = True

@@ -81,9 +81,17 @@ def _step(folder: Path) -> int:
     return int(match[1]) if match else 0
 
 
+def backward_of(forward: Path) -> Path:
+    """The file of gradients that belongs to a forward_info file."""
+    return _sibling(forward, "backward_info")
+
+
 def _info_files(forward: Path) -> InfoFiles:
-    rest = forward.name.removeprefix("forward_info")
-    return InfoFiles(forward, forward.with_name(f"backward_info{rest}"), forward.with_name(f"stack_info{rest}"))
+    return InfoFiles(forward, backward_of(forward), _sibling(forward, "stack_info"))
+
+
+def _sibling(forward: Path, kind: str) -> Path:
+    return forward.with_name(f"{kind}{forward.name.removeprefix('forward_info')}")
 
 
 def _info(steps: Iterable[InfoFiles], *, rank: int, world_size: int, pid: int | None) -> RankInfo:

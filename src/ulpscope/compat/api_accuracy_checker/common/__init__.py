@@ -1,0 +1,1 @@
+"""Where scripts import msCheckerConfig from."""
