@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, RunOutcome, SeenProcesses
+from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, LastCall, RunOutcome, SeenProcesses
 from ulpscope.records.runs import Coverage, RankInfo, Root, Stepping
 from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.report.quantities import bytes_text, count_text, ranges_text, seconds_text
@@ -34,7 +34,14 @@ def rank_info(rank: int = 0, **changes: object) -> RankInfo:
     return replace(info, **changes)  # type: ignore[arg-type]
 
 
-def captured(rank: int = 0, *, calls: int = 1200, unfinished: bool = False, **changes: object) -> CapturedProcess:
+def captured(
+    rank: int = 0,
+    *,
+    calls: int = 1200,
+    unfinished: tuple[int, ...] = (),
+    last_call: LastCall | None = None,
+    **changes: object,
+) -> CapturedProcess:
     return CapturedProcess(
         directory=f"rank{rank}",
         info=rank_info(rank, **changes),
@@ -42,6 +49,7 @@ def captured(rank: int = 0, *, calls: int = 1200, unfinished: bool = False, **ch
         calls=calls,
         unfinished=unfinished,
         bytes=1_340_000,
+        last_call=last_call,
     )
 
 
@@ -90,7 +98,7 @@ def test_summary_of_two_ranks_and_their_gaps() -> None:
         "  rank1: steps 0-2, 1,200 calls, 1.3 MB",
         "  rank0: 3 calls not looked into: fast path 2, other 1",
         "  rank0: data of 3 values not saved: --max-disk was reached",
-        "  rank1: was not closed (killed, left by os._exit, or unable to write); what was flushed is readable",
+        "  rank1: was not closed (killed, crashed, left by os._exit, or unable to write); on disk: steps 0-2 whole",
         "  next: ulpscope show runs/ref",
     ]
 
@@ -191,12 +199,47 @@ def test_summary_of_a_crashed_script() -> None:
 
 
 @pytest.mark.parametrize(
+    ("last", "unfinished", "text"),
+    [
+        (
+            LastCall(3, "forward", "torch.ops.ours.attend.0", "layers.1", running=True),
+            (),
+            "ended abruptly in step 3, inside torch.ops.ours.attend.0 of layers.1; on disk: steps 0-2 whole",
+        ),
+        (
+            LastCall(2, "backward", "torch.Tensor.mean.0", "", running=False),
+            (2,),
+            "ended abruptly in step 2, after torch.Tensor.mean.0 (backward); "
+            "on disk: steps 0-1 whole and the beginning of step 2",
+        ),
+        (
+            None,
+            (0, 1, 2),
+            "was not closed (killed, crashed, left by os._exit, or unable to write); "
+            "on disk: the beginning of steps 0-2",
+        ),
+    ],
+)
+def test_a_process_that_died_is_told_with_what_is_left(
+    last: LastCall | None, unfinished: tuple[int, ...], text: str
+) -> None:
+    process = captured(closed=None, unfinished=unfinished, last_call=last)
+    told = summary_text(outcome(script_exit=139, captured=(process,)))
+    assert "the script was ended by SIGSEGV (segmentation fault)" in told
+    assert f"rank0: {text}\n" in told
+
+
+def test_an_exit_code_that_is_no_signals() -> None:
+    assert "the script was ended by signal 100" in summary_text(outcome(script_exit=228))
+
+
+@pytest.mark.parametrize(
     ("changes", "code"),
     [
         ({}, 0),
         ({"captured": ()}, 3),
         ({"captured": (captured(calls=0),)}, 3),
-        ({"captured": (captured(calls=0, unfinished=True),)}, 0),
+        ({"captured": (captured(calls=0, unfinished=(0,)),)}, 0),
         ({"captured": (), "script_exit": 7}, 7),
         ({"script_exit": 137}, 137),
         ({"script_exit": 1, "interrupted": True}, 130),

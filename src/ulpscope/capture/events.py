@@ -8,12 +8,21 @@ no_ulpscope(interpreter, reason), left_alone(reason).
 """
 
 import contextlib
+import fcntl
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ulpscope.capture.last_call import LastCallFile, read_last_call
+from ulpscope.records.outcomes import LastCall
+
 EVENTS_VARIABLE = "ULPSCOPE_EVENTS"
+
+LAST_CALL = ".last_call"
+AT_WORK = ".at_work"
+"""Ending of the file that whoever works for a captured process has locked."""
 
 Event = dict[str, Any]
 
@@ -35,6 +44,26 @@ class EventLog:
         with contextlib.suppress(OSError):
             self._append(line.encode())
 
+    def last_call_file(self) -> LastCallFile | None:
+        """Where the call that this process is in is noted, if there is such a place."""
+        with contextlib.suppress(OSError):
+            return LastCallFile(self.path.with_suffix(LAST_CALL))
+        return None
+
+    @contextlib.contextmanager
+    def held_for_child(self) -> Iterator[tuple[int, ...]]:
+        """A descriptor for a process that this one starts: as long as that lives, it is known to be at work."""
+        try:
+            file = os.open(self.path.with_suffix(AT_WORK), os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError:
+            yield ()
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield (file,)
+        finally:
+            os.close(file)
+
     def _append(self, line: bytes) -> None:
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -54,6 +83,14 @@ class EventReader:
         """Events that were written since the last call, in order within each process."""
         return [event for path in sorted(self._directory.glob("*.jsonl")) for event in self._read_file(path)]
 
+    def last_call(self, pid: int) -> LastCall | None:
+        """The last thing that a process did, as far as it was observed."""
+        return read_last_call(event_file(self._directory, pid).with_suffix(LAST_CALL))
+
+    def left_at_work(self) -> bool:
+        """Whether a process still works for one that has ended: it writes what it was sent last."""
+        return any(_is_locked(path) for path in self._directory.glob(f"*{AT_WORK}") if not is_alive(int(path.stem)))
+
     def _read_file(self, path: Path) -> list[Event]:
         start = self._read.get(path, 0)
         if path.stat().st_size == start:
@@ -72,3 +109,25 @@ def _parse(line: bytes) -> Event | None:
     except ValueError:
         return None
     return event if isinstance(event, dict) and "event" in event else None
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def is_alive(pid: int) -> bool:
+    """Whether this host has a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

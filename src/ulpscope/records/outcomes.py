@@ -8,6 +8,18 @@ from ulpscope.records.settings import CaptureSettings
 
 
 @dataclass(frozen=True, slots=True)
+class LastCall:
+    """The call that a process made last: where it was when it died."""
+
+    step: int
+    phase: str
+    name: str
+    module: str
+    running: bool
+    """Whether it had not ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class CapturedProcess:
     """One rank's directory of the trace, as it lies on disk after the run."""
 
@@ -16,9 +28,11 @@ class CapturedProcess:
     steps: tuple[int, ...]
     calls: int
     """Those with a row on disk."""
-    unfinished: bool
-    """Whether parts of a step were flushed that no step.json states."""
+    unfinished: tuple[int, ...]
+    """Those of the steps of which parts were flushed that no step.json states."""
     bytes: int
+    last_call: LastCall | None = None
+    """Of a process that did not live to close its part of the trace."""
 
     @property
     def empty(self) -> bool:

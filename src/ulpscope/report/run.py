@@ -2,13 +2,14 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+import signal
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 from ulpscope._version import __version__
-from ulpscope.records.outcomes import CapturedProcess, RunOutcome
+from ulpscope.records.outcomes import CapturedProcess, LastCall, RunOutcome
 from ulpscope.records.runs import Coverage
 from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.report.quantities import bytes_text, count_text, ranges_text
@@ -142,6 +143,8 @@ def _process_object(process: CapturedProcess) -> dict[str, Any]:
         "calls": process.calls,
         "bytes": process.bytes,
         "closed": process.info.closed is not None,
+        "unfinished": list(process.unfinished),
+        "last_call": None if process.last_call is None else asdict(process.last_call),
         "exit": process.info.exit,
         "errors": list(process.info.errors),
         "ended_early": process.info.coverage.ended_early,
@@ -186,7 +189,7 @@ def _total(processes: Iterable[CapturedProcess]) -> str:
     processes = list(processes)
     steps = {step for process in processes for step in process.steps}
     parts = [
-        f"step{'s' * (len(steps) > 1)} {ranges_text(steps)}" if steps else "no steps",
+        _steps_text(steps) if steps else "no steps",
         count_text(sum(process.calls for process in processes), "call"),
         bytes_text(sum(process.bytes for process in processes)),
     ]
@@ -199,8 +202,13 @@ def _exit_note(outcome: RunOutcome) -> str:
     if outcome.interrupted:
         return "interrupted; what was captured until then is kept"
     if outcome.script_exit > 128:
-        return f"the script was ended by signal {outcome.script_exit - 128}"
+        return f"the script was ended by {_signal_text(outcome.script_exit - 128)}"
     return f"the script ended with exit code {outcome.script_exit}" if outcome.script_exit else ""
+
+
+def _signal_text(number: int) -> str:
+    told = signal.strsignal(number) if number in list(signal.Signals) else None
+    return f"signal {number}" if told is None else f"{signal.Signals(number).name} ({told.lower()})"
 
 
 def _left_alone(reason: str, count: int) -> str:
@@ -210,10 +218,31 @@ def _left_alone(reason: str, count: int) -> str:
 def _process_notes(process: CapturedProcess) -> list[str]:
     found = coverage_notes(process.info.coverage)
     if process.info.closed is None:
-        found.append("was not closed (killed, left by os._exit, or unable to write); what was flushed is readable")
+        found.append(_how_it_died(process))
     elif process.info.exit not in (None, "ended"):
         found.append(f"ended: {process.info.exit}")
     return found + [f"error of ulpscope, the run went on: {error}" for error in process.info.errors]
+
+
+def _how_it_died(process: CapturedProcess) -> str:
+    """Of a process that did not close its part of the trace: where it was, and what of it is on disk."""
+    where = "was not closed (killed, crashed, left by os._exit, or unable to write)"
+    if process.last_call is not None:
+        where = f"ended abruptly in step {process.last_call.step}, {_last_call_text(process.last_call)}"
+    whole = [step for step in process.steps if step not in process.unfinished]
+    kept = [f"{_steps_text(whole)} whole"] if whole else []
+    kept += [f"the beginning of {_steps_text(process.unfinished)}"] if process.unfinished else []
+    return f"{where}; on disk: {' and '.join(kept) or 'nothing'}"
+
+
+def _steps_text(steps: Collection[int]) -> str:
+    return f"step{'s' * (len(steps) > 1)} {ranges_text(steps)}"
+
+
+def _last_call_text(call: LastCall) -> str:
+    module = f" of {call.module}" if call.module else ""
+    phase = f" ({call.phase})" if call.phase in ("backward", "update") else ""
+    return f"{'inside' if call.running else 'after'} {call.name}{module}{phase}"
 
 
 def coverage_notes(coverage: Coverage) -> list[str]:

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,16 +16,19 @@ from typing import TYPE_CHECKING
 from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_to_json
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, RunOutcome, SeenProcesses
+from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, LastCall, RunOutcome, SeenProcesses
 from ulpscope.records.runs import Progress
 from ulpscope.records.settings import CaptureSettings
 from ulpscope.report.run import outcome_object, plan_text, summary_text
 from ulpscope.report.status import StatusLine, status_text
-from ulpscope.workflows.child import Child, ChildExit
+from ulpscope.workflows.child import POLL_SECONDS, Child, ChildExit
 from ulpscope.workflows.destination import prepare_destination, rank_directories
 
 if TYPE_CHECKING:
     from ulpscope.trace.parts import StepParts
+
+# One part is written in well below a second; a shared file system may hang.
+WRITER_SECONDS = 60.0
 
 INJECT_DIRECTORY = Path(__file__).parent.parent / "capture" / "inject"
 
@@ -89,8 +93,7 @@ def _capture(command: Sequence[str], settings: CaptureSettings, *, stdout: int |
                 command, environment=environment, stdout=stdout
             )
         finally:
-            watch.tick()
-            watch.status.close()
+            watch.finish()
             with suppress(OSError):
                 settings.out.rmdir()
     return _outcome(command, settings, ended=ended, watch=watch)
@@ -118,6 +121,8 @@ class RunWatch:
         self._events: list[Event] = []
         self._progress: dict[int, Progress] = {}
         self._messages: dict[str, None] = {}
+        self.last_calls: dict[int, LastCall] = {}
+        """By process: those that did not live to say that they end."""
 
     def tick(self) -> None:
         """Read what is new and show it."""
@@ -125,6 +130,17 @@ class RunWatch:
             self._take(event)
         if self._progress:
             self.status.draw(status_text(list(self._progress.values())))
+
+    def finish(self) -> None:
+        """The command has ended; where a captured process has died, who writes for it may still be at its last step."""
+        until = time.monotonic() + WRITER_SECONDS
+        while self._reader.left_at_work() and time.monotonic() < until:
+            time.sleep(POLL_SECONDS / 4)
+        self.tick()
+        self.status.close()
+        ended = {event["pid"] for event in self._of("finished")}
+        died = [event["pid"] for event in self._of("started") if event["pid"] not in ended]
+        self.last_calls = {pid: call for pid in died if (call := self._reader.last_call(pid)) is not None}
 
     def seen(self) -> SeenProcesses:
         """Everything that was told, in order."""
@@ -168,13 +184,17 @@ def _finished(event: Event) -> FinishedProcess:
 
 
 def _outcome(command: Sequence[str], settings: CaptureSettings, *, ended: ChildExit, watch: RunWatch) -> RunOutcome:
+    captured = [_captured(directory) for directory in rank_directories(settings.out)]
     return RunOutcome(
         trace=str(settings.out),
         command=tuple(command),
         settings=settings,
         script_exit=ended.code,
         interrupted=ended.interrupted,
-        captured=tuple(_captured(directory) for directory in rank_directories(settings.out)),
+        captured=tuple(
+            replace(process, last_call=watch.last_calls.get(process.info.process.get("pid", -1)))
+            for process in captured
+        ),
         seen=watch.seen(),
     )
 
@@ -193,7 +213,7 @@ def _captured(directory: Path) -> CapturedProcess:
         info=info,
         steps=tuple(sorted(steps)),
         calls=info.coverage.calls_recorded if info.closed else _calls_on_disk(directory, steps.values()),
-        unfinished=any(step.info is None for step in steps.values()),
+        unfinished=tuple(sorted(number for number, step in steps.items() if step.info is None)),
         bytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
     )
 

@@ -56,6 +56,7 @@ class OptimizerWatcher:
         *,
         parameter_names: Callable[[list[torch.Tensor]], dict[int, str]],
         next_step: Callable[[], None],
+        updated: Callable[[], None],
         unwatched: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """`unwatched` is for code whose calls nobody records: they cost nothing there."""
@@ -63,6 +64,7 @@ class OptimizerWatcher:
         self._scopes = scopes
         self._parameter_names = parameter_names
         self._next_step = next_step
+        self._updated = updated
         self._unwatched = unwatched
         self._open = _OpenSteps()
         self._handles: list[Any] = []
@@ -153,6 +155,8 @@ class OptimizerWatcher:
             self._scopes.calls.pop()
             self._guarded(self._close_groups, optimizer, step.groups)
         self._recorder.steps.leave_update()
+        if step.groups and not self._open.steps and not self._recorder.steps.in_backward:
+            self._updated()
 
     def _with_watched_closure(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A closure runs forward and backward inside the optimizer: those calls are wanted."""

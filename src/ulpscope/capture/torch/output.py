@@ -12,6 +12,7 @@ import polars as pl
 from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.host.taken import Taken
 from ulpscope.capture.torch.host.writing import WritingProcess
+from ulpscope.capture.torch.lag import Lag
 from ulpscope.capture.torch.recorder import OpenCall, Part
 from ulpscope.capture.torch.rows import gather
 from ulpscope.capture.torch.saving import Content, Saver
@@ -52,7 +53,7 @@ class Output:
         info: RankInfo,
         *,
         saver: Saver | None,
-        failed: Callable[[Exception], None],
+        failed: Callable[[BaseException], None],
         changed_unseen: Callable[[int], None],
         elsewhere: WritingProcess | None,
         disk: DiskLimit | None,
@@ -70,6 +71,7 @@ class Output:
         """What writes the parts of the compiled host part."""
         self._disk = disk
         self._broken = False
+        self.lag = Lag()
         self.table_bytes = 0
         self.verified = 0
         self.wrong = 0
@@ -87,7 +89,11 @@ class Output:
             self._disk.handed_over(part.rows)
         if self._queue.full():
             self.waits += 1
+        if part.ends_work:
+            self.lag.add(on_device=part.waits_for_device)
         self._queue.put(part)
+        if part.ends_work:
+            self.waits += self.lag.keep_up()
 
     def move(self, directory: Path) -> None:
         """Go on in another rank directory; call it while no part is being written."""
@@ -115,11 +121,13 @@ class Output:
             try:
                 if not self._broken:
                     self._write(part)
-            except Exception as error:
+            except BaseException as error:  # polars' panics are no Exceptions, and the run would wait for ever
                 self._broken = True
                 self._failed(error)
             finally:
                 self._release(part.contents)
+                if part.ends_work:
+                    self.lag.wrote()
                 self._queue.task_done()
         self._queue.task_done()
 

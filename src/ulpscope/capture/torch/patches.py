@@ -57,6 +57,7 @@ class Patches:
         here: Callable[[], bool],
         begin_outermost: Callable[[nn.Module], None],
         next_step: Callable[[], None],
+        updated: Callable[[], None],
     ) -> None:
         self._watcher = watcher
         self._recorder: Recorder = watcher.recorder
@@ -73,6 +74,7 @@ class Patches:
             watcher.scopes,
             parameter_names=self.modules.paths.parameter_names,
             next_step=next_step,
+            updated=updated,
             unwatched=lambda: _Unwatched(self._mode, self._exposure),
         )
         eager = self._recorder.settings.compiled is Compiled.EAGER

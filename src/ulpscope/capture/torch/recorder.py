@@ -11,6 +11,7 @@ from types import FrameType
 import torch
 
 from ulpscope.capture.filters import CallPatterns
+from ulpscope.capture.last_call import LastCallFile
 from ulpscope.capture.torch.arguments import Placed
 from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.host.part import Host, HostValues
@@ -24,6 +25,8 @@ from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.settings import CaptureSettings
 
 PART_CALLS = 20_000
+# Of a long step, what is older than this is on its way to disk.
+PART_SECONDS = 10.0
 PART_DATA_BYTES = 128 * 2**20
 MAX_ERRORS = 100
 
@@ -71,6 +74,8 @@ class Part:
     contents: list[Content]
     rechecks: list[Recheck]
     finishes_step: bool
+    ends_work: bool
+    """A step or an update has just ended: what it did should be on disk."""
     seconds: float
     host: Taken | None = None
     """What the compiled host part has recorded."""
@@ -88,6 +93,12 @@ class Part:
     def rows(self) -> int:
         """Calls and values; of what the host part has recorded, calls."""
         return self.recorded + len(self.values)
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether its summaries may still be on their way from a device."""
+        own = any(row.summary is not None and row.summary[0].on_device for row in self.values)
+        return own or (self.host is not None and self.host.on_device)
 
 
 @dataclass(slots=True)
@@ -110,6 +121,7 @@ class Recorder:
         *,
         saver: Saver | None,
         disk: DiskLimit | None = None,
+        last_call: LastCallFile | None = None,
         on_first_call: Callable[[], None],
         hand_over: Callable[[Part], None],
     ) -> None:
@@ -126,6 +138,7 @@ class Recorder:
         self.lock = threading.RLock()
         self._saver = saver
         self._disk = disk
+        self.last_call = last_call
         self._on_first_call = on_first_call
         self._hand_over = hand_over
         self._patterns = CallPatterns(only=settings.only, skip=settings.skip)
@@ -136,7 +149,7 @@ class Recorder:
         """Calls of this step that patterns have chosen from others."""
         self._calls: list[OpenCall] = []
         self._uses: list[tuple[int, str, str, int]] = []
-        self._step_began = time.monotonic()
+        self._step_began = self._flushed = time.monotonic()
 
     def use_host(self, host: Host) -> None:
         """Let the compiled host part keep values, uses and numbers."""
@@ -205,6 +218,8 @@ class Recorder:
             )
             if wanted and self._patterns.chooses:
                 self._chosen.add(call.id)
+            if self.last_call is not None:
+                self.last_call.opened(call.step, phase._value_, name, module)
             if wanted:
                 call.stack = (
                     forward.stack if forward is not None else self.stacks.number(frame or sys._getframe(1), enclosing)
@@ -255,6 +270,8 @@ class Recorder:
 
     def close(self, call: OpenCall, arguments: str | None = None) -> None:
         """Record a wanted call."""
+        if self.last_call is not None:
+            self.last_call.closed()
         if not call.wanted:
             return
         if arguments is not None:
@@ -264,7 +281,7 @@ class Recorder:
                 return
             self.counts.recorded += 1
             self._calls.append(call)
-            if len(self._calls) >= PART_CALLS or self._much_data() or self._much_disk():
+            if len(self._calls) >= PART_CALLS or self._is_long_ago() or self._much_data() or self._much_disk():
                 self._flush(finishes_step=False)
 
     def unobserved(self, reason: str, count: int = 1) -> None:
@@ -324,13 +341,16 @@ class Recorder:
                 self.host.clear_numbers()
             self._step_began = time.monotonic()
 
-    def flush(self) -> None:
+    def flush(self, *, ends_work: bool = False) -> None:
         """Hand over what there is; the step goes on."""
         with self.lock:
-            self._flush(finishes_step=False)
+            self._flush(finishes_step=False, ends_work=ends_work)
 
     def _wants_step(self, step: int) -> bool:
         return not self._given_up and (self.settings.steps is None or step in self.settings.steps)
+
+    def _is_long_ago(self) -> bool:
+        return time.monotonic() - self._flushed >= PART_SECONDS
 
     def _much_disk(self) -> bool:
         if self._disk is None:
@@ -341,7 +361,7 @@ class Recorder:
     def _much_data(self) -> bool:
         return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES
 
-    def _flush(self, *, finishes_step: bool) -> None:
+    def _flush(self, *, finishes_step: bool, ends_work: bool = False) -> None:
         if self.values.trouble is not None:
             self.own_error("fused kernels, slower ones are used", self.values.trouble)
         calls, self._calls = self._calls, []
@@ -355,9 +375,11 @@ class Recorder:
             contents=self._saver.take_fresh() if self._saver is not None else [],
             rechecks=self.values.take_rechecks(),
             finishes_step=finishes_step,
+            ends_work=finishes_step or ends_work,
             seconds=time.monotonic() - self._step_began,
             host=self._take_host(),
         )
+        self._flushed = time.monotonic()
         self._hand_over(part)
 
     def _take_host(self) -> Taken | None:

@@ -17,6 +17,8 @@ ROW_BYTES = ROW_LENGTH * 8
 class HostBatch:
     """Rows of values that live in host memory."""
 
+    on_device = False
+
     def __init__(self) -> None:
         self._rows: NDArray[np.float64] = np.zeros((BATCH_ROWS, ROW_LENGTH))
         self.used = 0
@@ -38,6 +40,8 @@ class HostBatch:
 
 class DeviceBatch:
     """Rows of values of one device and stream; they leave it by one copy that nobody waits for but the writer."""
+
+    on_device = True
 
     def __init__(self, device: torch.device, reader: launching.FusedRows | None, side: Any) -> None:
         self._device = device

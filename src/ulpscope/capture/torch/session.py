@@ -18,7 +18,7 @@ from torch import nn
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.settings import settings_to_json
-from ulpscope.capture.torch import environment
+from ulpscope.capture.torch import environment, running
 from ulpscope.capture.torch.cache import NotCompiledError
 from ulpscope.capture.torch.custom import CustomCalls
 from ulpscope.capture.torch.disk import DiskLimit
@@ -36,7 +36,6 @@ from ulpscope.capture.torch.steps import optimizer_exists
 from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.numerics.compiled import compiled_available
 from ulpscope.records.enums import Save
-from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import Coverage, RankInfo
 from ulpscope.records.settings import CaptureSettings
 from ulpscope.trace.writer import claim_rank_directory
@@ -59,11 +58,20 @@ class Session:
         self._disk = None if settings.max_disk is None else DiskLimit(settings.max_disk)
         self._saver = Saver(self._disk) if settings.save is Save.TENSORS else None
         self.recorder = Recorder(
-            settings, saver=self._saver, disk=self._disk, on_first_call=self._note_seeds, hand_over=self._hand_over
+            settings,
+            saver=self._saver,
+            disk=self._disk,
+            last_call=None if events is None else events.last_call_file(),
+            on_first_call=self._note_seeds,
+            hand_over=self._hand_over,
         )
         self._watcher = CallWatcher(self.recorder, Pairing(self.recorder), Scopes())
         self._patches = Patches(
-            self._watcher, here=self._is_here, begin_outermost=self._begin_outermost, next_step=self.next_step
+            self._watcher,
+            here=self._is_here,
+            begin_outermost=self._begin_outermost,
+            next_step=self.next_step,
+            updated=self._updated,
         )
         self._output: Output | None = None
         self._elsewhere: WritingProcess | None = None
@@ -83,7 +91,7 @@ class Session:
         for name, model in (models or {}).items():
             self._patches.modules.paths.add_root(model, name)
         self.recorder.steps.optimizers_exist = optimizer_exists()
-        _claim(self)
+        running.claim(self.settings.out)
         self._prepare_kernels()
         self._prepare_host()
         self._patches.install()
@@ -117,7 +125,7 @@ class Session:
             self._tell_once("host", "compiling the host part of the capture; that is done once and takes half a minute")
         try:
             self.recorder.use_host(make_host(self.recorder, self._watcher.scopes))
-            self._elsewhere = WritingProcess()
+            self._elsewhere = WritingProcess(self._events)
         except NotCompiledError as error:
             self._tell_once("host slow", f"{error}: calls are recorded by slower code")
 
@@ -168,6 +176,12 @@ class Session:
         self.recorder.next_step()
         self._emit_progress()
 
+    def _updated(self) -> None:
+        """An optimizer is done: the run may end here and now, and most of the step can be on disk."""
+        affords = self._output is None or self._output.lag.affordable
+        if affords and self._disk is None:  # every part takes room of its own
+            guarded(self.recorder, "end of an update", functools.partial(self.recorder.flush, ends_work=True))
+
     def close(self, exit: str) -> None:
         """Write what is left."""
         if os.getpid() != self._owner or self._closed:
@@ -199,7 +213,7 @@ class Session:
             self._running = False
             if not self._paused:
                 self._patches.uninstall()
-            _release()
+            running.release()
 
     def _is_here(self) -> bool:
         return threading.get_ident() == self._thread or self.recorder.steps.in_backward
@@ -271,7 +285,7 @@ class Session:
     def _changed_unseen(self, value: int) -> None:
         self.recorder.own_error("verify", AssertionError(f"value {value} was reused after its content had changed"))
 
-    def _writing_failed(self, error: Exception) -> None:
+    def _writing_failed(self, error: BaseException) -> None:
         """The trace cannot be written: stop capturing, let the run go on."""
         self.recorder.give_up()
         self.recorder.own_error("writing", error)
@@ -351,23 +365,6 @@ class Session:
             not_saved=saver.not_saved if saver is not None else 0,
             ended_early=self._ended_early,
         )
-
-
-_RUNNING: list[Session] = []
-
-
-def _claim(session: Session) -> None:
-    if _RUNNING:
-        raise UlpscopeError(
-            f"a capture into {_RUNNING[0].settings.out} is running in this process",
-            expected="one capture at a time",
-            next_step="end that capture first, or run this script without `ulpscope run`",
-        )
-    _RUNNING.append(session)
-
-
-def _release() -> None:
-    _RUNNING.clear()
 
 
 def start_session(settings: CaptureSettings, *, events: EventLog | None = None) -> Session:

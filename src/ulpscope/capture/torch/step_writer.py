@@ -17,6 +17,11 @@ class Tables:
     tensors: pl.DataFrame
     stacks: pl.DataFrame
 
+    @property
+    def are_empty(self) -> bool:
+        """A step that is written up to its last call has nothing to add at its end."""
+        return all(table.is_empty() for table in (self.calls, self.values, self.tensors, self.stacks))
+
 
 class StepWriter:
     """Adds up what the parts of the running step hold."""
@@ -27,6 +32,14 @@ class StepWriter:
 
     def write(self, step: int, tables: Tables, *, finished_after: float | None) -> int:
         """Write a part; `finished_after` so many seconds its step was whole. Gives the bytes written."""
+        size = 0 if tables.are_empty and self._totals else self._write_part(step, tables)
+        if finished_after is not None:
+            self._totals.setdefault("first_value", 0)
+            self._writer.finish_step(StepInfo(step=step, seconds=finished_after, **self._totals))
+            self._totals = {}
+        return size
+
+    def _write_part(self, step: int, tables: Tables) -> int:
         size = self._writer.write_part(
             step,
             calls=tables.calls.sort("id"),
@@ -35,10 +48,6 @@ class StepWriter:
             stacks=tables.stacks,
         )
         self._add(tables)
-        if finished_after is not None:
-            self._totals.setdefault("first_value", 0)
-            self._writer.finish_step(StepInfo(step=step, seconds=finished_after, **self._totals))
-            self._totals = {}
         return size
 
     def _add(self, tables: Tables) -> None:

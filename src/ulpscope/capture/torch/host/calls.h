@@ -3,7 +3,9 @@
 
 #include "texts.h"
 #include "geometry.h"
+#include "last_call.h"
 
+#include <chrono>
 #include <unordered_map>
 
 namespace ulpscope {
@@ -16,7 +18,7 @@ struct CallRow {
 
 class Calls {
  public:
-  Calls() {
+  explicit Calls(const Texts& texts) : last(texts) {
     arguments_ = Owned(checked(PyList_New(0)));
     errors_ = Owned(checked(PyDict_New()));
     draws_ = Owned(checked(PyDict_New()));
@@ -24,6 +26,7 @@ class Calls {
   }
 
   int64_t seen = 0;
+  LastCall last;
 
   int64_t next_id() { return ids_++; }
   bool began() const { return ids_ > 0; }
@@ -33,9 +36,16 @@ class Calls {
     return numbers_[static_cast<uint64_t>(stem) << 16 | static_cast<uint64_t>(phase) << 1 | recompute]++;
   }
 
+  // It runs from now on, until it is added.
+  void opened(const CallRow& row) {
+    seen++;
+    last.opened(row.step, row.phase, row.op, row.number, row.module);
+  }
+
   void clear_numbers() { numbers_.clear(); }
 
   void add(const CallRow& row, PyObject* arguments) {
+    last.closed();
     id_.push_back(row.id);
     number_.push_back(row.number);
     step_.push_back(row.step);
@@ -68,7 +78,10 @@ class Calls {
 
   size_t size() const { return id_.size(); }
 
+  std::chrono::duration<double> since_taken() const { return std::chrono::steady_clock::now() - taken_; }
+
   Owned take_calls() {
+    taken_ = std::chrono::steady_clock::now();
     Owned taken(checked(PyTuple_Pack(
         11, column(id_).get(), column(number_).get(), column(step_).get(), column(micro_step_).get(),
         column(parent_).get(), column(forward_).get(), column(stack_).get(), column(words_).get(), arguments_.get(),
@@ -93,6 +106,7 @@ class Calls {
 
  private:
   int64_t ids_ = 0;
+  std::chrono::steady_clock::time_point taken_ = std::chrono::steady_clock::now();
   std::unordered_map<uint64_t, int64_t> numbers_;
   Numbers id_, number_, step_, micro_step_, parent_, forward_, stack_, used_by_, used_;
   std::vector<int32_t> words_, role_, place_;

@@ -26,7 +26,7 @@ struct Parts {
   Lock lock;  // the recorder's
   Moments moments;
   Texts texts;
-  Calls calls;
+  Calls calls{texts};
   Values values;
   Stacks stacks;
   Pairing pairing;
@@ -341,6 +341,13 @@ PyObject* counts(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* set_last_call(PyObject* self, PyObject* memory) {
+  return answered(self, [&](Parts& parts) {
+    parts.calls.last.use(memory);
+    return none();
+  });
+}
+
 PyObject* set_module_call(PyObject* self, PyObject* code) {
   return answered(self, [&](Parts& parts) {
     parts.stacks.set_module_call(code);
@@ -381,21 +388,23 @@ PyObject* close(PyObject* self, PyObject*) {
   return none();
 }
 
-// Core(bridge, scopes, steps, stacks, limits, part_calls)
+// Core(bridge, scopes, steps, stacks, limits, part_calls, part_seconds)
 int make(PyObject* self, PyObject* args, PyObject*) {
   PyObject *bridge, *scopes, *steps, *stacks;
   Limits limits;
   Py_ssize_t part_calls;
+  double part_seconds;
   if (!PyArg_ParseTuple(
-          args, "OOOO(LLLLLLLLLL)n", &bridge, &scopes, &steps, &stacks, &limits.block_elements, &limits.warps, &limits.max_blocks,
+          args, "OOOO(LLLLLLLLLL)nd", &bridge, &scopes, &steps, &stacks, &limits.block_elements, &limits.warps, &limits.max_blocks,
           &limits.partial_rows, &limits.partial_length, &limits.max_dimensions, &limits.max_strided_elements,
-          &limits.max_elements, &limits.row_bytes, &limits.batch_rows, &part_calls))
+          &limits.max_elements, &limits.row_bytes, &limits.batch_rows, &part_calls, &part_seconds))
     return -1;
   try {
     auto* core = reinterpret_cast<Core*>(self);
     const auto parts = std::make_shared<Parts>(bridge, scopes, steps, stacks, limits);
     parts->pairing.set_owner(std::shared_ptr<Pairing>(parts, &parts->pairing));
     parts->watching.part_calls = static_cast<size_t>(part_calls);
+    parts->watching.part_seconds = std::chrono::duration<double>(part_seconds);
     core->parts = new PartsPtr(parts);
     return 0;
   } catch (const PythonRaised&) {
@@ -444,6 +453,7 @@ PyMethodDef methods[] = {
     {"take_ran", take_ran, METH_NOARGS, nullptr},
     {"take", take, METH_NOARGS, nullptr},
     {"counts", counts, METH_NOARGS, nullptr},
+    {"set_last_call", set_last_call, METH_O, nullptr},
     {"set_module_call", set_module_call, METH_O, nullptr},
     FAST("set_phase", set_phase),
     FAST("set_readable", set_readable),

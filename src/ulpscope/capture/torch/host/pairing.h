@@ -292,8 +292,8 @@ class Pairing {
     row.step = moments_.step();
     row.micro_step = moments_.micro_step();
     row.number = calls_.next_number(phase_, false, row.op);
-    calls_.seen++;
     calls_.add(row, nullptr);
+    calls_.opened(row);
     paired->calls.emplace_back(task, row.id);
     running_.push_back(paired);
     const int64_t pass = paired->module >= 0 ? current_pass() : NONE;

@@ -35,11 +35,13 @@ def make_host(recorder: "Recorder", scopes: "Scopes") -> "Host":
     """Raises NotCompiledError where it cannot be."""
     module = load()
     bridge = Bridge(recorder)
-    from ulpscope.capture.torch.recorder import PART_CALLS
+    from ulpscope.capture.torch.recorder import PART_CALLS, PART_SECONDS
 
-    core = module.Core(bridge, scopes, recorder.steps, recorder.stacks, LIMITS, PART_CALLS)
+    core = module.Core(bridge, scopes, recorder.steps, recorder.stacks, LIMITS, PART_CALLS, PART_SECONDS)
     bridge.teach(core)
     core.set_module_call(recorder.stacks.module_call)
+    if recorder.last_call is not None:
+        core.set_last_call(recorder.last_call.memory)
     for phase in PHASES:
         core.set_phase(phase, phase.value)
     return Host(core, bridge)

@@ -17,6 +17,12 @@ class Taken:
         self.seen = seen
         self.recorded = len(self._calls[0]) // 8
 
+    @property
+    def on_device(self) -> bool:
+        """Whether summaries of it were made on a device."""
+        batches: Sequence[Batch] = self._values[-1]
+        return any(batch.on_device for batch in batches)
+
     def described(self) -> dict[str, Any]:
         """What is short, as JSON has it."""
         *_, arguments, errors, draws = self._calls

@@ -28,6 +28,7 @@ class Watching {
   };
   Words words{};
   size_t part_calls = 0;
+  std::chrono::duration<double> part_seconds{};
 
   // Phases in which calls are taken; of other calls there is more to be known.
   void set_phase(PyObject* phase, PyObject* word) { phases_.emplace_back(Owned(kept(phase)), texts_.code(word)); }
@@ -237,7 +238,7 @@ class Watching {
   void open(CallRow& row) {
     row.id = calls_.next_id();
     row.number = calls_.next_number(row.phase, false, row.op);
-    calls_.seen++;
+    calls_.opened(row);
   }
 
   // False if there is something else among the tensors.
@@ -253,7 +254,7 @@ class Watching {
   }
 
   void flush_if_many() {
-    if (calls_.size() >= part_calls) call_method(bridge_, flush_.get(), {});
+    if (calls_.size() >= part_calls || calls_.since_taken() >= part_seconds) call_method(bridge_, flush_.get(), {});
   }
 
   void look_at_scopes(CallRow& row, int64_t& enclosing) {

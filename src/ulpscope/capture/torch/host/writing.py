@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
+from ulpscope.capture.events import EventLog
 from ulpscope.capture.torch.host.columns import Buffer, Columns, receive, send
 from ulpscope.capture.torch.step_writer import StepWriter
 from ulpscope.records.errors import TraceError, UlpscopeError
@@ -21,17 +22,19 @@ STOP_SECONDS = 600.0
 class WritingProcess:
     """The process that writes; everything here waits for its answer without holding the run's Python up."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: EventLog | None) -> None:
         code = _START.format(path=sys.path)
         # -I: neither the user's variables nor our own, by which children are captured, concern this one. A session of
-        # its own: it goes on writing when the run is interrupted.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env=os.environ | {"POLARS_MAX_THREADS": "1"},  # its parts are small, and the cores are the run's
-        )
+        # its own: it goes on writing when the run is interrupted, and what it was sent whole when the run has died.
+        with contextlib.nullcontext(()) if events is None else events.held_for_child() as held:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=held,
+                env=os.environ | {"POLARS_MAX_THREADS": "1"},  # its parts are small, and the cores are the run's
+            )
         self._told_words = 0
 
     def write(self, directory: Path, described: dict[str, Any], buffers: list[Buffer], words: list[str]) -> int:
@@ -95,8 +98,12 @@ def serve() -> None:
             answer = {"error": error.seen, "expected": error.expected, "next": error.next_step}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}", "expected": "a part that can be written", "next": ""}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        try:
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+        except BrokenPipeError:  # the run has died; what it sent is written
+            os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())  # or Python would complain about it at its end
+            return
 
 
 class _Scribe:

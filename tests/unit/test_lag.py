@@ -1,0 +1,57 @@
+"""A run waits for its trace where that is cheap, and is never more than one piece of work ahead of it."""
+
+import threading
+import time
+
+import pytest
+
+from ulpscope.capture.torch import lag as module
+from ulpscope.capture.torch.lag import Lag
+
+
+def written_later(lag: Lag) -> threading.Timer:
+    timer = threading.Timer(0.02, lag.wrote)
+    timer.start()
+    return timer
+
+
+def test_the_first_piece_is_waited_for_however_long_it_takes() -> None:
+    lag = Lag()
+    lag.add(on_device=False)
+    timer = written_later(lag)
+    assert lag.keep_up() is False
+    assert timer.finished.is_set()
+
+
+def test_waiting_ends_with_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    lag = Lag()
+    lag.add(on_device=False)
+    lag.wrote()
+    lag.keep_up()
+    lag._waited = module.FREE_SECONDS
+    assert not lag.affordable
+    lag.add(on_device=False)
+    lag.keep_up()  # nobody writes: it would wait for ever
+    now = 1.0
+    assert lag.affordable
+
+
+def test_what_ended_before_is_on_disk_even_where_nothing_is_affordable() -> None:
+    lag = Lag()
+    lag.add(on_device=True)
+    lag.keep_up()
+    lag.add(on_device=True)
+    timer = written_later(lag)
+    assert lag.keep_up() is True
+    assert timer.finished.is_set()
+
+
+def test_a_device_is_not_waited_for() -> None:
+    lag = Lag()
+    lag.add(on_device=True)
+    began = time.monotonic()
+    lag.keep_up()
+    assert time.monotonic() - began < module.FREE_SECONDS
+    assert not lag.affordable
