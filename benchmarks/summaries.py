@@ -186,10 +186,10 @@ def best_seconds(run: Callable[[], object], seconds: float = 0.3) -> float:
 
 
 def print_speed() -> None:
-    from ulpscope.numerics.compiled import compiled_available, summarize_memory_into
+    from ulpscope.numerics.compiled import Found, find_compiled, summarizer_of
 
-    if not compiled_available():
-        print("\nspeed: numba is not here, nothing to measure")
+    if find_compiled() is Found.NONE:
+        print("\nspeed: nothing compiles here, nothing to measure")
         return
     print("\nspeed of the compiled path, one thread, best of many calls")
     row = np.zeros(ROW_LENGTH)
@@ -197,8 +197,8 @@ def print_speed() -> None:
         for size_bytes in (64, 4 << 10, 256 << 10, 1 << 20, 64 << 20):
             normal = np.random.default_rng(0).standard_normal(size_bytes // size, dtype=np.float32)
             bits = normal if size == 4 else (normal.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-            place = (bits.ctypes.data, bits.size, name, row)
-            taken = best_seconds(lambda place=place: summarize_memory_into(*place))  # type: ignore[misc]
+            summarize, place = summarizer_of(name), (bits.ctypes.data, bits.size, row.ctypes.data)
+            taken = best_seconds(lambda summarize=summarize, place=place: summarize(*place))  # type: ignore[misc]
             print(f"{name:9} {size_bytes:>9} bytes {taken * 1e6:10.1f} us {size_bytes / taken / 1e9:6.2f} GB/s")
 
 

@@ -85,9 +85,8 @@ class CpuReader:
 def read_now(address: int, elements: int, layout: Any, dtype: torch.dtype, row: int) -> None:
     places = places_of(elements, layout, dtype.itemsize)
     memory = (ctypes.c_char * ((int(places.max()) + 1) * dtype.itemsize)).from_address(address)
-    numbers = np.frombuffer((ctypes.c_char * ROW_BYTES).from_address(row), dtype=np.float64)
     with quiet():
-        summarize_cpu_into(torch.frombuffer(memory, dtype=dtype)[torch.from_numpy(places)], numbers)
+        summarize_cpu_into(torch.frombuffer(memory, dtype=dtype)[torch.from_numpy(places)], row)
 
 
 def places_of(count: int, layout: Any, item: int) -> "np.ndarray[Any, Any]":

@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 import ulpscope
 from ulpscope.capture.torch.host import loading, writing
 from ulpscope.capture.torch.host.bridge import Bridge
+from ulpscope.numerics.machine_code import NoCompilerError
 from ulpscope.trace.reader import RankTrace, open_trace
 
 Work = Callable[[], None]
@@ -30,7 +31,7 @@ Work = Callable[[], None]
 def compiled() -> None:
     try:
         loading.load()
-    except loading.NoCompilerError as error:
+    except NoCompilerError as error:
         pytest.skip(f"the host part cannot be compiled here: {error}")
 
 

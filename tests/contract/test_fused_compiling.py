@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ulpscope.capture.torch.cache import NotCompiledError
 from ulpscope.capture.torch.fused import compiling
 from ulpscope.capture.torch.fused.compiling import compiled
+from ulpscope.numerics.machine_code import NotCompiledError
 
 NUMBERS = "constexpr int KIND = 0;\n"
 

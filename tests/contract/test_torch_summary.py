@@ -1,4 +1,4 @@
-"""Torch's two ways to a summary (numba on the CPU, torch operations anywhere) against the plain reference."""
+"""Torch's two ways to a summary (kernels on the CPU, torch operations anywhere) against the plain reference."""
 
 import os
 
@@ -61,11 +61,11 @@ def reference_row(tensor: torch.Tensor) -> np.ndarray:
 
 
 def rows_of(tensor: torch.Tensor) -> Rows:
-    by_numba = np.full(ROW_LENGTH, 7.0)
+    here = np.full(ROW_LENGTH, 7.0)
     by_torch = torch.full((ROW_LENGTH,), 7.0, dtype=torch.float64)
-    assert summarize_cpu_into(tensor, by_numba)
+    assert summarize_cpu_into(tensor, here.ctypes.data)
     assert summarize_tensor_into(tensor, by_torch)
-    return {"compiled": by_numba, "torch operations": by_torch.numpy()}
+    return {"compiled": here, "torch operations": by_torch.numpy()}
 
 
 def assert_same_rows(got: np.ndarray, reference: np.ndarray, precision: float = 1e-12) -> None:
@@ -283,7 +283,7 @@ def test_what_cannot_be_read_is_left_alone(reason: str) -> None:
     tensor = UNREADABLE[reason]()
     row = np.full(ROW_LENGTH, 7.0)
     assert unsummarizable_reason(tensor) == reason
-    assert not summarize_cpu_into(tensor, row)
+    assert not summarize_cpu_into(tensor, row.ctypes.data)
     assert not summarize_tensor_into(tensor, torch.from_numpy(row))
     assert (row == 7.0).all()
 

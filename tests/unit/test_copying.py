@@ -36,10 +36,12 @@ def test_every_byte_and_no_other(extra: int, source_off: int, off: int) -> None:
     assert set(target[size:].tolist()) == {0xEE}
 
 
-def test_numbas_copy_works_here() -> None:
+def test_every_compiled_copy_works_here() -> None:
     from ulpscope.numerics.kernel_copy import LINE, stream
 
-    assert copying._streamer.__wrapped__() is stream
+    made = list(copying._compiled_here())
+    assert made[-1] is stream
+    assert all(map(copying._copies, made))
     assert ALIGNMENT % LINE == 0
 
 
@@ -70,7 +72,7 @@ def fails(target: int, source: int, nbytes: int) -> None:
 
 @pytest.mark.parametrize("broken", [drops_the_tail, writes_on, fails])
 def test_a_kernel_that_copies_wrongly_is_not_used(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ulpscope.numerics.kernel_copy.stream", broken)
+    monkeypatch.setattr(copying, "_compiled_here", lambda: iter([broken]))
     assert copying._streamer.__wrapped__() is ctypes.memmove
 
 

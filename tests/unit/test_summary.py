@@ -1,8 +1,9 @@
 """Stats against naive Python on exact numbers; the compiled path against the reference; rows as columns and Stats."""
 
 import math
+import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import ml_dtypes
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ulpscope.numerics import compiled
+from ulpscope.numerics import compiled, native
 from ulpscope.numerics.constants import (
     ABS_SUM,
     DIGEST,
@@ -30,7 +31,8 @@ from ulpscope.numerics.constants import (
     SUM_SQUARES,
     ZERO,
 )
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
+from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, numpy_dtype
+from ulpscope.numerics.machine_code import NoCompilerError
 from ulpscope.numerics.rows import rows_to_columns, stats_from_row
 from ulpscope.numerics.summary import flat_elements, summarize
 
@@ -45,15 +47,34 @@ HOSTILE = [
 Summarizer = Callable[[np.ndarray, str], np.ndarray]
 
 
-def summarize_compiled(array: np.ndarray, dtype_name: str) -> np.ndarray:
+def row_by(summarizer: compiled.Summarizer, array: np.ndarray, dtype_name: str) -> np.ndarray:
     row = np.full(ROW_LENGTH, 7.0)
     flat = np.ascontiguousarray(array).reshape(-1)
     real = DTYPES[dtype_name].real
-    compiled.summarize_into(flat.view(real) if real else flat, dtype_name, row)
+    elements = flat.view(real) if real else flat
+    summarizer(elements.ctypes.data, elements.size, row.ctypes.data)
     return row
 
 
-BOTH = pytest.mark.parametrize("summarizer", [summarize, summarize_compiled], ids=["reference", "compiled"])
+def real_of(dtype_name: str) -> Dtype:
+    return DTYPES[DTYPES[dtype_name].real or dtype_name]
+
+
+def summarize_compiled(array: np.ndarray, dtype_name: str) -> np.ndarray:
+    """By what this machine chooses: with a compiler, what that made."""
+    return row_by(compiled.summarizer_of(dtype_name), array, dtype_name)
+
+
+def summarize_by_numba(array: np.ndarray, dtype_name: str) -> np.ndarray:
+    """As where there is no compiler."""
+    kernels = compiled._kernels()
+    assert kernels is not None
+    return row_by(compiled._numba_summarizer(real_of(dtype_name), kernels), array, dtype_name)
+
+
+BOTH = pytest.mark.parametrize(
+    "summarizer", [summarize, summarize_compiled, summarize_by_numba], ids=["reference", "compiled", "numba"]
+)
 
 
 def naive_bin(number: float) -> int:
@@ -63,7 +84,7 @@ def naive_bin(number: float) -> int:
 
 def rounding(summarizer: Summarizer, dtype_name: str) -> float:
     """How far sums may be off: the kernels sum the 16 rows of a block in float32, if it holds the type exactly."""
-    narrow = summarizer is summarize_compiled and dtype_name not in ("float64", "complex128")
+    narrow = summarizer is not summarize and dtype_name not in ("float64", "complex128")
     return 4e-7 if narrow else 1e-12
 
 
@@ -91,8 +112,9 @@ def check_floats(row: np.ndarray, numbers: list[float], smallest_normal: float, 
 
 
 def assert_compiled_equals_reference(array: np.ndarray, dtype_name: str) -> None:
-    got, reference = summarize_compiled(array, dtype_name), summarize(array.copy(), dtype_name)
-    assert_same_rows(got, reference, rounding(summarize_compiled, dtype_name))
+    reference = summarize(array.copy(), dtype_name)
+    for summarizer in (summarize_compiled, summarize_by_numba):
+        assert_same_rows(summarizer(array, dtype_name), reference, rounding(summarizer, dtype_name))
 
 
 def assert_same_rows(got: np.ndarray, reference: np.ndarray, relative: float) -> None:
@@ -123,16 +145,34 @@ def test_the_dtype_table_agrees_with_ml_dtypes() -> None:
         assert dtype.unit_roundoff == float(known.eps) / 2, name
 
 
-def test_numba_works_here() -> None:
-    assert compiled.compiled_available()
-
-
 @pytest.mark.parametrize("dtype_name", DTYPES)
-def test_each_type_has_a_kernel_of_its_own_that_works(dtype_name: str) -> None:
-    assert compiled._summarizer.__wrapped__(dtype_name).__module__ != compiled.__name__
+def test_each_type_has_kernels_of_its_own_that_work(dtype_name: str) -> None:
+    dtype = real_of(dtype_name)
+    made = list(compiled._compiled_here(dtype))
+    assert len(made) == 2 if shutil.which("g++") else 1
+    assert all(compiled._agrees(summarizer, dtype) for summarizer in made)
 
 
-def test_a_kernel_that_is_anothers_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine that has none, on which nothing was compiled before."""
+
+    def load() -> None:
+        raise NoCompilerError("no C++ compiler was found")
+
+    monkeypatch.setattr(native, "load", load)
+    compiled.summarizer_of.cache_clear()
+    yield
+    compiled.summarizer_of.cache_clear()
+
+
+def test_without_a_compiler_numba_answers(no_compiler: None) -> None:
+    array = bits_of("float32", 5000)
+    assert compiled.find_compiled() is not compiled.Found.NONE
+    assert summarize_compiled(array, "float32").tobytes() == summarize_by_numba(array, "float32").tobytes()
+
+
+def test_a_kernel_that_is_anothers_is_not_used(monkeypatch: pytest.MonkeyPatch, no_compiler: None) -> None:
     """numba may link two cached kernels to one machine code, if their parts have one name."""
     from ulpscope.numerics import kernels
 
@@ -140,7 +180,7 @@ def test_a_kernel_that_is_anothers_is_not_used(monkeypatch: pytest.MonkeyPatch) 
     assert len({part.py_func.__qualname__ for part in parts}) == len(parts)
     monkeypatch.setattr(kernels, "bfloat16", kernels.float16)
     numbers, row = np.array([-2.5, 3.0], dtype=ml_dtypes.bfloat16), np.zeros(ROW_LENGTH)
-    compiled._summarizer.__wrapped__("bfloat16")(numbers.ctypes.data, 2, row)
+    compiled.summarizer_of("bfloat16")(numbers.ctypes.data, 2, row.ctypes.data)
     assert (row[MIN], row[MAX]) == (-2.5, 3.0)
 
 
@@ -297,14 +337,10 @@ def test_threads_do_not_disturb_each_other() -> None:
     assert got == [[row] * 20 for row in expected]
 
 
-def test_without_numba_the_reference_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_the_reference_answers(monkeypatch: pytest.MonkeyPatch, no_compiler: None) -> None:
     monkeypatch.setattr(compiled, "_kernels", lambda: None)
-    compiled._summarizer.cache_clear()
-    try:
-        array = bits_of("bfloat16", 2000)
-        assert summarize_compiled(array, "bfloat16").tobytes() == summarize(array, "bfloat16").tobytes()
-    finally:
-        compiled._summarizer.cache_clear()
+    array = bits_of("bfloat16", 2000)
+    assert summarize_compiled(array, "bfloat16").tobytes() == summarize(array, "bfloat16").tobytes()
 
 
 def columns_of(array: np.ndarray, dtype_name: str) -> dict[str, object]:

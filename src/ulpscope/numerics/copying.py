@@ -1,10 +1,14 @@
 """Copies of memory that nobody reads again soon."""
 
+import contextlib
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
+
+from ulpscope.numerics import native
+from ulpscope.numerics.machine_code import NotCompiledError
 
 # The C library's copy reads its target first and leaves it in the caches, where the run's own data was. At 1 MiB a copy
 # past them takes 60 us instead of 125; at 64 KiB there is no difference.
@@ -30,11 +34,18 @@ def prepare_copies() -> None:
 
 @cache
 def _streamer() -> Copier:
+    return next((copier for copier in _compiled_here() if _copies(copier)), ctypes.memmove)
+
+
+def _compiled_here() -> Iterator[Copier]:
+    """The fastest to compile first; each is made when it is asked for."""
+    with contextlib.suppress(NotCompiledError):
+        yield native.streamer()
     try:
         from ulpscope.numerics.kernel_copy import stream
     except Exception:  # an absent or broken numba must not stop a run
-        return ctypes.memmove
-    return stream if _copies(stream) else ctypes.memmove
+        return
+    yield stream
 
 
 def _copies(copier: Copier) -> bool:

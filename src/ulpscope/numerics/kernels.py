@@ -107,7 +107,8 @@ def _summarizer(name, sum_words, widen):
     A function of its own for each type: where functions are arguments, numba does not cache.
     """
 
-    def summarize(address, count, table, work, rules, signs, row):
+    def summarize(address, count, table, work, rules, signs, place):
+        row = elements_at(place, constants.ROW_LENGTH, np.float64)
         _reset(row)
         flat = elements_at(address, count, work.raw.dtype)
         low, high, digest = _NO_KEY, -_NO_KEY, np.uint64(0)
@@ -135,10 +136,10 @@ _summarize_float64 = _summarizer("float64", sum_doubles, _float64_bits)
 
 
 @kernel
-def float64(address, count, row):
+def float64(address, count, place):
     work = _work(np.int64, np.int64, np.float64)
     rules = (_LAYOUT_64, _LAYOUT_64)
-    _summarize_float64(address, count, None, work, rules, SIGNS_64, row)
+    _summarize_float64(address, count, None, work, rules, SIGNS_64, place)
 
 
 @compiled
@@ -150,10 +151,10 @@ _summarize_float32 = _summarizer("float32", sum_singles, _float32_bits)
 
 
 @kernel
-def float32(address, count, row):
+def float32(address, count, place):
     work = _work(np.int32, np.int32, np.float32)
     rules = (_LAYOUT_32, _LAYOUT_32)
-    _summarize_float32(address, count, None, work, rules, SIGNS_32, row)
+    _summarize_float32(address, count, None, work, rules, SIGNS_32, place)
 
 
 @compiled
@@ -167,10 +168,10 @@ _summarize_bfloat16 = _summarizer("bfloat16", sum_halves, _widen_bfloat16)
 
 
 @kernel
-def bfloat16(address, count, row):
+def bfloat16(address, count, place):
     work = _work(np.int16, np.int32, np.float32)
     rules = (_LAYOUT_BFLOAT16, _LAYOUT_32)
-    _summarize_bfloat16(address, count, None, work, rules, SIGNS_32, row)
+    _summarize_bfloat16(address, count, None, work, rules, SIGNS_32, place)
 
 
 @compiled
@@ -192,10 +193,10 @@ _summarize_float16 = _summarizer("float16", sum_halves, _widen_float16)
 
 
 @kernel
-def float16(address, count, row):
+def float16(address, count, place):
     work = _work(np.int16, np.int32, np.float32)
     rules = (_LAYOUT_FLOAT16, _LAYOUT_32)
-    _summarize_float16(address, count, None, work, rules, SIGNS_32, row)
+    _summarize_float16(address, count, None, work, rules, SIGNS_32, place)
 
 
 @compiled
@@ -210,12 +211,12 @@ _summarize_float8 = _summarizer("float8", sum_bytes, _widen_float8)
 
 
 @kernel
-def float8(table, normal, address, count, row):
+def float8(table, normal, address, count, place):
     """table: the bits of all 256 numbers as float32; normal: those of the smallest normal one."""
     work = _work(np.uint8, np.int32, np.float32)
     wide = _LAYOUT_32
     counted = Layout(wide.mask, wide.first_bin, wide.bin_shift, normal, wide.set_aside, wide.infinity, wide.tiny)
-    _summarize_float8(address, count, table, work, (counted, wide), SIGNS_32, row)
+    _summarize_float8(address, count, table, work, (counted, wide), SIGNS_32, place)
 
 
 @compiled
@@ -231,8 +232,9 @@ def _sum_integer_words(raw, sums):
 
 
 @kernel
-def integers(like, address, count, row):
+def integers(like, address, count, place):
     """like: an array of the elements' type; of a bool the bytes'."""
+    row = elements_at(place, constants.ROW_LENGTH, np.float64)
     _reset(row)
     flat = elements_at(address, count, like.dtype)
     work = _work(like.dtype, np.int64, np.float64)

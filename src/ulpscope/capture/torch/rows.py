@@ -21,10 +21,11 @@ class HostBatch:
 
     def __init__(self) -> None:
         self._rows: NDArray[np.float64] = np.zeros((BATCH_ROWS, ROW_LENGTH))
+        self._address: int = self._rows.ctypes.data
         self.used = 0
 
     def add(self, tensor: torch.Tensor) -> int:
-        summarize_cpu_into(tensor, self._rows[self.used])
+        summarize_cpu_into(tensor, self._address + self.used * ROW_BYTES)
         self.used += 1
         return self.used - 1
 

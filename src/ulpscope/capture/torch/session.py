@@ -19,7 +19,6 @@ from ulpscope.capture.events import EventLog
 from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment, running
-from ulpscope.capture.torch.cache import NotCompiledError
 from ulpscope.capture.torch.custom import CustomCalls
 from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.guard import guarded
@@ -34,14 +33,12 @@ from ulpscope.capture.torch.saving import Saver
 from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.capture.torch.steps import optimizer_exists
 from ulpscope.capture.torch.watching import CallWatcher
-from ulpscope.numerics.compiled import compiled_available
+from ulpscope.numerics.compiled import Found, find_compiled
+from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.records.enums import Save
 from ulpscope.records.runs import Coverage, RankInfo
 from ulpscope.records.settings import CaptureSettings
 from ulpscope.trace.writer import claim_rank_directory
-
-# Loading compiled kernels takes half a second; longer means that they were compiled.
-COMPILE_SECONDS = 2.0
 
 # The time a step takes, as `run` shows it, is the mean of so many.
 PROGRESS_STEPS = 5
@@ -111,10 +108,11 @@ class Session:
         return forget
 
     def _prepare_kernels(self) -> None:
-        began = time.monotonic()
-        if not compiled_available():
-            self._tell_once("kernels", "numba cannot be used here: summaries of CPU tensors are 10 to 30 times slower")
-        elif time.monotonic() - began > COMPILE_SECONDS:
+        found = find_compiled()
+        if found is Found.NONE:
+            slow = "neither a C++ compiler nor numba works here: summaries of CPU tensors are up to 100 times slower"
+            self._tell_once("kernels", slow)
+        elif found is Found.COMPILED:
             self._tell_once("kernels", "compiled the kernels that summarise CPU tensors; that is done once")
 
     def _prepare_host(self) -> None:

@@ -1,4 +1,4 @@
-"""Summaries of tensors: plain torch operations for any device, numba's kernels for the CPU.
+"""Summaries of tensors: plain torch operations for any device, compiled kernels for the CPU.
 
 Nothing here waits for a device: no item(), no branching on what a tensor holds, no copies from the host once a device's
 constants are made. What a user's switches could change is not used: matrix products (TF32 rounds them) and scattering
@@ -9,15 +9,13 @@ few operations. Callers see to it that no function or dispatch mode watches (qui
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ulpscope.capture.torch.constants import CARRIERS, SPAN_CHUNKS, Codes, Constants, Span, constants_of, mix
 from ulpscope.capture.torch.double_bits import row_bits
 from ulpscope.capture.torch.readable import unsummarizable_reason
-from ulpscope.numerics.compiled import summarize_memory_into
+from ulpscope.numerics.compiled import summarizer_of
 from ulpscope.numerics.constants import (
     BLOCK_ELEMENTS,
     BLOCK_ROWS,
@@ -42,12 +40,12 @@ _NAMES = {getattr(torch, name): name for name in DTYPES if hasattr(torch, name)}
 _KINDS = {dtype: DTYPES[name].kind for dtype, name in _NAMES.items()}
 
 
-def summarize_cpu_into(tensor: Tensor, row: NDArray[np.float64]) -> bool:
-    """Writes a CPU tensor's row; gives False, and writes nothing, if its content cannot be read."""
+def summarize_cpu_into(tensor: Tensor, row: int) -> bool:
+    """Writes a CPU tensor's row to that address; gives False, and writes nothing, if its content cannot be read."""
     if unsummarizable_reason(tensor) is not None:
         return False
     elements = _readable(tensor).contiguous()
-    summarize_memory_into(elements.data_ptr(), elements.numel(), _NAMES[tensor.dtype], row)
+    summarizer_of(_NAMES[tensor.dtype])(elements.data_ptr(), elements.numel(), row)
     return True
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ulpscope.capture.torch.cache import NotCompiledError, cache_directory, identity_of, made_whole
+from ulpscope.numerics.machine_code import NotCompiledError, cache_directory, identity_of, made_whole
 
 _SOURCES = Path(__file__).parent / "cuda"
 _OPTIONS = ("-std=c++17",)

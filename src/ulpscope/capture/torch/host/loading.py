@@ -1,11 +1,8 @@
 """Compiles the host part once for each version of torch and Python, and loads it."""
 
-import contextlib
 import importlib.machinery
 import importlib.util
 import os
-import shutil
-import subprocess
 import sys
 import sysconfig
 from functools import cache
@@ -14,21 +11,16 @@ from typing import Any
 
 import torch
 
-from ulpscope.capture.torch.cache import NotCompiledError, cache_directory, identity_of, made_whole
+from ulpscope.numerics.machine_code import NotCompiledError, cache_directory, compile_library, identity_of
 
 MODULE = "ulpscope_host"
 CHOICE = "ULPSCOPE_HOST"
 """Environment: `python` never uses the compiled part, `compiled` also without an accelerator."""
-COMPILE_SECONDS = 300
 FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 LIBRARIES = ("c10", "torch_cpu", "torch_python")
 
 _SOURCES = Path(__file__).parent
 _KERNELS = _SOURCES.parent / "fused" / "cuda"
-
-
-class NoCompilerError(NotCompiledError):
-    """Nothing here can compile it."""
 
 
 def is_wanted() -> bool:
@@ -73,34 +65,10 @@ def _identity() -> str:
 
 
 def _compile(library: Path) -> None:
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        raise NoCompilerError("no C++ compiler was found (g++, clang++ or $CXX)")
     try:
-        with made_whole(library) as made:
-            _run([compiler, *FLAGS, *_includes(), str(_SOURCES / "core.cpp"), "-o", str(made), *_links()])
+        compile_library(library, [*FLAGS, *_includes(), str(_SOURCES / "core.cpp"), *_links()])
     except OSError as error:
         raise NotCompiledError(str(error)) from error
-
-
-def _run(command: list[str]) -> None:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False, env=_environment()
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotCompiledError(f"{command[0]}: {error}") from error
-    if done.returncode:
-        complaint = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])
-        raise NotCompiledError(f"{command[0]} failed: {complaint}")
-
-
-def _environment() -> dict[str, str]:
-    """Without what `run` puts into children to capture them."""
-    environment = dict(os.environ)
-    with contextlib.suppress(KeyError):
-        del environment["PYTHONPATH"]
-    return environment
 
 
 def _includes() -> list[str]:
