@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -160,6 +161,8 @@ class RunWatch:
         if event["event"] == "progress":
             self._progress[event["pid"]] = _progress(event)
             return
+        if event["event"] == "started" and not self._of("started"):
+            threading.Thread(target=_import_tables, daemon=True).start()
         self._events.append(event)
         if event["event"] in ("message", "failed") and event["text"] not in self._messages:
             self._messages[event["text"]] = None
@@ -199,8 +202,12 @@ def _outcome(command: Sequence[str], settings: CaptureSettings, *, ended: ChildE
     )
 
 
+def _import_tables() -> None:
+    """The table library costs a quarter of a second: not before the user's command begins, nor after it has ended."""
+    import ulpscope.trace.parts  # noqa: F401
+
+
 def _captured(directory: Path) -> CapturedProcess:
-    # The table library behind these costs a quarter of a second, which must not delay the user's command.
     from ulpscope.trace.description import read_rank_info
     from ulpscope.trace.parts import survey_rank
     from ulpscope.trace.schema import RANK_FILE

@@ -6,6 +6,7 @@ import platform
 import random
 import socket
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -35,6 +36,7 @@ VARIABLE_PREFIXES = (
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "PYTHONHASHSEED", "MASTER_ADDR")
 
 
+@cache
 def versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:

@@ -168,4 +168,5 @@ class Steps:
 
 def optimizer_exists() -> bool:
     """Whether the process has made an optimizer already."""
-    return any(issubclass(type(item), torch.optim.Optimizer) for item in gc.get_objects())
+    kinds = set(map(type, gc.get_objects()))  # of hundreds of thousands of objects
+    return any(issubclass(kind, torch.optim.Optimizer) for kind in kinds)
