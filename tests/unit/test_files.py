@@ -246,9 +246,7 @@ def test_a_file_that_is_taken_away_is_no_fault_of_ours(capsys: pytest.CaptureFix
 
 
 def test_other_tools_files_come_through_the_door() -> None:
-    opening = re.compile(
-        r'(?<![\w.])open\((?![^)\n]*"[wa])|\.read_bytes\(\)|\.read_text\(|np\.(?:memmap|load)\(path'
-    )
+    opening = re.compile(r'(?<![\w.])open\((?![^)\n]*"[wa])|\.read_bytes\(\)|\.read_text\(|np\.(?:memmap|load)\(path')
     dialects = Path(files.__file__).parents[1] / "dialects"
     modules = {module: module.read_text() for module in dialects.rglob("*.py")}
     assert len(modules) > 50

@@ -369,3 +369,15 @@ def test_a_hundred_thousand_calls_are_listed_in_seconds() -> None:
     assert told.count("\n") == 100_001
     # 1 s where it was written, rich takes 60.
     assert time.process_time() - started < 20
+
+
+def test_a_wrong_path_is_told_in_few_words(shown: Shown, tmp_path: Path) -> None:
+    for wrong, following in (("rnu", f"did you mean {tmp_path / 'run'}?"), ("nothing-like-it", "check the path")):
+        code, _, said = shown(trace=wrong)
+        assert (code, following in said) == (2, True)
+        assert len(said.split()) < 40
+    (tmp_path / "empty").mkdir()
+    code, _, said = shown(trace="empty")
+    assert code == 2
+    assert "msprobe" in said
+    assert len(said.split()) < 60

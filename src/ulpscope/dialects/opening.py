@@ -1,9 +1,13 @@
 """Opens a run, whichever tool wrote it down: the door for every command that takes a trace."""
 
+import difflib
+import shlex
 from pathlib import Path
 
 from ulpscope.records.errors import TraceError
 from ulpscope.trace.reader import Trace, has_rank_file, open_trace
+
+OTHER_TOOLS = "msprobe, the API accuracy checker, tfdbg or an Ascend NPU"
 
 
 def open_run(path: str | Path) -> Trace:
@@ -24,10 +28,8 @@ def open_run(path: str | Path) -> Trace:
             raise TraceError(known.seen, expected=known.expected, next_step=known.next_step) from error
         raise TraceError(
             _unknown_file(root) if root.is_file() else error.seen,
-            expected=f"{error.expected}, or a dump of msprobe: its dump_path, a step or a rank of it, or a dump.json; "
-            "or a directory with forward_info_*.json; or a dump of an Ascend NPU: its dump path, a directory of it, or "
-            "one file; or a dump of tfdbg (run_*), or a directory of OPERATOR.OUTPUT.TIMESTAMP.npy files",
-            next_step=error.next_step,
+            expected=f"{error.expected}, or a dump of {OTHER_TOOLS}" if root.exists() else "a path that is there",
+            next_step=error.next_step if root.exists() else _near(root) or error.next_step,
         ) from error
 
 
@@ -50,6 +52,16 @@ def _open_foreign(root: Path) -> Trace | None:
     if tfdbg.looks_like(root):
         return tfdbg.open_tfdbg(root)
     return open_npy_folder(root) if is_npy_folder(root) else None
+
+
+def _near(path: Path) -> str | None:
+    """What stands beside a path that is not there, if its name is nearly the same."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {shlex.quote(str(path.parent / near[0]))}?" if near else None
 
 
 def _unknown_file(path: Path) -> str:
