@@ -5,7 +5,6 @@ wrong_kind(Path("build.vis.db"), "a run")
     next: compare the dumps it was made of: ulpscope compare REFERENCE TARGET
 """
 
-import json
 import re
 import shlex
 import zipfile
@@ -19,6 +18,8 @@ from ulpscope.trace.schema import RANK_FILE
 _HEAD = 1 << 16
 """Bytes that are looked at."""
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+
+_SUMMARY = re.compile(rb'\s*\{\s*"schema"\s*:\s*\d+,\s*"command"\s*:\s*"(\w{1,20})"')
 
 _COMPARE_DUMPS = "compare the dumps it was made of: ulpscope compare REFERENCE TARGET"
 _DIRECTORY = "name the directory it lies in, not the file"
@@ -66,16 +67,20 @@ def recognise(path: Path) -> Recognised | None:
 
 
 def _directory(path: Path) -> Recognised | None:
-    try:
-        summary = json.loads((path / "summary.json").read_bytes()[: 1 << 24])
-    except (OSError, ValueError, RecursionError):
-        summary = None
-    if isinstance(summary, dict) and isinstance(summary.get("command"), str):
-        command = summary["command"]
-        return Recognised(f"a result of ulpscope {command[:20]}", f"see its page: ulpscope report {_quoted(path)}")
+    command = _command_of(path / "summary.json")
+    if command is not None:
+        return Recognised(f"a result of ulpscope {command}", f"see its page: ulpscope report {_quoted(path)}")
     if (path / RANK_FILE).is_file() or any((entry / RANK_FILE).is_file() for entry in path.iterdir()):
         return Recognised("a trace", f"ulpscope show {_quoted(path)}, or ulpscope compare {_quoted(path)} TARGET")
     return _of_another_tool(path)
+
+
+def _command_of(summary: Path) -> str | None:
+    if not summary.is_file():
+        return None
+    with open(summary, "rb") as file:
+        found = _SUMMARY.match(file.read(_HEAD))
+    return None if found is None else found[1].decode()
 
 
 def _of_another_tool(path: Path) -> Recognised | None:
@@ -205,7 +210,7 @@ _JSON_KINDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (_keys("Switch"), "switches of fusion passes", "ulpscope fusion {path}"),
     (_keys("npu_path", "bench_path"), "a compare.json, which names two dumps", "ulpscope compare {path}"),
     (_keys("sketch_id", "world_size"), "a description of a trace's rank", _DIRECTORY),
-    (re.compile(rb'^\s*\{\s*"schema"\s*:\s*\d+,\s*"command"'), "the summary of a result of ulpscope", _DIRECTORY),
+    (_SUMMARY, "the summary of a result of ulpscope", _DIRECTORY),
     (
         _keys("NPU", "Bench", "Tooltip", "ToolTip", "MicroSteps"),
         "a graph that msprobe's graph_visualize drew (.vis)",

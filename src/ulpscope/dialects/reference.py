@@ -61,16 +61,24 @@ def reference_index(path: Path) -> ReferenceIndex:
     )
 
 
+def is_reference(path: Path) -> bool:
+    """Whether this is a reference dump, as far as names tell."""
+    return _dialect(path) is not None
+
+
 def reference_tensors(path: Path) -> list[ReferenceTensor] | None:
     """Every array of a reference dump; none if this is none."""
+    dialect = _dialect(path)
+    return None if dialect is None else dialect(path)
+
+
+def _dialect(path: Path) -> Callable[[Path], list[ReferenceTensor]] | None:
     from ulpscope.dialects import npy_folder
     from ulpscope.dialects.tfdbg import opening as tfdbg
 
-    for dialect in (npy_folder, tfdbg):
-        if dialect.looks_like(path):
-            found: list[ReferenceTensor] = dialect.tensors_of(path)
-            return found
-    return None
+    if npy_folder.looks_like(path):
+        return npy_folder.tensors_of
+    return tfdbg.tensors_of if tfdbg.looks_like(path) else None
 
 
 def index_of(tensors: Iterable[ReferenceTensor]) -> ReferenceIndex:

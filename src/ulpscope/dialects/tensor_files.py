@@ -12,7 +12,7 @@ from pathlib import Path
 from ulpscope.dialects.ascend.stored_tensors import holds_dumps, read_dump_tensors
 from ulpscope.dialects.numpy_files import read_npy, read_npz
 from ulpscope.dialects.pt import read_pt
-from ulpscope.dialects.reference import ReferenceTensor, index_of, reference_tensors
+from ulpscope.dialects.reference import ReferenceTensor, index_of, is_reference, reference_tensors
 from ulpscope.dialects.safetensors_files import read_safetensors
 from ulpscope.dialects.stored import StoredTensor, TensorFile, unreadable
 from ulpscope.records.errors import UlpscopeError
@@ -57,7 +57,7 @@ def load_tensor_file(path: Path) -> TensorFile:
 def holds_tensors(path: Path) -> bool:
     """Whether this is a file of tensors, or a directory with some, as far as names and first bytes tell."""
     if path.is_dir():
-        return reference_tensors(path) is not None or any(any(path.glob(pattern)) for pattern in _SHARDS)
+        return is_reference(path) or any(any(path.glob(pattern)) for pattern in _SHARDS)
     return path.is_file() and (path.suffix.lower() in READERS or _reader_by_content(path) is not None)
 
 

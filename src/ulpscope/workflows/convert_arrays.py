@@ -1,7 +1,7 @@
 """`ulpscope convert` for what is no dump of an NPU: files of tensors, folders of them, dumps of tfdbg."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,13 +40,14 @@ def plan_arrays(sources: Sequence[Path], wanted: Wanted) -> list[ArrayJob]:
 def convert_arrays(job: ArrayJob, kind: FileKind, out: Path) -> Written:
     """Write every array of a source; a name that is there already is a failure."""
     written = Written()
-    for name, tensor in _named(job.source):
+    for name, read in _named(job.source):
         file = f"{name.replace('/', '_')}.{kind.value}"
         try:
             if os.path.lexists(out / file):
                 raise UlpscopeError(
                     f"{file} would be written twice", expected="names of their own", next_step="convert one by one"
                 )
+            tensor = read()
             array = tensor.array()
             save_whole(out, file, partial(write_array, array=array, kind=tensor.dtype, file_kind=kind), written)
         except (UlpscopeError, OSError, ValueError, MemoryError) as error:
@@ -55,16 +56,16 @@ def convert_arrays(job: ArrayJob, kind: FileKind, out: Path) -> Written:
     return written
 
 
-def _named(source: Path) -> Iterator[tuple[str, StoredTensor]]:
+def _named(source: Path) -> Iterator[tuple[str, Callable[[], StoredTensor]]]:
     """Arrays by the names of their files: those of operators as reference data is named, with output and time."""
     operators = reference_tensors(source)
     if operators is not None:
         for tensor in operators:
-            yield f"{sanitised(tensor.op)}.{tensor.index}.{tensor.timestamp}", tensor.stored()
+            yield f"{sanitised(tensor.op)}.{tensor.index}.{tensor.timestamp}", tensor.stored
         return
     stem = "" if source.is_dir() else source.stem
     for key, stored in load_tensor_file(source).items():
-        yield ".".join(part for part in (stem, key) if part), stored
+        yield ".".join(part for part in (stem, key) if part), lambda found=stored: found
 
 
 def _size(source: Path) -> int:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from ulpscope.dialects.graphs.messages import DEEPEST, Finished, GraphFileError, Message
@@ -48,7 +48,7 @@ class _Reader:
             raise GraphFileError(f"nests messages more than {DEEPEST} deep")
         message: Message = {}
         for written, value in content.items():
-            name = _CAMEL.sub(lambda letter: f"_{letter[0].lower()}", written)
+            name = _field_name(written)
             below = f"{path}.{name}" if path else name
             message[name] = [self._value(item, name, path=below, depth=depth + 1) for item in _items(name, value)]
         return message
@@ -63,13 +63,17 @@ class _Reader:
         return message if finish is None else finish(message)
 
 
-def _items(name: str, value: Any) -> Iterator[Any]:
+@lru_cache(maxsize=1024)
+def _field_name(written: str) -> str:
+    return _CAMEL.sub(lambda letter: f"_{letter[0].lower()}", written)
+
+
+def _items(name: str, value: Any) -> list[Any]:
     if isinstance(value, list):
-        yield from value
-    elif name == _MAP and isinstance(value, dict) and not value.keys() <= {"key", "value"}:
-        yield from ({"key": key, "value": of_key} for key, of_key in value.items())
-    else:
-        yield value
+        return value
+    if name == _MAP and isinstance(value, dict) and not value.keys() <= {"key", "value"}:
+        return [{"key": key, "value": of_key} for key, of_key in value.items()]
+    return [value]
 
 
 def _from_base64(word: str) -> str | bytes:

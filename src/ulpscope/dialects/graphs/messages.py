@@ -57,7 +57,11 @@ def last(message: Message, field: str, default: Any = None) -> Any:
 
 
 def messages(message: Message, field: str) -> list[Message]:
-    return [as_message(value, field) for value in message.get(field, ())]
+    values = message.get(field, [])
+    for value in values:
+        if not isinstance(value, dict):
+            return [as_message(each, field) for each in values]
+    return values
 
 
 def sub_message(message: Message, field: str) -> Message:
@@ -97,7 +101,7 @@ def as_text(value: object, field: str) -> str:
 
 
 def as_integer(value: object, field: str) -> int:
-    number = _spelled(value)
+    number = value if isinstance(value, int) else _spelled(value)
     whole = int(number) if isinstance(number, float) and number.is_integer() else number
     if isinstance(whole, int) and _LOWEST <= whole < _HIGHEST:
         return whole

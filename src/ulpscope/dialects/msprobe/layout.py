@@ -70,7 +70,7 @@ def _survey(path: Path) -> Survey:
         if _dump_files(path):
             survey.add(_step_number(path.resolve().parent.name), path)
             return survey
-    elif is_ptdbg(told := path.resolve().with_name(f"{path.resolve().name}{SUFFIX}")):
+    elif is_ptdbg(told := path.resolve().parent / f"{path.resolve().name}{SUFFIX}"):
         # The folder of its arrays.
         return _survey_file(told)
     steps = {int(match[1]): path / name for name in names if (match := _STEP.fullmatch(name))}

@@ -45,9 +45,12 @@ class PtdbgDump:
 
 def is_ptdbg(path: Path) -> bool:
     """Whether a file's first line is one of ptdbg's."""
+    if not path.is_file():
+        return False
     try:
         with open(path, "rb") as file:
-            first = json.loads(file.readline(_LONGEST_LINE))
+            begins = file.read(1)
+            first = json.loads(begins + file.readline(_LONGEST_LINE)) if begins == b"[" else None
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(first, list) and bool(first) and isinstance(first[0], str) and bool(_NAME.fullmatch(first[0]))

@@ -78,6 +78,8 @@ _STATUSES = {"pass": Verdict.PASS, "warning": Verdict.WARN, "error": Verdict.FAI
 
 def table_kind(path: Path) -> TableKind | None:
     """Which of these tables a file is, as far as its first line tells."""
+    if not path.is_file():
+        return None
     try:
         with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
             header = {name.strip().strip('"') for name in file.readline(_LINE_LIMIT).split(",")}
@@ -115,7 +117,7 @@ def checked_outputs(path: Path) -> dict[tuple[str, str], tuple[CaseId, OutputRes
 
 def details_of(path: Path) -> Path | None:
     """The table of details: this one, or that which was written with it."""
-    kind = table_kind(path) if path.is_file() else None
+    kind = table_kind(path)
     if kind is TableKind.CHECK_DETAILS:
         return path
     beside = path.with_name(path.name.replace("_result", "_details", 1))
