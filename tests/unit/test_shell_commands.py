@@ -368,6 +368,8 @@ def test_the_words_of_parse(told: Told, root: Path, tmp_path: Path) -> None:
     assert f"{dumps}(left)with{other}(right)" in "".join(text.split())
     assert len(list(out.glob("result_*.csv"))) == 1
     assert told.code is ExitCode.DIFFERENCE
+    with pytest.raises(UlpscopeError, match="is not empty"):
+        told(f"vc -m {dumps} -g {other} -out {out}")
     text = told(f"cad -m {dumps} -g {other} -out {tmp_path / 'cad'}")
     assert "fc1/Relu" in text
     assert len(list((tmp_path / "cad").glob("result_*.csv"))) == 1

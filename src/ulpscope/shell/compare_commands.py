@@ -15,11 +15,12 @@ from ulpscope.shell.data import newest_result
 from ulpscope.shell.graph_files import graph_files
 from ulpscope.shell.panels_checks import low_panel
 from ulpscope.shell.telling import complain, say, show, show_text
-from ulpscope.shell.words import Command, Values, Words, add_limit, similarity
+from ulpscope.shell.words import Command, Values, Words, add_limit, add_parse_output, similarity
 from ulpscope.workflows.compare import CompareOptions
 from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, compare_network
 from ulpscope.workflows.compare_network_dumped import are_dumps, compare_dumps
 from ulpscope.workflows.comparison_results import DEFAULT_COSINE, DEFAULT_LIMIT, show_results
+from ulpscope.workflows.convert import prepare_out
 from ulpscope.workflows.cores import usable_cores
 from ulpscope.workflows.diff import diff
 from ulpscope.workflows.results import write_json, writing
@@ -43,12 +44,6 @@ def cad_command() -> Command:
     words.add_argument("-g", "--golden_dump_path", metavar="DIR", type=Path, required=True, help="what is trusted")
     add_parse_output(words)
     return Command(words, _cad)
-
-
-def add_parse_output(words: Words) -> None:
-    """`-out` and `-asc`, which users of msprobe's parse write."""
-    words.add_argument("-out", "--output_path", metavar="DIR", type=Path, help="new directory (default: below temp)")
-    words.add_argument("-asc", "--msaccucmp_path", metavar="FILE", help="not needed here")
 
 
 def vcs_command() -> Command:
@@ -105,9 +100,9 @@ def _vc(context: Context, values: Values) -> ExitCode:
             expected="the graph that the dumps are of",
             next_step="vc -g GRAPH; two dumps are compared without one: vc -lt DUMPS -rt DUMPS",
         )
-    out = values.output_path or _new_results(context)
+    out = _results(context, values)
     codes = [_compared(sides, graph, out / f"result_{out.name}_{number}.csv") for number, graph in enumerate(graphs)]
-    if out.exists():
+    if any(out.glob("*.csv")):
         # What is wrong may have a cosine near 1, and what is alike may be too far off: both verdicts count.
         codes.append(show_low(out, cosine=DEFAULT_COSINE, limit=DEFAULT_LIMIT))
     return next((code for code in (ExitCode.DIFFERENCE, ExitCode.OK) if code in codes), codes[0])
@@ -117,7 +112,7 @@ def _cad(context: Context, values: Values) -> ExitCode:
     """Dumps of two runs as `vc` does it; arrays by the names of their files."""
     sides = Pair(reference=values.golden_dump_path, target=values.my_dump_path)
     _require(sides.reference, sides.target)
-    out = values.output_path or _new_results(context)
+    out = _results(context, values)
     if are_dumps(sides.reference, sides.target):
         return _compared(sides, None, out / f"result_{out.name}.csv")
     with progress("comparing arrays") as advance:
@@ -125,7 +120,6 @@ def _cad(context: Context, values: Values) -> ExitCode:
     show_text(result.text)
     if values.output_path is not None:
         with writing(out):
-            out.mkdir(parents=True, exist_ok=True)
             write_json(out / "diff.json", result.json())
     return result.code
 
@@ -138,8 +132,13 @@ def _require(*paths: Path | None) -> None:
             )
 
 
-def _new_results(context: Context) -> Path:
-    return context.data.own.results / time.strftime("%Y%m%d%H%M%S")
+def _results(context: Context, values: Values) -> Path:
+    """Where a result goes: a directory of its own, or the one that was named, if nothing is in it."""
+    if values.output_path is None:
+        return context.data.own.results / time.strftime("%Y%m%d%H%M%S")
+    prepare_out(values.output_path)
+    chosen: Path = values.output_path
+    return chosen
 
 
 def _compared(sides: Pair[Path], graph: Path | None, table: Path) -> ExitCode:

@@ -13,13 +13,12 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.progress import Advance, progress
-from ulpscope.shell.compare_commands import add_parse_output
 from ulpscope.shell.context import Context
 from ulpscope.shell.data import file_name
 from ulpscope.shell.panels import panel
 from ulpscope.shell.panels_tensors import IN_A_ROW, ROWS, comparison, tensor_panel
 from ulpscope.shell.telling import say, show
-from ulpscope.shell.words import Command, Values, Words, count, tolerance
+from ulpscope.shell.words import Command, Values, Words, add_parse_output, count, tolerance
 from ulpscope.workflows.convert_dumps import convert_dumps
 from ulpscope.workflows.pair_elements import pair_elements
 from ulpscope.workflows.tensor_lookup import ENDING, SEPARATOR, FoundTensor

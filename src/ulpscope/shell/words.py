@@ -4,6 +4,7 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ulpscope.records.enums import ExitCode
@@ -55,6 +56,12 @@ def add_limit(words: Words, what: str) -> None:
     """`-l N`."""
     told = f"{what} (default: {DEFAULT_LIMIT}; 0: all)"
     words.add_argument("-l", "--limit", metavar="N", type=count, default=DEFAULT_LIMIT, help=told)
+
+
+def add_parse_output(words: Words) -> None:
+    """`-out` and `-asc`, which users of msprobe's parse write."""
+    words.add_argument("-out", "--output_path", metavar="DIR", type=Path, help="new directory (default: below temp)")
+    words.add_argument("-asc", "--msaccucmp_path", metavar="FILE", help="not needed here")
 
 
 def count(text: str) -> int:

@@ -1,7 +1,7 @@
 """`ulpscope convert` for what is no dump of an NPU: files of tensors, folders of them, dumps of tfdbg."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from ulpscope.dialects.ascend.array_files import FileKind, write_array
 from ulpscope.dialects.ascend.converting import Wanted, Written, save_whole
 from ulpscope.dialects.ascend.stored_tensors import holds_dumps
-from ulpscope.dialects.reference import reference_tensors
+from ulpscope.dialects.reference import ReferenceTensor, reference_tensors
 from ulpscope.dialects.stored import StoredTensor
 from ulpscope.dialects.tensor_files import holds_tensors, load_tensor_file
 from ulpscope.graph.names import sanitised
@@ -40,14 +40,14 @@ def plan_arrays(sources: Sequence[Path], wanted: Wanted) -> list[ArrayJob]:
 def convert_arrays(job: ArrayJob, kind: FileKind, out: Path) -> Written:
     """Write every array of a source; a name that is there already is a failure."""
     written = Written()
-    for name, read in _named(job.source):
+    for name, found in _named(job.source):
         file = f"{name.replace('/', '_')}.{kind.value}"
         try:
             if os.path.lexists(out / file):
                 raise UlpscopeError(
                     f"{file} would be written twice", expected="names of their own", next_step="convert one by one"
                 )
-            tensor = read()
+            tensor = found.stored() if isinstance(found, ReferenceTensor) else found
             array = tensor.array()
             save_whole(out, file, partial(write_array, array=array, kind=tensor.dtype, file_kind=kind), written)
         except (UlpscopeError, OSError, ValueError, MemoryError) as error:
@@ -56,16 +56,16 @@ def convert_arrays(job: ArrayJob, kind: FileKind, out: Path) -> Written:
     return written
 
 
-def _named(source: Path) -> Iterator[tuple[str, Callable[[], StoredTensor]]]:
+def _named(source: Path) -> Iterator[tuple[str, StoredTensor | ReferenceTensor]]:
     """Arrays by the names of their files: those of operators as reference data is named, with output and time."""
     operators = reference_tensors(source)
     if operators is not None:
         for tensor in operators:
-            yield f"{sanitised(tensor.op)}.{tensor.index}.{tensor.timestamp}", tensor.stored
+            yield f"{sanitised(tensor.op)}.{tensor.index}.{tensor.timestamp}", tensor
         return
     stem = "" if source.is_dir() else source.stem
     for key, stored in load_tensor_file(source).items():
-        yield ".".join(part for part in (stem, key) if part), lambda found=stored: found
+        yield ".".join(part for part in (stem, key) if part), stored
 
 
 def _size(source: Path) -> int:

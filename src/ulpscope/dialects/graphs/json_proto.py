@@ -71,7 +71,7 @@ def _field_name(written: str) -> str:
 def _items(name: str, value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
-    if name == _MAP and isinstance(value, dict) and not value.keys() <= {"key", "value"}:
+    if name == _MAP and isinstance(value, dict) and not ("key" in value and value.keys() <= {"key", "value"}):
         return [{"key": key, "value": of_key} for key, of_key in value.items()]
     return [value]
 
