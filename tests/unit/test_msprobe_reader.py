@@ -469,7 +469,7 @@ def test_nothing_that_is_no_run_opens(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"or a dump of msprobe"):
         open_run(tmp_path)
     (tmp_path / "other.json").write_text(json.dumps({"a": 1}))
-    with pytest.raises(TraceError, match="is not a directory"):
+    with pytest.raises(TraceError, match="is a file of no kind that is known here"):
         open_run(tmp_path / "other.json")
     with pytest.raises(TraceError, match="does not exist"):
         open_run(tmp_path / "nowhere")

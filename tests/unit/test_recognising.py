@@ -41,7 +41,7 @@ def result(path: Path) -> None:
 
 FILES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "build_1.vis.db": (database("tb_config", "tb_nodes", "tb_stack"), "graph_visualize drew", "ulpscope compare"),
-    "monitor.trend.db": (database("trend_data"), "monitor wrote", "ulpscope compare"),
+    "monitor.trend.db": (database("trend_data"), "msprobe's monitor", "ulpscope run"),
     "other.db": (database("x"), "an SQLite database", ""),
     "compare_1.vis": (text('{"NPU": {"node": {}, "root": "a"}, "Bench": {}}'), "graph_visualize drew", ""),
     "build_1.vis": (text('{"root": "m", "node": {"m": {"matched_node_link": []}}}'), "graph_visualize drew", ""),
@@ -57,8 +57,14 @@ FILES: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "a result of msprobe's compare",
         "ulpscope show",
     ),
-    "monitor.csv": (text("vpp_stage,name,step,norm\n0,a,0,1.0\n"), "monitor wrote", ""),
-    "config.json": (text('{"task": 1, "dump_path": "/x"}'), "what is dumped", "dump_path"),
+    "monitor.csv": (text("vpp_stage,name,step,norm\n0,a,0,1.0\n"), "msprobe's monitor", "ulpscope run"),
+    "config.json": (
+        text(
+            '{"task": "statistics", "dump_path": "/x", "rank": [], "level": "L1", "statistics": {"data_mode": ["all"]}}'
+        ),
+        "what is dumped",
+        "dump_path",
+    ),
     "acl.json": (text('{"dump": {"dump_path": "/x", "dump_list": []}}'), "what is dumped", "dump_path"),
     "construct.json": (text('{"Torch.a.0.forward": null}'), "of an msprobe dump", "dump.json"),
     "stack.json": (text('{"0": [["Torch.a.0.forward"], ["File x"]]}'), "of an msprobe dump", "dump.json"),

@@ -22,6 +22,7 @@ _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _SUMMARY = re.compile(rb'\s*\{\s*"schema"\s*:\s*\d+,\s*"command"\s*:\s*"(\w{1,20})"')
 
 _COMPARE_DUMPS = "compare the dumps it was made of: ulpscope compare REFERENCE TARGET"
+_CAPTURE = "to compare runs, capture them: ulpscope run -o DIR -- python train.py"
 _DIRECTORY = "name the directory it lies in, not the file"
 
 
@@ -45,7 +46,8 @@ def wrong_kind(path: Path, wanted: str, *, command: str = "") -> UlpscopeError |
     found = recognise(path)
     if found is None or (command and found.is_for(command)):
         return None
-    return UlpscopeError(f"{path} is {found.what}, not {wanted}", expected=wanted, next_step=found.next_step)
+    short = wanted.partition(":")[0]
+    return UlpscopeError(f"{path} is {found.what}, not {short}", expected=wanted, next_step=found.next_step)
 
 
 def recognise(path: Path) -> Recognised | None:
@@ -133,7 +135,7 @@ def _database(head: bytes) -> Recognised:
     if b"tb_nodes" in head:
         return Recognised("a graph that msprobe's graph_visualize drew (a database)", _COMPARE_DUMPS)
     if b"trend_data" in head:
-        return Recognised("numbers that msprobe's monitor wrote (a database)", _COMPARE_DUMPS)
+        return Recognised("a database of msprobe's monitor", _CAPTURE)
     return Recognised("an SQLite database", "check the path")
 
 
@@ -169,7 +171,7 @@ def _by_table(path: Path, head: bytes) -> Recognised | None:
     if is_result_table(path):
         return Recognised("a result of a comparison of a network", show)
     if head.startswith((b"vpp_stage,", b"\xef\xbb\xbfvpp_stage,")):
-        return Recognised("numbers that msprobe's monitor wrote", _COMPARE_DUMPS)
+        return Recognised("a table of msprobe's monitor", _CAPTURE)
     return None
 
 

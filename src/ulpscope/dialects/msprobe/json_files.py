@@ -12,6 +12,8 @@ from ulpscope.trace.files import LARGEST_DUMP, open_file, read_json
 
 HEADER_BYTES = 65_536
 _HEADER_FIELD = re.compile(r'"(task|level|framework)"\s*:\s*"([^"\\]{0,40})"')
+_CONFIG_FIELD = re.compile(r'"dump_path"\s*:')
+"""What a config.json has, which says task and level, too."""
 _DATA_BEGINS = re.compile(r'"data"\s*:\s*\{')
 
 
@@ -32,8 +34,10 @@ def read_header(path: Path) -> Header | None:
     except OSError as error:
         raise bad_file(path, f"cannot be read: {error.strerror}") from error
     begins = _DATA_BEGINS.search(text)
-    found = dict(_HEADER_FIELD.findall(text[: begins.start()] if begins else text))
-    return Header(**found) if "task" in found or "level" in found else None
+    top = text[: begins.start()] if begins else text
+    found = dict(_HEADER_FIELD.findall(top))
+    is_dump = ("task" in found or "level" in found) and not _CONFIG_FIELD.search(top)
+    return Header(**found) if is_dump else None
 
 
 def read_object(path: Path) -> dict[str, Any]:
