@@ -1,5 +1,8 @@
 """Capture leaves the run as it is: numbers, errors, torch itself."""
 
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,159 @@ def test_torch_is_left_as_it_was_found(tmp_path: Path) -> None:
         raise ZeroDivisionError
     assert [get() for get in PATCHED] == before
     assert open_trace(tmp_path / "t").ranks[0].info.exit.startswith("ZeroDivisionError")
+
+
+def add(x: Any) -> Any:
+    return x.add(1)
+
+
+def scaled(original: Any) -> Any:
+    """A wrapper whose every run shows in the result."""
+    return lambda *args, **kwargs: original(*args, **kwargs) * 3
+
+
+WRAPPED = {
+    "method in C": (torch.Tensor, "add", add),
+    "method in Python": (torch.Tensor, "norm", lambda x: x.norm()),
+    "operator of a wrapped method": (torch.Tensor, "mul", lambda x: x * 2),
+    "operator": (torch.Tensor, "__add__", lambda x: x + 1),
+    "function in Python": (F, "softmax", lambda x: F.softmax(x, -1)),
+    "function behind a switch": (F, "max_pool1d", lambda x: F.max_pool1d(x[None], 2)),
+    "function in C": (torch, "sum", torch.sum),
+    "used by a module": (F, "relu", lambda x: nn.ReLU()(x)),
+    "initialiser": (nn.init, "ones_", lambda x: nn.init.ones_(x.clone())),
+}
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_a_scripts_own_wrapper_runs_as_often_as_without_a_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, early: bool
+) -> None:
+    owner, name, use = WRAPPED[kind]
+    x, original = torch.tensor([3.0, 4.0]), getattr(owner, name)
+    results = []
+
+    def work() -> None:
+        monkeypatch.setattr(owner, name, scaled(original))
+        results.append(use(x))
+        results.append(use(x))
+        monkeypatch.setattr(owner, name, original)
+        results.append(use(x))
+
+    work()
+    plain, results = results, []
+    if early:
+        monkeypatch.setattr(owner, name, scaled(original))
+    ops = watch(tmp_path, work).ops()
+    assert all(torch.equal(*pair) for pair in zip(plain, results, strict=True))
+    assert not [op for op in ops if "scaled" in op or "lambda" in op]
+
+
+def test_a_function_of_torchs_in_the_place_of_another_is_not_called_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound, x = F.relu, torch.tensor([-1.0, 2.0])
+    monkeypatch.setattr(F, "relu", F.gelu)
+    results: list[torch.Tensor] = []
+    ops = watch(tmp_path, lambda: results.extend((bound(x), F.relu(x)))).ops()
+    assert torch.equal(results[0], torch.tensor([0.0, 2.0]))
+    assert torch.equal(results[1], F.gelu(x))
+    assert ops == ["torch.nn.functional.relu", "torch.nn.functional.gelu"]
+
+
+def test_a_wrapped_property_and_a_wrapped_backward_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"is_cuda": 0, "backward": 0}
+    is_cuda, backward = torch.Tensor.is_cuda, torch.Tensor.backward
+
+    def get(tensor: torch.Tensor) -> Any:
+        counts["is_cuda"] += 1
+        return is_cuda.__get__(tensor)
+
+    def run(tensor: torch.Tensor) -> None:  # narrower than torch's own
+        counts["backward"] += 1
+        backward(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(get))
+    monkeypatch.setattr(torch.Tensor, "backward", run)
+    w = torch.ones(2, requires_grad=True)
+    seen = watch(tmp_path, lambda: (w.is_cuda, w.sum().backward()))
+    assert counts == {"is_cuda": 1, "backward": 1}
+    assert torch.equal(w.grad, torch.ones(2))
+    assert "torch.Tensor.backward" in seen.ops()
+
+
+def test_what_a_script_puts_over_our_own_stays_there(tmp_path: Path) -> None:
+    before = nn.Module.__call__
+    model, calls = nn.Tanh(), []
+    encoder = nn.TransformerEncoderLayer(4, 1, batch_first=True).eval()  # runs with the capture out of the way
+    with ulpscope.capture(tmp_path / "t"):
+        ours = nn.Module.__call__
+
+        def counting(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            calls.append(type(self).__name__)
+            return ours(self, *args, **kwargs)
+
+        nn.Module.__call__ = counting  # type: ignore[method-assign]
+        model(torch.ones(1, 2))
+        with torch.no_grad():
+            encoder(torch.ones(1, 2, 4))
+        model(torch.ones(1, 2))
+    try:
+        assert nn.Module.__call__ is counting
+        assert torch.equal(model(torch.zeros(2)), torch.zeros(2))
+        assert calls.count("Tanh") == 3
+        assert watch_calls(tmp_path / "t", ".Tanh") == 2
+    finally:
+        nn.Module.__call__ = before  # type: ignore[method-assign]
+
+
+def test_the_profiler_may_look_at_stacks(tmp_path: Path) -> None:
+    script = """
+import sys, torch, ulpscope
+from torch.profiler import profile
+model = torch.nn.Linear(4, 4)
+with ulpscope.capture(sys.argv[1]), profile(with_stack=True, with_modules=True, record_shapes=True) as seen:
+    model(torch.ones(2, 4)).sum().backward()
+print(any("nn.Module: Linear" in event.name for event in seen.events()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "t")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "True")
+    assert watch_calls(tmp_path / "t", "Linear") == 2
+
+
+class LateError(Exception):
+    """What a handler raises."""
+
+
+@pytest.mark.parametrize("error", [LateError("with words"), LateError(), RuntimeError("late")])
+def test_what_a_signals_handler_raises_reaches_the_script(tmp_path: Path, error: Exception) -> None:
+    def late(*_: Any) -> None:
+        raise error
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    lost, before = 0, signal.signal(signal.SIGALRM, late)
+    try:
+        with ulpscope.capture(tmp_path / "t"):
+            for shot in range(15):
+                model.zero_grad()
+                signal.setitimer(signal.ITIMER_REAL, 0.002 + shot * 0.0007)
+                try:
+                    for _ in range(500):
+                        model(torch.ones(1, 4)).sum().backward()
+                    lost += 1
+                except type(error):
+                    pass
+            model.zero_grad()
+            model(torch.ones(1, 4)).sum().backward()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert lost == 0
+    assert model[2].bias.grad.tolist() == [1.0, 1.0]
+    info = open_trace(tmp_path / "t").ranks[0].info
+    assert info.errors == ()
 
 
 class Failing(torch.optim.SGD):

@@ -6,10 +6,14 @@ A function that reaches the function mode is looked up once; the answer is kept 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import resolve_name
+
+from ulpscope.capture.interruptions import pass_on_interruption
+from ulpscope.capture.torch.originals import ACCESSORS, asking_frame, torchs_own
 
 COMPUTING_PROPERTIES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 
@@ -79,28 +83,58 @@ class Api:
         object.__setattr__(self, "is_plain", not (special or self.computed_later or self.waits))
 
 
+class Asked(NamedTuple):
+    """What a function mode was asked for."""
+
+    api: Api
+    function: Callable[..., Any]
+    """What is to be run: torch's own, whatever was handed over."""
+    asker: CodeType | None
+    """The Python code that asks; None if compiled code does."""
+
+
 class ApiTable:
-    """Looks functions up by identity, once each."""
+    """Looks functions up by identity, once each and for each code that asks for them."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Api] = {}
+        self._known: dict[Any, Asked] = {}
+        self._others: dict[tuple[Any, int], Asked] = {}
+        """Of functions that are asked for by several codes, by the id of the code."""
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, function: Callable[..., Any]) -> Api:
+    def find(self, function: Callable[..., Any], caller: FrameType | None) -> Asked:
+        """What is asked for by handing `function` to a mode that was called from this frame."""
+        asker = asking_frame(caller)
         try:
-            return self._known[function]
-        except KeyError:
-            api = self._known[function] = classify(function)
-            return api
+            known = self._known.get(function)
         except TypeError:  # an unhashable callable object
-            return classify(function)
+            return _ask(function, asker)
+        code = None if asker is None else asker.f_code
+        if known is not None and known.asker is code:
+            return known
+        key = function, id(code)
+        if key in self._others:
+            return self._others[key]
+        asked = _ask(function, asker)
+        if code is None and asked.function is not function:
+            return asked  # a method's name is told by where a wrapper stands, and that may change
+        if known is None:
+            self._known[function] = asked
+        else:
+            self._others[key] = asked
+        return asked
+
+
+def _ask(function: Callable[..., Any], asker: FrameType | None) -> Asked:
+    own = torchs_own(function, asker)
+    return Asked(classify(own), own, None if asker is None else asker.f_code)
 
 
 def classify(function: Callable[..., Any]) -> Api:
     last = getattr(function, "__name__", "") or type(function).__name__
-    if last in ("__get__", "__set__", "__delete__"):
+    if last in ACCESSORS:
         return _classify_property(function, last)
     name = api_name(function)
     if name in BACKWARD:
@@ -154,7 +188,8 @@ def _resolved(function: Any) -> str | None:
         return f"torch.{plain}"  # resolve_name would give the last alias: torch.spmm for torch.mm
     try:
         name = resolve_name(function)
-    except Exception:
+    except Exception as error:
+        pass_on_interruption(error)
         return None
     return name if isinstance(name, str) else None
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ulpscope.capture.torch.apis import Action, Api
+from ulpscope.capture.torch.replacing import Replacement
 from ulpscope.capture.torch.watching import Before, CallWatcher
 from ulpscope.records.enums import Kind
 
@@ -52,30 +53,34 @@ class CompiledFunctions:
         self._watcher = watcher
         self._steps_aside = steps_aside
         self._records = records
-        self._compile = torch.compile
+        self._entry = Replacement(torch, "compile", self._compiling)
         self._set_evaluator: Callable[..., Any] | None = None
         self._running: list[_Running] = []
 
     def install(self) -> None:
-        torch.compile = self._compiling()
+        self._entry.install()
         if _DYNAMO in sys.modules:
             self._intercept()
 
     def uninstall(self) -> None:
-        torch.compile = self._compile
+        self._entry.uninstall()
         if self._set_evaluator is not None:
             sys.modules[_DYNAMO]._maybe_set_eval_frame = self._set_evaluator  # type: ignore[attr-defined]
             self._set_evaluator = None
 
-    def _compiling(self) -> Callable[..., Any]:
-        @functools.wraps(self._compile)
+    def _compiling(self, entry: Replacement) -> Callable[..., Any]:
+        original = entry.original
+
+        @functools.wraps(original)
         def compile_unwatched(*args: Any, **kwargs: Any) -> Any:
+            if not entry.is_on:
+                return original(*args, **kwargs)
             import torch._dynamo.eval_frame  # noqa: F401
 
             self._intercept()
             # What is compiled keeps a reference to nn.Module.__call__: it must be torch's own.
             with self._watcher.suspended():
-                return self._compile(*args, **kwargs)
+                return original(*args, **kwargs)
 
         return compile_unwatched
 

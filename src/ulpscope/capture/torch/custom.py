@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ulpscope.capture.torch.arguments import encode_call, to_json
-from ulpscope.capture.torch.guard import guarded
+from ulpscope.capture.torch.guard import guarded, guarded_in_hook
 from ulpscope.capture.torch.recorder import GRAD_OUTPUT, INPUT, OpenCall
 from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.records.enums import Kind
@@ -57,7 +57,7 @@ class _Gradients:
     def of(self, place: str) -> Callable[[torch.Tensor], None]:
         def see(gradient: torch.Tensor) -> None:
             if self._recorder.capturing:
-                guarded(self._recorder, f"gradient of {self._name}", self._use, place, gradient)
+                guarded_in_hook(self._recorder, f"gradient of {self._name}", self._use, place, gradient)
 
         return see
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ulpscope.capture.interruptions import is_interruption
 from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.recorder import Recorder
 
@@ -10,7 +11,8 @@ from ulpscope.capture.torch.recorder import Recorder
 def guarded(recorder: Recorder, where: str, work: Callable[..., Any], *args: Any) -> Any:
     """What `work` gives, or None if it raised.
 
-    Summaries that it asked for are on their way when this returns: the run may write into the tensors then.
+    Summaries that it asked for are on their way when this returns: the run may write into the tensors then. What
+    interrupts it is the run's own.
     """
     try:
         with quiet():
@@ -18,6 +20,21 @@ def guarded(recorder: Recorder, where: str, work: Callable[..., Any], *args: Any
                 return work(*args)
             finally:
                 recorder.settle()
-    except Exception as error:
+    except BaseException as error:
+        if is_interruption(error):
+            recorder.unobserved("interrupted")
+            raise
         recorder.own_error(where, error)
         return None
+
+
+def guarded_in_hook(recorder: Recorder, where: str, work: Callable[..., Any], *args: Any) -> None:
+    """As guarded, in a hook of autograd's: without us no code of Python's would run there, and nothing could interrupt.
+
+    An exception would end the pass with half of its gradients, so it waits for the end.
+    """
+    try:
+        guarded(recorder, where, work, *args)
+    except BaseException as error:
+        if not recorder.postpone(error):
+            raise

@@ -1,5 +1,6 @@
 """The function mode: sees every torch function, Tensor method, property and operator that Python calls."""
 
+import sys
 from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
-from ulpscope.capture.torch.apis import Action, Api, ApiTable
+from ulpscope.capture.torch.apis import Action, ApiTable
 from ulpscope.capture.torch.host.part import Host
 from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.records.enums import Kind
@@ -28,7 +29,7 @@ class WatchMode(TorchFunctionMode):
     def use_host(self, host: Host) -> None:
         """Let the compiled host part answer; it comes back here for what is out of the ordinary."""
         self._host = host
-        host.set_mode(self._answer, self._watcher.records_calls)
+        host.set_mode(self.__torch_function__, self._watcher.records_calls)
         # torch wants a method of the mode's own.
         self.__torch_function__ = MethodType(host.dispatch, self)  # type: ignore[method-assign]
 
@@ -39,35 +40,27 @@ class WatchMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        return self._answer(func, types, args, kwargs)
-
-    def _answer(
-        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any] | None
-    ) -> Any:
         known = len(self._apis)
-        api = self._apis.find(func)
+        asked = self._apis.find(func, sys._getframe(1))
         if self._host is not None and len(self._apis) > known:
-            self._host.add_api(func, api)
+            self._host.add_api(func, asked)
+        api, function, _ = asked
         if api.action is _PASS:
-            return func(*args, **kwargs) if kwargs else func(*args)
+            return function(*args, **kwargs) if kwargs else function(*args)
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():
-            return func(*args, **kwargs)
+            return function(*args, **kwargs)
         watcher = self._watcher
         if api.action is _EXPOSE:
             watcher.expose(args)
-            return func(*args, **kwargs)
+            return function(*args, **kwargs)
         if not watcher.recorder.capturing or watcher.scopes.hidden or torch._C._get_tracing_state() is not None:
-            return func(*args, **kwargs)
+            return function(*args, **kwargs)
         if api.action is _BACKWARD:
-            return self._watch_backward(api, func, args, kwargs)
-        return watcher.watch(api, _API, func, args, kwargs)
-
-    def _watch_backward(self, api: Api, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        watcher = self._watcher
-        if not watcher.scopes.calls or not watcher.recorder.steps.in_backward:
-            watcher.record_loss(api, args, kwargs)
-        return func(*args, **kwargs)
+            if not watcher.scopes.calls or not watcher.recorder.steps.in_backward:
+                watcher.record_loss(api, args, kwargs)
+            return function(*args, **kwargs)
+        return watcher.watch(api, _API, function, args, kwargs)
 
 
 def mode_depth(mode: TorchFunctionMode) -> int | None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ulpscope.capture.interruptions import pass_on_interruption
 from ulpscope.capture.torch.arguments import Placed, encode_call, find_tensors
 from ulpscope.capture.torch.bare import is_bare, run_without
 from ulpscope.capture.torch.compiled import is_compiled
@@ -165,15 +166,16 @@ class ModuleWatcher:
         before = self._guarded(self._before, module, args, kwargs, unseen, sys._getframe(1))
         if before is None:
             return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
-        scopes.calls.append(before.call)
+        depth = len(scopes.calls)
         try:
+            scopes.calls.append(before.call)
             result = self._run(before.scope, unseen, original, module, args, kwargs)
         except BaseException as error:
             before.call.error = describe_error(error)
             self._guarded(self._close, module, before)
             raise
         finally:
-            scopes.calls.pop()
+            del scopes.calls[depth:]
         self._guarded(self._after, module, before, result, unseen)
         return result
 
@@ -188,22 +190,25 @@ class ModuleWatcher:
                 class_name, path, module.training, args, kwargs, module._parameters, module._buffers, frame
             )
         except Exception as error:
+            pass_on_interruption(error)
             self._recorder.own_error(self._kind_of(module).where, error)
             return NotImplemented
         if begun is NotImplemented:
             return begun
         number, stack, before = begun
-        scopes.calls.append(HostCall(number))
+        depth = len(scopes.calls)
         try:
+            scopes.calls.append(HostCall(number))
             result = self._run(ModuleScope(path, class_name, stack), None, original, module, args, kwargs)
         except BaseException as error:
             host.fail_module(before, describe_error(error))
             raise
         finally:
-            scopes.calls.pop()
+            del scopes.calls[depth:]
         try:
             host.end_module(before, self._number_of(module), result)
         except Exception as error:
+            pass_on_interruption(error)
             self._recorder.own_error(self._kind_of(module).where, error)
         return result
 
@@ -238,8 +243,9 @@ class ModuleWatcher:
         kwargs: Any,
     ) -> Any:
         outer = self._scopes.modules
-        outer.append(scope)
+        depth = len(outer)
         try:
+            outer.append(scope)
             if unseen is None and not self._watcher.records_calls and is_bare(module):
                 result = run_without(self._mode, original, module, args, kwargs)
             elif unseen is None or unseen == SCRIPT:
@@ -248,7 +254,7 @@ class ModuleWatcher:
                 with self._watcher.suspended():
                     result = original(module, *args, **kwargs)
         finally:
-            outer.pop()
+            del outer[depth:]
             if unseen is not None:
                 self._recorder.unobserved(unseen)
                 self._recorder.values.storages.forget_all()

@@ -15,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ulpscope.capture.torch.arguments import Placed, encode_call, to_json
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.recorder import PARAMETER, OpenCall, Recorder
+from ulpscope.capture.torch.replacing import Replacement
 from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.records.enums import Kind, Role
 
@@ -68,9 +69,11 @@ class OptimizerWatcher:
         self._unwatched = unwatched
         self._open = _OpenSteps()
         self._handles: list[Any] = []
-        self._scaler_step = torch.amp.GradScaler.step
-        self._init = Optimizer.__init__
-        self._zero_grad = Optimizer.zero_grad
+        self._entries = (
+            Replacement(torch.amp.GradScaler, "step", self._noted_step),
+            Replacement(Optimizer, "__init__", self._noted_init),
+            Replacement(Optimizer, "zero_grad", self._unwatched_zero_grad),
+        )
 
     def add_hooks(self) -> None:
         self._handles = [
@@ -99,44 +102,60 @@ class OptimizerWatcher:
 
     def install(self) -> None:
         self.add_hooks()
-        watcher, scaler_step, init, zero_grad = self, self._scaler_step, self._init, self._zero_grad
-
-        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return scaler_step(scaler, optimizer, *args, **kwargs)
-            finally:
-                watcher._recorder.steps.note_update()
-
-        def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-            watcher._recorder.steps.optimizers_exist = True
-            init(optimizer, *args, **kwargs)
-
-        def forget_gradients(optimizer: Any, set_to_none: bool = True) -> None:
-            # Gradients that are let go are no calls; those that become zeros are.
-            if not set_to_none or torch.compiler.is_compiling():
-                zero_grad(optimizer, set_to_none)
-                return
-            with watcher._unwatched():
-                zero_grad(optimizer)
-
-        torch.amp.GradScaler.step = step  # type: ignore[method-assign,assignment]
-        Optimizer.zero_grad = forget_gradients  # type: ignore[method-assign,assignment]
-        Optimizer.__init__ = construct  # type: ignore[method-assign,assignment]
+        for entry in self._entries:
+            entry.install()
 
     def uninstall(self) -> None:
         while self._open.steps:
             self._open.steps.pop().aside.__exit__(None, None, None)
         self.remove_hooks()
-        torch.amp.GradScaler.step = self._scaler_step  # type: ignore[method-assign]
-        Optimizer.zero_grad = self._zero_grad  # type: ignore[method-assign]
-        Optimizer.__init__ = self._init  # type: ignore[method-assign]
+        for entry in self._entries:
+            entry.uninstall()
+
+    def _noted_step(self, entry: Replacement) -> Callable[..., Any]:
+        steps, original = self._recorder.steps, entry.original
+
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(scaler, optimizer, *args, **kwargs)
+            finally:
+                if entry.is_on:
+                    steps.note_update()
+
+        return step
+
+    def _noted_init(self, entry: Replacement) -> Callable[..., Any]:
+        steps, original = self._recorder.steps, entry.original
+
+        def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            steps.optimizers_exist = True
+            original(optimizer, *args, **kwargs)
+
+        return construct
+
+    def _unwatched_zero_grad(self, entry: Replacement) -> Callable[..., Any]:
+        unwatched, original = self._unwatched, entry.original
+
+        def forget_gradients(optimizer: Any, set_to_none: bool = True) -> None:
+            # Gradients that are let go are no calls; those that become zeros are.
+            if not entry.is_on or not set_to_none or torch.compiler.is_compiling():
+                original(optimizer, set_to_none)
+                return
+            with unwatched():
+                original(optimizer)
+
+        return forget_gradients
 
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watched = self._with_watched_closure(args, kwargs)
         if watched is not None and self._recorder.steps.begins_with_closure():
             self._next_step()
         self._recorder.steps.enter_update(id(optimizer))
-        opened = self._guarded(self._open_groups, optimizer) if self._recorder.capturing else None
+        try:
+            opened = self._guarded(self._open_groups, optimizer) if self._recorder.capturing else None
+        except BaseException:  # an interruption: the optimizer will not run
+            self._recorder.steps.drop_update()
+            raise
         groups: list[_OpenGroup] = opened or []
         aside = contextlib.nullcontext() if watched is not None else self._unwatched()
         self._open.steps.append(_OpenStep(groups, sys._getframe(1), aside))
@@ -151,10 +170,12 @@ class OptimizerWatcher:
         step = self._open.steps.pop()
         step.aside.__exit__(None, None, None)
         self._scopes.hidden -= 1
-        if step.groups:
-            self._scopes.calls.pop()
-            self._guarded(self._close_groups, optimizer, step.groups)
-        self._recorder.steps.leave_update()
+        try:
+            if step.groups:
+                self._scopes.calls.pop()
+                self._guarded(self._close_groups, optimizer, step.groups)
+        finally:
+            self._recorder.steps.leave_update()
         if step.groups and not self._open.steps and not self._recorder.steps.in_backward:
             self._updated()
 

@@ -15,7 +15,7 @@ import torch
 
 from ulpscope.capture.torch.arguments import Placed
 from ulpscope.capture.torch.edges import COPY_SLICES, Arrival, Change, Crossing, Edge, InputEdges, arrivals, crossings
-from ulpscope.capture.torch.guard import guarded
+from ulpscope.capture.torch.guard import guarded_in_hook
 from ulpscope.capture.torch.recorder import GRAD_INPUT, GRAD_OUTPUT, OpenCall, Recorder
 from ulpscope.records.enums import Kind, Level
 
@@ -68,13 +68,13 @@ class Watched:
         """The node is about to run."""
         pairing = self._pairing
         if pairing.recorder.capturing:
-            guarded(pairing.recorder, "backward", pairing.use_arriving, self.first, arriving)
+            guarded_in_hook(pairing.recorder, "backward", pairing.use_arriving, self.first, arriving)
 
     def after(self, leaving: Gradients, arriving: Gradients) -> None:
         """The node has run."""
         pairing = self._pairing
         if pairing.recorder.capturing:
-            guarded(pairing.recorder, "backward", pairing.use_both, self, leaving, arriving)
+            guarded_in_hook(pairing.recorder, "backward", pairing.use_both, self, leaving, arriving)
 
 
 class Pairing:

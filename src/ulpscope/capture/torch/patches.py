@@ -1,6 +1,7 @@
 """Everything that a capture puts into torch, and how it steps aside."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from ulpscope.capture.torch.modules import ModuleWatcher
 from ulpscope.capture.torch.namespaces import NamespacePatches
 from ulpscope.capture.torch.optimizers import OptimizerWatcher
 from ulpscope.capture.torch.recorder import Recorder
+from ulpscope.capture.torch.replacing import Replacement
 from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.records.enums import Compiled, Level
 
@@ -83,8 +85,9 @@ class Patches:
         )
         self._kernels = KernelMode(watcher) if self._recorder.settings.level is Level.KERNEL else None
         self._namespaces = NamespacePatches(watcher, self._mode)
-        self._module_call = nn.Module.__dict__["__call__"]
-        self._work_wait: Callable[..., Any] | None = None
+        self._entries = [Replacement(nn.Module, "__call__", self._watched_call)]
+        if torch.distributed.is_available():
+            self._entries.append(Replacement(torch.distributed.Work, "wait", self._watched_wait))
         self._suspensions = 0
         self._was_exposed = False
         """Before the first suspension."""
@@ -166,40 +169,38 @@ class Patches:
 
     def _install_entries(self) -> None:
         self._autograd.install()
-        watch, here, original = self.modules.call, self._here, self._module_call
-        recorder = self._recorder
-
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            # Whoever traces this (export, a compiler that was not seen coming) must find torch's own call.
-            if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-                return original(module, *args, **kwargs)
-            if not here():
-                recorder.counts.other_threads += 1
-                return original(module, *args, **kwargs)
-            return watch(original, module, args, kwargs)
-
-        nn.Module.__call__ = call  # type: ignore[method-assign]
-        self._install_wait()
+        for entry in self._entries:
+            entry.install()
 
     def _uninstall_entries(self) -> None:
         self._autograd.uninstall()
-        nn.Module.__call__ = self._module_call  # type: ignore[method-assign]
-        if self._work_wait is not None:
-            torch.distributed.Work.wait = self._work_wait  # type: ignore[method-assign]
+        for entry in self._entries:
+            entry.uninstall()
 
-    def _install_wait(self) -> None:
-        if not torch.distributed.is_available():
-            return
-        if self._work_wait is None:
-            self._work_wait = torch.distributed.Work.wait
-        original, finish = self._work_wait, self._watcher.finish_collective
+    def _watched_call(self, entry: Replacement) -> Callable[..., Any]:
+        watch, here, original, recorder = self.modules.call, self._here, entry.original, self._recorder
+
+        def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # torch.profiler looks for a local named self
+            # Whoever traces this (export, a compiler that was not seen coming) must find torch's own call.
+            if not entry.is_on or torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+                return original(self, *args, **kwargs)
+            if not here():
+                recorder.counts.other_threads += 1
+                return original(self, *args, **kwargs)
+            return watch(original, self, args, kwargs)
+
+        return call
+
+    def _watched_wait(self, entry: Replacement) -> Callable[..., Any]:
+        original, finish = entry.original, self._watcher.finish_collective
 
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(work, *args, **kwargs)
-            finish(work)
+            if entry.is_on:
+                finish(work)
             return result
 
-        torch.distributed.Work.wait = wait  # type: ignore[method-assign,assignment]
+        return wait
 
     def _steps_aside(self) -> bool:
         """Whether a compiled function that begins now must not find us."""
@@ -214,3 +215,16 @@ class Patches:
             if is_last:
                 self._watcher.finish_backward()
             self.modules.record_parameter_gradients()
+
+
+def leave_data_workers_alone(abandon: Callable[[], None]) -> None:
+    """A DataLoader's worker that was spawned is a process of its own: it is not part of the run's numbers."""
+    worker = torch.utils.data._utils.worker
+    original = worker._worker_loop
+
+    @functools.wraps(original)  # by its name, or a DataLoader could not send it to the processes it spawns
+    def loop(*args: Any, **kwargs: Any) -> Any:
+        abandon()
+        return original(*args, **kwargs)
+
+    worker._worker_loop = loop

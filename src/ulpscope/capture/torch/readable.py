@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
+from ulpscope.capture.interruptions import pass_on_interruption
 from ulpscope.numerics.dtypes import DTYPES
 
 READABLE_DTYPES = frozenset(getattr(torch, name) for name in DTYPES if hasattr(torch, name))
@@ -33,7 +34,8 @@ def unsummarizable_reason(tensor: Tensor) -> str | None:
     try:
         # FSDP frees a parameter's memory under the tensor, which keeps its shape.
         return None if tensor.data_ptr() or not tensor.numel() else "freed"
-    except RuntimeError:
+    except RuntimeError as error:
+        pass_on_interruption(error)
         return "storage"
 
 
@@ -58,7 +60,8 @@ def version_of(tensor: Tensor) -> int | None:
         return None
     try:
         return tensor._version
-    except RuntimeError:
+    except RuntimeError as error:
+        pass_on_interruption(error)
         return None
 
 
@@ -66,8 +69,8 @@ def versions_of(tensors: list[tuple[str, Tensor]]) -> list[int | None]:
     if not torch.is_inference_mode_enabled():
         try:
             return [tensor._version for _, tensor in tensors]
-        except RuntimeError:
-            pass
+        except RuntimeError as error:
+            pass_on_interruption(error)
     return [version_of(tensor) for _, tensor in tensors]
 
 

@@ -11,6 +11,7 @@ from types import FrameType
 import torch
 
 from ulpscope.capture.filters import CallPatterns
+from ulpscope.capture.interruptions import pass_on_interruption
 from ulpscope.capture.last_call import LastCallFile
 from ulpscope.capture.torch.arguments import Placed
 from ulpscope.capture.torch.disk import DiskLimit
@@ -131,6 +132,8 @@ class Recorder:
         self.host: Host | None = None
         self.counts = CallCounts()
         self.errors: list[str] = []
+        self.postponed: dict[int, BaseException] = {}
+        """What interrupted backward passes that are running."""
         self._given_up = self._paused = False
         self.capturing = self._wants_step(0)
         self.on_recorded_step: Callable[[], None] = _ignore
@@ -248,6 +251,7 @@ class Recorder:
             try:
                 self._uses.append((call.id, role, place, self.values.observe(tensor, producer)))
             except Exception as error:
+                pass_on_interruption(error)
                 self.own_error(f"{place} of {call.op}", error)
             if self._much_data():  # one call of an optimizer may bring gigabytes
                 self._flush(finishes_step=False)
@@ -257,6 +261,7 @@ class Recorder:
             try:
                 self.host.use_all(call.id, role, tensors, role in MAKING)
             except Exception as error:
+                pass_on_interruption(error)
                 self.own_error(f"{role} of {call.op}", error)
             return
         for place, tensor in tensors:
@@ -292,6 +297,13 @@ class Recorder:
         text = f"{where}: {type(error).__name__}: {error}"
         if text not in self.errors and len(self.errors) < MAX_ERRORS:
             self.errors.append(text)
+
+    def postpone(self, interruption: BaseException) -> bool:
+        """Let what interrupted a hook of ours wait for the end of the backward pass, if we see that."""
+        if self.steps.backward_pass is None:
+            return False
+        self.postponed[self.steps.backward_pass] = interruption
+        return True
 
     def give_up(self) -> None:
         """Capture nothing from now on."""

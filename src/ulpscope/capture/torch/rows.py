@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ulpscope.capture.interruptions import pass_on_interruption
 from ulpscope.capture.torch.fused import launching
 from ulpscope.capture.torch.summary import summarize_cpu_into, summarize_tensor_into
 from ulpscope.numerics.constants import ROW_LENGTH
@@ -84,9 +85,10 @@ class DeviceBatch:
         try:
             self._reader.read([plan for plan, _, _ in waiting])
         except Exception as error:  # no compiler, for one: a slower way is there for everything
-            self.trouble = error
             for _, tensor, index in waiting:
                 summarize_tensor_into(tensor, self._rows[index])
+            pass_on_interruption(error)
+            self.trouble = error
 
     def land(self) -> None:
         """Start the copy to the host, after everything that fills the rows."""

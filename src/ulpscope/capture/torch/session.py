@@ -1,6 +1,5 @@
 """One capture of one process, from start to close."""
 
-import functools
 import json
 import os
 import threading
@@ -16,6 +15,7 @@ import torch
 from torch import nn
 
 from ulpscope.capture.events import EventLog
+from ulpscope.capture.interruptions import pass_on_interruption
 from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment, running
@@ -27,7 +27,7 @@ from ulpscope.capture.torch.host.part import can_serve, make_host
 from ulpscope.capture.torch.host.writing import WritingProcess
 from ulpscope.capture.torch.output import Output
 from ulpscope.capture.torch.pairing import Pairing
-from ulpscope.capture.torch.patches import Patches
+from ulpscope.capture.torch.patches import Patches, leave_data_workers_alone
 from ulpscope.capture.torch.recorder import Part, Recorder
 from ulpscope.capture.torch.saving import Saver
 from ulpscope.capture.torch.scopes import Scopes
@@ -71,6 +71,8 @@ class Session:
             updated=self._updated,
         )
         self._output: Output | None = None
+        self._waiting: list[Part] = []
+        """Handed over, and not yet taken by the output."""
         self._elsewhere: WritingProcess | None = None
         self._started = _now()
         self._seeds: dict[str, Any] = {}
@@ -82,6 +84,7 @@ class Session:
         self.directory: Path | None = None
         self.rank, self.world_size = rank_and_world_size(os.environ)
         self._learn_rank()
+        environment.versions()  # looked for before the script's own work begins, and then known
 
     def start(self, models: Mapping[str, nn.Module] | None = None) -> None:
         """Begin to observe."""
@@ -220,6 +223,7 @@ class Session:
         try:
             self._seeds = environment.seeds()
         except Exception as error:
+            pass_on_interruption(error)
             self.recorder.own_error("seeds", error)
 
     def _begin_outermost(self, module: nn.Module) -> None:
@@ -232,16 +236,19 @@ class Session:
     def _hand_over(self, part: Part) -> None:
         if os.getpid() != self._owner:
             return
+        self._waiting.append(part)  # for good: what interrupts us here must not cost it
         self._learn_rank()
         if not self._wants_rank():
             self._stop_observing()
         elif self._output is None and not part.is_empty:
             self._open_output()
-        if self._output is None:
-            self._drop(part)
-            return
-        self._output.put(part)
-        if self._disk is not None:
+        while self._waiting:
+            if self._output is not None:
+                self._output.put(self._waiting[0])
+            else:
+                self._drop(self._waiting[0])
+            del self._waiting[0]
+        if self._output is not None and self._disk is not None:
             self._keep_to(self._disk, self._output)
 
     def _drop(self, part: Part) -> None:
@@ -267,7 +274,8 @@ class Session:
 
     def _open_output(self) -> None:
         try:
-            self.directory = claim_rank_directory(self.settings.out, self.rank)
+            # An interruption may have come after it was claimed.
+            self.directory = self.directory or claim_rank_directory(self.settings.out, self.rank)
             self._output = Output(
                 self.directory,
                 self._info(),
@@ -278,6 +286,7 @@ class Session:
                 disk=self._disk,
             )
         except Exception as error:
+            pass_on_interruption(error)
             self._writing_failed(error)
 
     def _changed_unseen(self, value: int) -> None:
@@ -369,21 +378,8 @@ def start_session(settings: CaptureSettings, *, events: EventLog | None = None) 
     """Capture this process from now on."""
     session = Session(settings, events=events)
     session.start()
-    _leave_data_workers_alone(session)
+    leave_data_workers_alone(session.abandon)
     return session
-
-
-def _leave_data_workers_alone(session: Session) -> None:
-    """A DataLoader's worker that was spawned is a process of its own: it is not part of the run's numbers."""
-    worker = torch.utils.data._utils.worker
-    original = worker._worker_loop
-
-    @functools.wraps(original)  # by its name, or a DataLoader could not send it to the processes it spawns
-    def loop(*args: Any, **kwargs: Any) -> Any:
-        session.abandon()
-        return original(*args, **kwargs)
-
-    worker._worker_loop = loop
 
 
 def _initialized() -> bool:

@@ -111,8 +111,10 @@ class Steps:
         running: int | None = torch._C._get_obj_in_tls(_PASS) if torch._C._is_key_in_tls(_PASS) else None
         return running
 
-    def begin_pass(self) -> None:
-        torch._C._stash_obj_in_tls(_PASS, next(_PASSES))
+    def begin_pass(self) -> int:
+        running = next(_PASSES)
+        torch._C._stash_obj_in_tls(_PASS, running)
+        return running
 
     def end_pass(self) -> None:
         torch._C._stash_obj_in_tls(_PASS, None)
@@ -134,8 +136,13 @@ class Steps:
         self._look_at_phase()
 
     def leave_update(self) -> None:
-        self._updating = max(0, self._updating - 1)
+        self.drop_update()
         self.note_update()
+
+    def drop_update(self) -> None:
+        """An update that was entered does not run."""
+        self._updating = max(0, self._updating - 1)
+        self._look_at_phase()
 
     def note_update(self) -> None:
         """Parameters were updated, or a GradScaler decided not to."""

@@ -8,6 +8,7 @@ from weakref import ref
 
 import torch
 
+from ulpscope.capture.interruptions import pass_on_interruption
 from ulpscope.capture.torch.arguments import Placed
 from ulpscope.capture.torch.readable import merged_dimensions, unsummarizable_reason, version_of
 from ulpscope.capture.torch.rows import Batch, RowPool, RowRef
@@ -80,7 +81,8 @@ class ValueTable:
             lazy = tensor.is_neg() if dtype not in _COMPLEX else (tensor.is_neg(), tensor.is_conj())
             offset, shape, strides = tensor.storage_offset(), tensor.shape, tensor.stride()
             key = (tensor._version, offset, shape, strides, dtype, lazy, tensor.requires_grad)
-        except RuntimeError:  # it has no storage, no version or no sizes
+        except RuntimeError as error:  # it has no storage, no version or no sizes
+            pass_on_interruption(error)
             return self._look_closer(tensor, producer, None)
         if state is not None:
             known = state.values.get(key)
@@ -212,7 +214,8 @@ class ValueTable:
         if initialized:
             try:
                 summary = self._summary(tensor, state, key, holds=holds)
-            except RuntimeError:  # a tensor of a transform that hides that it has no memory
+            except RuntimeError as error:  # a tensor of a transform that hides that it has no memory
+                pass_on_interruption(error)
                 return self._add_opaque(tensor, producer, "unreadable")
             place = self._place(tensor, state, key, holds=holds) if self._saver is not None else None
         number = self.counts.values
@@ -337,7 +340,8 @@ def _plain(sizes: Callable[[], Any]) -> tuple[int, ...]:
     """Sizes as numbers; (-1,) where a tensor has none that are numbers (nested, symbolic)."""
     try:
         return tuple(int(size) for size in sizes())
-    except Exception:
+    except Exception as error:
+        pass_on_interruption(error)
         return (-1,)
 
 

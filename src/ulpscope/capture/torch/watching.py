@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ulpscope.capture.interruptions import pass_on_interruption
 from ulpscope.capture.torch.apis import Api
 from ulpscope.capture.torch.arguments import Placed, encode_call, encode_scalar, find_tensors
 from ulpscope.capture.torch.collectives import describe_group, written_by
@@ -66,14 +67,16 @@ class CallWatcher:
         before = self.begin(api, kind, args, kwargs)
         if before is None:
             return function(*args, **kwargs)
-        self.scopes.calls.append(before.call)
+        calls = self.scopes.calls
+        depth = len(calls)
         try:
+            calls.append(before.call)
             result = function(*args, **kwargs)
         except BaseException as error:
             self.fail(before, describe_error(error))
             raise
         finally:
-            self.scopes.calls.pop()
+            del calls[depth:]
         self.end(api, before, args, kwargs, result)
         return result
 
@@ -353,7 +356,8 @@ def describe_error(error: BaseException) -> str:
     """An exception in words; one whose own text raises is told by its class."""
     try:
         return f"{type(error).__name__}: {error}"[:MAX_ERROR_TEXT]
-    except Exception:
+    except Exception as untold:
+        pass_on_interruption(untold)
         return type(error).__name__
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ulpscope.capture.interruptions import is_interruption, pass_on_interruption
 from ulpscope.capture.torch.arguments import Placed, encode_scalar, find_tensors
 from ulpscope.capture.torch.fused import launching
 from ulpscope.capture.torch.fused.driver import Kernel
@@ -81,7 +82,8 @@ class Bridge:
         with quiet():
             try:
                 return self._pool.summarize(tensor)
-            except RuntimeError:
+            except RuntimeError as error:
+                pass_on_interruption(error)
                 return None
 
     def land(self) -> None:
@@ -154,6 +156,12 @@ class Bridge:
         from ulpscope.capture.torch.watching import describe_error
 
         return describe_error(error)
+
+    def is_interruption(self, error: BaseException) -> bool:
+        return is_interruption(error)
+
+    def postpone(self, error: BaseException) -> bool:
+        return self.recorder.postpone(error)
 
     def note_error(self, where: str, error: BaseException) -> None:
         self.recorder.own_error(where, error)

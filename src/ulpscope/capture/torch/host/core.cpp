@@ -93,12 +93,12 @@ PyObject* set_mode(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   });
 }
 
-// add_api(function, name, passes, is plain, functional, draws)
+// add_api(function, what is to be run, the code that asks for it or None, name, passes, is plain, functional, draws)
 PyObject* add_api(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   return answered(self, [&](Parts& parts) {
     parts.watching.add_api(
-        arguments[0], arguments[1], arguments[2] == Py_True, arguments[3] == Py_True, arguments[4] == Py_True,
-        arguments[5] == Py_True);
+        arguments[0], arguments[1], arguments[2], arguments[3], arguments[4] == Py_True, arguments[5] == Py_True,
+        arguments[6] == Py_True, arguments[7] == Py_True);
     return none();
   });
 }
@@ -355,6 +355,13 @@ PyObject* set_module_call(PyObject* self, PyObject* code) {
   });
 }
 
+PyObject* set_handler(PyObject* self, PyObject* code) {
+  return answered(self, [&](Parts& parts) {
+    parts.stacks.set_handler(code);
+    return none();
+  });
+}
+
 // set_phase(member, word)
 PyObject* set_phase(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   return answered(self, [&](Parts& parts) {
@@ -455,6 +462,7 @@ PyMethodDef methods[] = {
     {"counts", counts, METH_NOARGS, nullptr},
     {"set_last_call", set_last_call, METH_O, nullptr},
     {"set_module_call", set_module_call, METH_O, nullptr},
+    {"set_handler", set_handler, METH_O, nullptr},
     FAST("set_phase", set_phase),
     FAST("set_readable", set_readable),
     FAST("set_item", set_item),

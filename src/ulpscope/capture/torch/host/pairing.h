@@ -220,8 +220,8 @@ class Pairing {
       else
         values_.settle();
     } catch (const PythonRaised&) {
-      if (!is_error()) pass_on();
-      note_error(bridge_, "backward");
+      if (!is_ours(bridge_) && !postpone()) pass_on();
+      if (PyErr_Occurred()) note_error(bridge_, "backward");
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
       note_error(bridge_, "backward");
@@ -231,7 +231,17 @@ class Pairing {
  private:
   std::shared_ptr<Entry> entry_of(Node* node);
 
-  // An interrupt that arrived in our work is the run's: autograd brings it to whoever has started the backward.
+  // What interrupted our work waits for the end of the pass, as it would have had to without us.
+  bool postpone() {
+    Owned error = taken_error(), name(PyUnicode_InternFromString("postpone"));
+    PyObject* arguments[] = {bridge_, error.get()};
+    Owned waits(PyObject_VectorcallMethod(name.get(), arguments, 2, nullptr));
+    if (waits.get() == Py_True) return true;
+    if (waits.get() != nullptr) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
+    return false;
+  }
+
+  // Autograd brings it to whoever has started the backward.
   [[noreturn]] static void pass_on() {
     python_error raised;
     raised.persist();

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any, NewType
 
 import torch
 
-from ulpscope.capture.torch.apis import Action, Api
+from ulpscope.capture.torch.apis import Action, Asked
 from ulpscope.capture.torch.arguments import Placed
 from ulpscope.capture.torch.host.bridge import LIMITS, Bridge
 from ulpscope.capture.torch.host.loading import is_wanted, load
 from ulpscope.capture.torch.host.taken import Taken
+from ulpscope.capture.torch.originals import HANDLER
 from ulpscope.capture.torch.values import Recheck, ValueCounts, ValueRow
 from ulpscope.records.enums import Level, Phase, Save
 from ulpscope.records.settings import CaptureSettings
@@ -42,6 +43,7 @@ def make_host(recorder: "Recorder", scopes: "Scopes") -> "Host":
     core.set_module_call(recorder.stacks.module_call)
     if recorder.last_call is not None:
         core.set_last_call(recorder.last_call.memory)
+    core.set_handler(HANDLER)
     for phase in PHASES:
         core.set_phase(phase, phase.value)
     return Host(core, bridge)
@@ -86,10 +88,20 @@ class Host:
         """Whether calls were recorded since the last part."""
         return bool(self._core.counts()[4])
 
-    def add_api(self, function: Callable[..., Any], api: Api) -> None:
-        """From now on this function is known."""
+    def add_api(self, function: Callable[..., Any], asked: Asked) -> None:
+        """From now on this function is known where the same code asks for it."""
+        api = asked.api
         passes, is_recorded = api.action is Action.PASS, api.action is Action.RECORD
-        self._core.add_api(function, api.name, passes, is_recorded and api.is_plain, api.functional, api.may_draw)
+        self._core.add_api(
+            function,
+            asked.function,
+            asked.asker,
+            api.name,
+            passes,
+            is_recorded and api.is_plain,
+            api.functional,
+            api.may_draw,
+        )
 
     def take(self) -> Taken:
         """Everything since the last time; summaries are on their way to the host."""

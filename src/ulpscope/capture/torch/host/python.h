@@ -70,14 +70,26 @@ inline Owned optional_integer(int64_t number) { return number < 0 ? Owned(kept(P
 
 inline int64_t optional_int(PyObject* object) { return object == Py_None ? -1 : as_int(object); }
 
-// Whether what was raised is an error; else somebody wants the run to end, and nobody may keep that from it.
-inline bool is_error() { return PyErr_ExceptionMatches(PyExc_Exception) != 0; }
+// Whether what was raised is an error of ours; else it is the run's, and nobody may keep it from that.
+inline bool is_ours(PyObject* bridge) {
+  PyObject *kind, *error, *traceback;
+  PyErr_Fetch(&kind, &error, &traceback);
+  PyErr_NormalizeException(&kind, &error, &traceback);
+  if (traceback != nullptr && error != nullptr) PyException_SetTraceback(error, traceback);
+  Owned name(PyUnicode_InternFromString("is_interruption"));
+  PyObject* arguments[] = {bridge, error != nullptr ? error : Py_None};
+  Owned answer(PyObject_VectorcallMethod(name.get(), arguments, 2, nullptr));
+  if (answer.get() == nullptr) PyErr_Clear();
+  PyErr_Restore(kind, error, traceback);
+  return answer.get() == Py_False;
+}
 
 // What was raised, which is no longer set; never null.
 inline Owned taken_error() {
   PyObject *kind, *error, *traceback;
   PyErr_Fetch(&kind, &error, &traceback);
   PyErr_NormalizeException(&kind, &error, &traceback);
+  if (traceback != nullptr && error != nullptr) PyException_SetTraceback(error, traceback);
   Owned owned_kind(kind), owned_traceback(traceback);
   return Owned(error != nullptr ? error : kept(Py_None));
 }

@@ -22,6 +22,17 @@ class Stacks {
   // The code of ours that every observed module call runs through; borrowed, as long as the capture lives.
   void set_module_call(PyObject* code) { module_call_ = code; }
 
+  // The code that hands functions written in Python to a mode; borrowed from torch.
+  void set_handler(PyObject* code) { handler_ = code; }
+
+  // The Python code that asks the function mode, or None if compiled code does; borrowed from whoever knows it.
+  PyObject* asking_code() const {
+    Owned frame(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
+    if (frame.get() == nullptr || code_of(frame.get()).get() != handler_) return Py_None;
+    Owned asker(reinterpret_cast<PyObject*>(PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(frame.get()))));
+    return asker.get() == nullptr ? Py_None : code_of(asker.get()).get();
+  }
+
   // Of the innermost frame.
   int64_t number(int64_t enclosing) {
     Owned frame(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
@@ -45,7 +56,7 @@ class Stacks {
     Owned frame(kept(innermost));
     for (size_t depth = 0; frame.get() != nullptr && depth < MAX_DEPTH;) {
       auto* at = reinterpret_cast<PyFrameObject*>(frame.get());
-      Owned code(reinterpret_cast<PyObject*>(PyFrame_GetCode(at)));
+      Owned code = code_of(frame.get());
       if (code.get() == stop) return key;
       if (!is_hidden(code.get())) {
         put(key, reinterpret_cast<int64_t>(code.get()));
@@ -56,6 +67,10 @@ class Stacks {
     }
     put(key, -2);  // all of it was walked
     return key;
+  }
+
+  static Owned code_of(PyObject* frame) {
+    return Owned(reinterpret_cast<PyObject*>(PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame))));
   }
 
   static int64_t position(PyFrameObject* frame) {
@@ -80,7 +95,7 @@ class Stacks {
 
   PyObject* table_;
   Owned number_, is_hidden_;
-  PyObject* module_call_ = nullptr;
+  PyObject *module_call_ = nullptr, *handler_ = nullptr;
   std::unordered_map<PyObject*, bool> hidden_;
   std::unordered_map<std::string, int64_t> known_;
 };

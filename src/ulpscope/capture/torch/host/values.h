@@ -75,7 +75,7 @@ class Values {
     try {
       launching.read(all);
     } catch (const PythonRaised&) {
-      if (!is_error()) throw;
+      if (!is_ours(bridge_)) throw;
       read_plainly(all);
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());

@@ -37,12 +37,13 @@ class Watching {
   PyObject* dispatch(PyObject* function, PyObject* types, PyObject* args, PyObject* kwargs) {
     const Api* api = api_of(function);
     if (api == nullptr) return slowly(function, types, args, kwargs);
-    if (api->passes) return PyObject_Call(function, args, kwargs);
+    PyObject* own = api->own.get();
+    if (api->passes) return PyObject_Call(own, args, kwargs);
     pairing_.note_saving();
     if (!api->is_plain) return slowly(function, types, args, kwargs);
-    if (!records_calls_) return PyObject_Call(function, args, kwargs);
+    if (!records_calls_) return PyObject_Call(own, args, kwargs);
     if (!watches()) return slowly(function, types, args, kwargs);
-    PyObject* result = watch(api->name.get(), api->functional, api->draws, function, args, kwargs);
+    PyObject* result = watch(api->name.get(), api->functional, api->draws, own, args, kwargs);
     if (result != Py_NotImplemented) return result;
     Py_DECREF(result);
     return slowly(function, types, args, kwargs);
@@ -54,10 +55,13 @@ class Watching {
     records_calls_ = records;
   }
 
-  void add_api(PyObject* function, PyObject* name, bool passes, bool is_plain, bool functional, bool draws) {
+  // `own` is run where `asker`, a code or None, asks for `function`.
+  void add_api(
+      PyObject* function, PyObject* own, PyObject* asker, PyObject* name, bool passes, bool is_plain, bool functional,
+      bool draws) {
     Owned index = integer(static_cast<int64_t>(apis_.size()));
     if (PyDict_SetItem(known_apis_.get(), function, index.get()) < 0) throw PythonRaised{};
-    apis_.push_back({Owned(kept(name)), passes, is_plain, functional, draws});
+    apis_.push_back({Owned(kept(name)), Owned(kept(own)), Owned(kept(asker)), passes, is_plain, functional, draws});
   }
 
   // What was noted before a call ran.
@@ -137,7 +141,7 @@ class Watching {
       if (taken && draws) before.generator = generator(before, kwargs);
       if (taken) values_.settle();
     } catch (const PythonRaised&) {
-      if (!is_error()) return nullptr;
+      if (!is_ours(bridge_)) return nullptr;
       note_error(bridge_, "before a call");
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
@@ -158,7 +162,7 @@ class Watching {
   };
 
   struct Api {
-    Owned name;
+    Owned name, own, asker;
     bool passes, is_plain, functional, draws;
   };
 
@@ -174,7 +178,8 @@ class Watching {
       PyErr_Clear();  // a callable that has no hash
       return nullptr;
     }
-    return &apis_[PyLong_AsSize_t(index)];
+    const Api& api = apis_[PyLong_AsSize_t(index)];
+    return api.asker.get() == stacks_.asking_code() ? &api : nullptr;
   }
 
   PyObject* slowly(PyObject* function, PyObject* types, PyObject* args, PyObject* kwargs) {
@@ -332,7 +337,7 @@ class Watching {
       values_.settle();
       flush_if_many();
     } catch (const PythonRaised&) {
-      if (!is_error()) {
+      if (!is_ours(bridge_)) {
         Owned instead_of(kind), its_error(error), its_traceback(traceback);
         return false;
       }
