@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,32 @@ print(any("nn.Module: Linear" in event.name for event in seen.events()))
     )
     assert (done.returncode, done.stdout.strip()) == (0, "True")
     assert watch_calls(tmp_path / "t", "Linear") == 2
+
+
+def test_a_warning_points_at_the_line_it_would_point_at_without_a_capture(tmp_path: Path) -> None:
+    def work() -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            F.softmax(torch.ones(2))  # without a dimension
+            F.softmax(torch.ones(2))
+            torch.ones(2, 1).add_(0).resize(2, 1)
+        places.append([(one.filename, one.lineno, str(one.message)) for one in caught])
+
+    places: list[Any] = []
+    work()
+    watch(tmp_path, work)
+    assert len(places[0]) == 3
+    assert places[0] == places[1]
+
+
+class Unhashable(nn.Linear):
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_module_needs_no_hash(tmp_path: Path) -> None:
+    model = nn.Sequential(Unhashable(2, 2))
+    seen = watch(tmp_path, lambda: model(torch.ones(1, 2)))
+    assert seen.call("Unhashable").module == "model.0"
 
 
 class LateError(Exception):

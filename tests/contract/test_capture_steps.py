@@ -4,6 +4,7 @@ import contextlib
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import torch
 from torch import nn
 from watched import Watched, watch
@@ -240,3 +241,54 @@ def test_temporary_modules_keep_their_name(tmp_path: Path) -> None:
     watched = watch(tmp_path, work)
     losses = watched.calls.filter(watched.calls["op"].str.ends_with("MSELoss") & (watched.calls["kind"] == "module"))
     assert set(losses["module"]) == {"MSELoss"}
+
+
+class Whole(nn.Module):
+    """Calls its parts from a method of its own, as encoder-decoders do before they generate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.decoder(x)
+
+    def generate(self, x: torch.Tensor) -> torch.Tensor:
+        return self(self.encoder(x))
+
+
+def test_a_part_that_its_whole_calls_is_named_after_it(tmp_path: Path) -> None:
+    model = Whole()
+    seen = watch(tmp_path, lambda: model.generate(torch.ones(1, 2)))
+    modules = seen.calls.filter(pl.col("kind") == "module")["module"].to_list()
+    assert modules == ["model.encoder", "model", "model.decoder"]
+    assert [root.name for root in seen.trace.info.roots] == ["model.encoder", "model"]
+
+
+def test_computing_a_parameter_is_no_step(tmp_path: Path) -> None:
+    def work() -> None:
+        model = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+        for _ in range(3):
+            model.weight.norm()
+        model(torch.ones(1, 2))
+
+    seen = watch(tmp_path, work)
+    assert set(seen.calls["step"]) == {0}
+    assert [root.module_class.rpartition(".")[2] for root in seen.trace.info.roots] == ["ParametrizedLinear"]
+
+
+def test_a_batch_belongs_to_the_step_that_reads_it(tmp_path: Path) -> None:
+    data = [torch.full((2,), float(number)) for number in range(6)]
+
+    def work() -> None:
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for batch in torch.utils.data.DataLoader(data, batch_size=2):
+            model(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    seen = watch(tmp_path, work)
+    stacks = seen.calls.filter(pl.col("op") == "torch.stack")
+    assert stacks["step"].to_list() == [0, 1, 2]
+    assert seen.calls["step"].max() == 2

@@ -3,12 +3,13 @@
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 
 from ulpscope.capture.interruptions import pass_on_interruption
@@ -18,6 +19,7 @@ from ulpscope.capture.torch.compiled import is_compiled
 from ulpscope.capture.torch.edges import InputEdges, note_inputs
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.host.part import Host
+from ulpscope.capture.torch.paths import ModulePaths
 from ulpscope.capture.torch.readable import versions_of
 from ulpscope.capture.torch.recorder import BUFFER, INPUT, OUTPUT, PARAMETER, OpenCall
 from ulpscope.capture.torch.roots import RootLog
@@ -25,86 +27,11 @@ from ulpscope.capture.torch.scopes import HostCall, ModuleScope
 from ulpscope.capture.torch.watching import CallWatcher, describe_error
 from ulpscope.records.enums import Compiled, Kind, Role
 
-ROOT = "model"
-
 SCRIPT = "script"
 _MODULE, _MODULE_BACKWARD = Kind.MODULE, Kind.MODULE_BACKWARD
 _NO_SCOPE = ModuleScope("", "")
 
 FAST_PATH = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
-
-
-class ModulePaths:
-    """Dotted paths of modules, found from the roots that the run calls."""
-
-    def __init__(self) -> None:
-        self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
-        self._roots: list[tuple[weakref.ref[nn.Module], str]] = []
-        self._parameter_names: dict[int, str] = {}
-        self._named_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
-        """Those that were asked for last."""
-
-    def add_root(self, root: nn.Module, name: str | None = None) -> str:
-        """Name a module and everything in it."""
-        name = name or self._root_name(root)
-        self._roots = [(known, path) for known, path in self._roots if path != name]
-        self._roots.append((weakref.ref(root), name))
-        self._named_parameters = {}
-        self._walk(root, name)
-        return name
-
-    def of(self, module: nn.Module, parent: str | None) -> str:
-        known = self._find(module)
-        if known is None and parent is not None:
-            for root, name in self._roots:  # modules that were added after the first call
-                alive = root()
-                if alive is not None:
-                    self._walk(alive, name)
-            known = self._find(module)
-        if known is None:
-            known = self.add_root(module) if parent is None else f"{parent}.<{type(module).__name__}>"
-        return known
-
-    def parameter_names(self, parameters: Iterable[torch.Tensor]) -> dict[int, str]:
-        """Full names of the parameters of all roots, by identity; these parameters' own are wanted."""
-        named = self._named_parameters
-        if not all((known := named.get(id(wanted))) is not None and known() is wanted for wanted in parameters):
-            names = self._find_parameter_names()
-            self._named_parameters = {id(wanted): weakref.ref(wanted) for wanted in parameters if id(wanted) in names}
-            self._parameter_names = {number: names[number] for number in self._named_parameters}
-        return self._parameter_names
-
-    def _find_parameter_names(self) -> dict[int, str]:
-        names: dict[int, str] = {}
-        for root, path in self._roots:
-            alive = root()
-            if alive is not None:
-                for name, parameter in alive.named_parameters():
-                    names.setdefault(id(parameter), f"{path}.{name}")
-        return names
-
-    def _find(self, module: nn.Module) -> str | None:
-        entry = self._paths.get(id(module))
-        return entry[1] if entry is not None and entry[0]() is module else None
-
-    def _walk(self, root: nn.Module, name: str) -> None:
-        for path, module in root.named_modules():
-            self._paths[id(module)] = (weakref.ref(module), f"{name}.{path}" if path else name)
-
-    def _root_name(self, root: nn.Module) -> str:
-        self._roots = [(ref, path) for ref, path in self._roots if ref() is not None]
-        inside = {id(module) for module in root.modules()}
-        known = [(ref(), path) for ref, path in self._roots]
-        replaced = [path for module, path in known if module is not None and id(module) in inside]
-        if not known or ROOT in replaced:
-            return ROOT
-        taken = {path for _, path in known}
-        name = type(root).__name__
-        number = 2
-        while name in taken:
-            name = f"{type(root).__name__}-{number}"
-            number += 1
-        return name
 
 
 class _ModuleKind(NamedTuple):
@@ -154,7 +81,7 @@ class ModuleWatcher:
     def call(self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run a module's __call__ and record it."""
         scopes = self._scopes
-        if not scopes.modules and not self._recorder.steps.in_backward:
+        if not scopes.modules and not self._recorder.steps.in_backward and not isinstance(module, ParametrizationList):
             self._begin_outermost(module)
         unseen = self._why_unseen(module, args, kwargs)
         if not self._recorder.capturing or scopes.hidden:
@@ -184,7 +111,7 @@ class ModuleWatcher:
     ) -> Any:
         """Run a module's __call__ and let the host part record it, or give NotImplemented."""
         scopes, class_name = self._scopes, self._kind_of(module).name
-        path = self.paths.of(module, scopes.innermost.path)
+        path = self.paths.of(module, scopes.innermost.path, frame)
         try:
             begun = host.begin_module(
                 class_name, path, module.training, args, kwargs, module._parameters, module._buffers, frame
@@ -264,6 +191,8 @@ class ModuleWatcher:
 
     def _end_outermost(self, module: nn.Module, scope: ModuleScope, result: Any) -> None:
         steps = self._recorder.steps
+        if isinstance(module, ParametrizationList):  # gives a parameter: no forward of the run's
+            return
         if scope.path and not steps.in_backward:
             self._guarded(self.roots.note, module, scope.path, sys._getframe(1))
         if steps.asks_for_graphs:
@@ -308,7 +237,7 @@ class ModuleWatcher:
         recorder, scopes = self._recorder, self._scopes
         steps = recorder.steps
         outer, class_name = scopes.innermost, self._kind_of(module).name
-        scope = ModuleScope(self.paths.of(module, outer.path), class_name)
+        scope = ModuleScope(self.paths.of(module, outer.path, frame), class_name)
         call = recorder.open(
             Kind.COMPILED if unseen == "compiled" else _MODULE,
             class_name,

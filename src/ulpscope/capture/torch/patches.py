@@ -20,6 +20,7 @@ from ulpscope.capture.torch.namespaces import NamespacePatches
 from ulpscope.capture.torch.optimizers import OptimizerWatcher
 from ulpscope.capture.torch.recorder import Recorder
 from ulpscope.capture.torch.replacing import Replacement
+from ulpscope.capture.torch.warned import replaced_showing
 from ulpscope.capture.torch.watching import CallWatcher
 from ulpscope.records.enums import Compiled, Level
 
@@ -85,6 +86,13 @@ class Patches:
         )
         self._kernels = KernelMode(watcher) if self._recorder.settings.level is Level.KERNEL else None
         self._namespaces = NamespacePatches(watcher, self._mode)
+        self._next_step = next_step
+        loading = torch.utils.data.dataloader
+        self._others = (
+            Replacement(loading._SingleProcessDataLoaderIter, "_next_index", self._noted_batch),
+            Replacement(loading._MultiProcessingDataLoaderIter, "_next_data", self._noted_batch),
+            replaced_showing(),
+        )
         self._entries = [Replacement(nn.Module, "__call__", self._watched_call)]
         if torch.distributed.is_available():
             self._entries.append(Replacement(torch.distributed.Work, "wait", self._watched_wait))
@@ -105,6 +113,8 @@ class Patches:
         self._install_entries()
         self._optimizers.install()
         self._namespaces.install()
+        for other in self._others:
+            other.install()
         self._compiled.install()
         _push_mode(self._mode)
         if self._kernels is not None:
@@ -120,6 +130,8 @@ class Patches:
         remove_mode(self._mode)
         self._compiled.uninstall()
         self._namespaces.uninstall()
+        for other in self._others:
+            other.uninstall()
         self._uninstall_entries()
 
     def _begin_forward(self, module: nn.Module) -> None:
@@ -190,6 +202,18 @@ class Patches:
             return watch(original, self, args, kwargs)
 
         return call
+
+    def _noted_batch(self, entry: Replacement) -> Callable[..., Any]:
+        """A batch that is asked for after an update belongs to the next step, and so does what makes it."""
+        steps, here, next_step, original = self._recorder.steps, self._here, self._next_step, entry.original
+
+        def get(iterator: Any) -> Any:
+            found = original(iterator)  # raises where there is none left
+            if entry.is_on and here() and steps.begins_with_data():
+                next_step()
+            return found
+
+        return get
 
     def _watched_wait(self, entry: Replacement) -> Callable[..., Any]:
         original, finish = entry.original, self._watcher.finish_collective

@@ -1,5 +1,6 @@
 """One capture of one process, from start to close."""
 
+import functools
 import json
 import os
 import threading

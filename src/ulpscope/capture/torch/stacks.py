@@ -89,6 +89,10 @@ class StackTable:
         )
 
 
+def is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(_OURS)
+
+
 def is_of_the_user(code: CodeType) -> bool:
     """Whether a code is neither torch's nor ours."""
     return not code.co_filename.startswith(_HIDDEN_PREFIXES)

@@ -1,8 +1,9 @@
 """Which step, micro-step and phase a moment of the run belongs to.
 
-A new step begins at the first outermost forward after an optimizer's (or GradScaler's) step. In a run that has no
-optimizer, and without gradients before the first update, one begins whenever a root module runs again; but a forward
-without gradients never parts another one from its backward, nor gradients from the update that they wait for.
+A new step begins after an optimizer's (or GradScaler's) step, at the first outermost forward or when a DataLoader is
+asked for a batch. In a run that has no optimizer, and without gradients before the first update, one begins whenever a
+root module runs again; but a forward without gradients never parts another one from its backward, nor gradients from
+the update that they wait for.
 """
 
 import gc
@@ -150,6 +151,10 @@ class Steps:
         self._updated = self._ever_updated = True
         self._between = Phase.OTHER
         self._look_at_phase()
+
+    def begins_with_data(self) -> bool:
+        """Whether a batch of data that is asked for opens another step."""
+        return self._updated and not self.manual and not self._closures and not self._updating
 
     def begins_with_closure(self) -> bool:
         """Whether an optimizer's step that will run forwards itself opens another step."""
