@@ -152,7 +152,8 @@ def _first_outputs(rank: RankTrace, calls: pl.DataFrame) -> pl.DataFrame:
         pl.col("call").is_in(ids.to_list()),
         pl.col("role").is_in(["output", "grad_input"]),
     )
-    first = rank.collect(made).unique("call", keep="first", maintain_order=True).select("process", "call", "value")
+    found = rank.collect(made).drop_nulls("value")
+    first = found.unique("call", keep="first", maintain_order=True).select("process", "call", "value")
     columns = ["id", "dtype", "shape", "nan", "pos_inf", "neg_inf"]
     values = rank.value_rows(first["value"], columns=columns).select(
         value="id",

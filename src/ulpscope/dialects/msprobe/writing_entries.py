@@ -54,9 +54,9 @@ class EntryForm:
             return [self._encode(call.arguments["returned"], "output.0", {})]
         tree: dict[str, Any] = {}
         # A dictionary is the first and only output.
-        above = [] if all(place.split(".")[1].isdigit() for place in outputs) else ["0"]
+        above = [] if all(_below(place)[0].isdigit() for place in outputs) else ["0"]
         for place, value in outputs.items():
-            path = [*above, *place.split(".")[1:]]
+            path = [*above, *_below(place)]
             _branch(tree, path[:-1])[path[-1]] = self._leaf(value, ".".join(["output", *path]))
         form: list[Json] = _lists(tree)
         return form
@@ -152,3 +152,8 @@ def _word(item: dict[str, Json]) -> Json:
     if kind == "$memory_format":
         return {"type": "torch.memory_format", "format": content}
     return {"type": kind.removeprefix("$"), "value": str(content)}
+
+
+def _below(place: str) -> list[str]:
+    """`output.0.x` without its first word; a place of one word, which no capture writes, is itself."""
+    return place.split(".")[1:] or [place]
