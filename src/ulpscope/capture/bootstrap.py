@@ -15,6 +15,7 @@ from ulpscope.capture.events import EVENTS_VARIABLE, EventLog, event_file
 from ulpscope.capture.processes import LAUNCHER, rank_and_world_size, why_left_alone
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_from_json
 from ulpscope.capture.tracebacks import hide_our_frames
+from ulpscope.capture.versions import refuse_old_version
 
 ENDED = "ended"
 """How a process ended that no uncaught exception ended; its exit code is not known to itself."""
@@ -50,6 +51,7 @@ def _start(framework: str, events: EventLog) -> None:
     settings = settings_from_json(os.environ[SETTINGS_VARIABLE])
     rank, world_size = rank_and_world_size(os.environ)
     events.emit("started", interpreter=sys.executable, rank=rank, world_size=world_size)
+    refuse_old_version(framework)
     room = importlib.import_module(f"ulpscope.capture.{framework}.session")
     session = cast(Session, room.start_session(settings, events=events))
     hide_our_frames()

@@ -16,6 +16,7 @@ dump_path of config.json becomes a trace, which every ulpscope command reads. Im
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from ulpscope.capture.versions import refuse_old_version
 from ulpscope.compat.msprobe_arguments import read_arguments
 from ulpscope.compat.msprobe_compare import compare, compare_distributed, pt_compare
 from ulpscope.compat.msprobe_config import DebuggerConfig, read_config
@@ -156,6 +157,7 @@ def acl_save(x: Any, path: str) -> Any:
 def _recording(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording:
     """What was asked for; a debugger that captures nothing where that cannot be told."""
     try:
+        refuse_old_version("torch")
         asked = read_arguments(args, kwargs)
         config = read_config(asked.config_path, asked.options)
         remarks = (*asked.remarks, *config.remarks)

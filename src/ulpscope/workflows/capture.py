@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ulpscope.capture.settings import parse_ranges
+from ulpscope.capture.versions import refuse_old_version
 from ulpscope.records.enums import Compiled, Level, Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.settings import CaptureSettings, IntRanges
@@ -36,6 +37,7 @@ class Capture:
         self._session: Session | None = None
 
     def __enter__(self) -> Capture:
+        refuse_old_version("torch")
         from ulpscope.capture.torch.session import Session
 
         self._session = Session(self._settings)
