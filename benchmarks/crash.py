@@ -1,12 +1,13 @@
 """What is left of a trace when the captured process dies, or its disk is full.
 
-    python benchmarks/crash.py              20 kills and a full disk
+    python benchmarks/crash.py              20 deaths and a full disk
     python benchmarks/crash.py --kills 2    fewer
 
-A 20-step capture is killed with SIGKILL at random moments (seeded), every second time saving tensors. Of what is left,
-every finished file must be readable, every finished step whole, every value used there, saved data equal to its digest,
-and the reader must name what is missing. On a full disk the script must end as without capture. The last line counts;
-exit code 1 if a try failed.
+A 20-step capture dies at random moments (seeded) by SIGKILL, SIGSEGV and SIGABRT in turn, every second time saving
+tensors, every third time with the compiled host part. Of what is left, every finished file must be readable, every
+finished step whole, every value used there, saved data equal to its digest, and the reader must name what is missing.
+Of the steps that ended two may not be whole: one whose end nobody has noticed yet, and one on its way to the disk.
+On a full disk the script must end as without capture. The last line counts; exit code 1 if a try failed.
 """
 
 import argparse
@@ -40,8 +41,10 @@ TIMEOUT = 180
 # Room for the data of four or five steps; the first step that needs a file longer than the limit is in the middle.
 DISK_BYTES = 80 * 2**20
 FILE_BYTES = 20 * 2**20
-# Steps may wait for the writer, and one more is being made.
-STEPS_UNDER_WAY = 6
+# The end of a step is noticed when the next one begins, and one step may be under way to the disk.
+STEPS_UNDER_WAY = 2
+DEATHS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT)
+HOSTS = ("python", "python", "compiled")
 VALUES_READ = 200
 MAX_STEP_SECONDS = 0.5
 ULPSCOPE = (sys.executable, "-m", "ulpscope")
@@ -118,11 +121,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def all_tries(script: Path, room: Path, *, kills: int, seed: int, disk: bool) -> Iterator[Try]:
     chance = random.Random(seed)
     saves = ("stats", "tensors")
-    print(f"{'try':18}{'ended':>22}{'run':>5}{'whole':>7}{'part':>6}{'values':>8}{'data':>6}{'missing':>9}  problems")
+    print(f"{'try':27}{'ended':>22}{'run':>5}{'whole':>7}{'part':>6}{'values':>8}{'data':>6}{'missing':>9}  problems")
     for number in range(kills):
         save = saves[number % 2]
         moment = chance.uniform(0.0, STEPS)
-        yield shown(killed_try(script, room / str(number), save=save, moment=moment))
+        death, host = DEATHS[number // 2 % len(DEATHS)], HOSTS[number % len(HOSTS)]
+        yield shown(killed_try(script, room / str(number), save=save, moment=moment, death=death, host=host))
         shutil.rmtree(room / str(number))
     if disk:
         plain = run_plain(script, room)
@@ -134,7 +138,7 @@ def all_tries(script: Path, room: Path, *, kills: int, seed: int, disk: bool) ->
 def shown(one: Try) -> Try:
     problems = "; ".join(one.problems) or "-"
     print(
-        f"{one.name:18}{one.ended:>22}{one.steps_run:5}{one.steps_whole:7}{one.steps_part:6}"
+        f"{one.name:27}{one.ended:>22}{one.steps_run:5}{one.steps_whole:7}{one.steps_part:6}"
         f"{one.values:8}{one.data_read:6}{one.missing:9}  {problems}",
         flush=True,
     )
@@ -142,7 +146,7 @@ def shown(one: Try) -> Try:
 
 
 def start_captured(
-    script: Path, room: Path, *, save: str, before: Callable[[], None] | None = None
+    script: Path, room: Path, *, save: str, host: str = "python", before: Callable[[], None] | None = None
 ) -> subprocess.Popen[str]:
     command = [*ULPSCOPE, "run", "-o", str(room / "trace"), "--save", save, "--"]
     return subprocess.Popen(
@@ -152,7 +156,7 @@ def start_captured(
         stdin=subprocess.DEVNULL,
         text=True,
         preexec_fn=before,
-        env=environment(),
+        env=environment() | {"ULPSCOPE_HOST": host},
     )
 
 
@@ -175,14 +179,17 @@ def wait_for_moment(process: subprocess.Popen[str], progress: Path, moment: floa
     raise SystemExit(f"crash: the training did not come to step {moment:.0f}: {process.communicate()[1]}")
 
 
-def killed_try(script: Path, room: Path, *, save: str, moment: float) -> Try:
+def killed_try(script: Path, room: Path, *, save: str, moment: float, death: signal.Signals, host: str) -> Try:
     room.mkdir()
-    process = start_captured(script, room, save=save)
-    os.kill(wait_for_moment(process, room / "progress", moment), signal.SIGKILL)
-    process.communicate(timeout=TIMEOUT)
-    one = Try(f"kill -9, {save}", ended=f"step {moment:.2f}, exit {process.returncode}", steps_run=steps_run(room))
-    if process.returncode != 128 + signal.SIGKILL:
-        one.problems.append(f"run gave exit code {process.returncode}, expected {128 + signal.SIGKILL}")
+    process = start_captured(script, room, save=save, host=host)
+    os.kill(wait_for_moment(process, room / "progress", moment), death)
+    _, told = process.communicate(timeout=TIMEOUT)
+    name = f"{death.name}, {save}, {host}"
+    one = Try(name, ended=f"step {moment:.2f}, exit {process.returncode}", steps_run=steps_run(room))
+    if process.returncode != 128 + death:
+        one.problems.append(f"run gave exit code {process.returncode}, expected {128 + death}")
+    if f"ended by {death.name}" not in told or "ended abruptly in step" not in told:
+        one.problems.append(f"run does not say what happened: {told[-300:]!r}")
     check_left_over(room / "trace", one, expected_sentence="not closed")
     if one.steps_whole < one.steps_run - STEPS_UNDER_WAY:
         one.problems.append(f"{one.steps_run} steps had ended, {one.steps_whole} are whole")

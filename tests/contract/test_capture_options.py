@@ -1,5 +1,7 @@
 """Filters, limits and what a trace says about itself."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,15 @@ def test_existing_trace_is_refused_and_replaced_only_on_demand(tmp_path: Path) -
         pass
     watched = watch(tmp_path, lambda: torch.ones(2).exp())
     assert "torch.Tensor.neg" not in watched.ops()
+
+
+def test_a_capture_of_another_process_is_not_joined(tmp_path: Path) -> None:
+    with ulpscope.capture(tmp_path / "trace"):
+        code = f"import torch, ulpscope\nwith ulpscope.capture({str(tmp_path / 'trace')!r}):\n    torch.ones(2).neg()"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        torch.ones(2).exp()
+    assert "already holds a trace (rank0)" in done.stderr
+    assert [rank.name for rank in open_trace(tmp_path / "trace").ranks] == ["rank0"]
 
 
 def test_the_trace_tells_environment_and_seeds(tmp_path: Path) -> None:

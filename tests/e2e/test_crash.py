@@ -75,7 +75,7 @@ def test_two_killed_runs_leave_whole_steps() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "2 passed, 0 failed"
-    assert sum(int(line.split()[6]) for line in done.stdout.splitlines()[1:3]) > 0, done.stdout
+    assert sum(int(line.split()[7]) for line in done.stdout.splitlines()[1:3]) > 0, done.stdout
 
 
 @pytest.mark.parametrize(

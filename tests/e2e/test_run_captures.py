@@ -1,6 +1,7 @@
 """`ulpscope run` on scripts as users have them: unchanged, under torchrun, from a shell, crashing, interrupted."""
 
 import json
+import socket
 import subprocess
 import sys
 import textwrap
@@ -163,6 +164,38 @@ def test_a_shell_script_with_two_pythons_gives_two_named_processes(tmp_path: Pat
     assert [rank.name for rank in trace.ranks] == ["rank0", "rank0-p2"]
     assert "torch.Tensor.neg" in ops(trace, process="rank0")
     assert "torch.Tensor.exp" in ops(trace, process="rank0-p2")
+
+
+def test_two_runs_never_write_one_trace(tmp_path: Path) -> None:
+    waiting = "import os, time\nopen('began', 'w')\nwhile not os.path.exists('go'):\n    time.sleep(0.05)\n"
+    slow, quick = write(tmp_path, "slow.py", waiting + TRAINING), write(tmp_path, "quick.py", TRAINING)
+    command = [sys.executable, "-m", "ulpscope", "run", "-o", "trace", "--", sys.executable, slow]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        until = time.monotonic() + 60
+        while not (tmp_path / "began").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        for options in ((), ("--overwrite",)):
+            second = run(tmp_path, *options, "--", sys.executable, quick)
+            assert (second.returncode, second.stdout) == (2, "")
+            assert "another capture is writing into trace" in second.stderr
+        (tmp_path / "go").touch()
+        assert first.wait(180) == 0
+    assert [rank.name for rank in open_trace(tmp_path / "trace").ranks] == ["rank0"]
+
+
+def test_two_launchers_of_one_job_share_a_trace(tmp_path: Path) -> None:
+    """As two hosts do; the ranks of both are there, and each run tells of its own."""
+    script = write(tmp_path, "ranks.py", RANKS)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    launcher = f"-m torch.distributed.run --nnodes=2 --nproc-per-node=1 --master-addr=127.0.0.1 --master-port={port}"
+    captured = [sys.executable, "-m", "ulpscope", "run", "-o", "trace", "--", sys.executable, *launcher.split()]
+    commands = [[*captured, f"--node-rank={node}", script] for node in (0, 1)]
+    started = [subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) for command in commands]
+    told = [process.communicate(timeout=180)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], told
+    assert [rank.info.rank for rank in open_trace(tmp_path / "trace").ranks] == [0, 1]
+    assert all("2 processes" not in text for text in told)
 
 
 def test_data_loading_processes_are_left_alone(tmp_path: Path) -> None:

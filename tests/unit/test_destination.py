@@ -1,9 +1,13 @@
+import os
+import platform
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.destination import prepare_destination
+from ulpscope.trace.writer import claim_rank_directory
+from ulpscope.workflows.destination import held_destination, prepare_destination
 
 
 def make_trace(out: Path) -> Path:
@@ -74,3 +78,51 @@ def test_a_rank_looks_at_its_own_part_only(tmp_path: Path) -> None:
     prepare_destination(tmp_path, overwrite=False, rank=2)
     prepare_destination(tmp_path, overwrite=True, rank=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0", "rank10"]
+
+
+def test_a_second_capture_is_refused_while_the_first_has_written_nothing_yet(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    with held_destination(out, shared=False):
+        prepare_destination(out, overwrite=False)
+        for shared in (False, True):
+            with (
+                pytest.raises(UlpscopeError, match="another capture is writing into"),
+                held_destination(out, shared=shared),
+            ):
+                pass
+    assert not out.exists()
+    with held_destination(out, shared=False):
+        prepare_destination(out, overwrite=False)
+
+
+def test_captures_that_bring_ranks_of_one_job_share_a_directory(tmp_path: Path) -> None:
+    with held_destination(tmp_path, shared=True):
+        with held_destination(tmp_path, shared=True):
+            prepare_destination(tmp_path, overwrite=False)
+        with pytest.raises(UlpscopeError, match="another capture"), held_destination(tmp_path, shared=False):
+            pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_mark_of_a_capture_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / f".ulpscope-run-{platform.node()}").touch()
+    with held_destination(tmp_path, shared=False):
+        prepare_destination(tmp_path, overwrite=False)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_what_a_dead_process_took_and_never_filled_is_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool
+) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: os.getppid() if alive else dead.pid)
+        (claim_rank_directory(tmp_path, 0, run="x") / "rank.json").write_text("{}")
+    if alive:
+        with pytest.raises(UlpscopeError, match="already holds a trace"):
+            prepare_destination(tmp_path, overwrite=False)
+    else:
+        prepare_destination(tmp_path, overwrite=False)
+        assert os.listdir(tmp_path) == []

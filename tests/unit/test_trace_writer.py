@@ -1,13 +1,19 @@
 """What the writer puts on disk, and what is left of it when it is interrupted."""
 
+import errno
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from safetensors import SafetensorError
 from tests.unit.traces import call_row, frame, make_trace, rank_info, stacks_frame, use_row, value_row
 
 from ulpscope.numerics.constants import EXPONENT_BINS, SKETCH_LENGTH, SUMMARY_ID
@@ -15,7 +21,7 @@ from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import Coverage, Root, Stepping
 from ulpscope.trace.reader import open_trace
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
-from ulpscope.trace.writer import RankWriter, claim_rank_directory
+from ulpscope.trace.writer import RankWriter, claim_rank_directory, write_aside
 
 FULL_CALL = call_row(
     7,
@@ -166,6 +172,23 @@ def test_processes_of_one_rank_get_directories_of_their_own(tmp_path: Path) -> N
     assert claim_rank_directory(tmp_path / "new" / "run", 1).name == "rank1"
 
 
+def test_two_runs_never_share_a_rank(tmp_path: Path) -> None:
+    claim_rank_directory(tmp_path, 0, run="one")
+    with pytest.raises(TraceError, match=r"rank0 belongs to another run \(process \d+ on ") as caught:
+        claim_rank_directory(tmp_path, 0, run="other")
+    assert "-o" in caught.value.next_step
+    assert claim_rank_directory(tmp_path, 1, run="other").name == "rank1"
+    assert claim_rank_directory(tmp_path, 0, run="one").name == "rank0-p2"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0", "rank0-p2", "rank1"]
+
+
+def test_a_trace_without_claims_is_another_runs(tmp_path: Path) -> None:
+    (tmp_path / "rank0").mkdir()
+    (tmp_path / "rank0" / "rank.json").touch()
+    with pytest.raises(TraceError, match="an earlier run"):
+        claim_rank_directory(tmp_path, 0, run="one")
+
+
 def test_an_unwritable_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TraceError, match=r"cannot write .*file.*\n  expected: a directory that can be written"):
@@ -203,3 +226,64 @@ def test_a_part_is_named_only_when_all_of_it_is_there(tmp_path: Path, monkeypatc
     assert renamed[0] == "rank.json"
     assert renamed[-1] == "calls-000.parquet"
     assert set(renamed[1:-1]) == {"stacks-000.parquet", "values-000.parquet", "tensors-000.parquet"}
+
+
+@pytest.mark.parametrize(
+    ("number", "seen", "advice"),
+    [
+        (errno.ENOSPC, "No space left on device", "df -i"),
+        (errno.EDQUOT, "Disk quota exceeded", "quota"),
+        (errno.EFBIG, "File too large", "ulimit -f"),
+        (errno.EROFS, "Read-only file system", "another directory with -o"),
+        (errno.ENOENT, "No such file or directory", "do not move or remove it"),
+        (errno.EACCES, "Permission denied", "permissions"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_told_with_the_systems_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, seen: str, advice: str
+) -> None:
+    writer = RankWriter(claim_rank_directory(tmp_path, 0), rank_info())
+
+    def refuse(path: Path, content: object) -> int:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(TraceError) as caught:
+        writer.write_part(0, calls=pl.DataFrame(), values=pl.DataFrame(), tensors=pl.DataFrame(), stacks=pl.DataFrame())
+    assert caught.value.seen.endswith(f"values-000.parquet: {seen}")
+    assert advice in caught.value.next_step
+
+
+def test_a_limit_on_the_size_of_files_is_told(tmp_path: Path) -> None:
+    code = f"""
+import resource, sys
+from pathlib import Path
+from ulpscope.records.errors import TraceError
+from ulpscope.trace.writer import write_aside
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    write_aside(Path({str(tmp_path)!r}) / "table", lambda aside: aside.write_bytes(bytes(4000)))
+except TraceError as error:
+    print(error.seen.rpartition(": ")[2])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "File too large\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_rust_says_is_told_as_the_system_does(tmp_path: Path) -> None:
+    def refuse(aside: Path) -> None:
+        raise SafetensorError("Error while serializing: I/O error: anything (os error 28)")
+
+    with pytest.raises(TraceError) as caught:
+        write_aside(tmp_path / "data", refuse)
+    assert caught.value.seen.endswith("data: No space left on device")
+
+
+def test_a_directory_that_was_removed_while_the_run_writes(tmp_path: Path) -> None:
+    directory = claim_rank_directory(tmp_path, 0)
+    writer = RankWriter(directory, rank_info())
+    shutil.rmtree(tmp_path)
+    with pytest.raises(TraceError, match="No such file or directory") as caught:
+        writer.write_part(0, calls=pl.DataFrame(), values=pl.DataFrame(), tensors=pl.DataFrame(), stacks=pl.DataFrame())
+    assert "do not move or remove it" in caught.value.next_step

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,20 @@ def event_file(directory: Path, pid: int) -> Path:
     return directory / f"{pid}.jsonl"
 
 
+def run_of(rendezvous: Path) -> str:
+    return f"{platform.node()}/{rendezvous.name}"
+
+
 class EventLog:
     """Appends events; never raises, because losing one must not end the user's run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    @property
+    def run(self) -> str:
+        """What all processes below one `ulpscope run` have in common, and no others."""
+        return run_of(self.path.parent)
 
     def emit(self, event: str, **fields: Any) -> None:
         """Append one event; a full disk or a vanished directory loses it."""

@@ -62,6 +62,11 @@ def why_left_alone(command_line: Sequence[str]) -> str | None:
     return _SERVANTS.get(script.name)
 
 
+def starts_ranks(command: Sequence[str]) -> bool:
+    """Whether a command is a launcher's: it may start some of a job's ranks while another one starts the rest."""
+    return LAUNCHER in (why_left_alone(command), why_left_alone(["python", *command]))
+
+
 def _of_module(name: str) -> str | None:
     for servant, reason in _SERVANTS.items():
         if name == servant or name.startswith(servant + "."):

@@ -12,7 +12,7 @@ from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.runs import StepInfo
 from ulpscope.trace.description import read_step
 from ulpscope.trace.reach import Reach
-from ulpscope.trace.schema import RANK_FILE, STEP_FILE, Table, part_name, step_name
+from ulpscope.trace.schema import CLAIM_FILE, RANK_FILE, STEP_FILE, Table, part_name, step_name
 
 # As step_name and part_name write them: another spelling of a number, or one beyond all counting, is none of ours.
 _STEP = re.compile(r"step(0|[1-9]\d{0,17})")
@@ -63,7 +63,7 @@ def survey_rank(directory: Path) -> RankParts:
     numbers = sorted(int(match[1]) for name in names if (match := _STEP.fullmatch(name)))
     surveyed = [_survey_step(directory / step_name(number), number) for number in numbers]
     stacks = sorted(int(match[1]) for name in names if (match := _STACKS.fullmatch(name)))
-    known = {RANK_FILE, *map(step_name, numbers), *(part_name("stacks", part) for part in stacks)}
+    known = {RANK_FILE, CLAIM_FILE, *map(step_name, numbers), *(part_name("stacks", part) for part in stacks)}
     missing = [sentence for step in surveyed for sentence in step.missing]
     missing += [remark("stacks_missing", file=part_name("stacks", part)) for part in _gaps(stacks)]
     missing += [_stray(name) for name in names if name not in known]

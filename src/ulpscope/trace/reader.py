@@ -336,7 +336,7 @@ def has_rank_file(folder: Path) -> bool:
 
 def _folders(root: Path) -> list[Path]:
     try:
-        return sorted(entry for entry in root.iterdir() if entry.is_dir())
+        return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
         raise _no_trace(root, f"cannot be listed: {error.strerror}") from error
 

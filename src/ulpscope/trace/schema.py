@@ -14,6 +14,7 @@ SCHEMA_MINOR = 1
 Columns: TypeAlias = Mapping[str, DataType | DataTypeClass]
 Table: TypeAlias = Literal["calls", "values", "tensors", "stacks"]
 
+CLAIM_FILE = "claim.json"
 RANK_FILE = "rank.json"
 STEP_FILE = "step.json"
 

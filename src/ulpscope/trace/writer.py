@@ -5,8 +5,13 @@ where it exists, everything its calls point to exists too. Of a step, step.json 
 """
 
 import contextlib
+import errno
+import io
+import itertools
 import json
 import os
+import platform
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +28,7 @@ from ulpscope.records.runs import RankInfo, StepInfo
 from ulpscope.trace.reach import ReachCollector
 from ulpscope.trace.schema import (
     CALLS,
+    CLAIM_FILE,
     RANK_FILE,
     SCHEMA_MAJOR,
     SCHEMA_MINOR,
@@ -44,22 +50,58 @@ GROUP_ROWS = 4096
 Json: TypeAlias = Mapping[str, Any]
 
 
-def claim_rank_directory(out: Path, rank: int) -> Path:
-    """Make the rank's directory; a second process of the same rank gets `rankN-p2`, a third `rankN-p3`."""
-    process = 1
-    while True:
+def claim_rank_directory(out: Path, rank: int, *, run: str = "") -> Path:
+    """Make the rank's directory; a second process of the same rank and run gets `rankN-p2`, a third `rankN-p3`.
+
+    It appears together with its claim, so that of two runs which want it at the same time one is refused.
+    """
+    aside = out / f".rank{rank}-{platform.node()}-{os.getpid()}"
+    claim = {"run": run, "host": platform.node(), "pid": os.getpid()}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        aside.mkdir()
+        (aside / CLAIM_FILE).write_text(json.dumps(claim), encoding="utf-8")
+        return _put_in_place(aside, out, rank, run=run)
+    except FileExistsError:
+        raise _unwritable(out, NotADirectoryError(errno.ENOTDIR, "it is not a directory")) from None
+    except OSError as error:
+        raise _unwritable(out / f"rank{rank}", error) from error
+    finally:
+        if aside.is_dir():
+            drop_rank_directory(aside)
+
+
+def _put_in_place(aside: Path, out: Path, rank: int, *, run: str) -> Path:
+    for process in itertools.count(1):
         directory = out / (f"rank{rank}" if process == 1 else f"rank{rank}-p{process}")
         try:
-            out.mkdir(parents=True, exist_ok=True)
-            directory.mkdir()
-        except FileExistsError:
-            if not out.is_dir():
-                raise _unwritable(out, "it is not a directory") from None
-            process += 1
+            os.rename(aside, directory)
         except OSError as error:
-            raise _unwritable(directory, error.strerror or str(error)) from error
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
         else:
             return directory
+        claim = read_claim(directory)
+        if claim.get("run") != run:
+            raise _taken(directory, claim)
+    raise AssertionError("there is a number beyond every other")
+
+
+def read_claim(directory: Path) -> dict[str, Any]:
+    """Which run a rank's directory belongs to: `run`, and the `host` and `pid` of its process; empty if nobody says."""
+    try:
+        claim = json.loads((directory / CLAIM_FILE).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return claim if isinstance(claim, dict) else {}
+
+
+def drop_rank_directory(directory: Path) -> None:
+    """Give a claim back: nothing was written."""
+    for name in (CLAIM_FILE, RANK_FILE):
+        _discard(directory / name)
+    with contextlib.suppress(OSError):
+        directory.rmdir()
 
 
 def write_aside(path: Path, write: Callable[[Path], object]) -> int:
@@ -73,7 +115,7 @@ def write_aside(path: Path, write: Callable[[Path], object]) -> int:
         os.replace(aside, path)
     except (OSError, PolarsError, SafetensorError) as error:
         _discard(aside)
-        raise _unwritable(path, str(error)) from error
+        raise _unwritable(path, error) from error
     return size
 
 
@@ -139,9 +181,10 @@ class RankWriter:
         `new_directory` may be one that `claim_rank_directory` has just made.
         """
         try:
+            (new_directory / CLAIM_FILE).unlink(missing_ok=True)  # this one's own comes with it
             os.rename(self.directory, new_directory)
         except OSError as error:
-            raise _unwritable(new_directory, error.strerror or str(error)) from error
+            raise _unwritable(new_directory, error) from error
         self.directory = new_directory
 
     def _reach_of(self, step: int) -> ReachCollector:
@@ -161,10 +204,10 @@ class RankWriter:
 def _write_table(path: Path, frame: pl.DataFrame, columns: Columns) -> int:
     whole = frame if [*frame.schema.items()] == [*columns.items()] else _completed(frame, columns)
 
-    def write(aside: Path) -> None:
-        whole.write_parquet(aside, compression="zstd", compression_level=ZSTD_LEVEL, row_group_size=GROUP_ROWS)
-
-    return write_aside(path, write)
+    # Into memory first: of a file that cannot be written, polars says "transport error" instead of why.
+    content = io.BytesIO()
+    whole.write_parquet(content, compression="zstd", compression_level=ZSTD_LEVEL, row_group_size=GROUP_ROWS)
+    return write_aside(path, lambda aside: aside.write_bytes(content.getbuffer()))
 
 
 def _completed(frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
@@ -184,9 +227,42 @@ def _discard(aside: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _unwritable(path: Path, reason: str) -> TraceError:
+def _taken(directory: Path, claim: Mapping[str, Any]) -> TraceError:
+    who = f"process {claim['pid']} on {claim['host']}" if {"pid", "host"} <= claim.keys() else "an earlier run"
     return TraceError(
-        f"cannot write {path}: {reason}",
-        expected="a directory that can be written and has space left",
-        next_step="free some space or choose another directory with -o",
+        f"{directory} belongs to another run ({who})",
+        expected="a directory for each run; processes of one job may share it, as long as their ranks differ",
+        next_step="choose another directory with -o; ranks without a launcher need RANK and WORLD_SIZE, or a process "
+        "group before the capture begins",
     )
+
+
+_NO_SPACE = (
+    "free space and free inodes on that disk",
+    "see df -h and df -i; free some, or choose another disk with -o",
+)
+
+# By what the system says: what was expected, and what to do.
+_ADVICE = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: ("room within your quota", "see quota -s; free some of it, or choose another disk with -o"),
+    errno.EFBIG: ("files as large as a part of a step", "raise the limit (ulimit -f unlimited), or save less"),
+    errno.EROFS: ("a file system that can be written", "mount it for writing, or choose another directory with -o"),
+    errno.ENOENT: ("the trace to stay where it is while the run writes", "do not move or remove it; capture again"),
+}
+_OTHER_ADVICE = ("a directory that can be written", "check its permissions, or choose another directory with -o")
+
+
+def _unwritable(path: Path, error: Exception) -> TraceError:
+    number = error.errno if isinstance(error, OSError) else _number_told(str(error))
+    reason = str(error) if number is None else os.strerror(number)
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror
+    expected, next_step = _ADVICE.get(number or 0, _OTHER_ADVICE)
+    return TraceError(f"cannot write {path}: {reason}", expected=expected, next_step=next_step)
+
+
+def _number_told(text: str) -> int | None:
+    """safetensors is written in Rust, whose errors end in `(os error 28)`."""
+    found = re.search(r"\(os error (\d+)\)", text)
+    return int(found[1]) if found else None

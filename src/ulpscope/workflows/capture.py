@@ -43,6 +43,7 @@ class Capture:
         self._session = Session(self._settings)
         rank = self._session.rank if self._session.world_size > 1 else None
         prepare_destination(self.path, overwrite=self._overwrite, rank=rank)
+        self._session.claim()
         self._session.start(self._models)
         return self
 

@@ -1,16 +1,24 @@
 """Makes sure that a trace can be written where the user wants it, and that nothing else is lost there."""
 
+import contextlib
 import errno
+import fcntl
 import os
+import platform
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from ulpscope.capture.events import is_alive
 from ulpscope.records.errors import UlpscopeError
 
 _TRIAL_BYTES = 64 * 1024
+
+_MARK = ".ulpscope-run-"
+"""What a file begins with that a running capture has locked."""
+_TAKEN = -1
 
 
 def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) -> None:
@@ -19,6 +27,9 @@ def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) 
     A process that is one rank of several (`rank`) looks at that rank's part only: the others write beside it.
     """
     everything = rank_directories(out)
+    for left in [found for found in everything if _is_empty_and_left(found)]:
+        _remove(left)
+        everything.remove(left)
     ranks = everything if rank is None else [found for found in everything if _is_rank(found, rank)]
     if ranks and not overwrite:
         raise UlpscopeError(
@@ -38,9 +49,75 @@ def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) 
         raise _unwritable(out, error) from error
 
 
+@contextlib.contextmanager
+def held_destination(out: Path, *, shared: bool) -> Iterator[None]:
+    """Keep other captures of this host out of `out`, before there is anything in it; leaves no empty directory.
+
+    `shared` are those of which each brings some of a job's ranks. Other hosts have a mark of their own: whose ranks
+    are the same is found out when they are written.
+    """
+    made = not out.exists()
+    with contextlib.suppress(OSError):  # whoever prepares it says why it cannot be made
+        out.mkdir(parents=True, exist_ok=True)
+    mark = out / f"{_MARK}{platform.node()}"
+    file = _locked(mark, shared=shared)
+    if file is _TAKEN:
+        raise UlpscopeError(
+            f"another capture is writing into {out}",
+            expected="a directory for each run",
+            next_step="choose another directory with -o, or wait until that run has ended",
+        )
+    try:
+        yield
+    finally:
+        if file is not None:
+            _unlock(mark, file)
+        if made:
+            with contextlib.suppress(OSError):
+                out.rmdir()
+
+
+def _locked(mark: Path, *, shared: bool) -> int | None:
+    """A descriptor that holds the lock on `mark`; _TAKEN, or None where nothing can be locked."""
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    while True:
+        try:
+            file = os.open(mark, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            if os.path.lexists(mark) and os.path.samestat(os.fstat(file), os.stat(mark)):
+                return file
+        except BlockingIOError:
+            os.close(file)
+            return _TAKEN
+        except OSError:
+            os.close(file)
+            return None
+        os.close(file)  # who held it has taken it away in between
+
+
+def _unlock(mark: Path, file: int) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mark.unlink()  # nobody shares it any more
+    os.close(file)
+
+
 def rank_directories(out: Path) -> list[Path]:
     """The parts of a trace in `out`; none if it holds no trace."""
     return sorted(file.parent for file in out.glob("rank*/rank.json"))
+
+
+def _is_empty_and_left(rank: Path) -> bool:
+    """Whether a process of this host took the directory and died before it wrote anything."""
+    from ulpscope.trace.writer import read_claim  # the table library behind it is slow to load
+
+    if rank.is_symlink() or set(os.listdir(rank)) != {"rank.json", "claim.json"}:
+        return False
+    claim = read_claim(rank)
+    return claim.get("host") == platform.node() and isinstance(claim.get("pid"), int) and not is_alive(claim["pid"])
 
 
 def _is_rank(directory: Path, rank: int) -> bool:
@@ -52,7 +129,8 @@ def _refuse_other_files(out: Path, ranks: Sequence[Path]) -> None:
         return
     if not out.is_dir():
         raise _occupied(out, f"{out} is not a directory")
-    others = sorted(set(os.listdir(out)) - {rank.name for rank in ranks})
+    names = {name for name in os.listdir(out) if not name.startswith(_MARK)}
+    others = sorted(names - {rank.name for rank in ranks})
     if others:
         raise _occupied(out, f"{out} holds files that are no trace ({_first_names(others)})")
 

@@ -9,12 +9,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader
+from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader, run_of
+from ulpscope.capture.processes import rank_and_world_size, starts_ranks
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_to_json
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, LastCall, RunOutcome, SeenProcesses
@@ -23,7 +23,7 @@ from ulpscope.records.settings import CaptureSettings
 from ulpscope.report.run import outcome_object, plan_text, summary_text
 from ulpscope.report.status import StatusLine, status_text
 from ulpscope.workflows.child import POLL_SECONDS, Child, ChildExit
-from ulpscope.workflows.destination import prepare_destination, rank_directories
+from ulpscope.workflows.destination import held_destination, prepare_destination, rank_directories
 
 if TYPE_CHECKING:
     from ulpscope.trace.parts import StepParts
@@ -39,9 +39,12 @@ def run_command(
 ) -> RunOutcome:
     """Run `command` captured into `settings.out`; tells on stderr, and with `as_json` answers on stdout."""
     executable = find_executable(command, out=settings.out)
-    prepare_destination(settings.out, overwrite=overwrite)
-    _tell(plan_text(settings, command=command, interpreter=find_interpreter(executable)))
-    outcome = _capture(command, settings, stdout=sys.stderr.fileno() if as_json else None)
+    rank, world_size = rank_and_world_size(os.environ)
+    is_one_of_several = world_size > 1 or starts_ranks(command)
+    with held_destination(settings.out, shared=is_one_of_several):
+        prepare_destination(settings.out, overwrite=overwrite, rank=rank if world_size > 1 else None)
+        _tell(plan_text(settings, command=command, interpreter=find_interpreter(executable)))
+        outcome = _capture(command, settings, stdout=sys.stderr.fileno() if as_json else None)
     _tell(summary_text(outcome))
     if as_json:
         print(json.dumps(outcome_object(outcome)))
@@ -95,8 +98,6 @@ def _capture(command: Sequence[str], settings: CaptureSettings, *, stdout: int |
             )
         finally:
             watch.finish()
-            with suppress(OSError):
-                settings.out.rmdir()
     return _outcome(command, settings, ended=ended, watch=watch)
 
 
@@ -119,6 +120,7 @@ class RunWatch:
     def __init__(self, rendezvous: Path) -> None:
         self.status = StatusLine(sys.stderr)
         self._reader = EventReader(rendezvous)
+        self.run = run_of(rendezvous)
         self._events: list[Event] = []
         self._progress: dict[int, Progress] = {}
         self._messages: dict[str, None] = {}
@@ -187,7 +189,10 @@ def _finished(event: Event) -> FinishedProcess:
 
 
 def _outcome(command: Sequence[str], settings: CaptureSettings, *, ended: ChildExit, watch: RunWatch) -> RunOutcome:
-    captured = [_captured(directory) for directory in rank_directories(settings.out)]
+    from ulpscope.trace.writer import read_claim
+
+    directories = [found for found in rank_directories(settings.out) if read_claim(found).get("run") == watch.run]
+    captured = [_captured(directory) for directory in directories]
     return RunOutcome(
         trace=str(settings.out),
         command=tuple(command),

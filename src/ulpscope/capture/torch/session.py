@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment, running
 from ulpscope.capture.torch.custom import CustomCalls
+from ulpscope.capture.torch.data_workers import leave_data_workers_alone
 from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.host.loading import is_built
@@ -39,7 +41,7 @@ from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.records.enums import Save
 from ulpscope.records.runs import Coverage, RankInfo
 from ulpscope.records.settings import CaptureSettings
-from ulpscope.trace.writer import claim_rank_directory
+from ulpscope.trace.writer import RankWriter, claim_rank_directory, drop_rank_directory
 
 # The time a step takes, as `run` shows it, is the mean of so many.
 PROGRESS_STEPS = 5
@@ -51,6 +53,7 @@ class Session:
     def __init__(self, settings: CaptureSettings, *, events: EventLog | None = None) -> None:
         self.settings = settings
         self._events = events
+        self._run = uuid.uuid4().hex if events is None else events.run
         self._owner = os.getpid()
         self._thread = threading.get_ident()
         self._disk = None if settings.max_disk is None else DiskLimit(settings.max_disk)
@@ -198,6 +201,8 @@ class Session:
         if self._output is not None:
             self._output.drain()
             self._output.close(self._info(closed=_now(), exit=exit))
+        elif self.directory is not None:
+            drop_rank_directory(self.directory)
         self.recorder.values.storages.clear()
         if self.recorder.host is not None:
             self.recorder.host.close()
@@ -273,12 +278,19 @@ class Session:
             self._told.add(topic)
             self._events.emit("message", text=f"{text} (step {self.recorder.steps.step})")
 
+    def claim(self) -> None:
+        """Take the rank's directory before anything is written; raises TraceError if another run has it."""
+        RankWriter(self._claim_directory(), self._info())
+
+    def _claim_directory(self) -> Path:
+        self.directory = claim_rank_directory(self.settings.out, self.rank, run=self._run)
+        return self.directory
+
     def _open_output(self) -> None:
         try:
-            # An interruption may have come after it was claimed.
-            self.directory = self.directory or claim_rank_directory(self.settings.out, self.rank)
+            # An interruption may have come after the directory was claimed.
             self._output = Output(
-                self.directory,
+                self.directory or self._claim_directory(),
                 self._info(),
                 saver=self._saver,
                 failed=self._writing_failed,
@@ -310,9 +322,12 @@ class Session:
         self.world_size = torch.distributed.get_world_size()
         rank = torch.distributed.get_rank()
         moved, self.rank = rank != self.rank, rank
-        if self._output is not None and moved:
-            self.directory = claim_rank_directory(self.settings.out, rank)
-            self._output.move(self.directory)
+        if moved and self.directory is not None:
+            old, new = self.directory, self._claim_directory()
+            if self._output is not None:
+                self._output.move(new)
+            else:
+                drop_rank_directory(old)
 
     def _emit_progress(self) -> None:
         if self._events is None:
