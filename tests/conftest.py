@@ -10,6 +10,9 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
+# Whoever records the calls is chosen by the test, not by what an earlier run has left in the user's cache.
+os.environ.setdefault("ULPSCOPE_HOST", "python")
+
 # A shell's background job ignores Ctrl-C, and so would all that tests start; some of them send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

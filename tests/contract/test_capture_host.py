@@ -19,9 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import ulpscope
-from ulpscope.capture.torch.host import loading, writing
+from ulpscope.capture.torch.host import loading, part, writing
 from ulpscope.capture.torch.host.bridge import Bridge
 from ulpscope.numerics.machine_code import NoCompilerError
+from ulpscope.records.enums import Save
+from ulpscope.records.settings import CaptureSettings
 from ulpscope.trace.reader import RankTrace, open_trace
 
 Work = Callable[[], None]
@@ -563,3 +565,38 @@ with ulpscope.capture(sys.argv[1]):
     environment = os.environ | {loading.CHOICE: "compiled", "CXX": "/nowhere/c++"}
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "t")], env=environment, check=True)
     assert open_trace(tmp_path / "t").ranks[0].info.coverage.calls_recorded > 1
+
+
+@pytest.mark.parametrize(
+    ("choice", "accelerator", "built", "wanted", "missed"),
+    [
+        (None, False, True, True, False),
+        (None, False, False, False, True),
+        (None, True, False, True, False),
+        ("python", False, True, False, False),
+        ("compiled", False, False, True, False),
+    ],
+)
+def test_when_it_is_chosen(
+    choice: str | None, accelerator: bool, built: bool, wanted: bool, missed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(loading.CHOICE, raising=False)
+    if choice is not None:
+        monkeypatch.setenv(loading.CHOICE, choice)
+    monkeypatch.setattr(loading, "_has_accelerator", lambda: accelerator)
+    monkeypatch.setattr(loading, "is_built", lambda: built)
+    assert (loading.is_wanted(), loading.is_missed()) == (wanted, missed)
+
+
+def test_a_long_run_has_it_compiled_for_later_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    begun: list[bool] = []
+    monkeypatch.delenv(loading.CHOICE, raising=False)
+    monkeypatch.setattr(loading, "_has_accelerator", lambda: False)
+    monkeypatch.setattr(loading, "is_built", lambda: False)
+    monkeypatch.setattr(part, "build_beside", lambda: begun.append(True) or True)
+    later = part.LaterHost(CaptureSettings(out=tmp_path))
+    assert [later.is_begun(count) for count in (0, part.LONG_RUN_CALLS - 1)] == [False, False]
+    assert [later.is_begun(part.LONG_RUN_CALLS) for _ in range(2)] == [True, False]
+    filtered = part.LaterHost(CaptureSettings(out=tmp_path, save=Save.TENSORS))
+    assert not filtered.is_begun(part.LONG_RUN_CALLS)
+    assert begun == [True]

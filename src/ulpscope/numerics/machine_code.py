@@ -5,12 +5,16 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 COMPILE_SECONDS = 300
 """After which a compiler is given up."""
+RETRY_SECONDS = 24 * 3600
+"""After which what somebody began to compile, and was not made, is tried again."""
 
 
 class NotCompiledError(Exception):
@@ -45,11 +49,66 @@ def made_whole(path: Path) -> Iterator[Path]:
 
 def compile_library(library: Path, arguments: Sequence[str], text: str = "") -> None:
     """Have the system's C++ compiler make a library; `text` is what it reads. OSError where it cannot be written."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    compiler = _compiler()
     if compiler is None:
         raise NoCompilerError("no C++ compiler was found (g++, clang++ or $CXX)")
     with made_whole(library) as made:
         _run([compiler, "-o", str(made), *arguments], text)
+
+
+def compile_beside(library: Path, arguments: Sequence[str]) -> bool:
+    """Have it made by a process that takes only idle time and may outlive this one; whether that was begun.
+
+    It is not begun twice: not by another rank, and not for a day if it fails.
+    """
+    if _compiler() is None or not sys.executable or not _claim(_begun(library)):
+        return False
+    command = [sys.executable, "-I", __file__, str(library), *arguments]
+    try:
+        # Without our pipes: whoever reads them to the end would wait for it.
+        with open(os.devnull, "r+") as nothing:
+            done = subprocess.run(
+                command,
+                check=False,
+                env=_environment(),
+                start_new_session=True,
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+            )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def _compiler() -> str | None:
+    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+
+
+def _begun(library: Path) -> Path:
+    return library.with_name(f"{library.name}.begun")
+
+
+def _claim(mark: Path) -> bool:
+    """Whether nobody has made this mark before, or long ago."""
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - mark.stat().st_mtime > RETRY_SECONDS:
+                mark.unlink()
+        mark.touch(exist_ok=False)
+    except OSError:
+        return False
+    return True
+
+
+def _compile_alone(library: Path, arguments: Sequence[str]) -> None:
+    """In a process of its own, whose parent need not wait."""
+    if os.fork():
+        os._exit(0)
+    os.nice(19)
+    compile_library(library, arguments)
+    _begun(library).unlink()
 
 
 def _run(command: list[str], text: str) -> None:
@@ -76,3 +135,7 @@ def _environment() -> dict[str, str]:
     with contextlib.suppress(KeyError):
         del environment["PYTHONPATH"]
     return environment
+
+
+if __name__ == "__main__":  # see compile_beside
+    _compile_alone(Path(sys.argv[1]), sys.argv[2:])

@@ -26,7 +26,7 @@ from ulpscope.capture.torch.data_workers import leave_data_workers_alone
 from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.host.loading import is_built
-from ulpscope.capture.torch.host.part import can_serve, make_host
+from ulpscope.capture.torch.host.part import LaterHost, can_serve, make_host
 from ulpscope.capture.torch.host.writing import WritingProcess
 from ulpscope.capture.torch.output import Output
 from ulpscope.capture.torch.pairing import Pairing
@@ -84,6 +84,7 @@ class Session:
         self._ended_early = ""
         self._step_times: deque[float] = deque(maxlen=PROGRESS_STEPS)
         self._custom = CustomCalls(self._watcher)
+        self._later_host = LaterHost(settings)
         self._running = self._closed = self._paused = False
         self.directory: Path | None = None
         self.rank, self.world_size = rank_and_world_size(os.environ)
@@ -117,10 +118,9 @@ class Session:
     def _prepare_kernels(self) -> None:
         found = find_compiled()
         if found is Found.NONE:
-            slow = "neither a C++ compiler nor numba works here: summaries of CPU tensors are up to 100 times slower"
-            self._tell_once("kernels", slow)
+            self._tell_once("kernels", "no C++ compiler, no numba: summaries of CPU tensors take 100 times longer")
         elif found is Found.COMPILED:
-            self._tell_once("kernels", "compiled the kernels that summarise CPU tensors; that is done once")
+            self._tell_once("kernels", "compiled the kernels that summarise CPU tensors")
 
     def _prepare_host(self) -> None:
         """Let compiled code do the host's part, where that is worth it and possible."""
@@ -254,6 +254,8 @@ class Session:
             else:
                 self._drop(self._waiting[0])
             del self._waiting[0]
+        if self._events is not None and self._later_host.is_begun(self.recorder.counts.recorded):
+            self._tell_once("host", "many calls: faster code for them is being compiled in idle time, for later runs")
         if self._output is not None and self._disk is not None:
             self._keep_to(self._disk, self._output)
 

@@ -11,11 +11,17 @@ from typing import Any
 
 import torch
 
-from ulpscope.numerics.machine_code import NotCompiledError, cache_directory, compile_library, identity_of
+from ulpscope.numerics.machine_code import (
+    NotCompiledError,
+    cache_directory,
+    compile_beside,
+    compile_library,
+    identity_of,
+)
 
 MODULE = "ulpscope_host"
 CHOICE = "ULPSCOPE_HOST"
-"""Environment: `python` never uses the compiled part, `compiled` also without an accelerator."""
+"""Environment: `python` never uses the compiled part, `compiled` compiles it also without an accelerator."""
 FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 LIBRARIES = ("c10", "torch_cpu", "torch_python")
 
@@ -24,11 +30,25 @@ _KERNELS = _SOURCES.parent / "fused" / "cuda"
 
 
 def is_wanted() -> bool:
-    """Compiling takes half a minute: where the device is the CPU itself, its own work outweighs ours."""
+    """Compiling takes half a minute. A run without an accelerator does not wait for it: an earlier one has done it."""
     choice = os.environ.get(CHOICE)
     if choice is not None:
         return choice == "compiled"
+    return _has_accelerator() or is_built()
+
+
+def is_missed() -> bool:
+    """Whether it would be used if an earlier run had compiled it."""
+    return CHOICE not in os.environ and not is_wanted()
+
+
+def _has_accelerator() -> bool:
     return torch.accelerator.is_available() if hasattr(torch, "accelerator") else torch.cuda.is_available()
+
+
+def build_beside() -> bool:
+    """Have it compiled in idle time, for later runs; whether that was begun."""
+    return compile_beside(_library(), _arguments())
 
 
 def is_built() -> bool:
@@ -66,9 +86,13 @@ def _identity() -> str:
 
 def _compile(library: Path) -> None:
     try:
-        compile_library(library, [*FLAGS, *_includes(), str(_SOURCES / "core.cpp"), *_links()])
+        compile_library(library, _arguments())
     except OSError as error:
         raise NotCompiledError(str(error)) from error
+
+
+def _arguments() -> list[str]:
+    return [*FLAGS, *_includes(), str(_SOURCES / "core.cpp"), *_links()]
 
 
 def _includes() -> list[str]:

@@ -8,7 +8,7 @@ import torch
 from ulpscope.capture.torch.apis import Action, Asked
 from ulpscope.capture.torch.arguments import Placed
 from ulpscope.capture.torch.host.bridge import LIMITS, Bridge
-from ulpscope.capture.torch.host.loading import is_wanted, load
+from ulpscope.capture.torch.host.loading import build_beside, is_missed, is_wanted, load
 from ulpscope.capture.torch.host.taken import Taken
 from ulpscope.capture.torch.originals import HANDLER
 from ulpscope.capture.torch.values import Recheck, ValueCounts, ValueRow
@@ -22,14 +22,35 @@ if TYPE_CHECKING:
 HostBefore = NewType("HostBefore", object)
 """What was noted before a module's call, in a capsule."""
 
+# After so many calls of a run faster code is compiled for its successors: by then they have cost 3 to 5 seconds.
+LONG_RUN_CALLS = 50_000
+
 # In other phases more is to be known about a call than the host part looks at.
 PHASES = (Phase.SETUP, Phase.FORWARD, Phase.UPDATE)
 
 
 def can_serve(settings: CaptureSettings) -> bool:
     """Whether it gives everything that is asked for, and is wanted here."""
+    return _gives(settings) and is_wanted()
+
+
+class LaterHost:
+    """Has it compiled for later runs, when one without it turns out to be long."""
+
+    def __init__(self, settings: CaptureSettings) -> None:
+        self._is_missed = _gives(settings) and is_missed()
+
+    def is_begun(self, recorded: int) -> bool:
+        """Whether compiling has begun just now, with so many calls recorded."""
+        if not self._is_missed or recorded < LONG_RUN_CALLS:
+            return False
+        self._is_missed = False
+        return build_beside()
+
+
+def _gives(settings: CaptureSettings) -> bool:
     plain = settings.save is Save.STATS and not settings.verify and not settings.only and not settings.skip
-    return plain and settings.level is not Level.KERNEL and is_wanted()
+    return plain and settings.level is not Level.KERNEL
 
 
 def make_host(recorder: "Recorder", scopes: "Scopes") -> "Host":
