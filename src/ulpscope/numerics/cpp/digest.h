@@ -27,7 +27,6 @@ template <class Word> void add_words(const Word* words, int64_t* sums) {
   }
 }
 
-
 // Two words a pair, read as one of 64 bits.
 void add_words(const int64_t* words, int64_t* sums) {
   for (int c = 0; c < COLUMNS; c += FOUR) {
