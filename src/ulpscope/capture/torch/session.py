@@ -22,7 +22,6 @@ from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment, running
 from ulpscope.capture.torch.custom import CustomCalls
-from ulpscope.capture.torch.data_workers import leave_data_workers_alone
 from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.host.loading import is_built
