@@ -1,5 +1,6 @@
 """Whole comparisons of traces written by hand: what is wrong, what is rounding, what follows."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,21 @@ def test_an_underflowing_dtype_rounds_coarsely(tmp_path: Path) -> None:
         call = run.call("lib.cast", reads={"args.0": given})
         run.use(call, "output", "output.0", run.value(made, dtype=dtype, producer=call))
     assert compared(tmp_path, reference, target).comparison.outcome is Outcome.AGREE
+
+
+@pytest.mark.parametrize("op", ["torch.Tensor.__rtruediv__", "torch.full"])
+def test_a_limit_that_is_inf_is_no_overflow(tmp_path: Path, op: str) -> None:
+    """clip_grad_norm_ with max_norm inf divides inf by the norm: what it was asked for."""
+
+    def run(limit: float, made: float) -> HandmadeRun:
+        clipping = HandmadeRun()
+        stated: Any = limit if math.isfinite(limit) else {"$float": str(limit)}
+        norm = clipping.value(np.array([4.0], dtype=np.float32))
+        result = {"output.0": np.array([made], dtype=np.float32)}
+        clipping.call(op, reads={"args.0": norm}, makes=result, arguments={"args": [{"$tensor": "args.0"}, stated]})
+        return clipping
+
+    asked = compared(tmp_path, run(1.0, 0.25), run(math.inf, math.inf))
+    assert [finding.kind.value for finding in asked.comparison.findings] == ["computation"]
+    overflowed = compared(tmp_path / "finite", run(1.0, 0.25), run(2.0, math.inf))
+    assert [finding.kind.value for finding in overflowed.comparison.findings] == ["overflow"]

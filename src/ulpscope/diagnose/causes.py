@@ -12,6 +12,7 @@ from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.gaps import Gap, GapFinder, calls_in
 from ulpscope.diagnose.involvement import model_pairs
 from ulpscope.diagnose.origins import PICKING, Origins
+from ulpscope.diagnose.overflow_asked import Ends, asked
 from ulpscope.diagnose.states import Birth, Cause
 from ulpscope.records.findings import FindingKind
 from ulpscope.records.pairs import Pair
@@ -86,7 +87,7 @@ class Causes:
             return FindingKind.INPUT
         if birth.gap is not None and self._unmatched_random(birth.gap):
             return FindingKind.RANDOMNESS
-        if self._overflows(birth.slot.values):
+        if self._overflows(birth.slot.values) and not self._asked_for(birth):
             return FindingKind.OVERFLOW
         if birth.cause is Cause.OUTSIDE:
             return self._outside(birth.slot)
@@ -170,6 +171,19 @@ class Causes:
         reference, target = self.evidence.values.values.reference, self.evidence.values.values.target
         born = int(target.nan[row] + target.pos_inf[row]) > int(reference.nan[row] + reference.pos_inf[row])
         return born or (int(reference.not_finite()[row]) == 0 < int(target.not_finite()[row]))
+
+    def _asked_for(self, birth: Birth) -> bool:
+        """Whether a number among the arguments is inf or nan itself, as a limit that limits nothing is."""
+        sides, row = self.evidence.values.values, birth.slot.values
+        more = (
+            getattr(sides.target, name)[row] > getattr(sides.reference, name)[row]
+            for name in ("nan", "pos_inf", "neg_inf")
+        )
+        shown, calls = Ends(*map(bool, more)), self.evidence.calls
+        made = [(calls["op"][birth.slot.pair], calls["arguments"][birth.slot.pair])] if birth.slot.makes else []
+        if birth.gap is not None:
+            made += calls_in(self.evidence, birth.gap).target.select("op", "arguments").rows()
+        return any(asked(op, arguments).cover(shown) for op, arguments in made)
 
     def _random(self, birth: Birth) -> bool:
         calls, pair = self.evidence.calls, birth.slot.pair
