@@ -134,6 +134,23 @@ def test_every_subset_of_steps_agrees_or_says_that_there_is_none(
     assert result.comparison.scope.steps == tuple(sorted(common))
 
 
+def test_what_one_run_lacks_is_counted_and_may_be_required(traces: Path) -> None:
+    whole, part = (named(traces, "plain", frozenset(steps)) for steps in ({0, 1, 2}, {0, 2}))
+    result = compare(whole, part)
+    assert (result.verdict, result.json()["extent"]["steps"]) == ("agree", {"compared": 2, "of": 3})
+    assert "2 of 3 steps" in result.text(width=200).splitlines()[0]
+    required = CompareOptions(require_all=True)
+    assert (compare(whole, part, required).verdict, compare(whole, part, required).code) == ("incomplete", 1)
+    assert compare(whole, whole, required).verdict == "agree"
+
+
+def test_a_run_beside_itself_or_its_own_rank_is_told(traces: Path) -> None:
+    whole, other = named(traces, "plain", frozenset(STEPS)), named(traces, "plain", frozenset({0, 1}))
+    assert compare(whole, whole).comparison.scope.same_run
+    assert compare(whole, whole / "rank0").comparison.scope.same_run
+    assert not compare(whole, other).comparison.scope.same_run
+
+
 @settings(max_examples=8, deadline=None)
 @given(wanted=some_steps)
 def test_a_fault_is_found_in_every_subset_that_has_its_step(traces: Path, wanted: Numbers) -> None:

@@ -206,9 +206,34 @@ def test_everything_left_out_is_said() -> None:
         "missing    rank 1: step 2 is half written",
         "Judged by the standard msprobe, not by what rounding explains.",
         "(step 0, rank 0)",
+        "AGREE in 1 of 4 ranks",
     ):
         assert part in told
     assert "3 个张量未比较：形状不同" in text(agreeing(scope=scope), language=Language.ZH)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.AGREE, Outcome.INCOMPLETE])
+def test_the_first_line_says_how_much_was_compared(outcome: Outcome) -> None:
+    scope = Scope(ranks=(0,), steps=(0, 1), ranks_target_only=(1,), steps_reference_only=(2,))
+    part = agreeing(scope=scope, outcome=outcome)
+    first = text(part, width=200).splitlines()[0]
+    assert first.startswith(outcome.value.upper())
+    assert "2 of 3 steps" in first
+    assert "1 of 2 ranks" in first
+    chinese = text(part, width=200, language=Language.ZH).splitlines()[0]
+    assert "3 个 step" in chinese
+    assert outcome.value.upper() in chinese
+    answer = compare_json(part)
+    assert answer["extent"]["complete"] is False
+    assert answer["extent"]["steps"] == {"compared": 2, "of": 3}
+    assert " in 2 of" not in text(agreeing(), width=200)
+
+
+def test_other_filters_and_a_run_beside_itself_are_told() -> None:
+    scope = Scope(ranks=(0,), steps=(0,), filters=("--only torch.relu", ""), same_run=True)
+    told = text(agreeing(scope=scope), width=200)
+    assert "--only torch.relu in the reference, all in the target" in told
+    assert "it was compared with itself" in told
 
 
 def hostile() -> Comparison:
@@ -252,7 +277,8 @@ def test_only_commands_are_wider_than_the_terminal(width: int) -> None:
 def test_json_has_the_keys_of_every_command() -> None:
     answer = compare_json(diverged(notes=(finding(FindingKind.DTYPE),)))
     assert list(answer)[:6] == ["schema", "command", "verdict", "findings", "notes", "counts"]
-    assert list(answer)[6:] == ["reference", "target", "scope", "anchor", "neighbours", "advice", "missing", "ledger"]
+    further = "reference target scope extent anchor neighbours advice missing ledger".split()
+    assert list(answer)[6:] == further
     assert answer["ledger"] is None
     keys = "kind rank step phase call op module tensor source evidence sentence next".split()
     assert list(answer["findings"][0]) == list(answer["notes"][0]) == keys

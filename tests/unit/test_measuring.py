@@ -15,11 +15,10 @@ from ulpscope.judge.measuring import (
     SHAPE_DIFFERS,
     UNINITIALIZED,
     ValuePairs,
-    Values,
     measure,
-    read_values,
     refine,
 )
+from ulpscope.judge.values import Values, read_values
 from ulpscope.numerics.metrics import compare_arrays
 from ulpscope.records.pairs import Measured, PairMetrics
 from ulpscope.trace.reader import open_trace

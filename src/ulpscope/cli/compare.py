@@ -11,7 +11,8 @@
 
 REFERENCE is the run that is trusted, TARGET the one under suspicion: traces of ulpscope, dumps of msprobe, or dumps of
 Ascend NPUs; with --graph, REFERENCE is what a framework dumped of the same network (docs/compare-network.md). Exit
-codes: 0 they agree, 1 they diverge, 2 an input cannot be read, 3 nothing could be compared.
+codes: 0 they agree, 1 they diverge (or, with --require-all, are not compared in full), 2 an input cannot be read,
+3 nothing could be compared.
 """
 
 import argparse
@@ -42,6 +43,11 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     scope.add_argument("--ranks", metavar="0,2-4", help="ranks of a distributed run (default: all that both have)")
     scope.add_argument(
         "--map", metavar="FILE.yaml", type=Path, help="modules, operations or tensors that belong together"
+    )
+    scope.add_argument(
+        "--require-all",
+        action="store_true",
+        help="runs that agree are incomplete (exit 1) unless every rank, step, call and tensor of both was compared",
     )
     scope.add_argument("--plan", action="store_true", help="print which call is compared with which, and stop")
     judge = parser.add_argument_group("how")
@@ -84,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
         return _compare_checks(args, reference, target)
     options = _options(args)
     if compare_network.is_wanted(args):
+        _refuse_require_all(args)
         return compare_network.run(args, reference, target, options)
     if args.plan:
         return _print_plan(reference, target, options, as_json=args.json)
@@ -119,7 +126,8 @@ def _compare_checks(args: argparse.Namespace, reference: Path, target: Path) -> 
 
 
 def _refuse_options_of_runs(args: argparse.Namespace) -> None:
-    given = [name for name in ("steps", "ranks", "map", "plan", "details", "xlsx") if getattr(args, name)]
+    flags = ("steps", "ranks", "map", "plan", "details", "xlsx", "require_all")
+    given = [name.replace("_", "-") for name in flags if getattr(args, name)]
     usual = {"standard": "rounding", "replay": "auto"}
     given += [name for name, default in usual.items() if getattr(args, name) != default]
     if given:
@@ -127,6 +135,15 @@ def _refuse_options_of_runs(args: argparse.Namespace) -> None:
             f"--{given[0]} with two results of ulpscope check",
             expected="two runs; what is checked is chosen by ulpscope check",
             next_step=f"leave out --{given[0]}",
+        )
+
+
+def _refuse_require_all(args: argparse.Namespace) -> None:
+    if args.require_all:
+        raise UlpscopeError(
+            "--require-all with --graph or an operator of a network",
+            expected="two runs; of a network the result says which operators were not compared",
+            next_step="leave out --require-all",
         )
 
 
@@ -159,6 +176,7 @@ def _options(args: argparse.Namespace) -> "CompareOptions":
         jobs=args.jobs,
         standard=args.standard,
         replay=Replay(args.replay),
+        require_all=args.require_all,
     )
 
 

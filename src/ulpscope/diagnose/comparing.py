@@ -49,6 +49,16 @@ class JudgedRank:
     table: pl.DataFrame
 
 
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """How two runs were captured, beside each other."""
+
+    levels: tuple[str, str]
+    filters: tuple[str, str] | None = None
+    """Where they differ."""
+    same_run: bool = False
+
+
 Told = tuple[RankedFinding, JudgedRank]
 
 
@@ -73,7 +83,7 @@ def summarise(
     judged: Sequence[JudgedRank],
     *,
     names: Pair[str],
-    levels: tuple[str, str],
+    captured: Captured,
     missing: Sequence[str],
     ledger: Ledger | None = None,
 ) -> tuple[Comparison, pl.DataFrame]:
@@ -102,7 +112,7 @@ def summarise(
         findings=tuple(findings),
         notes=tuple(_told_once([note for rank in judged for note in rank.notes if not _is_told(note, findings)])),
         counts=counts,
-        scope=_scope(plan, table, levels),
+        scope=_scope(plan, table, captured),
         anchor=_anchor(judged),
         neighbours=tuple(neighbours),
         advice=tuple(advise(findings, table, on_device=_on_device(plan))) if counts.tensors_compared else (),
@@ -220,12 +230,10 @@ def _counts(judged: Sequence[JudgedRank], table: pl.DataFrame) -> Counts:
     )
 
 
-def _scope(plan: Plan, table: pl.DataFrame, levels: tuple[str, str]) -> Scope:
+def _scope(plan: Plan, table: pl.DataFrame, captured: Captured) -> Scope:
     compared = table.filter(pl.col("judgement").is_not_null())
     measured = Counter(dict(compared["measured"].drop_nulls().value_counts().iter_rows()))
-    reasons = dict(
-        table.filter(pl.col("judgement").is_null())["reason"].drop_nulls().value_counts(sort=True).iter_rows()
-    )
+    unresolved = pl.col("judgement") == Judgement.UNRESOLVED.value
     return Scope(
         ranks=tuple(rank.rank for rank in plan.ranks),
         steps=plan.steps,
@@ -233,10 +241,17 @@ def _scope(plan: Plan, table: pl.DataFrame, levels: tuple[str, str]) -> Scope:
         ranks_target_only=plan.ranks_only.target,
         steps_reference_only=plan.steps_only.reference,
         steps_target_only=plan.steps_only.target,
-        levels=levels,
+        levels=captured.levels,
+        filters=captured.filters,
+        same_run=captured.same_run,
         measured=tuple((word, measured[word.value]) for word in Measured if measured[word.value]),
-        not_compared=tuple(reasons.items()),
+        not_compared=_reasons(table.filter(pl.col("judgement").is_null())),
+        unresolved=_reasons(table.filter(unresolved)),
     )
+
+
+def _reasons(table: pl.DataFrame) -> tuple[tuple[str, int], ...]:
+    return tuple(table["reason"].drop_nulls().value_counts(sort=True).iter_rows())
 
 
 def _anchor(judged: Sequence[JudgedRank]) -> tuple[AnchorPart, ...]:

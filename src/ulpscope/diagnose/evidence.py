@@ -15,9 +15,10 @@ from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.scaling import without_loss_scale
 from ulpscope.judge.choices import numbers_alike
-from ulpscope.judge.measuring import ValuePairs, Values
+from ulpscope.judge.measuring import SHAPE_DIFFERS, ValuePairs
 from ulpscope.judge.operations import Family, Operand
 from ulpscope.judge.rounding import TF32_ROUNDOFF, family_of, subnormal_spacing, unit_roundoff
+from ulpscope.judge.values import Values
 from ulpscope.records.enums import Kind, Role
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair
@@ -133,11 +134,29 @@ class RankEvidence:
         """Each pair of values as an operand, with the reference's size."""
         norms = np.nan_to_num(self.values.values.reference.summaries.norm)
         elements = self.values.values.reference.summaries.elements
-        errors = np.nan_to_num(self.values.error, nan=0.0, posinf=np.inf)
+        errors = self._with_carried(np.nan_to_num(self.values.error, nan=0.0, posinf=np.inf))
         shapes = self.values.values.target.shapes()
         scores = [self.values.score_errors.get(row) for row in range(len(errors))]
         columns = zip(errors.tolist(), norms.tolist(), elements.tolist(), shapes, scores, strict=True)
         return [Operand(*column) for column in columns]
+
+    def _with_carried(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Errors, where those that cannot be told are as large as that of what they were made of."""
+        unresolved = self.values.unresolved
+        for pair in self.order if unresolved.any() else ():
+            given = [
+                slot.values for slot in self.slots_of[pair] if not slot.makes and not self.values.discrete[slot.values]
+            ]
+            for slot in self.slots_of[pair]:
+                if slot.makes and unresolved[slot.values] and self.makers[slot.values] == pair:
+                    errors[slot.values] = errors[given].max(initial=0.0)
+        return errors
+
+    @cached_property
+    def resolutions(self) -> list[float]:
+        """The relative distance below which the sketches of each pair of values tell nothing."""
+        sides = self.values.values.reference, self.values.values.target
+        return list(np.maximum(*(side.resolution for side in sides)).tolist())
 
     @cached_property
     def roundoffs(self) -> list[float]:
@@ -145,6 +164,21 @@ class RankEvidence:
         sides = self.values.values.reference, self.values.values.target
         found = np.maximum(*(_roundoffs(side) for side in sides))
         return list(found.tolist())
+
+    @cached_property
+    def differing_freely(self) -> list[bool]:
+        """Shapes, integers or masks that differ, and inf or nan: nothing can be said of what is made of them."""
+        values = self.values
+        integers = values.discrete & values.compared & (values.error != 0.0)
+        return list((values.pattern | (values.reason == SHAPE_DIFFERS) | integers).tolist())
+
+    @cached_property
+    def contents(self) -> list[tuple[int, int] | None]:
+        """The digests of both sides, where both are known and the numbers are compared."""
+        sides = self.values.values.reference, self.values.values.target
+        known = sides[0].has_digest & sides[1].has_digest & self.values.compared
+        digests = zip(known.tolist(), sides[0].digest.tolist(), sides[1].digest.tolist(), strict=True)
+        return [(reference, target) if both else None for both, reference, target in digests]
 
     @cached_property
     def slots_of(self) -> list[list[Slot]]:

@@ -21,11 +21,13 @@ from ulpscope.judge.operations import (
     natural_norm,
     summed_length,
 )
-from ulpscope.judge.rounding import Limits, family_of, floor_of, kink_error, sum_floor
+from ulpscope.judge.rounding import ACCUMULATOR, Limits, family_of, floor_of, kink_error, sum_floor
 from ulpscope.records.pairs import Measured
 from ulpscope.records.words import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, INPUT_ROLE, STATE_AFTER_ROLE, UPDATE_PHASE
 
 STATS = Measured.STATS
+# How much coarser than rounding a sketch may be and still tell it: float32's is by 5.6 (SKETCH_FLOOR).
+COARSE = 8.0
 ForeignErrors = Mapping[tuple[int, str], float]
 """By pair of calls and place ("" for all): the largest error of the same operands in any rank."""
 
@@ -41,6 +43,12 @@ class Explained:
     floor: float
     widened: float = 1.0
     """By how much the output has cancelled."""
+    rounded: float = 0.0
+    """The floor that the dtypes alone set, whatever is resolved."""
+
+    def is_rounding_of(self, incoming: float, gain: float) -> bool:
+        """Whether rounding in these dtypes and operands with this error explain all of it, as far as that is told."""
+        return self.error <= COARSE * gain * math.hypot(incoming, self.rounded) * self.widened
 
     def explained_by(self, incoming: float, gain: float) -> bool:
         """Whether operands with this error alone, at this gain, explain all of it."""
@@ -48,11 +56,28 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
+class _Floor:
+    """Error that an output has at least."""
+
+    told: float
+    """What can be told from rounding, by how it was measured."""
+    rounded: float
+    """What rounding in the dtypes makes."""
+    unit: float
+    """Unit roundoff in which sums are made."""
+
+    def of_sum(self, length: float) -> "_Floor":
+        """The same of a sum of that many terms."""
+        more = sum_floor(length, self.unit)
+        return _Floor(math.hypot(self.told, more), math.hypot(self.rounded, more), self.unit)
+
+
+@dataclass(frozen=True, slots=True)
 class _Account:
     """What goes into an explanation."""
 
     incoming: float
-    floor: float
+    floor: _Floor
     norm: float
     """What the error is measured against; larger than the output's own norm where that has cancelled."""
     extra: float = 0.0
@@ -107,11 +132,16 @@ class Explainer:
             roundoff = max(roundoff, self._coarse.get(evidence.families[slot.pair], 0.0))
         elif gap.only_reference or gap.only_target:
             roundoff = max(roundoff, *self._coarse.values(), 0.0)
-        floor = floor_of(roundoff, self._measured[slot.values], self.limits)
+        measured, resolution = self._measured[slot.values], evidence.resolutions[slot.values]
+        floor = _Floor(
+            told=floor_of(roundoff, measured, self.limits, sketch_floor=resolution),
+            rounded=floor_of(roundoff, None, self.limits),
+            unit=roundoff or ACCUMULATOR,
+        )
         return self._account(slot, floats, operands, floor, gap)
 
     def _account(
-        self, slot: Slot, sources: list[int], operands: list[Operand], floor: float, gap: Gap | None
+        self, slot: Slot, sources: list[int], operands: list[Operand], floor: _Floor, gap: Gap | None
     ) -> _Account:
         if gap is not None:
             return self._gap(slot, gap, operands, floor)
@@ -125,17 +155,18 @@ class Explainer:
     def _finish(self, output: Operand, account: _Account, gain: float) -> Explained:
         widened = account.norm / output.norm if output.norm > 0 else 1.0
         saturated = math.inf if account.incoming > self.limits.saturated else 0.0
-        base = math.hypot(account.incoming, account.floor)
+        base = math.hypot(account.incoming, account.floor.told)
         return Explained(
             error=output.error,
             incoming=account.incoming,
             expected=max(gain * base * widened, account.extra, saturated),
             gain=output.error / widened / base if base else math.inf,
-            floor=account.floor,
+            floor=account.floor.told,
             widened=widened,
+            rounded=account.floor.rounded,
         )
 
-    def _forward(self, slot: Slot, operands: list[Operand], floor: float) -> _Account:
+    def _forward(self, slot: Slot, operands: list[Operand], floor: _Floor) -> _Account:
         output = self.evidence.operands[slot.values]
         op = self.evidence.bare_ops[slot.pair]
         family = self.evidence.families[slot.pair]
@@ -143,12 +174,12 @@ class Explainer:
             operands = [*operands[1:], *operands[:1]]
         norm = natural_norm(family, operands, output)
         came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
-        floor = math.hypot(floor, sum_floor(summed_length(op, family, operands, output)))
+        floor = floor.of_sum(summed_length(op, family, operands, output))
         adaptive = family is Family.DIVISION and self.evidence.calls["phase"][slot.pair] == UPDATE_PHASE
         extra = min(self.limits.adaptive * math.sqrt(came_in), self.limits.update_cap) if adaptive else 0.0
         return _Account(came_in, floor, norm, extra)
 
-    def _backward(self, slot: Slot, sources: list[int], operands: list[Operand], floor: float) -> _Account:
+    def _backward(self, slot: Slot, sources: list[int], operands: list[Operand], floor: _Floor) -> _Account:
         evidence = self.evidence
         output = evidence.operands[slot.values]
         op, family = evidence.bare_ops[slot.pair], evidence.families[slot.pair]
@@ -160,17 +191,17 @@ class Explainer:
         norm = natural_gradient_norm(family, gradients[0], others, output) if gradients else output.norm
         extra = kink_error(op, worst_other, output.elements, self.limits)
         if family in SUMMING or extra:
-            floor = math.hypot(floor, sum_floor(max((operand.elements for operand in operands), default=1.0)))
+            floor = floor.of_sum(max((operand.elements for operand in operands), default=1.0))
         return _Account(came_in, floor, max(norm, output.norm), extra)
 
-    def _gap(self, slot: Slot, gap: Gap, operands: list[Operand], floor: float) -> _Account:
+    def _gap(self, slot: Slot, gap: Gap, operands: list[Operand], floor: _Floor) -> _Account:
         output = self.evidence.operands[slot.values]
         came_in = max((operand.error for operand in operands), default=0.0)
         if gap.adds and output.norm > 0:
             came_in = sum(operand.distance for operand in operands) / output.norm
         came_in = max(came_in, self.foreign_errors.get((slot.pair, slot.place), 0.0))
         if gap.adds or self._sums(gap):
-            floor = math.hypot(floor, sum_floor(max(operand.elements for operand in (output, *operands))))
+            floor = floor.of_sum(max(operand.elements for operand in (output, *operands)))
         if not gap.sources and not gap.outside:
             # Nobody knows what it was made of: at best of all that was there.
             came_in = self._worst[self.evidence.calls["step"][slot.pair]]
@@ -206,4 +237,5 @@ class Explainer:
         base = math.hypot(came_in, self.limits.rounding * self.evidence.roundoffs[slot.values], update.resolution)
         lost = 2.0 * math.sqrt(update.uncertain)
         expected = max(gain * base, min(max(self.limits.adaptive * math.sqrt(base), lost), self.limits.update_cap))
-        return Explained(update.error, came_in, expected, update.error / base if base else math.inf, base)
+        gained = update.error / base if base else math.inf
+        return Explained(update.error, came_in, expected, gained, base, rounded=base)

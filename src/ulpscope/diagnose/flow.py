@@ -24,6 +24,7 @@ from ulpscope.diagnose.states import (
     ROUNDING,
     SOUND,
     UNKNOWN,
+    UNRESOLVED,
     WRONG,
     Birth,
     Cause,
@@ -97,9 +98,10 @@ class _Pass:
         self.discrete = evidence.values.discrete.tolist()
         self.pattern = evidence.values.pattern.tolist()
         self.measured = evidence.values.measured.tolist()
+        self.unresolved = evidence.values.unresolved.tolist()
         self.reshaped = (evidence.values.reason == SHAPE_DIFFERS).tolist()
-        self.free = _differing_freely(evidence)
-        self.contents = _contents(evidence)
+        self.free = evidence.differing_freely
+        self.contents = evidence.contents
         self.made_contents: dict[tuple[int, int] | None, int] = {}
         self.lost = (evidence.values.reason == LOST).tolist()
 
@@ -237,10 +239,17 @@ class _Pass:
         known = [source for source in sources if source != value]
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
+        elif self.unresolved[value]:
+            self._settle_unresolved(slot, known)
         elif self.pattern[value]:
             self._settle_pattern(slot, known, cause, gap)
         else:
             self._settle_numbers(slot, known, cause, gain=gain, gap=gap)
+
+    def _settle_unresolved(self, slot: Slot, sources: list[int]) -> None:
+        """What differs by nobody knows how much is as wrong as what it was made of."""
+        worse = any(self.flow.states[source] in WRONG | {AFTER_CHOICE} for source in sources)
+        self.flow.states[slot.values] = self._inherited_state(sources) if worse else UNRESOLVED
 
     def _known_content(self, value: int) -> State | None:
         """What is known of a call's own result with the same bits on either side, of which this is a copy."""
@@ -262,7 +271,7 @@ class _Pass:
         elif self.reshaped[slot.values] and gap is not None and not self._chooses(gap):
             # Other calls, other shapes: what they make of it is judged on its own.
             return
-        elif ROUNDING in states and self._may_flip(slot, gap):
+        elif states & {ROUNDING, UNRESOLVED} and self._may_flip(slot, gap):
             self.flow.states[slot.values] = AFTER_CHOICE
             error = max(self.evidence.operands[source].error for source in sources)
             self.flow.choices.append(Choice(slot, error))
@@ -320,7 +329,8 @@ class _Pass:
         elif _is_of_unknown(gap) and self._follows_birth(slot) and not everything.explained_by(0.0, gain):
             self.flow.states[slot.values] = INHERITED
         elif only_sound or self._is_rounding(slot, sound, everything, gain):
-            self.flow.states[slot.values] = ROUNDING
+            unresolved = self._is_unresolved(sources, everything, gain)
+            self.flow.states[slot.values] = UNRESOLVED if unresolved else ROUNDING
         else:
             self.flow.states[slot.values] = self._inherited_state(sources)
 
@@ -343,6 +353,13 @@ class _Pass:
         if slot.row in self.explainer.updates:
             return False
         return explained.explained_by(max((self.evidence.operands[s].error for s in sound), default=0.0), gain)
+
+    def _is_unresolved(self, sources: list[int], explained: Explained, gain: float) -> bool:
+        """Whether only what cannot be resolved, here or in an operand, says that this is rounding."""
+        told = [source for source in self._floats(sources) if self.flow.states[source] is not UNRESOLVED]
+        if explained.is_rounding_of(max((self.evidence.operands[s].error for s in told), default=0.0), gain):
+            return False
+        return explained.explained_by(0.0, gain) or any(self.flow.states[source] is UNRESOLVED for source in sources)
 
     def _follows_from_argument(self, slot: Slot, explained: Explained) -> bool:
         """Where a number among the arguments differs, any error of some size is its work."""
@@ -376,22 +393,6 @@ class _Pass:
 def _is_of_unknown(gap: Gap | None) -> bool:
     """Whether nobody knows what a value was made of."""
     return gap is not None and not gap.sources and not gap.outside
-
-
-def _differing_freely(evidence: RankEvidence) -> list[bool]:
-    """Shapes, integers or masks that differ, and inf or nan: nothing can be said of what is made of them."""
-    values = evidence.values
-    integers = values.discrete & values.compared & (values.error != 0.0)
-    free: list[bool] = (values.pattern | (values.reason == SHAPE_DIFFERS) | integers).tolist()
-    return free
-
-
-def _contents(evidence: RankEvidence) -> list[tuple[int, int] | None]:
-    """The digests of both sides, where both are known and the numbers are compared."""
-    sides = evidence.values.values.reference, evidence.values.values.target
-    known = sides[0].has_digest & sides[1].has_digest & evidence.values.compared
-    digests = zip(known.tolist(), sides[0].digest.tolist(), sides[1].digest.tolist(), strict=True)
-    return [(reference, target) if both else None for both, reference, target in digests]
 
 
 def _parameter_name(slot: Slot) -> str:

@@ -11,8 +11,8 @@ from ulpscope.diagnose.findings import coarsest_dtype
 from ulpscope.diagnose.places import place_of
 from ulpscope.diagnose.skips import accumulation
 from ulpscope.diagnose.states import Flow, State
-from ulpscope.judge.measuring import NO_DTYPE
 from ulpscope.judge.operations import MOVING
+from ulpscope.judge.values import NO_DTYPE
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
 

@@ -8,7 +8,7 @@ from ulpscope.align.calls import bare_name
 from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.gaps import Gap
-from ulpscope.judge.measuring import Values
+from ulpscope.judge.values import Values
 from ulpscope.records.words import INPUT_ROLE, SETUP_PHASE
 from ulpscope.trace.reader import RankTrace
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ulpscope.judge.measuring import ValuePairs, relative, scaled, summary_distances
-from ulpscope.records.pairs import Measured
+from ulpscope.judge.measuring import NO_REASON, ValuePairs, summary_distances, with_large
+from ulpscope.judge.set_aside import large_parts, largest
+from ulpscope.judge.values import Values, scaled
+from ulpscope.records.pairs import Measured, Pair
 from ulpscope.records.words import (
     GRAD_INPUT_ROLE,
     GRAD_OUTPUT_ROLE,
@@ -55,9 +57,7 @@ def without_loss_scale(
     `slots` has role and pair, `rows` each slot's pair of values, `calls` the step and kind of each pair of calls;
     `ops` are all operations of the target, among which a GradScaler shows.
     """
-    norms = values.values.reference.summaries.norm, values.values.target.summaries.norm
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.log2(norms[1] / norms[0])
+    ratios = _ratios(values.values)
     by_step: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for pair, role, row in zip(slots["pair"].to_list(), slots["role"].to_list(), rows.tolist(), strict=True):
         if role in SCALED_ROLES:
@@ -70,6 +70,16 @@ def without_loss_scale(
     unscaled = _rescaled(values, exponents)
     noisy = {row: scale for step, scale in scales.items() for row in _gradients(by_step[step]) if row not in exponents}
     return Scaled(_if_nearer(unscaled, noisy), {step: 2.0**scale for step, scale in scales.items()})
+
+
+def _ratios(values: Pair[Values]) -> np.ndarray:
+    """How much larger the target's values are, in binary exponents: by norms, or by extremes where some are large."""
+    sides = values.reference, values.target
+    large = np.maximum(*(side.large() for side in sides)) > 0
+    sizes = [np.where(large, largest(side), side.summaries.norm) for side in sides]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios: np.ndarray = np.log2(sizes[1] / sizes[0])
+    return ratios
 
 
 def _scale(roles: dict[str, list[int]], ratios: np.ndarray) -> int | None:
@@ -115,11 +125,25 @@ def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
     rows = np.array(list(exponents))
     factors = 2.0 ** -np.array(list(exponents.values()), dtype=np.float64)
     sides = values.values.reference.take(rows), scaled(values.values.target.take(rows), factors)
+    large = large_parts(*sides, rescaled=True)
     told, by = summary_distances(*sides)
     known = np.array([word is Measured.SKETCH for word in by])
-    rows, told = rows[known], told[known]
+    told, errors, by = with_large(told, by, Pair(*sides), large)
+    rows = rows[known]
     distance, error, measured = values.distance.copy(), values.error.copy(), values.measured.copy()
-    distance[rows], measured[rows] = told, Measured.SKETCH
-    error[rows] = relative(told, sides[0].summaries.norm[known], sides[1].summaries.norm[known])
+    pattern, reason, compared = values.pattern.copy(), values.reason.copy(), values.compared.copy()
+    distance[rows], error[rows], measured[rows] = told[known], errors[known], by[known]
+    # What only one run sets aside is large by the scale alone.
+    scaled_up = rows[(large.told & (sides[0].large() != sides[1].large()))[known]]
+    pattern[scaled_up], reason[scaled_up], compared[scaled_up] = False, NO_REASON, True
     metrics = {row: found for row, found in values.metrics.items() if row not in set(rows.tolist())}
-    return replace(values, distance=distance, error=error, measured=measured, metrics=metrics)
+    return replace(
+        values,
+        distance=distance,
+        error=error,
+        measured=measured,
+        pattern=pattern,
+        reason=reason,
+        compared=compared,
+        metrics=metrics,
+    )

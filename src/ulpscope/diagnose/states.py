@@ -18,19 +18,22 @@ class State(int, Enum):
     AFTER_CHOICE = 3
     INHERITED = 4
     MADE = 5
+    UNRESOLVED = 6
 
 
 # Looked up as members, they would cost more than what is done with them.
 UNKNOWN, IDENTICAL, ROUNDING = State.UNKNOWN, State.IDENTICAL, State.ROUNDING
 AFTER_CHOICE, INHERITED, MADE = State.AFTER_CHOICE, State.INHERITED, State.MADE
+UNRESOLVED = State.UNRESOLVED
 WRONG = frozenset((INHERITED, MADE))
-SOUND = frozenset((IDENTICAL, ROUNDING, UNKNOWN))
+SOUND = frozenset((IDENTICAL, ROUNDING, UNKNOWN, UNRESOLVED))
 JUDGEMENTS = {
     State.IDENTICAL: Judgement.IDENTICAL,
     State.ROUNDING: Judgement.ROUNDING,
     State.AFTER_CHOICE: Judgement.AFTER_CHOICE,
     State.INHERITED: Judgement.INHERITED,
     State.MADE: Judgement.MADE_HERE,
+    State.UNRESOLVED: Judgement.UNRESOLVED,
 }
 
 

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from ulpscope.diagnose.evidence import RankEvidence
 from ulpscope.diagnose.states import JUDGEMENTS, Flow, State
-from ulpscope.judge.measuring import Ints, Values
+from ulpscope.judge.measuring import LARGE_DIFFER, TOO_SMALL
+from ulpscope.judge.values import Ints, Values
 from ulpscope.numerics.estimates import cosines, standard_deviations
 from ulpscope.records.pair_table import PAIR_COLUMNS
 from ulpscope.records.pairs import Judgement, PairMetrics
@@ -41,6 +42,8 @@ def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
     columns |= {name: column.gather(rows) for name, column in _value_columns(evidence).items()}
     columns |= _judged(evidence, flow)
     columns["reason"] = _with_unjudged(columns["reason"], columns["measured"], columns["judgement"])
+    large = pl.Series(evidence.values.unresolved[rows])
+    columns["reason"] = _with_unresolved(columns["reason"], columns["judgement"], large)
     frame = pl.DataFrame(columns)
     return frame.select(list(PAIR_COLUMNS))
 
@@ -106,6 +109,13 @@ def _with_unjudged(reasons: pl.Series, measured: pl.Series, judgements: pl.Serie
     """Reasons, also for tensors that were measured and not judged."""
     unjudged = judgements.is_null() & reasons.is_null() & measured.is_not_null()
     return pl.select(pl.when(unjudged).then(pl.lit(INSIDE_BACKWARD)).otherwise(reasons)).to_series()
+
+
+def _with_unresolved(reasons: pl.Series, judgements: pl.Series, large: pl.Series) -> pl.Series:
+    """Reasons, also why it cannot be told how much tensors differ."""
+    why = pl.when(large).then(pl.lit(LARGE_DIFFER)).otherwise(pl.lit(TOO_SMALL))
+    unresolved = judgements == Judgement.UNRESOLVED.value
+    return pl.select(pl.when(unresolved).then(why).otherwise(reasons)).to_series()
 
 
 def _known(numbers: NDArray[np.float64], where: NDArray[np.bool_] | None = None) -> pl.Series:

@@ -5,6 +5,7 @@ A sketch is linear: sketch(after) - sketch(before) is the sketch of the update.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
     }
 
 
-def _update_sketch(sketches: NDArray[np.float32], before: NDArray[np.intp], after: NDArray[np.intp]) -> Floats:
+def _update_sketch(sketches: NDArray[np.floating[Any]], before: NDArray[np.intp], after: NDArray[np.intp]) -> Floats:
     difference: Floats = sketches[after].astype(np.float64) - sketches[before]
     return difference
 
@@ -94,7 +95,7 @@ def _bin(size: float, bins: int) -> int:
 
 def _update(evidence: RankEvidence, slot: Slot, distance: float, norm: float, uncertain: float) -> Update:
     size = evidence.operands[slot.values].norm
-    resolution = max(evidence.roundoffs[slot.values], 1.0e-7) * size
+    resolution = max(evidence.roundoffs[slot.values], evidence.resolutions[slot.values] / 2.0) * size
     if norm <= 0:
         return Update(0.0 if distance <= resolution else 1.0, 0.0, uncertain)
     return Update(distance / norm, resolution / norm, uncertain)

@@ -45,6 +45,13 @@ def masks_differ(numbers: Pair[float]) -> bool:
     return not _near(numbers.reference, numbers.target)
 
 
+def usual_masks(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which numbers are masks that networks use, or twice such a one (two masks that overlap)."""
+    known = [times * each for each in _USUAL for times in (1, 2) if np.isfinite(times * each)]
+    near = [np.abs(numbers - each) <= _allowance(each) for each in known]
+    return np.asarray(np.any(near, axis=0), dtype=np.bool_)
+
+
 def may_be_masked(stats: Stats | None, dtype: str) -> bool:
     """Whether a tensor may be scores with a mask, as far as its stats tell."""
     if dtype not in DTYPES or DTYPES[dtype].kind is not DtypeKind.FLOAT:

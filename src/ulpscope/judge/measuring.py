@@ -1,23 +1,16 @@
 """Measures pairs of values: from saved data, from sketches, from stats, or only whether they are identical."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.judge.rounding import SKETCH_FLOOR
+from ulpscope.judge.set_aside import LargeParts, large_parts, masked_rows
+from ulpscope.judge.values import NO_DTYPE, Bools, Floats, Ints, Values
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
-from ulpscope.numerics.estimates import Summaries, least_distances, sketch_distances, stats_distances
+from ulpscope.numerics.estimates import least_distances, sketch_distances, stats_distances
 from ulpscope.records.pairs import Measured, Pair, PairMetrics
-from ulpscope.trace.reader import RankTrace
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 NO_REASON = ""
 SHAPE_DIFFERS = "shapes differ"
@@ -26,144 +19,9 @@ UNINITIALIZED = "memory that nobody has written"
 NO_SUMMARY = "no stats"
 LOST = "not in the trace, which is incomplete"
 MASK_DIFFERS = "other elements are set aside (attention masks)"
-
-# Of a value that is not there.
-NO_DTYPE = ""
-
-VALUE_COLUMNS = (
-    "id", "producer", "storage", "dtype", "shape", "initialized", "min", "max", "mean", "norm", "abs_sum",
-    "nan", "pos_inf", "neg_inf", "set_aside", "zero", "digest",
-)  # fmt: skip
-
-
-SUMMARIZED = pl.any_horizontal(pl.col("zero", "norm", "max", "nan").is_not_null())
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """Values of one side, a row a value of some list; nan and -1 stand for what is not known."""
-
-    id: Ints
-    producer: Ints
-    storage: Ints
-    dtype: NDArray[np.object_]
-    frame: pl.DataFrame
-    """The same rows as a table, for what is only shown."""
-    initialized: Bools
-    summarized: Bools
-    summaries: Summaries
-    nan: Ints
-    pos_inf: Ints
-    neg_inf: Ints
-    set_aside: Ints
-    digest: NDArray[np.uint64]
-    has_digest: Bools
-    has_data: Bools
-    exponents: NDArray[np.uint32] | None
-
-    def shapes(self) -> list[list[int]]:
-        return self.frame["shape"].to_list()
-
-    def shape(self, row: int) -> tuple[int, ...]:
-        return tuple(self.frame["shape"][row])
-
-    def not_finite(self) -> Ints:
-        return self.nan + self.pos_inf + self.neg_inf
-
-    def large(self) -> Ints:
-        """Finite elements that are set aside: masks."""
-        return self.set_aside - self.not_finite()
-
-    def take(self, rows: NDArray[np.intp]) -> "Values":
-        """The same columns for a choice of rows."""
-        summaries = self.summaries
-        return Values(
-            id=self.id[rows],
-            producer=self.producer[rows],
-            storage=self.storage[rows],
-            dtype=self.dtype[rows],
-            frame=self.frame[rows],
-            initialized=self.initialized[rows],
-            summarized=self.summarized[rows],
-            summaries=Summaries(
-                elements=summaries.elements[rows],
-                min=summaries.min[rows],
-                max=summaries.max[rows],
-                mean=summaries.mean[rows],
-                norm=summaries.norm[rows],
-                sketch=None if summaries.sketch is None else summaries.sketch[rows],
-            ),
-            nan=self.nan[rows],
-            pos_inf=self.pos_inf[rows],
-            neg_inf=self.neg_inf[rows],
-            set_aside=self.set_aside[rows],
-            digest=self.digest[rows],
-            has_digest=self.has_digest[rows],
-            has_data=self.has_data[rows],
-            exponents=None if self.exponents is None else self.exponents[rows],
-        )
-
-
-def read_values(trace: RankTrace, ids: Ints, calls: Ints | None = None) -> Values:
-    """The values of these ids, in the order of their ids; what other calls than `calls` made came from outside."""
-    wanted = pl.DataFrame({"id": np.unique(ids)}, schema={"id": pl.Int64})
-    columns = [*VALUE_COLUMNS, "sketch", "exponents", pl.col("data_file").is_not_null().alias("has_data")]
-    frame = trace.collect(trace.values().select(columns))
-    # A value that a broken trace has lost stands here without anything known of it.
-    frame = wanted.join(frame, on="id", how="left").sort("id")
-    absent = pl.col("dtype").fill_null(NO_DTYPE), pl.col("shape").fill_null([]), pl.col("has_data").fill_null(False)
-    frame = frame.with_columns(absent)
-    producer = _ints(frame, "producer", missing=-1)
-    return Values(
-        id=frame["id"].to_numpy(),
-        producer=producer if calls is None else np.where(np.isin(producer, calls), producer, -1),
-        storage=_ints(frame, "storage", missing=-1),
-        dtype=frame["dtype"].to_numpy().astype(object),
-        frame=frame.select("id", "dtype", "shape", "min", "max", "mean", "norm"),
-        initialized=frame["initialized"].fill_null(True).to_numpy(),
-        summarized=frame.select(SUMMARIZED).to_series().to_numpy(),
-        summaries=_summaries(frame),
-        nan=_ints(frame, "nan"),
-        pos_inf=_ints(frame, "pos_inf"),
-        neg_inf=_ints(frame, "neg_inf"),
-        set_aside=_ints(frame, "set_aside"),
-        digest=frame["digest"].fill_null(0).to_numpy(),
-        has_digest=frame["digest"].is_not_null().to_numpy(),
-        has_data=frame["has_data"].to_numpy(),
-        exponents=_arrays(frame["exponents"]),
-    )
-
-
-def _summaries(frame: pl.DataFrame) -> Summaries:
-    shapes = frame["shape"].to_list()
-    parts = [DTYPES[name].parts if name in DTYPES else 1 for name in frame["dtype"].to_list()]
-    elements = [math.prod(shape) * part for shape, part in zip(shapes, parts, strict=True)]
-    return Summaries(
-        elements=np.asarray(elements, dtype=np.float64),
-        min=_floats(frame, "min"),
-        max=_floats(frame, "max"),
-        mean=_floats(frame, "mean"),
-        norm=_floats(frame, "norm"),
-        sketch=_arrays(frame["sketch"]),
-    )
-
-
-def _arrays(column: pl.Series) -> NDArray[Any] | None:
-    """A column of fixed-length arrays as one array; missing ones are nan or 0; none if all are missing."""
-    if column.null_count() == len(column) or not isinstance(column.dtype, pl.Array):
-        return None
-    if column.null_count():
-        empty = 0 if column.dtype.inner.is_integer() else np.nan
-        column = column.fill_null(pl.Series([[empty] * column.dtype.size], dtype=column.dtype))
-    return column.to_numpy()
-
-
-def _floats(frame: pl.DataFrame, column: str) -> Floats:
-    return frame[column].cast(pl.Float64).fill_null(np.nan).to_numpy()
-
-
-def _ints(frame: pl.DataFrame, column: str, *, missing: int = 0) -> Ints:
-    return frame[column].fill_null(missing).to_numpy()
+LARGE_DIFFER = "bits differ among numbers of 2^29 and more, by how much is not known"
+TOO_SMALL = "bits differ by less than the sketch resolves"
+"""These two of pairs that were compared, and of which it cannot be told whether rounding explains what differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +39,8 @@ class ValuePairs:
     """Integers and bools: they are equal or not."""
     pattern: Bools
     """inf, nan or mask values are not in the same number on both sides."""
+    unresolved: Bools
+    """Bits differ among numbers that are set aside; by how much is not known."""
     measured: NDArray[np.object_]
     reason: NDArray[np.object_]
     """Why a pair was not compared; empty if it was."""
@@ -196,24 +56,26 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
     """Measure pairs from summaries; row i of one belongs to row i of the other."""
     discrete_reference, discrete_target = _discrete(reference), _discrete(target)
     discrete = discrete_reference & discrete_target
-    reason = _reasons(reference, target, discrete_reference != discrete_target)
+    large = large_parts(reference, target)
+    reason = _reasons(reference, target, discrete_reference != discrete_target, large)
     identical = same_digests & reference.has_digest & target.has_digest & (reference.digest == target.digest)
     distance, measured = summary_distances(reference, target)
+    unseen = large.told & (distance == 0.0) & (large.error == 0.0) & ~identical & ~discrete
     distance = _told_apart(distance, reference, target, same_digests=same_digests)
     distance[identical] = 0.0
     measured[identical] = Measured.DIGEST
-    error = relative(distance, reference.summaries.norm, target.summaries.norm)
+    distance, error, measured = with_large(distance, measured, Pair(reference, target), large)
     # Other tools' stats have no digest: equal numbers are all that can be known.
     no_digest = ~(reference.has_digest & target.has_digest) if same_digests else np.ones_like(identical)
     from_stats = np.fromiter((word is Measured.STATS for word in measured), dtype=np.bool_, count=len(measured))
-    identical = identical | (no_digest & from_stats & (distance == 0.0))
+    identical = identical | (no_digest & from_stats & (distance == 0.0) & ~unseen)
     if discrete.any():
         # Of other dtypes, or without a common digest, integers are equal as far as their stats tell.
         alike = _equal_integers(reference, target, same_digests=same_digests) & ~identical
         error = np.where(discrete, np.where(identical | alike, 0.0, np.inf), error)
         measured[discrete] = Measured.DIGEST
         measured[discrete & alike] = Measured.STATS
-    pattern = _patterns(reference, target) & ~discrete
+    pattern = _patterns(reference, target, large) & ~discrete
     # Where inf or nan are all that is known of one side, they are what differs.
     measured[np.isnan(error) & pattern] = Measured.STATS
     error[np.isnan(error) & pattern] = np.inf
@@ -223,8 +85,10 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
     measured[only_digest] = Measured.DIGEST
     reason[unknown & ~only_digest] = NO_SUMMARY
     pattern = pattern & (reason == NO_REASON)
+    unresolved = unseen & ~pattern & (reason == NO_REASON)
+    measured[unresolved] = Measured.DIGEST
     measured[reason != NO_REASON] = None
-    error[reason != NO_REASON] = np.nan
+    error[unresolved | (reason != NO_REASON)] = np.nan
     identical = identical & (reason == NO_REASON)
     return ValuePairs(
         Pair(reference, target),
@@ -233,6 +97,7 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
         error,
         discrete,
         pattern,
+        unresolved,
         measured,
         reason,
         reason == NO_REASON,
@@ -240,9 +105,26 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
     )
 
 
-def _patterns(reference: Values, target: Values) -> Bools:
+def with_large(
+    distance: Floats, measured: NDArray[np.object_], values: Pair[Values], large: LargeParts
+) -> tuple[Floats, Floats, NDArray[np.object_]]:
+    """Distances, errors and what told them, with what is large: the worse of the two parts is the value's."""
+    norms = values.reference.summaries.norm, values.target.summaries.norm
+    # Where other elements are set aside, sketches are of different things.
+    other = large.told & (values.reference.large() != values.target.large())
+    kept = np.where(other, 0.0, relative(distance, *norms))
+    by_extremes = large.told & ~(kept > large.error) & (other | (large.error > 0.0))
+    error = np.where(by_extremes, large.error, kept)
+    with np.errstate(invalid="ignore"):
+        distance = np.where(by_extremes, error * np.where(norms[0] > 0, norms[0], norms[1]), distance)
+    measured = measured.copy()
+    measured[by_extremes] = Measured.STATS
+    return distance, error, measured
+
+
+def _patterns(reference: Values, target: Values, large: LargeParts) -> Bools:
     """Where inf, nan or mask values are not in the same number."""
-    differ = reference.large() != target.large()
+    differ = (reference.large() != target.large()) & ~large.told
     for name in ("nan", "pos_inf", "neg_inf"):
         differ = differ | (getattr(reference, name) != getattr(target, name))
     return np.asarray(differ, dtype=np.bool_)
@@ -261,10 +143,10 @@ def _parts(values: Values) -> Ints:
     return np.fromiter((known[name] for name in values.dtype), dtype=np.int64, count=len(values.dtype))
 
 
-def _reasons(reference: Values, target: Values, other_kind: Bools) -> NDArray[np.object_]:
+def _reasons(reference: Values, target: Values, other_kind: Bools, large: LargeParts) -> NDArray[np.object_]:
     reason = np.full(len(reference.id), NO_REASON, dtype=object)
     # finfo(dtype).min is another number in another dtype, and may be set aside in one and not in the other.
-    other_mask = (reference.large() != target.large()) & (reference.dtype != target.dtype)
+    other_mask = (reference.large() != target.large()) & (reference.dtype != target.dtype) & ~large.told
     reason[other_mask] = MASK_DIFFERS
     parts = Pair(_parts(reference), _parts(target))
     reason[other_kind | (parts.reference != parts.target)] = DTYPE_DIFFERS
@@ -307,16 +189,8 @@ def _told_apart(distance: Floats, reference: Values, target: Values, *, same_dig
     rows = np.flatnonzero(differ & (reference.dtype == target.dtype) & (distance == 0.0)).tolist()
     unseen = [row for row in rows if reference.shape(row) == target.shape(row)]
     told = distance.copy()
-    told[unseen] = SKETCH_FLOOR * reference.summaries.norm[unseen]
+    told[unseen] = np.maximum(reference.resolution, target.resolution)[unseen] * reference.summaries.norm[unseen]
     return told
-
-
-def scaled(values: Values, factors: Floats) -> Values:
-    """The summaries of the values times these positive factors, one each."""
-    known = values.summaries
-    sketch = None if known.sketch is None else (known.sketch * factors[:, None]).astype(np.float32)
-    stats = {name: getattr(known, name) * factors for name in ("min", "max", "mean", "norm")}
-    return replace(values, summaries=Summaries(elements=known.elements, sketch=sketch, **stats))
 
 
 def relative(distance: Floats, reference_norm: Floats, target_norm: Floats) -> Floats:
@@ -356,24 +230,38 @@ def compared_by_data(pairs: ValuePairs, norms: Mapping[int, float]) -> ValuePair
 def refine(pairs: ValuePairs, found_by_row: Mapping[int, PairMetrics | None]) -> ValuePairs:
     """Replace estimates by what the saved data says."""
     distance, error, measured = pairs.distance.copy(), pairs.error.copy(), pairs.measured.copy()
-    identical, pattern = pairs.identical.copy(), pairs.pattern.copy()
-    metrics = dict(pairs.metrics)
-    large = pairs.values.reference.large(), pairs.values.target.large()
+    identical, pattern, unresolved = pairs.identical.copy(), pairs.pattern.copy(), pairs.unresolved.copy()
+    reference, metrics = pairs.values.reference, dict(pairs.metrics)
+    large = reference.large(), pairs.values.target.large()
+    masks = masked_rows(reference) & masked_rows(pairs.values.target)
+    norm = reference.summaries.norm.copy()
     for row, found in found_by_row.items():
         if found is None:
             continue
         metrics[row] = found
         measured[row] = Measured.DATA
-        pattern[row] = found.mismatched > 0 or (pairs.pattern[row] and large[0][row] != large[1][row])
-        # A mask's values are set aside in a sketch; in the data they drown everything else.
-        masked = pairs.measured[row] is Measured.SKETCH and max(large[0][row], large[1][row]) > 0
-        if not pairs.discrete[row] and not masked:
-            distance[row] = found.distance
-            norms = np.array([found.reference_norm]), np.array([found.target_norm])
-            error[row] = relative(np.array([found.distance]), *norms)[0]
+        unresolved[row] = False
+        some_large = max(large[0][row], large[1][row]) > 0
+        pattern[row] = found.mismatched > 0 or (masks[row] and pairs.pattern[row] and large[0][row] != large[1][row])
+        # What is large is set aside in a sketch; in the data it drowns everything else.
+        beside = some_large and pairs.measured[row] is Measured.SKETCH
+        norms = np.array([found.reference_norm]), np.array([found.target_norm])
+        whole = relative(np.array([found.distance]), *norms)[0]
+        if not pairs.discrete[row] and not (beside and (masks[row] or whole <= error[row])):
+            distance[row], error[row] = found.distance, whole
+            norm[row] = found.reference_norm if some_large else norm[row]
         identical[row] = found.different == 0 and found.mismatched == 0
         if pairs.discrete[row]:
             error[row] = 0.0 if identical[row] else np.inf
+    sides = Pair(replace(reference, summaries=replace(reference.summaries, norm=norm)), pairs.values.target)
     return replace(
-        pairs, distance=distance, error=error, measured=measured, identical=identical, pattern=pattern, metrics=metrics
+        pairs,
+        values=sides,
+        distance=distance,
+        error=error,
+        measured=measured,
+        identical=identical,
+        pattern=pattern,
+        unresolved=unresolved,
+        metrics=metrics,
     )

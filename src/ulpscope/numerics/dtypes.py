@@ -34,6 +34,11 @@ class Dtype:
         return self.kind in (DtypeKind.FLOAT, DtypeKind.COMPLEX)
 
     @property
+    def is_double(self) -> bool:
+        """Whether float32 does not hold its numbers: its sketches are stored more exactly."""
+        return self.has_sketch and self.unit_roundoff < 2.0**-24
+
+    @property
     def parts(self) -> int:
         """Numbers that one element holds: 2 for a complex type."""
         return 2 if self.kind is DtypeKind.COMPLEX else 1

@@ -8,6 +8,7 @@ own size, and the mean by its size over sqrt(n).
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +33,10 @@ class Summaries:
     max: Floats
     mean: Floats
     norm: Floats
-    sketch: NDArray[np.float32] | None
+    sketch: NDArray[np.floating[Any]] | None
 
 
-def sketch_distances(reference: NDArray[np.float32], target: NDArray[np.float32]) -> Floats:
+def sketch_distances(reference: NDArray[np.floating[Any]], target: NDArray[np.floating[Any]]) -> Floats:
     """Estimated L2 distances, a row a pair; nan where a sketch is missing (nan)."""
     pieces = [slice(start, start + PIECE) for start in range(0, len(reference), PIECE)]
     return np.concatenate([np.empty(0), *(estimate_distance(reference[rows], target[rows]) for rows in pieces)])

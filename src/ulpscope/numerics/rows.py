@@ -58,6 +58,9 @@ class _Kinds:
     def floats(self) -> NDArray[np.bool_]:
         return np.array([DTYPES[name].has_sketch for name, _ in self._kinds], dtype=np.bool_)[self._index]
 
+    def doubles(self) -> NDArray[np.bool_]:
+        return np.array([DTYPES[name].is_double for name, _ in self._kinds], dtype=np.bool_)[self._index]
+
     def elements(self) -> NDArray[np.int64]:
         """How many numbers each value holds; a complex element holds two."""
         return np.array([prod(shape) * DTYPES[name].parts for name, shape in self._kinds], dtype=np.int64)[self._index]
@@ -82,6 +85,7 @@ def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequenc
     present = np.ones(len(rows), dtype=np.bool_)
     summed = kinds.elements() - rows[:, SET_ASIDE]
     some_finite = rows[:, MIN] <= rows[:, MAX]
+    sketch, rest = split_sketches(rows[:, SKETCH : SKETCH + SKETCH_LENGTH])
     columns = {
         "min": Column(rows[:, MIN], some_finite),
         "max": Column(rows[:, MAX], some_finite),
@@ -90,11 +94,18 @@ def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequenc
         "abs_sum": Column(rows[:, ABS_SUM], floats),
         "zero": Column(rows[:, ZERO].astype(np.int64), present),
         "exponents": Column(rows[:, EXPONENTS : EXPONENTS + EXPONENT_BINS].astype(np.uint32), floats),
-        "sketch": Column(rows[:, SKETCH : SKETCH + SKETCH_LENGTH].astype(np.float32), floats),
+        "sketch": Column(sketch, floats),
+        "sketch_rest": Column(rest, kinds.doubles()),
         "digest": Column(_digests(rows, kinds), present),
     }
     counts = {name: Column(rows[:, slot].astype(np.int64), floats) for name, slot in _FLOAT_COUNTS.items()}
     return columns | counts
+
+
+def split_sketches(sums: Floats) -> tuple[NDArray[np.float32], Floats]:
+    """Sums as float32, and what that leaves of them; of doubles both are stored."""
+    stored = sums.astype(np.float32)
+    return stored, sums - stored
 
 
 def stats_from_row(row: Floats, dtype_name: str, shape: Shape) -> Stats:

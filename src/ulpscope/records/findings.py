@@ -29,6 +29,8 @@ class Outcome(str, Enum):
     AGREE = "agree"
     DIVERGED = "diverged"
     NOTHING_COMPARED = "nothing_compared"
+    INCOMPLETE = "incomplete"
+    """What was compared agrees, and all of both runs was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,7 @@ class Counts:
     inherited: int = 0
     made_here: int = 0
     after_choice: int = 0
+    unresolved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +250,46 @@ class Scope:
     """How many tensors were compared from what."""
     not_compared: tuple[tuple[str, int], ...] = ()
     """Tensor pairs left out, by reason."""
+    unresolved: tuple[tuple[str, int], ...] = ()
+    """Tensor pairs that differ by an amount that cannot be told, by reason."""
     standard: str = "rounding"
+    filters: tuple[str, str] | None = None
+    """Which calls were captured in reference and target, where that differs: `--only torch.relu`."""
+    same_run: bool = False
+    """Whether both are one run, or one rank of it: compared with itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many were compared, of how many either run has."""
+
+    compared: int
+    of: int
+
+    @property
+    def is_all(self) -> bool:
+        return self.compared == self.of
+
+
+NEVER_COMPARED = ("memory that nobody has written", "inside of a judged backward")
+"""Reasons that leave nothing open: there is no content, or what was made of it was judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of two runs was compared."""
+
+    ranks: Share
+    steps: Share
+    calls: Share
+    tensors: Share
+    """Of paired calls; those that cannot be resolved do not count as compared."""
+    alike: bool
+    """Whether both were captured alike, and are whole."""
+
+    @property
+    def is_all(self) -> bool:
+        return self.alike and all(share.is_all for share in (self.ranks, self.steps, self.calls, self.tensors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +314,24 @@ class Comparison:
     """The graph file by which the operators of a network were paired."""
     graph_options: tuple[str, ...] = ()
     """What else a command needs to pair them so: `--steps 3`."""
+
+
+def extent_of(comparison: Comparison) -> Extent:
+    """How much was compared, counted."""
+    counts, scope = comparison.counts, comparison.scope
+    left_out = sum(number for reason, number in scope.not_compared if reason not in NEVER_COMPARED)
+    resolved = counts.tensors_compared - counts.unresolved
+    return Extent(
+        ranks=_share(scope.ranks, scope.ranks_reference_only, scope.ranks_target_only),
+        steps=_share(scope.steps, scope.steps_reference_only, scope.steps_target_only),
+        calls=Share(counts.matched, counts.matched + counts.unmatched_reference + counts.unmatched_target),
+        tensors=Share(resolved, counts.tensors_compared + left_out),
+        alike=scope.filters is None and scope.levels[0] == scope.levels[1] and not comparison.missing,
+    )
+
+
+def _share(common: tuple[int, ...], *others: tuple[int, ...]) -> Share:
+    return Share(len(common), len({*common, *(number for numbers in others for number in numbers)}))
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.findings import Outcome
 
-JUDGEMENTS = ("identical", "rounding", "after_choice", "inherited", "made_here")
+JUDGEMENTS = ("identical", "rounding", "unresolved", "after_choice", "inherited", "made_here")
 """From best to worst: an operator is as bad as the worst of its outputs."""
 
 

@@ -32,6 +32,8 @@ class Judgement(str, Enum):
     INHERITED = "inherited"
     MADE_HERE = "made_here"
     AFTER_CHOICE = "after_choice"
+    UNRESOLVED = "unresolved"
+    """Bits differ; by how much, and whether rounding explains it, cannot be told from what was captured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness
 from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.compare_ledger import COLUMNS, closure_lines, executed_lines, is_guilty, ledger_rows
-from ulpscope.report.compare_lines import anchor_lines, counts_line, next_commands, scope_lines, verdict
+from ulpscope.report.compare_lines import anchor_lines, counts_line, extent_parts, next_commands, scope_lines, verdict
 from ulpscope.report.language import NAMES_SHOWN, Language, Phrases, number_text, phrases, shown_name
 from ulpscope.report.one_sided_clauses import cause_of
 from ulpscope.report.quantities import ranges_text
@@ -51,6 +51,7 @@ _HEADING_STYLES = {
     Outcome.DIVERGED: "bold red",
     Outcome.AGREE: "bold green",
     Outcome.NOTHING_COMPARED: "bold yellow",
+    Outcome.INCOMPLETE: "bold yellow",
 }
 
 Line = tuple[str, str]
@@ -81,7 +82,7 @@ def _heading(words: Phrases, comparison: Comparison) -> str:
     if outcome is Outcome.NOTHING_COMPARED:
         paths = {"reference": shown_name(comparison.reference), "target": shown_name(comparison.target)}
         return words.say("heading.nothing", **paths)
-    if outcome is Outcome.AGREE:
+    if outcome in (Outcome.AGREE, Outcome.INCOMPLETE):
         return _agreement(words, comparison)
     if not comparison.findings:
         return words.say("heading.unexplained")
@@ -94,7 +95,9 @@ def _agreement(words: Phrases, comparison: Comparison) -> str:
     if has_several_ranks(comparison):
         what = words.say("heading.ranks", steps=what, ranks=ranges_text(scope.ranks))
     numbers = {"calls": words.count(counts.matched, "call"), "tensors": words.count(counts.tensors_compared, "tensor")}
-    return words.say("heading.agree", what=what, **numbers)
+    key = "heading.incomplete" if comparison.outcome is Outcome.INCOMPLETE else "heading.agree"
+    parts = extent_parts(comparison, words)
+    return words.say(f"{key}_in" if parts else key, what=what, parts=words.listed(parts), **numbers)
 
 
 def _divergence(words: Phrases, finding: Finding, *, several_ranks: bool) -> str:

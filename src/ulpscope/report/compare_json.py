@@ -6,7 +6,7 @@ Floats that JSON has no number for are written as text: "nan", "inf", "-inf".
 from dataclasses import asdict
 from typing import Any
 
-from ulpscope.records.findings import Comparison, Finding, Scope, evidence_json
+from ulpscope.records.findings import Comparison, Extent, Finding, Scope, evidence_json, extent_of
 from ulpscope.report.compare_ledger import ledger_object
 from ulpscope.report.compare_lines import verdict
 from ulpscope.report.finding_json import finding_entry
@@ -31,6 +31,7 @@ def compare_json(comparison: Comparison, language: Language = Language.EN) -> di
             "reference": comparison.reference,
             "target": comparison.target,
             "scope": _scope(comparison.scope),
+            "extent": _extent(extent_of(comparison)),
             "anchor": [asdict(part) for part in comparison.anchor],
             "neighbours": [asdict(neighbour) for neighbour in comparison.neighbours],
             "advice": [
@@ -71,4 +72,10 @@ def _scope(scope: Scope) -> dict[str, Any]:
         "levels": {"reference": scope.levels[0], "target": scope.levels[1]},
         "measured": {measured.value: number for measured, number in scope.measured},
         "not_compared": [{"reason": reason, "tensors": number} for reason, number in scope.not_compared],
+        "unresolved": [{"reason": reason, "tensors": number} for reason, number in scope.unresolved],
+        "filters": None if scope.filters is None else {"reference": scope.filters[0], "target": scope.filters[1]},
     }
+
+
+def _extent(extent: Extent) -> dict[str, Any]:
+    return {"complete": extent.is_all, **asdict(extent)}

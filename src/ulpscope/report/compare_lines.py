@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from ulpscope.records.findings import AnchorPart, Comparison, Outcome
+from ulpscope.records.findings import AnchorPart, Comparison, Outcome, extent_of
 from ulpscope.records.pairs import Judgement, Measured
 from ulpscope.report.language import Phrases, number_text, shown_name
 from ulpscope.report.quantities import ranges_text
@@ -61,6 +61,17 @@ def _is_between(comparison: Comparison) -> bool:
     return any(evidence.uncompared or evidence.given_by is not None for evidence in first)
 
 
+def extent_parts(comparison: Comparison, words: Phrases) -> list[str]:
+    """`2 of 3 steps`, of whatever not all was compared."""
+    extent = extent_of(comparison)
+    shares = {"step": extent.steps, "rank": extent.ranks, "call": extent.calls, "tensor": extent.tensors}
+    return [
+        words.say("extent.share", compared=f"{share.compared:,}", whole=words.count(share.of, noun))
+        for noun, share in shares.items()
+        if not share.is_all
+    ]
+
+
 def scope_lines(comparison: Comparison, words: Phrases) -> list[str]:
     """What was not compared, and why."""
     nothing = verdict(comparison) is Outcome.NOTHING_COMPARED
@@ -113,6 +124,11 @@ def _one_sided(comparison: Comparison, words: Phrases) -> Iterator[str]:
     ):
         if numbers:
             yield words.say(f"scope.{side}", numbers=ranges_text(numbers))
+    if scope.same_run:
+        yield words.say("scope.same_run")
+    if scope.filters is not None:
+        filters = [shown_name(text) if text else words.say("scope.no_filter") for text in scope.filters]
+        yield words.say("scope.filters", reference=filters[0], target=filters[1])
     if scope.levels[0] != scope.levels[1]:
         yield words.say("scope.levels", reference=scope.levels[0], target=scope.levels[1])
     if counts.unmatched_reference or counts.unmatched_target:
@@ -123,3 +139,6 @@ def _one_sided(comparison: Comparison, words: Phrases) -> Iterator[str]:
     for reason, number in scope.not_compared:
         told = words.templates.get(f"reason.{reason}", shown_name(reason))
         yield words.say("scope.not_compared", tensors=words.count(number, "tensor"), reason=told)
+    for reason, number in scope.unresolved:
+        told = words.templates.get(f"reason.{reason}", shown_name(reason))
+        yield words.say("scope.unresolved", tensors=words.count(number, "tensor"), reason=told)

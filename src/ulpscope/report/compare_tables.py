@@ -34,6 +34,7 @@ _COLORS = {
     Judgement.MADE_HERE.value: "#F4B6B6",
     Judgement.INHERITED.value: "#FBDDB5",
     Judgement.AFTER_CHOICE.value: "#DDDDDD",
+    Judgement.UNRESOLVED.value: "#E9EDC4",
     None: "#DDDDDD",
 }
 

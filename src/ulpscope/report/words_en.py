@@ -259,6 +259,9 @@ _HEADINGS = {
     "heading.given": "{heading}, between {name} and {module}",
     "heading.cause": "{heading}: {cause}",
     "heading.agree": "AGREE: {calls} and {tensors} compared ({what})",
+    "heading.agree_in": "AGREE in {parts}: {calls} and {tensors} compared ({what})",
+    "heading.incomplete": "INCOMPLETE: {calls} and {tensors} agree ({what}), and the runs were not captured alike",
+    "heading.incomplete_in": "INCOMPLETE: the runs agree in {parts}, not all of them was compared ({what})",
     "heading.nothing": "NOTHING COMPARED: no tensor of {reference} could be compared with one of {target}",
     "heading.unexplained": "DIVERGED, and no single call stands out",
     "heading.step": "step {steps}",
@@ -304,6 +307,7 @@ _LINES = {
     "judgement.made_here": "made here",
     "judgement.unproven": "beyond the estimate (no call was proven wrong)",
     "judgement.after_choice": "after choice",
+    "judgement.unresolved": "unresolved",
     "judgement.between": "made in between or here",
     "followers": "{calls} carry this error on; {rest}.",
     "followers.one": "1 call carries this error on; {rest}.",
@@ -350,6 +354,11 @@ _LINES = {
         "or came with integers, random numbers or calls that were not executed again"
     ),
     "standard": "Judged by the standard {standard}, not by what rounding explains.",
+    "extent.share": "{compared} of {whole}",
+    "scope.same_run": "the reference and the target are one run: it was compared with itself",
+    "scope.filters": "other calls were captured: {reference} in the reference, {target} in the target",
+    "scope.no_filter": "all",
+    "scope.unresolved": "{tensors} unresolved: {reason}",
     "scope.ranks_reference": "only the reference has rank {numbers}",
     "scope.ranks_target": "only the target has rank {numbers}",
     "scope.steps_reference": "only the reference has step {numbers}",
@@ -365,6 +374,12 @@ _REASONS = {
     "reason.other kinds of numbers (integer, real, complex)": "other kinds of numbers (integer, real, complex)",
     "reason.not in the trace, which is incomplete": "not in the trace, which is incomplete",
     "reason.memory that nobody has written": "memory that nobody has written",
+    "reason.bits differ among numbers of 2^29 and more, by how much is not known": (
+        "bits differ among numbers of 2^29 and more, by how much is not known"
+    ),
+    "reason.bits differ by less than the sketch resolves": (
+        "bits differ, by less than the sketch resolves; whether rounding explains it is not known"
+    ),
     "reason.no stats": "no stats",
     "reason.inside of a judged backward": "inside of a judged backward",
     "reason.random": "random",
@@ -394,6 +409,8 @@ PHRASES = Phrases(
         "tensor": ("tensor", "tensors"),
         "element": ("element", "elements"),
         "finding": ("finding", "findings"),
+        "step": ("step", "steps"),
+        "rank": ("rank", "ranks"),
     },
     comma=", ",
     clause_comma=", ",

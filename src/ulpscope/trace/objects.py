@@ -17,7 +17,7 @@ Word = TypeVar("Word", bound=Enum)
 DEEPEST_ARGUMENT = 100
 """Lists in lists in a call's arguments. Whoever follows them by recursion stays far below Python's limit of 1,000."""
 
-_STATS = [name for name in VALUE_SUMMARY if name not in ("sketch", "digest")]
+_STATS = [name for name in VALUE_SUMMARY if name not in ("sketch", "sketch_rest", "digest")]
 
 
 def call_from_row(row: Row) -> Call:
@@ -60,10 +60,17 @@ def value_from_row(row: Row) -> Value:
         requires_grad=bool(row["requires_grad"]),
         initialized=bool(_required(row, "initialized", where)),
         stats=_stats(row),
-        sketch=None if row["sketch"] is None else tuple(row["sketch"]),
+        sketch=_sketch(row),
         digest=row["digest"],
         data=_data(row, where),
     )
+
+
+def _sketch(row: Row) -> tuple[float, ...] | None:
+    if row["sketch"] is None:
+        return None
+    rest = row.get("sketch_rest") or [0.0] * len(row["sketch"])
+    return tuple(stored + left for stored, left in zip(row["sketch"], rest, strict=True))
 
 
 def use_from_row(row: Row) -> Use:

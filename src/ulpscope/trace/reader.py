@@ -32,7 +32,7 @@ from ulpscope.trace.description import read_rank_info, read_summary_id
 from ulpscope.trace.objects import Row, call_from_row, frame_from_row, use_from_row, value_from_row
 from ulpscope.trace.parts import survey_rank
 from ulpscope.trace.reach import Reach
-from ulpscope.trace.schema import RANK_FILE, TABLES, Table
+from ulpscope.trace.schema import LATER_COLUMNS, RANK_FILE, TABLES, Table
 from ulpscope.trace.tables import wrong_columns, wrong_content, wrong_rows, wrong_size
 from ulpscope.trace.whereabouts import Whereabouts
 
@@ -232,7 +232,9 @@ class StoredRank(RankTrace):
         # polars takes the columns of the first file for those of all, and refuses others.
         self._check_columns(files[0], table)
         # A folder may be called `run[1]`, which polars would take for a pattern.
-        return pl.scan_parquet(files, extra_columns="ignore", glob=False)
+        frame = pl.scan_parquet(files, extra_columns="ignore", glob=False)
+        absent = [name for name in LATER_COLUMNS.get(table, ()) if name not in frame.collect_schema()]
+        return frame.with_columns(pl.lit(None, dtype=TABLES[table][name]).alias(name) for name in absent)
 
     def _check(self, table: Table, steps: Iterable[int]) -> None:
         files = self._parts.files(table, steps)

@@ -9,7 +9,7 @@ from polars.datatypes import DataType, DataTypeClass
 from ulpscope.numerics.constants import EXPONENT_BINS, SKETCH_LENGTH
 
 SCHEMA_MAJOR = 1
-SCHEMA_MINOR = 1
+SCHEMA_MINOR = 2
 
 Columns: TypeAlias = Mapping[str, DataType | DataTypeClass]
 Table: TypeAlias = Literal["calls", "values", "tensors", "stacks"]
@@ -67,6 +67,7 @@ VALUE_SUMMARY: Columns = {
     "subnormal": pl.Int64,
     "exponents": pl.Array(pl.UInt32, EXPONENT_BINS),
     "sketch": pl.Array(pl.Float32, SKETCH_LENGTH),
+    "sketch_rest": pl.Array(pl.Float64, SKETCH_LENGTH),
     "digest": pl.UInt64,
 }
 
@@ -99,6 +100,9 @@ STACKS: Columns = {
     "line": pl.Int64,
     "function": pl.String,
 }
+
+LATER_COLUMNS: Mapping[Table, tuple[str, ...]] = {"values": ("sketch_rest",)}
+"""Columns that traces of an earlier minor version do not have: null there."""
 
 TABLES: Mapping[Table, Columns] = {"calls": CALLS, "values": VALUES, "tensors": TENSORS, "stacks": STACKS}
 

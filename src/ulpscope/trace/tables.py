@@ -16,7 +16,7 @@ from polars.exceptions import PanicException, PolarsError
 
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.trace.files import check_file, open_file
-from ulpscope.trace.schema import TABLES, Table
+from ulpscope.trace.schema import LATER_COLUMNS, TABLES, Table
 
 MEMORY_A_BYTE, MEMORY_BESIDES = 4, 2**30
 """What the rows of files may take in memory: so many times their bytes, and so many bytes besides. A capture's take
@@ -94,9 +94,9 @@ def wrong_columns(file: Path, table: Table) -> str | None:
     except (PolarsError, PanicException) as error:
         return str(error)
     for name, dtype in TABLES[table].items():
-        if name not in found:
+        if name not in found and name not in LATER_COLUMNS.get(table, ()):
             return f"it has no column {name}"
-        if found[name] != dtype:
+        if found.get(name, dtype) != dtype:
             return f"its column {name} holds {found[name]}, not {dtype}"
     return None
 

@@ -17,10 +17,11 @@ from ulpscope.diagnose.replaying import replay_ranks
 from ulpscope.dialects.msprobe.compare_config import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.rank_infos import ASCEND
-from ulpscope.judge.measuring import measure, read_values
+from ulpscope.judge.measuring import measure
 from ulpscope.judge.standards import parse_standard
+from ulpscope.judge.values import read_values
 from ulpscope.records.enums import ExitCode
-from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome
+from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome, extent_of
 from ulpscope.records.ledger import Ledger, Replay
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark, within
@@ -33,6 +34,7 @@ from ulpscope.report.language import Language
 from ulpscope.report.quantities import ranges_text
 from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.reader import Trace
+from ulpscope.workflows.compare_captures import captured_alike
 from ulpscope.workflows.compare_data import Reading, measure_data
 from ulpscope.workflows.compare_replay import nothing_executed, obstacles, refuse
 from ulpscope.workflows.report import write_report
@@ -55,6 +57,8 @@ class CompareOptions:
     jobs: int = 1
     standard: str = "rounding"
     replay: Replay = Replay.AUTO
+    require_all: bool = False
+    """Runs that agree in what was compared are incomplete, unless that was all of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class CompareResult(TellsItself):
 
     @property
     def verdict(self) -> str:
-        """agree, diverged or nothing_compared."""
+        """agree, diverged, nothing_compared or, where all is required, incomplete."""
         return self.comparison.outcome.value
 
     @property
@@ -133,6 +137,7 @@ CODES = {
     Outcome.AGREE: ExitCode.OK,
     Outcome.DIVERGED: ExitCode.DIFFERENCE,
     Outcome.NOTHING_COMPARED: ExitCode.NOTHING,
+    Outcome.INCOMPLETE: ExitCode.DIFFERENCE,
 }
 
 
@@ -204,12 +209,14 @@ def _compare(reference: str | Path, target: str | Path, options: CompareOptions,
         plan,
         judged,
         names=Pair(str(reference), str(target)),
-        levels=(_level(traces.reference), _level(traces.target)),
+        captured=captured_alike(traces, plan),
         missing=missing,
         ledger=ledger,
     )
     if standard is not None:
         comparison, table = judge_by(standard, comparison, table)
+    if options.require_all and comparison.outcome is Outcome.AGREE and not extent_of(comparison).is_all:
+        comparison = replace(comparison, outcome=Outcome.INCOMPLETE)
     if not comparison.counts.tensors_compared:
         comparison = replace(comparison, advice=(*comparison.advice, *_graph_advice(traces)))
     return CompareResult(comparison, table, plan)
@@ -236,10 +243,6 @@ def _with_ledger(
 def compare_configured(path: Path) -> Pair[Path] | None:
     """The two dumps that an old compare.json names; none if the file is no such config."""
     return read_compare_config(path) if is_compare_config(path) else None
-
-
-def _level(trace: Trace) -> str:
-    return str(trace.ranks[0].info.capture.get("level", "api"))
 
 
 def _evidence(

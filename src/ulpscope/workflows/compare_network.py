@@ -23,7 +23,7 @@ from ulpscope.align.network_references import DumpedTensor
 from ulpscope.align.network_upstream import members_of
 from ulpscope.align.plan import Plan
 from ulpscope.align.tensors import pair_tensors
-from ulpscope.diagnose.comparing import judge_ranks, summarise
+from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
 from ulpscope.diagnose.evidence import RankEvidence, gather
 from ulpscope.diagnose.fixed import judge_by
 from ulpscope.diagnose.network_advice import advise_on_network
@@ -32,9 +32,10 @@ from ulpscope.diagnose.network_spans import with_spans
 from ulpscope.diagnose.states import WRONG, State
 from ulpscope.dialects.ascend.dump_records import Side
 from ulpscope.judge.masks import masks_differ
-from ulpscope.judge.measuring import measure, read_values, refine
+from ulpscope.judge.measuring import measure, refine
 from ulpscope.judge.network_outcomes import RowOutcome, comparable_by_data
 from ulpscope.judge.standards import parse_standard
+from ulpscope.judge.values import read_values
 from ulpscope.numerics.msaccucmp_metrics import Generation
 from ulpscope.records.findings import Comparison
 from ulpscope.records.pairs import Pair
@@ -207,7 +208,9 @@ def _judged(
 ) -> tuple[Comparison, pl.DataFrame, Plan]:
     judged = judge_ranks([evidence])
     plan = Plan((run.plan,), Pair((), ()), Pair((), ()))
-    comparison, table = summarise(plan, judged, names=paired.names, levels=("api", "api"), missing=missing)
+    comparison, table = summarise(
+        plan, judged, names=paired.names, captured=Captured(levels=("api", "api")), missing=missing
+    )
     operators = {name: member.operator for name, member in members_of(paired.plan).items()}
     comparison = replace(comparison, graph=paired.graph, graph_options=paired.options)
     comparison = with_spans(comparison, run.known, run.seen)

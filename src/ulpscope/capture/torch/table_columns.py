@@ -39,6 +39,9 @@ def spread(summary: dict[str, Column], having: NDArray[np.bool_]) -> list[pl.Ser
     nulls: list[pl.Expr] = []
     for name, dtype in VALUE_SUMMARY.items():
         column = summary[name]
+        if not column.valid.any():
+            plain.append(pl.Series(name, [None], dtype=dtype).new_from_index(0, len(having)))
+            continue
         entries = np.zeros((len(having), *column.values.shape[1:]), dtype=column.values.dtype)
         entries[rows] = column.values
         plain.append(pl.Series(name, entries, dtype=dtype))

@@ -119,7 +119,9 @@ class _StepWriter:
 
     def _read_values(self) -> dict[int, Value]:
         # Sketches and exponents are most of a row, and nothing here needs them.
-        lean = self._rank.values(self._step).with_columns(sketch=pl.lit(None), exponents=pl.lit(None))
+        lean = self._rank.values(self._step).with_columns(
+            sketch=pl.lit(None), sketch_rest=pl.lit(None), exponents=pl.lit(None)
+        )
         return {row["id"]: value_from_row(row) for row in self._rows(lean)}
 
     def _frames(self) -> dict[int, list[str]]:

@@ -41,7 +41,17 @@ function verdictOnly({ content, word }) {
     el("p", { class: "verdict" }, word(`verdict.${summary.verdict}`)),
     el("h2", {}, word(`answer.${summary.verdict}`)),
     el("p", { class: "sentence" }, word(`answer.${summary.verdict}.more`, { calls: matched, tensors })),
+    extent(summary.extent ?? {}, word),
   );
+}
+
+/** How much was compared, where that is not all. @param {any} found @param {any} word */
+function extent(found, word) {
+  const names = ["steps", "ranks", "calls", "tensors"];
+  const shares = names.filter((name) => found[name] && found[name].compared < found[name].of);
+  if (!shares.length) return null;
+  const parts = shares.map((name) => word(`extent.${name}`, found[name])).join(word("extent.between"));
+  return el("p", { class: "sentence" }, word("answer.extent", { parts }));
 }
 
 /** @param {import("views").Context} context */

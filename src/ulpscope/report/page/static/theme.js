@@ -4,7 +4,15 @@
  */
 
 /** What a tensor was judged to be, the worst first. */
-export const JUDGEMENTS = ["made_here", "inherited", "after_choice", "rounding", "identical", "not_compared"];
+export const JUDGEMENTS = [
+  "made_here",
+  "inherited",
+  "after_choice",
+  "unresolved",
+  "rounding",
+  "identical",
+  "not_compared",
+];
 
 export const PHASES = ["setup", "forward", "backward", "update", "other"];
 
@@ -13,6 +21,7 @@ export const SYMBOLS = {
   made_here: "diamond",
   inherited: "triangle-up",
   after_choice: "square",
+  unresolved: "square-open",
   rounding: "circle",
   identical: "circle-open",
   not_compared: "x-thin",
