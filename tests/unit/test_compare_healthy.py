@@ -1,5 +1,7 @@
 """Healthy calls that amplify what came in, and faults at the same calls: only the faults are found."""
 
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import polars as pl
 import pytest
 from tests.unit.handmade import HandmadeRun
 
+from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.records.pairs import Judgement
 from ulpscope.workflows.compare import CompareResult, compare
 
@@ -286,3 +289,77 @@ def test_a_gradient_that_is_not_zeroed_keeps_its_error(tmp_path: Path) -> None:
 def test_a_gradient_that_is_added_up_wrongly_is_found(tmp_path: Path) -> None:
     found = judged_at_step_1(compared(tmp_path, kept_run(), kept_run(noise=1e-4, factor=2.0)))
     assert found == [Judgement.MADE_HERE.value]
+
+
+def unseen_update_run(*, dtype: str = "float32", bias: float = 0.0) -> HandmadeRun:
+    """Two steps, as a tool records them that knows no optimizer: a bias that began at zero is all update then.
+
+    Its gradient is a sum that cancels, and what is added up was rounded.
+    """
+    run = HandmadeRun()
+    given = numbers(200, 20, seed=5)
+    given = (given - given.mean(axis=0) + 2e-4 * numbers(20, seed=1)).astype(dtype)
+    gradient = given.astype(np.float64).sum(axis=0)
+    for run.step, own in ((0, np.zeros(20)), (1, -gradient + bias * numbers(20, seed=3))):
+        x, made = run.value(numbers(200, 16)), {"output.0": numbers(200, 20, seed=4)}
+        outer = run.call("Net", kind="module", reads={"args.0": x}, makes=made, **INSIDE)
+        run.use(outer, "parameter", "bias", run.value(own))
+        late = {"kind": "module_backward", "phase": "backward", "forward": outer, **INSIDE}
+        back = run.call("Net", reads={"output.0": run.value(given, dtype=dtype)}, role="grad_output", **late)
+        run.use(back, "gradient", "bias", run.value(gradient))
+    return run
+
+
+def judged_bias(folder: Path, target: HandmadeRun) -> list[str]:
+    foreign = {"capture": {"level": "api", "save": "stats", "tool": "another"}}
+    result = compare(unseen_update_run().write(folder / "ref", **foreign), target.write(folder / "target", **foreign))
+    return result.pairs.filter(pl.col("role") == "parameter").sort("step")["judgement"].to_list()
+
+
+def test_an_update_that_nobody_recorded_may_keep_its_gradients_error(tmp_path: Path) -> None:
+    assert judged_bias(tmp_path, unseen_update_run(dtype="float16"))[1] == Judgement.ROUNDING.value
+
+
+def test_a_parameter_that_its_gradient_does_not_explain_is_found(tmp_path: Path) -> None:
+    assert judged_bias(tmp_path, unseen_update_run(bias=0.01))[1] == Judgement.MADE_HERE.value
+
+
+class Counted(list[Slot]):
+    """Counts how many of its items are looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[Slot]:
+        for slot in super().__iter__():
+            Counted.seen += 1
+            yield slot
+
+
+def looked_at(folder: Path, parameters: int) -> int:
+    """How many tensors are looked at where one call updates so many parameters."""
+    for name, noise in (("ref", 0.0), ("target", 1.0)):
+        run = HandmadeRun()
+        update = run.call(ADAM, kind="optimizer", phase="update")
+        for number in range(parameters):
+            place, before = f"model.{number}.bias", numbers(8, seed=number)
+            gradient = numbers(8, seed=1000 + number) * (1 + 1e-5 * noise * numbers(8, seed=number))
+            run.use(update, "gradient", place, run.value(gradient))
+            run.use(update, "parameter", place, run.value(before))
+            run.use(update, "parameter_after", place, run.value(before - 1e-3 * gradient, producer=update))
+            run.use(update, "state_after", f"{place}.exp_avg", run.value(0.1 * gradient, producer=update))
+        run.write(folder / name)
+    Counted.seen = 0
+    compare(folder / "ref", folder / "target")
+    return Counted.seen
+
+
+def test_the_tensors_of_a_call_are_not_looked_through_for_each_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = RankEvidence.__dict__["slots_of"].func
+    counted = cached_property(lambda evidence: [Counted(slots) for slots in plain(evidence)])
+    counted.__set_name__(RankEvidence, "slots_of")
+    monkeypatch.setattr(RankEvidence, "slots_of", counted)
+    few = looked_at(tmp_path / "few", 10)
+    assert few > 0
+    assert looked_at(tmp_path / "many", 40) <= 4.5 * few

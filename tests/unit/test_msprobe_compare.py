@@ -1,9 +1,10 @@
 """Dumps of msprobe compared: the planted fault is named, the healthy bf16 run agrees."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.unit.msprobe_dumps import unpack
+from tests.unit.msprobe_dumps import forward, tensor, unpack, write_dump
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.workflows.compare import CompareResult, compare
@@ -60,3 +61,28 @@ def test_names_without_tensors_are_nothing_compared(tmp_path: Path) -> None:
     structure = unpack("structure", tmp_path)
     result = compare(structure, structure)
     assert (result.verdict, result.code) == ("nothing_compared", ExitCode.NOTHING)
+
+
+def reserving_dump(directory: Path, reserved: float, *, read: str = "result", result: float = 2.5) -> Path:
+    """A norm that returns its result and memory that it reserves for a backward; one of the two is read."""
+    outputs = {"result": tensor(result), "reserved": tensor(reserved, shape=(4,))}
+    data = {
+        "Torch.norm.0.forward": forward([tensor(1.5)], list(outputs.values())),
+        "Torch.relu.0.forward": forward([outputs[read]], [tensor(3.5)]),
+    }
+    write_dump(directory, data, level="L1")
+    return directory
+
+
+def test_an_output_that_nothing_reads_is_not_blamed(tmp_path: Path) -> None:
+    result = compare(reserving_dump(tmp_path / "ref", 7.5), reserving_dump(tmp_path / "target", 0.0625))
+    assert result.findings == ()
+    assert result.comparison.scope.not_compared == (("outputs that nothing reads, beside one that agrees", 1),)
+
+
+@pytest.mark.parametrize("wrong", [{"read": "reserved"}, {"result": 9.5}])
+def test_an_output_that_is_read_is_blamed(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """Be it that it is read itself, or that what is read of its call does not agree either."""
+    reference = reserving_dump(tmp_path / "ref", 7.5, read=wrong.get("read", "result"))
+    result = compare(reference, reserving_dump(tmp_path / "target", 0.0625, **wrong))
+    assert result.findings[0].call == "torch.norm.0"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.explaining import Explained
-from ulpscope.judge.addends import felt_error, is_addend
+from ulpscope.judge.addends import addend_places, felt_error
 from ulpscope.judge.operations import KINKED, Family, Operand, summed_length
 from ulpscope.judge.rounding import Limits, unit_roundoff
 from ulpscope.records.words import GRAD_OUTPUT_ROLE
@@ -64,8 +64,8 @@ class Allowances:
         return self.limits.norm_roundings * self.limits.rounding * self.coarsest
 
     def _felt(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
-        evidence, op = self.evidence, self.evidence.bare_ops[slot.pair]
-        addends = {s.values for s in evidence.slots_of[slot.pair] if not s.makes and is_addend(op, s.place)}
+        evidence = self.evidence
+        addends = self._addends(slot.pair)
         if not addends:
             return explained
         others = [evidence.operands[source].error for source in sources if source not in addends]
@@ -82,9 +82,14 @@ class Allowances:
             gain=explained.error / explained.widened / base if base else math.inf,
         )
 
+    def _addends(self, pair: int) -> set[int]:
+        """What is only added in these calls."""
+        places = addend_places(self.evidence.bare_ops[pair])
+        slots = self.evidence.slots_of[pair] if places else ()
+        return {slot.values for slot in slots if not slot.makes and slot.place in places}
+
     def _gradients(self, slot: Slot) -> list[int]:
-        slots = self.evidence.slots_of[slot.pair]
-        return [other.values for other in slots if other.role == GRAD_OUTPUT_ROLE]
+        return [other.values for other in self.evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)]
 
     def _largest_kinked(self, slot: Slot, sources: Sequence[int]) -> float:
         """The error if the largest gradient moved across a kink, and the usual share of the others."""

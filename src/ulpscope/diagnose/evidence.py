@@ -187,6 +187,26 @@ class RankEvidence:
             found[slot.pair].append(slot)
         return found
 
+    def in_role(self, pair: int, role: str) -> list[Slot]:
+        """The tensors that a pair of calls has in one role: sorted once, since an optimizer's call has thousands."""
+        if pair not in self._roles:
+            roles = self._roles[pair] = {}
+            for slot in self.slots_of[pair]:
+                roles.setdefault(slot.role, []).append(slot)
+        return self._roles[pair].get(role, [])
+
+    @cached_property
+    def _roles(self) -> dict[int, dict[str, list[Slot]]]:
+        return {}
+
+    @cached_property
+    def at_place(self) -> dict[tuple[int, str, str], list[Slot]]:
+        """The tensors by pair of calls, role and place."""
+        found: dict[tuple[int, str, str], list[Slot]] = defaultdict(list)
+        for slot in self.slots:
+            found[slot.pair, slot.role, slot.place].append(slot)
+        return dict(found)
+
     @cached_property
     def pair_of_target(self) -> dict[int, int]:
         return {call: pair for pair, call in enumerate(self.calls["id"])}

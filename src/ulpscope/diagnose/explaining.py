@@ -21,7 +21,7 @@ from ulpscope.judge.operations import (
     natural_norm,
     summed_length,
 )
-from ulpscope.judge.rounding import ACCUMULATOR, Limits, family_of, floor_of, kink_error, sum_floor
+from ulpscope.judge.rounding import ACCUMULATOR, Limits, family_of, floor_of, kink_error, sum_floor, update_error
 from ulpscope.records.pairs import Measured
 from ulpscope.records.words import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, INPUT_ROLE, STATE_AFTER_ROLE, UPDATE_PHASE
 
@@ -183,7 +183,7 @@ class Explainer:
         evidence = self.evidence
         output = evidence.operands[slot.values]
         op, family = evidence.bare_ops[slot.pair], evidence.families[slot.pair]
-        own = {s.values for s in evidence.slots_of[slot.pair] if s.role == GRAD_OUTPUT_ROLE}
+        own = {s.values for s in evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)}
         gradients = [evidence.operands[source] for source in sources if source in own]
         others = [evidence.operands[source] for source in sources if source not in own]
         worst_other = max((operand.error for operand in others), default=0.0)
@@ -223,8 +223,8 @@ class Explainer:
         forward = evidence.forwards[slot.pair]
         if slot.role != GRADIENT_ROLE or forward < 0:
             return output.norm
-        shown = [s for s in evidence.slots_of[slot.pair] if s.role == GRAD_OUTPUT_ROLE]
-        inputs = [evidence.operands[s.values] for s in evidence.slots_of[forward] if s.role == INPUT_ROLE]
+        shown = evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)
+        inputs = [evidence.operands[s.values] for s in evidence.in_role(forward, INPUT_ROLE)]
         if not shown:
             return output.norm
         gradient = evidence.operands[shown[0].values]
@@ -235,7 +235,6 @@ class Explainer:
         update = self.updates[slot.row]
         came_in = max((operand.error for operand in operands), default=0.0)
         base = math.hypot(came_in, self.limits.rounding * self.evidence.roundoffs[slot.values], update.resolution)
-        lost = 2.0 * math.sqrt(update.uncertain)
-        expected = max(gain * base, min(max(self.limits.adaptive * math.sqrt(base), lost), self.limits.update_cap))
+        expected = update_error(base, gain, self.limits, lost=2.0 * math.sqrt(update.uncertain))
         gained = update.error / base if base else math.inf
         return Explained(update.error, came_in, expected, gained, base, rounded=base)

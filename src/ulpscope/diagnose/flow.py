@@ -16,6 +16,7 @@ from ulpscope.diagnose.choosing import Choosers
 from ulpscope.diagnose.evidence import RankEvidence, Slot
 from ulpscope.diagnose.explaining import Explained, Explainer, ForeignErrors
 from ulpscope.diagnose.gaps import Gap, GapFinder, ops_in
+from ulpscope.diagnose.starting import Starts
 from ulpscope.diagnose.states import (
     AFTER_CHOICE,
     IDENTICAL,
@@ -33,6 +34,7 @@ from ulpscope.diagnose.states import (
     Gain,
     State,
 )
+from ulpscope.diagnose.unread import UnreadOutputs
 from ulpscope.judge.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.judge.operations import CHOOSING
 from ulpscope.judge.rounding import LIMITS, Limits, default_gain, gap_gain
@@ -40,12 +42,10 @@ from ulpscope.numerics.estimates import scatter_of_few
 from ulpscope.records.pairs import Measured
 from ulpscope.records.words import (
     BACKWARD_KIND,
-    BUFFER_ROLE,
     GRAD_OUTPUT_ROLE,
     GRADIENT_ROLE,
     OPTIMIZER_KIND,
     PARAMETER_AFTER_ROLE,
-    PARAMETER_ROLE,
     STATE_AFTER_ROLE,
     STATE_ROLE,
 )
@@ -66,6 +66,8 @@ class Follower:
         self.explainer = Explainer(evidence, limits, foreign_errors or {})
         self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
         self.choosers = Choosers(evidence)
+        self.starts = Starts(evidence, self.gaps, limits)
+        self.unread = UnreadOutputs(evidence)
 
     def follow(self, allowed: AllowedGain | None = None) -> Flow:
         """Judge with the gains that are allowed; without them, with those of the kinds of operations."""
@@ -76,8 +78,6 @@ class Follower:
 
 # A copy in another dtype has the error of its original, give or take its own rounding.
 SAME_ERROR = 0.3
-STARTING_ERROR = 0.02
-"""Parameters that differ by no more at a first captured step after the first of the run are a starting condition."""
 
 
 class _Pass:
@@ -91,6 +91,8 @@ class _Pass:
         self.explainer = follower.explainer
         self.allowances = follower.allowances
         self.choosers = follower.choosers
+        self.starts = follower.starts
+        self.unread = follower.unread
         self.allowed = allowed
         self.flow = Flow([UNKNOWN] * len(evidence.operands))
         self.identical = evidence.values.identical.tolist()
@@ -102,6 +104,7 @@ class _Pass:
         self.reshaped = (evidence.values.reason == SHAPE_DIFFERS).tolist()
         self.free = evidence.differing_freely
         self.contents = evidence.contents
+        self.birth_steps: set[int] = set()
         self.made_contents: dict[tuple[int, int] | None, int] = {}
         self.lost = (evidence.values.reason == LOST).tolist()
 
@@ -145,7 +148,7 @@ class _Pass:
         if unjudged and not gap.outside and self._is_inside_backward(slot):
             # Steps of a custom backward that is written otherwise: its own results are judged.
             return
-        if gap.outside and self._is_start(slot):
+        if gap.outside and self.starts.has(slot, self.flow.states):
             self.flow.first_slot[value] = slot
             self.flow.states[value] = ROUNDING
             self.flow.started.append(slot)
@@ -173,18 +176,6 @@ class _Pass:
         calls = len(gap.only_reference) + len(gap.only_target)
         return gap_gain(calls, one_sided=gap.one_sided and self.evidence.complete, limits=self.limits)
 
-    def _is_start(self, slot: Slot) -> bool:
-        """A parameter whose last update was not seen: before the first compared step, or without an optimizer."""
-        first, step = self.evidence.plan.steps[0], self.evidence.calls["step"][slot.pair]
-        updates_seen = self.evidence.has_optimizer and self.evidence.complete
-        unseen = (first != 0 and step == first) or (step != first and not updates_seen)
-        if not unseen or not self.compared[slot.values]:
-            return False
-        owned = slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE)
-        small = 0 < self.evidence.operands[slot.values].error <= STARTING_ERROR
-        persistent = owned or self.gaps.is_parameter(slot) or (step != first and not self.evidence.complete)
-        return small and persistent
-
     def _judge_outputs(self, pair: int, made: Sequence[Slot]) -> None:
         optimizer = self.evidence.calls["kind"][pair] == OPTIMIZER_KIND
         # What a custom backward made step by step is judged by what went into it.
@@ -193,11 +184,12 @@ class _Pass:
         if self._is_inside_backward(made[0]) and any(source not in self.flow.first_slot for source in sources):
             return
         by_parameter = self._by_parameter(pair) if optimizer else {}
+        unseen = is_backward and not self._shows_gradient(pair)
         for slot in made:
             if not is_backward and self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
                 gap = self.gaps.find(slot)
                 self._settle(slot, gap.sources, Cause.GAP, gain=self._gap_gain(gap), gap=gap)
-            elif is_backward and not self._shows_gradient(pair):
+            elif unseen:
                 unknown = Gap((), (), (), outside=False)
                 self._settle(slot, sources, Cause.ERROR, gain=self.limits.gap_gain, gap=unknown)
             elif optimizer:
@@ -208,7 +200,7 @@ class _Pass:
 
     def _shows_gradient(self, pair: int) -> bool:
         """Whether what came into a backward was seen; of a double backward it is not, or zeros are."""
-        shown = [slot.values for slot in self.evidence.slots_of[pair] if slot.role == GRAD_OUTPUT_ROLE]
+        shown = [slot.values for slot in self.evidence.in_role(pair, GRAD_OUTPUT_ROLE)]
         return any(self.evidence.operands[row].norm > 0 or self.evidence.operands[row].error > 0 for row in shown)
 
     def _by_parameter(self, pair: int) -> dict[str, list[int]]:
@@ -336,8 +328,7 @@ class _Pass:
 
     def _follows_birth(self, slot: Slot) -> bool:
         """Whether something was made wrong before, in the same step."""
-        steps = self.evidence.calls["step"]
-        return any(steps[birth.slot.pair] == steps[slot.pair] for birth in self.flow.births)
+        return self.evidence.calls["step"][slot.pair] in self.birth_steps
 
     def _floats(self, sources: Sequence[int]) -> list[int]:
         return [source for source in sources if self.compared[source] and not self.discrete[source]]
@@ -384,9 +375,13 @@ class _Pass:
         if known is not None:
             self.flow.states[slot.values] = known
             return
+        if cause is Cause.ERROR and self.unread.has(slot, self.flow.states):
+            self.flow.unread.add(slot.values)
+            return
         self.flow.states[slot.values] = MADE
         update = self.explainer.updates.get(slot.row)
         error = self.evidence.operands[slot.values].error if update is None else update.error
+        self.birth_steps.add(self.evidence.calls["step"][slot.pair])
         self.flow.births.append(Birth(slot, cause, error_in, error, expected, gain, gap))
 
 

@@ -1,9 +1,11 @@
 """What lies between the last agreeing tensors and one whose makers are no partners."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 import polars as pl
 
@@ -108,8 +110,9 @@ class GapFinder:
     def _kept_gradient(self, slot: Slot) -> list[int]:
         """What was in a parameter's gradient when the step began, to which the step's own are added."""
         storage, step = int(self.evidence.values.values.target.storage[slot.values]), self.evidence.calls["step"]
-        earlier = [other for other in self.gradient_storages.get(storage, ()) if step[other.pair] < step[slot.pair]]
-        return [max(earlier, key=lambda other: other.row).values] if earlier else []
+        shown = reversed(self.gradient_storages.get(storage, []))
+        earlier = next((other for other in shown if step[other.pair] < step[slot.pair]), None)
+        return [] if earlier is None else [earlier.values]
 
     def _is_gradient(self, slot: Slot) -> bool:
         if slot.role in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE, GRADIENT_ROLE):
@@ -218,14 +221,17 @@ class GapFinder:
         return Pair(*found)
 
     @cached_property
-    def _gradients_of_storage(self) -> dict[int, list[int]]:
+    def _gradients_of_storage(self) -> dict[tuple[int, object], list[int]]:
+        """Gradients by the storage of what they are of, and the step that made them."""
         evidence = self.evidence
         storages = dict(
             zip(evidence.values.values.target.id.tolist(), evidence.values.values.target.storage.tolist(), strict=True)
         )
-        found: dict[int, list[int]] = defaultdict(list)
+        steps = {slot.values: evidence.calls["step"][slot.pair] for slot in evidence.slots if slot.makes}
+        found: dict[tuple[int, object], list[int]] = defaultdict(list)
         for value, rows in self._gradients_of_value.target.items():
-            found[storages[value]] += [row for row, _ in rows]
+            for row, _ in rows:
+                found[storages[value], steps.get(row)].append(row)
         return found
 
     @cached_property
@@ -250,7 +256,7 @@ class GapFinder:
         if forward < 0:
             return []
         role = OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE
-        values = [s.values for s in evidence.slots_of[forward] if s.role == role and s.place == slot.place]
+        values = [s.values for s in evidence.at_place.get((forward, role, slot.place), ())]
         ids = [int(evidence.values.values.target.id[row]) for row in values]
         found = [entry for value in ids for entry in self._gradients_of_value.target.get(value, [])]
         inside = self._inside(forward) if slot.role == GRAD_INPUT_ROLE else None
@@ -265,21 +271,11 @@ class GapFinder:
         """Gradients that the step's backwards gave to this parameter."""
         evidence = self.evidence
         forward = evidence.forwards[slot.pair]
-        shown = evidence.slots_of[slot.pair] + (evidence.slots_of[forward] if forward >= 0 else [])
-        for other in shown:
-            if other.role == PARAMETER_ROLE and other.place == slot.place:
+        for pair in (slot.pair, forward):
+            for other in evidence.at_place.get((pair, PARAMETER_ROLE, slot.place), ()):
                 storage = int(evidence.values.values.target.storage[other.values])
-                step = evidence.calls["step"][slot.pair]
-                rows = self._gradients_of_storage.get(storage, [])
-                return [row for row in rows if self._step_of(row) == step]
+                return self._gradients_of_storage.get((storage, evidence.calls["step"][slot.pair]), [])
         return []
-
-    @cached_property
-    def _steps(self) -> dict[int, object]:
-        return {slot.values: self.evidence.calls["step"][slot.pair] for slot in self.evidence.slots if slot.makes}
-
-    def _step_of(self, row: int) -> object:
-        return self._steps.get(row)
 
     def is_parameter(self, slot: Slot) -> bool:
         return int(self.evidence.values.values.target.storage[slot.values]) in self.parameter_storages
@@ -303,7 +299,7 @@ class GapFinder:
         """Pairs of calls that had the same memory at hand before, in order."""
         storage = int(self.evidence.values.values.target.storage[slot.values])
         history = self._storage_history[storage] if storage >= 0 else []
-        return [other.pair for other in history if other.row < slot.row]
+        return [other.pair for other in history[: first_from(history, slot.row)]]
 
     def same_storage_before(self, slot: Slot) -> list[int]:
         """The last content of the same memory that was compared before, and what the calls that used it had at hand.
@@ -313,15 +309,23 @@ class GapFinder:
         storage = int(self.evidence.values.values.target.storage[slot.values])
         if storage < 0:
             return []
-        earlier = [
-            other for other in self._storage_history[storage] if other.row < slot.row and other.values != slot.values
-        ]
-        usable = [other for other in earlier if self.evidence.values.compared[other.values]]
-        if not usable:
+        history, compared = self._storage_history[storage], self.evidence.values.compared
+        earlier = range(first_from(history, slot.row) - 1, -1, -1)
+        usable = (history[at].values for at in earlier if history[at].values != slot.values)
+        last = next((values for values in usable if compared[values]), None)
+        if last is None:
             return []
-        last = [other for other in usable if other.values == usable[-1].values]
-        operands = [row for other in last for row in self.operands_of(other.pair)]
-        return [usable[-1].values, *(row for row in operands if row != slot.values)]
+        users = [other for other in self._slots_of_value[last] if other.row < slot.row]
+        operands = [row for other in users for row in self.operands_of(other.pair)]
+        return [last, *(row for row in operands if row != slot.values)]
+
+    @cached_property
+    def _slots_of_value(self) -> dict[int, list[Slot]]:
+        """For each pair of values the slots that showed it, in order."""
+        found: dict[int, list[Slot]] = defaultdict(list)
+        for slot in self.evidence.slots:
+            found[slot.values].append(slot)
+        return found
 
     def _may_come_from_outside(self, slot: Slot) -> bool:
         """Losses and gradients do not, nor do the operands of an update that another tool has recorded call by call."""
@@ -346,6 +350,11 @@ class GapFinder:
         inner = evidence.inner_outputs.get(pair, [])
         known += [row for row in inner if makers[row] < 0 or ids[makers[row]] < ids[slot.pair]]
         return Gap(tuple(known), (), (), outside=False)
+
+
+def first_from(slots: list[Slot], row: int) -> int:
+    """Where in slots, which are in order, those from this row on begin."""
+    return bisect_left(slots, row, key=attrgetter("row"))
 
 
 def _uses_of(trace: RankTrace, steps: Sequence[int], roles: Sequence[str]) -> dict[int, list[int]]:

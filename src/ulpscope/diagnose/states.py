@@ -101,6 +101,8 @@ class Flow:
     expected: dict[int, float] = field(default_factory=dict)
     started: list[Slot] = field(default_factory=list)
     """Parameters and states that differed a little when the comparison began, at a step other than 0."""
+    unread: set[int] = field(default_factory=set)
+    """Outputs that differ and that nothing reads, beside one that agrees: perhaps nobody has written them."""
     first_slot: dict[int, Slot] = field(default_factory=dict)
     """Where each pair of values was judged."""
 

@@ -40,14 +40,12 @@ def _differs(evidence: RankEvidence, pair: int) -> bool:
 
 def _accused(evidence: RankEvidence, found: list[RankedFinding]) -> set[int]:
     """The calls of findings, those that made their operands, and those that read what they made."""
-    chosen: set[int] = set()
-    for entry in found:
-        pair = _forward(evidence, entry.birth.slot.pair)
-        chosen.add(pair)
-        made = {slot.values for slot in evidence.slots_of[pair] if slot.makes}
-        chosen |= {evidence.makers[slot.values] for slot in evidence.slots_of[pair] if not slot.makes}
-        chosen |= {slot.pair for slot in evidence.slots if not slot.makes and slot.values in made}
-    return {_forward(evidence, pair) for pair in chosen if pair >= 0}
+    accused = {_forward(evidence, entry.birth.slot.pair) for entry in found}
+    slots = [slot for pair in accused for slot in evidence.slots_of[pair]]
+    made = {slot.values for slot in slots if slot.makes}
+    makers = {evidence.makers[slot.values] for slot in slots if not slot.makes}
+    readers = {slot.pair for slot in evidence.slots if not slot.makes and slot.values in made}
+    return {_forward(evidence, pair) for pair in accused | makers | readers if pair >= 0}
 
 
 def _nearest(evidence: RankEvidence, flow: Flow) -> set[int]:

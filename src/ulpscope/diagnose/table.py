@@ -25,6 +25,7 @@ DATA_METRICS = (
 )  # fmt: skip
 
 INSIDE_BACKWARD = "inside of a judged backward"
+UNREAD = "outputs that nothing reads, beside one that agrees"
 
 
 def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
@@ -41,7 +42,8 @@ def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
     columns["place"] = pl.Series([slot.place for slot in slots], dtype=pl.String)
     columns |= {name: column.gather(rows) for name, column in _value_columns(evidence).items()}
     columns |= _judged(evidence, flow)
-    columns["reason"] = _with_unjudged(columns["reason"], columns["measured"], columns["judgement"])
+    unread = pl.Series([slot.values in flow.unread for slot in slots], dtype=pl.Boolean)
+    columns["reason"] = _with_unjudged(columns["reason"], columns["measured"], columns["judgement"], unread)
     large = pl.Series(evidence.values.unresolved[rows])
     columns["reason"] = _with_unresolved(columns["reason"], columns["judgement"], large)
     frame = pl.DataFrame(columns)
@@ -105,10 +107,11 @@ def _with_data(columns: dict[str, pl.Series], metrics: dict[int, PairMetrics]) -
     return columns
 
 
-def _with_unjudged(reasons: pl.Series, measured: pl.Series, judgements: pl.Series) -> pl.Series:
+def _with_unjudged(reasons: pl.Series, measured: pl.Series, judgements: pl.Series, unread: pl.Series) -> pl.Series:
     """Reasons, also for tensors that were measured and not judged."""
     unjudged = judgements.is_null() & reasons.is_null() & measured.is_not_null()
-    return pl.select(pl.when(unjudged).then(pl.lit(INSIDE_BACKWARD)).otherwise(reasons)).to_series()
+    why = pl.when(unread).then(pl.lit(UNREAD)).otherwise(pl.lit(INSIDE_BACKWARD))
+    return pl.select(pl.when(unjudged).then(why).otherwise(reasons)).to_series()
 
 
 def _with_unresolved(reasons: pl.Series, judgements: pl.Series, large: pl.Series) -> pl.Series:

@@ -21,9 +21,9 @@ ADDENDS: dict[str, frozenset[str]] = {
 }
 
 
-def is_addend(op: str, place: str) -> bool:
-    """Whether the operand at this place of a call is only added; `op` is the operation's bare name."""
-    return place in ADDENDS.get(op, ())
+def addend_places(op: str) -> frozenset[str]:
+    """The places of a call's operands that are only added; `op` is the operation's bare name."""
+    return ADDENDS.get(op, frozenset())
 
 
 def felt_error(addends: Iterable[Operand], output: Operand) -> float:

@@ -135,6 +135,11 @@ def kink_error(op: str, forward_error: float, elements: float, limits: Limits = 
     return limits.kink * math.sqrt(min(forward_error, 1.0)) + limits.kinked_element / math.sqrt(max(elements, 1.0))
 
 
+def update_error(base: float, gain: float, limits: Limits = LIMITS, *, lost: float = 0.0) -> float:
+    """What an optimizer may make of a gradient's error: an adaptive one amplifies what is uncertain."""
+    return max(gain * base, min(max(limits.adaptive * math.sqrt(base), lost), limits.update_cap))
+
+
 def sum_floor(length: float, roundoff: float = ACCUMULATOR) -> float:
     """Error of a sum of that many terms of this unit roundoff, added up in any order: in float32, or more exactly."""
     return min(roundoff, ACCUMULATOR) * math.sqrt(1.0 + length / 2.0) if length > 1 else 0.0

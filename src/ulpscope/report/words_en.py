@@ -382,6 +382,7 @@ _REASONS = {
     ),
     "reason.no stats": "no stats",
     "reason.inside of a judged backward": "inside of a judged backward",
+    "reason.outputs that nothing reads, beside one that agrees": "outputs that nothing reads, beside one that agrees",
     "reason.random": "random",
     "reason.its data was not saved": "its data was not saved",
     "reason.torch is not installed here": "torch is not installed here",

@@ -355,6 +355,7 @@ _REASONS = {
     "reason.bits differ by less than the sketch resolves": "比特不同，差异小于 sketch 的分辨率，无法得知是否由舍入造成",
     "reason.no stats": "没有统计值",
     "reason.inside of a judged backward": "在已判断的反向内部",
+    "reason.outputs that nothing reads, beside one that agrees": "无人读取的输出，同一调用的其他输出一致",
     "reason.random": "随机",
     "reason.its data was not saved": "没有保存其数据",
     "reason.torch is not installed here": "此处没有安装 torch",
