@@ -50,7 +50,7 @@ def untold_here(recorded: RecordedCall) -> tuple[Direction, ...]:
 
 def births(recorded: Mapping[int, RecordedCall]) -> Births:
     """Calls to look into."""
-    born = [number for number, each in recorded.items() if born_here(each)]
+    born = {number: each for number, each in recorded.items() if born_here(each)}
     broken = [each for each in recorded.values() if _broken(each.outputs) or _broken(each.grad_inputs)]
     silent = _unrecorded(recorded)
     untold = [number for number, each in recorded.items() if number not in born and _is_untold(each, silent)]

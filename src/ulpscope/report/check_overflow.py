@@ -56,8 +56,8 @@ def _heading(found: OverflowRun, words: Phrases) -> str:
     run, overflowed = found.run, found.overflowed
     if run.wrong:
         # What crashed here may have overflowed in the run.
-        number = sum(call in overflowed or call in run.wrong for call in run.calls)
-        told = words.say("overflow.abnormal", calls=words.count(number, "call"), abnormal=f"{len(run.wrong):,}")
+        calls = words.count(len({id(call) for call in (*overflowed, *run.wrong)}), "call")
+        told = words.say("overflow.abnormal", calls=calls, abnormal=f"{len(run.wrong):,}")
     elif found.tells:
         calls = words.count(len(overflowed), "call")
         told = words.say("overflow.normal" if overflowed else "overflow.none", calls=calls)
