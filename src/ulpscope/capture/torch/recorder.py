@@ -1,6 +1,7 @@
 """Turns what is observed into rows of a trace: numbers calls, gathers their uses, hands full parts over."""
 
 import itertools
+import math
 import sys
 import threading
 import time
@@ -152,7 +153,8 @@ class Recorder:
         """Calls of this step that patterns have chosen from others."""
         self._calls: list[OpenCall] = []
         self._uses: list[tuple[int, str, str, int]] = []
-        self._step_began = self._flushed = time.monotonic()
+        self._step_began = time.monotonic()
+        self._flushed = math.inf  # never, which is not long ago: a first part too early would not know its rank
 
     def use_host(self, host: Host) -> None:
         """Let the compiled host part keep values, uses and numbers."""

@@ -106,7 +106,8 @@ class Calls {
 
  private:
   int64_t ids_ = 0;
-  std::chrono::steady_clock::time_point taken_ = std::chrono::steady_clock::now();
+  // Never, which is not long ago: a first part too early would not know its rank.
+  std::chrono::steady_clock::time_point taken_ = std::chrono::steady_clock::time_point::max();
   std::unordered_map<uint64_t, int64_t> numbers_;
   Numbers id_, number_, step_, micro_step_, parent_, forward_, stack_, used_by_, used_;
   std::vector<int32_t> words_, role_, place_;
