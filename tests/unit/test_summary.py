@@ -364,7 +364,16 @@ def test_columns_of_an_integer_value_are_null_where_undefined() -> None:
     assert (columns["min"], columns["max"], columns["mean"], columns["zero"]) == (0.0, 7.0, 3.0, 1)
     nulls = ("norm", "abs_sum", "nan", "pos_inf", "neg_inf", "set_aside", "subnormal", "exponents", "sketch")
     assert {name: columns[name] for name in nulls} == dict.fromkeys(nulls)
+    assert columns["sketch_rest"] is None
     assert columns["digest"] is not None
+
+
+def test_the_sketch_of_doubles_is_stored_whole() -> None:
+    array = np.random.default_rng(5).normal(size=3000)
+    columns = columns_of(array, "float64")
+    whole = np.add(columns["sketch"], columns["sketch_rest"])  # type: ignore[arg-type]
+    assert whole.tolist() == summarize(array, "float64")[SKETCH:DIGEST].tolist()
+    assert columns_of(array.astype(np.float32), "float32")["sketch_rest"] is None
 
 
 @pytest.mark.parametrize("dtype_name", ["float32", "int64"])

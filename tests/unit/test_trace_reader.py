@@ -332,3 +332,12 @@ def test_a_copied_rank_directory_is_a_trace(tmp_path: Path) -> None:
     trace = open_trace(tmp_path / "elsewhere")
     assert [rank.name for rank in trace.ranks] == ["elsewhere"]
     assert trace.ranks[0].data(trace.ranks[0].value(FIRST_WEIGHT)) is not None
+
+
+def test_a_trace_from_before_a_column_was_added_has_nulls_there(tmp_path: Path) -> None:
+    rank = make_trace(tmp_path)
+    for file in rank.rglob("values-*.parquet"):
+        pl.read_parquet(file).drop("sketch_rest").write_parquet(file)
+    trace = open_trace(tmp_path)
+    assert trace.collect(trace.values())["sketch_rest"].null_count() == trace.collect(trace.values()).height > 0
+    assert trace.ranks[0].value(1).sketch == (1.0,) * 61
