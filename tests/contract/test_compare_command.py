@@ -15,11 +15,11 @@ from ulpscope.workflows.compare import compare
 
 # The design's object for every command; what follows is documented in docs/compare.md.
 COMMON_KEYS = {"schema", "command", "verdict", "findings", "notes", "counts"}
-COMPARE_KEYS = {"reference", "target", "scope", "anchor", "neighbours", "advice", "missing", "ledger"}
+COMPARE_KEYS = {"reference", "target", "scope", "extent", "anchor", "neighbours", "advice", "missing", "ledger"}
 FINDING_KEYS = {
     "kind", "rank", "step", "phase", "call", "op", "module", "tensor", "source", "evidence", "sentence", "next",
 }  # fmt: skip
-JUDGEMENTS = ("identical", "rounding", "inherited", "made_here", "after_choice")
+JUDGEMENTS = ("identical", "rounding", "inherited", "made_here", "after_choice", "unresolved")
 COUNT_KEYS = {
     "calls_reference", "calls_target", "matched", "unmatched_reference", "unmatched_target", "tensors_compared",
     *JUDGEMENTS,
