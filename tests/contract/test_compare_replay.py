@@ -20,6 +20,7 @@ from ulpscope.cli.main import main
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Ledger, Maker, Replay
 from ulpscope.workflows.compare import CompareResult
+from ulpscope.workflows.convert import Layout, convert
 
 Change = Callable[[torch.Tensor], object]
 FAULTS: dict[str, tuple[str, Change, str]] = {
@@ -333,3 +334,17 @@ def test_a_masked_score_does_not_spoil_the_sum(tmp_path: Path) -> None:
     sides = [train(tmp_path / "r", mask), train(tmp_path / "t", both(half, mask))]
     (final,) = ulpscope.compare(*sides, replay="on").json()["ledger"]["finals"]
     assert final["closure"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_dump_that_does_not_record_autocast_agrees(tmp_path: Path) -> None:
+    """What an autocast run gave is explained by its casts, though a dump of msprobe's does not tell of them."""
+    folders = []
+    for name, autocast in (("ref", False), ("target", True)):
+        trace = write(tmp_path / name, autocast=autocast, steps=1, save="tensors")
+        convert([trace], to=Layout.MSPROBE, out=tmp_path / f"{name}_dump")
+        folders.append(tmp_path / f"{name}_dump")
+    result = ulpscope.compare(*folders, replay="on")
+    assert result.findings == ()
+    ledger = result.comparison.ledger
+    assert ledger is not None
+    assert {entry.maker for entry in ledger.entries} <= {Maker.NEITHER, Maker.KERNEL, Maker.BOTH}

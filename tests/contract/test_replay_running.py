@@ -1,6 +1,8 @@
 """Recorded calls executed again: the same arguments, the same results, the same gradients."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -226,3 +228,32 @@ def test_gradients_that_a_scaler_unscales_are_judged(tmp_path: Path) -> None:
     assert found["written.args.0.0"].exact.tolist() == [4.0, 1.5]
     assert found["written.args.0.1"].computed.tolist() == [0.5]
     assert found["written.args.1"].exact.tolist() == 0.0
+
+
+def cast_away(lower: torch.dtype) -> None:
+    with torch.autocast("cpu", dtype=lower):
+        hidden = torch.nn.functional.linear(torch.randn(4, 8), torch.randn(6, 8, requires_grad=True))
+        torch.nn.functional.conv1d(hidden[None], torch.randn(2, 4, 3, requires_grad=True)).float().sum().backward()
+
+
+@pytest.mark.parametrize("lower", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("op", ["linear", "conv1d"])
+def test_autocast_that_nobody_recorded_shows_in_what_was_given(tmp_path: Path, lower: torch.dtype, op: str) -> None:
+    """From float32 alone, and from a half activation with a float32 weight, which no call takes without it."""
+    executed = replay(tmp_path, lambda: cast_away(lower), op, autocast=None)
+    assert executed.recipe.autocast == lower
+    found = outputs(executed)
+    assert {found["output.0"].dtype, found["grad.args.1"].dtype} == {str(lower).removeprefix("torch.")}
+
+
+@pytest.mark.parametrize(
+    ("op", "work"),
+    [
+        ("to", lambda: torch.randn(4).to(torch.bfloat16)),
+        ("softmax", lambda: torch.nn.functional.softmax(torch.randn(4), -1, dtype=torch.bfloat16)),
+        ("add_", lambda: torch.randn(4).bfloat16().add_(torch.randn(4))),
+        ("mul", lambda: torch.mul(torch.randn(4).bfloat16(), torch.randn(4))),
+    ],
+)
+def test_types_that_a_call_gives_by_itself_are_no_autocast(tmp_path: Path, op: str, work: Callable[[], Any]) -> None:
+    assert replay(tmp_path, work, op).recipe.autocast is None

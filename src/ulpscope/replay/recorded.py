@@ -53,9 +53,11 @@ def signature(recorded: RecordedCall) -> str:
     """Equal for calls that are the same test: operation, arguments, dtypes, shapes and gradients."""
     call = recorded.call
     inputs = {place: _signed(value) for place, value in recorded.inputs.items()}
+    # Autocast that nobody recorded shows in the types of what was given.
+    outputs = {place: value.dtype for place, value in recorded.outputs.items()}
     grads = {place: _signed(value) for place, value in recorded.grad_outputs.items()}
     arguments = {key: item for key, item in call.arguments.items() if key in ("args", "kwargs")}
-    return json.dumps([call.op, call.autocast, arguments, inputs, grads], sort_keys=True)
+    return json.dumps([call.op, call.autocast, arguments, inputs, outputs, grads], sort_keys=True)
 
 
 def find_repeated(encoded: Any) -> Iterator[tuple[str, str]]:

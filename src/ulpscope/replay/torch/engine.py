@@ -39,6 +39,7 @@ from ulpscope.replay.torch.running import (
     make_recipe,
     run,
     run_precise,
+    under_autocast,
 )
 from ulpscope.replay.torch.sensitivity import measure_reductions, measure_sensitivity, results
 from ulpscope.replay.torch.tensors import case_tensor, is_float, to_array
@@ -70,8 +71,8 @@ class Engine:
     def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> "Executed":
         """Run the case on the device and in float64."""
         check_size(recorded)
-        recipe = make_recipe(recorded)
         feed = self._feed(case, recorded, rank)
+        recipe = self._recipe(recorded, feed)
         torch.manual_seed(self._seed)
         ran = run(recipe, feed, device=self._device)
         if recorded.call.random or draws(recipe):
@@ -84,6 +85,9 @@ class Engine:
             precise = run_precise(recipe, seen)
         comparer = Comparer(recipe, seen, roundoff_inside=self._inside(recipe))
         return Executed(recipe, seen, ran, list(comparer.compare(ran, precise)), precise)
+
+    def _recipe(self, recorded: RecordedCall, feed: Feed) -> Recipe:
+        return under_autocast(make_recipe(recorded), feed, recorded, device=self._device)
 
     def _random(self, recipe: Recipe, feed: Feed, first: Ran) -> list[OutputEvidence | ShareEvidence]:
         """Evidence of one execution, and of the law of as many as it takes to tell anything."""

@@ -21,7 +21,7 @@ from ulpscope.replay.torch.drawing import dropout_arguments
 from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff
 from ulpscope.replay.torch.evidence import Comparer
 from ulpscope.replay.torch.factorising import factorises
-from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise
+from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise, under_autocast
 from ulpscope.replay.torch.sensitivity import results
 from ulpscope.replay.torch.tensors import saved_tensor, to_array
 from ulpscope.trace.reader import RankTrace
@@ -41,10 +41,11 @@ class ReplayedCall:
         )
         self.outputs = {place: saved_tensor(rank, value) for place, value in recorded.outputs.items()}
         self.gradients = {place: saved_tensor(rank, value) for place, value in recorded.grad_inputs.items()}
-        self._inside = inside_of(rank, recorded)
+        recipe = under_autocast(make_recipe(recorded), self.feed, recorded, device="cpu")
+        self._inside = inside_of(rank, recorded) if recipe.autocast is None else None
         self.mask: Tensor | None = None
         """What dropout multiplied each element by."""
-        self.recipe = self._without_chance(make_recipe(recorded))
+        self.recipe = self._without_chance(recipe)
 
     @property
     def on_cpu(self) -> bool:

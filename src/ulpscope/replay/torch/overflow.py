@@ -20,7 +20,7 @@ from ulpscope.replay.overflows import born_here, counted, untold_here
 from ulpscope.replay.recorded import RecordedCall, find_repeated
 from ulpscope.replay.torch.engine import Engine, check_size
 from ulpscope.replay.torch.evidence import dtype_name
-from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise
+from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise, under_autocast
 from ulpscope.replay.torch.sensitivity import measure_reductions, results
 from ulpscope.replay.torch.tensors import to_array
 from ulpscope.trace.reader import RankTrace
@@ -52,8 +52,8 @@ class Overflower:
     def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Overflowed:
         """Evidence of each result that was not finite in the run though what it was made of was, or is not recorded."""
         check_size(recorded)
-        recipe = make_recipe(recorded)
         feed = self._feeder.feed(case, recorded, rank)
+        recipe = under_autocast(make_recipe(recorded), feed, recorded, device="cpu")
         cpu = self._on(recipe, feed, "cpu")
         device = None if self._device == "cpu" else self._on(recipe, feed, self._device)
         first = cpu or device

@@ -20,7 +20,7 @@ from ulpscope.records.perturbations import Perturbation, PerturbedEvidence
 from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.recorded import RecordedCall
 from ulpscope.replay.torch.engine import Engine, Executed
-from ulpscope.replay.torch.running import Feed
+from ulpscope.replay.torch.running import Feed, Recipe, make_recipe
 from ulpscope.trace.reader import RankTrace
 
 # What add_noise adds to elements larger than its square root: far below what a forward in that dtype resolves at 1.
@@ -88,8 +88,6 @@ class Perturber:
     def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Perturbed:
         """Run the case on the device and in float64, before and after the change."""
         before = self._before.execute(case, recorded, rank)
-        if self._mode is Perturbation.IMPROVE_PRECISION:
-            recorded = replace(recorded, call=replace(recorded.call, autocast=None))
         return Perturbed(self._mode, before, self._after.execute(case, recorded, rank))
 
 
@@ -100,6 +98,11 @@ class _ChangingEngine(Engine):
         super().__init__(device, seed=seed)
         self._mode = mode
         self._first_only = first_only
+
+    def _recipe(self, recorded: RecordedCall, feed: Feed) -> Recipe:
+        if self._mode is Perturbation.IMPROVE_PRECISION:
+            return replace(make_recipe(recorded), autocast=None)
+        return super()._recipe(recorded, feed)
 
     def _feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
         feed = super()._feed(case, recorded, rank)

@@ -74,7 +74,7 @@ class Reproduced:
             stored={STORED[each]: _name(each) for each in {*(tensor.dtype for tensor in tensors), torch.float64}},
             axes={place: axes for place, tensor in feed.tensors.items() if (axes := _axes(tensor)) is not None},
             # What autocast has cast is saved as it was cast to.
-            autocast=None if cast else call.autocast,
+            autocast=None if cast or recipe.autocast is None else _name(recipe.autocast),
             device=device,
             full_float32=bare(call.op).startswith(_CONTRACTING) and torch.float32 in {each.dtype for each in tensors},
             imports=("torch_npu",) if call.op.startswith("torch_npu.") else (),

@@ -23,6 +23,8 @@ from ulpscope.replay.torch.references import UNSCALE, find_reference
 from ulpscope.replay.torch.tensors import torch_dtype
 
 Tensors = Mapping[str, Tensor]
+# What autocast computes in.
+AUTOCAST_DTYPES = frozenset(("bfloat16", "float16"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,31 @@ def make_recipe(recorded: RecordedCall) -> Recipe:
         differentiated=recorded.differentiated,
         autocast=None if call.autocast is None else torch_dtype(call.autocast),
     )
+
+
+def under_autocast(recipe: Recipe, feed: Feed, recorded: RecordedCall, *, device: str) -> Recipe:
+    """The recipe under the autocast that explains the types of what was recorded, where nothing says whether it was on.
+
+    Other tools do not record it. It shows in a call that gives another type than it does for the same inputs alone.
+    """
+    dtypes = {value.dtype for value in (*recorded.inputs.values(), *recorded.outputs.values())}
+    lower = dtypes & AUTOCAST_DTYPES
+    if recipe.autocast is not None or not lower or "float32" not in dtypes:
+        return recipe
+    alone = replace(recipe, differentiated=())
+    tried = [None, *(torch_dtype(name) for name in sorted(lower))]
+    explaining = (dtype for dtype in tried if _gives(replace(alone, autocast=dtype), feed, recorded, device=device))
+    return replace(recipe, autocast=next(explaining, None))
+
+
+def _gives(recipe: Recipe, feed: Feed, recorded: RecordedCall, *, device: str) -> bool:
+    """Whether this execution gives results of the types that were recorded."""
+    try:
+        outputs = run(recipe, feed, device=device).outputs
+    except (RuntimeError, NotImplementedError):
+        return False
+    wanted = {place: torch_dtype(value.dtype) for place, value in recorded.outputs.items()}
+    return {place: tensor.dtype for place, tensor in outputs.items()} == wanted
 
 
 def run(recipe: Recipe, feed: Feed, *, device: str) -> Ran:
