@@ -90,8 +90,8 @@ BY_HAND = {
     "needs msprobe or msaccucmp beside it": "capture.py saving.py msprobe_roundtrip.py ascend_compare.py",
     "takes long": "same_numbers.py breadth.py check_sound.py check_faults.py python -m zoo ledger_scan.py "
     "scale.py ascend_hostile.py",
-    "not joined to this table yet": "summaries.py pairing.py crash.py check_breadth.py check_speed.py call_cost.py ascend.py "
-    "ascend_graph.py report.py",
+    "not joined to this table yet": "summaries.py pairing.py crash.py check_breadth.py check_speed.py call_cost.py "
+    "ascend.py ascend_graph.py report.py",
 }
 
 
