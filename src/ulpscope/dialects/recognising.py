@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.files import open_file
 from ulpscope.trace.schema import RANK_FILE
 
 _HEAD = 1 << 16
@@ -57,7 +58,7 @@ def recognise(path: Path) -> Recognised | None:
             return _directory(path)
         if not path.is_file():
             return None
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             head = file.read(_HEAD)
     except OSError:
         return None
@@ -80,7 +81,7 @@ def _directory(path: Path) -> Recognised | None:
 def _command_of(summary: Path) -> str | None:
     if not summary.is_file():
         return None
-    with open(summary, "rb") as file:
+    with open_file(summary) as file:
         found = _SUMMARY.match(file.read(_HEAD))
     return None if found is None else found[1].decode()
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from ulpscope.dialects.msprobe.json_files import Header, bad_file, shortened
 from ulpscope.records.errors import TraceError
+from ulpscope.trace.files import open_file
 
 SUFFIX = ".pkl"
 
@@ -48,7 +49,7 @@ def is_ptdbg(path: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             begins = file.read(1)
             first = json.loads(begins + file.readline(_LONGEST_LINE)) if begins == b"[" else None
     except (OSError, ValueError, RecursionError):
@@ -95,7 +96,7 @@ def read_ptdbg(path: Path) -> PtdbgDump:
 
 def _lines(path: Path) -> Iterator[tuple[int, list[Any]]]:
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             number = 0
             while line := file.readline(_LONGEST_LINE):
                 number += 1

@@ -17,6 +17,7 @@ from ulpscope.dialects.msprobe.entry_names import Direction as EntryDirection
 from ulpscope.dialects.msprobe.entry_names import NameReader
 from ulpscope.records.checks import CaseId, DataSource, Direction, OutputResult, Variant, Verdict
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.files import open_text
 
 Row = Mapping[str, str]
 
@@ -81,7 +82,7 @@ def table_kind(path: Path) -> TableKind | None:
     if not path.is_file():
         return None
     try:
-        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        with open_text(path, limit=_LIMIT, errors="replace", newline="") as file:
             header = {name.strip().strip('"') for name in file.readline(_LINE_LIMIT).split(",")}
     except OSError:
         return None
@@ -94,9 +95,7 @@ def read_table(path: Path) -> ResultTable:
     if kind is None:
         raise _bad_table(path, "is no table of msprobe's results", TableKind.COMPARE)
     try:
-        if path.stat().st_size > _LIMIT:
-            raise _bad_table(path, f"has {path.stat().st_size:,} bytes", kind)
-        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        with open_text(path, limit=_LIMIT, errors="replace", newline="") as file:
             lines = csv.reader(file)
             columns = tuple(name.strip() for name in next(lines, []))
             rows = tuple(dict(zip(columns, _padded(line, len(columns)), strict=False)) for line in lines if line)
