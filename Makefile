@@ -37,11 +37,11 @@ pictures: $(VENV)/.ulpscope-dev
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.ulpscope-torch: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.ulpscope-torch: pyproject.toml constraints.txt src/ulpscope/_version.py | $(BIN)/python
 	$(INSTALL) -e '.[torch]'
 	touch $@
 
-$(VENV)/.ulpscope-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.ulpscope-dev: pyproject.toml constraints.txt src/ulpscope/_version.py | $(BIN)/python
 	$(INSTALL) -e '.[torch,dev]'
 	touch $@ $(VENV)/.ulpscope-torch
 
