@@ -93,7 +93,7 @@ class Output:
             self.lag.add(on_device=part.waits_for_device)
         self._queue.put(part)
         if part.ends_work:
-            self.waits += self.lag.keep_up()
+            self.lag.keep_up()
 
     def move(self, directory: Path) -> None:
         """Go on in another rank directory; call it while no part is being written."""
