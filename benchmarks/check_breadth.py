@@ -34,9 +34,8 @@ from breadth import UNDEFINED, elements_of, plain_array, same_elements
 from isolated import Died, do_isolated
 from operator_calls import FORMS, Wanted, capture_operator, chosen_operators, find_operator, share
 from ulpscope.records.checks import DataSource
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.planning import Choice, plan_cases
-from ulpscope.replay.recorded import RecordedCall, find_repeated, read_calls
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated, read_calls
 from ulpscope.replay.torch.engine import Engine, Executed
 from ulpscope.trace.reader import RankTrace, open_trace
 

@@ -26,9 +26,9 @@ from pathlib import Path
 
 import polars as pl
 
-from ulpscope.numerics.constants import DIGEST
-from ulpscope.numerics.digest import finish_digest
-from ulpscope.numerics.summary import summarize
+from ulpscope.numerics.summaries.constants import DIGEST
+from ulpscope.numerics.summaries.digest import finish_digest
+from ulpscope.numerics.summaries.summary import summarize
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import StepInfo
 from ulpscope.trace.data import read_spans

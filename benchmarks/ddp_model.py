@@ -185,7 +185,7 @@ def main() -> int:
 def capturing(options: argparse.Namespace) -> contextlib.AbstractContextManager[object]:
     if options.trace is None:
         return contextlib.nullcontext()
-    from ulpscope.workflows.capture import capture
+    from ulpscope.workflows.run.python_capture import capture
 
     return capture(options.trace, level=options.level, save=options.save, verify=options.verify, overwrite=True)
 

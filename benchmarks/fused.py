@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ulpscope.capture.torch.fused.launching import FusedRows, Read, make_reader, plan
-from ulpscope.numerics.constants import (
+from ulpscope.numerics.summaries.constants import (
     ABS_SUM,
     DIGEST,
     NAN,
@@ -32,7 +32,7 @@ from ulpscope.numerics.constants import (
     SUM,
     SUM_SQUARES,
 )
-from ulpscope.numerics.summary import summarize
+from ulpscope.numerics.summaries.summary import summarize
 
 FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)

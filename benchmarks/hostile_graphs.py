@@ -8,7 +8,7 @@ from ulpscope.dialects.graphs.opening import is_graph, read_graph
 from ulpscope.graph.borders import borders, made_at
 from ulpscope.graph.cutting import cut_out
 from ulpscope.graph.query import type_counts
-from ulpscope.report.graph_drawing import dot_text, svg_text
+from ulpscope.report.viewers.graph_drawing import dot_text, svg_text
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 NETWORK = DATA / "ascend" / "precision_data" / "npu" / "debug_0" / "graph" / "ge_proto_00000_Build.txt"

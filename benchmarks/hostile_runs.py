@@ -24,8 +24,8 @@ from ulpscope.cli.main import main
 from ulpscope.records.checks import Verdict
 from ulpscope.records.enums import ExitCode
 from ulpscope.trace.schema import part_name
-from ulpscope.workflows.check_messages import checked_json
-from ulpscope.workflows.compare import compare
+from ulpscope.workflows.check.messages import checked_json
+from ulpscope.workflows.compare.command import compare
 from ulpscope.workflows.results import prepare_result
 
 Lay = Callable[[Path], Sequence[Path]]

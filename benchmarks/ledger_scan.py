@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ulpscope
 from ulpscope.records.ledger import Replay
-from ulpscope.workflows.compare import CompareOptions, compare
+from ulpscope.workflows.compare.command import CompareOptions, compare
 
 LAYERS, WIDTH, BATCH, CLASSES = 12, 128, 64, 50
 BAR, CLOSURE = 0.95, 0.01

@@ -29,7 +29,7 @@ from ulpscope.records.calls import Call  # noqa: E402
 from ulpscope.records.enums import Kind, Role  # noqa: E402
 from ulpscope.records.values import Value  # noqa: E402
 from ulpscope.trace.reader import open_trace  # noqa: E402
-from ulpscope.workflows.capture import capture  # noqa: E402
+from ulpscope.workflows.run.python_capture import capture  # noqa: E402
 
 RTOL, ATOL = 1e-4, 1e-5
 STARTS_BACKWARD = ("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad")

@@ -18,7 +18,7 @@ from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from made_results import layers_for, write_result
-from ulpscope.workflows.report import make_report
+from ulpscope.workflows.report.command import make_report
 
 STEPS = 10
 PATIENCE_S = 120

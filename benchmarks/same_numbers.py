@@ -121,7 +121,7 @@ def run_plain(model: str, setting: Setting) -> Tensors:
 
 
 def run_captured(model: str, setting: Setting, variant: Variant, trace: Path) -> Tensors:
-    from ulpscope.workflows.capture import capture
+    from ulpscope.workflows.run.python_capture import capture
 
     with capture(trace, level=variant.level, save=variant.save, verify=variant.verify):
         return run_plain(model, setting)

@@ -29,7 +29,7 @@ from ulpscope.trace.neighbours import neighbours
 from ulpscope.trace.overview import overview_of
 from ulpscope.trace.query import CallFilter, find_call
 from ulpscope.trace.reader import RankTrace, Trace, open_trace
-from ulpscope.workflows.show import show
+from ulpscope.workflows.show.command import show
 
 CALLS = 1_000_000
 # A third of the smallest Python object with a reference to it: nothing may be kept for each call.
@@ -234,7 +234,7 @@ def process_rows(trace: Path) -> Iterator[Row]:
     middle = middle_call(open_trace(trace).ranks[0])
     yield Row("process: ulpscope show TRACE", of_process("show", str(trace)), "s", OPEN_BAR)
     yield Row("process: ulpscope show TRACE CALL", of_process("show", str(trace), str(middle.id)), "s")
-    begin = [sys.executable, "-c", "import ulpscope.workflows.show"]
+    begin = [sys.executable, "-c", "import ulpscope.workflows.show.command"]
     yield Row("of these, to start and import", best(lambda: subprocess.run(begin, check=True)), "s")
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.constants import (
+from ulpscope.numerics.summaries.constants import (
     ABS_SUM,
     BLOCK_ELEMENTS,
     DIGEST,
@@ -32,8 +32,8 @@ from ulpscope.numerics.constants import (
     SUM,
     SUM_SQUARES,
 )
-from ulpscope.numerics.sketch import block_signs, estimate_distance, sum_signs
-from ulpscope.numerics.summary import summarize
+from ulpscope.numerics.summaries.sketch import block_signs, estimate_distance, sum_signs
+from ulpscope.numerics.summaries.summary import summarize
 
 if TYPE_CHECKING:
     import torch
@@ -186,7 +186,7 @@ def best_seconds(run: Callable[[], object], seconds: float = 0.3) -> float:
 
 
 def print_speed() -> None:
-    from ulpscope.numerics.compiled import Found, find_compiled, summarizer_of
+    from ulpscope.numerics.summaries.compiled import Found, find_compiled, summarizer_of
 
     if find_compiled() is Found.NONE:
         print("\nspeed: nothing compiles here, nothing to measure")

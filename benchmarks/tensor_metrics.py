@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
-from ulpscope.numerics.metrics import compare_arrays
+from ulpscope.numerics.pairs.metrics import compare_arrays
 
 # Name, reference, target, and the least GB/s of default and detailed metrics that are asked for.
 CASES = (

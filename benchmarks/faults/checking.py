@@ -20,8 +20,8 @@ from ulpscope.records.check_runs import CheckStandard, worst_tested
 from ulpscope.records.checks import CaseResult, Verdict
 from ulpscope.replay.planning import Choice, plan_cases
 from ulpscope.replay.torch.engine import Engine
-from ulpscope.workflows.check_messages import WorkerSettings
-from ulpscope.workflows.check_worker import Bench
+from ulpscope.workflows.check.messages import WorkerSettings
+from ulpscope.workflows.check.worker import Bench
 
 SEED = 0
 SENT = 1e-2

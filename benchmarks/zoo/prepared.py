@@ -5,9 +5,9 @@ import torch
 import torch._dynamo
 
 import ulpscope.capture.torch.session
-import ulpscope.workflows.capture
-from ulpscope.numerics.compiled import summarize_into
-from ulpscope.numerics.constants import ROW_LENGTH
+import ulpscope.workflows.run.python_capture
+from ulpscope.numerics.summaries.compiled import summarize_into
+from ulpscope.numerics.summaries.constants import ROW_LENGTH
 
 __all__ = ["torch", "ulpscope"]
 

@@ -14,14 +14,14 @@ from ulpscope._version import __version__
 if TYPE_CHECKING:
     from ulpscope.replay.registry import reference_for
     from ulpscope.trace.reader import open_trace
-    from ulpscope.workflows.capture import capture
     from ulpscope.workflows.python import check, compare, overflow, report, repro, show
+    from ulpscope.workflows.run.python_capture import capture
 else:
     import ulpscope.capture
     import ulpscope.report
 
     _HOMES = {
-        "capture": "ulpscope.workflows.capture",
+        "capture": "ulpscope.workflows.run.python_capture",
         "open_trace": "ulpscope.trace.reader",
         "reference_for": "ulpscope.replay.registry",
         **dict.fromkeys(("check", "compare", "overflow", "report", "repro", "show"), "ulpscope.workflows.python"),

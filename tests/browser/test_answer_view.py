@@ -9,7 +9,7 @@ from pages import change_json, selected_row, text_of
 from conftest import OpenPage, wait_for
 from made_results import write_result
 from ulpscope.report.page.telling import told_json
-from ulpscope.workflows.report import make_report
+from ulpscope.workflows.report.command import make_report
 
 
 def test_a_finding_is_told_with_its_evidence(tmp_path: Path, open_page: OpenPage) -> None:

@@ -8,7 +8,7 @@ from pages import VIEWS
 
 from conftest import OpenPage, wait_for
 from made_results import Names, write_result
-from ulpscope.workflows.report import make_report
+from ulpscope.workflows.report.command import make_report
 
 MARKUP = '<img src=x onerror="window.hit=1"><script>window.hit=2</script></script><b>\'"&amp;{{content}}${1}`\\'
 STEERING = "a\nb\u202ecba\u2066\u0000\ttail"

@@ -11,7 +11,7 @@ from tests.unit.handmade import HandmadeRun
 
 from conftest import OpenPage, wait_for
 from made_results import write_result
-from ulpscope.workflows.report import make_report
+from ulpscope.workflows.report.command import make_report
 
 BROKEN, WEAK = 7, 30
 """Rows of which one has nan in the target and is else identical, and one that has the largest error."""

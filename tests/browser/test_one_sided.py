@@ -9,7 +9,7 @@ from pages import change_json, state_of, text_of
 
 from conftest import OpenPage, wait_for
 from made_results import write_result
-from ulpscope.workflows.report import make_report
+from ulpscope.workflows.report.command import make_report
 
 GELU = "torch.nn.functional.gelu"
 ROWS = """

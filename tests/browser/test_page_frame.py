@@ -13,7 +13,7 @@ from selenium.webdriver.common.keys import Keys
 from conftest import OpenPage, requested, wait_for
 from made_results import Names, write_result
 from ulpscope.records.enums import Role
-from ulpscope.workflows.report import make_report
+from ulpscope.workflows.report.command import make_report
 
 STATIC = resources.files("ulpscope.report.page") / "static"
 

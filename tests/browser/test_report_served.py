@@ -16,11 +16,11 @@ from tests.unit.saved_runs import serving, write_result
 
 from conftest import OpenPage, requested, wait_for
 from ulpscope.cli.main import main
-from ulpscope.numerics.pair_boxes import PairBoxes
-from ulpscope.numerics.pair_overview import Advance, PairOverview, overview
-from ulpscope.workflows import tensor_answers
-from ulpscope.workflows.report import make_report
-from ulpscope.workflows.serve_report import ReportServer
+from ulpscope.numerics.pairs.boxes import PairBoxes
+from ulpscope.numerics.pairs.overview import Advance, PairOverview, overview
+from ulpscope.workflows.report import tensor_answers
+from ulpscope.workflows.report.command import make_report
+from ulpscope.workflows.report.serving import ReportServer
 
 CHANNEL = 17
 MARKUP = "<img src=x onerror=window.hit=1>\u202e</script><b>"

@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from conftest import OpenPage, wait_for
 from made_results import write_result
-from ulpscope.workflows.report import make_report
+from ulpscope.workflows.report.command import make_report
 
 DRAWN = "return document.querySelector('.run-view .chart')?._fullLayout !== undefined"
 CHOOSE = """

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from make_ascend_dumps import Tensor, file_bytes
-from ulpscope.dialects.ascend.dump_file import parse_dump
-from ulpscope.judge.soundness import judge_output
+from ulpscope.dialects.ascend.dump_file.file import parse_dump
+from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.records.checks import OutputResult, Verdict
 from ulpscope.records.graphs import Operator
 from ulpscope.replay.ascend.engine import Dumped, ExecutedOperator

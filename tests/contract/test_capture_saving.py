@@ -28,9 +28,9 @@ from ulpscope.capture.torch.ring import ALIGNMENT, Ring
 from ulpscope.capture.torch.saving import Content, Saver
 from ulpscope.capture.torch.storages import StorageState, StorageTable
 from ulpscope.numerics import copying
-from ulpscope.numerics.digest import finish_digest
-from ulpscope.numerics.rows import raw_digest_of_row
-from ulpscope.numerics.summary import summarize
+from ulpscope.numerics.summaries.digest import finish_digest
+from ulpscope.numerics.summaries.rows import raw_digest_of_row
+from ulpscope.numerics.summaries.summary import summarize
 from ulpscope.trace import data
 from ulpscope.trace.writer import RankWriter
 

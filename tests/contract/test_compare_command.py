@@ -11,7 +11,7 @@ import pytest
 from trained import other_eps, write
 
 from ulpscope.cli.main import main
-from ulpscope.workflows.compare import compare
+from ulpscope.workflows.compare.command import compare
 
 # The design's object for every command; what follows is documented in docs/compare.md.
 COMMON_KEYS = {"schema", "command", "verdict", "findings", "notes", "counts"}

@@ -22,7 +22,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Finding, FindingKind, Outcome
 from ulpscope.records.pairs import Measured
-from ulpscope.workflows.compare import CompareResult, compare
+from ulpscope.workflows.compare.command import CompareResult, compare
 
 Train = Callable[..., Path]
 

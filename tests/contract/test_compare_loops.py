@@ -8,8 +8,8 @@ import torch
 from loops import scale, train, write
 
 from ulpscope.records.findings import AdviceKind, Comparison, Finding, FindingKind, Outcome
-from ulpscope.report.words import note_sentence, sentence
-from ulpscope.workflows.compare import compare
+from ulpscope.report.words.comparison import note_sentence, sentence
+from ulpscope.workflows.compare.command import compare
 
 
 @pytest.fixture(scope="module")

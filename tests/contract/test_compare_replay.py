@@ -19,8 +19,8 @@ import ulpscope
 from ulpscope.cli.main import main
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Ledger, Maker, Replay
-from ulpscope.workflows.compare import CompareResult
-from ulpscope.workflows.convert import Layout, convert
+from ulpscope.workflows.compare.command import CompareResult
+from ulpscope.workflows.convert.command import Layout, convert
 
 Change = Callable[[torch.Tensor], object]
 FAULTS: dict[str, tuple[str, Change, str]] = {

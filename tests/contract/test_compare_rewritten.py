@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import ulpscope
 from ulpscope.records.findings import Finding, FindingKind, Outcome
-from ulpscope.workflows.compare import compare
+from ulpscope.workflows.compare.command import compare
 
 Loss = Callable[[int, Tensor, Tensor], Tensor]
 

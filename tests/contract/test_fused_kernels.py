@@ -19,7 +19,7 @@ from fused import contents as usual_contents
 from ulpscope.capture.torch.fused import launching
 from ulpscope.capture.torch.fused.launching import FusedRows
 from ulpscope.capture.torch.fused.numbers import PARTIAL_LENGTH, WARPS
-from ulpscope.numerics.constants import BLOCK_ELEMENTS, DIGEST, MAX, MIN, ROW_LENGTH, SUM
+from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, DIGEST, MAX, MIN, ROW_LENGTH, SUM
 
 DTYPES = (*FLOATS, *INTEGERS, torch.uint16, torch.uint32)
 WAYS = (torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int8)

@@ -19,7 +19,7 @@ from ulpscope.capture.torch.fused import compiling, launching
 from ulpscope.capture.torch.fused.driver import Kernel
 from ulpscope.capture.torch.fused.launching import FusedRows, Join, Read, Variant, plan
 from ulpscope.capture.torch.fused.numbers import PARTIAL_LENGTH, WARPS
-from ulpscope.numerics.constants import BLOCK_ELEMENTS, ROW_LENGTH
+from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, ROW_LENGTH
 
 ELEMENTS = 8 * 6 * 16
 DTYPES = (torch.int8, torch.bfloat16, torch.float32, torch.float64)

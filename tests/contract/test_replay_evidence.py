@@ -10,9 +10,9 @@ import pytest
 import torch
 from replayed import outputs, record, replay, share
 
-from ulpscope.judge.soundness import judge_output
+from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.records.checks import Direction, Rule, Verdict
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.evidence import Comparer
 from ulpscope.replay.torch.factorising import invariants, with_signs_of
 from ulpscope.replay.torch.ideal import IdealKernels

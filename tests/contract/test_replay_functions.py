@@ -6,9 +6,8 @@ import pytest
 import torch
 
 import ulpscope
-from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.torch.functions import find_function
-from ulpscope.replay.torch.references import find_reference
+from ulpscope.replay.recorded import CannotReplayError
+from ulpscope.replay.torch.functions import find_function, find_reference
 
 INF, NAN = math.inf, math.nan
 ONE = torch.tensor([[1.0, -2.0], [3.0, 4.0]])

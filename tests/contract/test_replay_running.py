@@ -11,8 +11,8 @@ from replayed import case_of, outputs, record, replay
 
 import ulpscope
 from ulpscope.records.checks import DataSource, Direction, Rule, Variant
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.planning import Choice, plan_cases
+from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch import engine
 from ulpscope.replay.torch.arguments import Decoder
 from ulpscope.replay.torch.engine import Engine

@@ -22,7 +22,8 @@ from ulpscope.capture.torch.constants import CHUNK_BLOCKS, SPAN_CHUNKS, make_con
 from ulpscope.capture.torch.double_bits import double_bits, double_bits_of_integers, double_bits_of_square
 from ulpscope.capture.torch.readable import unsummarizable_reason
 from ulpscope.capture.torch.summary import summarize_cpu_into, summarize_tensor_into
-from ulpscope.numerics.constants import (
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.summaries.constants import (
     ABS_SUM,
     BLOCK_ELEMENTS,
     DIGEST,
@@ -36,8 +37,7 @@ from ulpscope.numerics.constants import (
     SUM,
     SUM_SQUARES,
 )
-from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.summary import summarize
+from ulpscope.numerics.summaries.summary import summarize
 
 torch.set_num_threads(1)
 

@@ -16,8 +16,8 @@ from safetensors.numpy import save_file
 from tests.e2e.doc_lines import ROOT, doc_lines
 
 from ulpscope.cli.main import main
-from ulpscope.judge.reproduction import ONE_SIDED
-from ulpscope.judge.soundness_limits import LIMITS
+from ulpscope.judge.soundness.limits import LIMITS
+from ulpscope.judge.soundness.reproduction import ONE_SIDED
 
 torch = pytest.importorskip("torch")
 

@@ -13,7 +13,7 @@ from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckRun
 from ulpscope.records.checks import CaseId, CaseResult, DataSource, Direction, OutputResult, Variant, Verdict
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Place
-from ulpscope.workflows.check_pool import PoolSettings
+from ulpscope.workflows.check.pool import PoolSettings
 
 SCRIPT = """
 import json, os, signal, sys, time

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from tests.unit.traces import Row, call_row, frame, rank_info, use_row, value_row
 
-from ulpscope.numerics.rows import rows_to_columns
-from ulpscope.numerics.summary import summarize
+from ulpscope.numerics.summaries.rows import rows_to_columns
+from ulpscope.numerics.summaries.summary import summarize
 from ulpscope.records.runs import StepInfo
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
 from ulpscope.trace.writer import RankWriter, claim_rank_directory

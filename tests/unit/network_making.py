@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
-from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, compare_network
+from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, compare_network
 
 Array = NDArray[Any]
 DTYPES = {

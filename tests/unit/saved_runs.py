@@ -12,9 +12,9 @@ from tests.unit.handmade import Content, HandmadeRun
 
 from ulpscope.trace.data import DataPacker
 from ulpscope.trace.writer import RankWriter
-from ulpscope.workflows.compare import compare
+from ulpscope.workflows.compare.command import compare
+from ulpscope.workflows.report.serving import ReportServer, open_server
 from ulpscope.workflows.results import prepare_result
-from ulpscope.workflows.serve_report import ReportServer, open_server
 
 
 class SavedRun(HandmadeRun):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ulpscope.judge.addends import addend_places, felt_error
-from ulpscope.judge.operations import Operand
+from ulpscope.judge.rounding.addends import addend_places, felt_error
+from ulpscope.judge.rounding.families import Operand
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 
 from hostile import CASES, Laid
 from make_ascend_dumps import Tensor, bytes_field, file_bytes, number_field
-from ulpscope.dialects.ascend.codes import DATA_TYPES, FORMATS, data_type_name, format_name
-from ulpscope.dialects.ascend.dump_file import parse_dump, read_dump, write_dump
-from ulpscope.dialects.ascend.dump_records import Container, DumpTensor
+from ulpscope.dialects.ascend.dump_file.codes import DATA_TYPES, FORMATS, data_type_name, format_name
+from ulpscope.dialects.ascend.dump_file.file import parse_dump, read_dump, write_dump
+from ulpscope.dialects.ascend.dump_file.records import Container, DumpTensor
 from ulpscope.dialects.ascend.elements import widened
 from ulpscope.dialects.ascend.logical import logical_array, logical_form, preferred_layouts
 from ulpscope.numerics.low_precision import hifloat8_values

@@ -15,7 +15,7 @@ from ulpscope.dialects.summaries import stats_of
 from ulpscope.dialects.tensor_files import load_tensor_file
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import Trace
-from ulpscope.workflows.tensor_lookup import DumpTensors
+from ulpscope.workflows.diff.tensor_lookup import DumpTensors
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
 MANIFEST = json.loads((DATA / "manifest.json").read_text())

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
 from ulpscope.cli.main import main
-from ulpscope.dialects.ascend.dump_file import parse_dump
+from ulpscope.dialects.ascend.dump_file.file import parse_dump
 from ulpscope.dialects.opening import open_run
-from ulpscope.judge.soundness import judge_output
+from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import OutputResult, Verdict
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Input, Operator, Origin, Source, TensorDesc
 from ulpscope.replay.ascend.engine import Dumped, ExecutedOperator
-from ulpscope.replay.errors import CannotReplayError
-from ulpscope.workflows.check_dumps import check_dumps, plan_dump_check
+from ulpscope.replay.recorded import CannotReplayError
+from ulpscope.workflows.check.dumps import check_dumps, plan_dump_check
 
 Array = NDArray[Any]
 DATA = Path(__file__).parents[1] / "data" / "ascend"

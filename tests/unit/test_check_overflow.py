@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ulpscope.judge.overflows import judge_overflow
+from ulpscope.judge.soundness.overflows import judge_overflow
 from ulpscope.records.calls import Call
 from ulpscope.records.checks import DataSource, Direction, Verdict
 from ulpscope.records.enums import Kind, Phase

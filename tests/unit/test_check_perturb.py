@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ulpscope.judge.perturbation import judge_perturbed
-from ulpscope.judge.perturbation_ratio import largest_ratio
-from ulpscope.records.checks import Direction, OutputEvidence, OutputResult, Rule, Verdict
-from ulpscope.records.perturbations import Perturbation, PerturbedEvidence, PerturbStandard
+from ulpscope.judge.soundness.perturbation import judge_perturbed
+from ulpscope.judge.standards.perturbation_ratio import largest_ratio
+from ulpscope.records.checks import (
+    Direction,
+    OutputEvidence,
+    OutputResult,
+    Perturbation,
+    PerturbedEvidence,
+    PerturbStandard,
+    Rule,
+    Verdict,
+)
 
 Floats = NDArray[np.float64]
 ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}

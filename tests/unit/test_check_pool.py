@@ -8,8 +8,8 @@ from tests.unit.checking import case, log_of, settings
 from ulpscope.records.check_runs import CheckedCase
 from ulpscope.records.checks import Verdict
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows import check_pool
-from ulpscope.workflows.check_pool import Pool, PoolSettings, device_of
+from ulpscope.workflows.check import pool as check_pool
+from ulpscope.workflows.check.pool import Pool, PoolSettings, device_of
 
 
 def by_name(results: list[CheckedCase]) -> dict[str, Verdict]:

@@ -10,10 +10,10 @@ from tests.unit.checking import call, checked, ended, failing, output, passing, 
 
 from ulpscope.records.check_runs import CheckedCall, CheckOptions, CheckStandard, worst_tested
 from ulpscope.records.checks import Direction, Variant, Verdict
-from ulpscope.report.check import check_text
-from ulpscope.report.check_json import check_json
-from ulpscope.report.check_words import CHINESE, ENGLISH, check_sentence, live_text, repro_command
-from ulpscope.report.language import Language
+from ulpscope.report.files.check_json import check_json
+from ulpscope.report.terminal.check import check_text
+from ulpscope.report.words.check import CHINESE, ENGLISH, check_sentence, live_text, repro_command
+from ulpscope.report.words.language import Language
 
 FINDING_KEYS = {
     "kind", "rank", "step", "phase", "call", "op", "module", "tensor", "source", "evidence", "sentence", "next",

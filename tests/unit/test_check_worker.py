@@ -25,11 +25,10 @@ from ulpscope.records.checks import (
     Verdict,
 )
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.recorded import RecordedCall
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.trace.reader import RankTrace
-from ulpscope.workflows.check_messages import Message, WorkerSettings, case_json
-from ulpscope.workflows.check_worker import Bench, Engine, failing_name, serve
+from ulpscope.workflows.check.messages import Message, WorkerSettings, case_json
+from ulpscope.workflows.check.worker import Bench, Engine, failing_name, serve
 
 
 def evidence(computed: list[float], exact: list[float], direction: Direction = Direction.FORWARD) -> OutputEvidence:

@@ -17,15 +17,15 @@ from ulpscope.records.check_runs import CheckedCase, CheckOptions
 from ulpscope.records.checks import Verdict
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.settings import IntRanges
-from ulpscope.workflows.check import CheckResult, check
-from ulpscope.workflows.check_journal import (
+from ulpscope.workflows.check.command import CheckResult, check
+from ulpscope.workflows.check.journal import (
     CASES,
     Journal,
     begin_journal,
     check_destination,
     resume_journal,
 )
-from ulpscope.workflows.check_planning import plan_check
+from ulpscope.workflows.check.planning import plan_check
 
 OPS = ("torch.relu", "torch.wrong", "torch.gelu", "torch.segfault", "torch.silu", "torch.empty")
 OPTIONS = CheckOptions(stress=False, jobs=2)

@@ -10,12 +10,18 @@ import pytest
 from network_making import Network, half, modules
 from tests.unit.saved_runs import SavedRun
 
-from ulpscope.judge.choices import Choosing, comparison_explained, numbers_alike, places_explained, whole_explained
+from ulpscope.judge.rounding.choices import (
+    Choosing,
+    comparison_explained,
+    numbers_alike,
+    places_explained,
+    whole_explained,
+)
 from ulpscope.records.findings import FindingKind, Outcome
 from ulpscope.records.ledger import Replay
 from ulpscope.records.pairs import Pair
-from ulpscope.report.language import Language
-from ulpscope.workflows.compare import CompareOptions, CompareResult, compare
+from ulpscope.report.words.language import Language
+from ulpscope.workflows.compare.command import CompareOptions, CompareResult, compare
 
 Array = np.ndarray[Any, Any]
 TENSOR = {"$tensor": 0}

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from tests.unit.handmade import HandmadeRun
 
-from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.records.pairs import Judgement
-from ulpscope.workflows.compare import CompareResult, compare
+from ulpscope.workflows.compare.command import CompareResult, compare
 
 Array = np.ndarray[Any, Any]
 ADAM = "torch.optim.adam.Adam"

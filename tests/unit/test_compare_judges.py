@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from tests.unit.handmade import HandmadeRun
 
-from ulpscope.judge.measuring import LOST
+from ulpscope.judge.rounding.measuring import LOST
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import FindingKind, Outcome
-from ulpscope.workflows.compare import CompareOptions, CompareResult, compare
+from ulpscope.workflows.compare.command import CompareOptions, CompareResult, compare
 
 Array = np.ndarray[Any, Any]
 LINEAR = "torch.nn.functional.linear"

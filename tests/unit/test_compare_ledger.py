@@ -16,12 +16,11 @@ from tests.unit.comparisons import HARMLESS, HOSTILE, agreeing, diverged, entry,
 from ulpscope.records.checks import Direction
 from ulpscope.records.findings import Comparison, Evidence, FindingKind, Scope
 from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker, Part, Replay
-from ulpscope.report.compare import compare_text
-from ulpscope.report.compare_json import compare_json
-from ulpscope.report.compare_ledger_table import LEDGER_COLUMNS, ledger_table
-from ulpscope.report.compare_tables import write_csv
-from ulpscope.report.language import Language
-from ulpscope.report.words import next_command, sentence, statements
+from ulpscope.report.files.compare_json import compare_json
+from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv
+from ulpscope.report.terminal.compare import compare_text
+from ulpscope.report.words.comparison import next_command, sentence, statements
+from ulpscope.report.words.language import Language
 
 AGAIN = "executed again in float64"
 CLOSED = "cross_entropy.0 differs by 0.010: calls made 99.5%, inputs and parameters 0.5%"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tests.unit.saved_runs import SavedRun
 
-from ulpscope.judge.masks import Mask, attention_mask, compare_unmasked, may_be_masked
-from ulpscope.numerics.rows import stats_from_row
-from ulpscope.numerics.summary import summarize
+from ulpscope.judge.rounding.masks import Mask, attention_mask, compare_unmasked, may_be_masked
+from ulpscope.numerics.summaries.rows import stats_from_row
+from ulpscope.numerics.summaries.summary import summarize
 from ulpscope.records.ledger import Replay
 from ulpscope.records.pairs import Pair
-from ulpscope.workflows.compare import CompareOptions, CompareResult, compare
+from ulpscope.workflows.compare.command import CompareOptions, CompareResult, compare
 
 Array = np.ndarray[Any, Any]
 RANDOM = np.random.default_rng(0)

@@ -11,18 +11,18 @@ import pytest
 from tests.unit.comparisons import agreeing, diverged, finding, ledger, place, sound_entry
 from tests.unit.handmade import HandmadeRun
 
-from ulpscope.diagnose.advice import advise
-from ulpscope.diagnose.arguments import telling_differences
 from ulpscope.diagnose.comparing import cleared
-from ulpscope.diagnose.evidence import Slot
-from ulpscope.diagnose.states import Birth, Cause
+from ulpscope.diagnose.detectors.arguments import telling_differences
+from ulpscope.diagnose.flow.evidence import Slot
+from ulpscope.diagnose.flow.states import Birth, Cause
+from ulpscope.diagnose.networks.advice import advise
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import AdviceKind, Counts, Finding, FindingKind, Outcome
 from ulpscope.records.pair_table import PAIR_COLUMNS
 from ulpscope.records.pairs import Measured
-from ulpscope.report.compare import compare_text
-from ulpscope.report.words import note_sentence, sentence
-from ulpscope.workflows.compare import compare
+from ulpscope.report.terminal.compare import compare_text
+from ulpscope.report.words.comparison import note_sentence, sentence
+from ulpscope.workflows.compare.command import compare
 
 Array = np.ndarray[Any, Any]
 Tell = Callable[[Finding], str]

@@ -23,10 +23,10 @@ from ulpscope.records.findings import (
     Scope,
 )
 from ulpscope.records.pairs import Measured
-from ulpscope.report.compare import compare_text
-from ulpscope.report.compare_json import compare_json
-from ulpscope.report.language import Language
+from ulpscope.report.files.compare_json import compare_json
 from ulpscope.report.progress import progress
+from ulpscope.report.terminal.compare import compare_text
+from ulpscope.report.words.language import Language
 
 DIVERGED = """\
 DIVERGED at step 0, forward, in model.layers.2.input_layernorm

@@ -13,9 +13,10 @@ from tests.unit.comparisons import EPS, HARMLESS, HOSTILE, diverged, finding, pl
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Advice, AdviceKind, ArgumentDifference, FindingKind, Scope
 from ulpscope.records.pairs import Measured
-from ulpscope.report import words_en, words_zh
-from ulpscope.report.language import Language, number_text, phrases, shown_name
-from ulpscope.report.words import advice_sentence, next_command, note_sentence, sentence
+from ulpscope.report.words import comparison_en as words_en
+from ulpscope.report.words import comparison_zh as words_zh
+from ulpscope.report.words.comparison import advice_sentence, next_command, note_sentence, sentence
+from ulpscope.report.words.language import Language, number_text, phrases, shown_name
 
 LANGUAGES = list(Language)
 SHAPES: dict[str, dict[str, Any]] = {

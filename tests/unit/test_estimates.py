@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.unit.handmade import summary_of
 
-from ulpscope.judge.rounding import LIMITS
-from ulpscope.numerics.estimates import (
+from ulpscope.judge.rounding.limits import LIMITS
+from ulpscope.numerics.summaries.estimates import (
     Summaries,
     cosines,
     least_distances,

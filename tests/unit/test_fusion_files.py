@@ -15,7 +15,7 @@ from ulpscope.dialects.ascend.fusion_files import (
     read_fusion_switch,
 )
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.fusion_words import CHINESE, ENGLISH
+from ulpscope.report.words.fusion import CHINESE, ENGLISH
 
 FUSION = Path(__file__).parents[1] / "data" / "ascend" / "fusion"
 GENERATIONS = ["concat", "list", "nested"]

@@ -13,8 +13,8 @@ from ulpscope.graph.cutting import cut_out
 from ulpscope.graph.query import OperatorFilter, match_operators, type_counts
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel
-from ulpscope.report.graph_drawing import svg_text
-from ulpscope.workflows.show_graph import show_graph
+from ulpscope.report.viewers.graph_drawing import svg_text
+from ulpscope.workflows.show.graph import show_graph
 
 TOKENS = (
     b"{", b"}", b"<", b">", b"[", b"]", b'"', b"\\", b"\\377", b":", b"-1", b"9" * 40, b"1e999", b"nan", b"\xff",

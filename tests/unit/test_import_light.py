@@ -20,7 +20,7 @@ def run_python(code: str) -> str:
         "import ulpscope",
         "import ulpscope.capture.bootstrap, ulpscope.capture.settings, ulpscope.capture.events",
         "from ulpscope.cli.main import build_parser; build_parser()",
-        "import ulpscope.workflows.run",
+        "import ulpscope.workflows.run.command",
     ],
 )
 def test_importing_loads_nothing_heavy(imports: str) -> None:
@@ -40,7 +40,7 @@ def test_importing_loads_nothing_heavy(imports: str) -> None:
 )
 def test_capture_is_callable_in_every_import_order(imports: str) -> None:
     stub = "import sys, types; stub = types.ModuleType('stub'); stub.capture = lambda *a, **k: (a, k)"
-    place = "sys.modules['ulpscope.workflows.capture'] = stub"
+    place = "sys.modules['ulpscope.workflows.run.python_capture'] = stub"
     called = run_python(f"{stub}; {imports}; {place}; print(ulpscope.capture('runs/ref', level='api'))")
     assert called == "(('runs/ref',), {'level': 'api'})"
 

@@ -9,7 +9,7 @@ import pytest
 
 from ulpscope.cli.main import main
 from ulpscope.records.enums import ExitCode
-from ulpscope.workflows.interrupts import interruptible
+from ulpscope.workflows.worker_pool import interruptible
 
 
 def interrupted_inside_of_c() -> None:

@@ -12,8 +12,8 @@ from tests.unit.saved_runs import SavedRun
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.ledger import Replay
-from ulpscope.report.language import Language
-from ulpscope.workflows.compare import CompareOptions, CompareResult, compare
+from ulpscope.report.words.language import Language
+from ulpscope.workflows.compare.command import CompareOptions, CompareResult, compare
 
 MUL, MATMUL, SUB = "torch.mul", "torch.matmul", "torch.sub"
 Array = NDArray[Any]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ulpscope.diagnose.evidence import Slot
-from ulpscope.diagnose.leftovers import Leftovers
+from ulpscope.diagnose.detectors.stale_gradients import Leftovers
+from ulpscope.diagnose.flow.evidence import Slot
 
 RNG = np.random.default_rng(0)
 EARLIER, OWN, NOISE = (RNG.standard_normal(61) for _ in range(3))

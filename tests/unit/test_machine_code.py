@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ulpscope.numerics import machine_code, native
-from ulpscope.numerics.compiled import Found, find_compiled
+from ulpscope.numerics import machine_code
 from ulpscope.numerics.machine_code import NotCompiledError, compile_beside, compile_library
+from ulpscope.numerics.summaries import native
+from ulpscope.numerics.summaries.compiled import Found, find_compiled
 
 SHARED = ["-shared", "-fPIC", "-x", "c++"]
 PATIENCE_SECONDS = 120.0

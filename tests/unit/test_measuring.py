@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.unit.handmade import HandmadeRun
 
-from ulpscope.judge.measuring import (
+from ulpscope.judge.rounding.measuring import (
     DTYPE_DIFFERS,
     MASK_DIFFERS,
     NO_REASON,
@@ -18,8 +18,8 @@ from ulpscope.judge.measuring import (
     measure,
     refine,
 )
-from ulpscope.judge.values import Values, read_values
-from ulpscope.numerics.metrics import compare_arrays
+from ulpscope.judge.rounding.values import Values, read_values
+from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.records.pairs import Measured, PairMetrics
 from ulpscope.trace.reader import open_trace
 

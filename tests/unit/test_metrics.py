@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ulpscope.numerics import metrics
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
-from ulpscope.numerics.metrics import compare_arrays
+from ulpscope.numerics.pairs import metrics
+from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.records.pairs import PairMetrics
 
 mpmath.mp.dps = 60

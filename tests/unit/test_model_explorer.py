@@ -15,13 +15,19 @@ from tests.unit.traces import make_trace
 from ulpscope.cli.main import main
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.model_explorer import OWN_IDS, NodeIds, RunStep, graph_json, namespace
-from ulpscope.report.model_explorer_data import COLORS, error_data, judgement_data, magnitude_data, not_finite_data
-from ulpscope.report.model_explorer_steps import captured_step, compared_step
+from ulpscope.report.viewers.model_explorer import OWN_IDS, NodeIds, RunStep, graph_json, namespace
+from ulpscope.report.viewers.model_explorer_data import (
+    COLORS,
+    error_data,
+    judgement_data,
+    magnitude_data,
+    not_finite_data,
+)
+from ulpscope.report.viewers.model_explorer_steps import captured_step, compared_step
 from ulpscope.trace.reader import open_trace
-from ulpscope.workflows.compare import compare
-from ulpscope.workflows.report_exports import Export, export_model_explorer
-from ulpscope.workflows.report_graphs import Wanted
+from ulpscope.workflows.compare.command import compare
+from ulpscope.workflows.report.exports import Export, export_model_explorer
+from ulpscope.workflows.report.graphs import Wanted
 from ulpscope.workflows.results import write_json
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ulpscope.numerics.msaccucmp_metrics import (
+from ulpscope.numerics.pairs.msaccucmp.metrics import (
     ALGORITHMS,
     Figure,
     Generation,
@@ -18,7 +18,7 @@ from ulpscope.numerics.msaccucmp_metrics import (
     msaccucmp_metrics,
     overflow_flag,
 )
-from ulpscope.numerics.msaccucmp_sums import PIECE
+from ulpscope.numerics.pairs.msaccucmp.sums import PIECE
 
 AnyArray = NDArray[Any]
 

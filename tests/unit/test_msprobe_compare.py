@@ -7,7 +7,7 @@ import pytest
 from tests.unit.msprobe_dumps import forward, tensor, unpack, write_dump
 
 from ulpscope.records.enums import ExitCode
-from ulpscope.workflows.compare import CompareResult, compare
+from ulpscope.workflows.compare.command import CompareResult, compare
 
 FAULTS = {
     "lm_mix_statistics": ("torch.nn.functional.layer_norm.3", "model.blocks.1.ln2"),

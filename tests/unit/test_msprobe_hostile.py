@@ -15,7 +15,7 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import Trace
-from ulpscope.workflows.show import show
+from ulpscope.workflows.show.command import show
 
 RELU = "Functional.relu.0.forward"
 

@@ -11,7 +11,7 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import Phase
 from ulpscope.trace.query import find_call
 from ulpscope.trace.reader import Trace
-from ulpscope.workflows.show import show
+from ulpscope.workflows.show.command import show
 
 NAMES = sorted(archive.name.removesuffix(".tar.gz") for archive in ARCHIVES.glob("*.tar.gz"))
 # Calls and values of step 0 of the first rank, and what the summaries are.

@@ -9,7 +9,7 @@ import pytest
 
 from ulpscope.cli.main import main
 from ulpscope.dialects.msprobe.result_tables import TableKind, table_kind
-from ulpscope.workflows.compare_checks import compare_checks
+from ulpscope.workflows.compare.checks import compare_checks
 
 TABLES = Path(__file__).parents[1] / "data" / "msprobe" / "checker"
 DETAILS = [TABLES / f"accuracy_checking_details_2026010{day}000000.csv" for day in (1, 2)]

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from network_data import DUMPS, GRAPH, LEAF, MSACCUCMP_26, OTHER_DUMPS, REFERENCE
 
-from ulpscope.dialects.ascend.dump_file import read_dump
-from ulpscope.dialects.ascend.dump_records import Side
-from ulpscope.numerics.element_errors import element_errors, range_of
+from ulpscope.dialects.ascend.dump_file.file import read_dump
+from ulpscope.dialects.ascend.dump_file.records import Side
+from ulpscope.numerics.pairs.element_errors import element_errors, range_of
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report import network_detail
-from ulpscope.workflows.compare_network import NetworkOptions
-from ulpscope.workflows.compare_network_detail import DetailWish, compare_tensor
-from ulpscope.workflows.compare_network_dumped import pair_without_graph
-from ulpscope.workflows.compare_network_pairing import PairedNetwork, pair_with_graph
+from ulpscope.report.files import network_detail
+from ulpscope.workflows.network.command import NetworkOptions
+from ulpscope.workflows.network.detail import DetailWish, compare_tensor
+from ulpscope.workflows.network.pairing import PairedNetwork, pair_with_graph
+from ulpscope.workflows.network.without_graph import pair_without_graph
 
 CONV = "conv1/Conv2Dconv1/BiasAddconv1/Relu"
 

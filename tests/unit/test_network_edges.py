@@ -11,7 +11,7 @@ from network_making import NAMES, NOTHING, Array, Network, data, half, modules, 
 
 from make_ascend_dumps import Tensor
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.compare_network import NetworkOptions, OperatorChoice, compare_network
+from ulpscope.workflows.network.command import NetworkOptions, OperatorChoice, compare_network
 
 
 @pytest.fixture
@@ -324,7 +324,7 @@ def test_what_is_known_may_lie_a_thousand_operators_upstream(network: Network) -
 DYING = """
 import os, sys
 from ulpscope.cli import main as cli
-from ulpscope.workflows import compare_network_pool
+from ulpscope.workflows.network import pool as compare_network_pool
 
 def die(orders, wanted):
     import multiprocessing

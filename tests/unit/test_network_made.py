@@ -9,11 +9,11 @@ import pytest
 from network_making import NAMES, Network, half, modules, random
 
 from ulpscope.cli.main import main
-from ulpscope.numerics.msaccucmp_metrics import Generation
+from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows import compare_network_pool
-from ulpscope.workflows.compare_network import NetworkOptions, compare_network
+from ulpscope.workflows.network import pool as compare_network_pool
+from ulpscope.workflows.network.command import NetworkOptions, compare_network
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_several_find_what_one_finds(
 
 def test_steps_and_devices_are_chosen_and_what_is_left_is_told(network: Network, tmp_path: Path) -> None:
     from ulpscope.capture.settings import parse_ranges
-    from ulpscope.workflows.compare_network_dumps import Chosen
+    from ulpscope.workflows.network.sides import Chosen
 
     chain(network)
     tree = tmp_path / "tree/20260101000000"

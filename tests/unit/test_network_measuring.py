@@ -8,10 +8,10 @@ import pytest
 from network_making import Network, half, random
 
 from make_ascend_dumps import Tensor
-from ulpscope.numerics.msaccucmp_metrics import ALGORITHMS, Generation, msaccucmp_metrics
-from ulpscope.workflows import compare_network_measuring
-from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult
-from ulpscope.workflows.compare_network_measuring import _PIECE
+from ulpscope.numerics.pairs.msaccucmp.metrics import ALGORITHMS, Generation, msaccucmp_metrics
+from ulpscope.workflows.network import measuring as compare_network_measuring
+from ulpscope.workflows.network.command import NetworkOptions, NetworkResult
+from ulpscope.workflows.network.measuring import _PIECE
 
 
 @pytest.fixture

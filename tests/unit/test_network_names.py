@@ -19,12 +19,12 @@ from ulpscope.records.checks import Verdict
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Input, Source, TensorDesc
 from ulpscope.records.network import Original
-from ulpscope.report.language import Language
-from ulpscope.workflows.check_dumps import check_dumps, plan_dump_check
-from ulpscope.workflows.compare_network import NetworkOptions, compare_network
-from ulpscope.workflows.compare_network_detail import DetailWish, compare_tensor
-from ulpscope.workflows.compare_network_dumped import pair_without_graph
-from ulpscope.workflows.graph_dumps import dumps_of
+from ulpscope.report.words.language import Language
+from ulpscope.workflows.check.dumps import check_dumps, plan_dump_check
+from ulpscope.workflows.network.command import NetworkOptions, compare_network
+from ulpscope.workflows.network.detail import DetailWish, compare_tensor
+from ulpscope.workflows.network.without_graph import pair_without_graph
+from ulpscope.workflows.show.graph_dumps import dumps_of
 
 
 @pytest.fixture

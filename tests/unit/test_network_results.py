@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from network_data import DATA, DUMPS, EXPECTED, GRAPH, LEAF, MSACCUCMP_26, OTHER_DUMPS, REFERENCE, expected_table
 
-from ulpscope.dialects.ascend.dump_file import read_dump
-from ulpscope.numerics.msaccucmp_metrics import ALGORITHMS, Generation
+from ulpscope.dialects.ascend.dump_file.file import read_dump
+from ulpscope.numerics.pairs.msaccucmp.metrics import ALGORITHMS, Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.compare import CompareOptions
-from ulpscope.workflows.compare_network import (
+from ulpscope.workflows.compare.command import CompareOptions
+from ulpscope.workflows.network.command import (
     NetworkOptions,
     NetworkResult,
     OperatorChoice,
     compare_network,
 )
-from ulpscope.workflows.compare_network_dumped import compare_dumps, pair_without_graph
-from ulpscope.workflows.compare_network_pairing import pair_with_graph
+from ulpscope.workflows.network.pairing import pair_with_graph
+from ulpscope.workflows.network.without_graph import compare_dumps, pair_without_graph
 
 Row = dict[str, str]
 
@@ -329,7 +329,7 @@ def test_pairs_of_a_missing_directory() -> None:
 
 def test_no_step_of_that_number() -> None:
     from ulpscope.capture.settings import parse_ranges
-    from ulpscope.workflows.compare_network_dumps import Chosen
+    from ulpscope.workflows.network.sides import Chosen
 
     with pytest.raises(UlpscopeError, match="no step 7"):
         compared(NetworkOptions(chosen=Chosen(steps=parse_ranges("7", option="--steps"))))

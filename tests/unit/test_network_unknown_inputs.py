@@ -7,12 +7,12 @@ import pytest
 from network_making import NAMES, Network, data, half, modules, random, spoilt
 
 from make_ascend_dumps import Tensor
-from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.records.findings import AdviceKind, Evidence, Outcome
-from ulpscope.report.language import Language
-from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, OperatorChoice
-from ulpscope.workflows.compare_network_detail import DetailWish, compare_tensor
-from ulpscope.workflows.compare_network_pairing import pair_with_graph
+from ulpscope.report.words.language import Language
+from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, OperatorChoice
+from ulpscope.workflows.network.detail import DetailWish, compare_tensor
+from ulpscope.workflows.network.pairing import pair_with_graph
 
 FUSED = {"pass_name": {"s": "AFusionPass"}}
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ulpscope.judge.operations import (
+from ulpscope.judge.rounding.families import (
     FAMILIES,
     Family,
     Operand,

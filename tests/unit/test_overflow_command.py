@@ -13,9 +13,9 @@ from tests.unit.handmade import HandmadeRun
 from make_ascend_dumps import Tensor, file_bytes
 from ulpscope.cli.main import main
 from ulpscope.records.enums import ExitCode
-from ulpscope.report.language import Language
-from ulpscope.report.overflow_words import CHINESE, ENGLISH
-from ulpscope.workflows.overflow import OverflowAnswer, overflow
+from ulpscope.report.words.language import Language
+from ulpscope.report.words.overflow import CHINESE, ENGLISH
+from ulpscope.workflows.overflow.command import OverflowAnswer, overflow
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
 EXPECTED = DATA / "expected" / "msprobe_26.2.0"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from tests.unit.handmade import HandmadeRun
 
-from ulpscope.diagnose.overflow_ways import OverflowWays
+from ulpscope.diagnose.overflow.ways import OverflowWays
 from ulpscope.records.enums import Phase
-from ulpscope.records.overflow_findings import WayCall
+from ulpscope.records.overflows import WayCall
 from ulpscope.trace.reader import open_trace
-from ulpscope.workflows.overflow import overflow
+from ulpscope.workflows.overflow.command import overflow
 
 INF, NAN = math.inf, math.nan
 

@@ -12,7 +12,7 @@ from ulpscope.cli.main import main
 from ulpscope.dialects.msprobe.ptdbg import read_ptdbg
 from ulpscope.dialects.opening import open_run
 from ulpscope.records.errors import TraceError
-from ulpscope.workflows.compare import compare
+from ulpscope.workflows.compare.command import compare
 
 Arrays = dict[str, NDArray[Any]]
 SCALE = 0.5

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
-from ulpscope.numerics.regenerate import regenerate
-from ulpscope.numerics.rows import stats_from_row
-from ulpscope.numerics.summary import summarize
+from ulpscope.numerics.regenerate.values import regenerate
+from ulpscope.numerics.summaries.rows import stats_from_row
+from ulpscope.numerics.summaries.summary import summarize
 from ulpscope.records.checks import Variant
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Stats, Value

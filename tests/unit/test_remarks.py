@@ -9,10 +9,10 @@ from string import Formatter
 
 import pytest
 
-from ulpscope.judge import measuring
+from ulpscope.judge.rounding import measuring
 from ulpscope.records.remarks import PHRASES, Counted, remark, within
-from ulpscope.report.language import Language, phrases
-from ulpscope.report.remark_words import CHINESE, remark_text, remark_texts
+from ulpscope.report.words.language import Language, phrases
+from ulpscope.report.words.remarks import CHINESE, remark_text, remark_texts
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "ulpscope"
 

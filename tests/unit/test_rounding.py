@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ulpscope.judge.operations import Family
-from ulpscope.judge.rounding import (
+from ulpscope.judge.rounding.families import Family
+from ulpscope.judge.rounding.limits import (
     ACCUMULATOR,
     LIMITS,
     SKETCH_FLOOR,

@@ -23,9 +23,9 @@ import pytest
 from tests.unit.saved_runs import serving, write_result
 
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows import serve_report
-from ulpscope.workflows.serve_report import ReportServer, open_server
-from ulpscope.workflows.tensor_answers import TensorAnswers
+from ulpscope.workflows.report import serving as serve_report
+from ulpscope.workflows.report.serving import ReportServer, open_server
+from ulpscope.workflows.report.tensor_answers import TensorAnswers
 
 IMAGE = np.linspace(-1, 1, 48, dtype=np.float32).reshape(2, 4, 6)
 SECRET = "a file that nobody asked for"
@@ -328,7 +328,7 @@ def test_a_result_that_names_no_traces_is_refused(result: Path, tmp_path: Path) 
 SCRIPT = """
 import sys
 from pathlib import Path
-from ulpscope.workflows.serve_report import serve_report
+from ulpscope.workflows.report.serving import serve_report
 serve_report(Path(sys.argv[1]), port=0, announce=lambda address: print(address, flush=True))
 """
 

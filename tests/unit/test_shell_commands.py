@@ -49,7 +49,7 @@ def test_ls_filters(told: Told, options: str, names: list[str]) -> None:
 
 def test_a_graph_is_read_once(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     told("ls")
-    monkeypatch.setattr("ulpscope.workflows.show_graph.open_graph", lambda path: pytest.fail(f"{path} is read again"))
+    monkeypatch.setattr("ulpscope.workflows.show.graph.open_graph", lambda path: pytest.fail(f"{path} is read again"))
     assert "fc1/Relu" in told("ls -n fc1/Relu")
     assert "fc1/Relu" in told("ni fc1/Relu")
 

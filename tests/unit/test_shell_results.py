@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.result_table import is_result_table, read_result_table
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.comparison_results import low_operators
+from ulpscope.workflows.compare.earlier_results import low_operators
 
 EXPECTED = Path(__file__).parents[1] / "data" / "ascend" / "expected"
 GENERATIONS = [

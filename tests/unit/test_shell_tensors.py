@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ulpscope.dialects.stored import StoredTensor
-from ulpscope.numerics.element_differences import Tolerance
-from ulpscope.numerics.first_differences import first_outside
-from ulpscope.numerics.pair_pieces import PairPieces
+from ulpscope.numerics.pairs.element_differences import Tolerance
+from ulpscope.numerics.pairs.element_errors import first_outside
+from ulpscope.numerics.pairs.pieces import PairPieces
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.tables import render
 from ulpscope.shell.panels_tensors import comparison, tensor_panel
-from ulpscope.workflows.pair_elements import pair_elements
-from ulpscope.workflows.tensor_lookup import DumpTensors, FoundTensor, TraceTensors
-from ulpscope.workflows.tensor_view import view_tensor
+from ulpscope.workflows.diff.elements import pair_elements
+from ulpscope.workflows.diff.tensor_lookup import DumpTensors, FoundTensor, TraceTensors
+from ulpscope.workflows.show.tensor import view_tensor
 
 ASCEND = Path(__file__).parents[1] / "data" / "ascend"
 DUMPS = ASCEND / "precision_data" / "npu" / "debug_0" / "dump"

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from tests.unit.traces import call_row, frame, make_trace, rank_info, step_calls, use_row, value_row
 
-import ulpscope.report.show as show_module
+import ulpscope.report.terminal.show as show_module
 from ulpscope.cli.main import main
 from ulpscope.report.arguments import argument_lines, argument_text
-from ulpscope.report.long_tables import draw_long
 from ulpscope.report.source import source_line
-from ulpscope.report.tables import plain, render
+from ulpscope.report.tables import draw_long, plain, render
 from ulpscope.trace.query import CallFilter
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
 from ulpscope.trace.writer import RankWriter, claim_rank_directory
-from ulpscope.workflows.show import show
+from ulpscope.workflows.show.command import show
 
 Shown = Callable[..., tuple[int, str, str]]
 

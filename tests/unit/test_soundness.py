@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ulpscope.judge.soundness import judge_output
-from ulpscope.judge.soundness_grid import Grid
+from ulpscope.judge.soundness.grid import Grid
+from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.checks import Direction, OutputEvidence, OutputResult, Rule, Verdict
 

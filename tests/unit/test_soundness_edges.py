@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from test_soundness import evidence, normal, rounded, verdict
 
-from ulpscope.judge.soundness import judge_output, judge_share
-from ulpscope.judge.soundness_grid import Grid
+from ulpscope.judge.soundness.grid import Grid
+from ulpscope.judge.soundness.verdicts import judge_output, judge_share
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 from ulpscope.records.checks import Direction, OutputEvidence, OutputResult, Rule, ShareEvidence, Verdict
 

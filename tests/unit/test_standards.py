@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from ulpscope.judge.standards import AT_LEAST, AT_MOST, Standard, parse_standard
+from ulpscope.judge.standards.by_name import AT_LEAST, AT_MOST, Standard, parse_standard
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pair_table import PAIR_COLUMNS

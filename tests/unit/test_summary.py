@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ulpscope.numerics import compiled, native
-from ulpscope.numerics.constants import (
+from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, numpy_dtype
+from ulpscope.numerics.machine_code import NoCompilerError
+from ulpscope.numerics.summaries import compiled, native
+from ulpscope.numerics.summaries.constants import (
     ABS_SUM,
     DIGEST,
     EXPONENT_BINS,
@@ -31,10 +33,8 @@ from ulpscope.numerics.constants import (
     SUM_SQUARES,
     ZERO,
 )
-from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, numpy_dtype
-from ulpscope.numerics.machine_code import NoCompilerError
-from ulpscope.numerics.rows import rows_to_columns, stats_from_row
-from ulpscope.numerics.summary import flat_elements, summarize
+from ulpscope.numerics.summaries.rows import rows_to_columns, stats_from_row
+from ulpscope.numerics.summaries.summary import flat_elements, summarize
 
 FLOATS = [name for name, dtype in DTYPES.items() if dtype.kind is DtypeKind.FLOAT]
 INTEGERS = [name for name, dtype in DTYPES.items() if dtype.kind is DtypeKind.INT]
@@ -174,7 +174,7 @@ def test_without_a_compiler_numba_answers(no_compiler: None) -> None:
 
 def test_a_kernel_that_is_anothers_is_not_used(monkeypatch: pytest.MonkeyPatch, no_compiler: None) -> None:
     """numba may link two cached kernels to one machine code, if their parts have one name."""
-    from ulpscope.numerics import kernels
+    from ulpscope.numerics.summaries import kernels
 
     parts = (kernels._summarize_float16, kernels._summarize_bfloat16, kernels._summarize_float8)
     assert len({part.py_func.__qualname__ for part in parts}) == len(parts)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ulpscope.workflows import tensor_jobs
-from ulpscope.workflows.tensor_jobs import Done, Running, TensorJobs
+from ulpscope.workflows.report import tensor_jobs
+from ulpscope.workflows.report.tensor_jobs import Done, Running, TensorJobs
 
 
 def test_long_work_tells_how_far_it_is_and_is_done_once() -> None:

@@ -19,10 +19,10 @@ from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
-from ulpscope.workflows.compare import compare
+from ulpscope.workflows.compare.command import compare
+from ulpscope.workflows.report.tensor_answers import TensorAnswers
+from ulpscope.workflows.report.tensor_pairs import STATS, PairKey, Problem, TensorPair, TensorPairs
 from ulpscope.workflows.results import prepare_result
-from ulpscope.workflows.tensor_answers import TensorAnswers
-from ulpscope.workflows.tensor_pairs import STATS, PairKey, Problem, TensorPair, TensorPairs
 
 IMAGE = np.linspace(-1, 1, 2 * 4 * 6, dtype=np.float32).reshape(2, 4, 6)
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ulpscope.numerics import constants
-from ulpscope.numerics.rows import rows_to_columns
-from ulpscope.numerics.summary import summarize
+from ulpscope.numerics.summaries import constants
+from ulpscope.numerics.summaries.rows import rows_to_columns
+from ulpscope.numerics.summaries.summary import summarize
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.runs import Coverage, RankInfo, StepInfo
 from ulpscope.trace.schema import CALLS, SCHEMA_MAJOR, SCHEMA_MINOR, STACKS, TENSORS, VALUES

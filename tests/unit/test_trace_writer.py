@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 from safetensors import SafetensorError
 from tests.unit.traces import call_row, frame, make_trace, rank_info, stacks_frame, use_row, value_row
 
-from ulpscope.numerics.constants import EXPONENT_BINS, SKETCH_LENGTH, SUMMARY_ID
+from ulpscope.numerics.summaries.constants import EXPONENT_BINS, SKETCH_LENGTH, SUMMARY_ID
 from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import Coverage, Root, Stepping
 from ulpscope.trace.reader import open_trace

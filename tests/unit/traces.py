@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ulpscope.numerics.constants import EXPONENT_BINS, SKETCH_LENGTH
+from ulpscope.numerics.summaries.constants import EXPONENT_BINS, SKETCH_LENGTH
 from ulpscope.records.runs import Coverage, RankInfo, StepInfo
 from ulpscope.trace.data import DataPacker
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import polars as pl
 
 from ulpscope.align.sequences import align, gaps
-from ulpscope.records.words import (
+from ulpscope.records.enums import (
     BACKWARD_KIND,
     INPUT_ROLE,
     MODULE_BACKWARD_KIND,

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ulpscope.dialects.ascend.dump_records import DumpTensor
+from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.names import without_parts
 from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.dialects.reference import ReferenceTensor
 from ulpscope.graph.names import sanitised
-from ulpscope.numerics.layouts import TILED
+from ulpscope.numerics.layouts.orders import TILED
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Operator, TensorDesc
 from ulpscope.records.network import NetworkPlan, Original, Shape

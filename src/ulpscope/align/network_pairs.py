@@ -10,7 +10,7 @@ from enum import Enum
 from ulpscope.align.network_names import FoundDumps, SharedName
 from ulpscope.align.network_quantised import makes_integers, reads_integers
 from ulpscope.align.network_references import DumpedTensor, FoundReference, References
-from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.records.graphs import Operator
 from ulpscope.records.network import (

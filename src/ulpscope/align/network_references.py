@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ulpscope.align.network_names import FoundDumps, OriginalNames, SharedName, fed_output, tell_whole_names
-from ulpscope.dialects.ascend.dump_records import DumpTensor, Side
+from ulpscope.dialects.ascend.dump_file.records import DumpTensor, Side
 from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.dialects.reference import ReferenceIndex, ReferenceTensor
 from ulpscope.graph.names import sanitised

@@ -23,14 +23,14 @@ from ulpscope.cli.check_dumps import add_dumps, refuse_for_dumps, run_dumps
 from ulpscope.cli.check_modes import FREE_BENCHMARK, add_modes, asks_mode, check_mode, run_mode
 from ulpscope.cli.output import tell
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.cores import usable_cores
+from ulpscope.workflows.worker_pool import usable_cores
 
 if TYPE_CHECKING:
     from ulpscope.records.check_runs import CheckOptions
-    from ulpscope.report.language import Language
-    from ulpscope.workflows.check import CheckResult
-    from ulpscope.workflows.check_journal import Journal
-    from ulpscope.workflows.check_planning import CheckPlan
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.check.command import CheckResult
+    from ulpscope.workflows.check.journal import Journal
+    from ulpscope.workflows.check.planning import CheckPlan
 
 MSPROBE = "msprobe"
 USAGE = "ulpscope check TRACE [options]   or   ulpscope check DUMP --graph GRAPH [options]"
@@ -112,9 +112,9 @@ def _add_output(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check, and give the exit code."""
-    from ulpscope.report.language import Language
-    from ulpscope.workflows.check_journal import check_destination
-    from ulpscope.workflows.check_planning import plan_check
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.check.journal import check_destination
+    from ulpscope.workflows.check.planning import plan_check
 
     _check(args)
     options, language = _options(args), Language(args.language)
@@ -147,9 +147,9 @@ def _execute(
 ) -> "CheckResult":
     from ulpscope.records.check_runs import CheckedCase, worst_tested
     from ulpscope.records.checks import Verdict
-    from ulpscope.report.check_words import live_text
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.check import check
+    from ulpscope.report.words.check import live_text
+    from ulpscope.workflows.check.command import check
 
     counts: dict[Verdict, int] = {}
     with progress(live_text(counts, language), total=len(plan.cases)) as advance:
@@ -163,7 +163,7 @@ def _execute(
 
 
 def _journal(args: argparse.Namespace, plan: "CheckPlan", options: "CheckOptions") -> "Journal | None":
-    from ulpscope.workflows.check_journal import begin_journal, resume_journal
+    from ulpscope.workflows.check.journal import begin_journal, resume_journal
 
     if args.out is None:
         return None

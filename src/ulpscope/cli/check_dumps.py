@@ -9,8 +9,8 @@ from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
     from ulpscope.records.check_runs import CheckOptions
-    from ulpscope.report.language import Language
-    from ulpscope.workflows.check import CheckResult
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.check.command import CheckResult
 
 WITHOUT_EFFECT: dict[str, object] = {
     "device": "cpu",
@@ -56,9 +56,9 @@ def run_dumps(
 ) -> "tuple[CheckResult, Path | None]":
     """Check the operators of a dump, and write the result to --out; gives its page, too."""
     from ulpscope.cli.check_modes import counting
-    from ulpscope.report.check_words import live_text
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.check_dumps import check_dumps, plan_dump_check
+    from ulpscope.report.words.check import live_text
+    from ulpscope.workflows.check.dumps import check_dumps, plan_dump_check
     from ulpscope.workflows.results import check_result, prepare_result
 
     if args.out is not None:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ulpscope.records.check_runs import CheckedCase, CheckOptions
-    from ulpscope.report.language import Language
     from ulpscope.report.progress import Advance
-    from ulpscope.workflows.check_modes import OverflowResult, PerturbResult
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.check.modes import OverflowResult, PerturbResult
 
 PERTURBATIONS = ("bit_noise", "add_noise", "improve_precision", "change_value", "no_change", "to_cpu")
 FREE_BENCHMARK = "free-benchmark"
@@ -79,9 +79,9 @@ def run_mode(
 
 
 def _overflow(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "OverflowResult":
-    from ulpscope.report.check_words import live_text
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.check_modes import check_overflow, plan_overflow
+    from ulpscope.report.words.check import live_text
+    from ulpscope.workflows.check.modes import check_overflow, plan_overflow
 
     plan = plan_overflow(args.trace, options)
     with progress(live_text({}, language), total=len(plan.plan.cases)) as advance:
@@ -89,10 +89,10 @@ def _overflow(args: argparse.Namespace, options: "CheckOptions", language: "Lang
 
 
 def _perturb(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "PerturbResult":
-    from ulpscope.records.perturbations import Perturbation, PerturbStandard
-    from ulpscope.report.check_words import live_text
+    from ulpscope.records.checks import Perturbation, PerturbStandard
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.check_modes import check_perturb, plan_perturb
+    from ulpscope.report.words.check import live_text
+    from ulpscope.workflows.check.modes import check_perturb, plan_perturb
 
     standard = PerturbStandard.FREE_BENCHMARK if args.standard == FREE_BENCHMARK else PerturbStandard.CONDITION
     plan = plan_perturb(args.trace, options)
@@ -103,7 +103,7 @@ def _perturb(args: argparse.Namespace, options: "CheckOptions", language: "Langu
 
 def counting(advance: "Advance", language: "Language") -> "Callable[[CheckedCase], None]":
     from ulpscope.records.checks import Verdict
-    from ulpscope.report.check_words import live_text
+    from ulpscope.report.words.check import live_text
 
     counts: dict[Verdict, int] = {}
 

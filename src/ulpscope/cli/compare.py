@@ -25,10 +25,10 @@ from ulpscope.cli import compare_network
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
 from ulpscope.cli.output import tell, write_answer
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.cores import usable_cores
+from ulpscope.workflows.worker_pool import usable_cores
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.compare import CompareOptions
+    from ulpscope.workflows.compare.command import CompareOptions
 
 USAGE = "ulpscope compare REFERENCE TARGET [options]"
 
@@ -78,10 +78,10 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and give the exit code."""
-    from ulpscope.report.language import Language
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.compare import compare
-    from ulpscope.workflows.compare_checks import is_check_result
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.compare.checks import is_check_result
+    from ulpscope.workflows.compare.command import compare
     from ulpscope.workflows.results import check_result, prepare_result
 
     _check(args)
@@ -110,8 +110,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _compare_checks(args: argparse.Namespace, reference: Path, target: Path) -> int:
     """Two results of `ulpscope check` instead of two runs."""
-    from ulpscope.report.language import Language
-    from ulpscope.workflows.compare_checks import compare_checks
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.compare.checks import compare_checks
     from ulpscope.workflows.results import check_result, prepare_result
 
     _refuse_options_of_runs(args)
@@ -150,7 +150,7 @@ def _refuse_require_all(args: argparse.Namespace) -> None:
 def _print_plan(reference: Path, target: Path, options: "CompareOptions", *, as_json: bool) -> int:
     from ulpscope.align.plan import plan_json, plan_lines
     from ulpscope.report.tables import plain
-    from ulpscope.workflows.compare import plan_comparison
+    from ulpscope.workflows.compare.command import plan_comparison
 
     plan = plan_comparison(reference, target, options).plan
     if as_json:
@@ -162,9 +162,9 @@ def _print_plan(reference: Path, target: Path, options: "CompareOptions", *, as_
 
 def _options(args: argparse.Namespace) -> "CompareOptions":
     from ulpscope.capture.settings import parse_ranges
-    from ulpscope.judge.standards import parse_standard
+    from ulpscope.judge.standards.by_name import parse_standard
     from ulpscope.records.ledger import Replay
-    from ulpscope.workflows.compare import CompareOptions
+    from ulpscope.workflows.compare.command import CompareOptions
 
     # A mistake is told at once, not after the comparison.
     parse_standard(args.standard)
@@ -182,7 +182,7 @@ def _options(args: argparse.Namespace) -> "CompareOptions":
 
 def _sides(args: argparse.Namespace) -> tuple[Path, Path]:
     """The two runs, also where an old compare.json names them."""
-    from ulpscope.workflows.compare import compare_configured
+    from ulpscope.workflows.compare.command import compare_configured
 
     if args.target is not None:
         return args.reference, args.target

@@ -14,9 +14,9 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.compare import CompareOptions
-    from ulpscope.workflows.compare_network import NetworkOptions, OperatorChoice
-    from ulpscope.workflows.compare_network_pairing import PairedNetwork
+    from ulpscope.workflows.compare.command import CompareOptions
+    from ulpscope.workflows.network.command import NetworkOptions, OperatorChoice
+    from ulpscope.workflows.network.pairing import PairedNetwork
 
 MOST_TOP = 10_000
 _ALONE = ("close_graph", "quant_graph", "range", "select")
@@ -68,8 +68,8 @@ def is_wanted(args: argparse.Namespace) -> bool:
 
 def run(args: argparse.Namespace, reference: Path, target: Path, ordinary: "CompareOptions") -> int:
     """Compare a network, and give the exit code."""
-    from ulpscope.report.language import Language
-    from ulpscope.workflows.compare_network_dumped import are_dumps
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.network.without_graph import are_dumps
     from ulpscope.workflows.results import check_result, prepare_result
 
     _check(args)
@@ -97,10 +97,10 @@ def _compared(
     args: argparse.Namespace, reference: Path, target: Path, options: "NetworkOptions", ordinary: "CompareOptions"
 ) -> Any:
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.compare_network import compare_network
-    from ulpscope.workflows.compare_network_batch import compare_networks
-    from ulpscope.workflows.compare_network_detail import compare_tensor
-    from ulpscope.workflows.compare_network_dumped import compare_dumps
+    from ulpscope.workflows.network.batch import compare_networks
+    from ulpscope.workflows.network.command import compare_network
+    from ulpscope.workflows.network.detail import compare_tensor
+    from ulpscope.workflows.network.without_graph import compare_dumps
 
     if args.op is not None:
         paired = _paired(args, reference, target, options)
@@ -114,8 +114,8 @@ def _compared(
 
 
 def _paired(args: argparse.Namespace, reference: Path, target: Path, options: "NetworkOptions") -> "PairedNetwork":
-    from ulpscope.workflows.compare_network_dumped import pair_without_graph
-    from ulpscope.workflows.compare_network_pairing import pair_with_graph
+    from ulpscope.workflows.network.pairing import pair_with_graph
+    from ulpscope.workflows.network.without_graph import pair_without_graph
 
     if args.graph is not None and args.graph.is_dir():
         word = "--op" if args.op is not None else "--plan" if args.plan else "--mapping"
@@ -140,8 +140,8 @@ def _tell_plan(paired: "PairedNetwork", *, as_json: bool) -> int:
 
 def _tell_mapping(args: argparse.Namespace, paired: "PairedNetwork") -> int:
     """As CSV: in a file of --out, else on stdout."""
-    from ulpscope.report.network_csv import write_table
-    from ulpscope.workflows.compare_network import stamp
+    from ulpscope.report.files.network_csv import write_table
+    from ulpscope.workflows.network.command import stamp
     from ulpscope.workflows.results import writing
 
     table = paired.mapping()
@@ -160,9 +160,9 @@ def _tell_mapping(args: argparse.Namespace, paired: "PairedNetwork") -> int:
 
 
 def _options(args: argparse.Namespace, ordinary: "CompareOptions") -> "NetworkOptions":
-    from ulpscope.numerics.msaccucmp_metrics import Generation
-    from ulpscope.workflows.compare_network import NetworkOptions
-    from ulpscope.workflows.compare_network_dumps import Chosen
+    from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
+    from ulpscope.workflows.network.command import NetworkOptions
+    from ulpscope.workflows.network.sides import Chosen
 
     layout = Generation(args.csv_layout or Generation.OF_2025.value)
     return NetworkOptions(
@@ -179,7 +179,7 @@ def _options(args: argparse.Namespace, ordinary: "CompareOptions") -> "NetworkOp
 
 
 def _choice(args: argparse.Namespace) -> "OperatorChoice":
-    from ulpscope.workflows.compare_network import OperatorChoice
+    from ulpscope.workflows.network.command import OperatorChoice
 
     if args.select is not None:
         return OperatorChoice(numbers=frozenset(_numbers(args.select, option="--select")))
@@ -211,8 +211,8 @@ def _bad_number(option: str, seen: str, expected: str) -> UlpscopeError:
 
 
 def _wish(args: argparse.Namespace) -> Any:
-    from ulpscope.dialects.ascend.dump_records import Side
-    from ulpscope.workflows.compare_network_detail import DEFAULT_TOP, DetailWish
+    from ulpscope.dialects.ascend.dump_file.records import Side
+    from ulpscope.workflows.network.detail import DEFAULT_TOP, DetailWish
 
     side, position = (Side.OUTPUT, args.output or 0) if args.input is None else (Side.INPUT, args.input)
     return DetailWish(args.op, side, position, args.top or DEFAULT_TOP)

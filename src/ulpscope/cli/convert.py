@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _convert_traces(args: argparse.Namespace) -> int:
-    from ulpscope.workflows.convert import Layout, convert
+    from ulpscope.workflows.convert.command import Layout, convert
 
     _refuse_dump_options(args)
     with _progress() as told:
@@ -88,8 +88,8 @@ def _convert_traces(args: argparse.Namespace) -> int:
 
 
 def _convert_dumps(args: argparse.Namespace) -> int:
-    from ulpscope.report.language import Language
-    from ulpscope.workflows.convert_dumps import convert_dumps
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.convert.dumps import convert_dumps
 
     wanted = _wanted(args)
     with _progress() as told:
@@ -102,7 +102,7 @@ def _convert_dumps(args: argparse.Namespace) -> int:
 def _wanted(args: argparse.Namespace) -> "Wanted":
     from ulpscope.dialects.ascend.array_files import FileKind
     from ulpscope.dialects.ascend.converting import Wanted
-    from ulpscope.dialects.ascend.dump_records import Side
+    from ulpscope.dialects.ascend.dump_file.records import Side
 
     if args.shape is not None and args.layout is None:
         raise UlpscopeError(

@@ -27,8 +27,8 @@ from ulpscope.cli.output import write_answer
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.check_graphs import SimilarityResult
-    from ulpscope.workflows.diff import DiffResult
+    from ulpscope.workflows.check.graphs import SimilarityResult
+    from ulpscope.workflows.diff.command import DiffResult
 
 USAGE = "ulpscope diff X Y [options]"
 PIPE_WIDTH = 240
@@ -72,7 +72,7 @@ def _are_graphs(args: argparse.Namespace) -> bool:
 
 def _diff_graphs(args: argparse.Namespace) -> "SimilarityResult":
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.check_graphs import diff_graphs
+    from ulpscope.workflows.check.graphs import diff_graphs
 
     given = [f"--{option}" for option in ("key", "atol", "rtol") if getattr(args, option) is not None]
     if given:
@@ -86,9 +86,9 @@ def _diff_graphs(args: argparse.Namespace) -> "SimilarityResult":
 
 
 def _diff_tensors(args: argparse.Namespace) -> "DiffResult":
-    from ulpscope.numerics.metrics import compiled_available
+    from ulpscope.numerics.pairs.metrics import compiled_available
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.diff import diff
+    from ulpscope.workflows.diff.command import diff
 
     with progress("compiling kernels, once"):
         compiled_available()

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
 from ulpscope.cli.output import tell
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.cores import usable_cores
+from ulpscope.workflows.worker_pool import usable_cores
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.fusion import FusionResult
-    from ulpscope.workflows.fusion_analysis import FusionAnalysisResult
+    from ulpscope.workflows.fusion.analysis import FusionAnalysisResult
+    from ulpscope.workflows.fusion.command import FusionResult
 
 USAGE = (
     "ulpscope fusion FILE [--switch-off PASS[,PASS] --out FILE] [--json]   or   "
@@ -47,7 +47,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, perhaps write, and give the exit code."""
-    from ulpscope.report.language import Language
+    from ulpscope.report.words.language import Language
 
     names = [name.strip() for name in (args.switch_off or "").split(",") if name.strip()]
     _check(args, names)
@@ -57,14 +57,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _file(args: argparse.Namespace, names: list[str]) -> "FusionResult":
-    from ulpscope.workflows.fusion import fusion
+    from ulpscope.workflows.fusion.command import fusion
 
     return fusion(args.file, switch_off=names, out=args.out, overwrite=args.overwrite)
 
 
 def _analysis(args: argparse.Namespace) -> "FusionAnalysisResult":
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.fusion_analysis import analyse_fusion
+    from ulpscope.workflows.fusion.analysis import analyse_fusion
 
     with progress("comparing operators") as advance:
         return analyse_fusion(

@@ -12,7 +12,7 @@ from ulpscope._version import __version__
 from ulpscope.cli.arguments import Parser
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.interrupts import interruptible
+from ulpscope.workflows.worker_pool import interruptible
 
 COMMANDS = tuple("demo run compare check repro overflow show diff convert fusion report shell".split())
 
@@ -129,7 +129,7 @@ def _own_fault(error: Exception) -> str:
 
 def _complain(text: str, argv: Sequence[str]) -> None:
     # Imported here: an answer without an error need not wait for it.
-    from ulpscope.report.language import shown_text
+    from ulpscope.report.words.language import shown_text
 
     options, _ = split_command(argv)
     trail = traceback.format_exc().splitlines() if "--debug" in options else []

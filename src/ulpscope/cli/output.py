@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ulpscope.workflows.results import with_page
 
 if TYPE_CHECKING:
-    from ulpscope.report.language import Language
+    from ulpscope.report.words.language import Language
 
 PIPE_WIDTH = 120
 PIECE = 1024
@@ -47,7 +47,7 @@ def tell(answer: Answer, language: "Language", *, as_json: bool, page: Path | No
 
 
 def _page_line(page: Path, language: "Language") -> str:
-    from ulpscope.report.language import phrases, shown_name
+    from ulpscope.report.words.language import phrases, shown_name
 
     path = str(page)
     return phrases(language).say("page", path=shown_name(path, longest=len(path)))

@@ -31,9 +31,9 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look for overflows, and give the exit code."""
-    from ulpscope.report.language import Language
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.overflow import overflow
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.overflow.command import overflow
     from ulpscope.workflows.results import check_result, prepare_result
 
     if args.overwrite and args.out is None:

@@ -37,12 +37,12 @@ def run(args: argparse.Namespace) -> int:
     if (code := run_exports(args)) is not None:
         return code
     if args.serve:
-        from ulpscope.workflows.serve_report import serve_report
+        from ulpscope.workflows.report.serving import serve_report
 
         serve_report(args.result, port=args.port, announce=_announce)
         return 0
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.report import make_report
+    from ulpscope.workflows.report.command import make_report
 
     with progress("making the page"):
         page = make_report(args.result, page=args.out)

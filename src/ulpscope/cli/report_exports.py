@@ -28,8 +28,8 @@ def run_exports(args: argparse.Namespace) -> int | None:
     if args.tensorboard is None and args.model_explorer is None:
         return None
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.report_exports import export_model_explorer, export_tensorboard
-    from ulpscope.workflows.report_graphs import Wanted
+    from ulpscope.workflows.report.exports import export_model_explorer, export_tensorboard
+    from ulpscope.workflows.report.graphs import Wanted
 
     exports = []
     with progress("exporting"):

@@ -72,7 +72,7 @@ def _add_how_much(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Capture the command behind `--`."""
-    from ulpscope.workflows.run import run_command
+    from ulpscope.workflows.run.command import run_command
 
     settings = _settings(arguments)
     return run_command(arguments.command, settings, overwrite=arguments.overwrite, as_json=arguments.json).exit_code

@@ -40,7 +40,7 @@ from ulpscope.records.enums import ExitCode, Kind, Phase
 
 if TYPE_CHECKING:
     from ulpscope.trace.query import CallFilter
-    from ulpscope.workflows.show import Aspect, ShowResult
+    from ulpscope.workflows.show.command import Aspect, ShowResult
 
 USAGE = "ulpscope show TRACE|GRAPH|RESULT [CALL|NODE] [options]"
 
@@ -108,7 +108,7 @@ def _result(args: argparse.Namespace) -> Shown:
 
 
 def _show_trace(args: argparse.Namespace) -> "ShowResult":
-    from ulpscope.workflows.show import show
+    from ulpscope.workflows.show.command import show
 
     _check(args)
     return show(
@@ -150,7 +150,7 @@ def _filter(args: argparse.Namespace) -> "CallFilter":
 
 
 def _aspect(args: argparse.Namespace) -> "Aspect":
-    from ulpscope.workflows.show import Aspect
+    from ulpscope.workflows.show.command import Aspect
 
     if args.env:
         return Aspect.ENVIRONMENT

@@ -8,8 +8,8 @@ from ulpscope.cli.arguments import Parser, count
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.check_graphs import CastsResult
-    from ulpscope.workflows.show_graph import ShowGraphResult
+    from ulpscope.workflows.check.graphs import CastsResult
+    from ulpscope.workflows.show.graph import ShowGraphResult
 
 _FILTERS = ("name", "type", "pass", "kernel")
 _ABOUT_A_NODE = ("attributes", "dumps", "reference", "depth", "svg")
@@ -47,7 +47,7 @@ def show_graph_file(args: argparse.Namespace) -> "ShowGraphResult":
     """What was asked about the graph."""
     from ulpscope.graph.query import OperatorFilter
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.show_graph import DEFAULT_DEPTH, NodeWishes, show_graph
+    from ulpscope.workflows.show.graph import DEFAULT_DEPTH, NodeWishes, show_graph
 
     _check(args)
     wanted = OperatorFilter(
@@ -67,7 +67,7 @@ def show_graph_file(args: argparse.Namespace) -> "ShowGraphResult":
 def show_casts_of(args: argparse.Namespace) -> "CastsResult":
     """The dangerous casts of the graph."""
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.check_graphs import check_casts
+    from ulpscope.workflows.check.graphs import check_casts
 
     _check(args)
     with progress("reading the graph"):

@@ -1,7 +1,5 @@
 """msprobe's Python names, so that a script changes by one import.
 
-    from ulpscope.compat.msprobe import PrecisionDebugger, seed_all     # was: from msprobe.pytorch import ...
-
     debugger = PrecisionDebugger(config_path="config.json")
     for batch in data:
         debugger.start(model)

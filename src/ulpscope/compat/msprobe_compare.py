@@ -10,7 +10,7 @@ from ulpscope.compat.telling import tell
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.compare import CompareResult
+    from ulpscope.workflows.compare.command import CompareResult
 
 # Of all versions, the newest first: dumps as JSON, and those of ptdbg_ascend.
 TARGETS = ("target_path", "npu_path", "npu_json_path", "npu_pkl_path")
@@ -34,8 +34,8 @@ def compare_distributed(npu_dump_dir: str, bench_dump_dir: str, output_path: str
 
 
 def _compare(reference: Path, target: Path, out: Path, options: Mapping[str, Any]) -> "CompareResult":
-    from ulpscope.workflows.compare import CompareOptions
-    from ulpscope.workflows.compare import compare as compare_runs
+    from ulpscope.workflows.compare.command import CompareOptions
+    from ulpscope.workflows.compare.command import compare as compare_runs
     from ulpscope.workflows.results import prepare_result
 
     ignored = sorted(name for name, value in options.items() if value and name not in _QUIET)

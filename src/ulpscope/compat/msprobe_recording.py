@@ -13,7 +13,7 @@ from ulpscope.compat.msprobe_config import SAVE_OP, DebuggerConfig
 from ulpscope.compat.telling import problem_of, tell
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.capture import Capture
+    from ulpscope.workflows.run.python_capture import Capture
 
 # By name, because other ranks may be about to write theirs.
 _OWN_NAME = re.compile(r"rank\d+(-p\d+)?$|\.ulpscope-")
@@ -105,7 +105,7 @@ class Recording:
                 self.close()
 
     def _begin(self, model: Any) -> None:
-        from ulpscope.workflows.capture import capture
+        from ulpscope.workflows.run.python_capture import capture
 
         config = self.config
         new = capture(
@@ -134,7 +134,7 @@ class Recording:
 
     def _new(self, model: Any) -> Mapping[str, Any] | None:
         """Modules by the names of their paths, without those that have been named before."""
-        from ulpscope.workflows.capture import named_models
+        from ulpscope.workflows.run.python_capture import named_models
 
         named = named_models(model)
         fresh = {name: root for name, root in named.items() if (name, id(root)) not in self._named}

@@ -1,7 +1,5 @@
 """ptdbg_ascend's Python names, msprobe's forerunner: a script changes by one import.
 
-    from ulpscope.compat.ptdbg_ascend import *          # was: from ptdbg_ascend import *
-
     set_dump_path("./dump")
     register_hook(model, acc_cmp_dump)
     set_dump_switch("ON", mode="list", scope=["Functional_conv2d_0_forward"])

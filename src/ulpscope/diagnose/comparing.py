@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import polars as pl
 
 from ulpscope.align.plan import Plan
-from ulpscope.diagnose.advice import advise
-from ulpscope.diagnose.architecture import missing_module, unshared_parameters
-from ulpscope.diagnose.causes import Causes
-from ulpscope.diagnose.evidence import RankEvidence
+from ulpscope.diagnose.detectors.causes import Causes
+from ulpscope.diagnose.detectors.one_sided_parameters import missing_module, unshared_parameters
+from ulpscope.diagnose.detectors.skipped_steps import Skip, left_out_step, skipped_update
 from ulpscope.diagnose.findings import RankedFinding, find
-from ulpscope.diagnose.flow import Follower
+from ulpscope.diagnose.flow.collectives import errors_across_ranks
+from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.judging import Follower
+from ulpscope.diagnose.flow.peers import PeerGains
+from ulpscope.diagnose.flow.states import Flow
+from ulpscope.diagnose.networks.advice import advise
 from ulpscope.diagnose.notes import notes_of
-from ulpscope.diagnose.peers import PeerGains
-from ulpscope.diagnose.ranks import errors_across_ranks
-from ulpscope.diagnose.skips import Skip, left_out_step, skipped_update
-from ulpscope.diagnose.states import Flow
 from ulpscope.diagnose.surroundings import anchor_of, neighbours_of
 from ulpscope.diagnose.table import pair_table
 from ulpscope.records.enums import Phase

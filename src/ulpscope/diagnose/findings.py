@@ -6,21 +6,19 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.diagnose.arguments import argument_differences
-from ulpscope.diagnose.causes import Causes
-from ulpscope.diagnose.changes import TARGET, Change
-from ulpscope.diagnose.evidence import RankEvidence
-from ulpscope.diagnose.gaps import calls_in
-from ulpscope.diagnose.leftovers import Leftovers
-from ulpscope.diagnose.operands import has_unknown_operand
-from ulpscope.diagnose.peers import PeerGains
+from ulpscope.diagnose.detectors.arguments import argument_differences
+from ulpscope.diagnose.detectors.causes import Causes
+from ulpscope.diagnose.detectors.changed_parameters import TARGET, Change
+from ulpscope.diagnose.detectors.stale_gradients import Leftovers
+from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.peers import PeerGains
+from ulpscope.diagnose.flow.states import Birth, Cause, Flow, State, finite
+from ulpscope.diagnose.flow.unpaired import calls_in, has_unknown_operand
 from ulpscope.diagnose.places import place_of, place_of_birth, place_of_parameter, place_of_row
-from ulpscope.diagnose.states import Birth, Cause, Flow, State, finite
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.enums import Kind
+from ulpscope.records.enums import GRADIENT_ROLE, Kind
 from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
 from ulpscope.records.pairs import PairMetrics
-from ulpscope.records.words import GRADIENT_ROLE
 
 # How many times more than explained a second fault must be, to stand out of what the first one left behind.
 STANDS_OUT = 10.0

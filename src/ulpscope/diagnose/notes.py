@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import polars as pl
 
-from ulpscope.diagnose.arguments import telling_differences
-from ulpscope.diagnose.evidence import RankEvidence, Slot
+from ulpscope.diagnose.detectors.arguments import telling_differences
+from ulpscope.diagnose.detectors.skipped_steps import accumulation
 from ulpscope.diagnose.findings import coarsest_dtype
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.states import Flow, State
 from ulpscope.diagnose.places import place_of
-from ulpscope.diagnose.skips import accumulation
-from ulpscope.diagnose.states import Flow, State
-from ulpscope.judge.operations import MOVING
-from ulpscope.judge.values import NO_DTYPE
+from ulpscope.judge.rounding.families import MOVING
+from ulpscope.judge.rounding.values import NO_DTYPE
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
 

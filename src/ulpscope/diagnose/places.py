@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.diagnose.arguments import any_number_differs
-from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.diagnose.states import Birth
+from ulpscope.diagnose.detectors.arguments import any_number_differs
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.states import Birth
 from ulpscope.records.enums import Phase, Role
 from ulpscope.records.findings import Place
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ulpscope.diagnose.evidence import RankEvidence, Slot
-from ulpscope.diagnose.states import JUDGEMENTS, Birth, Flow, State, finite
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, State, finite
+from ulpscope.records.enums import FORWARD_PHASE, INPUT_ROLE, MODULE_KIND, OUTPUT_ROLE, PARAMETER_ROLE
 from ulpscope.records.findings import AnchorPart, Nearness, Neighbour, Place
-from ulpscope.records.words import FORWARD_PHASE, INPUT_ROLE, MODULE_KIND, OUTPUT_ROLE, PARAMETER_ROLE
 
 BEFORE_SHOWN = 3
 VIEWS = frozenset(

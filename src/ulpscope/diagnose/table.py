@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.diagnose.evidence import RankEvidence
-from ulpscope.diagnose.states import JUDGEMENTS, Flow, State
-from ulpscope.judge.measuring import LARGE_DIFFER, TOO_SMALL
-from ulpscope.judge.values import Ints, Values
-from ulpscope.numerics.estimates import cosines, standard_deviations
+from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.states import JUDGEMENTS, Flow, State
+from ulpscope.judge.rounding.measuring import LARGE_DIFFER, TOO_SMALL
+from ulpscope.judge.rounding.values import Ints, Values
+from ulpscope.numerics.summaries.estimates import cosines, standard_deviations
 from ulpscope.records.pair_table import PAIR_COLUMNS
 from ulpscope.records.pairs import Judgement, PairMetrics
 

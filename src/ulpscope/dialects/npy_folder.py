@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from ulpscope.dialects.ascend.dump_file import read_dump
+from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.logical import logical_array, logical_form, logical_type
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, read_mapping
 from ulpscope.dialects.numpy_files import read_npy

@@ -14,8 +14,8 @@ from ulpscope.dialects.rank_infos import foreign_rank
 from ulpscope.dialects.reference import ReferenceTensor
 from ulpscope.dialects.stored import StoredTensor
 from ulpscope.dialects.summaries import with_summaries
-from ulpscope.numerics.constants import SUMMARY_ID
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.summaries.constants import SUMMARY_ID
 from ulpscope.records.enums import Role
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import Counted, remark

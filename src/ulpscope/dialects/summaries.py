@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.numerics.compiled import summarize_into
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.rows import Column, rows_to_columns, stats_from_row
-from ulpscope.numerics.summary import empty_row, flat_elements
+from ulpscope.numerics.summaries.compiled import summarize_into
+from ulpscope.numerics.summaries.rows import Column, rows_to_columns, stats_from_row
+from ulpscope.numerics.summaries.summary import empty_row, flat_elements
 from ulpscope.records.values import Stats, Value
 from ulpscope.trace.objects import value_from_row
 from ulpscope.trace.schema import VALUE_SUMMARY, VALUES

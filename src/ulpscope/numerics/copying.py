@@ -7,8 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from ulpscope.numerics import native
 from ulpscope.numerics.machine_code import NotCompiledError
+from ulpscope.numerics.summaries import native
 
 # The C library's copy reads its target first and leaves it in the caches, where the run's own data was. At 1 MiB a copy
 # past them takes 60 us instead of 125; at 64 KiB there is no difference.

@@ -5,7 +5,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.constants import SPLITMIX_GAMMA, SPLITMIX_MUL_1, SPLITMIX_MUL_2
+from ulpscope.numerics.summaries.constants import SPLITMIX_GAMMA, SPLITMIX_MUL_1, SPLITMIX_MUL_2
 
 UInt64s: TypeAlias = NDArray[np.uint64]
 

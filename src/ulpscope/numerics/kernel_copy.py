@@ -5,7 +5,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from ulpscope.numerics.kernel_blocks import copy, kernel
+from ulpscope.numerics.summaries.kernel_blocks import copy, kernel
 
 LINE = 64
 """Bytes of a cache line."""

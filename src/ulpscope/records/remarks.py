@@ -1,7 +1,7 @@
 """What is told beside an answer: what is missing, what was left out, what is not known.
 
 A remark is a text, English, to all who hand it on; it also knows its phrase and what stands in it, so that it can be
-told in another language (`src/ulpscope/report/remark_words.py`).
+told in another language (`src/ulpscope/report/words/remarks.py`).
 """
 
 from collections.abc import Mapping

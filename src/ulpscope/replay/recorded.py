@@ -1,4 +1,7 @@
-"""A recorded call with the values it used: all that executing it again needs."""
+"""A recorded call with the values it used: all that executing it again needs.
+
+Why a recorded call cannot be executed again.
+"""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -107,3 +110,7 @@ def _recorded(
         grad_outputs=places(backward, Role.GRAD_OUTPUT),
         grad_inputs=places(backward, Role.GRAD_INPUT),
     )
+
+
+class CannotReplayError(Exception):
+    """Its text is the reason, as a few words that many calls may share."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from ulpscope.diagnose.graph_casts import DangerousCast
+from ulpscope.diagnose.networks.casts import DangerousCast
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.progress import progress
@@ -21,10 +21,10 @@ from ulpscope.shell.panels_checks import (
 )
 from ulpscope.shell.telling import complain, say, show
 from ulpscope.shell.words import Command, Values, Words, add_limit
-from ulpscope.workflows.check_graphs import check_casts, check_similarity
-from ulpscope.workflows.comparison_results import DEFAULT_COSINE, DEFAULT_LIMIT
-from ulpscope.workflows.fusion import fusion
-from ulpscope.workflows.overflow import overflow
+from ulpscope.workflows.check.graphs import check_casts, check_similarity
+from ulpscope.workflows.compare.earlier_results import DEFAULT_COSINE, DEFAULT_LIMIT
+from ulpscope.workflows.fusion.command import fusion
+from ulpscope.workflows.overflow.command import overflow
 
 DIFFERENCES_SHOWN = 20
 

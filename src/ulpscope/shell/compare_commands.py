@@ -3,12 +3,12 @@
 import time
 from pathlib import Path
 
-from ulpscope.numerics.msaccucmp_metrics import Generation
+from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Replay
 from ulpscope.records.pairs import Pair
-from ulpscope.report.network_csv import write_table
+from ulpscope.report.files.network_csv import write_table
 from ulpscope.report.progress import Advance, progress
 from ulpscope.shell.context import Context
 from ulpscope.shell.data import newest_result
@@ -16,14 +16,14 @@ from ulpscope.shell.graph_files import graph_files
 from ulpscope.shell.panels_checks import low_panel
 from ulpscope.shell.telling import complain, say, show, show_text
 from ulpscope.shell.words import Command, Values, Words, add_limit, add_parse_output, similarity
-from ulpscope.workflows.compare import CompareOptions
-from ulpscope.workflows.compare_network import NetworkOptions, NetworkResult, compare_network
-from ulpscope.workflows.compare_network_dumped import are_dumps, compare_dumps
-from ulpscope.workflows.comparison_results import DEFAULT_COSINE, DEFAULT_LIMIT, show_results
-from ulpscope.workflows.convert import prepare_out
-from ulpscope.workflows.cores import usable_cores
-from ulpscope.workflows.diff import diff
+from ulpscope.workflows.compare.command import CompareOptions
+from ulpscope.workflows.compare.earlier_results import DEFAULT_COSINE, DEFAULT_LIMIT, show_results
+from ulpscope.workflows.convert.command import prepare_out
+from ulpscope.workflows.diff.command import diff
+from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, compare_network
+from ulpscope.workflows.network.without_graph import are_dumps, compare_dumps
 from ulpscope.workflows.results import write_json, writing
+from ulpscope.workflows.worker_pool import usable_cores
 
 
 def vc_command() -> Command:

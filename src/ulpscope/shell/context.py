@@ -8,7 +8,7 @@ from pathlib import Path
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.records.graphs import GraphModel
 from ulpscope.shell.data import DebugData, ShellData, look_again
-from ulpscope.workflows.tensor_lookup import SEPARATOR, DumpTensors, FoundTensor, TraceTensors
+from ulpscope.workflows.diff.tensor_lookup import SEPARATOR, DumpTensors, FoundTensor, TraceTensors
 
 
 @dataclass

@@ -9,15 +9,15 @@ from ulpscope.graph.query import OperatorFilter
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel, Operator
-from ulpscope.report.graph_views import GraphView, OperatorListView, OperatorsView, OperatorView
 from ulpscope.report.progress import progress
+from ulpscope.report.terminal.views import GraphView, OperatorListView, OperatorsView, OperatorView
 from ulpscope.shell.context import Context
 from ulpscope.shell.data import DebugData, file_name
 from ulpscope.shell.panels import operator_list, operator_panel, type_table
 from ulpscope.shell.telling import complain, say, show, show_text
 from ulpscope.shell.words import Command, Values, Words, count
-from ulpscope.workflows.draw_graph import draw
-from ulpscope.workflows.show_graph import GRAPHS_NAMED, NodeWishes, show_graph
+from ulpscope.workflows.show.drawing import draw
+from ulpscope.workflows.show.graph import GRAPHS_NAMED, NodeWishes, show_graph
 
 
 def ls_command() -> Command:
@@ -187,7 +187,7 @@ def _ls_trace(path: Path, values: Values) -> ExitCode:
 
 def _calls_of(path: Path, name: str | None, op: str | None) -> ExitCode:
     from ulpscope.trace.query import CallFilter
-    from ulpscope.workflows.show import show as show_trace
+    from ulpscope.workflows.show.command import show as show_trace
 
     result = show_trace(path, CallFilter(text=name, op=op), limit=0)
     show_text(result.text)
@@ -195,7 +195,7 @@ def _calls_of(path: Path, name: str | None, op: str | None) -> ExitCode:
 
 
 def _ni_trace(path: Path, values: Values) -> ExitCode:
-    from ulpscope.workflows.show import show as show_trace
+    from ulpscope.workflows.show.command import show as show_trace
 
     _refuse(values, {"-g": values.graph, "-a": values.attr, "-s": values.save})
     result = show_trace(path, call=values.name)

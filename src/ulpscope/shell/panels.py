@@ -13,9 +13,9 @@ from rich.text import Text
 from ulpscope.dialects.ascend.tree import STATS_SUFFIX
 from ulpscope.records.graphs import AttributeValue, Operator, TensorDesc
 from ulpscope.records.values import Stats
-from ulpscope.report.graph_views import FoundDumps, OperatorView, SummarisedTensor
-from ulpscope.report.show_graph_json import plain_value
+from ulpscope.report.files.show_graph_json import plain_value
 from ulpscope.report.tables import plain
+from ulpscope.report.terminal.views import FoundDumps, OperatorView, SummarisedTensor
 
 READERS_SHOWN = 20
 INPUT_COLUMNS = "Input:idx | dtype | format | shape | value_range | shape_range | origin_shape | op_name:peer_idx"

@@ -8,16 +8,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ulpscope.diagnose.graph_casts import DangerousCast
-from ulpscope.diagnose.graph_similarity import GraphSimilarity, OperatorDifference
-from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.diagnose.networks.casts import DangerousCast
+from ulpscope.diagnose.networks.similarity import GraphSimilarity, OperatorDifference
+from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.fusion_files import GraphFusion, Stage
 from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTensor
 from ulpscope.records.graphs import TensorDesc
-from ulpscope.records.overflow_findings import DeviceRecord, OverflowFinding
-from ulpscope.report.language import Language
-from ulpscope.report.overflow_words import overflow_phrases, overflow_sentence
+from ulpscope.records.overflows import DeviceRecord, OverflowFinding
 from ulpscope.report.tables import plain
+from ulpscope.report.words.language import Language
+from ulpscope.report.words.overflow import overflow_phrases, overflow_sentence
 from ulpscope.shell.panels import framed_table, listed, panel, spec
 
 _STAGES = {Stage.GRAPH: "Graph Fusion", Stage.UB: "UB Fusion"}

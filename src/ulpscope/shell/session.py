@@ -13,14 +13,14 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from ulpscope._version import __version__
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.quantities import count_text
+from ulpscope.report.words.quantities import count_text
 from ulpscope.shell.commands import all_commands, carry_out
 from ulpscope.shell.completion import ShellCompleter
 from ulpscope.shell.context import Context
 from ulpscope.shell.data import ShellData
 from ulpscope.shell.telling import complain, say, warn
 from ulpscope.shell.words import Command
-from ulpscope.workflows.interrupts import interruptible
+from ulpscope.workflows.worker_pool import interruptible
 
 PROMPT = "ulpscope> "
 

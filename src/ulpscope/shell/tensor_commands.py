@@ -8,7 +8,7 @@ from pathlib import Path
 from ulpscope.dialects.ascend.array_files import FileKind
 from ulpscope.dialects.ascend.converting import Wanted
 from ulpscope.graph.names import sanitised
-from ulpscope.numerics.element_differences import Tolerance
+from ulpscope.numerics.pairs.element_differences import Tolerance
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
@@ -19,10 +19,10 @@ from ulpscope.shell.panels import panel
 from ulpscope.shell.panels_tensors import IN_A_ROW, ROWS, comparison, tensor_panel
 from ulpscope.shell.telling import say, show
 from ulpscope.shell.words import Command, Values, Words, add_parse_output, count, tolerance
-from ulpscope.workflows.convert_dumps import convert_dumps
-from ulpscope.workflows.pair_elements import pair_elements
-from ulpscope.workflows.tensor_lookup import ENDING, SEPARATOR, FoundTensor
-from ulpscope.workflows.tensor_view import view_tensor
+from ulpscope.workflows.convert.dumps import convert_dumps
+from ulpscope.workflows.diff.elements import pair_elements
+from ulpscope.workflows.diff.tensor_lookup import ENDING, SEPARATOR, FoundTensor
+from ulpscope.workflows.show.tensor import view_tensor
 
 PRINTED = 20
 TOLERANCE = 0.001

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.shell.context import Context
-from ulpscope.workflows.comparison_results import DEFAULT_LIMIT
+from ulpscope.workflows.compare.earlier_results import DEFAULT_LIMIT
 
 Values = argparse.Namespace
 Run = Callable[[Context, Values], ExitCode]

@@ -2,6 +2,8 @@
 
 Offsets and strides of a place count elements of the value's own dtype. Reading maps the file and looks through them;
 what would reach outside of the stored tensor is refused.
+
+Picks elements of a saved value, with their indices.
 """
 
 import math
@@ -279,3 +281,19 @@ def _bad_data(path: Path, problem: str) -> TraceError:
         expected="the safetensors file that the capture wrote",
         next_step="copy the trace again or capture again; `ulpscope show` still lists its calls and stats",
     )
+
+
+Index = tuple[int, ...]
+
+
+def pick_elements(array: NDArray[Any], count: int | None) -> tuple[tuple[Index, ...], NDArray[Any]]:
+    """The first and last elements in row-major order, `count` in all, or every one."""
+    if count is None or count >= array.size:
+        places = np.arange(array.size)
+    else:
+        head = (count + 1) // 2
+        places = np.concatenate([np.arange(head), np.arange(array.size - (count - head), array.size)])
+    coordinates = np.unravel_index(places, array.shape) if array.ndim else ()
+    picked = array[coordinates] if array.ndim else array.reshape(1)[places]
+    indices = tuple(tuple(map(int, index)) for index in zip(*coordinates, strict=True)) if array.ndim else ((),)
+    return indices[: len(places)], picked

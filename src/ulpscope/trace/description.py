@@ -7,8 +7,8 @@ from typing import Any
 from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import Coverage, RankInfo, Root, StepInfo, Stepping
 from ulpscope.records.settings import IntRanges
+from ulpscope.trace.earlier_steps import REACH_FIELDS, Reach
 from ulpscope.trace.files import read_json
-from ulpscope.trace.reach import REACH_FIELDS, Reach
 from ulpscope.trace.schema import SCHEMA_MAJOR, SCHEMA_MINOR
 
 COUNTS_END = 2**63

@@ -1,6 +1,11 @@
-"""Rows of a trace's tables as objects. A row that cannot be one is named by table, id and field."""
+"""Rows of a trace's tables as objects. A row that cannot be one is named by table, id and field.
 
-from collections.abc import Mapping
+The garbage collector, out of the way while many small objects are made that all stay.
+"""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 
@@ -169,3 +174,15 @@ def _bad_field(where: str, field: str, problem: str) -> TraceError:
         expected="a row as the capture wrote it (docs/trace-format.md)",
         next_step="copy the trace again or capture again",
     )
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Making a million small objects is more than twice as fast without looking for cycles among them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -11,7 +11,7 @@ from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.runs import StepInfo
 from ulpscope.trace.description import read_step
-from ulpscope.trace.reach import Reach
+from ulpscope.trace.earlier_steps import Reach
 from ulpscope.trace.schema import CLAIM_FILE, RANK_FILE, STEP_FILE, Table, part_name, step_name
 
 # As step_name and part_name write them: another spelling of a number, or one beyond all counting, is none of ours.

@@ -29,12 +29,12 @@ from ulpscope.records.runs import RankInfo, StepInfo
 from ulpscope.records.values import Use, Value
 from ulpscope.trace.data import read_value
 from ulpscope.trace.description import read_rank_info, read_summary_id
+from ulpscope.trace.earlier_steps import Reach
 from ulpscope.trace.objects import Row, call_from_row, frame_from_row, use_from_row, value_from_row
 from ulpscope.trace.parts import survey_rank
-from ulpscope.trace.reach import Reach
 from ulpscope.trace.schema import LATER_COLUMNS, RANK_FILE, TABLES, Table
+from ulpscope.trace.step_index import Whereabouts
 from ulpscope.trace.tables import wrong_columns, wrong_content, wrong_rows, wrong_size
-from ulpscope.trace.whereabouts import Whereabouts
 
 Found = TypeVar("Found", Call, Value)
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
-from ulpscope.numerics.constants import EXPONENT_BINS, SKETCH_LENGTH
+from ulpscope.numerics.summaries.constants import EXPONENT_BINS, SKETCH_LENGTH
 
 SCHEMA_MAJOR = 1
 SCHEMA_MINOR = 2

@@ -22,10 +22,10 @@ from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 
 from ulpscope._version import __version__
-from ulpscope.numerics.constants import SUMMARY_ID
+from ulpscope.numerics.summaries.constants import SUMMARY_ID
 from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import RankInfo, StepInfo
-from ulpscope.trace.reach import ReachCollector
+from ulpscope.trace.earlier_steps import ReachCollector
 from ulpscope.trace.schema import (
     CALLS,
     CLAIM_FILE,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.demo import (
+from ulpscope.report.terminal.demo import (
     COMPARE_INTRODUCTION,
     INTRODUCTION,
     SUSPECT_INTRODUCTION,
@@ -21,8 +21,8 @@ from ulpscope.report.demo import (
     losses_text,
     prompt,
 )
-from ulpscope.workflows.destination import prepare_destination
 from ulpscope.workflows.results import REPORT
+from ulpscope.workflows.run.destination import prepare_destination
 
 SCRIPT = Path(__file__).parent.parent / "demo_script" / "train.py"
 DEFAULT_DIRECTORY = Path("ulpscope-demo")

@@ -11,20 +11,20 @@ from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Replay
 from ulpscope.trace.query import CallFilter
-from ulpscope.workflows.capture import int_ranges
-from ulpscope.workflows.check import CheckResult
-from ulpscope.workflows.check import check as check_plan
-from ulpscope.workflows.check_planning import plan_check
-from ulpscope.workflows.compare import CompareOptions, CompareResult
-from ulpscope.workflows.compare import compare as compare_traces
-from ulpscope.workflows.cores import usable_cores
-from ulpscope.workflows.overflow import OverflowAnswer
-from ulpscope.workflows.overflow import overflow as find_overflows
-from ulpscope.workflows.report import make_report
+from ulpscope.workflows.check.command import CheckResult
+from ulpscope.workflows.check.command import check as check_plan
+from ulpscope.workflows.check.planning import plan_check
+from ulpscope.workflows.compare.command import CompareOptions, CompareResult
+from ulpscope.workflows.compare.command import compare as compare_traces
+from ulpscope.workflows.overflow.command import OverflowAnswer
+from ulpscope.workflows.overflow.command import overflow as find_overflows
+from ulpscope.workflows.report.command import make_report
 from ulpscope.workflows.repro import ReproOptions, ReproResult
 from ulpscope.workflows.repro import repro as write_repro
-from ulpscope.workflows.show import DEFAULT_LIMIT, ShowResult
-from ulpscope.workflows.show import show as show_trace
+from ulpscope.workflows.run.python_capture import int_ranges
+from ulpscope.workflows.show.command import DEFAULT_LIMIT, ShowResult
+from ulpscope.workflows.show.command import show as show_trace
+from ulpscope.workflows.worker_pool import usable_cores
 
 Numbers = str | Sequence[int] | None
 """Steps or ranks: "0,2-4", [0, 2, 3, 4], or None for all."""

@@ -9,16 +9,15 @@ from safetensors import SafetensorError
 
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.rank_infos import ASCEND, is_network
-from ulpscope.judge.reproduction import expected_error, script_limits
+from ulpscope.judge.soundness.reproduction import expected_error, script_limits
 from ulpscope.records.calls import Call
 from ulpscope.records.checks import CaseId, DataSource, Variant
 from ulpscope.records.enums import ExitCode, Kind, Phase
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.planning import has_data, why_left
-from ulpscope.replay.recorded import RecordedCall, read_calls
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.replay.stress import can_be_longer
-from ulpscope.report.repro import repro_text, script_text, test_text
+from ulpscope.report.repro.script import repro_text, script_text, test_text
 from ulpscope.trace.query import FoundCall, find_call
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.results import TellsItself

@@ -2,11 +2,16 @@
 
 A terminal sends the signal to all of them. A worker that hears it tells where it was interrupted, at its worst while it
 still imports; the one that started it says what there is to say.
+
+How many processor cores there are to work with.
+
+Ctrl-C that is not lost.
 """
 
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -88,3 +93,39 @@ def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> Non
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if start is not None:
         start(*arguments)
+
+
+def usable_cores() -> int:
+    """Those that this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+AGAIN = 0.05
+"""Seconds; by then C code has mostly got its answer."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt again where it was lost.
+
+    If Ctrl-C comes while C code calls Python back (a compiler of kernels does, for one), the exception is printed and
+    dropped, and the command goes on as if nothing had happened.
+    """
+    before = sys.unraisablehook
+    timers: list[threading.Timer] = []
+
+    def again(lost: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            before(lost)
+            return
+        timers.append(threading.Timer(AGAIN, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)))
+        timers[-1].daemon = True
+        timers[-1].start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+        for timer in timers:
+            timer.cancel()

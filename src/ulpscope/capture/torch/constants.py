@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulpscope.numerics.constants import (
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.summaries.constants import (
     BLOCK_ELEMENTS,
     BLOCK_ROWS,
     BLOCK_SALT,
@@ -33,10 +34,9 @@ from ulpscope.numerics.constants import (
     SUBNORMAL,
     ZERO,
 )
-from ulpscope.numerics.digest import digest_keys, words_per_pair
-from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.sketch import sum_signs
-from ulpscope.numerics.summary import empty_row
+from ulpscope.numerics.summaries.digest import digest_keys, words_per_pair
+from ulpscope.numerics.summaries.sketch import sum_signs
+from ulpscope.numerics.summaries.summary import empty_row
 
 # A chunk is what is read at once: 2**20 elements, which take about 80 MB of temporary memory.
 CHUNK_BLOCKS = -(-(2**20) // BLOCK_ELEMENTS)

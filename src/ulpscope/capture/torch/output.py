@@ -19,8 +19,8 @@ from ulpscope.capture.torch.saving import Content, Saver
 from ulpscope.capture.torch.step_writer import StepWriter, Tables
 from ulpscope.capture.torch.table_columns import attributes, series, spread, turned
 from ulpscope.capture.torch.values import Recheck, ValueRow
-from ulpscope.numerics.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
-from ulpscope.numerics.rows import Column, rows_to_columns
+from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
+from ulpscope.numerics.summaries.rows import Column, rows_to_columns
 from ulpscope.records.calls import Frame
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.data import DataPacker

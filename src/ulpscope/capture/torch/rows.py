@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ulpscope.capture.interruptions import pass_on_interruption
 from ulpscope.capture.torch.fused import launching
 from ulpscope.capture.torch.summary import summarize_cpu_into, summarize_tensor_into
-from ulpscope.numerics.constants import ROW_LENGTH
+from ulpscope.numerics.summaries.constants import ROW_LENGTH
 
 BATCH_ROWS = 1024
 ROW_BYTES = ROW_LENGTH * 8

@@ -35,8 +35,8 @@ from ulpscope.capture.torch.saving import Saver
 from ulpscope.capture.torch.scopes import Scopes
 from ulpscope.capture.torch.steps import optimizer_exists
 from ulpscope.capture.torch.watching import CallWatcher
-from ulpscope.numerics.compiled import Found, find_compiled
 from ulpscope.numerics.machine_code import NotCompiledError
+from ulpscope.numerics.summaries.compiled import Found, find_compiled
 from ulpscope.records.enums import Save
 from ulpscope.records.runs import Coverage, RankInfo
 from ulpscope.records.settings import CaptureSettings

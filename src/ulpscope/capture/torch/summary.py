@@ -15,8 +15,9 @@ from torch import Tensor
 from ulpscope.capture.torch.constants import CARRIERS, SPAN_CHUNKS, Codes, Constants, Span, constants_of, mix
 from ulpscope.capture.torch.double_bits import row_bits
 from ulpscope.capture.torch.readable import unsummarizable_reason
-from ulpscope.numerics.compiled import summarizer_of
-from ulpscope.numerics.constants import (
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.summaries.compiled import summarizer_of
+from ulpscope.numerics.summaries.constants import (
     BLOCK_ELEMENTS,
     BLOCK_ROWS,
     DIGEST,
@@ -30,8 +31,7 @@ from ulpscope.numerics.constants import (
     SUM_SQUARES,
     ZERO,
 )
-from ulpscope.numerics.digest import words_per_pair
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.summaries.digest import words_per_pair
 
 # The rows of a comparison by which elements are not summed, not in the minimum, not in the maximum: see Codes.borders.
 _ASIDE = slice(-6, -3)

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.datatypes import DataType, DataTypeClass
 
-from ulpscope.numerics.rows import Column
+from ulpscope.numerics.summaries.rows import Column
 from ulpscope.trace.schema import VALUE_SUMMARY, Columns
 
 

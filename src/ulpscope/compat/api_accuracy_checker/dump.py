@@ -5,8 +5,6 @@
 From here on DataLoaders count iterations. The second one is captured, then the training stops. To choose another one,
 or where there is no DataLoader:
 
-    from ulpscope.compat.api_accuracy_checker.dump import msCheckerConfig, set_dump_switch
-
     msCheckerConfig.update_config(dump_path="dump", real_data=True, enable_dataloader=False)
     set_dump_switch("ON")
     train_step(batch)

@@ -11,7 +11,7 @@ from ulpscope.compat.telling import problem_of, tell
 from ulpscope.dialects.api_checker.files import TRACE_FOLDER
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.capture import Capture
+    from ulpscope.workflows.run.python_capture import Capture
 
 
 class TrainingStoppedAfterCapture(SystemExit):
@@ -68,7 +68,7 @@ class Recording:
             self._guarded("end", lambda: self._finish(capture, error))
 
     def _begin(self) -> None:
-        from ulpscope.workflows.capture import capture
+        from ulpscope.workflows.run.python_capture import capture
 
         config = self._config
         out = config.dump_path / TRACE_FOLDER

@@ -25,12 +25,12 @@ from ulpscope.dialects.msprobe.tensor_data import read_file
 from ulpscope.dialects.msprobe.uses import EntryReader
 from ulpscope.dialects.msprobe.value_frames import data_names, values_frame
 from ulpscope.dialects.summaries import with_summaries
-from ulpscope.numerics.constants import SUMMARY_ID
+from ulpscope.numerics.summaries.constants import SUMMARY_ID
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
-from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.frames import StepFrames
+from ulpscope.trace.objects import collector_paused
 
 RANGE_ID = "api-checker-range"
 _DEEPEST_DATA = 4

@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
-from ulpscope.dialects.ascend.content import AnyArray
+from ulpscope.dialects.ascend.dump_file.content import AnyArray
 from ulpscope.dialects.ascend.elements import array_type, plain_type, widened
 from ulpscope.dialects.pt_writing import save_pt
 from ulpscope.numerics.dtypes import DTYPES

@@ -1,12 +1,21 @@
-"""Executed operators in the form in which a trace tells them, whether a device dumped their tensors or only stats."""
+"""Executed operators in the form in which a trace tells them, whether a device dumped their tensors or only stats.
 
-from collections.abc import Callable, Iterable, Mapping
+What is known of dumped tensors in numbers: made of their data, or told by the device.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ulpscope.dialects.ascend.content import AnyArray, Shape
-from ulpscope.dialects.ascend.dump_records import DumpTensor, Side
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
+from ulpscope.dialects.ascend.dump_file.records import DumpTensor, Side
 from ulpscope.dialects.ascend.logical import (
     Preferred,
     has_data,
@@ -18,9 +27,12 @@ from ulpscope.dialects.ascend.logical import (
 from ulpscope.dialects.ascend.operations import Operation, read_operations
 from ulpscope.dialects.ascend.stats_file import StatsTensor, read_stats
 from ulpscope.dialects.ascend.tree import DumpEntry
+from ulpscope.dialects.summaries import frame_of_rows, stats_of, summary_row
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.layouts import is_plain
+from ulpscope.numerics.layouts.orders import is_plain
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.values import Stats
+from ulpscope.trace.schema import VALUE_SUMMARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +126,42 @@ def _of_stats(entry: DumpEntry, problems: dict[Path, UlpscopeError]) -> Executed
 def _of_row(row: StatsTensor) -> ExecutedTensor:
     layout = "strided" if is_plain(row.format_name) or not row.format_name else row.format_name
     return ExecutedTensor(row.side, row.index, row.dtype, row.shape, layout, numbers=row.numbers)
+
+
+def summary_frame(tensors: Sequence[ExecutedTensor]) -> pl.DataFrame:
+    """Stats, sketch and digest of each tensor, a row each; what a device's own stats do not tell is null."""
+    # Mapped files and compiled sums let threads work at once.
+    read = [tensor for tensor in tensors if tensor.read is not None]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        rows = list(threads.map(_row, read))
+    own = frame_of_rows(rows, dtypes=[one.dtype for one in read], shapes=[one.shape for one in read])
+    told = pl.DataFrame([dict(tensor.numbers) for tensor in tensors if tensor.read is None], schema=dict(VALUE_SUMMARY))
+    order = np.argsort([tensor.read is None for tensor in tensors], kind="stable")
+    return pl.concat([own, told]).select(pl.all().gather(np.argsort(order)))
+
+
+def executed_stats(tensor: ExecutedTensor) -> Stats | None:
+    """A tensor's stats; none if there is no data, and the device tells nothing."""
+    if tensor.read is not None:
+        return stats_of(tensor.read(), tensor.dtype)
+    told = tensor.numbers
+    if all(number is None for number in told.values()):
+        return None
+    counts = {name: int(told.get(name) or 0) for name in ("nan", "pos_inf", "neg_inf")}
+    return Stats(
+        min=told.get("min"),
+        max=told.get("max"),
+        mean=told.get("mean"),
+        norm=told.get("norm"),
+        abs_sum=None,
+        set_aside=sum(counts.values()),
+        zero=None,
+        subnormal=0,
+        exponents=(),
+        **counts,
+    )
+
+
+def _row(tensor: ExecutedTensor) -> NDArray[np.float64]:
+    assert tensor.read is not None
+    return summary_row(tensor.read(), tensor.dtype)

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ulpscope.dialects.ascend.codes import format_name
-from ulpscope.dialects.ascend.content import AnyArray, Shape
-from ulpscope.dialects.ascend.dump_records import DumpTensor
+from ulpscope.dialects.ascend.dump_file.codes import format_name
+from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
+from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.elements import plain_type, widened
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.layouts import TILED, Conversion, convert_layout, plain_layouts
+from ulpscope.numerics.layouts.orders import TILED, Conversion, convert_layout, plain_layouts
 
 VECTOR = "C"
 """The order of a tensor with one axis, such as a bias, in tiles that are made for pictures."""

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ulpscope.dialects.ascend.content import AnyArray, Content, Shape
-from ulpscope.dialects.ascend.dump_file import read_dump
-from ulpscope.dialects.ascend.dump_records import DumpFile, DumpTensor
+from ulpscope.dialects.ascend.dump_file.codes import bad_dump
+from ulpscope.dialects.ascend.dump_file.content import AnyArray, Content, Shape
+from ulpscope.dialects.ascend.dump_file.file import read_dump
+from ulpscope.dialects.ascend.dump_file.records import DumpFile, DumpTensor
 from ulpscope.dialects.ascend.elements import is_packed
 from ulpscope.dialects.ascend.names import DumpName, TaskType, without_parts
-from ulpscope.dialects.ascend.problems import bad_dump
 from ulpscope.dialects.ascend.tree import DumpEntry
 from ulpscope.records.errors import UlpscopeError
 

@@ -12,13 +12,12 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.dialects.ascend.dump_records import Side
-from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor, read_executed
+from ulpscope.dialects.ascend.dump_file.records import Side
+from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor, read_executed, summary_frame
 from ulpscope.dialects.ascend.runs import Place, entries_of
-from ulpscope.dialects.ascend.summaries import summary_frame
 from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, told_unnamed
 from ulpscope.dialects.operator_rows import CALL_COLUMNS, VALUE_COLUMNS, Row, call_row, use_row, value_row
-from ulpscope.numerics.constants import SUMMARY_ID
+from ulpscope.numerics.summaries.constants import SUMMARY_ID
 from ulpscope.records.enums import Role
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import Counted, remark

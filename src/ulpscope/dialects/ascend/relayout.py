@@ -3,10 +3,18 @@
 import math
 from dataclasses import replace
 
-from ulpscope.dialects.ascend.content import AnyArray
-from ulpscope.dialects.ascend.dump_records import DumpTensor
+from ulpscope.dialects.ascend.dump_file.content import AnyArray
+from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.logical import VECTOR, Logical, Preferred, logical_form
-from ulpscope.numerics.layouts import Conversion, Converters, Shape, bad_shape, convert_layout, is_plain, permuted_shape
+from ulpscope.numerics.layouts.orders import (
+    Conversion,
+    Converters,
+    Shape,
+    bad_shape,
+    convert_layout,
+    is_plain,
+    permuted_shape,
+)
 
 _ANY = "ND"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.files import open_text
 

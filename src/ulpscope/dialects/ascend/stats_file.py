@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from ulpscope.dialects.ascend.content import Shape
-from ulpscope.dialects.ascend.dump_records import Side
+from ulpscope.dialects.ascend.dump_file.content import Shape
+from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.elements import ELEMENT_TYPES, plain_type
 from ulpscope.records.errors import TraceError
 from ulpscope.trace.files import open_text

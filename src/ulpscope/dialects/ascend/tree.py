@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from ulpscope.dialects.ascend.dump_file.codes import bad_dump
 from ulpscope.dialects.ascend.names import DumpName, parse_name
-from ulpscope.dialects.ascend.problems import bad_dump
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.trace.files import open_text

@@ -26,8 +26,8 @@ from ulpscope.records.graphs import (
     Source,
     TensorDesc,
 )
-from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.files import LARGEST_DUMP, read_bytes
+from ulpscope.trace.objects import collector_paused
 
 WORTH_KEEPING = 1 << 20
 """Bytes of a file from which on it is kept: less is parsed in a tenth of a second."""

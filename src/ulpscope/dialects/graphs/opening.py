@@ -15,8 +15,8 @@ from ulpscope.dialects.graphs.text_proto import parse_text
 from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphFormat, GraphModel
-from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.files import LARGEST_DUMP, check_file, map_bytes
+from ulpscope.trace.objects import collector_paused
 
 _BinaryReader: TypeAlias = Callable[[memoryview], GraphModel]
 

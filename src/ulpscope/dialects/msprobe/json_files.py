@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.records.errors import TraceError
-from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.files import LARGEST_DUMP, open_file, read_json
+from ulpscope.trace.objects import collector_paused
 
 HEADER_BYTES = 65_536
 _HEADER_FIELD = re.compile(r'"(task|level|framework)"\s*:\s*"([^"\\]{0,40})"')

@@ -25,8 +25,8 @@ from ulpscope.dialects.msprobe.uses import EntryReader
 from ulpscope.dialects.msprobe.value_frames import data_names, summary_of, values_frame
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
-from ulpscope.trace.collector import collector_paused
 from ulpscope.trace.frames import StepFrames
+from ulpscope.trace.objects import collector_paused
 
 
 @dataclass(frozen=True, slots=True)

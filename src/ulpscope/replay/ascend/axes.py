@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ulpscope.numerics.layouts import IMAGES, VOLUMES
+from ulpscope.numerics.layouts.orders import IMAGES, VOLUMES
 from ulpscope.replay.ascend.defining import Array, Operand, Setting
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 VECTOR = "C"
 

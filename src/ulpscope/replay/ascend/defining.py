@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ulpscope.records.checks import Rule
 from ulpscope.records.graphs import Attributes, AttributeValue
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 Array: TypeAlias = NDArray[Any]
 Shape: TypeAlias = tuple[int, ...]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ulpscope.dialects.ascend.dump_records import DumpTensor
+from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.logical import Preferred, has_data
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.checks import Direction, OutputEvidence, Rule
@@ -14,7 +14,7 @@ from ulpscope.replay.ascend.defining import Array, Defined, Form, Operand, Setti
 from ulpscope.replay.ascend.operands import KnownTensor, known_tensor
 from ulpscope.replay.ascend.recipes import Disturbed, Recipe, recipe_of, run_recipe
 from ulpscope.replay.ascend.stepwise import Steps, stored
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 PERTURBATIONS = 6
 """As for calls of torch: fewer have tails."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ulpscope.dialects.ascend.dump_records import DumpTensor
+from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.logical import (
     VECTOR,
     Logical,
@@ -14,10 +14,10 @@ from ulpscope.dialects.ascend.logical import (
     logical_type,
 )
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
-from ulpscope.numerics.layouts import TILED, is_plain, plain_layouts
+from ulpscope.numerics.layouts.orders import TILED, is_plain, plain_layouts
 from ulpscope.records.graphs import TensorDesc
 from ulpscope.replay.ascend.defining import Array, Form, Operand
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 NO_NAMES = "ND"
 

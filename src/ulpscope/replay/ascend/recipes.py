@@ -13,7 +13,7 @@ from ulpscope.records.checks import Rule
 from ulpscope.records.graphs import Operator
 from ulpscope.replay.ascend.defining import Array, Defined, Definition, Operand, Setting
 from ulpscope.replay.ascend.table import DEFINITIONS
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 ACTIVATIONS = frozenset("Relu Relu6 Sigmoid Tanh".split())
 FOLLOWERS = ACTIVATIONS | {"BiasAdd", "Add"}

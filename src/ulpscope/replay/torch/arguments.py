@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 Tensors = Mapping[str, Tensor]
 

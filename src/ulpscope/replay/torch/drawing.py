@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.checks import Direction, OutputEvidence, Rule, ShareEvidence
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.operations import ALWAYS_RANDOM, DROPPING, bare
+from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.arguments import Decoder
 from ulpscope.replay.torch.laws import Draws, has_law, law_of
 from ulpscope.replay.torch.running import Feed, Ran, Recipe

@@ -22,9 +22,8 @@ from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.operations import bare
-from ulpscope.replay.recorded import RecordedCall, find_repeated
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
 from ulpscope.replay.stress import longer
 from ulpscope.replay.torch.composing import measure_composition
 from ulpscope.replay.torch.drawing import added, draws, random_evidence

@@ -2,6 +2,8 @@
 
 A name may lead only to what torch itself lets be overridden, to functions that make tensors, and to what the user
 registered; never to what a module merely contains (torch.os.system, torch.load).
+
+What operations compute that torch itself computes in float32 only, in plain torch.
 """
 
 import inspect
@@ -11,10 +13,12 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.overrides import get_overridable_functions
 
 from ulpscope.capture.torch.apis import COMPUTING_PROPERTIES
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.operations import bare
+from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.registry import registered
 
 Function = Callable[..., Any]
@@ -123,3 +127,43 @@ def _unknown(op: str) -> str:
     if registered(op) is None:
         return f"{op} is not known here; register it: ulpscope.reference_for({op!r}, function=...)"
     return f"its reference is registered, but not what to execute: ulpscope.reference_for({op!r}, function=...)"
+
+
+UNSCALE = "amp_foreach_non_finite_check_and_unscale"
+LARGEST_SCALE = torch.finfo(torch.float32).max
+
+
+def find_reference(op: str) -> Function:
+    """The function that stands for this one in high precision on the CPU."""
+    own = registered(op)
+    return own.reference if own is not None else _REFERENCES.get(bare(op)) or find_function(op)
+
+
+def unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) -> None:
+    """GradScaler: divide gradients by the scale, and note whether one of them is not finite."""
+    for gradient in gradients:
+        if not gradient.isfinite().all():
+            found_inf.fill_(1.0)
+        gradient.mul_(inverse_scale)
+
+
+def update_scale(
+    scale: Tensor, tracker: Tensor, found_inf: Tensor, growth_factor: float, backoff_factor: float, interval: int
+) -> Tensor:
+    """GradScaler: a smaller scale after an overflow, a larger one after `interval` steps without."""
+    if found_inf.item():
+        scale.mul_(backoff_factor)
+        tracker.zero_()
+        return scale
+    tracker.add_(1)
+    if tracker.item() == interval:
+        if scale.item() * growth_factor <= LARGEST_SCALE:
+            scale.mul_(growth_factor)
+        tracker.zero_()
+    return scale
+
+
+_REFERENCES: dict[str, Function] = {
+    UNSCALE: unscale,
+    "amp_update_scale": update_scale,
+}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 # Half of the draws of a normal distribution are within this many standard deviations.
 _HALF_OF_NORMAL = 0.6744897501960817

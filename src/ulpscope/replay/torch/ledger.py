@@ -14,9 +14,8 @@ from torch import Tensor
 from ulpscope.records.checks import OutputEvidence, ShareEvidence
 from ulpscope.records.ledger import PairEvidence
 from ulpscope.records.pairs import Pair
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.operations import DROPPING, SELECTING, bare
-from ulpscope.replay.recorded import RecordedCall, find_repeated
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
 from ulpscope.replay.torch.drawing import dropout_arguments
 from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff
 from ulpscope.replay.torch.evidence import Comparer

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from ulpscope.records.checks import GRADIENT, CaseId, Direction
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.overflows import born_here, counted, untold_here
-from ulpscope.replay.recorded import RecordedCall, find_repeated
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
 from ulpscope.replay.torch.engine import Engine, check_size
 from ulpscope.replay.torch.evidence import dtype_name
 from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise, under_autocast

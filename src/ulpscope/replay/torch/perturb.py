@@ -15,10 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulpscope.records.checks import CaseId, OutputEvidence
-from ulpscope.records.perturbations import Perturbation, PerturbedEvidence
-from ulpscope.replay.errors import CannotReplayError
-from ulpscope.replay.recorded import RecordedCall
+from ulpscope.records.checks import CaseId, OutputEvidence, Perturbation, PerturbedEvidence
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.torch.engine import Engine, Executed
 from ulpscope.replay.torch.running import Feed, Recipe, make_recipe
 from ulpscope.trace.reader import RankTrace

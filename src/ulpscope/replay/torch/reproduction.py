@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule
 from ulpscope.records.reproductions import Reproduction
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.operations import OPERATOR_LIBRARIES, bare, is_in_script
-from ulpscope.replay.recorded import RecordedCall
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.registry import registered
 from ulpscope.replay.torch.engine import Engine, Executed
 from ulpscope.replay.torch.functions import find_function

@@ -3,6 +3,8 @@
 recipe = make_recipe(recorded)
 run(recipe, feed, device="cuda:0")           what the device computes
 run_precise(recipe, feed)                    what is true
+
+First steps of a worker: does this CPU do what torch thinks it can, and is everything loaded that cases need?
 """
 
 import contextlib
@@ -14,12 +16,10 @@ import torch
 from torch import Tensor
 
 from ulpscope.capture.torch.arguments import find_tensors
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.operations import COMPARING, EXACT, OF_OWN_DTYPE, SIZED_BY_NUMBERS, bare
-from ulpscope.replay.recorded import RecordedCall, find_repeated
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
 from ulpscope.replay.torch.arguments import Decoder, raised
-from ulpscope.replay.torch.functions import Function, find_function
-from ulpscope.replay.torch.references import UNSCALE, find_reference
+from ulpscope.replay.torch.functions import UNSCALE, Function, find_function, find_reference
 from ulpscope.replay.torch.tensors import torch_dtype
 
 Tensors = Mapping[str, Tensor]
@@ -239,3 +239,16 @@ def check_same_outputs(ran: Ran, precise: Ran) -> None:
     """A reference must give what the call gives."""
     if set(ran.outputs) != set(precise.outputs):
         raise CannotReplayError("its reference returns other outputs")
+
+
+SIDE = 64
+
+
+def probe() -> None:
+    """Use torch once, so that no case pays for what it loads late, or dies of what this machine cannot do."""
+    # oneDNN may choose instructions for this that the operating system forbids: SIGILL.
+    square = torch.ones(SIDE, SIDE, dtype=torch.bfloat16)
+    square @ square
+    # A first backward with a given gradient imports a computer algebra system: a second or more.
+    leaf = torch.ones(2, requires_grad=True)
+    torch.autograd.grad(leaf * 2, leaf, torch.ones(2))

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulpscope.replay.errors import CannotReplayError
 from ulpscope.replay.operations import SELECTING, bare
+from ulpscope.replay.recorded import CannotReplayError
 
 _POOL_AXES = {"1d": 1, "2d": 2, "3d": 3}
 # Where `dim` stands among the positional arguments, if not second.

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulpscope.numerics.dtypes import DTYPES, FLOATING
-from ulpscope.numerics.regenerate import regenerate
+from ulpscope.numerics.regenerate.values import regenerate
 from ulpscope.records.checks import CaseId, DataSource, Variant
 from ulpscope.records.values import Value
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.trace.reader import RankTrace
 
 

@@ -1,14 +1,25 @@
-"""What the page of a comparison holds."""
+"""What the page of a comparison holds.
+
+What the page of a check holds.
+
+What the page of a search for overflows holds.
+
+What the page of a single run holds.
+
+Lines of the user's source that a page tells.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
 
-from ulpscope.judge.rounding import unit_roundoff
-from ulpscope.report.language import Language, phrases
+from ulpscope.judge.rounding.limits import unit_roundoff
+from ulpscope.records.calls import Frame
 from ulpscope.report.page.packing import Content
 from ulpscope.report.page.sources import Sources
+from ulpscope.report.source import place_of, source_line
+from ulpscope.report.words.language import Language, phrases
 
 UNMATCHED = {
     "rank": pl.Int64,
@@ -61,3 +72,54 @@ def _unmatched(ranks: list[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             for call in rank.get(f"unmatched_{side}", ()):
                 known = {name: call[name] for name in UNMATCHED if name in call}
                 yield {**known, "rank": rank["rank"], "side": side}
+
+
+SHOWN = (
+    "name", "op", "phase", "variant", "data", "device", "place", "direction", "dtype", "shape", "verdict", "statistic",
+    "limit_share", "worst", "worst_computed", "worst_exact", "message",
+)  # fmt: skip
+"""Columns of details.csv that the page shows; every figure of an output is in the file."""
+
+
+def check_content(sources: Sources) -> Content:
+    """The outputs of all cases, and what is told of them; modes of check have the latter only."""
+    summary, details = sources.summary, sources.tables.get("details")
+    meta = {
+        "kind": "check",
+        "summary": summary,
+        "told": sources.told_of("findings", "notes"),
+        "stacks": sources.told["stacks"],
+        "about": f"{summary['trace']} ({', '.join(map(str, summary['scope']['devices']))})",
+    }
+    if details is None:
+        return Content(meta, {})
+    return Content(meta, {"details": details.select(name for name in SHOWN if name in details.columns)})
+
+
+def overflow_content(sources: Sources) -> Content:
+    """The operations that overflowed, with their tensors and their ways, as summary.json has them."""
+    meta = {
+        "kind": "overflow",
+        "summary": sources.summary,
+        "told": sources.told_of("findings", "notes"),
+        "stacks": sources.told["stacks"],
+        "about": ", ".join(sources.summary["paths"]),
+    }
+    return Content(meta, {})
+
+
+def trace_content(path: str, stats: pl.DataFrame, missing: tuple[str, ...]) -> Content:
+    """Statistics by module and step (trace.trends), and what the trace lacks."""
+    return Content({"kind": "trace", "about": path, "missing": list(missing)}, {"stats": stats})
+
+
+def stack_line(frame: Frame) -> dict[str, Any]:
+    """A line of a call stack with its text, if that can be read here."""
+    text = source_line(frame.file, frame.line)
+    return {"file": frame.file, "line": frame.line, "function": frame.function, "text": text}
+
+
+def innermost_line(finding: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All that the `source` of a finding tells of its call stack; nothing where it names no line."""
+    place = place_of(finding.get("source"))
+    return [] if place is None else [stack_line(Frame(*place, ""))]

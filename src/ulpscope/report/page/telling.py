@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ulpscope.report.language import Language
-from ulpscope.report.page.stack_lines import innermost_line
+from ulpscope.report.page.compare_content import innermost_line
+from ulpscope.report.words.language import Language
 
 PARTS = ("findings", "notes", "advice")
 

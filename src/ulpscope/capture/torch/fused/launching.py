@@ -30,8 +30,8 @@ from ulpscope.capture.torch.fused.numbers import (
     shape_of,
 )
 from ulpscope.capture.torch.readable import merged_dimensions
-from ulpscope.numerics.constants import BLOCK_ELEMENTS, ROW_LENGTH
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, ROW_LENGTH
 
 # Blocks that a program reads at most: 16 of a warp, whose sums are added in float32.
 MAX_BLOCKS = 64

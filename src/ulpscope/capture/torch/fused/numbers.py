@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from ulpscope.numerics import constants
-from ulpscope.numerics.digest import digest_keys
+from ulpscope.numerics.summaries import constants
+from ulpscope.numerics.summaries.digest import digest_keys
 
 WARPS, JOIN_WARPS = 4, 32
 """Of a program that reads values, and of one that joins rows."""

@@ -19,7 +19,7 @@ from ulpscope.capture.torch.rows import BATCH_ROWS, ROW_BYTES, Batch, DeviceBatc
 from ulpscope.capture.torch.signatures import encode_anew, with_entry
 from ulpscope.capture.torch.summary import summarize_tensor_into
 from ulpscope.capture.torch.values import Described, describe_opaque, local_tensor, shard_of, word_of
-from ulpscope.numerics.constants import BLOCK_ELEMENTS
+from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
 
 if TYPE_CHECKING:
     from ulpscope.capture.torch.recorder import Recorder

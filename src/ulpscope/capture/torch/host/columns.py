@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ulpscope.capture.torch.step_writer import Tables
 from ulpscope.capture.torch.table_columns import series, spread
-from ulpscope.numerics.constants import ROW_LENGTH
-from ulpscope.numerics.rows import rows_to_columns
+from ulpscope.numerics.summaries.constants import ROW_LENGTH
+from ulpscope.numerics.summaries.rows import rows_to_columns
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUE_DATA, VALUE_IDENTITY, VALUE_SHARD
 
 _WORDS = ("kind", "op", "module", "module_class", "phase", "autocast")

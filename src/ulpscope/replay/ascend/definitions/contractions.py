@@ -7,7 +7,7 @@ import numpy as np
 from ulpscope.replay.ascend.axes import along, as_picture, as_result, in_order
 from ulpscope.replay.ascend.defining import Array, Defined, Definition, Definitions, Operand, Setting, one
 from ulpscope.replay.ascend.definitions.windows import geometries, views, windows
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 _NO_OFFSET = ("offset_x", 0)
 """Quantised products subtract it; they are not defined here."""

@@ -8,7 +8,7 @@ import numpy as np
 from ulpscope.records.checks import Rule
 from ulpscope.replay.ascend.axes import VECTOR, along, channel_axis, permuted
 from ulpscope.replay.ascend.defining import Array, Defined, Definition, Definitions, Operand, Setting, one
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 Unary = Callable[[Array], Array]
 Binary = Callable[[Array, Array], Array]

@@ -21,7 +21,7 @@ from ulpscope.replay.ascend.defining import (
     one,
     whole_numbers,
 )
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 _LARGEST_WHOLE = 2.0**62
 """Of floats that become int64 here."""

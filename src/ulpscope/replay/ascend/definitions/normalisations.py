@@ -18,7 +18,7 @@ from ulpscope.replay.ascend.defining import (
     axis_of,
     one,
 )
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 Told = Callable[[Setting], Shape]
 

@@ -19,7 +19,7 @@ from ulpscope.replay.ascend.defining import (
     one,
     whole_numbers,
 )
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 Reduction = Callable[..., Array]
 

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 
 from ulpscope.replay.ascend.defining import Array, Setting, Shape
-from ulpscope.replay.errors import CannotReplayError
+from ulpscope.replay.recorded import CannotReplayError
 
 SAME, VALID = "SAME", "VALID"
 Pair = tuple[int, int]

@@ -1,0 +1,1 @@
+"""Questions to two aligned runs, each answered by findings."""

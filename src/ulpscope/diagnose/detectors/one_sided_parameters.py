@@ -1,0 +1,89 @@
+"""Parameters that a module has in one run only: the models are not built alike."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.places import place_of_row
+from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.findings import Evidence, Finding, FindingKind, Place
+from ulpscope.trace.reader import RankTrace
+
+
+def unshared_parameters(evidence: RankEvidence) -> Finding | None:
+    """The first pair of modules that do not own the same parameters and buffers."""
+    plan, calls = evidence.plan, evidence.calls
+    names = [_owned(trace, plan.steps) for trace in (plan.traces.reference, plan.traces.target)]
+    for pair, kind in enumerate(calls["kind"]):
+        if kind != Kind.MODULE.value:
+            continue
+        reference = names[0].get(calls["reference_id"][pair], set())
+        target = names[1].get(calls["id"][pair], set())
+        if reference != target:
+            return _finding(evidence, pair, sorted(reference - target), sorted(target - reference))
+    return None
+
+
+def missing_module(evidence: RankEvidence) -> Finding | None:
+    """The first module with parameters that one run calls in every step and the other never."""
+    plan = evidence.plan
+    if evidence.has_compiled:
+        return None
+    sides = (
+        (plan.calls.reference, plan.traces.reference, plan.shared_modules.reference),
+        (plan.calls.target, plan.traces.target, plan.shared_modules.target),
+    )
+    for number, (calls, trace, shared) in enumerate(sides):
+        owned = _owned(trace, plan.steps)
+        modules = calls.filter(pl.col("kind") == Kind.MODULE.value)
+        steps = dict(modules.group_by("module").agg(pl.col("step").n_unique()).iter_rows())
+        for row in modules.sort("id").iter_rows(named=True):
+            absent = row["module"] not in shared and steps[row["module"]] == len(plan.steps)
+            if absent and owned.get(row["id"]):
+                outermost = _outermost(modules, row["module"], shared)
+                return _absence(evidence, outermost, in_target=number == 1)
+    return None
+
+
+def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict[str, Any]:
+    """The first call of the outermost module around this one that the other run has not."""
+    names = path.split(".")
+    paths = [".".join(names[: length + 1]) for length in range(len(names))]
+    called = set(modules["module"].to_list())
+    found = next(outer for outer in paths if outer not in shared and outer in called)
+    return modules.filter(pl.col("module") == found).sort("id").row(0, named=True)
+
+
+def _absence(evidence: RankEvidence, row: dict[str, Any], *, in_target: bool) -> Finding:
+    place = place_of_row(evidence, row, in_target=in_target)
+    names = (row["name"],)
+    only = Evidence(only_target=names) if in_target else Evidence(only_reference=names)
+    return Finding(FindingKind.STRUCTURE, place, only)
+
+
+def _owned(trace: RankTrace, steps: Sequence[int]) -> dict[int, set[str]]:
+    if not steps:
+        return {}
+    uses = trace.collect(trace.tensors(steps[0]).filter(pl.col("role") == Role.PARAMETER.value).select("call", "place"))
+    found: dict[int, set[str]] = {}
+    for call, place in uses.iter_rows():
+        found.setdefault(call, set()).add(place)
+    return found
+
+
+def _finding(evidence: RankEvidence, pair: int, reference: list[str], target: list[str]) -> Finding:
+    calls = evidence.calls
+    place = Place(
+        rank=evidence.plan.rank,
+        step=calls["step"][pair],
+        phase=Phase(calls["phase"][pair]),
+        call=calls["name"][pair],
+        call_id=calls["id"][pair],
+        op=calls["op"][pair],
+        module=calls["module"][pair],
+        tensor=(target or reference)[0],
+        source=evidence.source_lines.target.get(calls["stack"][pair]),
+    )
+    return Finding(FindingKind.STRUCTURE, place, Evidence(only_reference=tuple(reference), only_target=tuple(target)))

@@ -1,0 +1,1 @@
+"""Follows errors through two runs: what was made where, what came in."""

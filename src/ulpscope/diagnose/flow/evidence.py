@@ -1,0 +1,384 @@
+"""Everything that is known of one rank's pairs, as columns: what the flow of errors is judged on."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.align.calls import bare_name
+from ulpscope.align.plan import RankPlan
+from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES
+from ulpscope.diagnose.detectors.arguments import numbers_differ
+from ulpscope.diagnose.flow.loss_scale import without_loss_scale
+from ulpscope.judge.rounding.choices import numbers_alike
+from ulpscope.judge.rounding.families import Family, Operand
+from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, family_of, subnormal_spacing, unit_roundoff
+from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS, ValuePairs
+from ulpscope.judge.rounding.values import Values
+from ulpscope.records.enums import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind, Role
+from ulpscope.records.errors import TraceError
+from ulpscope.records.pairs import Pair
+from ulpscope.trace.reader import RankTrace
+
+if TYPE_CHECKING:
+    from ulpscope.diagnose.flow.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One tensor of a pair of calls."""
+
+    row: int
+    pair: int
+    role: str
+    place: str
+    values: int
+    """Row of its pair of values."""
+    makes: bool
+    """Whether the call made it; else it was read or shown."""
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    """Pairs of calls and values of one rank, indexed by row; calls are those of the target unless said otherwise."""
+
+    plan: RankPlan
+    slots: list[Slot]
+    values: ValuePairs
+    calls: dict[str, list[Any]]
+    """Columns of the plan's pairs: target's call columns, and `reference_*` for those of the reference."""
+    moved: dict[int, int]
+    """Rows of slots whose reference belongs to another call than the pair's, with that call."""
+    scales: dict[int, float]
+    """Loss scale of the target by step, where there is one; the pairs of values are without it."""
+
+    def arrays(self, slot: Slot) -> Pair[NDArray[Any]] | None:
+        """The elements of a tensor in both runs, in the shape that the target has; none if they are not at hand."""
+        sides = self.values.values.reference, self.values.values.target
+        if not all(side.has_data[slot.values] for side in sides):
+            return None
+        traces = self.plan.traces.reference, self.plan.traces.target
+        try:
+            values = [trace.value(int(side.id[slot.values])) for trace, side in zip(traces, sides, strict=True)]
+            found = [trace.data(value) for trace, value in zip(traces, values, strict=True)]
+        except TraceError:
+            return None
+        return numbers_alike(Pair(*found), Pair(*(value.dtype for value in values)))
+
+    def known_state(self, values: int) -> "State | None":
+        """What is known of a pair of values from more than this evidence: then no difference of it began here."""
+        return None
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether both traces hold every call; other tools leave some out."""
+        traces = self.plan.traces.reference, self.plan.traces.target
+        return all("tool" not in trace.info.capture for trace in traces)
+
+    @cached_property
+    def has_compiled(self) -> bool:
+        """Whether a run has compiled regions, inside of which no modules are seen."""
+        calls = self.plan.calls
+        return any((frame["kind"] == Kind.COMPILED.value).any() for frame in (calls.reference, calls.target))
+
+    @cached_property
+    def coarse_families(self) -> dict[Family, float]:
+        """Families of operations that may round float32 operands further on a device of either run: TF32."""
+        found: dict[Family, float] = {}
+        for trace in (self.plan.traces.reference, self.plan.traces.target):
+            switches = trace.info.environment.get("switches", {})
+            if all(device.startswith("cpu") for device in trace.info.devices):
+                continue
+            if switches.get("float32_matmul_precision", "highest") != "highest":
+                found |= dict.fromkeys((Family.CONTRACTION, Family.ATTENTION), TF32_ROUNDOFF)
+            if switches.get("cudnn_allow_tf32"):
+                found |= dict.fromkeys((Family.CONVOLUTION, Family.RECURRENT), TF32_ROUNDOFF)
+        return found
+
+    @cached_property
+    def has_optimizer(self) -> bool:
+        """Whether updates of parameters were seen, as steps of an optimizer or as the calls that make them."""
+        return any(kind == OPTIMIZER_KIND for kind in self.calls["kind"]) or any(
+            phase == UPDATE_PHASE for phase in self.calls["phase"]
+        )
+
+    @cached_property
+    def source_lines(self) -> Pair[dict[int, str]]:
+        """For each stack the innermost line of the user's code, as path:line."""
+        return Pair(_source_lines(self.plan.traces.reference), _source_lines(self.plan.traces.target))
+
+    @cached_property
+    def bare_ops(self) -> list[str]:
+        bare = {op: bare_name(op) for op in set(self.calls["op"])}
+        return [bare[op] for op in self.calls["op"]]
+
+    @cached_property
+    def ops(self) -> Pair[dict[int, str]]:
+        """The bare operation of every call of either side, by id."""
+        sides = [frame.select("id", "op").rows() for frame in (self.plan.calls.reference, self.plan.calls.target)]
+        return Pair(*({call: bare_name(op) for call, op in rows} for rows in sides))
+
+    @cached_property
+    def families(self) -> list[Family]:
+        """The family of each pair's operation."""
+        families = {op: family_of(op) for op in set(self.bare_ops)}
+        return [families[op] for op in self.bare_ops]
+
+    @cached_property
+    def operands(self) -> list[Operand]:
+        """Each pair of values as an operand, with the reference's size."""
+        norms = np.nan_to_num(self.values.values.reference.summaries.norm)
+        elements = self.values.values.reference.summaries.elements
+        errors = self._with_carried(np.nan_to_num(self.values.error, nan=0.0, posinf=np.inf))
+        shapes = self.values.values.target.shapes()
+        scores = [self.values.score_errors.get(row) for row in range(len(errors))]
+        columns = zip(errors.tolist(), norms.tolist(), elements.tolist(), shapes, scores, strict=True)
+        return [Operand(*column) for column in columns]
+
+    def _with_carried(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Errors, where those that cannot be told are as large as that of what they were made of."""
+        unresolved = self.values.unresolved
+        for pair in self.order if unresolved.any() else ():
+            given = [
+                slot.values for slot in self.slots_of[pair] if not slot.makes and not self.values.discrete[slot.values]
+            ]
+            for slot in self.slots_of[pair]:
+                if slot.makes and unresolved[slot.values] and self.makers[slot.values] == pair:
+                    errors[slot.values] = errors[given].max(initial=0.0)
+        return errors
+
+    @cached_property
+    def resolutions(self) -> list[float]:
+        """The relative distance below which the sketches of each pair of values tell nothing."""
+        sides = self.values.values.reference, self.values.values.target
+        return list(np.maximum(*(side.resolution for side in sides)).tolist())
+
+    @cached_property
+    def roundoffs(self) -> list[float]:
+        """The coarser unit roundoff of each pair of values, below a type's normal numbers relative to their size."""
+        sides = self.values.values.reference, self.values.values.target
+        found = np.maximum(*(_roundoffs(side) for side in sides))
+        return list(found.tolist())
+
+    @cached_property
+    def differing_freely(self) -> list[bool]:
+        """Shapes, integers or masks that differ, and inf or nan: nothing can be said of what is made of them."""
+        values = self.values
+        integers = values.discrete & values.compared & (values.error != 0.0)
+        return list((values.pattern | (values.reason == SHAPE_DIFFERS) | integers).tolist())
+
+    @cached_property
+    def contents(self) -> list[tuple[int, int] | None]:
+        """The digests of both sides, where both are known and the numbers are compared."""
+        sides = self.values.values.reference, self.values.values.target
+        known = sides[0].has_digest & sides[1].has_digest & self.values.compared
+        digests = zip(known.tolist(), sides[0].digest.tolist(), sides[1].digest.tolist(), strict=True)
+        return [(reference, target) if both else None for both, reference, target in digests]
+
+    @cached_property
+    def slots_of(self) -> list[list[Slot]]:
+        found: list[list[Slot]] = [[] for _ in range(len(self.calls["id"]))]
+        for slot in self.slots:
+            found[slot.pair].append(slot)
+        return found
+
+    def in_role(self, pair: int, role: str) -> list[Slot]:
+        """The tensors that a pair of calls has in one role: sorted once, since an optimizer's call has thousands."""
+        if pair not in self._roles:
+            roles = self._roles[pair] = {}
+            for slot in self.slots_of[pair]:
+                roles.setdefault(slot.role, []).append(slot)
+        return self._roles[pair].get(role, [])
+
+    @cached_property
+    def _roles(self) -> dict[int, dict[str, list[Slot]]]:
+        return {}
+
+    @cached_property
+    def at_place(self) -> dict[tuple[int, str, str], list[Slot]]:
+        """The tensors by pair of calls, role and place."""
+        found: dict[tuple[int, str, str], list[Slot]] = defaultdict(list)
+        for slot in self.slots:
+            found[slot.pair, slot.role, slot.place].append(slot)
+        return dict(found)
+
+    @cached_property
+    def pair_of_target(self) -> dict[int, int]:
+        return {call: pair for pair, call in enumerate(self.calls["id"])}
+
+    @cached_property
+    def pair_of_reference(self) -> dict[int, int]:
+        return {call: pair for pair, call in enumerate(self.calls["reference_id"])}
+
+    @cached_property
+    def makers(self) -> list[int]:
+        """The pair of calls that made each pair of values; -1 if the two were not made by partners."""
+        target, reference = self.pair_of_target, self.pair_of_reference
+        producers = zip(
+            self.values.values.reference.producer.tolist(), self.values.values.target.producer.tolist(), strict=True
+        )
+        found = []
+        for made_reference, made_target in producers:
+            pair = target.get(made_target, -1)
+            found.append(pair if pair >= 0 and reference.get(made_reference) == pair else -1)
+        return found
+
+    @cached_property
+    def other_numbers(self) -> set[int]:
+        """Pairs of calls among whose arguments a number differs."""
+        arguments = zip(self.calls["reference_arguments"], self.calls["arguments"], strict=True)
+        return {pair for pair, (reference, target) in enumerate(arguments) if numbers_differ(reference, target)}
+
+    @cached_property
+    def regrouped(self) -> dict[int, tuple[str | None, str | None]]:
+        """Slots of parameters in another group of the optimizer: settings of the group in reference and target."""
+        arguments = dict(self.plan.calls.reference.select("id", "arguments").iter_rows()) if self.moved else {}
+        return {
+            row: (arguments.get(call), self.calls["arguments"][self.slots[row].pair])
+            for row, call in self.moved.items()
+        }
+
+    @cached_property
+    def forwards(self) -> list[int]:
+        """For each backward the pair of its forward; -1 for the rest."""
+        return [self.pair_of_target.get(call, -1) if call is not None else -1 for call in self.calls["forward"]]
+
+    @cached_property
+    def forward_ends(self) -> dict[int, int]:
+        parents = self.plan.calls.target.select("id", "parent").rows()
+        ends = {call: call for call, _ in parents}
+        for call, parent in reversed(parents):
+            if parent in ends:
+                ends[parent] = max(ends[parent], ends[call])
+        return ends
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """When a call was over: the largest id inside it."""
+        ids: list[int] = self.calls["id"]
+        ends = self.forward_ends
+        return [max(ends[call], self._backward_ends.get(call, 0)) for call in ids]
+
+    @cached_property
+    def _backward_ends(self) -> dict[int, int]:
+        """For the backward of a module the last backward of what ran inside of it."""
+        calls = self.plan.calls.target
+        inner = calls.filter(pl.col("kind") == BACKWARD_KIND).select("forward", "id").drop_nulls().sort("forward")
+        outer = calls.filter(pl.col("kind") == MODULE_BACKWARD_KIND).select("id", "forward").drop_nulls()
+        forwards = inner["forward"].to_numpy()
+        ids = np.array([self.forward_ends[call] for call in inner["id"].to_list()], dtype=np.int64)
+        found = {}
+        for call, forward in outer.iter_rows():
+            first, last = np.searchsorted(forwards, [forward, self.forward_ends.get(forward, forward) + 1])
+            if last > first:
+                found[call] = int(ids[first:last].max())
+        return found
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Pairs in the order in which the target finished them, inner ones first."""
+        ids: list[int] = self.calls["id"]
+        backwards = [kind in BACKWARD_KINDS for kind in self.calls["kind"]]
+        # A module's backward is recorded when its gradients are whole; an inner one of the same time comes first.
+        keys = [
+            (end, backward and kind == MODULE_BACKWARD_KIND, -call)
+            for end, backward, kind, call in zip(self.ends, backwards, self.calls["kind"], ids, strict=True)
+        ]
+        return sorted(range(len(ids)), key=keys.__getitem__)
+
+    @cached_property
+    def positions(self) -> dict[int, int]:
+        """For each pair its place in the order."""
+        return {pair: position for position, pair in enumerate(self.order)}
+
+    @cached_property
+    def backward_of(self) -> dict[int, int]:
+        """For each pair of forward calls the pair of their first backwards."""
+        found: dict[int, int] = {}
+        for pair, forward in enumerate(self.forwards):
+            if forward >= 0 and self.calls["kind"][pair] == BACKWARD_KIND:
+                found.setdefault(forward, pair)
+        return found
+
+    @cached_property
+    def moments(self) -> list[tuple[int, bool]]:
+        """Pairs as the target began (true) and finished (false) them: a call reads before what is inside of it runs."""
+        ids: list[int] = self.calls["id"]
+        begins = [(call, 0, pair) for pair, call in enumerate(ids)]
+        finishes = [(self.ends[pair], 1 + place, pair) for place, pair in enumerate(self.order)]
+        return [(pair, place == 0) for _, place, pair in sorted([*begins, *finishes])]
+
+    @cached_property
+    def parameter_owners(self) -> dict[int, tuple[str, str]]:
+        """For the storage of each parameter and buffer: the module that owns it, and its name there."""
+        storages = self.values.values.target.storage.tolist()
+        modules, owned = self.calls["module"], (Role.PARAMETER.value, Role.BUFFER.value)
+        shown = [slot for slot in self.slots if slot.role in owned and modules[slot.pair] is not None]
+        return {storages[slot.values]: (str(modules[slot.pair]), slot.place) for slot in reversed(shown)}
+
+    @cached_property
+    def backwards_of(self) -> dict[tuple[int, str], list[int]]:
+        """Pairs of backwards by step and module."""
+        found: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for pair, (kind, module) in enumerate(zip(self.calls["kind"], self.calls["module"], strict=True)):
+            if kind == Kind.BACKWARD.value and module is not None:
+                found[self.calls["step"][pair], module].append(pair)
+        return found
+
+    @cached_property
+    def inner_outputs(self) -> dict[int, list[int]]:
+        """For each pair of modules the values that the pairs directly inside of it made."""
+        parents = [self.pair_of_target.get(parent, -1) if parent is not None else -1 for parent in self.calls["parent"]]
+        found: dict[int, list[int]] = defaultdict(list)
+        for slot in self.slots:
+            if slot.makes and parents[slot.pair] >= 0:
+                found[parents[slot.pair]].append(slot.values)
+        return found
+
+
+def _roundoffs(values: Values) -> NDArray[np.float64]:
+    names = sorted(set(values.dtype))
+    numbers = np.searchsorted(names, values.dtype.astype(str))
+    unit = np.array([unit_roundoff(name) for name in names])[numbers]
+    spacing = np.array([subnormal_spacing(name) for name in names])[numbers]
+    size = np.nan_to_num(values.summaries.norm) / np.sqrt(np.maximum(values.summaries.elements, 1.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lost = np.where(size > 0, spacing / 2.0 / size, 0.0)
+    coarser: NDArray[np.float64] = np.minimum(np.maximum(unit, lost), 1.0)
+    return coarser
+
+
+def _source_lines(trace: RankTrace) -> dict[int, str]:
+    frames = trace.collect(trace.stacks().filter(pl.col("depth") == 0).select("stack", "file", "line"))
+    return {stack: f"{file}:{line}" for stack, file, line in frames.iter_rows()}
+
+
+CALL_FIELDS = (
+    "id", "name", "kind", "op", "module", "module_class", "phase", "step", "parent", "forward", "stack", "recompute",
+    "random", "generator", "arguments",
+)  # fmt: skip
+REFERENCE_FIELDS = ("id", "name", "op", "module", "random", "generator", "arguments")
+
+
+def gather(plan: RankPlan, slots: pl.DataFrame, rows: np.ndarray, values: ValuePairs) -> RankEvidence:
+    """Put plan, slots and measured values together; `rows` gives each slot its row of values."""
+    target = plan.pairs.select(id="target").join(plan.calls.target, on="id", how="left", maintain_order="left")
+    reference = plan.pairs.select(id="reference").join(plan.calls.reference, on="id", how="left", maintain_order="left")
+    calls = {name: target[name].to_list() for name in CALL_FIELDS}
+    calls |= {f"reference_{name}": reference[name].to_list() for name in REFERENCE_FIELDS}
+    calls["replaced"] = plan.pairs["replaced"].to_list()
+    columns = zip(
+        slots["pair"].to_list(), slots["role"].to_list(), slots["place"].to_list(), rows.tolist(), strict=True
+    )
+    listed = [
+        Slot(row, pair, role, place, value, role in MAKING_ROLES)
+        for row, (pair, role, place, value) in enumerate(columns)
+    ]
+    scaled = without_loss_scale(slots, rows, calls, values, plan.calls.target["op"].unique())
+    owners = zip(listed, slots["reference_call"].to_list(), strict=True)
+    moved = {slot.row: call for slot, call in owners if calls["reference_id"][slot.pair] != call}
+    return RankEvidence(plan, listed, scaled.values, calls, moved, scaled.scales)

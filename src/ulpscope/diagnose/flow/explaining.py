@@ -1,0 +1,240 @@
+"""How much of an error rounding and the operands explain."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.unpaired import Gap, ops_in
+from ulpscope.diagnose.flow.updates import compare_updates
+from ulpscope.judge.rounding.families import (
+    BIAS_FIRST,
+    FAMILIES,
+    MOVING,
+    SUMMING,
+    Family,
+    Operand,
+    incoming,
+    natural_gradient_norm,
+    natural_norm,
+    summed_length,
+)
+from ulpscope.judge.rounding.limits import ACCUMULATOR, Limits, family_of, floor_of, kink_error, sum_floor, update_error
+from ulpscope.records.enums import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, INPUT_ROLE, STATE_AFTER_ROLE, UPDATE_PHASE
+from ulpscope.records.pairs import Measured
+
+STATS = Measured.STATS
+# How much coarser than rounding a sketch may be and still tell it: float32's is by 5.6 (SKETCH_FLOOR).
+COARSE = 8.0
+ForeignErrors = Mapping[tuple[int, str], float]
+"""By pair of calls and place ("" for all): the largest error of the same operands in any rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The error of a tensor beside what explains it."""
+
+    error: float
+    incoming: float
+    expected: float
+    gain: float
+    floor: float
+    widened: float = 1.0
+    """By how much the output has cancelled."""
+    rounded: float = 0.0
+    """The floor that the dtypes alone set, whatever is resolved."""
+
+    def is_rounding_of(self, incoming: float, gain: float) -> bool:
+        """Whether rounding in these dtypes and operands with this error explain all of it, as far as that is told."""
+        return self.error <= COARSE * gain * math.hypot(incoming, self.rounded) * self.widened
+
+    def explained_by(self, incoming: float, gain: float) -> bool:
+        """Whether operands with this error alone, at this gain, explain all of it."""
+        return self.error <= gain * math.hypot(incoming, self.floor) * self.widened
+
+
+@dataclass(frozen=True, slots=True)
+class _Floor:
+    """Error that an output has at least."""
+
+    told: float
+    """What can be told from rounding, by how it was measured."""
+    rounded: float
+    """What rounding in the dtypes makes."""
+    unit: float
+    """Unit roundoff in which sums are made."""
+
+    def of_sum(self, length: float) -> "_Floor":
+        """The same of a sum of that many terms."""
+        more = sum_floor(length, self.unit)
+        return _Floor(math.hypot(self.told, more), math.hypot(self.rounded, more), self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """What goes into an explanation."""
+
+    incoming: float
+    floor: _Floor
+    norm: float
+    """What the error is measured against; larger than the output's own norm where that has cancelled."""
+    extra: float = 0.0
+    """Error that may be there whatever came in."""
+
+
+class Explainer:
+    """Explains errors of one rank; `note` tells it what was seen so far."""
+
+    def __init__(self, evidence: RankEvidence, limits: Limits, foreign_errors: ForeignErrors) -> None:
+        self.evidence = evidence
+        self.limits = limits
+        self.foreign_errors = foreign_errors
+        self.updates = compare_updates(evidence)
+        self._coarse = evidence.coarse_families
+        self._accounts: dict[int, _Account] = {}
+        self._worst: dict[int, float] = defaultdict(float)
+        """Largest error so far, by step."""
+        self._discrete = evidence.values.discrete.tolist()
+        self._compared = evidence.values.compared.tolist()
+        self._measured = evidence.values.measured.tolist()
+
+    def begin(self) -> None:
+        """Forget what was noted: the run is gone through again."""
+        self._worst.clear()
+
+    def note(self, slot: Slot, error: float) -> None:
+        """Tell of an error that was judged."""
+        step = self.evidence.calls["step"][slot.pair]
+        self._worst[step] = max(self._worst[step], error)
+
+    def explain(self, slot: Slot, sources: Sequence[int], gain: float, gap: Gap | None) -> Explained:
+        """What of a tensor's error rounding and these sources explain, if a sound operation has at most this gain."""
+        if slot.row in self.updates and gap is None:
+            return self._update(slot, [self.evidence.operands[source] for source in self._floats(sources)], gain)
+        # A tensor is explained twice, the second time with what its peers allow.
+        account = self._accounts.get(slot.row)
+        if account is None or (gap is not None and not gap.sources):
+            account = self._accounts[slot.row] = self._account_of(slot, self._floats(sources), gap)
+        if self._measured[slot.values] is STATS:
+            gain *= self.limits.stats_factor
+        return self._finish(self.evidence.operands[slot.values], account, gain)
+
+    def _floats(self, sources: Sequence[int]) -> list[int]:
+        return [source for source in sources if not self._discrete[source] and self._compared[source]]
+
+    def _account_of(self, slot: Slot, floats: list[int], gap: Gap | None) -> _Account:
+        evidence = self.evidence
+        operands = [evidence.operands[source] for source in floats]
+        roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
+        if gap is None:
+            roundoff = max(roundoff, self._coarse.get(evidence.families[slot.pair], 0.0))
+        elif gap.only_reference or gap.only_target:
+            roundoff = max(roundoff, *self._coarse.values(), 0.0)
+        measured, resolution = self._measured[slot.values], evidence.resolutions[slot.values]
+        floor = _Floor(
+            told=floor_of(roundoff, measured, self.limits, sketch_floor=resolution),
+            rounded=floor_of(roundoff, None, self.limits),
+            unit=roundoff or ACCUMULATOR,
+        )
+        return self._account(slot, floats, operands, floor, gap)
+
+    def _account(
+        self, slot: Slot, sources: list[int], operands: list[Operand], floor: _Floor, gap: Gap | None
+    ) -> _Account:
+        if gap is not None:
+            return self._gap(slot, gap, operands, floor)
+        if self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS:
+            return self._backward(slot, sources, operands, floor)
+        if slot.role == STATE_AFTER_ROLE:
+            worst = max((operand.error for operand in operands), default=0.0)
+            return _Account(worst, floor, self.evidence.operands[slot.values].norm)
+        return self._forward(slot, operands, floor)
+
+    def _finish(self, output: Operand, account: _Account, gain: float) -> Explained:
+        widened = account.norm / output.norm if output.norm > 0 else 1.0
+        saturated = math.inf if account.incoming > self.limits.saturated else 0.0
+        base = math.hypot(account.incoming, account.floor.told)
+        return Explained(
+            error=output.error,
+            incoming=account.incoming,
+            expected=max(gain * base * widened, account.extra, saturated),
+            gain=output.error / widened / base if base else math.inf,
+            floor=account.floor.told,
+            widened=widened,
+            rounded=account.floor.rounded,
+        )
+
+    def _forward(self, slot: Slot, operands: list[Operand], floor: _Floor) -> _Account:
+        output = self.evidence.operands[slot.values]
+        op = self.evidence.bare_ops[slot.pair]
+        family = self.evidence.families[slot.pair]
+        if op in BIAS_FIRST:
+            operands = [*operands[1:], *operands[:1]]
+        norm = natural_norm(family, operands, output)
+        came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
+        floor = floor.of_sum(summed_length(op, family, operands, output))
+        adaptive = family is Family.DIVISION and self.evidence.calls["phase"][slot.pair] == UPDATE_PHASE
+        extra = min(self.limits.adaptive * math.sqrt(came_in), self.limits.update_cap) if adaptive else 0.0
+        return _Account(came_in, floor, norm, extra)
+
+    def _backward(self, slot: Slot, sources: list[int], operands: list[Operand], floor: _Floor) -> _Account:
+        evidence = self.evidence
+        output = evidence.operands[slot.values]
+        op, family = evidence.bare_ops[slot.pair], evidence.families[slot.pair]
+        own = {s.values for s in evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)}
+        gradients = [evidence.operands[source] for source in sources if source in own]
+        others = [evidence.operands[source] for source in sources if source not in own]
+        worst_other = max((operand.error for operand in others), default=0.0)
+        came_in = max(worst_other, max((operand.error for operand in gradients), default=0.0))
+        norm = natural_gradient_norm(family, gradients[0], others, output) if gradients else output.norm
+        extra = kink_error(op, worst_other, output.elements, self.limits)
+        if family in SUMMING or extra:
+            floor = floor.of_sum(max((operand.elements for operand in operands), default=1.0))
+        return _Account(came_in, floor, max(norm, output.norm), extra)
+
+    def _gap(self, slot: Slot, gap: Gap, operands: list[Operand], floor: _Floor) -> _Account:
+        output = self.evidence.operands[slot.values]
+        came_in = max((operand.error for operand in operands), default=0.0)
+        if gap.adds and output.norm > 0:
+            came_in = sum(operand.distance for operand in operands) / output.norm
+        came_in = max(came_in, self.foreign_errors.get((slot.pair, slot.place), 0.0))
+        if gap.adds or self._sums(gap):
+            floor = floor.of_sum(max(operand.elements for operand in (output, *operands)))
+        if not gap.sources and not gap.outside:
+            # Nobody knows what it was made of: at best of all that was there.
+            came_in = self._worst[self.evidence.calls["step"][slot.pair]]
+        norm = self._gradient_norm(slot, output)
+        if gap.written and operands:
+            # A running mean moves by a share of the operands' size; the mean itself may be next to nothing.
+            size = max(operand.rms for operand in operands) * math.sqrt(output.elements)
+            norm = max(norm, self.limits.momentum * size)
+        return _Account(came_in, floor, norm)
+
+    def _sums(self, gap: Gap) -> bool:
+        """Whether calls without partners add up many numbers."""
+        ops = ops_in(self.evidence, gap)
+        return any(family_of(op) in SUMMING or op not in FAMILIES for op in ops if op not in MOVING)
+
+    def _gradient_norm(self, slot: Slot, output: Operand) -> float:
+        """Of a parameter's gradient that a module's backward shows: it is a sum over all of the module's rows."""
+        evidence = self.evidence
+        forward = evidence.forwards[slot.pair]
+        if slot.role != GRADIENT_ROLE or forward < 0:
+            return output.norm
+        shown = evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)
+        inputs = [evidence.operands[s.values] for s in evidence.in_role(forward, INPUT_ROLE)]
+        if not shown:
+            return output.norm
+        gradient = evidence.operands[shown[0].values]
+        return max(output.norm, natural_gradient_norm(Family.CONTRACTION, gradient, inputs, output))
+
+    def _update(self, slot: Slot, operands: Sequence[Operand], gain: float) -> Explained:
+        """An adaptive update follows the sign of a gradient: where that is noise, so is the update."""
+        update = self.updates[slot.row]
+        came_in = max((operand.error for operand in operands), default=0.0)
+        base = math.hypot(came_in, self.limits.rounding * self.evidence.roundoffs[slot.values], update.resolution)
+        expected = update_error(base, gain, self.limits, lost=2.0 * math.sqrt(update.uncertain))
+        gained = update.error / base if base else math.inf
+        return Explained(update.error, came_in, expected, gained, base, rounded=base)

@@ -1,0 +1,395 @@
+"""Follows errors through a run: for every pair of values whether its difference was made here or came in.
+
+Pairs of calls are taken in the order in which the target finished them. Each pair of values is judged once, where it
+appears first: as an output, against the operands of the call that made it; as an input, against what came before the
+calls in between that have no partner (a gap), or as something that came from outside.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.diagnose.detectors.arguments import numbers_differ
+from ulpscope.diagnose.flow.allowances import Allowances
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
+from ulpscope.diagnose.flow.flipped_choices import Choosers
+from ulpscope.diagnose.flow.states import (
+    AFTER_CHOICE,
+    IDENTICAL,
+    INHERITED,
+    MADE,
+    ROUNDING,
+    SOUND,
+    UNKNOWN,
+    UNRESOLVED,
+    WRONG,
+    Birth,
+    Cause,
+    Choice,
+    Flow,
+    Gain,
+    State,
+)
+from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, ops_in
+from ulpscope.diagnose.flow.unread import UnreadOutputs
+from ulpscope.diagnose.flow.unrecorded_updates import Starts
+from ulpscope.judge.rounding.families import CHOOSING
+from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
+from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
+from ulpscope.numerics.summaries.estimates import scatter_of_few
+from ulpscope.records.enums import (
+    BACKWARD_KIND,
+    GRAD_OUTPUT_ROLE,
+    GRADIENT_ROLE,
+    OPTIMIZER_KIND,
+    PARAMETER_AFTER_ROLE,
+    STATE_AFTER_ROLE,
+    STATE_ROLE,
+)
+from ulpscope.records.pairs import Measured
+
+AllowedGain = Callable[[int, str], float]
+"""Of a pair of calls and the place of its output."""
+
+
+class Follower:
+    """Judges all pairs of values of one rank, as often as it is asked; what does not change is kept."""
+
+    def __init__(
+        self, evidence: RankEvidence, *, limits: Limits = LIMITS, foreign_errors: ForeignErrors | None = None
+    ) -> None:
+        self.evidence = evidence
+        self.limits = limits
+        self.gaps = GapFinder(evidence)
+        self.explainer = Explainer(evidence, limits, foreign_errors or {})
+        self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
+        self.choosers = Choosers(evidence)
+        self.starts = Starts(evidence, self.gaps, limits)
+        self.unread = UnreadOutputs(evidence)
+
+    def follow(self, allowed: AllowedGain | None = None) -> Flow:
+        """Judge with the gains that are allowed; without them, with those of the kinds of operations."""
+        usual: AllowedGain = lambda pair, _place: default_gain(self.evidence.bare_ops[pair], self.limits)  # noqa: E731
+        self.explainer.begin()
+        return _Pass(self, allowed or usual).run()
+
+
+# A copy in another dtype has the error of its original, give or take its own rounding.
+SAME_ERROR = 0.3
+
+
+class _Pass:
+    """One way through the run."""
+
+    def __init__(self, follower: Follower, allowed: AllowedGain) -> None:
+        evidence = follower.evidence
+        self.evidence = evidence
+        self.limits = follower.limits
+        self.gaps = follower.gaps
+        self.explainer = follower.explainer
+        self.allowances = follower.allowances
+        self.choosers = follower.choosers
+        self.starts = follower.starts
+        self.unread = follower.unread
+        self.allowed = allowed
+        self.flow = Flow([UNKNOWN] * len(evidence.operands))
+        self.identical = evidence.values.identical.tolist()
+        self.compared = evidence.values.compared.tolist()
+        self.discrete = evidence.values.discrete.tolist()
+        self.pattern = evidence.values.pattern.tolist()
+        self.measured = evidence.values.measured.tolist()
+        self.unresolved = evidence.values.unresolved.tolist()
+        self.reshaped = (evidence.values.reason == SHAPE_DIFFERS).tolist()
+        self.free = evidence.differing_freely
+        self.contents = evidence.contents
+        self.birth_steps: set[int] = set()
+        self.made_contents: dict[tuple[int, int] | None, int] = {}
+        self.lost = (evidence.values.reason == LOST).tolist()
+
+    def run(self) -> Flow:
+        for pair, begins in self.evidence.moments:
+            for slot in self.evidence.slots_of[pair]:
+                if not slot.makes and begins is not self._is_shown_after(slot):
+                    self._meet(slot)
+            if not begins:
+                slots = self.evidence.slots_of[pair]
+                made = [slot for slot in slots if slot.makes and slot.values not in self.flow.first_slot]
+                if made:
+                    self._judge_outputs(pair, made)
+        return self.flow
+
+    def _meet(self, slot: Slot) -> None:
+        if slot.values not in self.flow.first_slot:
+            self._arrive(slot)
+
+    def _is_shown_after(self, slot: Slot) -> bool:
+        """A parameter's gradient that a module's backward shows is there when it is over."""
+        return slot.role == GRADIENT_ROLE and self.evidence.forwards[slot.pair] >= 0
+
+    def _arrive(self, slot: Slot) -> None:
+        """A pair of values that no pair of calls made: from outside, or through calls without partners."""
+        value = slot.values
+        maker = self.evidence.makers[value]
+        copied = self._copied_from(slot, maker)
+        if copied is not None:
+            self.flow.first_slot[value] = slot
+            self.flow.states[value] = copied
+            return
+        if maker >= 0:
+            # Shown before its makers' end (a hook's tensor), or written since, unseen, as batch norm writes its stats.
+            earlier = self.gaps.same_storage_before(slot)
+            sources = (*self.gaps.operands_of(maker), *self.gaps.added_to(slot), *earlier)
+            gap = Gap(sources, (), (), outside=False, written=bool(earlier))
+        else:
+            gap = self.gaps.find(slot)
+        unjudged = maker < 0 or any(source not in self.flow.first_slot for source in gap.sources)
+        if unjudged and not gap.outside and self._is_inside_backward(slot):
+            # Steps of a custom backward that is written otherwise: its own results are judged.
+            return
+        if gap.outside and self.starts.has(slot, self.flow.states):
+            self.flow.first_slot[value] = slot
+            self.flow.states[value] = ROUNDING
+            self.flow.started.append(slot)
+            return
+        self._settle(slot, gap.sources, Cause.OUTSIDE if gap.outside else Cause.GAP, gain=self._gap_gain(gap), gap=gap)
+
+    def _copied_from(self, slot: Slot, maker: int) -> State | None:
+        """What is known of the output that this is a copy of: a gradient in another dtype, a cast."""
+        if maker < 0 or not self.compared[slot.values] or self.discrete[slot.values] or self.pattern[slot.values]:
+            return None
+        own = self.evidence.operands[slot.values]
+        for made in self.evidence.slots_of[maker]:
+            other = self.evidence.operands[made.values]
+            like = made.makes and other.elements == own.elements and self.flow.states[made.values] is not UNKNOWN
+            if like and abs(other.error - own.error) <= SAME_ERROR * max(other.error, own.error):
+                state = self.flow.states[made.values]
+                return INHERITED if state is MADE else state
+        return None
+
+    def _is_inside_backward(self, slot: Slot) -> bool:
+        parent = self.evidence.pair_of_target.get(self.evidence.calls["parent"][slot.pair] or -1, -1)
+        return parent >= 0 and self.evidence.calls["kind"][parent] in BACKWARD_KINDS
+
+    def _gap_gain(self, gap: Gap) -> float:
+        calls = len(gap.only_reference) + len(gap.only_target)
+        return gap_gain(calls, one_sided=gap.one_sided and self.evidence.complete, limits=self.limits)
+
+    def _judge_outputs(self, pair: int, made: Sequence[Slot]) -> None:
+        optimizer = self.evidence.calls["kind"][pair] == OPTIMIZER_KIND
+        # What a custom backward made step by step is judged by what went into it.
+        is_backward = self.evidence.calls["kind"][pair] == BACKWARD_KIND
+        sources = [] if optimizer else self.gaps.operands_of(pair)
+        if self._is_inside_backward(made[0]) and any(source not in self.flow.first_slot for source in sources):
+            return
+        by_parameter = self._by_parameter(pair) if optimizer else {}
+        unseen = is_backward and not self._shows_gradient(pair)
+        for slot in made:
+            if not is_backward and self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
+                gap = self.gaps.find(slot)
+                self._settle(slot, gap.sources, Cause.GAP, gain=self._gap_gain(gap), gap=gap)
+            elif unseen:
+                unknown = Gap((), (), (), outside=False)
+                self._settle(slot, sources, Cause.ERROR, gain=self.limits.gap_gain, gap=unknown)
+            elif optimizer:
+                known = by_parameter.get(_parameter_name(slot), [])
+                self._settle(slot, known, Cause.ERROR, gain=self.limits.loose_gain)
+            else:
+                self._settle(slot, sources, Cause.ERROR, gain=self.allowed(pair, slot.place))
+
+    def _shows_gradient(self, pair: int) -> bool:
+        """Whether what came into a backward was seen; of a double backward it is not, or zeros are."""
+        shown = [slot.values for slot in self.evidence.in_role(pair, GRAD_OUTPUT_ROLE)]
+        return any(self.evidence.operands[row].norm > 0 or self.evidence.operands[row].error > 0 for row in shown)
+
+    def _by_parameter(self, pair: int) -> dict[str, list[int]]:
+        """What an optimizer read, by the parameter it is about."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for slot in self.evidence.slots_of[pair]:
+            if not slot.makes:
+                found[_parameter_name(slot)].append(slot.values)
+        return found
+
+    def _settle(self, slot: Slot, sources: Iterable[int], cause: Cause, *, gain: float, gap: Gap | None = None) -> None:
+        value = slot.values
+        self.flow.first_slot[value] = slot
+        if not self.compared[value] and not self.reshaped[value]:
+            return
+        if self.identical[value]:
+            self.flow.states[value] = IDENTICAL
+            return
+        if self.discrete[value] and self.compared[value] and self.evidence.operands[value].error == 0.0:
+            self.flow.states[value] = ROUNDING
+            return
+        copied = self._known_content(value) if cause is Cause.GAP else None
+        if copied is not None:
+            self.flow.states[value] = copied
+            return
+        if slot.makes and cause is Cause.ERROR:
+            self.made_contents.setdefault(self.contents[value], value)
+        known = [source for source in sources if source != value]
+        if self.discrete[value] or self.reshaped[value]:
+            self._settle_discrete(slot, known, cause, gap)
+        elif self.unresolved[value]:
+            self._settle_unresolved(slot, known)
+        elif self.pattern[value]:
+            self._settle_pattern(slot, known, cause, gap)
+        else:
+            self._settle_numbers(slot, known, cause, gain=gain, gap=gap)
+
+    def _settle_unresolved(self, slot: Slot, sources: list[int]) -> None:
+        """What differs by nobody knows how much is as wrong as what it was made of."""
+        worse = any(self.flow.states[source] in WRONG | {AFTER_CHOICE} for source in sources)
+        self.flow.states[slot.values] = self._inherited_state(sources) if worse else UNRESOLVED
+
+    def _known_content(self, value: int) -> State | None:
+        """What is known of a call's own result with the same bits on either side, of which this is a copy."""
+        content = self.contents[value]
+        state = UNKNOWN if content is None else self.flow.states[self.made_contents.get(content, value)]
+        if state is UNKNOWN:
+            return None
+        return INHERITED if state is MADE else state
+
+    def _settle_discrete(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
+        states = {self.flow.states[source] for source in sources}
+        if states & WRONG:
+            self.flow.states[slot.values] = INHERITED
+        elif self._chose_wrongly(slot, states, cause, gap):
+            came_in = max((self.evidence.operands[source].error for source in self._floats(sources)), default=0.0)
+            self._born(slot, Cause.DISCRETE, came_in, 0.0, gain=math.inf, gap=gap)
+        elif AFTER_CHOICE in states:
+            self.flow.states[slot.values] = AFTER_CHOICE
+        elif self.reshaped[slot.values] and gap is not None and not self._chooses(gap):
+            # Other calls, other shapes: what they make of it is judged on its own.
+            return
+        elif states & {ROUNDING, UNRESOLVED} and self._may_flip(slot, gap):
+            self.flow.states[slot.values] = AFTER_CHOICE
+            error = max(self.evidence.operands[source].error for source in sources)
+            self.flow.choices.append(Choice(slot, error))
+        else:
+            self._born(slot, cause if cause is not Cause.ERROR else Cause.DISCRETE, 0.0, 0.0, gain=math.inf, gap=gap)
+
+    def _chose_wrongly(self, slot: Slot, states: set[State], cause: Cause, gap: Gap | None) -> bool:
+        """Whether a call's own operands differ, but by too little for what it chose."""
+        differs = bool(states & {ROUNDING, AFTER_CHOICE}) and not self.reshaped[slot.values]
+        return differs and slot.makes and cause is Cause.ERROR and gap is None and not self.choosers.explain(slot)
+
+    def _may_flip(self, slot: Slot, gap: Gap | None) -> bool:
+        """Whether rounding can have changed this: integers and masks, and shapes that depend on them."""
+        return not self.reshaped[slot.values] or (
+            self._chooses(gap) if gap is not None else self.evidence.bare_ops[slot.pair] in CHOOSING
+        )
+
+    def _chooses(self, gap: Gap) -> bool:
+        return any(op in CHOOSING for op in ops_in(self.evidence, gap))
+
+    def _settle_pattern(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
+        """inf or nan that only one run has: inherited from other inf and nan, or from plainly wrong operands."""
+        if any(self.pattern[source] or self._explains_anything(source) for source in sources):
+            self.flow.states[slot.values] = self._inherited_state(sources)
+            return
+        worst = max((self.evidence.operands[source].error for source in sources), default=0.0)
+        self._born(slot, Cause.NOT_FINITE if gap is None else cause, worst, 0.0, gain=math.inf, gap=gap)
+
+    def _explains_anything(self, source: int) -> bool:
+        return self.flow.states[source] in WRONG | {AFTER_CHOICE} and not self.evidence.operands[source].error < 0.5
+
+    def _inherited_state(self, sources: list[int]) -> State:
+        if any(self.flow.states[source] in WRONG for source in sources):
+            return INHERITED
+        return AFTER_CHOICE if any(self.flow.states[s] is AFTER_CHOICE for s in sources) else INHERITED
+
+    def _settle_numbers(self, slot: Slot, sources: list[int], cause: Cause, *, gain: float, gap: Gap | None) -> None:
+        if any(self.lost[source] for source in sources):
+            return
+        free = [source for source in sources if self.free[source] and self._is_judged(source)]
+        if free:
+            self.flow.states[slot.values] = self._inherited_state(free)
+            return
+        everything = self.explainer.explain(slot, sources, gain, gap)
+        if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
+            everything = self.allowances.applied(slot, self._floats(sources), everything, gain)
+        error, expected = everything.error, everything.expected * self._doubt(slot)
+        self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, expected
+        sound = [source for source in sources if self.flow.states[source] in SOUND]
+        only_sound = len(sound) == len(sources)
+        self.explainer.note(slot, error)
+        self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
+        if error > expected or self._follows_from_argument(slot, everything):
+            self._born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
+        elif _is_of_unknown(gap) and self._follows_birth(slot) and not everything.explained_by(0.0, gain):
+            self.flow.states[slot.values] = INHERITED
+        elif only_sound or self._is_rounding(slot, sound, everything, gain):
+            unresolved = self._is_unresolved(sources, everything, gain)
+            self.flow.states[slot.values] = UNRESOLVED if unresolved else ROUNDING
+        else:
+            self.flow.states[slot.values] = self._inherited_state(sources)
+
+    def _follows_birth(self, slot: Slot) -> bool:
+        """Whether something was made wrong before, in the same step."""
+        return self.evidence.calls["step"][slot.pair] in self.birth_steps
+
+    def _floats(self, sources: Sequence[int]) -> list[int]:
+        return [source for source in sources if self.compared[source] and not self.discrete[source]]
+
+    def _doubt(self, slot: Slot) -> float:
+        """By how much an error that was told from a sketch may be too large because it is one of few elements."""
+        if self.measured[slot.values] is not Measured.SKETCH and slot.row not in self.explainer.updates:
+            return 1.0
+        return scatter_of_few(self.evidence.operands[slot.values].elements)
+
+    def _is_rounding(self, slot: Slot, sound: list[int], explained: Explained, gain: float) -> bool:
+        """Whether the operands that are not wrong explain all of it; an update is too sensitive to tell."""
+        if slot.row in self.explainer.updates:
+            return False
+        return explained.explained_by(max((self.evidence.operands[s].error for s in sound), default=0.0), gain)
+
+    def _is_unresolved(self, sources: list[int], explained: Explained, gain: float) -> bool:
+        """Whether only what cannot be resolved, here or in an operand, says that this is rounding."""
+        told = [source for source in self._floats(sources) if self.flow.states[source] is not UNRESOLVED]
+        if explained.is_rounding_of(max((self.evidence.operands[s].error for s in told), default=0.0), gain):
+            return False
+        return explained.explained_by(0.0, gain) or any(self.flow.states[source] is UNRESOLVED for source in sources)
+
+    def _follows_from_argument(self, slot: Slot, explained: Explained) -> bool:
+        """Where a number among the arguments differs, any error of some size is its work."""
+        if slot.row in self.evidence.regrouped:
+            return slot.role == PARAMETER_AFTER_ROLE and numbers_differ(*self.evidence.regrouped[slot.row])
+        if slot.pair not in self.evidence.other_numbers or not slot.makes:
+            return False
+        kind = self.evidence.calls["kind"][slot.pair]
+        if kind == OPTIMIZER_KIND:
+            return slot.role == PARAMETER_AFTER_ROLE
+        return kind not in BACKWARD_KINDS and explained.error > max(
+            explained.floor, self.limits.argument * explained.incoming
+        )
+
+    def _is_judged(self, source: int) -> bool:
+        return self.flow.states[source] is not UNKNOWN or self.discrete[source]
+
+    def _born(
+        self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None
+    ) -> None:
+        known = self.evidence.known_state(slot.values)
+        if known is not None:
+            self.flow.states[slot.values] = known
+            return
+        if cause is Cause.ERROR and self.unread.has(slot, self.flow.states):
+            self.flow.unread.add(slot.values)
+            return
+        self.flow.states[slot.values] = MADE
+        update = self.explainer.updates.get(slot.row)
+        error = self.evidence.operands[slot.values].error if update is None else update.error
+        self.birth_steps.add(self.evidence.calls["step"][slot.pair])
+        self.flow.births.append(Birth(slot, cause, error_in, error, expected, gain, gap))
+
+
+def _is_of_unknown(gap: Gap | None) -> bool:
+    """Whether nobody knows what a value was made of."""
+    return gap is not None and not gap.sources and not gap.outside
+
+
+def _parameter_name(slot: Slot) -> str:
+    is_state = slot.role in (STATE_ROLE, STATE_AFTER_ROLE)
+    return slot.place.rpartition(".")[0] if is_state else slot.place

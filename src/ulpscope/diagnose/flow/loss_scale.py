@@ -1,0 +1,149 @@
+"""Loss scaling: gradients of a run under a GradScaler are a power of two times those of a run without."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ulpscope.judge.rounding.measuring import NO_REASON, ValuePairs, summary_distances, with_large
+from ulpscope.judge.rounding.set_aside import large_parts, largest
+from ulpscope.judge.rounding.values import Values, scaled
+from ulpscope.records.enums import (
+    GRAD_INPUT_ROLE,
+    GRAD_OUTPUT_ROLE,
+    GRADIENT_ROLE,
+    INPUT_ROLE,
+    LOSS_ROLE,
+    OPTIMIZER_KIND,
+    OUTPUT_ROLE,
+)
+from ulpscope.records.pairs import Measured, Pair
+
+SCALED_ROLES = (
+    GRAD_OUTPUT_ROLE,
+    GRAD_INPUT_ROLE,
+    GRADIENT_ROLE,
+    LOSS_ROLE,
+    OUTPUT_ROLE,
+    INPUT_ROLE,
+)
+USED = "used by the optimizer"
+GRADIENT_ROLES = (GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE)
+# In binary exponents: how near a power of two the usual ratio must be, and how near the usual one a scaled value.
+NEARNESS = 0.1
+SPREAD = 0.6
+LEAST_SHARE = 0.5
+# A loss that is forgotten to be divided by 2 is no loss scale: without a GradScaler in sight it must be a large one.
+LEAST_UNANNOUNCED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Pairs of values with the loss scale taken out, and that scale by step."""
+
+    values: ValuePairs
+    scales: dict[int, float]
+
+
+def without_loss_scale(
+    slots: pl.DataFrame, rows: np.ndarray, calls: Mapping[str, list[Any]], values: ValuePairs, ops: Iterable[str]
+) -> Scaled:
+    """Divide the target's gradients by its loss scale, where it is undone before the optimizer reads them.
+
+    `slots` has role and pair, `rows` each slot's pair of values, `calls` the step and kind of each pair of calls;
+    `ops` are all operations of the target, among which a GradScaler shows.
+    """
+    ratios = _ratios(values.values)
+    by_step: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for pair, role, row in zip(slots["pair"].to_list(), slots["role"].to_list(), rows.tolist(), strict=True):
+        if role in SCALED_ROLES:
+            used = calls["kind"][pair] == OPTIMIZER_KIND
+            by_step[calls["step"][pair]][USED if used else role].append(row)
+    least = 1 if any("_amp_" in op for op in ops) else LEAST_UNANNOUNCED
+    found = {step: _scale(roles, ratios) for step, roles in by_step.items()}
+    scales = {step: scale for step, scale in found.items() if scale is not None and abs(scale) >= least}
+    exponents = {row: scale for step, scale in scales.items() for row in _scaled_rows(by_step[step], ratios, scale)}
+    unscaled = _rescaled(values, exponents)
+    noisy = {row: scale for step, scale in scales.items() for row in _gradients(by_step[step]) if row not in exponents}
+    return Scaled(_if_nearer(unscaled, noisy), {step: 2.0**scale for step, scale in scales.items()})
+
+
+def _ratios(values: Pair[Values]) -> np.ndarray:
+    """How much larger the target's values are, in binary exponents: by norms, or by extremes where some are large."""
+    sides = values.reference, values.target
+    large = np.maximum(*(side.large() for side in sides)) > 0
+    sizes = [np.where(large, largest(side), side.summaries.norm) for side in sides]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios: np.ndarray = np.log2(sizes[1] / sizes[0])
+    return ratios
+
+
+def _scale(roles: dict[str, list[int]], ratios: np.ndarray) -> int | None:
+    """The exponent of a step's loss scale; none if there is none, or if the optimizer still sees it."""
+    gradients = [float(ratios[row]) for role in GRADIENT_ROLES for row in roles[role] if np.isfinite(ratios[row])]
+    if not gradients:
+        return None
+    usual = median(gradients)
+    exponent = round(usual)
+    near = sum(abs(ratio - exponent) < SPREAD for ratio in gradients)
+    used = [float(ratios[row]) for row in roles[USED] if np.isfinite(ratios[row])]
+    if used and abs(median(used)) > SPREAD:
+        return None
+    if exponent == 0 or abs(usual - exponent) > NEARNESS or near < LEAST_SHARE * len(gradients):
+        return None
+    return exponent
+
+
+def _scaled_rows(roles: dict[str, list[int]], ratios: np.ndarray, exponent: int) -> list[int]:
+    """Values near that scale; what the optimizer reads is without, however noise of the same size may look."""
+    used = set(roles[USED])
+    return [row for role in SCALED_ROLES for row in {*roles[role]} - used if abs(ratios[row] - exponent) < SPREAD]
+
+
+def _gradients(roles: dict[str, list[int]]) -> set[int]:
+    return {row for role in (*GRADIENT_ROLES, GRADIENT_ROLE) for row in roles[role]} - {*roles[USED]}
+
+
+def _if_nearer(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
+    """Gradients that are noise, of any size in either run, have been scaled like all others if that brings them nearer.
+
+    Those of a gradient penalty, which no scale was on, stay as they are.
+    """
+    unscaled = _rescaled(values, exponents)
+    nearer = {row: scale for row, scale in exponents.items() if unscaled.distance[row] < values.distance[row]}
+    return _rescaled(values, nearer)
+
+
+def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
+    """The pairs with the target of these rows divided by 2 to the power of the exponent."""
+    if not exponents:
+        return values
+    rows = np.array(list(exponents))
+    factors = 2.0 ** -np.array(list(exponents.values()), dtype=np.float64)
+    sides = values.values.reference.take(rows), scaled(values.values.target.take(rows), factors)
+    large = large_parts(*sides, rescaled=True)
+    told, by = summary_distances(*sides)
+    known = np.array([word is Measured.SKETCH for word in by])
+    told, errors, by = with_large(told, by, Pair(*sides), large)
+    rows = rows[known]
+    distance, error, measured = values.distance.copy(), values.error.copy(), values.measured.copy()
+    pattern, reason, compared = values.pattern.copy(), values.reason.copy(), values.compared.copy()
+    distance[rows], error[rows], measured[rows] = told[known], errors[known], by[known]
+    # What only one run sets aside is large by the scale alone.
+    scaled_up = rows[(large.told & (sides[0].large() != sides[1].large()))[known]]
+    pattern[scaled_up], reason[scaled_up], compared[scaled_up] = False, NO_REASON, True
+    metrics = {row: found for row, found in values.metrics.items() if row not in set(rows.tolist())}
+    return replace(
+        values,
+        distance=distance,
+        error=error,
+        measured=measured,
+        pattern=pattern,
+        reason=reason,
+        compared=compared,
+        metrics=metrics,
+    )

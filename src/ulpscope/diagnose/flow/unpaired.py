@@ -1,0 +1,405 @@
+"""What lies between the last agreeing tensors and one whose makers are no partners.
+
+Operands that nothing was compared with: what comes with them is not known.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+
+import polars as pl
+
+from ulpscope.align.scans import uses_of
+from ulpscope.diagnose.detectors.arguments import tensor_places
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.records.enums import (
+    BACKWARD_PHASE,
+    BUFFER_ROLE,
+    GRAD_INPUT_ROLE,
+    GRAD_OUTPUT_ROLE,
+    GRADIENT_ROLE,
+    INPUT_ROLE,
+    LOSS_ROLE,
+    MODULE_BACKWARD_KIND,
+    MODULE_KIND,
+    OUTPUT_ROLE,
+    PARAMETER_AFTER_ROLE,
+    PARAMETER_ROLE,
+    STATE_ROLE,
+    UPDATE_PHASE,
+    Role,
+)
+from ulpscope.records.pairs import Pair
+from ulpscope.trace.reader import RankTrace
+
+Gradients = dict[int, list[tuple[int, int]]]
+# Calls that one gap may lead through: more is another program, not a difference.
+LONGEST = 400
+READING = [
+    role.value for role in (Role.INPUT, Role.PARAMETER, Role.BUFFER, Role.GRAD_OUTPUT, Role.GRADIENT, Role.STATE)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Calls without partners through which a value came, and the values that went into them."""
+
+    sources: tuple[int, ...]
+    """Rows of pairs of values."""
+    only_reference: tuple[int, ...]
+    """Ids of calls."""
+    only_target: tuple[int, ...]
+    outside: bool
+    """Neither run shows where the value came from."""
+    adds: bool = False
+    """The engine's own sum of gradients."""
+    written: bool = False
+    """A call wrote it unseen, as batch norm writes its running stats."""
+
+    @property
+    def one_sided(self) -> bool:
+        """Only one run has calls here: if they are harmless, they change nothing."""
+        return not (self.only_reference and self.only_target)
+
+
+class GapFinder:
+    """Walks back from a value through calls without partners."""
+
+    def __init__(self, evidence: RankEvidence) -> None:
+        self.evidence = evidence
+        self._operands: dict[int, list[int]] = {}
+
+    def operands_of(self, pair: int) -> list[int]:
+        """Values that an output of these calls may depend on; of a backward its forward's, too."""
+        if pair not in self._operands:
+            self._operands[pair] = list(dict.fromkeys(self._find_operands(pair)))
+        return self._operands[pair]
+
+    def _find_operands(self, pair: int) -> list[int]:
+        evidence = self.evidence
+        values = [slot.values for slot in evidence.slots_of[pair] if not slot.makes]
+        forward, kind = evidence.forwards[pair], evidence.calls["kind"][pair]
+        if forward >= 0:
+            values += [slot.values for slot in evidence.slots_of[forward]]
+        if kind == MODULE_KIND:
+            values += evidence.inner_outputs.get(pair, [])
+        if kind == MODULE_BACKWARD_KIND:
+            made = [slot for slot in evidence.slots_of[pair] if slot.makes]
+            values += [row for slot in made for row in self.gradient_sources(slot)]
+        return values
+
+    def find(self, slot: Slot) -> Gap:
+        """The gap before a value that appears first as the input of a call."""
+        values = self.evidence.values.values
+        made = Pair(int(values.reference.producer[slot.values]), int(values.target.producer[slot.values]))
+        if self._is_gradient(slot) and min(made.reference, made.target) < 0:
+            sources = self.gradient_sources(slot)
+            if sources:
+                sources = [*sources, *self._kept_gradient(slot)]
+                return Gap(tuple(sources), *self._walk_names(made), outside=False, adds=True)
+        if slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE) or self.is_parameter(slot):
+            earlier = self.same_storage_before(slot)
+            if earlier:
+                return Gap(tuple(earlier), *self._walk_names(made), outside=False, written=True)
+        if made.reference < 0 and made.target < 0:
+            return self._uncaptured(slot)
+        sources_reference, calls_reference = self._walk("reference", made.reference)
+        sources_target, calls_target = self._walk("target", made.target)
+        sources = list(dict.fromkeys([*sources_reference, *sources_target]))
+        return Gap(tuple(sources), tuple(sorted(calls_reference)), tuple(sorted(calls_target)), outside=False)
+
+    def _kept_gradient(self, slot: Slot) -> list[int]:
+        """What was in a parameter's gradient when the step began, to which the step's own are added."""
+        storage, step = int(self.evidence.values.values.target.storage[slot.values]), self.evidence.calls["step"]
+        shown = reversed(self.gradient_storages.get(storage, []))
+        earlier = next((other for other in shown if step[other.pair] < step[slot.pair]), None)
+        return [] if earlier is None else [earlier.values]
+
+    def _is_gradient(self, slot: Slot) -> bool:
+        if slot.role in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE, GRADIENT_ROLE):
+            return True
+        return int(self.evidence.values.values.target.storage[slot.values]) in self.gradient_storages
+
+    def added_to(self, slot: Slot) -> list[int]:
+        """Of a parameter's gradient: all gradients that were added up in it."""
+        return self._parameter_gradients(slot) if slot.role == GRADIENT_ROLE else []
+
+    def passed_through(self, slot: Slot) -> bool:
+        """Whether an output was made by other calls than the one that returned it."""
+        values, calls = self.evidence.values.values, self.evidence.calls
+        made = int(values.reference.producer[slot.values]), int(values.target.producer[slot.values])
+        if calls["kind"][slot.pair] == MODULE_BACKWARD_KIND and max(made) < 0:
+            return bool(self.gradient_sources(slot))
+        return made != (calls["reference_id"][slot.pair], calls["id"][slot.pair]) and max(made) >= 0
+
+    def _walk_names(self, made: Pair[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (
+            tuple(sorted(self._walk("reference", made.reference)[1])),
+            tuple(sorted(self._walk("target", made.target)[1])),
+        )
+
+    def _walk(self, side: str, start: int) -> tuple[list[int], list[int]]:
+        """Values with a partner that lead into `start` through calls without one, and those calls."""
+        if start < 0:
+            return [], []
+        inputs = self._inputs.reference if side == "reference" else self._inputs.target
+        rows = self._rows.reference if side == "reference" else self._rows.target
+        producers = self._producers.reference if side == "reference" else self._producers.target
+        partners = self.evidence.pair_of_reference if side == "reference" else self.evidence.pair_of_target
+        seen, waiting, found = {start}, [start], []
+        while waiting and len(seen) < LONGEST:
+            call = waiting.pop()
+            if call in partners:
+                found += self.operands_of(partners[call])
+                continue
+            for value in inputs.get(call, ()):
+                if value in rows:
+                    found.append(rows[value])
+                elif value not in producers:
+                    found += self._gradients_into(side, call)
+                elif (producer := producers.get(value, -1)) >= 0 and producer not in seen:
+                    seen.add(producer)
+                    waiting.append(producer)
+        return found, [call for call in seen if call not in partners]
+
+    def _gradients_into(self, side: str, call: int) -> list[int]:
+        """Of a backward without a partner: the gradients that were added up for it."""
+        forwards = self._forwards.reference if side == "reference" else self._forwards.target
+        outputs = self._outputs.reference if side == "reference" else self._outputs.target
+        gradients = self._gradients_of_value.reference if side == "reference" else self._gradients_of_value.target
+        made = outputs.get(forwards.get(call, -1), ())
+        return [row for value in made for row, _ in gradients.get(value, ())]
+
+    @cached_property
+    def _forwards(self) -> Pair[dict[int, int]]:
+        calls = self.evidence.plan.calls
+        sides = [frame.select("id", "forward").drop_nulls() for frame in (calls.reference, calls.target)]
+        return Pair(dict(sides[0].iter_rows()), dict(sides[1].iter_rows()))
+
+    @cached_property
+    def _outputs(self) -> Pair[dict[int, list[int]]]:
+        plan, roles = self.evidence.plan, [OUTPUT_ROLE]
+        return Pair(_uses_of(plan.traces.reference, plan.steps, roles), _uses_of(plan.traces.target, plan.steps, roles))
+
+    @cached_property
+    def _inputs(self) -> Pair[dict[int, list[int]]]:
+        plan = self.evidence.plan
+        return Pair(
+            _uses_of(plan.traces.reference, plan.steps, READING), _uses_of(plan.traces.target, plan.steps, READING)
+        )
+
+    @cached_property
+    def _rows(self) -> Pair[dict[int, int]]:
+        values = self.evidence.values.values
+        return Pair(
+            {value: row for row, value in enumerate(values.reference.id.tolist())},
+            {value: row for row, value in enumerate(values.target.id.tolist())},
+        )
+
+    @cached_property
+    def _producers(self) -> Pair[dict[int, int]]:
+        plan = self.evidence.plan
+        return Pair(
+            _producers_of(plan.traces.reference, plan.calls.reference),
+            _producers_of(plan.traces.target, plan.calls.target),
+        )
+
+    @cached_property
+    def _gradients_of_value(self) -> Pair[Gradients]:
+        """For a forward value of either side: the gradients that its consumers gave it, as (row, consumer's id)."""
+        evidence = self.evidence
+        forward_inputs = {(s.pair, s.place): s.values for s in evidence.slots if s.role == INPUT_ROLE}
+        ids = evidence.values.values.reference.id.tolist(), evidence.values.values.target.id.tolist()
+        calls = evidence.calls["id"]
+        found: tuple[Gradients, Gradients] = (defaultdict(list), defaultdict(list))
+        for slot in evidence.slots:
+            if slot.role == GRAD_INPUT_ROLE and evidence.forwards[slot.pair] >= 0:
+                row = forward_inputs.get((evidence.forwards[slot.pair], slot.place))
+                if row is not None:
+                    entry = slot.values, calls[evidence.forwards[slot.pair]]
+                    found[0][ids[0][row]].append(entry)
+                    found[1][ids[1][row]].append(entry)
+        return Pair(*found)
+
+    @cached_property
+    def _gradients_of_storage(self) -> dict[tuple[int, object], list[int]]:
+        """Gradients by the storage of what they are of, and the step that made them."""
+        evidence = self.evidence
+        storages = dict(
+            zip(evidence.values.values.target.id.tolist(), evidence.values.values.target.storage.tolist(), strict=True)
+        )
+        steps = {slot.values: evidence.calls["step"][slot.pair] for slot in evidence.slots if slot.makes}
+        found: dict[tuple[int, object], list[int]] = defaultdict(list)
+        for value, rows in self._gradients_of_value.target.items():
+            for row, _ in rows:
+                found[storages[value], steps.get(row)].append(row)
+        return found
+
+    @cached_property
+    def gradient_storages(self) -> dict[int, list[Slot]]:
+        """Where parameters' gradients lie: the slots that show them, by storage of the target."""
+        storages = self.evidence.values.values.target.storage.tolist()
+        found: dict[int, list[Slot]] = defaultdict(list)
+        for slot in self.evidence.slots:
+            if slot.role == GRADIENT_ROLE and storages[slot.values] >= 0:
+                found[storages[slot.values]].append(slot)
+        return found
+
+    def gradient_sources(self, slot: Slot) -> list[int]:
+        """Gradients whose sum this one is."""
+        evidence = self.evidence
+        if slot.role == GRADIENT_ROLE:
+            return self._parameter_gradients(slot)
+        if slot.role not in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE):
+            shown = self.gradient_storages[int(evidence.values.values.target.storage[slot.values])]
+            return [row for other in shown for row in self._parameter_gradients(other)]
+        forward = evidence.forwards[slot.pair]
+        if forward < 0:
+            return []
+        role = OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE
+        values = [s.values for s in evidence.at_place.get((forward, role, slot.place), ())]
+        ids = [int(evidence.values.values.target.id[row]) for row in values]
+        found = [entry for value in ids for entry in self._gradients_of_value.target.get(value, [])]
+        inside = self._inside(forward) if slot.role == GRAD_INPUT_ROLE else None
+        return [row for row, call in found if row != slot.values and (inside is None or call in inside)]
+
+    def _inside(self, forward: int) -> range:
+        """Ids of the calls inside of a module."""
+        call = self.evidence.calls["id"][forward]
+        return range(call + 1, self.evidence.forward_ends.get(call, call) + 1)
+
+    def _parameter_gradients(self, slot: Slot) -> list[int]:
+        """Gradients that the step's backwards gave to this parameter."""
+        evidence = self.evidence
+        forward = evidence.forwards[slot.pair]
+        for pair in (slot.pair, forward):
+            for other in evidence.at_place.get((pair, PARAMETER_ROLE, slot.place), ()):
+                storage = int(evidence.values.values.target.storage[other.values])
+                return self._gradients_of_storage.get((storage, evidence.calls["step"][slot.pair]), [])
+        return []
+
+    def is_parameter(self, slot: Slot) -> bool:
+        return int(self.evidence.values.values.target.storage[slot.values]) in self.parameter_storages
+
+    @cached_property
+    def parameter_storages(self) -> set[int]:
+        storages = self.evidence.values.values.target.storage
+        owned = (PARAMETER_ROLE, BUFFER_ROLE, PARAMETER_AFTER_ROLE)
+        return {int(storages[slot.values]) for slot in self.evidence.slots if slot.role in owned} - {-1}
+
+    @cached_property
+    def _storage_history(self) -> dict[int, list[Slot]]:
+        """For each storage of the target: the slots that showed it, in order."""
+        storages = self.evidence.values.values.target.storage.tolist()
+        found: dict[int, list[Slot]] = defaultdict(list)
+        for slot in self.evidence.slots:
+            found[storages[slot.values]].append(slot)
+        return found
+
+    def users_before(self, slot: Slot) -> list[int]:
+        """Pairs of calls that had the same memory at hand before, in order."""
+        storage = int(self.evidence.values.values.target.storage[slot.values])
+        history = self._storage_history[storage] if storage >= 0 else []
+        return [other.pair for other in history[: first_from(history, slot.row)]]
+
+    def same_storage_before(self, slot: Slot) -> list[int]:
+        """The last content of the same memory that was compared before, and what the calls that used it had at hand.
+
+        Such a call may have written it unseen, as batch norm writes its running stats.
+        """
+        storage = int(self.evidence.values.values.target.storage[slot.values])
+        if storage < 0:
+            return []
+        history, compared = self._storage_history[storage], self.evidence.values.compared
+        earlier = range(first_from(history, slot.row) - 1, -1, -1)
+        usable = (history[at].values for at in earlier if history[at].values != slot.values)
+        last = next((values for values in usable if compared[values]), None)
+        if last is None:
+            return []
+        users = [other for other in self._slots_of_value[last] if other.row < slot.row]
+        operands = [row for other in users for row in self.operands_of(other.pair)]
+        return [last, *(row for row in operands if row != slot.values)]
+
+    @cached_property
+    def _slots_of_value(self) -> dict[int, list[Slot]]:
+        """For each pair of values the slots that showed it, in order."""
+        found: dict[int, list[Slot]] = defaultdict(list)
+        for slot in self.evidence.slots:
+            found[slot.values].append(slot)
+        return found
+
+    def _may_come_from_outside(self, slot: Slot) -> bool:
+        """Losses and gradients do not, nor do the operands of an update that another tool has recorded call by call."""
+        if slot.role in (GRAD_OUTPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE):
+            return False
+        late = self.evidence.calls["phase"][slot.pair] in (UPDATE_PHASE, BACKWARD_PHASE)
+        return self.evidence.complete or not late
+
+    def _uncaptured(self, slot: Slot) -> Gap:
+        """A value that no recorded call made: at level module, what the parent computed from what is known in it."""
+        evidence = self.evidence
+        parent = evidence.calls["parent"][slot.pair]
+        pair = evidence.pair_of_target.get(parent, -1) if isinstance(parent, int) else -1
+        if pair < 0 or slot.role not in (INPUT_ROLE, GRAD_OUTPUT_ROLE) or self.is_parameter(slot):
+            return Gap((), (), (), outside=self._may_come_from_outside(slot))
+        given = [s for s in evidence.slots_of[pair] if not s.makes]
+        handed_on = next((s for s in given if s.values == slot.values), None)
+        if handed_on is not None:
+            return self.find(handed_on)
+        known = [s.values for s in given]
+        makers, ids = evidence.makers, evidence.calls["id"]
+        inner = evidence.inner_outputs.get(pair, [])
+        known += [row for row in inner if makers[row] < 0 or ids[makers[row]] < ids[slot.pair]]
+        return Gap(tuple(known), (), (), outside=False)
+
+
+def first_from(slots: list[Slot], row: int) -> int:
+    """Where in slots, which are in order, those from this row on begin."""
+    return bisect_left(slots, row, key=attrgetter("row"))
+
+
+def _uses_of(trace: RankTrace, steps: Sequence[int], roles: Sequence[str]) -> dict[int, list[int]]:
+    """Values that each call uses in these roles."""
+    uses = trace.collect(uses_of(trace, steps).filter(pl.col("role").is_in(roles)).select("call", "value"))
+    found: dict[int, list[int]] = defaultdict(list)
+    for call, value in uses.iter_rows():
+        found[call].append(value)
+    return found
+
+
+def _producers_of(trace: RankTrace, calls: pl.DataFrame) -> dict[int, int]:
+    """The call that made each value, where it is one of these; what other steps made came from outside."""
+    made = trace.values().select("id", "producer").drop_nulls()
+    values = trace.collect(made.join(calls.lazy().select(producer="id"), on="producer", how="semi"))
+    return dict(values.iter_rows())
+
+
+def calls_in(evidence: RankEvidence, gap: Gap) -> Pair[pl.DataFrame]:
+    """The calls of a gap, as rows of either trace."""
+    calls = evidence.plan.calls
+    return Pair(
+        calls.reference.filter(pl.col("id").is_in(list(gap.only_reference))),
+        calls.target.filter(pl.col("id").is_in(list(gap.only_target))),
+    )
+
+
+def ops_in(evidence: RankEvidence, gap: Gap) -> list[str]:
+    """The bare operations of the calls of a gap."""
+    reference = [evidence.ops.reference[call] for call in gap.only_reference]
+    return reference + [evidence.ops.target[call] for call in gap.only_target]
+
+
+def has_unknown_operand(evidence: RankEvidence, pair: int) -> bool:
+    """Whether a pair of calls, or its forward, is given a tensor that was not compared, or that one run lacks."""
+    forward = evidence.forwards[pair]
+    return any(_has_unknown(evidence, each) for each in ([pair] if forward < 0 else [pair, forward]))
+
+
+def _has_unknown(evidence: RankEvidence, pair: int) -> bool:
+    calls, compared = evidence.calls, evidence.values.compared
+    if not all(compared[slot.values] for slot in evidence.slots_of[pair] if not slot.makes):
+        return True
+    return tensor_places(calls["reference_arguments"][pair]) != tensor_places(calls["arguments"][pair])

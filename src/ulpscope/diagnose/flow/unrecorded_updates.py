@@ -1,0 +1,53 @@
+"""Parameters and states that differ a little because nobody recorded their last update."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.states import SOUND, State
+from ulpscope.diagnose.flow.unpaired import GapFinder, first_from
+from ulpscope.judge.rounding.limits import Limits, update_error
+from ulpscope.records.enums import BUFFER_ROLE, GRADIENT_ROLE, PARAMETER_ROLE, STATE_ROLE
+
+STARTING_ERROR = 0.02
+"""Parameters that differ by no more at a first captured step after the first of the run are a starting condition."""
+
+
+class Starts:
+    """Of one rank."""
+
+    def __init__(self, evidence: RankEvidence, gaps: GapFinder, limits: Limits) -> None:
+        self.evidence = evidence
+        self.gaps = gaps
+        self.limits = limits
+
+    def has(self, slot: Slot, states: Sequence[State]) -> bool:
+        """A parameter whose last update was not seen: before the first compared step, or without an optimizer."""
+        first, step = self.evidence.plan.steps[0], self.evidence.calls["step"][slot.pair]
+        updates_seen = self.evidence.has_optimizer and self.evidence.complete
+        unseen = (first != 0 and step == first) or (step != first and not updates_seen)
+        if not unseen or not self.evidence.values.compared[slot.values]:
+            return False
+        owned = slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE)
+        persistent = owned or self.gaps.is_parameter(slot) or (step != first and not self.evidence.complete)
+        allowed = max(STARTING_ERROR, self._of_update(slot, states))
+        return persistent and 0 < self.evidence.operands[slot.values].error <= allowed
+
+    def _of_update(self, slot: Slot, states: Sequence[State]) -> float:
+        """What the gradient's error makes of a parameter that is all update, as a bias that began at zero."""
+        shown = self._gradients.get((self.evidence.calls["module"][slot.pair], slot.place), [])
+        before = first_from(shown, slot.row)
+        if slot.role != PARAMETER_ROLE or not before or states[shown[before - 1].values] not in SOUND:
+            return 0.0
+        error = self.evidence.operands[shown[before - 1].values].error
+        return update_error(error, self.limits.loose_gain, self.limits)
+
+    @cached_property
+    def _gradients(self) -> dict[tuple[str | None, str], list[Slot]]:
+        """Parameters' gradients that modules show, by module and name, in order."""
+        found: dict[tuple[str | None, str], list[Slot]] = defaultdict(list)
+        for slot in self.evidence.slots:
+            if slot.role == GRADIENT_ROLE:
+                found[self.evidence.calls["module"][slot.pair], slot.place].append(slot)
+        return found

@@ -1,0 +1,1 @@
+"""Calls of both runs executed again: who made which part of a difference."""

@@ -1,0 +1,138 @@
+"""Findings after the ledger: proven ones, those that only execution could show, and those it clears."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from ulpscope.diagnose.comparing import JudgedRank
+from ulpscope.diagnose.findings import RankedFinding, differing_arguments
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.states import Birth, Cause
+from ulpscope.diagnose.flow.unpaired import has_unknown_operand
+from ulpscope.diagnose.places import place_of
+from ulpscope.judge.rounding.limits import unit_roundoff
+from ulpscope.records.checks import GRADIENT, Direction
+from ulpscope.records.enums import Role
+from ulpscope.records.findings import Evidence, Finding, FindingKind
+from ulpscope.records.ledger import LedgerEntry, Maker
+from ulpscope.records.pairs import Judgement, Measured
+
+GUILTY = frozenset((Maker.TARGET, Maker.REFERENCE))
+# An argument's effect that is told, in roundoffs of the output: below, it drowns even in the mean of many elements.
+TELLING = 1 / 32
+# What numbers that were computed differently may differ by.
+LAST_BITS = 1e-5
+
+
+def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
+    """The rank's findings with what the ledger says of them; what it clears is a note."""
+    known = [_with_entry(rank.evidence, each, entries) for each in rank.found]
+    cleared = [each for each in known if _is_cleared(rank.evidence, each)]
+    kept = [each for each in known if each not in cleared]
+    told = {_key(each.finding) for each in kept}
+    guilty = [
+        (slot, entry)
+        for entry in entries
+        if (entry.maker in GUILTY or _is_another_function(entry)) and (slot := _slot(rank.evidence, entry))
+    ]
+    for slot, entry in guilty:
+        finding = _finding(rank.evidence, slot, entry)
+        if _key(finding) not in told:
+            told.add(_key(finding))
+            kept.append(RankedFinding(finding, _birth(finding, slot), _moment(rank.evidence, slot)))
+    table = _judged(rank.table, [slot for slot, _ in guilty], Judgement.MADE_HERE)
+    return replace(
+        rank,
+        found=sorted(kept, key=lambda each: each.moment),
+        notes=[*rank.notes, *(each.finding for each in cleared)],
+        table=_judged(table, [each.birth.slot for each in cleared], Judgement.INHERITED),
+    )
+
+
+def _is_another_function(entry: LedgerEntry) -> bool:
+    """Whether arguments that differ change the result by more than their own last bits could."""
+    if entry.by_arguments is None or entry.direction is not Direction.FORWARD:
+        return False
+    coarsest = max(unit_roundoff(dtype) for dtype in entry.dtypes)
+    return entry.by_arguments.norm > max(coarsest * TELLING, LAST_BITS)
+
+
+def _is_cleared(evidence: RankEvidence, each: RankedFinding) -> bool:
+    """Whether execution has shown that the blamed call did nothing wrong, and what it was given is accounted for."""
+    return _did_nothing_wrong(each) and not has_unknown_operand(evidence, each.birth.slot.pair)
+
+
+def _did_nothing_wrong(each: RankedFinding) -> bool:
+    entry, evidence = each.finding.evidence.ledger, each.finding.evidence
+    blamed_for_numbers = (
+        each.finding.kind is FindingKind.COMPUTATION
+        and each.birth.cause is Cause.ERROR
+        and not (evidence.arguments or evidence.only_reference or evidence.only_target or evidence.classes)
+    )
+    return entry is not None and blamed_for_numbers and entry.maker is Maker.NEITHER and entry.by_arguments is None
+
+
+def _with_entry(evidence: RankEvidence, each: RankedFinding, entries: Sequence[LedgerEntry]) -> RankedFinding:
+    slot = each.birth.slot
+    if each.birth.gap is not None:
+        return each
+    entry = next((entry for entry in entries if _slot(evidence, entry) == slot), None)
+    if entry is None:
+        return each
+    told = replace(each.finding.evidence, ledger=entry)
+    return replace(each, finding=replace(each.finding, evidence=told))
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    """A fault shows again in every step, under the same name."""
+    return finding.place.call, finding.place.phase
+
+
+def _slot(evidence: RankEvidence, entry: LedgerEntry) -> Slot | None:
+    """The tensor of the comparison that an entry is about."""
+    pair = evidence.pair_of_target.get(entry.call_id)
+    if pair is None:
+        return None
+    if entry.direction is Direction.FORWARD:
+        return next((slot for slot in evidence.slots_of[pair] if slot.makes and slot.place == entry.place), None)
+    place = entry.place.removeprefix(GRADIENT)
+    backward = evidence.backward_of.get(pair)
+    if backward is None:
+        return None
+    made = evidence.slots_of[backward]
+    return next((slot for slot in made if slot.role == Role.GRAD_INPUT.value and slot.place == place), None)
+
+
+def _finding(evidence: RankEvidence, slot: Slot, entry: LedgerEntry) -> Finding:
+    incoming = [evidence.operands[each.values].error for each in evidence.slots_of[slot.pair] if not each.makes]
+    dtype = entry.dtypes[0 if entry.maker is Maker.REFERENCE else 1]
+    told = Evidence(
+        measured=Measured.DATA,
+        error_in=max(incoming, default=0.0),
+        error_out=evidence.operands[slot.values].error,
+        dtype=dtype,
+        arguments=differing_arguments(evidence, slot.pair) if entry.by_arguments is not None else (),
+        worst=entry.worst,
+        worst_values=entry.worst_values,
+        ledger=entry,
+    )
+    return Finding(FindingKind.COMPUTATION, place_of(evidence, slot), told)
+
+
+def _birth(finding: Finding, slot: Slot) -> Birth:
+    told = finding.evidence
+    return Birth(
+        slot, Cause.ERROR, error_in=told.error_in or 0.0, error_out=told.error_out or 0.0, expected=0.0, gain=1.0
+    )
+
+
+def _moment(evidence: RankEvidence, slot: Slot) -> tuple[int, int]:
+    return evidence.calls["step"][slot.pair], evidence.positions[slot.pair]
+
+
+def _judged(table: pl.DataFrame, slots: Sequence[Slot], judgement: Judgement) -> pl.DataFrame:
+    """The table with these tensors judged so."""
+    if not slots:
+        return table
+    return table.with_columns(judgement=table["judgement"].scatter([slot.row for slot in slots], judgement.value))

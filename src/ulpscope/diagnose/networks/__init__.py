@@ -1,0 +1,1 @@
+"""What is asked of networks on Ascend devices beyond errors and their flow."""

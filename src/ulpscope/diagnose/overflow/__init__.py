@@ -1,0 +1,1 @@
+"""Where a run's numbers left the range of their type, and how that travelled."""

@@ -1,0 +1,227 @@
+"""The calls of a step in which an overflow shows, in memory: what each was given, and what it made.
+
+In which tensors of a step an overflow shows: nan, inf, a saturated float16.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import polars as pl
+
+from ulpscope.diagnose.overflow.asked_for import Ends, asked
+from ulpscope.numerics.dtypes import FLOATING
+from ulpscope.records.enums import Kind, Role
+from ulpscope.records.overflows import FLOAT16_LARGEST
+from ulpscope.trace.neighbours import MADE_ROLES
+from ulpscope.trace.reader import RankTrace
+
+_TRAINED = (Role.GRADIENT.value, Role.PARAMETER.value)
+
+
+class Row(NamedTuple):
+    """A tensor of a call in which something shows."""
+
+    call: int
+    value: int
+    made: bool
+    wrong: bool
+    nan: bool
+    high: bool
+    low: bool
+    digest: int | None
+    storage: int | None
+
+
+@dataclass(slots=True)
+class Values:
+    """Tensors that a search has met."""
+
+    ids: set[int] = field(default_factory=set)
+    digests: set[int] = field(default_factory=set)
+    """Dumps do not tell which output an input is, but it has the same bits."""
+    storages: set[int] = field(default_factory=set)
+    """What is written through one view is read through another."""
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.ids.add(row.value)
+            if row.digest is not None:
+                self.digests.add(row.digest)
+            if row.storage is not None:
+                self.storages.add(row.storage)
+
+    def have(self, row: Row) -> bool:
+        return row.value in self.ids or row.digest in self.digests
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """The calls of a step, and what shows in them."""
+
+    rows: Mapping[int, list[Row]]
+    """By call, in the order of execution."""
+    parents: Mapping[int, int | None]
+    forwards: Mapping[int, int | None]
+    kinds: Mapping[int, str]
+    asking: Mapping[int, tuple[str | None, str | None]]
+    """Operation and arguments."""
+    readers: Set[int]
+    """Calls that read a tensor."""
+    losses: Set[int]
+    """Values."""
+    trained: Set[int]
+    """Storages of an optimizer's gradients and parameters."""
+
+    @property
+    def first(self) -> int | None:
+        """The first call that made something that shows."""
+        return next((call for call in self.rows if self.made(call)), None)
+
+    def given(self, call: int) -> list[Row]:
+        """What a call has read; a backward also what its forward read and made."""
+        forward = self.forwards.get(call)
+        earlier = [] if forward is None else self.rows.get(forward, [])
+        return [*self.read(call), *earlier]
+
+    def read(self, call: int) -> list[Row]:
+        return [row for row in self.rows[call] if not row.made]
+
+    def made(self, call: int) -> list[Row]:
+        return [row for row in self.rows[call] if row.made]
+
+    def order(self) -> Iterator[int]:
+        """The calls in the order in which what shows was there.
+
+        A module's backward has the gradients of its parameters as hooks have left them.
+        """
+        late: list[int] = []
+        for call in self.rows:
+            if self.kinds[call] == Kind.OPTIMIZER.value:
+                yield from late
+                late = []
+            if self.kinds[call] == Kind.MODULE_BACKWARD.value:
+                late.append(call)
+            else:
+                yield call
+        yield from late
+
+    def above(self, call: int) -> Iterator[int]:
+        """The calls around this one, the innermost first."""
+        parent = self.parents.get(call)
+        while parent is not None:
+            yield parent
+            parent = self.parents.get(parent)
+
+    def around(self) -> set[int]:
+        """Calls around others in which the same shows."""
+        worst = {call: max(map(_severity, made)) for call in self.rows if (made := self.made(call))}
+        inside: dict[int, int] = {}
+        for call, severity in worst.items():
+            for parent in self.above(call):
+                if inside.get(parent, 0) >= severity:
+                    break
+                inside[parent] = severity
+        return {call for call, severity in worst.items() if inside.get(call, 0) >= severity}
+
+    def innermost(self, calls: set[int]) -> set[int]:
+        """Without the calls around them, in which the same shows."""
+        return calls - {parent for call in calls for parent in self.above(call)}
+
+    def asked(self, call: int) -> Ends:
+        return asked(*self.asking.get(call, (None, None)))
+
+    def asker(self, row: Row) -> int | None:
+        """The call around its reader whose argument says this number: a kernel gets it as a tensor."""
+        return next((call for call in self.above(row.call) if self.asked(call).cover(ends([row]))), None)
+
+    def is_trained_on(self, row: Row) -> bool:
+        """Whether it is a loss, or a gradient or parameter of an optimizer: no mask belongs there."""
+        return row.value in self.losses or row.storage in self.trained
+
+
+def shown_step(calls: pl.DataFrame, uses: pl.DataFrame) -> ShownStep:
+    """Of the calls of a step, and their tensors as signs_of() has them."""
+    rows: dict[int, list[Row]] = {}
+    for row in _rows(uses):
+        rows.setdefault(row.call, []).append(row)
+    told = calls.filter(pl.col("id").is_in(list(rows)))
+    optimizers = calls.filter(pl.col("kind") == Kind.OPTIMIZER.value)["id"].implode()
+    trained = uses.filter(pl.col("call").is_in(optimizers) & pl.col("role").is_in(_TRAINED))["storage"].drop_nulls()
+    return ShownStep(
+        rows,
+        parents=dict(zip(calls["id"], calls["parent"], strict=True)),
+        forwards=dict(zip(told["id"], told["forward"], strict=True)),
+        kinds=dict(zip(told["id"], told["kind"], strict=True)),
+        asking={number: (op, arguments) for number, op, arguments in told.select("id", "op", "arguments").iter_rows()},
+        readers=set(uses.filter(~pl.col("made"))["call"]),
+        losses=set(uses.filter(pl.col("role") == Role.LOSS.value)["value"]),
+        trained=set(trained),
+    )
+
+
+def _rows(uses: pl.DataFrame) -> Iterator[Row]:
+    shown = uses.filter("sign").sort("call", maintain_order=True)
+    read = shown.filter(~pl.col("made")).select("call", "value").unique().with_columns(read=pl.lit(True))
+    marked = shown.join(read, on=["call", "value"], how="left", maintain_order="left")
+    # What a call hands back as it got it (aten.lift_fresh) it has not made.
+    is_made = pl.col("made") & pl.col("read").is_null()
+    yield from map(Row._make, marked.with_columns(made=is_made).select(Row._fields).iter_rows())
+
+
+def ends(rows: Sequence[Row]) -> Ends:
+    """Where the numbers of these leave their type."""
+    return Ends(any(row.nan for row in rows), any(row.high for row in rows), any(row.low for row in rows))
+
+
+def _severity(row: Row) -> int:
+    """-inf, which masks hold, is less than all else."""
+    return 2 if row.nan or row.high else 1
+
+
+COUNTS = ("nan", "pos_inf", "neg_inf")
+_NUMBERS = (*COUNTS, "min", "max")
+
+
+def is_made(role: Role, kind: Kind) -> bool:
+    """Whether a call gives this; everything else it is given."""
+    return role in MADE_ROLES or (role is Role.GRADIENT and kind is not Kind.OPTIMIZER)
+
+
+def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
+    """A row a tensor of a call: whether the call made it, whether something shows in it, and not as in a mask.
+
+    `told` is false where no number of it is recorded that could show anything.
+    """
+    wrong = pl.sum_horizontal(pl.col(name).fill_null(0) for name in ("nan", "pos_inf")) > 0
+    ends = {"nan": pl.col("nan") > 0, "high": _end("max", "pos_inf"), "low": _end("min", "neg_inf")}
+    shown = {name: expression.fill_null(False) for name, expression in ends.items()}
+    signs = rank.values(step).select(
+        pl.col("id").alias("value"), "digest", "storage", sign=_sign(), wrong=_sign() & wrong, told=_told(), **shown
+    )
+    kinds = rank.calls(step).select(pl.col("id").alias("call"), "kind")
+    gradient = (pl.col("role") == Role.GRADIENT.value) & (pl.col("kind") != Kind.OPTIMIZER.value)
+    made = pl.col("role").is_in([role.value for role in MADE_ROLES]) | gradient.fill_null(False)
+    uses = rank.tensors(step).join(kinds, on="call", how="left", maintain_order="left")
+    picked = uses.select("call", "role", "place", "value", made=made)
+    return rank.collect(picked.join(signs, on="value", maintain_order="left"))
+
+
+def _sign() -> pl.Expr:
+    counts = pl.sum_horizontal(pl.col(name).fill_null(0) for name in COUNTS)
+    largest = pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs())
+    saturated = (pl.col("dtype") == "float16") & (largest >= FLOAT16_LARGEST)
+    return ((counts > 0) | saturated.fill_null(False)) & pl.col("initialized").fill_null(True)
+
+
+def _told() -> pl.Expr:
+    number = pl.any_horizontal(pl.col(name).is_not_null() for name in _NUMBERS)
+    nothing = ~pl.col("dtype").is_in(FLOATING) | ~pl.col("initialized") | pl.col("shape").list.contains(0)
+    return number | nothing.fill_null(True)
+
+
+def _end(extreme: str, infinite: str) -> pl.Expr:
+    """Whether numbers leave their type on this side."""
+    beyond = pl.col("max") >= FLOAT16_LARGEST if extreme == "max" else pl.col("min") <= -FLOAT16_LARGEST
+    saturated = (pl.col("dtype") == "float16") & beyond
+    return (pl.col(infinite).fill_null(0) > 0) | saturated.fill_null(False)

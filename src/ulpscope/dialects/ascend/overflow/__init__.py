@@ -1,0 +1,1 @@
+"""Overflow records of a device: found, read, and what their status means."""

@@ -1,0 +1,1 @@
+"""Two runs: is a difference what rounding and what came in explain?"""

@@ -1,0 +1,160 @@
+"""Is a difference explained by rounding and by what came in? docs/compare.md tells the rule in words.
+
+    identical  the same bits
+    rounding   at most a few times the error that rounding in these dtypes makes, or that correct arithmetic makes
+               of operands which themselves differ by rounding only
+    inherited  explained by operands that are wrong
+    made here  not explained
+
+All errors are relative L2 distances of whole tensors.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.judge.rounding.families import FAMILIES, KINKED, Family
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.records.pairs import Measured
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Numbers of the rule: what healthy pairs of the fault zoo need, rounded up (docs/benchmarks.md, Fault zoo)."""
+
+    rounding: float = 0.6
+    """RMS error of a sound result, in unit roundoffs: sqrt(1/3) for one rounding, a little more for two."""
+    gain: float = 4.0
+    """Output error over incoming error of a sound operation, each counted as at least its rounding."""
+    loose_gain: float = 7.0
+    """The same where operands may be divided by what is small, or cancel inside: norms, divisions."""
+    attention_gain: float = 15.0
+    """Fused attention: its backward subtracts products of what its forward has rounded."""
+    recurrent_gain: float = 100.0
+    saturated: float = 0.25
+    """An operand with a larger error explains anything."""
+    gap_gain: float = 8.0
+    """The same over several operations whose partners are unknown."""
+    few_calls: int = 4
+    one_sided_gain: float = 2.5
+    """The same where only one run has such operations: casts and copies change next to nothing."""
+    momentum: float = 0.1
+    """Share by which running stats usually move."""
+    kink: float = 2.5
+    """A kinked backward under an operand error e: about sqrt(0.4 e) of the gradient moves."""
+    kinked_element: float = 3.0
+    """The size of a single gradient that moves, in average elements."""
+    in_common: float = 0.5
+    """Share of the errors of rows that is the same in all, which a sum over them adds up like one."""
+    in_common_gain: float = 16.0
+    """The most that such a sum may pass on."""
+    norm_roundings: float = 2.0
+    """Roundings in the coarsest type of the runs that a norm may make of any error: rows of small norm amplify it."""
+    adaptive: float = 4.0
+    """An adaptive optimizer's update under a gradient error e: about sqrt(2 e) of it changes sign."""
+    update_cap: float = 1.5
+    """Updates that differ by more are opposed: no noise of gradients explains that."""
+    argument: float = 0.3
+    """Share of the incoming error above which a differing argument is held responsible."""
+    peer_ratio: float = 3.0
+    """How much worse than its peers in other layers a call may be."""
+    peer_scatter: float = 4.0
+    """The same in mean absolute deviations of the peers' logarithms."""
+    least_gain: float = 4.0
+    """What any call may have, however much better its peers are."""
+    plain_outlier: float = 1.7
+    """How far beyond what its peers allow a call with less than that must be."""
+    least_outlier: float = 2.0
+    least_peers: int = 3
+    stats_factor: float = 4.0
+    """How much worse guesses from min, max, mean and norm are than sketches."""
+
+
+LIMITS = Limits()
+
+# A sketch is stored in float32: estimates of smaller distances are its own rounding.
+SKETCH_FLOOR = 2.0e-7
+# One of doubles is stored whole. Its sums, made in another order, differ by so much relative to the norm, and more of
+# many elements (measured: 2.4e-16 of 20,000 elements, 7.5e-16 of 200,000, 2.5e-15 of 20 million).
+DOUBLE_SKETCH_FLOOR = 4.0 * 2.0**-53
+ELEMENTS_SUMMED_ALIKE = 40_000
+STATS_FLOOR = 1.0e-6
+# TF32 keeps 10 bits of the significand beside the hidden one.
+TF32_ROUNDOFF = 2.0**-11
+# Unit roundoff of float32, in which matrix units accumulate, whatever the dtype of the operands.
+ACCUMULATOR = 2.0**-24
+
+
+def unit_roundoff(dtype: str) -> float:
+    """Of an element type by name; 0 for integers and what is not known."""
+    return DTYPES[dtype].unit_roundoff if dtype in DTYPES else 0.0
+
+
+def subnormal_spacing(dtype: str) -> float:
+    """Distance of the smallest numbers of an element type, in which what underflows is rounded."""
+    return 2.0 * DTYPES[dtype].smallest_normal * DTYPES[dtype].unit_roundoff if dtype in DTYPES else 0.0
+
+
+def sketch_floors(elements: NDArray[np.float64], *, whole: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """What estimates from sketches of so many elements do not resolve, relative to the norm; `whole` are doubles'."""
+    summed = DOUBLE_SKETCH_FLOOR * np.sqrt(1.0 + elements / ELEMENTS_SUMMED_ALIKE)
+    return np.where(whole, summed, SKETCH_FLOOR)
+
+
+def floor_of(
+    roundoff: float, measured: Measured | None, limits: Limits = LIMITS, *, sketch_floor: float = SKETCH_FLOOR
+) -> float:
+    """The error below which nothing can be told from rounding."""
+    resolution = {Measured.SKETCH: sketch_floor, Measured.STATS: STATS_FLOOR}.get(measured, 0.0) if measured else 0.0
+    return max(limits.rounding * roundoff, resolution)
+
+
+def family_of(op: str) -> Family:
+    return FAMILIES.get(op, Family.OTHER)
+
+
+@cache
+def default_gain(op: str, limits: Limits = LIMITS) -> float:
+    """The gain a sound operation may have; `op` is its bare name."""
+    if family_of(op) is Family.RECURRENT:
+        return limits.recurrent_gain
+    if family_of(op) is Family.ATTENTION:
+        return limits.attention_gain
+    loose = family_of(op) in (Family.DIVISION, Family.NORMALIZATION, Family.DIFFERENCE_LOSS)
+    return limits.loose_gain if loose else limits.gain
+
+
+def kink_error(op: str, forward_error: float, elements: float, limits: Limits = LIMITS) -> float:
+    """Error that a backward may have because operands moved across a kink."""
+    if op not in KINKED or forward_error <= 0:
+        return 0.0
+    return limits.kink * math.sqrt(min(forward_error, 1.0)) + limits.kinked_element / math.sqrt(max(elements, 1.0))
+
+
+def update_error(base: float, gain: float, limits: Limits = LIMITS, *, lost: float = 0.0) -> float:
+    """What an optimizer may make of a gradient's error: an adaptive one amplifies what is uncertain."""
+    return max(gain * base, min(max(limits.adaptive * math.sqrt(base), lost), limits.update_cap))
+
+
+def sum_floor(length: float, roundoff: float = ACCUMULATOR) -> float:
+    """Error of a sum of that many terms of this unit roundoff, added up in any order: in float32, or more exactly."""
+    return min(roundoff, ACCUMULATOR) * math.sqrt(1.0 + length / 2.0) if length > 1 else 0.0
+
+
+def gap_gain(calls: int, *, one_sided: bool, limits: Limits = LIMITS) -> float:
+    """The gain over that many operations without partners."""
+    if one_sided and calls <= limits.few_calls:
+        return limits.one_sided_gain
+    return limits.gap_gain * (1.0 + calls / 10.0)
+
+
+_NUMBERS = re.compile(r"\d+")
+
+
+def layer_pattern(module: str | None) -> str:
+    """The module's path with numbers left open: its place in every layer."""
+    return "" if module is None else _NUMBERS.sub("#", module)

@@ -1,0 +1,150 @@
+"""Attention scores beside their masks: what is masked drowns everything else.
+
+Networks add a large negative number to what is to be left out, and a softmax makes 0 of that. float16 rounds -10000 to
+steps of 8, which is more than most scores are; and the number is another one in another type: -65504 for -3.4e38. So
+scores are compared where no mask is. That hides nothing: the mask is in the same places on both sides, and what stands
+there is one number each, which is told where it is not the same.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
+from ulpscope.numerics.pairs.metrics import compare_arrays
+from ulpscope.numerics.summaries.constants import SET_ASIDE_EXPONENT
+from ulpscope.records.pairs import Pair, PairMetrics
+from ulpscope.records.values import Stats
+
+AnyArray = NDArray[Any]
+
+MASK, SCORES = -4096.0, 256.0
+"""What is masked is less than the one, all else smaller than the other: scores have two digits, masks five and more."""
+
+FAR = 2.0**SET_ASIDE_EXPONENT
+"""From here on elements are set aside in summaries; float16 ends before."""
+_COARSEST = 2.0**-7
+"""How far bfloat16 may be from the number that is meant, relative to it."""
+_LEAST = tuple(-DTYPES[name].largest for name in ("float16", "bfloat16", "float32", "float64"))
+_USUAL = (-np.inf, *_LEAST, *(-(10.0**digits) for digits in range(4, 39)))
+"""Masks that networks use: the least number of a type (Hugging Face), -10000 (BERT), -1e9 (T5), other powers of ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Which elements are masked, and by which number on each side."""
+
+    where: NDArray[np.bool_]
+    numbers: Pair[float]
+
+
+def masks_differ(numbers: Pair[float]) -> bool:
+    """Whether a mask is not the same number on both sides, as far as scores and rounding allow."""
+    return not _near(numbers.reference, numbers.target)
+
+
+def usual_masks(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which numbers are masks that networks use, or twice such a one (two masks that overlap)."""
+    known = [times * each for each in _USUAL for times in (1, 2) if np.isfinite(times * each)]
+    near = [np.abs(numbers - each) <= _allowance(each) for each in known]
+    return np.asarray(np.any(near, axis=0), dtype=np.bool_)
+
+
+def may_be_masked(stats: Stats | None, dtype: str) -> bool:
+    """Whether a tensor may be scores with a mask, as far as its stats tell."""
+    if dtype not in DTYPES or DTYPES[dtype].kind is not DtypeKind.FLOAT:
+        return False
+    if stats is None or stats.max is None or stats.min is None or stats.nan or stats.pos_inf:
+        return False
+    return (stats.min <= MASK or bool(stats.neg_inf)) and stats.max < SCORES
+
+
+def attention_mask(arrays: Pair[AnyArray], dtypes: Pair[str]) -> Mask | None:
+    """What is masked on both sides; none if that is not all that is far away.
+
+    Nor if all of a row is masked: what a softmax makes of that depends on how the mask was rounded.
+    """
+    reference, target = _numbers(arrays.reference, dtypes.reference), _numbers(arrays.target, dtypes.target)
+    where: NDArray[np.bool_] = np.asarray(reference <= MASK, dtype=np.bool_)
+    if not where.ndim or not np.array_equal(where, target <= MASK) or not where.any() or where.all(axis=-1).any():
+        return None
+    if not all(bool(np.all(np.abs(side[~where]) < SCORES)) for side in (reference, target)):
+        return None
+    one, other = _number(reference[where], dtypes.reference), _number(target[where], dtypes.target)
+    if one is None or other is None:
+        return None
+    numbers = Pair(one, other)
+    return Mask(where, numbers) if not masks_differ(numbers) or _explained(numbers, dtypes) else None
+
+
+def far_on_one_side(arrays: Pair[AnyArray], dtypes: Pair[str]) -> bool:
+    """Whether elements are far away that the other side's mask does not explain: not masked there, or far upwards."""
+    one, other = (arrays.reference, dtypes.reference), (arrays.target, dtypes.target)
+    return _far_alone(one, other) or _far_alone(other, one)
+
+
+def _far_alone(one: tuple[AnyArray, str], other: tuple[AnyArray, str]) -> bool:
+    (array, dtype), beside = one, _numbers(*other)
+    numbers, far = _numbers(array, dtype), min(FAR, DTYPES[dtype].largest)
+    return bool(np.any(numbers >= far) or np.any((numbers <= -far) & (beside > MASK)))
+
+
+def unmasked(values: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
+    """The elements of one tensor that no mask sets aside: all, if it has none."""
+    where = values <= MASK
+    if not where.any() or where.all() or not bool(np.all(np.abs(values[~where]) < SCORES)):
+        return values
+    return values if _number(values[where], dtype) is None else values[~where]
+
+
+def compare_unmasked(arrays: Pair[AnyArray], mask: Mask, dtypes: Pair[str], *, detailed: bool) -> PairMetrics:
+    """The metrics of what is not masked; how many elements differ, and where the worst is, are told of the whole."""
+    found = compare_arrays(
+        arrays.reference[~mask.where],
+        arrays.target[~mask.where],
+        reference_dtype=dtypes.reference,
+        target_dtype=dtypes.target,
+        detailed=detailed,
+    )
+    sides = (arrays.reference, dtypes.reference), (arrays.target, dtypes.target)
+    hidden = (_numbers(side, name)[mask.where].astype(np.float64) for side, name in sides)
+    worst = None if found.worst is None else int(np.flatnonzero(~mask.where)[found.worst])
+    different = found.different + int(np.not_equal(*hidden).sum())
+    return replace(found, elements=mask.where.size, different=different, worst=worst)
+
+
+def _numbers(array: AnyArray, dtype: str) -> AnyArray:
+    """An array as numbers: traces have the bits of small types as integers."""
+    kind = numpy_dtype(dtype)
+    return array.view(kind) if array.dtype.kind == "u" and array.dtype.itemsize == kind.itemsize else array
+
+
+def _number(masked: AnyArray, dtype: str) -> float | None:
+    """The number that makes these, with scores added, once or twice (two masks that overlap); none if it is not one."""
+    wide = masked.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    if not finite.size:
+        return -np.inf
+    nearest = float(finite.max())
+    usual = (each for each in _USUAL if _near(each, nearest))
+    number = min(usual, key=lambda each: abs(each - nearest), default=nearest)
+    if len(finite) < len(wide) and 2 * number > -DTYPES[dtype].largest:
+        return None
+    made = [times * number for times in (1, 2) if np.isfinite(times * number)]
+    near = np.any([np.abs(finite - each) <= _allowance(each) for each in made], axis=0)
+    return number if bool(np.all(near)) else None
+
+
+def _near(one: float, other: float) -> bool:
+    return one == other or (bool(np.isfinite([one, other]).all()) and abs(one - other) <= _allowance(one))
+
+
+def _allowance(number: float) -> float:
+    return 2 * SCORES + _COARSEST * abs(number)
+
+
+def _explained(numbers: Pair[float], dtypes: Pair[str]) -> bool:
+    """Whether two numbers may be the same mask: usual ones, in types that differ."""
+    return dtypes.reference != dtypes.target and numbers.reference in _USUAL and numbers.target in _USUAL

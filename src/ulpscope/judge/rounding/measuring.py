@@ -1,0 +1,267 @@
+"""Measures pairs of values: from saved data, from sketches, from stats, or only whether they are identical."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.judge.rounding.set_aside import LargeParts, large_parts, masked_rows
+from ulpscope.judge.rounding.values import NO_DTYPE, Bools, Floats, Ints, Values
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.summaries.estimates import least_distances, sketch_distances, stats_distances
+from ulpscope.records.pairs import Measured, Pair, PairMetrics
+
+NO_REASON = ""
+SHAPE_DIFFERS = "shapes differ"
+DTYPE_DIFFERS = "other kinds of numbers (integer, real, complex)"
+UNINITIALIZED = "memory that nobody has written"
+NO_SUMMARY = "no stats"
+LOST = "not in the trace, which is incomplete"
+MASK_DIFFERS = "other elements are set aside (attention masks)"
+LARGE_DIFFER = "bits differ among numbers of 2^29 and more, by how much is not known"
+TOO_SMALL = "bits differ by less than the sketch resolves"
+"""These two of pairs that were compared, and of which it cannot be told whether rounding explains what differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePairs:
+    """Pairs of values with what is known of their difference."""
+
+    values: Pair[Values]
+    """Rows of the pairs on each side."""
+    identical: Bools
+    distance: Floats
+    """L2 distance over what is finite and not set aside; nan if not known."""
+    error: Floats
+    """Distance relative to the reference; inf where discrete values differ; nan if not compared."""
+    discrete: Bools
+    """Integers and bools: they are equal or not."""
+    pattern: Bools
+    """inf, nan or mask values are not in the same number on both sides."""
+    unresolved: Bools
+    """Bits differ among numbers that are set aside; by how much is not known."""
+    measured: NDArray[np.object_]
+    reason: NDArray[np.object_]
+    """Why a pair was not compared; empty if it was."""
+    compared: Bools
+    """Where there is no such reason."""
+    metrics: dict[int, PairMetrics]
+    """From saved data, by row."""
+    score_errors: dict[int, float] = field(default_factory=dict)
+    """Of attention scores with a mask, by row: root mean square of the differences of what is not masked."""
+
+
+def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePairs:
+    """Measure pairs from summaries; row i of one belongs to row i of the other."""
+    discrete_reference, discrete_target = _discrete(reference), _discrete(target)
+    discrete = discrete_reference & discrete_target
+    large = large_parts(reference, target)
+    reason = _reasons(reference, target, discrete_reference != discrete_target, large)
+    identical = same_digests & reference.has_digest & target.has_digest & (reference.digest == target.digest)
+    distance, measured = summary_distances(reference, target)
+    unseen = large.told & (distance == 0.0) & (large.error == 0.0) & ~identical & ~discrete
+    distance = _told_apart(distance, reference, target, same_digests=same_digests)
+    distance[identical] = 0.0
+    measured[identical] = Measured.DIGEST
+    distance, error, measured = with_large(distance, measured, Pair(reference, target), large)
+    # Other tools' stats have no digest: equal numbers are all that can be known.
+    no_digest = ~(reference.has_digest & target.has_digest) if same_digests else np.ones_like(identical)
+    from_stats = np.fromiter((word is Measured.STATS for word in measured), dtype=np.bool_, count=len(measured))
+    identical = identical | (no_digest & from_stats & (distance == 0.0) & ~unseen)
+    if discrete.any():
+        # Of other dtypes, or without a common digest, integers are equal as far as their stats tell.
+        alike = _equal_integers(reference, target, same_digests=same_digests) & ~identical
+        error = np.where(discrete, np.where(identical | alike, 0.0, np.inf), error)
+        measured[discrete] = Measured.DIGEST
+        measured[discrete & alike] = Measured.STATS
+    pattern = _patterns(reference, target, large) & ~discrete
+    # Where inf or nan are all that is known of one side, they are what differs.
+    measured[np.isnan(error) & pattern] = Measured.STATS
+    error[np.isnan(error) & pattern] = np.inf
+    unknown = np.isnan(error) & (reason == NO_REASON)
+    only_digest = unknown & same_digests & reference.has_digest & target.has_digest
+    error[only_digest] = np.inf
+    measured[only_digest] = Measured.DIGEST
+    reason[unknown & ~only_digest] = NO_SUMMARY
+    pattern = pattern & (reason == NO_REASON)
+    unresolved = unseen & ~pattern & (reason == NO_REASON)
+    measured[unresolved] = Measured.DIGEST
+    measured[reason != NO_REASON] = None
+    error[unresolved | (reason != NO_REASON)] = np.nan
+    identical = identical & (reason == NO_REASON)
+    return ValuePairs(
+        Pair(reference, target),
+        identical,
+        distance,
+        error,
+        discrete,
+        pattern,
+        unresolved,
+        measured,
+        reason,
+        reason == NO_REASON,
+        {},
+    )
+
+
+def with_large(
+    distance: Floats, measured: NDArray[np.object_], values: Pair[Values], large: LargeParts
+) -> tuple[Floats, Floats, NDArray[np.object_]]:
+    """Distances, errors and what told them, with what is large: the worse of the two parts is the value's."""
+    norms = values.reference.summaries.norm, values.target.summaries.norm
+    # Where other elements are set aside, sketches are of different things.
+    other = large.told & (values.reference.large() != values.target.large())
+    kept = np.where(other, 0.0, relative(distance, *norms))
+    by_extremes = large.told & ~(kept > large.error) & (other | (large.error > 0.0))
+    error = np.where(by_extremes, large.error, kept)
+    with np.errstate(invalid="ignore"):
+        distance = np.where(by_extremes, error * np.where(norms[0] > 0, norms[0], norms[1]), distance)
+    measured = measured.copy()
+    measured[by_extremes] = Measured.STATS
+    return distance, error, measured
+
+
+def _patterns(reference: Values, target: Values, large: LargeParts) -> Bools:
+    """Where inf, nan or mask values are not in the same number."""
+    differ = (reference.large() != target.large()) & ~large.told
+    for name in ("nan", "pos_inf", "neg_inf"):
+        differ = differ | (getattr(reference, name) != getattr(target, name))
+    return np.asarray(differ, dtype=np.bool_)
+
+
+def _discrete(values: Values) -> Bools:
+    kinds = {
+        name: name in DTYPES and DTYPES[name].kind in (DtypeKind.INT, DtypeKind.BOOL) for name in set(values.dtype)
+    }
+    return np.fromiter((kinds[name] for name in values.dtype), dtype=np.bool_, count=len(values.dtype))
+
+
+def _parts(values: Values) -> Ints:
+    """Numbers that an element holds: two in a complex one."""
+    known = {name: DTYPES[name].parts if name in DTYPES else 1 for name in set(values.dtype)}
+    return np.fromiter((known[name] for name in values.dtype), dtype=np.int64, count=len(values.dtype))
+
+
+def _reasons(reference: Values, target: Values, other_kind: Bools, large: LargeParts) -> NDArray[np.object_]:
+    reason = np.full(len(reference.id), NO_REASON, dtype=object)
+    # finfo(dtype).min is another number in another dtype, and may be set aside in one and not in the other.
+    other_mask = (reference.large() != target.large()) & (reference.dtype != target.dtype) & ~large.told
+    reason[other_mask] = MASK_DIFFERS
+    parts = Pair(_parts(reference), _parts(target))
+    reason[other_kind | (parts.reference != parts.target)] = DTYPE_DIFFERS
+    sizes = reference.summaries.elements / parts.reference, target.summaries.elements / parts.target
+    reason[sizes[0] != sizes[1]] = SHAPE_DIFFERS
+    reason[~(reference.summarized | reference.has_digest) | ~(target.summarized | target.has_digest)] = NO_SUMMARY
+    reason[~reference.initialized | ~target.initialized] = UNINITIALIZED
+    reason[(reference.dtype == NO_DTYPE) | (target.dtype == NO_DTYPE)] = LOST
+    return reason
+
+
+def summary_distances(reference: Values, target: Values) -> tuple[Floats, NDArray[np.object_]]:
+    """L2 distances as far as summaries tell them, and what told them."""
+    measured = np.full(len(reference.id), None, dtype=object)
+    distance = np.full(len(reference.id), np.nan)
+    sketches = reference.summaries.sketch, target.summaries.sketch
+    if sketches[0] is not None and sketches[1] is not None:
+        # nan stays nan: where a sketch is missing, the distance is guessed below.
+        distance = np.maximum(sketch_distances(sketches[0], sketches[1]), least_apart(reference, target))
+        measured[~np.isnan(distance)] = Measured.SKETCH
+    guess = np.isnan(distance)
+    if guess.any():
+        guessed = stats_distances(reference.summaries, target.summaries)
+        distance = np.where(guess, guessed, distance)
+        measured[guess & ~np.isnan(guessed)] = Measured.STATS
+    return distance, measured
+
+
+def least_apart(reference: Values, target: Values) -> Floats:
+    """What L2 distances are at least, by the stats alone."""
+    counted = Pair(*(side.summaries.elements - side.set_aside for side in (reference, target)))
+    same = np.where(counted.reference == counted.target, counted.reference, 0.0)
+    return least_distances(reference.summaries, target.summaries, same)
+
+
+def _told_apart(distance: Floats, reference: Values, target: Values, *, same_digests: bool) -> Floats:
+    """Numbers of one type with other digests are not equal, though sketches see no difference: it is below theirs."""
+    differ = same_digests & reference.has_digest & target.has_digest & (reference.digest != target.digest)
+    # A digest is also one of the dtype and the shape.
+    rows = np.flatnonzero(differ & (reference.dtype == target.dtype) & (distance == 0.0)).tolist()
+    unseen = [row for row in rows if reference.shape(row) == target.shape(row)]
+    told = distance.copy()
+    told[unseen] = np.maximum(reference.resolution, target.resolution)[unseen] * reference.summaries.norm[unseen]
+    return told
+
+
+def relative(distance: Floats, reference_norm: Floats, target_norm: Floats) -> Floats:
+    """Distances beside the norm of the reference, or of the target where that is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        against = np.where(reference_norm > 0, reference_norm, target_norm)
+        return np.where(distance == 0, 0.0, distance / against)
+
+
+def _equal_integers(reference: Values, target: Values, *, same_digests: bool) -> Bools:
+    """Integers of different types, or without a common digest, are told apart by their stats."""
+    comparable = (reference.dtype != target.dtype) | (not same_digests) | ~reference.has_digest | ~target.has_digest
+    one, other = reference.summaries, target.summaries
+    some_mean = np.isnan(one.mean) | np.isnan(other.mean)
+    equal = (one.min == other.min) & (one.max == other.max) & ((one.mean == other.mean) | some_mean)
+    return np.asarray(comparable & equal, dtype=np.bool_)
+
+
+def compared_by_data(pairs: ValuePairs, norms: Mapping[int, float]) -> ValuePairs:
+    """The pairs with some compared of which summaries tell no distance, or a wrong one, but the data can.
+
+    `norms` are those of what the data compares in the reference, by row.
+    """
+    rows = list(norms)
+    if not rows:
+        return pairs
+    reason, compared, measured = pairs.reason.copy(), pairs.compared.copy(), pairs.measured.copy()
+    pattern, norm = pairs.pattern.copy(), pairs.values.reference.summaries.norm.copy()
+    reason[rows], compared[rows], measured[rows], pattern[rows] = NO_REASON, True, None, False
+    norm[rows] = list(norms.values())
+    values = pairs.values.reference
+    reference = replace(values, summaries=replace(values.summaries, norm=norm))
+    sides = Pair(reference, pairs.values.target)
+    return replace(pairs, reason=reason, compared=compared, measured=measured, pattern=pattern, values=sides)
+
+
+def refine(pairs: ValuePairs, found_by_row: Mapping[int, PairMetrics | None]) -> ValuePairs:
+    """Replace estimates by what the saved data says."""
+    distance, error, measured = pairs.distance.copy(), pairs.error.copy(), pairs.measured.copy()
+    identical, pattern, unresolved = pairs.identical.copy(), pairs.pattern.copy(), pairs.unresolved.copy()
+    reference, metrics = pairs.values.reference, dict(pairs.metrics)
+    large = reference.large(), pairs.values.target.large()
+    masks = masked_rows(reference) & masked_rows(pairs.values.target)
+    norm = reference.summaries.norm.copy()
+    for row, found in found_by_row.items():
+        if found is None:
+            continue
+        metrics[row] = found
+        measured[row] = Measured.DATA
+        unresolved[row] = False
+        some_large = max(large[0][row], large[1][row]) > 0
+        pattern[row] = found.mismatched > 0 or (masks[row] and pairs.pattern[row] and large[0][row] != large[1][row])
+        # What is large is set aside in a sketch; in the data it drowns everything else.
+        beside = some_large and pairs.measured[row] is Measured.SKETCH
+        norms = np.array([found.reference_norm]), np.array([found.target_norm])
+        whole = relative(np.array([found.distance]), *norms)[0]
+        if not pairs.discrete[row] and not (beside and (masks[row] or whole <= error[row])):
+            distance[row], error[row] = found.distance, whole
+            norm[row] = found.reference_norm if some_large else norm[row]
+        identical[row] = found.different == 0 and found.mismatched == 0
+        if pairs.discrete[row]:
+            error[row] = 0.0 if identical[row] else np.inf
+    sides = Pair(replace(reference, summaries=replace(reference.summaries, norm=norm)), pairs.values.target)
+    return replace(
+        pairs,
+        values=sides,
+        distance=distance,
+        error=error,
+        measured=measured,
+        identical=identical,
+        pattern=pattern,
+        unresolved=unresolved,
+        metrics=metrics,
+    )

@@ -1,0 +1,1 @@
+"""One executed call: is what it gave what a sound kernel gives?"""

@@ -1,0 +1,156 @@
+"""Does an output move more than it should when its inputs move a little? Pure functions from evidence to a verdict.
+
+condition        the exact result moves too, and rounding adds something at either end: what is beyond is instability
+free-benchmark   the ratio of both results, within a fixed limit of the dtype
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from ulpscope.judge.soundness.exact import judge_norm
+from ulpscope.judge.soundness.grid import Floats, Mask
+from ulpscope.judge.soundness.tolerance import tolerance_of
+from ulpscope.judge.standards.perturbation_ratio import judge_ratio, largest_ratio
+from ulpscope.records.checks import (
+    OutputEvidence,
+    OutputResult,
+    Perturbation,
+    PerturbedEvidence,
+    PerturbStandard,
+    Rule,
+    Verdict,
+)
+
+SENTENCES = {
+    "shape": "the shape changed from {before_shape} to {after_shape}",
+    "empty": "the output is empty: there was nothing to judge",
+    "identical": "the same bits",
+    "stable": "it moved as the exact result does, within {ratio:.2f} of what rounding explains",
+    "unstable": "it moved by {moved:.3g} where the exact result moves by {moved_exact:.3g}: {ratio:.3g} times what"
+    " rounding explains",
+    "poor": "it moved by {moved:.3g} where the exact result moves by {moved_exact:.3g}, which is small beside the"
+    " largest element only",
+    "nondeterministic": "two runs with the same inputs differ in {changed} of {elements} elements, within rounding",
+    "not_finite": "{mismatched} of {elements} elements became inf or nan, or ceased to be, unlike the exact result",
+    "flipped": "{mismatched} of {elements} elements changed where the exact result did not, or the other way round",
+    "norm": "an invariant of the factorisation does not hold any more: {norm:.3g} times sqrt(n) roundoffs of the whole",
+}
+WORST = "; worst element [{place}]: {before:.9g} became {after:.9g}"
+
+
+def judge_perturbed(evidence: PerturbedEvidence, standard: PerturbStandard) -> OutputResult:
+    """PASS as stable as the exact function, WARN within rounding but not repeatable, FAIL unstable."""
+    before, after = evidence.before, evidence.after
+    if before.computed.shape != after.computed.shape:
+        shapes = {"before_shape": list(before.computed.shape), "after_shape": list(after.computed.shape)}
+        return _result(evidence, Verdict.FAIL, "shape", shapes)
+    if not before.computed.size:
+        return _result(evidence, Verdict.UNTESTED, "empty", {})
+    if standard is PerturbStandard.FREE_BENCHMARK:
+        return judge_ratio(evidence)
+    if np.array_equal(before.computed, after.computed, equal_nan=_is_float(before)) and _truth_stays(evidence):
+        return _result(evidence, Verdict.PASS, "identical", {})
+    if not _is_float(before):
+        return _judge_choice(evidence)
+    if before.rule is Rule.NORMWISE:
+        return _judge_invariant(evidence)
+    return _judge_movement(evidence)
+
+
+def _is_float(evidence: OutputEvidence) -> bool:
+    return evidence.computed.dtype.kind == "f"
+
+
+def _truth_stays(evidence: PerturbedEvidence) -> bool:
+    return evidence.mode in (Perturbation.NO_CHANGE, Perturbation.TO_CPU) or np.array_equal(
+        evidence.before.exact, evidence.after.exact
+    )
+
+
+def _judge_choice(evidence: PerturbedEvidence) -> OutputResult:
+    before, after = evidence.before, evidence.after
+    wrong = (before.computed != after.computed) != (before.exact != after.exact)
+    if not wrong.any():
+        return _result(evidence, Verdict.PASS, "stable", {"ratio": 0.0})
+    facts = {"mismatched": int(np.count_nonzero(wrong))}
+    return _result(evidence, Verdict.FAIL, "flipped", facts, worst=int(np.argmax(wrong)))
+
+
+def _judge_invariant(evidence: PerturbedEvidence) -> OutputResult:
+    found = judge_norm(evidence.after)
+    if found.verdict is not Verdict.FAIL:
+        return _result(evidence, Verdict.PASS, "stable", {"ratio": 0.0})
+    return _result(evidence, Verdict.FAIL, "norm", {"norm": dict(found.metrics).get("norm", math.inf)})
+
+
+def _judge_movement(evidence: PerturbedEvidence) -> OutputResult:
+    before, after = tolerance_of(evidence.before), tolerance_of(evidence.after)
+    lost: Mask = after.mismatched & ~before.mismatched
+    if lost.any():
+        count = int(np.count_nonzero(lost))
+        return _result(evidence, Verdict.FAIL, "not_finite", {"mismatched": count}, worst=int(np.argmax(lost)))
+    judged = before.judged & after.judged
+    moved, exact = (np.where(judged, each, 0.0) for each in _movements(evidence))
+    excess = np.abs(moved - exact)
+    ratios = excess / (before.bound + after.bound)
+    worst = int(np.argmax(ratios))
+    facts: dict[str, object] = {
+        "ratio": float(ratios[worst]),
+        "moved": abs(float(moved[worst])),
+        "moved_exact": abs(float(exact[worst])),
+        "moved_rms": _rms(moved),
+        "moved_exact_rms": _rms(exact),
+        "changed": int(np.count_nonzero(moved)),
+    }
+    if ratios[worst] > 1:
+        poor = float(excess.max()) <= before.sloppy + after.sloppy
+        verdict = (Verdict.WARN, "poor") if poor else (Verdict.FAIL, "unstable")
+        return _result(evidence, *verdict, facts, worst=worst)
+    if evidence.mode is Perturbation.NO_CHANGE and facts["changed"]:
+        return _result(evidence, Verdict.WARN, "nondeterministic", facts, worst=int(np.argmax(np.abs(moved))))
+    return _result(evidence, Verdict.PASS, "stable", facts)
+
+
+def _movements(evidence: PerturbedEvidence) -> tuple[Floats, Floats]:
+    before, after = evidence.before, evidence.after
+    with np.errstate(invalid="ignore"):
+        moved = (after.computed - before.computed).astype(np.float64).ravel()
+        exact = (after.exact - before.exact).astype(np.float64).ravel()
+    return moved, exact
+
+
+def _rms(values: Floats) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def _result(
+    evidence: PerturbedEvidence,
+    verdict: Verdict,
+    statistic: str,
+    facts: Mapping[str, object],
+    *,
+    worst: int | None = None,
+) -> OutputResult:
+    before, after = evidence.before, evidence.after
+    known: dict[str, object] = {"elements": before.computed.size, **facts}
+    message = SENTENCES[statistic].format(**known)
+    place = None if worst is None else tuple(map(int, np.unravel_index(worst, before.computed.shape)))
+    ends = (None, None) if worst is None else (float(before.computed.flat[worst]), float(after.computed.flat[worst]))
+    if place is not None:
+        message += WORST.format(place=", ".join(map(str, place)), before=ends[0], after=ends[1])
+    figures = {name: float(fact) for name, fact in known.items() if isinstance(fact, int | float)}
+    return OutputResult(
+        place=before.place,
+        direction=before.direction,
+        verdict=verdict,
+        statistic=statistic,
+        message=message,
+        dtype=before.dtype,
+        shape=tuple(before.computed.shape),
+        worst=place,
+        worst_computed=ends[1],
+        worst_exact=None if worst is None else float(after.exact.flat[worst]),
+        metrics=tuple((figures | {"max_rel": largest_ratio(evidence) - 1.0}).items()),
+    )

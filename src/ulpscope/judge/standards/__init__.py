@@ -1,0 +1,1 @@
+"""Fixed standards by name, for users who must report against them."""

@@ -1,0 +1,1 @@
+"""Orders in which a tensor's elements lie."""

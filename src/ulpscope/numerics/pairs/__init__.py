@@ -1,0 +1,1 @@
+"""Two arrays side by side: how they differ."""

@@ -1,0 +1,153 @@
+"""How the numbers of two arrays, and their differences, are spread: histograms with common edges, box by box."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.numerics.pairs.boxes import Box
+from ulpscope.records.pairs import Pair
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+MOST_BINS = 96
+"""Of a histogram of magnitudes."""
+LINEAR_BINS = 100
+SET_ASIDE_FROM = 2.0**29
+"""Larger numbers (masks hold finfo.min or -1e9) would leave one bin for all others; as in a trace's stats."""
+
+_FIELDS, _BIAS, _MANTISSA_BITS = 1 << 11, 1023, 52
+# The upper 16 bits of |x|: exponent and five bits of the mantissa.
+_SHIFT = 47
+_CODES = _FIELDS << 5
+# In steps of 1/32, the numbers next to 1, 2**0.25, 2**0.5 and 2**0.75: nearly equal widths on a logarithmic axis.
+_QUARTERS = (0, 6, 13, 22)
+_BEGINS = np.add.outer(np.arange(_FIELDS - 1) << 5, _QUARTERS).reshape(-1)
+_END = (_FIELDS - 1) << 5
+"""Codes from here on are inf and nan."""
+
+LOWEST_POWER, HIGHEST_POWER = -3, 64
+"""Errors in units are binned by powers of two; what is smaller or larger falls into the first or last bin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Both sides over common edges."""
+
+    edges: Floats
+    counts: Pair[Counts]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorHistogram:
+    """Errors in units: ULP, or 1 for integers."""
+
+    equal: int
+    lows: Floats
+    """Where each bin begins; it ends at twice that. The first also holds what is smaller."""
+    below: Counts
+    """Where the target is smaller than the reference."""
+    above: Counts
+
+
+class Magnitudes:
+    """Counts |x| of both arrays on a fixed grid of 4 bins to the octave."""
+
+    def __init__(self) -> None:
+        self._counts = Pair(np.zeros(_CODES, np.int64), np.zeros(_CODES, np.int64))
+        self.zeros = [0, 0]
+
+    def add(self, box: Box) -> None:
+        for side, (numbers, counts) in enumerate(
+            ((box.numbers.reference, self._counts.reference), (box.numbers.target, self._counts.target))
+        ):
+            codes = np.abs(numbers).reshape(-1).view(np.int64) >> _SHIFT
+            counts += np.bincount(codes, minlength=_CODES)
+            zeros = int(numbers.size - np.count_nonzero(numbers))
+            self.zeros[side] += zeros
+            counts[0] -= zeros
+
+    def histogram(self) -> Histogram | None:
+        """Of what is finite and not 0, in at most MOST_BINS bins; None if nothing is."""
+        left, right = (np.add.reduceat(side[:_END], _BEGINS) for side in (self._counts.reference, self._counts.target))
+        present = np.flatnonzero(left + right)
+        if not len(present):
+            return None
+        first, last = int(present[0]), int(present[-1])
+        step = 1
+        while last // step - first // step + 1 > MOST_BINS:
+            step *= 2
+        bins = np.arange(first // step, last // step + 1) * step
+        edges = np.append(_BEGINS, _END)[np.minimum([*bins, bins[-1] + step], len(_BEGINS))]
+        # Bins behind the last are empty, and the last one reaches over them.
+        return Histogram(
+            (edges << _SHIFT).view(np.float64), Pair(np.add.reduceat(left, bins), np.add.reduceat(right, bins))
+        )
+
+
+class LinearCounts:
+    """Counts x of both arrays over equal bins of a range."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self._range = _wide_enough(low, high)
+        self._edges = np.histogram_bin_edges(np.empty(0), bins=LINEAR_BINS, range=self._range)
+        self._counts = Pair(np.zeros(LINEAR_BINS, np.int64), np.zeros(LINEAR_BINS, np.int64))
+
+    def add(self, box: Box) -> None:
+        for numbers, counts in (
+            (box.numbers.reference, self._counts.reference),
+            (box.numbers.target, self._counts.target),
+        ):
+            counts += np.histogram(numbers[np.isfinite(numbers)], bins=LINEAR_BINS, range=self._range)[0]
+
+    def histogram(self) -> Histogram:
+        return Histogram(self._edges, self._counts)
+
+
+def _wide_enough(low: float, high: float) -> tuple[float, float]:
+    """A range that can be cut into bins: wider than the given one where that holds only a few numbers of float64."""
+    least = 2 * LINEAR_BINS * float(np.spacing(max(abs(low), abs(high))))
+    return (low, high) if low == high or high - low >= least else (low - least, high + least)
+
+
+class ErrorCounts:
+    """Counts errors by powers of two, the target's larger numbers apart from its smaller ones."""
+
+    def __init__(self) -> None:
+        self._equal = 0
+        self._counts = np.zeros((2, _FIELDS), np.int64)
+
+    def add(self, box: Box, units: Floats) -> None:
+        """Add a box's errors in units; pairs that are not finite do not count."""
+        # The exponent of a float64 is its upper bits: no logarithm has to be taken of it.
+        codes = units.view(np.int64) >> _MANTISSA_BITS
+        codes |= box.above.astype(np.int64) * _FIELDS
+        self._counts += np.bincount(codes.reshape(-1), minlength=2 * _FIELDS).reshape(2, _FIELDS)
+        self._equal -= 0 if box.finite is None else int(np.count_nonzero(~box.finite))
+
+    def histogram(self) -> ErrorHistogram:
+        """From the smallest to the largest error that there is."""
+        counts = self._counts[:, _BIAS + LOWEST_POWER : _BIAS + HIGHEST_POWER + 1].copy()
+        counts[:, 0] += self._counts[:, 1 : _BIAS + LOWEST_POWER].sum(axis=1)
+        counts[:, -1] += self._counts[:, _BIAS + HIGHEST_POWER + 1 :].sum(axis=1)
+        present = np.flatnonzero(counts.sum(axis=0))
+        kept = slice(int(present[0]), int(present[-1]) + 1) if len(present) else slice(0, 0)
+        lows = np.ldexp(1.0, np.arange(LOWEST_POWER, HIGHEST_POWER + 1))[kept]
+        return ErrorHistogram(self._equal + int(self._counts[:, 0].sum()), lows, counts[0][kept], counts[1][kept])
+
+
+class Ranges:
+    """The range of both arrays, without what is not finite or would be set aside."""
+
+    def __init__(self) -> None:
+        self.low, self.high = math.inf, -math.inf
+
+    def add(self, box: Box) -> None:
+        for numbers in (box.numbers.reference, box.numbers.target):
+            low, high = float(numbers.min()), float(numbers.max())
+            if not (low > -SET_ASIDE_FROM and high < SET_ASIDE_FROM):
+                usual = numbers[np.abs(numbers) < SET_ASIDE_FROM]
+                low, high = float(usual.min(initial=math.inf)), float(usual.max(initial=-math.inf))
+            self.low, self.high = min(self.low, low), max(self.high, high)

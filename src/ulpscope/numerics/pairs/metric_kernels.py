@@ -1,0 +1,382 @@
+"""Pair metrics in one read of both arrays, compiled by numba. Import only through metrics.py: this imports numba.
+
+A block of both arrays is widened to float64 in scratch memory; short loops run over it while it lies in the near
+caches, each written so that LLVM vectorises it. Largest numbers are found among bits, since sizes are ordered like
+their bits and LLVM does not vectorise the maximum of floats that may be nan. The arrays come as bytes with a form, so
+that one compilation serves all pairs of types.
+"""
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+
+import math
+
+import numpy as np
+
+from ulpscope.numerics.pairs import metric_state
+from ulpscope.numerics.pairs.metric_loading import FLOAT64, INT64, UINT64, compiled, load
+from ulpscope.numerics.pairs.metric_state import (
+    DIFFERENCE,
+    DIFFERENT,
+    FINITE,
+    FLOOR_FIELD,
+    HIGH,
+    LOST,
+    LOW,
+    MAX_ABS,
+    MAX_REL,
+    MAX_ULP,
+    MISMATCHED,
+    NONZERO,
+    PRODUCT,
+    REFERENCE,
+    SUM_REL,
+    SUM_ULP,
+    TARGET,
+    ULPS,
+    UNSET,
+    WANTED,
+    WITHIN_FIVE,
+    WITHIN_THOUSANDTH,
+    WORST,
+)
+
+BLOCK = 4096
+
+_SIZE_64 = np.int64(0x7FFFFFFFFFFFFFFF)
+_FIELD_64 = np.int64(0x7FF) << np.int64(52)
+_SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
+_LN2 = math.log(2.0)
+
+_exponent_for = compiled(metric_state.exponent_for)
+_raise_exponent = compiled(metric_state.raise_exponent)
+_merge_side = compiled(metric_state.merge_side)
+
+
+@compiled
+def _subtract_exactly(reference, target, start, n, apart):
+    """|target - reference| of a 64-bit integer type: the larger minus the smaller fits in 64 bits."""
+    left = reference[start : start + n]
+    right = target[start : start + n]
+    for i in range(n):
+        apart[i] = np.float64(np.uint64(max(left[i], right[i])) - np.uint64(min(left[i], right[i])))
+
+
+@compiled
+def _subtract_mixed(signed, unsigned, start, n, apart):
+    left = signed[start : start + n]
+    right = unsigned[start : start + n]
+    for i in range(n):
+        size = np.uint64(left[i])
+        near = np.float64(max(size, right[i]) - min(size, right[i]))
+        apart[i] = np.float64(right[i]) - np.float64(left[i]) if left[i] < 0 else near
+
+
+@compiled
+def _subtract_integers(reference, target, forms, start, n, apart):
+    if forms[0] == INT64 and forms[1] == INT64:
+        _subtract_exactly(reference.view(np.int64), target.view(np.int64), start, n, apart)
+    elif forms[0] == INT64:
+        _subtract_mixed(reference.view(np.int64), target.view(np.uint64), start, n, apart)
+    elif forms[1] == INT64:
+        _subtract_mixed(target.view(np.int64), reference.view(np.uint64), start, n, apart)
+    else:
+        _subtract_exactly(reference.view(np.uint64), target.view(np.uint64), start, n, apart)
+
+
+@compiled
+def _sums(reference, target, apart, n):
+    """Of differences: sum, squares, how many are not 0. Of the sides: sums and product."""
+    total = 0.0
+    squares = 0.0
+    different = 0
+    left = 0.0
+    right = 0.0
+    product = 0.0
+    for i in range(n):
+        a = reference[i]
+        b = target[i]
+        size = apart[i]
+        total += size
+        squares += size * size
+        different += size != 0.0
+        left += a
+        right += b
+        product += a * b
+    return total, squares, different, left, right, product
+
+
+@compiled
+def _subtract(reference, target, apart, n):
+    """Writes |target - reference|, and gives the same sums."""
+    total = 0.0
+    squares = 0.0
+    different = 0
+    left = 0.0
+    right = 0.0
+    product = 0.0
+    for i in range(n):
+        a = reference[i]
+        b = target[i]
+        size = abs(b - a)
+        apart[i] = size
+        total += size
+        squares += size * size
+        different += size != 0.0
+        left += a
+        right += b
+        product += a * b
+    return total, squares, different, left, right, product
+
+
+@compiled
+def _keep_finite(reference, target, n, places, state):
+    """Moves the pairs that are finite to the front; gives how many there are."""
+    kept = 0
+    mismatched = 0
+    for i in range(n):
+        a = reference[i]
+        b = target[i]
+        finite = abs(a) < np.inf and abs(b) < np.inf
+        same = a == b or (a != a and b != b)
+        mismatched += not (finite or same)
+        reference[kept] = a
+        target[kept] = b
+        places[kept] = i
+        kept += finite
+    state[MISMATCHED] += mismatched
+    state[DIFFERENT] += mismatched
+    return kept
+
+
+@compiled
+def _largest(numbers, n):
+    """The largest size."""
+    bits = numbers.view(np.int64)
+    largest = np.int64(0)
+    for i in range(n):
+        largest = max(largest, bits[i] & _SIZE_64)
+    return np.int64(largest).view(np.float64)
+
+
+@compiled
+def _scale(numbers, n, exponent, scaled):
+    factor = 1.0 if exponent == UNSET else math.ldexp(1.0, int(-exponent))
+    for i in range(n):
+        scaled[i] = numbers[i] * factor
+
+
+@compiled
+def _second_look(reference, apart, sides, n, left, right, state):
+    """Relative differences, the largest difference, squares of the sides about their means: all behind one division."""
+    differences = apart.view(np.int64)
+    largest = np.int64(0)
+    largest_relative = np.int64(0)
+    total = 0.0
+    nonzero = 0
+    lost = 0
+    thousandth = 0
+    five = 0
+    squares_left = 0.0
+    squares_right = 0.0
+    for i in range(n):
+        size = abs(reference[i])
+        some = size != 0.0
+        relative = apart[i] / (size if some else 1.0)
+        lost += (not some) and relative != 0.0
+        relative = relative if some else 0.0
+        largest = max(largest, differences[i])
+        largest_relative = max(largest_relative, np.float64(relative).view(np.int64))
+        total += relative
+        nonzero += some
+        thousandth += relative < 0.001
+        five += relative < 0.005
+        a = sides[0, i] - left
+        b = sides[1, i] - right
+        squares_left += a * a
+        squares_right += b * b
+    state[MAX_REL] = max(state[MAX_REL], np.int64(largest_relative).view(np.float64))
+    state[SUM_REL] += total
+    state[NONZERO] += nonzero
+    state[LOST] += lost
+    state[WITHIN_THOUSANDTH] += thousandth - lost
+    state[WITHIN_FIVE] += five - lost
+    return np.int64(largest).view(np.float64), squares_left, squares_right
+
+
+@compiled
+def _merge(n, sums, squares, exponents, state):
+    """Adds a block's sums, which were taken with these exponents."""
+    _, factor = _raise_exponent(state, DIFFERENCE, exponents[0])
+    state[DIFFERENCE] += sums[0] * factor
+    state[DIFFERENCE + 1] += sums[1] * factor * factor
+    kept_left, left = _raise_exponent(state, REFERENCE, exponents[1])
+    kept_right, right = _raise_exponent(state, TARGET, exponents[2])
+    state[PRODUCT] = state[PRODUCT] * kept_left * kept_right + sums[5] * left * right
+    _merge_side(state, REFERENCE, n, sums[3] * left, squares[0] * left * left)
+    _merge_side(state, TARGET, n, sums[4] * right, squares[1] * right * right)
+
+
+@compiled
+def _find(numbers, wanted):
+    i = 0
+    while numbers[i] != wanted:
+        i += 1
+    return i
+
+
+@compiled
+def _add_ulps(reference, target, apart, n, plan, state):
+    """Differences times 2**(1 - e), e the exponent of the larger size; a constant factor is left to the end."""
+    left = reference.view(np.int64)
+    right = target.view(np.int64)
+    floor = np.int64(plan[FLOOR_FIELD]) << np.int64(52)
+    top = np.int64(2047) << np.int64(52)
+    largest = np.int64(0)
+    total = 0.0
+    for i in range(n):
+        field = max(left[i] & _FIELD_64, right[i] & _FIELD_64, floor)
+        ulps = apart[i] * np.int64(top - field).view(np.float64)
+        total += ulps
+        largest = max(largest, np.float64(ulps).view(np.int64))
+    state[MAX_ULP] = max(state[MAX_ULP], np.int64(largest).view(np.float64))
+    state[SUM_ULP] += total
+
+
+@compiled
+def _key(bits):
+    """Orders the bits of float64 of either sign like the numbers; its own inverse."""
+    return bits ^ ((bits >> np.int64(63)) & _SIZE_64)
+
+
+@compiled
+def _add_range(numbers, n, side, state):
+    bits = numbers.view(np.int64)
+    low = _SIZE_64
+    high = -_SIZE_64
+    for i in range(n):
+        key = _key(bits[i])
+        low = min(low, key)
+        high = max(high, key)
+    state[LOW + side] = min(state[LOW + side], np.int64(_key(low)).view(np.float64))
+    state[HIGH + side] = max(state[HIGH + side], np.int64(_key(high)).view(np.float64))
+
+
+@compiled
+def _add_details(numbers, apart, n, plan, state):
+    if plan[ULPS] != 0.0:
+        _add_ulps(numbers[0], numbers[1], apart, n, plan, state)
+    for side in range(2):
+        _add_range(numbers[side], n, side, state)
+
+
+@compiled
+def _wide_exponents(numbers, apart, n, state):
+    """Of differences and both sides: float64 sizes may be such that their squares leave its range."""
+    return (
+        _exponent_for(_largest(apart, n), state[DIFFERENCE + 2]),
+        _exponent_for(_largest(numbers[0], n), state[REFERENCE + 2]),
+        _exponent_for(_largest(numbers[1], n), state[TARGET + 2]),
+    )
+
+
+@compiled
+def _add_block(numbers, apart, n, wide, sums, scaled, state):
+    """A block of finite pairs; gives its largest difference."""
+    exponents = (0.0, 0.0, 0.0)
+    sides = numbers
+    if wide:
+        exponents = _wide_exponents(numbers, apart, n, state)
+        _scale(apart, n, exponents[0], scaled[2])
+        _scale(numbers[0], n, exponents[1], scaled[0])
+        _scale(numbers[1], n, exponents[2], scaled[1])
+        sums = _sums(scaled[0], scaled[1], scaled[2], n)
+        sides = scaled
+    looked = _second_look(numbers[0], apart, sides, n, sums[3] / n, sums[4] / n, state)
+    _merge(n, sums, looked[1:], exponents, state)
+    state[FINITE] += n
+    return looked[0]
+
+
+@compiled
+def accumulate(reference, target, forms, tables, count, base, plan, state):
+    """Adds `count` numbers of both arrays, given as bytes; `base` is the index of the first of them."""
+    numbers = np.empty((2, BLOCK))
+    scaled = np.empty((3, BLOCK))
+    apart = np.empty(BLOCK)
+    places = np.empty(BLOCK, np.int64)
+    sides = (reference, target)
+    wide = forms[0] == FLOAT64 or forms[1] == FLOAT64
+    exact = forms[0] in (INT64, UINT64) and forms[1] in (INT64, UINT64)
+    for start in range(0, count, BLOCK):
+        n = min(BLOCK, count - start)
+        for k in range(2):
+            load(sides[k], forms[k], tables[k], start, n, numbers[k])
+        if exact:
+            _subtract_integers(reference, target, forms, start, n, apart)
+            sums = _sums(numbers[0], numbers[1], apart, n)
+        else:
+            sums = _subtract(numbers[0], numbers[1], apart, n)
+        compacted = not (sums[0] < np.inf)
+        if compacted:
+            n = _keep_finite(numbers[0], numbers[1], n, places, state)
+            if n == 0:
+                continue
+            sums = _subtract(numbers[0], numbers[1], apart, n)
+        state[DIFFERENT] += sums[2]
+        largest = _add_block(numbers, apart, n, wide, sums, scaled, state)
+        if largest > state[MAX_ABS]:
+            state[MAX_ABS] = largest
+            i = _find(apart, largest)
+            state[WORST] = base + start + (places[i] if compacted else i)
+        if plan[WANTED] != 0.0:
+            _add_details(numbers, apart, n, plan, state)
+
+
+@compiled
+def _log(number):
+    """The natural logarithm of a normal number, as in fdlibm (e_log.c), without branches."""
+    bits = np.float64(number).view(np.int64)
+    power = (bits - _SQRT_HALF) >> np.int64(52)
+    fraction = np.int64(bits - (power << np.int64(52))).view(np.float64) - 1.0
+    s = fraction / (2.0 + fraction)
+    z = s * s
+    w = z * z
+    even = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01))
+    odd = z * (
+        6.666666666666735130e-01
+        + w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01))
+    )
+    half = 0.5 * fraction * fraction
+    return np.float64(power) * _LN2 + (fraction - (half - s * (half + even + odd)))
+
+
+@compiled
+def _add_divergence(reference, target, n, shares, floor, sums):
+    whole_p = 0.0
+    whole_q = 0.0
+    total = 0.0
+    for i in range(n):
+        p = max((reference[i] * shares[0, 0] - shares[0, 1]) * shares[0, 2], floor)
+        q = max((target[i] * shares[1, 0] - shares[1, 1]) * shares[1, 2], floor)
+        whole_p += p
+        whole_q += q
+        total += p * _log(p / q)
+    sums[0] += whole_p
+    sums[1] += whole_q
+    sums[2] += total
+
+
+@compiled
+def divergence(reference, target, forms, tables, count, shares, floor, sums, scrap):
+    """Adds sums of p, q and p * ln(p / q); shares: how a side's x becomes p, (x * a - b) * c."""
+    numbers = np.empty((2, BLOCK))
+    apart = np.empty(BLOCK)
+    places = np.empty(BLOCK, np.int64)
+    sides = (reference, target)
+    for start in range(0, count, BLOCK):
+        n = min(BLOCK, count - start)
+        for k in range(2):
+            load(sides[k], forms[k], tables[k], start, n, numbers[k])
+        sums_apart = _subtract(numbers[0], numbers[1], apart, n)
+        if not (sums_apart[0] < np.inf):
+            n = _keep_finite(numbers[0], numbers[1], n, places, scrap)
+        _add_divergence(numbers[0], numbers[1], n, shares, floor, sums)

@@ -1,0 +1,1 @@
+"""The metrics of msaccucmp's tables, to the bit."""

@@ -1,0 +1,171 @@
+"""Sums over two arrays as numpy's float32 sums give them, in pieces, so that memory stays bounded.
+
+msaccucmp adds up whole arrays in float32, and prints more digits than float32 holds: its last digits depend on the
+order of additions. numpy adds pairwise: a run of more than 128 numbers is the sum of its two halves, the first a
+multiple of 8 long. The same halving down to pieces, each added up in that order, gives the same bits.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.numerics.pairs.msaccucmp import plain
+
+AnyArray = NDArray[Any]
+Singles = NDArray[np.float32]
+Single: TypeAlias = np.float32 | float
+Leaf = Callable[[AnyArray, AnyArray], Any]
+
+PIECE = 1 << 15
+"""Numbers of one side that are read at a time."""
+WORTH_COMPILING = 1 << 16
+"""Numbers from which on compiled kernels are used: a network of small tensors need not load or compile them."""
+_NOTHING = np.float32(0.0)
+"""numpy begins its sums with it: none is -0.0."""
+
+
+@cache
+def _kernels() -> ModuleType:
+    try:
+        from ulpscope.numerics.pairs.msaccucmp import kernels as msaccucmp_kernels
+
+        return msaccucmp_kernels if _agrees(msaccucmp_kernels) else plain
+    except Exception:  # an absent or broken numba (wrong numpy, no LLVM for this machine) must not stop a comparison
+        return plain
+
+
+def _agrees(kernels: ModuleType) -> bool:
+    """Whether the kernels do as numpy: their cache does not notice what has changed elsewhere."""
+    golden = np.linspace(-2.0, 5.0, 1001, dtype=np.float32)
+    my, plan = golden.astype(np.float16), np.array([-2.0, 7.0, -2.0, 7.0, 64.0, 65.0], np.float32)
+    wide = my.astype(np.float32)
+    found, wanted = kernels.sums(my, golden, plan), plain.sums(wide, golden, plan)
+    same = all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
+    return same and bool(kernels.divergence(my, golden, plan) == plain.divergence(wide, golden, plan))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Range, mean and spread of one side's numbers as float32."""
+
+    low: np.float32
+    high: np.float32
+    mean: float
+    deviation: float
+    norm: np.float32
+
+    @classmethod
+    def of(cls, *, low: Single, high: Single, mean: float, deviation: float, squares: float) -> "Spread":
+        """`squares` is the sum of squares. Its root is inf where it is beyond float32's range."""
+        with np.errstate(over="ignore"):
+            norm = np.float32(np.sqrt(np.float32(max(squares, 0.0))))
+        return cls(np.float32(low), np.float32(high), mean, deviation, norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What reading both sides side by side gives; sums in float32."""
+
+    my: Spread
+    golden: Spread
+    sums: Singles
+    """Of plain.sums."""
+    largest: Single
+    """|my - golden|"""
+    largest_relative: Single
+
+
+@dataclass(frozen=True, slots=True)
+class TwoSides:
+    """Two flat arrays of equal size, read in pieces."""
+
+    my: AnyArray
+    golden: AnyArray
+    kernels: ModuleType
+
+    @classmethod
+    def of(cls, my: AnyArray, golden: AnyArray) -> "TwoSides":
+        flat = [
+            np.ascontiguousarray(side.real if side.dtype.kind == "c" else side).reshape(-1) for side in (my, golden)
+        ]
+        return cls(flat[0], flat[1], _kernels() if my.size >= WORTH_COMPILING else plain)
+
+    def add_up(self, leaf: Leaf, at_once: int) -> Any:
+        """What `leaf` gives of each piece of both sides, added up in numpy's order."""
+
+        def added(start: int, count: int) -> Any:
+            if count <= at_once:
+                part = slice(start, start + count)
+                return leaf(self.my[part], self.golden[part])
+            half = count // 2
+            half -= half % 8
+            return added(start, half) + added(start + half, count - half)
+
+        return added(0, len(self.my))
+
+
+def spreads(sides: TwoSides) -> tuple[Spread, Spread]:
+    """Of either side, by a read of its own."""
+    return _spread(sides.my, sides.kernels), _spread(sides.golden, sides.kernels)
+
+
+def gather(sides: TwoSides, my: Spread, golden: Spread) -> Gathered:
+    """All that one read of both sides gives."""
+    plan, kernels = _plan(my, golden, my.norm, golden.norm), sides.kernels
+    largest = np.zeros(2, np.float32)
+
+    def leaf(mine: AnyArray, theirs: AnyArray) -> Singles:
+        nonlocal largest
+        sums, tops = kernels.sums(kernels.readable(mine), kernels.readable(theirs), plan)
+        largest = np.maximum(largest, tops)
+        return sums  # type: ignore[no-any-return]
+
+    sums = sides.add_up(leaf, kernels.SUMS_AT_ONCE) if len(sides.my) else np.zeros(plain.SUMS, np.float32)
+    return Gathered(my, golden, sums + _NOTHING, *largest)
+
+
+def divergence(sides: TwoSides, found: Gathered) -> np.float32:
+    """The second read: the KL divergence of my shares from golden's."""
+    plan = _plan(found.my, found.golden, found.sums[plain.MY_SHARE], found.sums[plain.GOLDEN_SHARE])
+    kernels = sides.kernels
+
+    def leaf(mine: AnyArray, theirs: AnyArray) -> np.float32:
+        return kernels.divergence(kernels.readable(mine), kernels.readable(theirs), plan)  # type: ignore[no-any-return]
+
+    return np.float32(sides.add_up(leaf, kernels.LOGARITHMS_AT_ONCE) + _NOTHING)
+
+
+def _spread(side: AnyArray, kernels: ModuleType) -> Spread:
+    """Sums are of distances from a number of that side, which keeps their digits."""
+    low, high, total, squares, count, shift = math.inf, -math.inf, 0.0, 0.0, len(side), _first(side)
+    for start in range(0, count, PIECE):
+        part = side[start : start + PIECE].astype(np.float32)
+        low, high = np.minimum(low, part.min()), np.maximum(high, part.max())
+        found = kernels.moments(part, shift)
+        total, squares = total + found[0], squares + found[1]
+    if not count:
+        return Spread.of(low=low, high=high, mean=math.nan, deviation=math.nan, squares=0.0)
+    return Spread.of(
+        low=low,
+        high=high,
+        mean=shift + total / count,
+        deviation=float(np.sqrt(np.maximum(squares - total * total / count, 0.0) / count)),
+        squares=squares + 2.0 * shift * total + count * shift * shift,
+    )
+
+
+def _first(side: AnyArray) -> float:
+    """A finite number to measure from; nan and inf would make every distance nan."""
+    number = float(side[0].astype(np.float32)) if len(side) else 0.0
+    return number if math.isfinite(number) else 0.0
+
+
+def _plan(my: Spread, golden: Spread, my_scale: np.float32, golden_scale: np.float32) -> Singles:
+    ranges = [my.low, my.high - my.low, golden.low, golden.high - golden.low]
+    return np.array([*ranges, my_scale, golden_scale], np.float32)

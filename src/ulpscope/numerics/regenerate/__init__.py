@@ -1,0 +1,1 @@
+"""Random elements that look like a recorded value."""

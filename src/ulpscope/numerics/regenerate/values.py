@@ -1,0 +1,120 @@
+"""Random elements that look like a recorded value: from its stats alone, the same from the same seed everywhere.
+
+regenerate(value, seed=7) of a bfloat16 activation with mean 0.02, norm 361 over 131072 elements, max 5.4 and half of it
+-inf gives an array of that shape and dtype with these numbers within a few per cent, the 5.4, and half of it -inf.
+"""
+
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, numpy_dtype
+from ulpscope.numerics.regenerate.floats import regenerate_numbers
+from ulpscope.numerics.regenerate.variants import changed
+from ulpscope.records.checks import Variant
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.values import Stats, Value
+
+IGNORED_LABEL = -100
+"""The label that torch's losses ignore unless told otherwise: not one of the classes."""
+
+
+def regenerate(value: Value, *, seed: int, variant: Variant = Variant.RECORDED) -> NDArray[Any]:
+    """Elements of the value's shape and dtype, drawn from its stats.
+
+    Without stats floats are standard normal, integers 0 and bools false. Variants change floats; a long reduction is
+    made by whoever changes the shape, and is drawn like what was recorded.
+    """
+    dtype = DTYPES.get(value.dtype)
+    if dtype is None or value.dtype == "complex32" or any(size < 0 for size in value.shape):
+        _refuse(value)
+    random = np.random.Generator(np.random.PCG64(seed))
+    count = prod(value.shape)
+    if dtype.has_sketch:
+        return _floats(value, dtype, variant, random)
+    draw = _bools if dtype.kind is DtypeKind.BOOL else _integers
+    elements = np.zeros(count, dtype=numpy_dtype(dtype.name))
+    if count and value.stats:
+        elements = draw(value.stats, count, dtype, random)
+    return elements.reshape(value.shape)
+
+
+def _refuse(value: Value) -> NoReturn:
+    raise UlpscopeError(
+        f"value {value.id} has dtype {value.dtype} and shape {list(value.shape)}",
+        expected="a dense value of a float, complex64, complex128, integer or bool type",
+        next_step="capture with --save tensors, so that this value's own data is used",
+    )
+
+
+def _floats(value: Value, dtype: Dtype, variant: Variant, random: np.random.Generator) -> NDArray[Any]:
+    real = DTYPES[dtype.real] if dtype.real else dtype
+    count = prod(value.shape) * dtype.parts
+    if value.stats is None or not count:
+        numbers = random.standard_normal(count)
+    else:
+        numbers = regenerate_numbers(value.stats, count, real, random)
+    shape = value.shape if dtype.real is None else (*value.shape, 2)
+    numbers = changed(numbers.reshape(shape), variant, real)
+    with np.errstate(over="ignore", invalid="ignore"):
+        elements = np.ascontiguousarray(numbers.astype(numpy_dtype(real.name)))
+    return elements.reshape(-1).view(numpy_dtype(dtype.name)).reshape(value.shape)
+
+
+def _bools(stats: Stats, count: int, _: Dtype, random: np.random.Generator) -> NDArray[Any]:
+    elements = np.arange(count) < round(_share_of_true(stats, count) * count)
+    random.shuffle(elements)
+    return elements
+
+
+def _share_of_true(stats: Stats, count: int) -> float:
+    if stats.mean is not None:
+        return stats.mean
+    if stats.zero is not None:
+        return 1.0 - min(stats.zero / count, 1.0)
+    ends = {stats.min, stats.max} - {None}
+    return float(ends.pop() or 0.0) if len(ends) == 1 else 0.5
+
+
+def _integers(stats: Stats, count: int, dtype: Dtype, random: np.random.Generator) -> NDArray[Any]:
+    """Within the recorded range, so that indices stay valid; both ends and zeros as recorded."""
+    low, high = _range(stats, dtype)
+    ends = sorted({low, high})[:count]
+    labels = low == IGNORED_LABEL and high >= 0
+    rest = count - len(ends)
+    elements = random.integers(0 if labels else low, high, size=rest, endpoint=True, dtype=dtype.name)
+    if labels:
+        elements[: round(_ignored_share(stats, high) * rest)] = IGNORED_LABEL
+    else:
+        _put_zeros(elements, stats, count, random)
+    elements = np.concatenate([np.array(ends, dtype=elements.dtype), elements])
+    random.shuffle(elements)
+    return elements
+
+
+def _range(stats: Stats, dtype: Dtype) -> tuple[int, int]:
+    """As Python integers: a float64 beside 2^63 may round out of the type."""
+    limits = np.iinfo(dtype.name)
+    low = int(stats.min if stats.min is not None else stats.max or 0)
+    high = int(stats.max if stats.max is not None else low)
+    return tuple(min(max(end, int(limits.min)), int(limits.max)) for end in (low, high))  # type: ignore[return-value]
+
+
+def _ignored_share(stats: Stats, high: int) -> float:
+    """How many labels are the ignored one, if the others are spread evenly over the classes."""
+    if stats.mean is None:
+        return 0.0
+    share = (high / 2 - stats.mean) / (high / 2 - IGNORED_LABEL)
+    return min(max(share, 0.0), 1.0)
+
+
+def _put_zeros(elements: NDArray[Any], stats: Stats, count: int, random: np.random.Generator) -> None:
+    """A counted zero share (padding, a mask of 0 and 1) is kept; the others are not zero then."""
+    if not stats.zero or stats.min is None or stats.max is None or stats.max <= 0:
+        return
+    others = elements == 0
+    elements[others] = random.integers(1, int(stats.max), size=int(others.sum()), endpoint=True, dtype=elements.dtype)
+    at_ends = int(stats.min == 0)
+    elements[: max(min(stats.zero, count) - at_ends, 0)] = 0

@@ -1,0 +1,1 @@
+"""Stats, sketch and digest of a value, from one read."""

@@ -1,0 +1,132 @@
+"""What summary rows mean: the columns that a trace stores, and Stats.
+
+An integer or bool value has min, max, mean and zero count; everything else about it but the digest is null.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.summaries.constants import (
+    ABS_SUM,
+    DIGEST,
+    EXPONENT_BINS,
+    EXPONENTS,
+    MAX,
+    MIN,
+    NAN,
+    NEG_INF,
+    POS_INF,
+    SET_ASIDE,
+    SKETCH,
+    SKETCH_LENGTH,
+    SUBNORMAL,
+    SUM,
+    SUM_SQUARES,
+    ZERO,
+)
+from ulpscope.numerics.summaries.digest import digest_seed, finish_digests
+from ulpscope.records.values import Stats
+
+Floats = NDArray[np.float64]
+Shape = tuple[int, ...]
+
+_FLOAT_COUNTS = {"nan": NAN, "pos_inf": POS_INF, "neg_inf": NEG_INF, "set_aside": SET_ASIDE, "subnormal": SUBNORMAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of many values; where `valid` is false the entry is null."""
+
+    values: NDArray[np.generic]
+    valid: NDArray[np.bool_]
+
+
+class _Kinds:
+    """Dtypes and shapes of many values, of which few differ."""
+
+    def __init__(self, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> None:
+        numbers: dict[tuple[str, Shape], int] = {}
+        pairs = zip(dtype_names, shapes, strict=True)
+        self._index = np.array([numbers.setdefault(pair, len(numbers)) for pair in pairs], dtype=np.int64)
+        self._kinds = list(numbers)
+
+    def floats(self) -> NDArray[np.bool_]:
+        return np.array([DTYPES[name].has_sketch for name, _ in self._kinds], dtype=np.bool_)[self._index]
+
+    def doubles(self) -> NDArray[np.bool_]:
+        return np.array([DTYPES[name].is_double for name, _ in self._kinds], dtype=np.bool_)[self._index]
+
+    def elements(self) -> NDArray[np.int64]:
+        """How many numbers each value holds; a complex element holds two."""
+        return np.array([prod(shape) * DTYPES[name].parts for name, shape in self._kinds], dtype=np.int64)[self._index]
+
+    def digest_seeds(self) -> NDArray[np.uint64]:
+        return np.array([digest_seed(name, tuple(shape)) for name, shape in self._kinds], dtype=np.uint64)[self._index]
+
+
+def digests_of_rows(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> NDArray[np.uint64]:
+    return _digests(rows, _Kinds(dtype_names, shapes))
+
+
+def _digests(rows: Floats, kinds: _Kinds) -> NDArray[np.uint64]:
+    raw = np.ascontiguousarray(rows[:, DIGEST]).view(np.uint64)
+    return finish_digests(raw, kinds.digest_seeds())
+
+
+def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Column]:
+    """The columns of trace.schema.VALUE_SUMMARY for many rows (n x ROW_LENGTH)."""
+    kinds = _Kinds(dtype_names, shapes)
+    floats = kinds.floats()
+    present = np.ones(len(rows), dtype=np.bool_)
+    summed = kinds.elements() - rows[:, SET_ASIDE]
+    some_finite = rows[:, MIN] <= rows[:, MAX]
+    sketch, rest = split_sketches(rows[:, SKETCH : SKETCH + SKETCH_LENGTH])
+    columns = {
+        "min": Column(rows[:, MIN], some_finite),
+        "max": Column(rows[:, MAX], some_finite),
+        "mean": Column(rows[:, SUM] / np.maximum(summed, 1), summed > 0),
+        "norm": Column(np.sqrt(rows[:, SUM_SQUARES]), floats),
+        "abs_sum": Column(rows[:, ABS_SUM], floats),
+        "zero": Column(rows[:, ZERO].astype(np.int64), present),
+        "exponents": Column(rows[:, EXPONENTS : EXPONENTS + EXPONENT_BINS].astype(np.uint32), floats),
+        "sketch": Column(sketch, floats),
+        "sketch_rest": Column(rest, kinds.doubles()),
+        "digest": Column(_digests(rows, kinds), present),
+    }
+    counts = {name: Column(rows[:, slot].astype(np.int64), floats) for name, slot in _FLOAT_COUNTS.items()}
+    return columns | counts
+
+
+def split_sketches(sums: Floats) -> tuple[NDArray[np.float32], Floats]:
+    """Sums as float32, and what that leaves of them; of doubles both are stored."""
+    stored = sums.astype(np.float32)
+    return stored, sums - stored
+
+
+def stats_from_row(row: Floats, dtype_name: str, shape: Shape) -> Stats:
+    is_float = DTYPES[dtype_name].has_sketch
+    summed = prod(shape) * DTYPES[dtype_name].parts - int(row[SET_ASIDE])
+    some_finite = bool(row[MIN] <= row[MAX])
+    return Stats(
+        min=float(row[MIN]) if some_finite else None,
+        max=float(row[MAX]) if some_finite else None,
+        mean=float(row[SUM]) / summed if summed else None,
+        norm=sqrt(row[SUM_SQUARES]) if is_float else None,
+        abs_sum=float(row[ABS_SUM]) if is_float else None,
+        zero=int(row[ZERO]),
+        exponents=tuple(row[EXPONENTS : EXPONENTS + EXPONENT_BINS].astype(int).tolist()) if is_float else (),
+        **{name: int(row[slot]) for name, slot in _FLOAT_COUNTS.items()},
+    )
+
+
+def sketch_of_row(row: Floats) -> Floats:
+    return row[SKETCH : SKETCH + SKETCH_LENGTH]
+
+
+def raw_digest_of_row(row: Floats) -> int:
+    return int(row[DIGEST : DIGEST + 1].view(np.uint64)[0])

@@ -1,0 +1,1 @@
+"""Answers as files: JSON objects, and the tables behind them."""

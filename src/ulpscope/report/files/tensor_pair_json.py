@@ -1,0 +1,151 @@
+"""What the page of a served report is told of two tensors, as values that json.dumps(allow_nan=False) takes."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.numerics.pairs.boxes import PairBoxes
+from ulpscope.numerics.pairs.distributions import ErrorHistogram, Histogram
+from ulpscope.numerics.pairs.overview import PairElement, PairOverview
+from ulpscope.numerics.pairs.totals import AxisBlocks, ErrorTotals
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.values import Stats, Value
+from ulpscope.report.files.finding_json import strict
+
+NAMED = 8
+"""Worst blocks of an axis that are named."""
+
+
+def side_json(value: Value | None, trace: str, problem: UlpscopeError | None) -> dict[str, Any]:
+    """One tensor of a pair, with its stats."""
+    return {
+        "trace": trace,
+        "dtype": None if value is None else value.dtype,
+        "shape": None if value is None else list(value.shape),
+        "device": None if value is None else value.device,
+        "stats": None if value is None or value.stats is None else _stats(value.stats),
+        "problem": None if problem is None else error_json(problem),
+    }
+
+
+def error_json(error: UlpscopeError) -> dict[str, Any]:
+    """An error with its four answers; `kind` is a word for the page's own languages, where there is one."""
+    problem = getattr(error, "problem", None)
+    return {
+        "kind": None if problem is None else problem.value,
+        "what": error.seen,
+        "expected": error.expected,
+        "next": error.next_step,
+    }
+
+
+def overview_json(found: PairOverview) -> dict[str, Any]:
+    """What one read of both tensors told."""
+    lists = {"absolute": found.absolute, "relative": found.relative, "ulps": found.ulps, "broken": found.broken}
+    content: dict[str, Any] = strict(
+        {
+            "elements": found.elements,
+            "different": found.different,
+            "mismatched": found.mismatched,
+            "zeros": asdict(found.zeros),
+            "not_finite": asdict(found.not_finite),
+            "magnitudes": None if found.magnitudes is None else histogram_json(found.magnitudes),
+            "errors": _errors(found.errors, unit="ulp" if found.in_ulps else "difference"),
+            "axes": [_axis(axis) for axis in found.axes],
+            "worst": {name: [_element(element) for element in elements] for name, elements in lists.items()},
+        }
+    )
+    return content
+
+
+def histogram_json(found: Histogram) -> dict[str, Any]:
+    return {
+        "edges": numbers_json(found.edges),
+        "reference": found.counts.reference.tolist(),
+        "target": found.counts.target.tolist(),
+    }
+
+
+def heat_json(found: ErrorTotals) -> dict[str, Any]:
+    """Errors over one or two axes."""
+    return {
+        "axes": [_blocks(axis) for axis in found.axes],
+        "largest": numbers_json(found.largest),
+        "mean": numbers_json(found.mean()),
+        "mismatched": found.mismatched.tolist() if found.mismatched.any() else None,
+    }
+
+
+def window_json(pair: PairBoxes, *, rows: int, columns: int | None, index: tuple[slice, ...]) -> dict[str, Any]:
+    """A part of both tensors, as rows of numbers; one row where there is only one axis."""
+    box = pair.box(index)
+    return {
+        "reference": numbers_json(_matrix(box.numbers.reference, rows, columns)),
+        "target": numbers_json(_matrix(box.numbers.target, rows, columns)),
+    }
+
+
+def numbers_json(numbers: NDArray[np.float64]) -> Any:
+    """Nested lists; what is not finite is a text, nan of a mean without elements among them."""
+    listed = numbers.tolist()
+    return listed if bool(np.isfinite(numbers).all()) else strict(listed)
+
+
+def _matrix(numbers: NDArray[np.float64], rows: int, columns: int | None) -> NDArray[np.float64]:
+    if columns is None:
+        return numbers.reshape(1, -1)
+    others = [axis for axis in range(numbers.ndim) if axis not in (rows, columns)]
+    return numbers.transpose([rows, columns, *others]).reshape(numbers.shape[rows], numbers.shape[columns])
+
+
+def _stats(stats: Stats) -> dict[str, Any]:
+    told: dict[str, Any] = strict({name: item for name, item in asdict(stats).items() if name != "exponents"})
+    return told
+
+
+def _errors(found: ErrorHistogram, *, unit: str) -> dict[str, Any]:
+    return {
+        "unit": unit,
+        "equal": found.equal,
+        "lows": found.lows.tolist(),
+        "below": found.below.tolist(),
+        "above": found.above.tolist(),
+    }
+
+
+def _axis(totals: ErrorTotals) -> dict[str, Any]:
+    axis = totals.axes[0]
+    with np.errstate(over="ignore"):
+        total = float(totals.total.sum())
+    order = np.lexsort((-totals.total, -totals.mismatched))[:NAMED]
+    means = totals.mean()
+    worst = [
+        {
+            "first": int(place) * axis.block,
+            "last": min((int(place) + 1) * axis.block, axis.size) - 1,
+            "share": float(totals.total[place]) / total if 0.0 < total < np.inf else None,
+            "largest": float(totals.largest[place]),
+            "mean": float(means[place]),
+            "mismatched": int(totals.mismatched[place]),
+        }
+        for place in order
+        if totals.total[place] > 0.0 or totals.mismatched[place]
+    ]
+    return {**_blocks(axis), "largest": numbers_json(totals.largest), "mean": numbers_json(means), "worst": worst}
+
+
+def _blocks(axis: AxisBlocks) -> dict[str, int]:
+    return {"axis": axis.axis, "size": axis.size, "block": axis.block}
+
+
+def _element(element: PairElement) -> dict[str, Any]:
+    return {
+        "index": list(element.index),
+        "reference": element.texts.reference,
+        "target": element.texts.target,
+        "absolute": element.absolute,
+        "relative": element.relative,
+        "ulps": element.ulps,
+    }

@@ -1,0 +1,1 @@
+"""The text of a script that shows one call."""

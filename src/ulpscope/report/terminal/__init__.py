@@ -1,0 +1,1 @@
+"""Answers as text for a terminal or a file: a module a command."""

@@ -1,0 +1,300 @@
+"""Tells what `ulpscope compare` found, as text for a terminal or a file.
+
+DIVERGED at step 0, forward, in model.layers.2.input_layernorm
+
+  torch.Tensor.add.17   variance = variance + eps   modeling.py:66
+  Its inputs agree within bfloat16 rounding (1.0e-3), its output differs by 5.9, 5,900 times what came in.
+  An argument differs: args.1 is 1e-06 in the reference, 1e-02 in the target.
+
+  anchor     first inputs, parameters and embedding output: identical bits
+  before it  model.layers.1.mlp.down_proj    linear  in 7.0e-3  out 7.2e-3  rounding
+  here       model.layers.2.input_layernorm  add     in 1.0e-3  out 5.9     made here
+  after it   683 calls carry this error on; none stands out.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour, Outcome, Place
+from ulpscope.records.ledger import Ledger
+from ulpscope.records.pairs import Judgement
+from ulpscope.report.source import text_at
+from ulpscope.report.tables import plain, render
+from ulpscope.report.terminal.compare_ledger import COLUMNS, closure_lines, executed_lines, is_guilty, ledger_rows
+from ulpscope.report.terminal.compare_lines import (
+    anchor_lines,
+    counts_line,
+    extent_parts,
+    next_commands,
+    scope_lines,
+    verdict,
+)
+from ulpscope.report.words.comparison import (
+    advice_sentence,
+    has_several_ranks,
+    note_sentence,
+    sentence,
+    source_name,
+    statements,
+)
+from ulpscope.report.words.language import NAMES_SHOWN, Language, Phrases, number_text, phrases, shown_name
+from ulpscope.report.words.one_sided_clauses import cause_of
+from ulpscope.report.words.quantities import ranges_text
+from ulpscope.report.words.remarks import remark_texts
+
+FINDINGS_SHOWN = 5
+NOTES_SHOWN = 5
+LONGEST_MISSING = 400
+LONGEST_OP = 24
+NARROWEST_TABLE = 72
+NARROWEST_LEDGER = 92
+_STYLES = {Judgement.MADE_HERE.value: "bold red", Judgement.INHERITED.value: "yellow"}
+_HEADING_STYLES = {
+    Outcome.DIVERGED: "bold red",
+    Outcome.AGREE: "bold green",
+    Outcome.NOTHING_COMPARED: "bold yellow",
+    Outcome.INCOMPLETE: "bold yellow",
+}
+
+Line = tuple[str, str]
+"""A label at the left and what stands beside it."""
+
+
+def compare_text(
+    comparison: Comparison, *, width: int = 80, color: bool = False, language: Language = Language.EN
+) -> str:
+    """The answer as text of this width."""
+    words, outcome = phrases(language), verdict(comparison)
+    parts: list[RenderableType] = [plain(_heading(words, comparison), style=_HEADING_STYLES[outcome]), Text()]
+    if outcome is Outcome.DIVERGED and comparison.findings:
+        parts += [_set_in(*_answer(comparison.findings[0], comparison, language)), Text()]
+    tables = list(_tables(comparison, words, language, width=width))
+    if tables:
+        parts += [_set_in(*tables), Text()]
+    ending = [plain(line) for line in _ending(comparison, words)]
+    parts.append(_set_in(*ending))
+    # Commands are to be copied: a terminal that breaks a long line itself keeps it one line.
+    commands = [f"  {words.say('next', command=command)}\n" for command in next_commands(comparison)]
+    between = "" if ending else "\n"
+    return render(Group(*parts), width=width, color=color) + between + "".join(commands)
+
+
+def _heading(words: Phrases, comparison: Comparison) -> str:
+    outcome = verdict(comparison)
+    if outcome is Outcome.NOTHING_COMPARED:
+        paths = {"reference": shown_name(comparison.reference), "target": shown_name(comparison.target)}
+        return words.say("heading.nothing", **paths)
+    if outcome in (Outcome.AGREE, Outcome.INCOMPLETE):
+        return _agreement(words, comparison)
+    if not comparison.findings:
+        return words.say("heading.unexplained")
+    return _divergence(words, comparison.findings[0], several_ranks=has_several_ranks(comparison))
+
+
+def _agreement(words: Phrases, comparison: Comparison) -> str:
+    counts, scope = comparison.counts, comparison.scope
+    what = words.say("heading.step" if len(scope.steps) == 1 else "heading.steps", steps=ranges_text(scope.steps))
+    if has_several_ranks(comparison):
+        what = words.say("heading.ranks", steps=what, ranks=ranges_text(scope.ranks))
+    numbers = {"calls": words.count(counts.matched, "call"), "tensors": words.count(counts.tensors_compared, "tensor")}
+    key = "heading.incomplete" if comparison.outcome is Outcome.INCOMPLETE else "heading.agree"
+    parts = extent_parts(comparison, words)
+    return words.say(f"{key}_in" if parts else key, what=what, parts=words.listed(parts), **numbers)
+
+
+def _divergence(words: Phrases, finding: Finding, *, several_ranks: bool) -> str:
+    place = finding.place
+    told = words.say("heading.diverged", step=place.step, phase=words.say(f"phase.{place.phase.value}"))
+    if several_ranks or place.rank:
+        told = words.say("heading.rank", heading=told, rank=place.rank)
+    if place.module:
+        told = _in_module(words, finding, told, shown_name(place.module))
+    if finding.kind is FindingKind.COMPUTATION:
+        return told
+    return words.say("heading.cause", heading=told, cause=words.say(f"cause.{cause_of(finding)}"))
+
+
+def _in_module(words: Phrases, finding: Finding, told: str, module: str) -> str:
+    """Where it is; of operators of a network that could not all be compared, between which."""
+    evidence = finding.evidence
+    if evidence.uncompared:
+        return words.say("heading.span", heading=told, names=_names(words, evidence.uncompared), module=module)
+    if evidence.given_by is not None:
+        return words.say("heading.given", heading=told, name=shown_name(evidence.given_by), module=module)
+    return words.say("heading.module", heading=told, module=module)
+
+
+def _names(words: Phrases, names: Sequence[str]) -> str:
+    """Without an `and`, which another follows."""
+    return words.comma.join(map(shown_name, names)) if len(names) <= NAMES_SHOWN else words.names(names)
+
+
+def _answer(finding: Finding, comparison: Comparison, language: Language) -> Iterator[RenderableType]:
+    """The call with its source line, and what is to be said of it, a line each."""
+    cells = [plain(cell, style=style) for cell, style in _head_cells(finding.place)]
+    if cells:
+        yield Text("   ").join(cells)
+    stop = phrases(language).stop
+    for statement in statements(finding, language, ledger=comparison.ledger):
+        yield plain(f"{statement[0].upper()}{statement[1:]}{stop}")
+
+
+def _head_cells(place: Place) -> Iterator[tuple[str, str]]:
+    if name := place.call or place.op:
+        yield shown_name(name), "bold"
+    if place.source:
+        text = text_at(place.source)
+        if text is not None:
+            yield shown_name(text), "cyan"
+        yield source_name(place.source), ""
+
+
+def _tables(comparison: Comparison, words: Phrases, language: Language, *, width: int) -> Iterator[RenderableType]:
+    """Labelled lines and the calls around the answer; labels are equally wide in all of them."""
+    yield from _labelled(_each(words.say("label.anchor"), anchor_lines(comparison.anchor, words)), words)
+    if comparison.neighbours:
+        yield _neighbours(comparison.neighbours, words, width=width)
+    yield from _labelled(_further(comparison, words, language), words)
+    if comparison.ledger is not None:
+        yield from _ledger(comparison.ledger, words, width=width, brief=verdict(comparison) is not Outcome.DIVERGED)
+    yield from _labelled(_lines(comparison, words, language), words)
+
+
+def _further(comparison: Comparison, words: Phrases, language: Language) -> Iterator[Line]:
+    if (told := _followers(comparison, words)) is not None:
+        after = any(row.nearness is Nearness.AFTER for row in comparison.neighbours)
+        yield "" if after else words.say("label.after"), told
+    several, ledger = has_several_ranks(comparison), comparison.ledger
+    further = [sentence(finding, language, several_ranks=several, ledger=ledger) for finding in comparison.findings[1:]]
+    yield from _each(words.say("label.also"), _cut(further, FINDINGS_SHOWN, words))
+
+
+def _lines(comparison: Comparison, words: Phrases, language: Language) -> Iterator[Line]:
+    several = has_several_ranks(comparison)
+    notes = [note_sentence(note, language, several_ranks=several) for note in comparison.notes]
+    yield from _each(words.say("label.note"), _cut(notes, NOTES_SHOWN, words))
+    yield from _each(words.say("label.advice"), [advice_sentence(advice, language) for advice in comparison.advice])
+    yield from _each(words.say("label.scope"), scope_lines(comparison, words))
+    missing = [shown_name(text, longest=LONGEST_MISSING) for text in remark_texts(comparison.missing, language)]
+    yield from _each(words.say("label.missing"), _cut(missing, NOTES_SHOWN, words))
+
+
+def _ledger(ledger: Ledger, words: Phrases, *, width: int, brief: bool) -> Iterator[RenderableType]:
+    """What executing calls again has shown; the calls that made most where there is something to explain."""
+    yield from _labelled(_each(words.say("label.ledger"), list(executed_lines(ledger, words))), words)
+    if is_guilty(ledger) or (ledger.finals and not brief):
+        yield _ledger_table(ledger, words, width=width)
+    yield from _labelled(_each("", closure_lines(ledger, words)), words)
+
+
+def _ledger_table(ledger: Ledger, words: Phrases, *, width: int) -> Table:
+    headers, rows = [words.say(f"ledger.{column}") for column in COLUMNS], ledger_rows(ledger, words)
+    drawn, wide = _grid(words), width >= NARROWEST_LEDGER
+    for column in COLUMNS if wide else ("row",):
+        whole = wide and column not in ("call", "module")
+        drawn.add_column(overflow="fold", no_wrap=whole, justify="right" if whole else "left")
+    if wide:
+        drawn.add_row(Text(), *(plain(header, style="dim") for header in headers))
+    for guilty, cells in rows:
+        style = "bold red" if guilty else ""
+        told = [plain(cell, style=style) for cell in (cells if wide else [_in_words(headers, cells, words)])]
+        drawn.add_row(Text(), *told)
+    return drawn
+
+
+def _in_words(headers: Sequence[str], cells: Sequence[str], words: Phrases) -> str:
+    """A row on its own, where columns have no room."""
+    numbers = [
+        words.say("ledger.cell", name=header, number=cell)
+        for header, cell in zip(headers[2:], cells[2:], strict=True)
+        if cell
+    ]
+    call, module = cells[:2]
+    name = words.say("place.call_in", call=call, module=module) if module else call
+    return words.clause_comma.join([name, *numbers])
+
+
+def _neighbours(rows: Sequence[Neighbour], words: Phrases, *, width: int) -> Table:
+    drawn, root = _grid(words), _shared_root([row.module for row in rows if row.module])
+    drawn.add_column(overflow="fold")
+    for _ in ("op", "in", "out", "judgement") if width >= NARROWEST_TABLE else ():
+        drawn.add_column(no_wrap=True)
+    for nearness in Nearness:
+        label = words.say(f"label.{nearness.value}")
+        for row in rows:
+            if row.nearness is nearness:
+                cells = list(_neighbour(row, words, root=root))
+                drawn.add_row(Text(label), *(cells if width >= NARROWEST_TABLE else [Text("  ").join(cells)]))
+                label = ""
+    return drawn
+
+
+def _neighbour(row: Neighbour, words: Phrases, *, root: str) -> Iterator[Text]:
+    yield plain(shown_name(row.module.removeprefix(root) if row.module else row.call))
+    yield plain(shown_name(row.op.rsplit(".", 1)[-1], longest=LONGEST_OP))
+    for key, error in (("neighbour.in", row.error_in), ("neighbour.out", row.error_out)):
+        yield plain("" if error is None else words.say(key, error=number_text(error)))
+    judgement = words.templates.get(f"judgement.{row.judgement}", shown_name(row.judgement))
+    yield plain(judgement, style=_STYLES.get(row.judgement, ""))
+
+
+def _shared_root(modules: Sequence[str]) -> str:
+    """`model.` where all of them begin with it."""
+    roots = {module.partition(".")[0] for module in modules if "." in module}
+    shared = len(roots) == 1 and all("." in module for module in modules)
+    return f"{roots.pop()}." if shared else ""
+
+
+def _followers(comparison: Comparison, words: Phrases) -> str | None:
+    followers = comparison.findings[0].evidence.followers if comparison.findings else None
+    if followers is None:
+        return None
+    if followers == 0:
+        return words.say("followers.none")
+    further = len(comparison.findings) - 1
+    calm = words.say("followers.calm")
+    rest = words.say("followers.more", findings=words.count(further, "finding")) if further else calm
+    if followers == 1:
+        return words.say("followers.one", rest=rest)
+    return words.say("followers", calls=words.count(followers, "call"), rest=rest)
+
+
+def _ending(comparison: Comparison, words: Phrases) -> Iterator[str]:
+    if verdict(comparison) is not Outcome.NOTHING_COMPARED:
+        yield counts_line(comparison, words)
+    if comparison.scope.standard != "rounding":
+        yield words.say("standard", standard=shown_name(comparison.scope.standard))
+
+
+def _cut(texts: list[str], longest: int, words: Phrases) -> list[str]:
+    left = len(texts) - longest
+    return [*texts[:longest], *([words.say("more.findings", number=f"{left:,}")] if left > 0 else [])]
+
+
+def _each(label: str, texts: list[str]) -> Iterator[Line]:
+    return ((label if index == 0 else "", text) for index, text in enumerate(texts))
+
+
+def _labelled(lines: Iterable[Line], words: Phrases) -> Iterator[Table]:
+    drawn = _grid(words)
+    drawn.add_column(overflow="fold")
+    for label, text in lines:
+        drawn.add_row(Text(label), plain(text))
+    if drawn.row_count:
+        yield drawn
+
+
+def _grid(words: Phrases) -> Table:
+    labels = (text for key, text in words.templates.items() if key.startswith("label."))
+    drawn = Table.grid(padding=(0, 2, 0, 0))
+    drawn.add_column(no_wrap=True, style="dim", min_width=max(map(cell_len, labels)))
+    return drawn
+
+
+def _set_in(*parts: RenderableType) -> RenderableType:
+    return Padding(Group(*parts), (0, 0, 0, 2))

@@ -1,0 +1,109 @@
+"""What `ulpscope convert` has to tell."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ulpscope.dialects.msprobe.writing import Written
+from ulpscope.dialects.msprobe.writing_names import LeftOut
+from ulpscope.report.words.language import shown_text
+from ulpscope.report.words.quantities import count_text, ranges_text
+
+EXAMPLES = 3
+FAILURES_LISTED = 5
+
+WHY = {
+    LeftOut.OPTIMIZER: "msprobe has no form for optimizer steps; parameters_grad holds their gradients",
+    LeftOut.ROOT: "msprobe records what is inside a root module, not the root itself",
+    LeftOut.STARTS_BACKWARD: "they only start a backward pass",
+    LeftOut.KERNEL: "msprobe has no form for kernels",
+    LeftOut.NO_NAME: "msprobe has no name for these operations",
+    LeftOut.NO_FORWARD: "backwards whose forward is not in the same step of the trace",
+    LeftOut.REPEATED: "msprobe keeps one backward of a call",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """One trace and what it became."""
+
+    source: str
+    out: str
+    written: Written
+    missing: tuple[str, ...]
+    """What the trace itself lacks, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotConverted:
+    """A trace that could not be converted."""
+
+    source: str
+    why: str
+
+
+def convert_text(results: list[Converted | NotConverted]) -> str:
+    """Some lines a trace."""
+    return "".join(f"{shown_text(line)}\n" for result in results for line in _lines(result))
+
+
+def convert_json(results: list[Converted | NotConverted]) -> dict[str, Any]:
+    return {"schema": 1, "command": "convert", "to": "msprobe", "traces": [_json(result) for result in results]}
+
+
+def _lines(result: Converted | NotConverted) -> Iterator[str]:
+    if isinstance(result, NotConverted):
+        yield f"{result.source}: not converted: {result.why}"
+        return
+    written = result.written
+    if not written.entries:
+        yield f"{result.source}: nothing to convert, it has no call that msprobe has a form for"
+    else:
+        files = f" and {count_text(written.tensor_files, 'tensor')}" if written.tensor_files else ""
+        where = f"steps {ranges_text(written.steps)}, {count_text(len(written.ranks), 'rank')}"
+        yield f"{result.source}: {count_text(written.entries, 'entry')}{files}, {where}"
+        yield f"  written to {result.out}"
+    yield from (f"  the trace is incomplete: {sentence}" for sentence in result.missing)
+    yield from _left_out(written)
+    if written.without_data:
+        yield f"  statistics only, their data is not in the trace: {count_text(written.without_data, 'tensor')}"
+    yield from (f"  failed: {failure}" for failure in written.failures[:FAILURES_LISTED])
+    if len(written.failures) > FAILURES_LISTED:
+        yield f"  failed: {len(written.failures) - FAILURES_LISTED:,} more"
+
+
+def _left_out(written: Written) -> Iterator[str]:
+    for reason, ops in _by_reason(written).items():
+        names = [op for op, _ in ops.most_common(EXAMPLES)]
+        more = ", ..." if len(ops) > EXAMPLES else ""
+        yield f"  left out {count_text(ops.total(), 'call')} ({', '.join(names)}{more}): {WHY[reason]}"
+
+
+def _by_reason(written: Written) -> dict[LeftOut, Counter[str]]:
+    grouped: dict[LeftOut, Counter[str]] = {}
+    for (reason, op), count in written.left_out.items():
+        grouped.setdefault(reason, Counter())[op] += count
+    return dict(sorted(grouped.items(), key=lambda item: -item[1].total()))
+
+
+def _json(result: Converted | NotConverted) -> dict[str, Any]:
+    if isinstance(result, NotConverted):
+        return {"source": result.source, "converted": False, "error": result.why}
+    written = result.written
+    return {
+        "source": result.source,
+        "converted": bool(written.entries),
+        "out": result.out,
+        "steps": sorted(written.steps),
+        "ranks": sorted(written.ranks),
+        "entries": written.entries,
+        "tensor_files": written.tensor_files,
+        "left_out": [
+            {"reason": reason.value, "why": WHY[reason], "calls": ops.total(), "ops": dict(ops.most_common())}
+            for reason, ops in _by_reason(written).items()
+        ],
+        "without_data": written.without_data,
+        "failures": written.failures,
+        "missing": list(result.missing),
+    }

@@ -1,0 +1,358 @@
+"""The words of `ulpscope run`: what will be captured, what was, what was not, and why.
+
+How the steps of a captured run were told apart, and what its outermost modules are called.
+"""
+
+import json
+import os
+import shlex
+import signal
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
+
+from ulpscope._version import __version__
+from ulpscope.records.outcomes import CapturedProcess, LastCall, RunOutcome
+from ulpscope.records.runs import Coverage, Root, Stepping
+from ulpscope.records.settings import CaptureSettings, IntRanges
+from ulpscope.report.words.quantities import bytes_text, count_text, ranges_text
+
+FORKED = "a forked process"
+"""How a capture names a fork that it leaves alone."""
+
+Advice = tuple[str, str]
+"""A sentence and the next step."""
+
+
+def plan_text(settings: CaptureSettings, *, command: Sequence[str], interpreter: str | None) -> str:
+    """What is about to be captured, before the command starts."""
+    rows = {
+        "command": shlex.join(command),
+        "interpreter": interpreter or "whichever Python the command starts",
+        "level": settings.level.value,
+        "save": settings.save.value,
+        "steps": str(settings.steps or "all"),
+        "ranks": str(settings.ranks or "all"),
+        "only": " ".join(settings.only),
+        "skip": " ".join(settings.skip),
+        "max-disk": "" if settings.max_disk is None else f"{bytes_text(settings.max_disk)} a rank",
+        "stop": f"after step {settings.steps.last}" if settings.stop and settings.steps else "",
+        "compiled": "run as eager" if settings.compiled.value == "eager" else "",
+        "verify": "every reused summary" if settings.verify else "",
+    }
+    lines = [f"  {name:<11}  {text}" for name, text in rows.items() if text]
+    return "\n".join([f"ulpscope: capturing into {settings.out}", *lines])
+
+
+def summary_text(outcome: RunOutcome) -> str:
+    """What came of the run, in a few lines."""
+    if outcome.nothing_captured:
+        sentence, step = why_nothing(outcome)
+        lines = [f"ulpscope: warning: nothing was captured: {sentence}"]
+    else:
+        lines = [f"ulpscope: captured {_total(outcome.captured)} in {outcome.trace}"]
+        step = f"ulpscope show {shlex.quote(outcome.trace)}"
+        if len(outcome.captured) > 1:
+            lines += [f"  {process.directory}: {_total([process])}" for process in outcome.captured]
+        lines += [f"  {note}" for note in step_notes(outcome.captured)]
+    lines += [f"  {note}" for note in notes(outcome)]
+    return "\n".join([*lines, f"  next: {step}"])
+
+
+def notes(outcome: RunOutcome) -> list[str]:
+    """Everything that was not captured, or not as one might think."""
+    texts = [_exit_note(outcome)]
+    if not outcome.nothing_captured:
+        texts += [*_unmatched_ranks(outcome), *_unmatched_steps(outcome)]
+        texts += [_without_ulpscope(*found)[0] for found in outcome.seen.without_ulpscope.items()]
+    texts += [_left_alone(reason, count) for reason, count in sorted(outcome.seen.left_alone.items())]
+    for process in outcome.captured:
+        texts += [f"{process.directory}: {text}" for text in _process_notes(process)]
+    return [text for text in [*texts, *_early_ends(outcome)] if text]
+
+
+def _early_ends(outcome: RunOutcome) -> list[str]:
+    """Why a capture ended before its script did: said when it happened, which may be long ago."""
+    if outcome.nothing_captured:
+        return []
+    ended = [text.partition("\n")[0] for text in outcome.seen.failures]
+    return ended + [text for text in outcome.seen.messages if "capture ends" in text and text not in ended]
+
+
+def why_nothing(outcome: RunOutcome) -> Advice:
+    """The most likely reason for an empty trace."""
+    seen = outcome.seen
+    if seen.failures:
+        return seen.failures[0], "remove the cause, or report it if it is a fault of ulpscope"
+    if not seen.ranks:
+        return _why_never_started(outcome)
+    if outcome.settings.ranks and not any(rank in outcome.settings.ranks for rank in seen.ranks):
+        ranks = ranges_text(seen.ranks)
+        return f"{_asked('rank', outcome.settings.ranks)}, but {_ran('rank', seen.ranks)}", f"use --ranks {ranks}"
+    steps = max((process.steps for process in seen.finished), default=0)
+    if outcome.settings.steps and steps and not any(step in outcome.settings.steps for step in range(steps)):
+        sentence = f"{_asked('step', outcome.settings.steps)}, but {_ran('step', range(steps))}"
+        return sentence, f"use --steps {ranges_text(range(steps))} or fewer of them"
+    calls = sum(process.calls for process in seen.finished)
+    if calls and (outcome.settings.only or outcome.settings.skip):
+        return f"{_filters(outcome.settings)} left none of {count_text(calls, 'call')}", "widen or drop the patterns"
+    if outcome.script_exit or outcome.interrupted or not seen.finished:
+        return "the script ended before anything was written", "run it to the end of a step at least"
+    if seen.left_alone.get(FORKED):
+        return "the script computes in forked processes, which are left alone", "start them by spawn or with torchrun"
+    return (
+        "torch was imported, but the script made no call that is recorded",
+        "check that the script computes something",
+    )
+
+
+def outcome_object(outcome: RunOutcome) -> dict[str, Any]:
+    """The object that `--json` prints."""
+    next_step = why_nothing(outcome)[1] if outcome.nothing_captured else f"ulpscope show {shlex.quote(outcome.trace)}"
+    sentences = [why_nothing(outcome)[0]] if outcome.nothing_captured else []
+    return {
+        "schema": 1,
+        "command": "run",
+        "verdict": "nothing_captured" if outcome.nothing_captured else "captured",
+        "trace": outcome.trace,
+        "exit": outcome.exit_code,
+        "script": {
+            "command": list(outcome.command),
+            "exit": outcome.script_exit,
+            "interrupted": outcome.interrupted,
+        },
+        "ranks": [_process_object(process) for process in outcome.captured],
+        "findings": [],
+        "notes": [{"sentence": sentence} for sentence in _each_once(sentences, notes(outcome), outcome.seen.messages)],
+        "counts": {
+            "ranks": len(outcome.captured),
+            "calls": sum(process.calls for process in outcome.captured),
+            "bytes": sum(process.bytes for process in outcome.captured),
+        },
+        "next": next_step,
+    }
+
+
+def _each_once(*groups: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(text.partition("\n")[0] for group in groups for text in group))
+
+
+def _process_object(process: CapturedProcess) -> dict[str, Any]:
+    return {
+        "rank": process.info.rank,
+        "directory": process.directory,
+        "steps": list(process.steps),
+        "calls": process.calls,
+        "bytes": process.bytes,
+        "closed": process.info.closed is not None,
+        "unfinished": list(process.unfinished),
+        "last_call": None if process.last_call is None else asdict(process.last_call),
+        "exit": process.info.exit,
+        "errors": list(process.info.errors),
+        "ended_early": process.info.coverage.ended_early,
+        "stepping": asdict(process.info.stepping),
+        "roots": [asdict(root) for root in process.info.roots],
+    }
+
+
+def _why_never_started(outcome: RunOutcome) -> Advice:
+    seen = outcome.seen
+    for interpreter, reason in seen.without_ulpscope.items():
+        return _without_ulpscope(interpreter, reason)
+    if seen.left_alone:
+        return "the processes that imported torch were none that compute", "check what the command starts"
+    if seen.pythons:
+        runs = count_text(seen.pythons, "Python process")
+        return f"{runs} ran, and none imported torch", "check that the command reaches the training script"
+    return (
+        "the command started no Python that could be watched",
+        "start Python without -I, -E and -S, and keep PYTHONPATH: they hide the capture from it",
+    )
+
+
+def _without_ulpscope(interpreter: str, reason: str) -> Advice:
+    install = f"{shlex.quote(interpreter)} -m pip install {_requirement()}"
+    missing = reason.endswith("No module named 'ulpscope'")
+    problem = "has no ulpscope" if missing else f"could not import ulpscope ({reason})"
+    return f"{interpreter} imported torch but {problem}; install it there: {install}", install
+
+
+def _requirement() -> str:
+    """What pip must install elsewhere to get this very version: the release, or the directory it came from."""
+    try:
+        origin = distribution("ulpscope").read_text("direct_url.json")
+    except PackageNotFoundError:
+        origin = None
+    url = str(json.loads(origin).get("url", "")) if origin else ""
+    return shlex.quote(url.removeprefix("file://")) if url else f"ulpscope=={__version__}"
+
+
+def _total(processes: Iterable[CapturedProcess]) -> str:
+    processes = list(processes)
+    steps = {step for process in processes for step in process.steps}
+    parts = [
+        _steps_text(steps) if steps else "no steps",
+        count_text(sum(process.calls for process in processes), "call"),
+        bytes_text(sum(process.bytes for process in processes)),
+    ]
+    if len(processes) > 1:
+        parts.insert(0, count_text(len(processes), "process"))
+    return ", ".join(parts)
+
+
+def _exit_note(outcome: RunOutcome) -> str:
+    if outcome.interrupted:
+        return "interrupted; what was captured until then is kept"
+    if outcome.script_exit > 128:
+        return f"the script was ended by {_signal_text(outcome.script_exit - 128)}"
+    return f"the script ended with exit code {outcome.script_exit}" if outcome.script_exit else ""
+
+
+def _signal_text(number: int) -> str:
+    told = signal.strsignal(number) if number in list(signal.Signals) else None
+    return f"signal {number}" if told is None else f"{signal.Signals(number).name} ({told.lower()})"
+
+
+def _left_alone(reason: str, count: int) -> str:
+    return f"left alone: {reason}" if count == 1 else f"left alone: {reason} ({count:,} of them)"
+
+
+def _process_notes(process: CapturedProcess) -> list[str]:
+    found = coverage_notes(process.info.coverage)
+    if process.info.closed is None:
+        found.append(_how_it_died(process))
+    elif process.info.exit not in (None, "ended"):
+        found.append(f"ended: {process.info.exit}")
+    return found + [f"error of ulpscope, the run went on: {error}" for error in process.info.errors]
+
+
+def _how_it_died(process: CapturedProcess) -> str:
+    """Of a process that did not close its part of the trace: where it was, and what of it is on disk."""
+    where = "was not closed (killed, crashed, left by os._exit, or unable to write)"
+    if process.last_call is not None:
+        where = f"ended abruptly in step {process.last_call.step}, {_last_call_text(process.last_call)}"
+    whole = [step for step in process.steps if step not in process.unfinished]
+    kept = [f"{_steps_text(whole)} whole"] if whole else []
+    kept += [f"the beginning of {_steps_text(process.unfinished)}"] if process.unfinished else []
+    return f"{where}; on disk: {' and '.join(kept) or 'nothing'}"
+
+
+def _steps_text(steps: Collection[int]) -> str:
+    return f"step{'s' * (len(steps) > 1)} {ranges_text(steps)}"
+
+
+def _last_call_text(call: LastCall) -> str:
+    module = f" of {call.module}" if call.module else ""
+    phase = f" ({call.phase})" if call.phase in ("backward", "update") else ""
+    return f"{'inside' if call.running else 'after'} {call.name}{module}{phase}"
+
+
+def coverage_notes(coverage: Coverage) -> list[str]:
+    """What a capture did not see or not keep."""
+    found = []
+    if coverage.calls_filtered:
+        found.append(f"{count_text(coverage.calls_filtered, 'call')} left out by the filters")
+    found += _by_reason(coverage.calls_unobserved, "call", "not looked into")
+    found += _by_reason(coverage.values_unsummarized, "value", "without stats")
+    if coverage.other_threads:
+        found.append(f"{count_text(coverage.other_threads, 'module call')} in other threads not captured")
+    if coverage.not_saved:
+        found.append(f"data of {count_text(coverage.not_saved, 'value')} not saved: --max-disk was reached")
+    if coverage.summaries_wrong:
+        found.append(f"{count_text(coverage.summaries_wrong, 'reused summary')} differed from the value: report this")
+    elif coverage.summaries_verified:
+        found.append(f"{count_text(coverage.summaries_verified, 'reused summary')} recomputed, none differed")
+    return found
+
+
+def _by_reason(counts: Mapping[str, int], noun: str, what: str) -> list[str]:
+    if not counts:
+        return []
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
+    return [f"{count_text(sum(counts.values()), noun)} {what}: {reasons}"]
+
+
+def _unmatched_ranks(outcome: RunOutcome) -> list[str]:
+    wanted = outcome.settings.ranks
+    if wanted is None or all(any(low <= rank <= high for rank in outcome.seen.ranks) for low, high in wanted.ranges):
+        return []
+    return [f"{_asked('rank', wanted)}, but {_ran('rank', outcome.seen.ranks)}"]
+
+
+def _unmatched_steps(outcome: RunOutcome) -> list[str]:
+    wanted = outcome.settings.steps
+    steps = max((process.steps for process in outcome.seen.finished), default=0)
+    if wanted is None or steps == 0 or wanted.last < steps or outcome.settings.stop:
+        return []
+    return [f"{_asked('step', wanted)}, but {_ran('step', range(steps))}"]
+
+
+def _asked(noun: str, wanted: IntRanges) -> str:
+    several = len(wanted.ranges) > 1 or wanted.ranges[0][0] != wanted.ranges[0][1]
+    return f"{noun}{'s' * several} {wanted} asked for"
+
+
+def _ran(noun: str, numbers: Sequence[int]) -> str:
+    return f"{'only ' * (len(numbers) == 1)}{noun}{'s' * (len(numbers) > 1)} {ranges_text(numbers)} ran"
+
+
+def _filters(settings: CaptureSettings) -> str:
+    words = [f"--only {shlex.quote(pattern)}" for pattern in settings.only]
+    words += [f"--skip {shlex.quote(pattern)}" for pattern in settings.skip]
+    return " ".join(words)
+
+
+ROOTS_SHOWN = 6
+
+
+def step_notes(processes: Sequence[CapturedProcess]) -> list[str]:
+    """What one must know to read the numbers of steps and the paths of modules."""
+    return [
+        *_once_if_alike(processes, lambda process: stepping_text(process.info.stepping)),
+        *_once_if_alike(processes, lambda process: roots_text(process.info.roots)),
+    ]
+
+
+def stepping_text(stepping: Stepping) -> str:
+    """Where steps begin; empty if there was one only."""
+    if stepping.marks:
+        return "steps: one begins where the script marks it"
+    parts = []
+    if stepping.updates:
+        parts.append("one begins with the first forward after an optimizer's step")
+    if stepping.forwards:
+        parts.append(_forwards(stepping))
+    if stepping.updates and stepping.optimizers > 1:
+        parts.append(f"{stepping.optimizers} optimizers took steps: an iteration where two do so in turn is two steps")
+    return f"steps: {'; '.join(parts)}" if parts else ""
+
+
+def _forwards(stepping: Stepping) -> str:
+    if not stepping.updates:
+        return "one begins whenever a module is called again"
+    return f"before the first update, one began when a module was called again ({stepping.forwards:,} times)"
+
+
+def roots_text(roots: Sequence[Root]) -> str:
+    """Which module got which name; empty if there is no choice."""
+    if len(roots) < 2:
+        return ""
+    told = [_root_text(root) for root in roots[:ROOTS_SHOWN]]
+    if len(roots) > ROOTS_SHOWN:
+        told.append(f"{len(roots) - ROOTS_SHOWN:,} more in rank.json")
+    return f"modules: {'; '.join(told)}"
+
+
+def _root_text(root: Root) -> str:
+    kind = root.module_class.rpartition(".")[2]
+    name = root.name if root.name.partition("-")[0] == kind else f"{root.name} is {kind}"
+    calls = count_text(root.calls, "call")
+    return f"{name} ({calls})" if root.source is None else f"{name} ({calls}, first {os.path.basename(root.source)})"
+
+
+def _once_if_alike(processes: Sequence[CapturedProcess], tell: Callable[[CapturedProcess], str]) -> list[str]:
+    texts = [tell(process) for process in processes]
+    if len(set(texts)) == 1:
+        return [text for text in texts[:1] if text]
+    return [f"{process.directory}: {text}" for process, text in zip(processes, texts, strict=True) if text]

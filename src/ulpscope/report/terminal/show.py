@@ -1,0 +1,222 @@
+"""Tells what `ulpscope show` found, as text for a terminal or a file.
+
+torch.nn.functional.layer_norm.3   id 57
+  op      torch.nn.functional.layer_norm (api, forward, step 0, rank 0)
+  module  model.layers.2.input_layernorm (LayerNorm)
+Called from
+  model.py:57 in forward
+      return F.layer_norm(x, ...)
+"""
+
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ulpscope.records.calls import Call, Frame
+from ulpscope.records.values import Stats, Use, Value
+from ulpscope.report.arguments import argument_lines
+from ulpscope.report.source import source_line
+from ulpscope.report.tables import draw_long, pairs, plain, render, section, table
+from ulpscope.report.terminal.overview import coverage_part, environment_part, overview_part
+from ulpscope.report.terminal.views import (
+    CallListView,
+    CallView,
+    CoverageView,
+    ElementsView,
+    EnvironmentView,
+    OverviewView,
+    TensorElements,
+    View,
+)
+from ulpscope.report.words.quantities import count_text
+from ulpscope.trace.neighbours import Edge
+
+LONG = 200
+"""Rows from which on rich is not asked: it draws about 1,600 a second."""
+_COUNTS = {"nan": "nan", "+inf": "pos_inf", "-inf": "neg_inf", "set aside": "set_aside"}
+_NUMBERS = ("id", "step", "rank", "min", "max", "mean", "norm", *_COUNTS, "value")
+
+
+def show_text(view: View, *, width: int, color: bool = False) -> str:
+    """The answer as text of this width."""
+    long = _long_list(view, width=width, color=color) if isinstance(view, CallListView) else None
+    return long or render(_content(view), width=width, color=color)
+
+
+def _content(view: View) -> RenderableType:
+    if isinstance(view, OverviewView):
+        return overview_part(view.overview)
+    if isinstance(view, EnvironmentView):
+        return environment_part(view.overview)
+    if isinstance(view, CoverageView):
+        return coverage_part(view.overview)
+    if isinstance(view, CallListView):
+        return _call_list(view)
+    if isinstance(view, CallView):
+        return _one_call(view)
+    return _elements_of_call(view)
+
+
+def _call_list(view: CallListView) -> RenderableType:
+    if view.total == 0:
+        hints = view.hints or (f"List all calls: ulpscope show {shlex.quote(view.path)} --op '*'",)
+        return Group(plain(f"No call of {view.path} matches {view.filter}."), *map(plain, hints))
+    headers, rows = _calls(view)
+    return Group(table(headers, rows, right=_NUMBERS, folds=("call", "module")), plain(_last_line(view)))
+
+
+def _long_list(view: CallListView, *, width: int, color: bool) -> str | None:
+    """The list where it is long; None where it has to be folded."""
+    if view.calls.height < LONG:
+        return None
+    headers, rows = _calls(view)
+    drawn = draw_long(headers, rows, right=_NUMBERS, width=width, color=color)
+    return None if drawn is None else f"{drawn}{_last_line(view)}\n"
+
+
+def _calls(view: CallListView) -> tuple[list[str], Iterator[list[object]]]:
+    several = view.processes > 1
+    headers = ["id", *(["rank"] if several else []), "step", "phase", "call", "module", "output"]
+    return headers, (_call_row(row, several=several) for row in view.calls.iter_rows(named=True))
+
+
+def _last_line(view: CallListView) -> str:
+    more = view.total - view.calls.height
+    return f"{more:,} more; --limit 0 for all" if more else count_text(view.total, "call")
+
+
+def _call_row(row: dict[str, Any], *, several: bool) -> list[object]:
+    output = "" if row["output_shape"] is None else f"{row['output_dtype']}{list(row['output_shape'])}"
+    if row["output_not_finite"]:
+        output += f" {row['output_not_finite']:,} not finite"
+    if row["error"]:
+        output += " error"
+    place = [row["process"]] if several else []
+    return [row["id"], *place, row["step"], row["phase"], row["name"], row["module"] or "", output.strip()]
+
+
+def _one_call(view: CallView) -> RenderableType:
+    parts: list[RenderableType] = [plain(f"{view.call.name}   id {view.call.id}", style="bold"), pairs(_facts(view))]
+    if view.stack:
+        parts.append(section("Called from (innermost first)", *_stack_lines(view.stack)))
+    if arguments := list(argument_lines(view.call.arguments)):
+        parts.append(section("Arguments", pairs(arguments)))
+    if view.around.uses:
+        parts.append(section("Tensors", _tensors(view), Text(), _stats(view)))
+    parts += [_edges("Inputs made by", view.around.makers, view), _edges("Outputs read by", view.around.readers, view)]
+    if view.around.children:
+        parts.append(section("Calls inside it", *_call_lines(view.around.children, view.edges_shown)))
+    parts += [_elements(tensor) for tensor in view.elements]
+    return Group(*parts)
+
+
+def _facts(view: CallView) -> Iterator[tuple[str, object]]:
+    call, around = view.call, view.around
+    yield "op", f"{call.op} ({call.kind.value})"
+    yield "where", f"step {call.step}, micro-step {call.micro_step}, {call.phase.value}, {view.process}"
+    if call.module is not None:
+        yield "module", f"{call.module or '(root)'} ({call.module_class})"
+    if around.parent is not None:
+        yield "inside", _call_words(around.parent)
+    if around.forward is not None:
+        yield "forward", _call_words(around.forward)
+    for backward in around.backwards:
+        yield "backward", _call_words(backward)
+    if call.autocast is not None:
+        yield "autocast", call.autocast
+    if call.recompute:
+        yield "recompute", "run again during backward (checkpointing)"
+    if call.random:
+        yield "random", f"generator state {call.generator or 'unknown'} before the call"
+    if call.error is not None:
+        yield "error", plain(call.error, style="red")
+
+
+def _stack_lines(stack: Iterable[Frame]) -> Iterator[RenderableType]:
+    for frame in stack:
+        yield plain(frame)
+        line = source_line(frame.file, frame.line)
+        if line is not None:
+            yield Padding(plain(line, style="cyan"), (0, 0, 0, 4))
+
+
+def _tensors(view: CallView) -> RenderableType:
+    values = view.around.values
+    some_saved = any(value.data is not None for value in values.values())
+    headers = ["role", "place", "value", "dtype", "shape", "device", "digest", *(["saved"] if some_saved else [])]
+    rows = [_tensor_row(use, values.get(use.value))[: len(headers)] for use in view.around.uses]
+    return table(headers, rows, right=_NUMBERS, folds=("place", "shape"))
+
+
+def _tensor_row(use: Use, value: Value | None) -> list[object]:
+    if value is None:
+        return [use.role.value, use.place, use.value, "missing", "", "", "", ""]
+    digest = "-" if value.digest is None else f"{value.digest:016x}"
+    saved = "yes" if value.data is not None else "no"
+    content = digest if value.initialized else "uninitialised"
+    return [use.role.value, use.place, use.value, value.dtype, list(value.shape), value.device, content, saved]
+
+
+def _stats(view: CallView) -> RenderableType:
+    first: dict[int, Use] = {}
+    for use in view.around.uses:
+        first.setdefault(use.value, use)
+    used = ((use, view.around.values.get(number)) for number, use in first.items())
+    rows = [(use, value.stats) for use, value in used if value is not None and value.stats is not None]
+    if not rows:
+        return plain("No stats.")
+    counted = [column for column in _COUNTS if any(getattr(stats, _COUNTS[column]) for _, stats in rows)]
+    headers = ["value", "place", "min", "max", "mean", "norm", *counted]
+    cells = ([use.value, use.place, *_stats_cells(stats, counted)] for use, stats in rows)
+    drawn = table(headers, cells, right=_NUMBERS, folds=("place",))
+    return drawn if counted else Group(drawn, plain("no nan, no inf, nothing set aside"))
+
+
+def _stats_cells(stats: Stats, counted: Iterable[str]) -> list[object]:
+    numbers = [_number(number) for number in (stats.min, stats.max, stats.mean, stats.norm)]
+    counts = [getattr(stats, _COUNTS[column]) or 0 for column in counted]
+    return [*numbers, *(plain(f"{count:,}", style="red" if count else "") for count in counts)]
+
+
+def _edges(title: str, edges: tuple[Edge, ...], view: CallView) -> RenderableType:
+    if not edges:
+        return Group()
+    shown = edges[: view.edges_shown]
+    rows = ([edge.use.place, _call_words(edge.call), f"as {edge.place}" if edge.place else ""] for edge in shown)
+    return section(title, table(["tensor", "call", ""], rows), *_left_out(len(edges) - len(shown)))
+
+
+def _call_lines(calls: tuple[Call, ...], limit: int | None) -> Iterator[RenderableType]:
+    yield from (plain(_call_words(call)) for call in calls[:limit])
+    yield from _left_out(len(calls) - len(calls[:limit]))
+
+
+def _left_out(number: int) -> list[RenderableType]:
+    return [plain(f"{number:,} more; --limit 0 for all")] if number else []
+
+
+def _call_words(call: Call) -> str:
+    return f"{call.name} (id {call.id})"
+
+
+def _elements_of_call(view: ElementsView) -> RenderableType:
+    title = plain(f"{_call_words(view.call)} of {view.process}, step {view.call.step}", style="bold")
+    return Group(title, *(_elements(tensor) for tensor in view.tensors))
+
+
+def _elements(tensor: TensorElements) -> RenderableType:
+    value, shown = tensor.value, len(tensor.indices)
+    title = f"{tensor.use.role.value} {tensor.use.place}: {value.dtype}{list(value.shape)}"
+    if not value.initialized:
+        title += ", uninitialised: nobody has written these elements"
+    rows = [[list(index), element] for index, element in zip(tensor.indices, tensor.elements, strict=True)]
+    rest = [plain(f"{shown:,} of {tensor.total:,} elements, first and last")] if shown < tensor.total else []
+    return section(title, table(["index", "element"], rows), *rest)
+
+
+def _number(number: float | None) -> str:
+    return "-" if number is None else f"{number:.6g}"

@@ -1,0 +1,224 @@
+"""Tells what `ulpscope show GRAPH` found, as text for a terminal or a file.
+
+fc1/Relu   Relu
+  id      15, stream 0, in ge_default_20260101000000_11
+  kernel  te_relu_5cbd1f87_0__kernel0 (AIcoreEngine)
+Inputs
+  index  dtype    layout      shape           origin shape  from
+  0      float16  FRACTAL_NZ  [3, 1, 16, 16]  [2, 40]       fc1/MatMul:0
+"""
+
+import json
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+
+from ulpscope.records.graphs import AttributeValue, Edge, Operator, Origin, TensorDesc
+from ulpscope.records.values import Stats
+from ulpscope.report.files.show_graph_json import plain_value
+from ulpscope.report.tables import pairs, plain, render, section, table
+from ulpscope.report.terminal.views import (
+    AnyGraphView,
+    FoundDumps,
+    GraphView,
+    OperatorListView,
+    OperatorsView,
+    OperatorView,
+    SummarisedTensor,
+)
+from ulpscope.report.words.quantities import count_text
+
+_NUMBERS = ("count", "operators", "id", "index", "min", "max", "mean", "norm", "nan", "inf")
+_FOLDS = ("name", "from", "made at", "read by", "origin", "kernel", "passes")
+
+
+def show_graph_text(view: AnyGraphView, *, width: int, color: bool = False) -> str:
+    """The answer as text of this width."""
+    if isinstance(view, GraphView):
+        return render(_graph(view), width=width, color=color)
+    if isinstance(view, OperatorListView):
+        return render(_operator_list(view), width=width, color=color)
+    return render(_operators(view), width=width, color=color)
+
+
+def _graph(view: GraphView) -> RenderableType:
+    model = view.model
+    total = sum(count for _, count in view.counts)
+    title = f"{model.name or view.path}   {model.format.value}, {count_text(total, 'operator')}"
+    parts: list[RenderableType] = [plain(title, style="bold")]
+    if len(model.graphs) > 1:
+        rows = [[graph.name or "(main)", f"{len(graph.operators):,}"] for graph in model.graphs]
+        parts.append(section("Graphs", table(["name", "operators"], rows, right=_NUMBERS, folds=_FOLDS)))
+    rows = [[kind, f"{count:,}"] for kind, count in view.counts]
+    return Group(*parts, section("Operators", table(["type", "count"], rows, right=_NUMBERS)))
+
+
+def _operator_list(view: OperatorListView) -> RenderableType:
+    if view.total == 0:
+        near = (
+            f"Near it: {', '.join(view.nearest)}."
+            if view.nearest
+            else f"See all: ulpscope show {shlex.quote(view.path)}"
+        )
+        return Group(plain(f"No operator of {view.path} matches {view.filter}."), plain(near))
+    several = view.graphs > 1
+    headers = ["id", "type", "name", *(["graph"] if several else []), "passes", "kernel"]
+    rows = (_operator_row(operator, several=several) for operator in view.operators)
+    more = view.total - len(view.operators)
+    last = f"{more:,} more; --limit 0 for all" if more else count_text(view.total, "operator")
+    first = [] if view.meant is None else [plain(f"No operator is called {view.meant}; it may be one of these:")]
+    return Group(*first, table(headers, rows, right=_NUMBERS, folds=(*_FOLDS, "graph")), plain(last))
+
+
+def _operator_row(operator: Operator, *, several: bool) -> list[object]:
+    graph = [operator.graph or "(main)"] if several else []
+    return [operator.id, operator.type, operator.name, *graph, ", ".join(operator.passes), operator.kernel or ""]
+
+
+def _operators(view: OperatorsView) -> RenderableType:
+    parts: list[RenderableType] = []
+    for each in view.operators:
+        parts += [*([plain("")] if parts else []), *_operator(each, attributes=view.attributes, limit=view.names_shown)]
+    if view.drawing is not None:
+        drawn = view.drawing
+        words = (
+            f"{count_text(drawn.operators, 'operator')} within {count_text(drawn.depth, 'step')}, drawn by {drawn.by}"
+        )
+        parts.append(section("Drawing", plain(f"{drawn.path}: {words}")))
+    return Group(*parts)
+
+
+def _operator(view: OperatorView, *, attributes: bool, limit: int | None) -> Iterator[RenderableType]:
+    operator = view.operator
+    yield plain(f"{operator.name}   {operator.type}", style="bold")
+    yield pairs(_facts(view, limit))
+    if operator.inputs:
+        yield section("Inputs", _inputs(view))
+    if operator.outputs or view.readers:
+        yield section("Outputs", _outputs(view, limit))
+    if attributes:
+        yield section("Attributes", *_attributes(operator))
+    for title, found in (("Dumps", view.dumps), ("Reference", view.references)):
+        if found is not None:
+            yield section(title, *_dumps(found))
+
+
+def _facts(view: OperatorView, limit: int | None) -> Iterator[tuple[str, object]]:
+    operator = view.operator
+    yield "id", f"{operator.id}, stream {operator.stream}, in {operator.graph or '(main)'}"
+    if operator.kernel is not None or operator.kernel_library is not None:
+        library = f" ({operator.kernel_library})" if operator.kernel_library else ""
+        yield "kernel", f"{operator.kernel or '-'}{library}"
+    if operator.passes:
+        yield "passes", ", ".join(operator.passes)
+    yield "original", _originals_words(operator)
+    if operator.l1_fusion is not None:
+        yield "L1 fusion", operator.l1_fusion
+    for title, names in (
+        ("runs", operator.subgraphs),
+        ("waits for", operator.controls),
+        ("awaited by", view.followers),
+    ):
+        if names:
+            yield title, _listed(names, limit)
+
+
+def _listed(names: Sequence[str], limit: int | None) -> str:
+    more = len(names) - len(names[:limit])
+    return ", ".join(names[:limit]) + (f" and {more:,} more; --limit 0 for all" if more else "")
+
+
+def _originals_words(operator: Operator) -> str:
+    if operator.originals is None:
+        return "itself"
+    if not operator.originals:
+        return "none: the compiler inserted it"
+    part = " (with other operators)" if operator.multiple else ""
+    return ", ".join(operator.originals) + part
+
+
+def _inputs(view: OperatorView) -> RenderableType:
+    rows = [
+        [position, *_desc_cells(each.desc), "-" if each.source is None else each.source, view.made_at.get(position, "")]
+        for position, each in enumerate(view.operator.inputs)
+    ]
+    headers = ["index", *_DESC_HEADERS, "from", "made at"]
+    return table(*_filled(headers, rows), right=_NUMBERS, folds=_FOLDS)
+
+
+def _outputs(view: OperatorView, limit: int | None) -> RenderableType:
+    readers: dict[int, list[Edge]] = defaultdict(list)
+    for edge in view.readers:
+        readers[edge.output].append(edge)
+    descs = view.operator.outputs
+    rows = []
+    for position in sorted({*range(len(descs)), *readers}):
+        desc = descs[position] if position < len(descs) else None
+        read = _listed([f"{edge.consumer}:{edge.input}" for edge in readers[position]], limit)
+        rows.append([position, *_desc_cells(desc), _origin_words(None if desc is None else desc.origin), read or "-"])
+    return table(*_filled(["index", *_DESC_HEADERS, "origin", "read by"], rows), right=_NUMBERS, folds=_FOLDS)
+
+
+_DESC_HEADERS = ["dtype", "layout", "shape", "origin shape", "shape range", "value range"]
+
+
+def _desc_cells(desc: TensorDesc | None) -> list[object]:
+    if desc is None:
+        return [""] * len(_DESC_HEADERS)
+    ranges = [" ".join(str(list(each)) for each in found) for found in (desc.shape_range, desc.value_range)]
+    return [desc.dtype, desc.layout, _shape_words(desc.shape), _shape_words(desc.origin_shape), *ranges]
+
+
+def _shape_words(shape: tuple[int, ...] | None) -> str:
+    return "" if shape is None else str(list(shape))
+
+
+def _origin_words(origin: Origin | None) -> str:
+    if origin is None or not origin.name:
+        return ""
+    return origin.name if origin.output is None else f"{origin.name}:{origin.output}"
+
+
+def _filled(headers: list[str], rows: list[list[object]]) -> tuple[list[str], list[list[object]]]:
+    """Without the columns in which nothing stands."""
+    kept = [place for place in range(len(headers)) if any(str(row[place]) for row in rows)]
+    return [headers[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def _attributes(operator: Operator) -> Iterator[RenderableType]:
+    yield pairs((key, _value_words(value)) for key, value in sorted(operator.attributes.items()))
+    for side, descs in (("input", [each.desc for each in operator.inputs]), ("output", list(operator.outputs))):
+        for position, desc in enumerate(descs):
+            if desc is not None and desc.attributes:
+                rows = ((key, _value_words(value)) for key, value in sorted(desc.attributes.items()))
+                yield section(f"{side} {position}", pairs(rows))
+
+
+def _value_words(value: AttributeValue) -> str:
+    return value if isinstance(value, str) else json.dumps(plain_value(value), ensure_ascii=False)
+
+
+def _dumps(found: FoundDumps) -> Iterator[RenderableType]:
+    if not found.tensors:
+        yield plain("none of this operator")
+    for file in dict.fromkeys(each.file for each in found.tensors):
+        yield plain(file, style="cyan")
+        yield Padding(_tensors([each for each in found.tensors if each.file == file]), (0, 0, 0, 2))
+    yield from (plain(f"not read: {problem}") for problem in found.problems)
+
+
+def _tensors(found: Sequence[SummarisedTensor]) -> RenderableType:
+    rows = [[each.place, each.dtype, _shape_words(each.shape), *_stats_cells(each.stats)] for each in found]
+    headers = ["tensor", "dtype", "shape", "min", "max", "mean", "norm", "nan", "inf"]
+    return table(headers, rows, right=_NUMBERS, folds=("shape",))
+
+
+def _stats_cells(stats: Stats | None) -> Iterable[object]:
+    if stats is None:
+        return ["-"] * 6
+    numbers = ["-" if each is None else f"{each:.6g}" for each in (stats.min, stats.max, stats.mean, stats.norm)]
+    counts = (stats.nan, stats.pos_inf + stats.neg_inf)
+    return [*numbers, *(plain(f"{count:,}", style="red" if count else "") for count in counts)]

@@ -1,0 +1,1 @@
+"""Runs and comparisons for other viewers (TensorBoard, Model Explorer, graphviz)."""

@@ -1,0 +1,78 @@
+"""Scalars for TensorBoard: a tag for each statistic, kind of tensor and module, a run directory for each rank.
+
+DIR/rank0/events.out.tfevents.0.ulpscope      norm/output/model.layers.0.mlp, max_abs/gradient/model.head, ...
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from ulpscope.records.pairs import Judgement
+from ulpscope.report.viewers.event_file import write_events
+from ulpscope.trace.trends import WHAT
+
+EVENTS = "events.out.tfevents.0.ulpscope"
+"""TensorBoard looks for `tfevents` in names."""
+
+OUTSIDE = "(outside of modules)"
+
+TREND_STATS = {"norm": "norm", "size": "max_abs", "mean": "mean_abs", "nan": "nan", "inf": "inf"}
+"""Columns of trace.trends with what a tag calls them."""
+
+SCALARS = {"rank": pl.Int64, "step": pl.Int64, "tag": pl.String, "value": pl.Float32}
+
+_KEYS = ("rank", "step", "module", "what")
+
+
+def trend_scalars(trends: pl.DataFrame) -> pl.DataFrame:
+    """The statistics of a run (trace.trends) in the columns of SCALARS."""
+    return _scalars(trends.rename(TREND_STATS), tuple(TREND_STATS.values()))
+
+
+def comparison_scalars(pairs: pl.DataFrame) -> pl.DataFrame:
+    """The errors of a comparison (pairs.parquet) in the columns of SCALARS.
+
+    error: the worst one; error_by_expected: the worst one set against what rounding and the inputs explain, more than
+    1 is more than that; made_here: how many tensors; mismatched: places where inf or nan do not agree.
+    """
+    # Tensors of all roles: a difference may begin in an input, or in a parameter after its update.
+    what = pl.col("role").replace({role.value: word for role, word in WHAT.items()})
+    groups = pairs.with_columns(what=what).group_by(_KEYS, maintain_order=True)
+    numbers = groups.agg(
+        pl.col("error").max(),
+        error_by_expected=(pl.col("error") / pl.col("expected")).fill_nan(None).max(),
+        made_here=(pl.col("judgement") == Judgement.MADE_HERE.value).sum(),
+        mismatched=pl.col("mismatched").sum(),
+    )
+    return _scalars(numbers, ("error", "error_by_expected", "made_here", "mismatched"))
+
+
+def write_scalars(scalars: pl.DataFrame, out: Path) -> list[Path]:
+    """Write SCALARS below a directory, and give the files."""
+    now = time.time()
+    written = []
+    for (rank,), rows in scalars.group_by("rank", maintain_order=True):
+        folder = out / f"rank{rank}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / EVENTS, "wb") as file:
+            write_events(file, _steps(rows), wall_time=now)
+        written.append(folder / EVENTS)
+    return written
+
+
+def _scalars(numbers: pl.DataFrame, stats: tuple[str, ...]) -> pl.DataFrame:
+    named = numbers.with_columns(pl.col("module").fill_null(OUTSIDE), pl.col(stats).cast(pl.Float64))
+    flat = named.unpivot(stats, index=_KEYS, variable_name="stat").drop_nulls(["rank", "step", "value"])
+    tagged = flat.with_columns(tag=pl.concat_str("stat", "what", "module", separator="/"))
+    # A rank may have had several processes.
+    worst = tagged.group_by("rank", "step", "tag", maintain_order=True).agg(pl.col("value").max())
+    return worst.sort("rank", "step", maintain_order=True).select(
+        pl.col(name).cast(dtype) for name, dtype in SCALARS.items()
+    )
+
+
+def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, Mapping[str, float]]]:
+    for (step,), found in rows.group_by("step", maintain_order=True):
+        yield int(str(step)), dict(zip(found["tag"], found["value"], strict=True))

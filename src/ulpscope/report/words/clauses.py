@@ -1,0 +1,275 @@
+"""The evidence of a finding, each piece in words: clauses without an end, of which words.py makes sentences."""
+
+import math
+from collections.abc import Iterator
+
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.records.enums import Phase
+from ulpscope.records.findings import ArgumentDifference, Finding, FindingKind
+from ulpscope.records.pairs import Measured
+from ulpscope.report.words.language import NAMES_SHOWN, Phrases, element_text, number_text, shown_name
+
+# Rounding errors of a few calls add up before anyone would call it more than rounding.
+ROUNDINGS = 16
+RATIOS_TOLD = (2.0, 1e6)
+LONGEST_ARGUMENT = 100
+_HAS_DISTANCE = (
+    FindingKind.COMPUTATION,
+    FindingKind.OPTIMIZER,
+    FindingKind.INPUT,
+    FindingKind.PARAMETER,
+    FindingKind.RANDOMNESS,
+)
+
+
+def tensor_text(phrases: Phrases, finding: Finding) -> str:
+    """What the finding is about, as a part of its call."""
+    name, phase = finding.place.tensor, finding.place.phase
+    if finding.evidence.shown is not None and name is not None:
+        return phrases.say(_shown_key(finding.evidence.shown, name), name=shown_name(name))
+    if _is_instead(finding):
+        return phrases.say("tensor.instead")
+    if finding.kind is FindingKind.INPUT and not (name or "").startswith("output"):
+        return phrases.say("tensor.input", name=shown_name(name)) if name else phrases.say("tensor.any_input")
+    if finding.kind in (FindingKind.OPTIMIZER, FindingKind.PARAMETER):
+        return phrases.say("tensor.parameter", name=shown_name(name)) if name else phrases.say("tensor.any_parameter")
+    if name is None or name in ("output", "output.0"):
+        return phrases.say("tensor.output")
+    is_argument = name.split(".", 1)[0] in ("args", "kwargs")
+    if not is_argument:
+        return phrases.say("tensor.named", name=shown_name(name))
+    key = "tensor.gradient" if phase is Phase.BACKWARD else "tensor.handed"
+    return phrases.say(key, name=shown_name(name))
+
+
+def _shown_key(shown: str, name: str) -> str:
+    if shown == "summed":
+        return "tensor.gradient"
+    return "tensor.incoming" if name.startswith("output") else "tensor.handed"
+
+
+def _is_instead(finding: Finding) -> bool:
+    """Whether it is about the result of a call that only the reference makes: something else stands in its place."""
+    place = finding.place
+    made = place.tensor is None or place.tensor.startswith("output")
+    return finding.kind is FindingKind.COMPUTATION and place.call is not None and place.call_id is None and made
+
+
+def inputs_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """How far the inputs agree."""
+    error, dtype = _before(finding), finding.evidence.dtype
+    if error is None:
+        return None
+    inputs = phrases.say(_inputs_key(finding))
+    if not math.isfinite(error):
+        return phrases.say("in.unmeasured", inputs=inputs)
+    if error == 0:
+        return phrases.say("in.identical", inputs=inputs)
+    if dtype is not None and error <= _rounding(dtype):
+        return phrases.say("in.rounding", inputs=inputs, dtype=shown_name(dtype), error=number_text(error))
+    return phrases.say("in.differ", inputs=inputs, error=number_text(error))
+
+
+def inputs_exceed_rounding(finding: Finding) -> bool:
+    """Whether the inputs are known to differ by more than a few roundings of their type."""
+    error, dtype = _before(finding), finding.evidence.dtype
+    return error is not None and dtype is not None and error > _rounding(dtype)
+
+
+def _before(finding: Finding) -> float | None:
+    """The error of the inputs; where these were not compared, of what was compared before them."""
+    return finding.evidence.error_before if finding.evidence.uncompared else finding.evidence.error_in
+
+
+def _inputs_key(finding: Finding) -> str:
+    if finding.evidence.uncompared:
+        return "inputs.nearest"
+    if finding.kind is FindingKind.OPTIMIZER:
+        return "inputs.update"
+    if finding.evidence.unknown_input:
+        return "inputs.compared"
+    return f"inputs.{finding.evidence.shown or 'call'}"
+
+
+def output_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """How far the output differs."""
+    error = finding.evidence.error_out
+    tensor = tensor_text(phrases, finding)
+    if error is None:
+        return phrases.say("out.different", tensor=tensor) if _differs_unmeasured(finding) else None
+    if not math.isfinite(error):
+        return phrases.say("out.unmeasured", tensor=tensor)
+    if error == 0:
+        return phrases.say("out.identical", tensor=tensor)
+    return phrases.say("out.differs", tensor=tensor, error=number_text(error))
+
+
+def _differs_unmeasured(finding: Finding) -> bool:
+    """Whether only that it differs is known: by digests, or of integers, which have no distance."""
+    evidence = finding.evidence
+    told = evidence.shapes is None and evidence.not_finite is None
+    measured = evidence.measured in (Measured.DIGEST, Measured.DATA)
+    return told and finding.kind is FindingKind.COMPUTATION and measured
+
+
+def distance_clause(phrases: Phrases, finding: Finding, *, key: str = "distance") -> str | None:
+    """The distance alone, of what has been named already."""
+    error = finding.evidence.error_out
+    return phrases.say(key, error=number_text(error)) if error and math.isfinite(error) else None
+
+
+def span_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """Which operators of a network were not compared, so that others may have made the difference."""
+    evidence = finding.evidence
+    if evidence.uncompared:
+        yield phrases.say("span", names=phrases.names(evidence.uncompared))
+    if evidence.given_by is not None:
+        yield phrases.say("given_by", name=shown_name(evidence.given_by))
+    if evidence.seen_at is not None:
+        yield phrases.say("seen_at", tensor=shown_name(evidence.seen_at))
+
+
+def errors_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """Inputs and output in one breath."""
+    parts = [inputs_clause(phrases, finding), output_clause(phrases, finding)]
+    return _after_comma(phrases, [part for part in parts if part is not None]) or None
+
+
+def blaming_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """Inputs and output, and how much more the output differs than it should."""
+    told = errors_clause(phrases, finding)
+    return None if told is None else _after_comma(phrases, [told, *_beside(phrases, finding)])
+
+
+def is_explained(finding: Finding) -> bool:
+    """Whether rounding and the inputs' errors account for all of the output's."""
+    error, expected = finding.evidence.error_out, finding.evidence.expected
+    return error is not None and expected is not None and error <= expected
+
+
+def is_scaled(finding: Finding) -> bool:
+    """Whether there is a factor between the runs that can be told."""
+    return finding.evidence.scale is not None and math.isfinite(finding.evidence.scale)
+
+
+def _beside(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """The ratio to what came in, where it says something; else what would be explained."""
+    error, came_in, expected = finding.evidence.error_out, finding.evidence.error_in, finding.evidence.expected
+    if not error or not math.isfinite(error):
+        return
+    ratio = error / came_in if came_in and math.isfinite(came_in) else math.inf
+    if RATIOS_TOLD[0] <= ratio < RATIOS_TOLD[1]:
+        yield phrases.say("out.ratio", ratio=number_text(ratio))
+    elif expected is not None and math.isfinite(expected) and expected < error:
+        yield phrases.say(_expected_key(finding), expected=number_text(expected))
+
+
+def _expected_key(finding: Finding) -> str:
+    evidence = finding.evidence
+    if _before(finding) is None and (evidence.uncompared or evidence.unknown_input):
+        return "out.expected.alone"
+    own = evidence.shown is None and not evidence.uncompared
+    return "out.expected" if own else "out.expected.shown"
+
+
+def not_finite_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """How many elements are inf or nan."""
+    counts = finding.evidence.not_finite
+    if counts is None or not any(counts):
+        return None
+    reference, target = (
+        phrases.count(count, "element") if count else phrases.say("not_finite.none") for count in counts
+    )
+    parts = {"tensor": tensor_text(phrases, finding), "target": target}
+    if counts[0] == counts[1]:
+        return phrases.say("not_finite.both", **parts)
+    return phrases.say("not_finite", reference=reference, **parts)
+
+
+def extremes_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """How near the numbers came to the end of their type."""
+    extremes, dtype = finding.evidence.extremes, finding.evidence.dtype
+    if extremes is None or None in extremes:
+        return None
+    reference, target = (element_text(extreme) for extreme in extremes if extreme is not None)
+    told = phrases.say("extremes", reference=reference, target=target)
+    known = None if dtype is None else DTYPES.get(dtype)
+    if known is None or not known.largest:
+        return told
+    return phrases.say("largest", extremes=told, dtype=known.name, largest=element_text(known.largest))
+
+
+def arguments_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """Arguments that differ, or settings of an optimizer."""
+    differences = finding.evidence.arguments
+    if not differences:
+        return None
+    word = "setting" if finding.kind is FindingKind.OPTIMIZER else "argument"
+    texts = [_argument(phrases, difference) for difference in differences[:NAMES_SHOWN]]
+    if len(differences) == 1:
+        return phrases.say(f"{word}.one", list=texts[0])
+    joined, left = phrases.semicolon.join(texts), len(differences) - len(texts)
+    listed = phrases.say("names.more", names=joined, left=left) if left else joined
+    return phrases.say(f"{word}.many", number=len(differences), list=listed)
+
+
+def two_sided_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """What has another class, shape or dtype in the other run."""
+    evidence, tensor = finding.evidence, tensor_text(phrases, finding)
+    if evidence.classes is not None:
+        reference, target = map(shown_name, evidence.classes)
+        yield phrases.say("classes", reference=reference, target=target)
+    if evidence.shapes is not None:
+        reference, target = (str(list(shape)) for shape in evidence.shapes)
+        yield phrases.say("shapes", tensor=tensor, reference=reference, target=target)
+    if evidence.dtypes is not None:
+        reference, target = map(shown_name, evidence.dtypes)
+        yield phrases.say("dtypes", tensor=tensor, reference=reference, target=target)
+
+
+def only_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """Calls that one run makes and the other does not."""
+    evidence = finding.evidence
+    if evidence.only_reference:
+        yield phrases.say("only.reference", names=phrases.names(evidence.only_reference))
+    if evidence.only_target:
+        yield phrases.say("only.target", names=phrases.names(evidence.only_target))
+
+
+def generators_clause(phrases: Phrases, finding: Finding) -> str | None:
+    """The states that random numbers were drawn from, where they are not the same."""
+    states = finding.evidence.generators
+    if states is None or states[0] == states[1]:
+        return None
+    reference, target = map(shown_name, states)
+    return phrases.say("generators", reference=reference, target=target)
+
+
+def detail_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
+    """What comes last: the factor between the runs, the same operation elsewhere, one element, how it is known."""
+    evidence = finding.evidence
+    if evidence.scale is not None and is_scaled(finding):
+        yield phrases.say("scale", scale=element_text(evidence.scale))
+    if evidence.peers is not None and math.isfinite(evidence.peers):
+        yield phrases.say("peers", peers=number_text(evidence.peers))
+    if evidence.ledger is None and evidence.worst is not None and evidence.worst_values is not None:
+        computed, exact = map(element_text, evidence.worst_values)
+        yield phrases.say("worst", index=list(evidence.worst), computed=computed, exact=exact)
+    if finding.kind in _HAS_DISTANCE and evidence.measured is Measured.DIGEST and evidence.error_out is None:
+        yield phrases.say("digests")
+
+
+def _argument(phrases: Phrases, difference: ArgumentDifference) -> str:
+    texts = (shown_name(text, longest=LONGEST_ARGUMENT) for text in (difference.reference, difference.target))
+    reference, target = (text or phrases.say("argument.absent") for text in texts)
+    place = shown_name(difference.place.removeprefix("kwargs."))
+    return phrases.say("argument", place=place, reference=reference, target=target)
+
+
+def _after_comma(phrases: Phrases, parts: list[str]) -> str:
+    return phrases.clause_comma.join(parts)
+
+
+def _rounding(dtype: str) -> float:
+    known = DTYPES.get(dtype)
+    return 0.0 if known is None else ROUNDINGS * known.unit_roundoff

@@ -1,0 +1,253 @@
+"""`ulpscope check NPUDIR --graph GRAPH`: every dumped operator against its definition in high precision."""
+
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ulpscope.align.network_names import by_file_name, possible_owners, tell_whole_names
+from ulpscope.dialects.ascend.executed import Executed, read_executed
+from ulpscope.dialects.ascend.logical import Preferred, preferred_layouts
+from ulpscope.dialects.ascend.names import without_parts
+from ulpscope.dialects.ascend.runs import entry_of, one_run
+from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps, told_unnamed
+from ulpscope.dialects.graphs.opening import open_graph
+from ulpscope.graph.names import sanitised
+from ulpscope.graph.query import all_operators
+from ulpscope.judge.soundness.verdicts import judge_output
+from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckOptions, CheckRun, CheckStandard
+from ulpscope.records.checks import CaseId, DataSource, OutputResult, Variant, Verdict
+from ulpscope.records.enums import ExitCode, Phase
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.findings import Place
+from ulpscope.records.graphs import Operator
+from ulpscope.records.remarks import Counted, remark
+from ulpscope.replay.ascend.engine import Dumped, ExecutedOperator
+from ulpscope.replay.planning import matches
+from ulpscope.replay.recorded import CannotReplayError
+from ulpscope.workflows.check.command import CheckResult, Heard
+from ulpscope.workflows.check.messages import WorkerSettings
+from ulpscope.workflows.check.worker import judge, judged_case, reason_of, skipped
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedCase:
+    """One execution of an operator that is to be checked."""
+
+    case: CaseId
+    place: Place
+    executed: Executed
+    operators: tuple[Operator, ...]
+    """As the graph has it; none if it does not, several if its name does not tell which it is."""
+    preferred: Preferred
+
+    @property
+    def device(self) -> str:
+        return f"npu:{self.place.rank}"
+
+
+@dataclass(frozen=True, slots=True)
+class DumpCheckPlan:
+    """What of a dump is checked."""
+
+    path: Path
+    graph: Path
+    cases: tuple[DumpedCase, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(each.device for each in self.cases))
+
+
+def plan_dump_check(path: Path, graph: Path, options: CheckOptions) -> DumpCheckPlan:
+    """Read a graph and the heads of a dump; nothing to check is an error that says why."""
+    missing: list[str] = []
+    every = list(_cases(path, by_file_name(all_operators(open_graph(graph))), missing))
+    if not any(each.operators for each in every):
+        raise _nothing(
+            f"{graph} has none of the {len(every)} operators that {path} holds",
+            expected="the graph that the device ran when it dumped, ge_proto_*_Build.txt",
+            next_step=f"list what was dumped: ulpscope show {shlex.quote(str(path))}",
+        )
+    cases = [each for each in every if _wanted(each, options)]
+    if not cases:
+        raise _nothing(
+            f"--only, --skip, --steps and --ranks leave none of the {len(every)} operators of {path}",
+            expected="patterns that fit a type, a name or a call, and steps and devices that were dumped",
+            next_step=f"list what was dumped: ulpscope show {shlex.quote(str(path))}",
+        )
+    return DumpCheckPlan(path, graph, tuple(cases), tuple(missing))
+
+
+def check_dumps(plan: DumpCheckPlan, options: CheckOptions, *, figures: bool, heard: Heard) -> CheckResult:
+    """Compute and judge every operator; `figures` asks for every metric, also those that no verdict needs."""
+    settings = WorkerSettings(str(plan.path), "npu", seed=0, standard=options.standard, figures=figures)
+    done: dict[str, _Checked] = {}
+    interrupted = False
+    pool = ThreadPoolExecutor(options.jobs)
+    try:
+        for finished in as_completed([pool.submit(_check, each, settings) for each in plan.cases]):
+            checked = finished.result()
+            done[checked.case.result.case.text] = checked
+            heard(checked.case)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        pool.shutdown(cancel_futures=True)
+    ordered = [(each, done[each.case.text]) for each in plan.cases if each.case.text in done]
+    run = CheckRun(
+        trace=str(plan.path),
+        options=replace(options, devices=plan.devices, stress=False, source=DataSource.REAL),
+        calls=tuple([CheckedCall(each.place, each.case.process, (checked.case,)) for each, checked in ordered]),
+        processes=len(plan.devices),
+        interrupted=interrupted,
+        pending=len(plan.cases) - len(ordered),
+        remarks=tuple(_remarks(plan, [checked for _, checked in ordered])),
+        missing=plan.missing,
+        graph=str(plan.graph),
+    )
+    return CheckResult(run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    case: CheckedCase
+    saturated: int = 0
+
+
+def _check(each: DumpedCase, settings: WorkerSettings) -> _Checked:
+    begun = time.perf_counter()
+    try:
+        executed = _executed(each)
+        outputs = _judged(executed, settings)
+        result = judged_case(each.case, outputs, seconds=time.perf_counter() - begun)
+        return _Checked(CheckedCase(result, each.device), executed.saturated)
+    except UlpscopeError as error:
+        reason = error.seen
+    # What one operator's numbers or attributes provoke costs this operator, not the check.
+    except Exception as error:
+        reason = reason_of(error)
+    return _Checked(CheckedCase(skipped(each.case, reason, seconds=time.perf_counter() - begun), each.device))
+
+
+def _judged(executed: ExecutedOperator, settings: WorkerSettings) -> tuple[OutputResult, ...]:
+    """As any call; what fails, but not if the device did what devices may do, is WARN."""
+    outputs = judge(executed, settings)
+    failing = any(output.verdict is Verdict.FAIL for output in outputs)
+    if not failing or settings.standard is not CheckStandard.ROUNDING:
+        return outputs
+    for excuse in executed.excuses():
+        again = [judge_output(evidence) for evidence in excuse.evidence]
+        outputs = tuple(_excused(output, other, excuse.words) for output, other in zip(outputs, again, strict=True))
+    return outputs
+
+
+def _excused(output: OutputResult, other: OutputResult | None, words: str) -> OutputResult:
+    if output.verdict is not Verdict.FAIL or other is None or other.verdict is Verdict.FAIL:
+        return output
+    return replace(output, verdict=Verdict.WARN, message=f"{output.message}; {words} explains it")
+
+
+def _executed(each: DumpedCase) -> ExecutedOperator:
+    operation = each.executed.operation
+    if not each.operators:
+        raise CannotReplayError("it is not in the graph")
+    if operation is None:
+        raise CannotReplayError("only its stats were dumped")
+    alike = [one for one in each.operators if sanitised(one.type) == sanitised(each.executed.op_type)]
+    if not alike:
+        raise CannotReplayError(f"it is {each.operators[0].type} in the graph")
+    if len(alike) > 1:
+        raise CannotReplayError(f"the graph has {len(alike)} operators of its name and type")
+    return ExecutedOperator(alike[0], Dumped(operation.inputs, operation.outputs), each.preferred)
+
+
+def _cases(path: Path, operators: Mapping[str, Sequence[Operator]], missing: list[str]) -> Iterator[DumpedCase]:
+    """All executions in the order, and with the names and ids, that they have where the dump is opened as a trace."""
+    numbers: Counter[int] = Counter()
+    for device, step, entries in _steps(path, missing):
+        executed, problems = read_executed(entries)
+        missing += [
+            remark("step", step=step, remark=remark("problem", problem=error.seen)) for error in problems.values()
+        ]
+        dumps = [each.operation for each in executed if each.operation is not None]
+        preferred = preferred_layouts(tensor for operation in dumps for tensor in operation.heads)
+        whole = tell_whole_names(operation.op_name for operation in dumps)
+        names: Counter[str] = Counter()
+        for each in executed:
+            place = _place(each, device, step, number=numbers[device], count=names[each.op_type])
+            numbers[device] += 1
+            names[each.op_type] += 1
+            rivals = operators.get(without_parts(sanitised(each.op_name)), ())
+            owners = rivals if each.operation is None else possible_owners(each.operation, rivals, whole=whole)
+            yield DumpedCase(_case_id(place), place, each, tuple(owners), preferred)
+
+
+def _steps(path: Path, missing: list[str]) -> Iterator[tuple[int, int, list[DumpEntry]]]:
+    """Device, step and files, in order."""
+    entry = entry_of(path) if path.is_file() else None
+    if entry is not None:
+        yield 0, 0, [entry]
+        return
+    run = one_run(path)
+    if not run.folders:
+        raise UlpscopeError(
+            f"{path} holds no dump of an NPU",
+            expected="a dump path, or a directory of it: files called TYPE.OPERATOR.TASK.STREAM.TIME",
+            next_step="check the path; for a trace of ulpscope leave out --graph",
+        )
+    missing += run.left_out
+    for device, step in sorted({(folder.device, folder.step) for folder in run.folders}):
+        folders = [folder for folder in run.folders if (folder.device, folder.step) == (device, step)]
+        unnamed = (told for folder in folders for told in told_unnamed(folder.path))
+        missing += [remark("step", step=step, remark=told) for told in unnamed]
+        yield device, step, [entry for folder in folders for entry in list_dumps(folder.path)]
+
+
+def _place(each: Executed, device: int, step: int, *, number: int, count: int) -> Place:
+    return Place(
+        rank=device,
+        step=step,
+        phase=Phase.FORWARD,
+        call=f"{each.op_type}.{count}",
+        call_id=number,
+        op=each.op_type,
+        module=each.op_name,
+    )
+
+
+def _case_id(place: Place) -> CaseId:
+    assert place.call is not None
+    assert place.call_id is not None
+    assert place.op is not None
+    return CaseId(f"device{place.rank}", place.call_id, place.call, place.op, Variant.RECORDED, DataSource.REAL)
+
+
+def _wanted(each: DumpedCase, options: CheckOptions) -> bool:
+    place = each.place
+    if options.ranks is not None and place.rank not in options.ranks:
+        return False
+    if options.steps is not None and place.step not in options.steps:
+        return False
+    texts = (place.module or "", place.op or ""), (place.call or "", place.op or "")
+    named = [any(matches(patterns, *text) for text in texts) for patterns in (options.only, options.skip)]
+    return (not options.only or named[0]) and not (options.skip and named[1])
+
+
+def _remarks(plan: DumpCheckPlan, checked: Sequence[_Checked]) -> Iterator[str]:
+    saturated = [each.saturated for each in checked if each.saturated]
+    if saturated:
+        yield remark(
+            "overflowing",
+            elements=Counted(sum(saturated), "element"),
+            operators=Counted(len(saturated), "operator"),
+            path=shlex.quote(str(plan.path)),
+        )
+
+
+def _nothing(seen: str, *, expected: str, next_step: str) -> UlpscopeError:
+    return UlpscopeError(seen, expected=expected, next_step=next_step, code=ExitCode.NOTHING)

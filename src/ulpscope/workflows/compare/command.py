@@ -1,0 +1,290 @@
+"""`ulpscope compare`: two runs, aligned, judged and told.
+
+How the two runs of a comparison were captured: at which level, with which filters, and whether they are one run.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ulpscope.align.mapping import Mapped, read_mapping
+from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json, unused_rules
+from ulpscope.align.tensors import pair_tensors
+from ulpscope.diagnose.comparing import JudgedRank, judge_ranks, summarise
+from ulpscope.diagnose.fixed_standards import judge_by
+from ulpscope.diagnose.flow.evidence import RankEvidence, gather
+from ulpscope.diagnose.ledger.replaying import replay_ranks
+from ulpscope.dialects.msprobe.compare_config import is_compare_config, read_compare_config
+from ulpscope.dialects.opening import open_run
+from ulpscope.dialects.rank_infos import ASCEND
+from ulpscope.judge.rounding.measuring import measure
+from ulpscope.judge.rounding.values import read_values
+from ulpscope.judge.standards.by_name import parse_standard
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome, extent_of
+from ulpscope.records.ledger import Ledger, Replay
+from ulpscope.records.pairs import Pair
+from ulpscope.records.remarks import remark, within
+from ulpscope.records.settings import IntRanges
+from ulpscope.report.files.compare_json import compare_json
+from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv, write_xlsx
+from ulpscope.report.terminal.compare import compare_text
+from ulpscope.report.words.language import Language
+from ulpscope.report.words.quantities import ranges_text
+from ulpscope.trace.objects import collector_paused
+from ulpscope.trace.reader import Trace
+from ulpscope.workflows.compare.replay import nothing_executed, obstacles, refuse
+from ulpscope.workflows.compare.saved_data import Reading, measure_data
+from ulpscope.workflows.report.command import finding_stacks, write_report
+from ulpscope.workflows.results import TellsItself, write_json, writing
+
+if TYPE_CHECKING:
+    from ulpscope.report.progress import Advance
+from ulpscope.diagnose.comparing import Captured
+from ulpscope.trace.reader import RankTrace
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What of two traces is compared, and how."""
+
+    steps: IntRanges | None = None
+    ranks: IntRanges | None = None
+    mapping: Path | None = None
+    details: bool = False
+    """ULP and KL divergence too, where data was saved."""
+    jobs: int = 1
+    standard: str = "rounding"
+    replay: Replay = Replay.AUTO
+    require_all: bool = False
+    """Runs that agree in what was compared are incomplete, unless that was all of both."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldFinding:
+    """A finding or note with its sentence: the fields of summary.json."""
+
+    kind: str
+    rank: int
+    step: int
+    phase: str
+    call: str | None
+    op: str | None
+    module: str | None
+    tensor: str | None
+    source: str | None
+    evidence: dict[str, Any]
+    sentence: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CompareResult(TellsItself):
+    """What a comparison found, with the tables behind it."""
+
+    comparison: Comparison
+    pairs: pl.DataFrame
+    plan: Plan
+
+    @property
+    def verdict(self) -> str:
+        """agree, diverged, nothing_compared or, where all is required, incomplete."""
+        return self.comparison.outcome.value
+
+    @property
+    def findings(self) -> tuple[ToldFinding, ...]:
+        """What is wrong; the first is the answer."""
+        return tuple(ToldFinding(**finding) for finding in self.json()["findings"])
+
+    @property
+    def notes(self) -> tuple[ToldFinding, ...]:
+        """What differs and is not wrong."""
+        return tuple(ToldFinding(**note) for note in self.json()["notes"])
+
+    @property
+    def code(self) -> ExitCode:
+        return CODES[self.comparison.outcome]
+
+    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
+        return compare_text(self.comparison, width=width, color=color, language=language)
+
+    def json(self, language: Language = Language.EN) -> dict[str, Any]:
+        return compare_json(self.comparison, language)
+
+    def write(self, out: str | Path, *, xlsx: bool = False, language: Language = Language.EN) -> Path:
+        """Write summary.json, the tables behind it and their page into a directory that is empty; gives the page."""
+        out = Path(out)
+        with writing(out):
+            out.mkdir(parents=True, exist_ok=True)
+            self.write_tables(out, xlsx=xlsx, language=language)
+        return write_report(out, self, language=language, stacks=finding_stacks(self.comparison, self.plan))
+
+    def write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
+        """The tables alone."""
+        write_json(out / "plan.json", plan_json(self.plan))
+        self.pairs.write_parquet(out / "pairs.parquet")
+        write_csv(self.pairs, out / "tensors.csv")
+        if self.comparison.ledger is not None:
+            executed = ledger_table(self.comparison.ledger)
+            executed.write_parquet(out / "ledger.parquet")
+            write_csv(executed, out / "ledger.csv", columns=LEDGER_COLUMNS)
+        if xlsx:
+            write_xlsx(self.pairs, out / "tensors.xlsx", self.comparison, language=language)
+
+
+CODES = {
+    Outcome.AGREE: ExitCode.OK,
+    Outcome.DIVERGED: ExitCode.DIFFERENCE,
+    Outcome.NOTHING_COMPARED: ExitCode.NOTHING,
+    Outcome.INCOMPLETE: ExitCode.DIFFERENCE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Two opened traces and the plan of their comparison."""
+
+    traces: Pair[Trace]
+    plan: Plan
+    mapped: Mapped | None
+
+    def missing(self) -> list[str]:
+        """What of the traces is not compared, a sentence each."""
+        sides = self.traces.reference, self.traces.target
+        found = [within(side.path, sentence) for side in sides for sentence in side.missing]
+        found += [sentence for side in sides for sentence in _left_processes(side)]
+        for rank in self.plan.ranks:
+            left = sorted(set(self.plan.steps) - set(rank.steps))
+            if left:
+                found.append(remark("rank_steps", rank=rank.rank, steps=ranges_text(left)))
+        return found + (unused_rules(self.plan, self.mapped) if self.mapped is not None else [])
+
+
+def _left_processes(trace: Trace) -> list[str]:
+    names = [rank.name for rank in trace.ranks]
+    numbers = [rank.info.rank for rank in trace.ranks]
+    again = [name for place, name in enumerate(names) if numbers[place] in numbers[:place]]
+    return [within(trace.path, remark("process_not_compared", name=name)) for name in again]
+
+
+def plan_comparison(reference: str | Path, target: str | Path, options: CompareOptions) -> Planned:
+    """Open both traces and plan their comparison."""
+    traces = Pair(open_run(reference), open_run(target))
+    mapped = read_mapping(options.mapping) if options.mapping is not None else None
+    return Planned(traces, make_plan(traces, steps=options.steps, ranks=options.ranks, mapped=mapped), mapped)
+
+
+def compare(
+    reference: str | Path,
+    target: str | Path,
+    options: CompareOptions | None = None,
+    *,
+    advance: "Advance | None" = None,
+) -> CompareResult:
+    """Compare two traces and name the first operation that went wrong."""
+    with collector_paused():
+        return _compare(reference, target, options or CompareOptions(), advance or _unseen)
+
+
+def _unseen(number: int, /, *, text: str | None = None) -> None:
+    """Progress that nobody watches."""
+
+
+def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: "Advance") -> CompareResult:
+    standard = parse_standard(options.standard)
+    if standard is not None and standard.needs_details:
+        options = replace(options, details=True)
+    planned = plan_comparison(reference, target, options)
+    plan, traces, missing = planned.plan, planned.traces, planned.missing()
+    if standard is not None and options.replay is Replay.AUTO:
+        # A fixed standard asks for metrics only.
+        options = replace(options, replay=Replay.OFF)
+    unable = obstacles(plan) if options.replay is not Replay.OFF else []
+    if unable and options.replay is Replay.ON:
+        raise refuse(unable)
+    ranks = [_evidence(rank, planned.mapped, options, advance, missing) for rank in plan.ranks]
+    judged, ledger = _with_ledger(judge_ranks(ranks), plan, unable, options.replay, advance)
+    comparison, table = summarise(
+        plan,
+        judged,
+        names=Pair(str(reference), str(target)),
+        captured=captured_alike(traces, plan),
+        missing=missing,
+        ledger=ledger,
+    )
+    if standard is not None:
+        comparison, table = judge_by(standard, comparison, table)
+    if options.require_all and comparison.outcome is Outcome.AGREE and not extent_of(comparison).is_all:
+        comparison = replace(comparison, outcome=Outcome.INCOMPLETE)
+    if not comparison.counts.tensors_compared:
+        comparison = replace(comparison, advice=(*comparison.advice, *_graph_advice(traces)))
+    return CompareResult(comparison, table, plan)
+
+
+def _graph_advice(traces: Pair[Trace]) -> list[Advice]:
+    """Of a network on an NPU only its graph tells which operator is which."""
+    dumps = [side for side in (traces.reference, traces.target) if side.ranks[0].info.capture.get("tool") == ASCEND]
+    return [Advice(AdviceKind.GIVE_GRAPH, str(dump.path)) for dump in dumps]
+
+
+def _with_ledger(
+    judged: list[JudgedRank], plan: Plan, unable: list[str], replay: Replay, advance: "Advance"
+) -> tuple[list[JudgedRank], Ledger | None]:
+    """Execute calls again where both runs saved their data, and let findings rest on that."""
+    if replay is Replay.OFF:
+        return judged, None
+    if unable:
+        return judged, nothing_executed(plan, unable)
+    advance(0, text="executing calls again")
+    return replay_ranks(judged, replay, advance)
+
+
+def compare_configured(path: Path) -> Pair[Path] | None:
+    """The two dumps that an old compare.json names; none if the file is no such config."""
+    return read_compare_config(path) if is_compare_config(path) else None
+
+
+def _evidence(
+    plan: RankPlan, mapped: Mapped | None, options: CompareOptions, advance: "Advance", failures: list[str]
+) -> RankEvidence:
+    slots = pair_tensors(plan, mapped)
+    unique = slots.select("reference", "target").unique(maintain_order=True).with_row_index("row")
+    rows = slots.join(unique, on=["reference", "target"], how="left", maintain_order="left")["row"].to_numpy()
+    ids = Pair(unique["reference"].to_numpy(), unique["target"].to_numpy())
+    known = Pair(
+        read_values(plan.traces.reference, ids.reference, plan.calls.reference["id"].to_numpy()),
+        read_values(plan.traces.target, ids.target, plan.calls.target["id"].to_numpy()),
+    )
+    pairs = measure(
+        known.reference.take(np.searchsorted(known.reference.id, ids.reference)),
+        known.target.take(np.searchsorted(known.target.id, ids.target)),
+        same_digests=plan.traces.reference.summary_id == plan.traces.target.summary_id,
+    )
+    reading = Reading(jobs=options.jobs, detailed=options.details, advance=advance)
+    return gather(plan, slots, rows, measure_data(plan.traces, pairs, reading, failures))
+
+
+def captured_alike(traces: Pair[Trace], plan: Plan) -> Captured:
+    """What was captured of both runs, as far as it bears on what can be compared."""
+    reference, target = (trace.ranks[0].info.capture for trace in (traces.reference, traces.target))
+    filters = _filters(reference), _filters(target)
+    return Captured(
+        levels=(str(reference.get("level", "api")), str(target.get("level", "api"))),
+        filters=filters if filters[0] != filters[1] else None,
+        same_run=all(_is_one(rank.traces) for rank in plan.ranks),
+    )
+
+
+def _filters(capture: dict[str, object]) -> str:
+    """`--only torch.relu --skip torch.mul`; empty where every call was captured."""
+    given = [(option, capture.get(option)) for option in ("only", "skip")]
+    return " ".join(f"--{option} {name}" for option, names in given if isinstance(names, list) for name in names)
+
+
+def _is_one(traces: Pair[RankTrace]) -> bool:
+    """Whether both are one process of one run."""
+    one, other = traces.reference, traces.target
+    return (one.directory.resolve(), one.name) == (other.directory.resolve(), other.name)

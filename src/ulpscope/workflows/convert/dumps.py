@@ -1,0 +1,249 @@
+"""`ulpscope convert` for dumps of Ascend NPUs, many files in processes side by side, and for files of arrays."""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ulpscope.dialects.ascend.array_files import FileKind
+from ulpscope.dialects.ascend.converting import Wanted, Written, convert_dump
+from ulpscope.dialects.ascend.runs import entry_of
+from ulpscope.dialects.ascend.tree import MAPPING_FILE, find_folders, list_dumps, unnamed_dumps
+from ulpscope.dialects.pt_writing import require_torch
+from ulpscope.dialects.recognising import wrong_kind
+from ulpscope.numerics.layouts.orders import LAYOUTS, Converter, Converters
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.report.terminal.convert_dumps import DumpsConverted, FileFailure, dumps_json, dumps_text
+from ulpscope.report.words.language import Language
+from ulpscope.workflows.convert.arrays import ArrayJob, convert_arrays, plan_arrays
+from ulpscope.workflows.convert.command import prepare_out
+from ulpscope.workflows.convert.converters import load_converters
+from ulpscope.workflows.worker_pool import WorkerPool, usable_cores
+
+FAILED_LIST = "convert_failed_file_list.txt"
+"""As msaccucmp calls it."""
+
+_WANTED = "a dump file of an Ascend NPU, a file of tensors, or a directory with some below it"
+_WORTH_PROCESSES = 64 * 2**20
+"""Bytes below which starting processes takes longer than the work."""
+_BATCHES = 8
+"""Orders that each process gets, so that all end at about the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A dump file, and where its tensors go."""
+
+    source: Path
+    folder: Path
+    record: bool
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DumpsResult:
+    """What became of the dump files."""
+
+    told: DumpsConverted
+
+    @property
+    def code(self) -> ExitCode:
+        if self.told.failures:
+            return ExitCode.DIFFERENCE
+        return ExitCode.OK if self.told.written else ExitCode.NOTHING
+
+    def text(self, language: Language = Language.EN) -> str:
+        return dumps_text(self.told, language)
+
+    def json(self) -> dict[str, Any]:
+        return dumps_json(self.told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    job: Job
+    written: Written
+
+
+def convert_dumps(
+    sources: Sequence[Path],
+    wanted: Wanted,
+    *,
+    out: Path,
+    converters: Sequence[Path] = (),
+    jobs: int | None = None,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> DumpsResult:
+    """Write the tensors of dump files, and of all dump files below directories, as files of another kind."""
+    own = load_converters(converters)
+    _check_layout(wanted.layout, own)
+    if wanted.kind is FileKind.PT:
+        require_torch()
+    arrays = plan_arrays(sources, wanted)
+    planned = _plan([source for source in sources if source not in [job.source for job in arrays]], out)
+    prepare_out(out)
+    for folder in {job.folder for job in planned}:
+        folder.mkdir(parents=True, exist_ok=True)
+    outcomes = [_of_arrays(job, wanted.kind, out) for job in arrays]
+    done = 0
+    total = sum(job.size for job in planned)
+    processes = min(jobs or usable_cores(), len(planned))
+    if processes < 2 or total < _WORTH_PROCESSES:
+        converted: Iterator[_Outcome] = (_convert(job, wanted, own) for job in planned)
+    else:
+        converted = _side_by_side(planned, wanted, converters, processes)
+    for outcome in converted:
+        outcomes.append(outcome)
+        done += outcome.job.size
+        told(done, total)
+    outcomes.sort(key=lambda outcome: outcome.job.source)
+    return DumpsResult(_finish(out, outcomes, wanted.kind, of_npu=not arrays))
+
+
+def _check_layout(layout: str | None, own: Converters) -> None:
+    """A misspelled one would leave every tensor as it is."""
+    known = (*LAYOUTS, *(target for _, target in own))
+    if layout is not None and layout not in known:
+        raise UlpscopeError(
+            f"--layout {layout} is not known",
+            expected=f"one of {', '.join(known)}",
+            next_step=f"name one of these, or give a converter of your own: --converter convert_A_to_{layout}.py",
+        )
+
+
+def _plan(sources: Sequence[Path], out: Path) -> list[Job]:
+    planned: dict[Path, Job] = {}
+    for source in sources:
+        for job in _jobs(source, out):
+            other = planned.setdefault(job.folder / job.source.name, job)
+            if other is not job and not other.source.samefile(job.source):
+                raise UlpscopeError(
+                    f"{other.source} and {job.source} would be written to the same files below {job.folder}",
+                    expected="dump files with names of their own",
+                    next_step="convert them one after the other, each with an -o of its own",
+                )
+    return list(planned.values())
+
+
+def _jobs(source: Path, out: Path) -> Iterator[Job]:
+    if source.is_dir():
+        found = [(folder.path, entry) for folder in find_folders(source) for entry in _files(folder.path)]
+        if not found:
+            raise _no_dumps(source, "holds no dump file")
+        for folder, (file, record) in found:
+            yield Job(file, out / folder.relative_to(source), record, file.stat().st_size)
+    elif source.is_file():
+        entry = entry_of(source)
+        if entry is not None and entry.is_stats:
+            raise _no_dumps(source, "holds stats, and no tensor")
+        # A dump file may have any name, but is nothing else that is known.
+        other = wrong_kind(source, _WANTED, command="convert") if entry is None else None
+        if other is not None:
+            raise other
+        yield Job(source, out, entry is not None and entry.name.is_overflow_record, source.stat().st_size)
+    else:
+        raise _no_dumps(source, "does not exist")
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Dump files of a folder, and whether each is an overflow record; stats have nothing to convert."""
+    for entry in list_dumps(folder):
+        if not entry.is_stats:
+            yield entry.path, entry.name.is_overflow_record
+    for name in unnamed_dumps(folder):
+        yield folder / name, False
+
+
+def _side_by_side(
+    planned: Sequence[Job], wanted: Wanted, converters: Sequence[Path], processes: int
+) -> Iterator[_Outcome]:
+    batch = max(1, len(planned) // (processes * _BATCHES))
+    # The largest first, so that none of them is begun when the others are done.
+    ordered = sorted(planned, key=lambda job: -job.size)
+    with WorkerPool(processes, _start, (wanted, tuple(converters))) as pool:
+        try:
+            yield from pool.map(_convert_here, ordered, chunksize=batch)
+        except BrokenProcessPool as error:
+            raise UlpscopeError(
+                "a process that converts has died",
+                expected="memory for the largest tensor of a dump, twice, in each process",
+                next_step="repeat with --jobs 1, in another directory",
+            ) from error
+
+
+_here: tuple[Wanted, dict[tuple[str, str], Converter]] | None = None
+"""In a worker process: what it was told at its start."""
+
+
+def _start(wanted: Wanted, converters: tuple[Path, ...]) -> None:
+    global _here
+    _here = wanted, load_converters(converters)
+
+
+def _convert_here(job: Job) -> _Outcome:
+    assert _here is not None
+    return _convert(job, *_here)
+
+
+def _convert(job: Job, wanted: Wanted, own: dict[tuple[str, str], Converter]) -> _Outcome:
+    try:
+        return _Outcome(job, convert_dump(job.source, wanted, job.folder, record=job.record, own=own))
+    except UlpscopeError as error:
+        return _Outcome(job, Written(failures=[error.seen]))
+    except (OSError, MemoryError) as error:
+        return _Outcome(job, Written(failures=[f"{job.source}: {error}"]))
+
+
+def _of_arrays(job: ArrayJob, kind: FileKind, out: Path) -> _Outcome:
+    told = Job(job.source, out, record=False, size=job.size)
+    try:
+        return _Outcome(told, convert_arrays(job, kind, out))
+    except UlpscopeError as error:
+        return _Outcome(told, Written(failures=[error.seen]))
+
+
+def _finish(out: Path, outcomes: Sequence[_Outcome], kind: FileKind, *, of_npu: bool) -> DumpsConverted:
+    failures = [FileFailure(str(one.job.source), why) for one in outcomes for why in one.written.failures]
+    if failures:
+        listed = "".join(f"{source}\n" for source in sorted({failure.source for failure in failures}))
+        (out / FAILED_LIST).write_text(listed, encoding="utf-8", errors="surrogateescape")
+    _write_mappings(outcomes)
+    return DumpsConverted(
+        out=str(out),
+        kind=kind.value,
+        dumps=len(outcomes),
+        of_npu=of_npu,
+        written=sum(len(one.written.files) for one in outcomes),
+        bytes_read=sum(one.job.size for one in outcomes),
+        renamed=sum(len(one.written.renamed) for one in outcomes),
+        as_they_were=_places(outcomes, lambda written: written.as_they_were),
+        without_data=_places(outcomes, lambda written: written.without_data),
+        failures=tuple(failures),
+        failed_list=str(out / FAILED_LIST) if failures else None,
+    )
+
+
+def _write_mappings(outcomes: Sequence[_Outcome]) -> None:
+    renamed: dict[Path, dict[str, str]] = {}
+    for one in outcomes:
+        if one.written.renamed:
+            renamed.setdefault(one.job.folder, {}).update(one.written.renamed)
+    for folder, names in renamed.items():
+        with open(folder / MAPPING_FILE, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(sorted(names.items()))
+
+
+def _places(outcomes: Sequence[_Outcome], what: Callable[[Written], list[str]]) -> tuple[str, ...]:
+    return tuple(f"{one.job.source.name}.{tensor}" for one in outcomes for tensor in what(one.written))
+
+
+def _no_dumps(source: Path, problem: str) -> UlpscopeError:
+    return wrong_kind(source, _WANTED, command="convert") or UlpscopeError(
+        f"{source} {problem}",
+        expected=_WANTED,
+        next_step="check the path; a trace of ours is converted with --to msprobe, stats are read by ulpscope show",
+        code=ExitCode.USAGE if problem == "does not exist" else ExitCode.NOTHING,
+    )

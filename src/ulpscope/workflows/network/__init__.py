@@ -1,0 +1,1 @@
+"""`ulpscope compare` of networks on Ascend devices, operator by operator."""

@@ -1,0 +1,267 @@
+"""`ulpscope compare REFERENCE DUMPS --graph GRAPH`: a whole network, operator by operator.
+
+    result = compare_network("tf/dump", "npu/dump/20260101000000", "ge_proto_00000_Build.txt")
+    result.findings[0].module                                  fc1/Relu
+
+Plan (from the graph alone), pairs (with what was dumped), measurements (in processes), then judging as of any two runs.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ulpscope.align.network_layouts import Stated
+from ulpscope.align.network_pairs import Listing, NetworkRow
+from ulpscope.align.network_printing import network_plan_json
+from ulpscope.align.network_references import DumpedTensor
+from ulpscope.align.network_upstream import members_of
+from ulpscope.align.plan import Plan
+from ulpscope.align.tensors import pair_tensors
+from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
+from ulpscope.diagnose.fixed_standards import judge_by
+from ulpscope.diagnose.flow.evidence import RankEvidence, gather
+from ulpscope.diagnose.flow.states import WRONG, State
+from ulpscope.diagnose.networks.evidence import ReadTensor, network_evidence
+from ulpscope.diagnose.networks.operator_advice import advise_on_network
+from ulpscope.diagnose.networks.spans import with_spans
+from ulpscope.dialects.ascend.dump_file.records import Side
+from ulpscope.judge.rounding.masks import masks_differ
+from ulpscope.judge.rounding.measuring import measure, refine
+from ulpscope.judge.rounding.network_outcomes import RowOutcome, comparable_by_data
+from ulpscope.judge.rounding.values import read_values
+from ulpscope.judge.standards.by_name import parse_standard
+from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
+from ulpscope.records.findings import Comparison
+from ulpscope.records.pairs import Pair
+from ulpscope.records.remarks import Counted, remark
+from ulpscope.report.files.network_csv import ResultColumns, result_table, write_table
+from ulpscope.report.words.language import Language
+from ulpscope.trace.objects import collector_paused
+from ulpscope.workflows.compare.command import CompareResult
+from ulpscope.workflows.compare.saved_data import other_masks
+from ulpscope.workflows.network.frames import Moment, NetworkRun, network_run
+from ulpscope.workflows.network.masks import TensorReader
+from ulpscope.workflows.network.measuring import TensorOrder, Wanted
+from ulpscope.workflows.network.pairing import (
+    NetworkOptions,
+    OperatorChoice,
+    PairedNetwork,
+    pair_with_graph,
+)
+from ulpscope.workflows.network.pool import measure_all
+from ulpscope.workflows.report.command import write_report
+from ulpscope.workflows.results import write_json, writing
+
+if TYPE_CHECKING:
+    from ulpscope.report.progress import Advance
+
+__all__ = [
+    "NetworkOptions",
+    "NetworkResult",
+    "OperatorChoice",
+    "compare_network",
+    "judge_network",
+    "stamp",
+    "tensor_orders",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkResult:
+    """What comparing a network found."""
+
+    compared: CompareResult
+    paired: PairedNetwork
+    outcomes: Mapping[int, RowOutcome]
+    options: NetworkOptions
+
+    @property
+    def comparison(self) -> Comparison:
+        return self.compared.comparison
+
+    @property
+    def code(self) -> Any:
+        return self.compared.code
+
+    @property
+    def findings(self) -> Any:
+        """What is wrong; the first is the answer."""
+        return self.compared.findings
+
+    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
+        return self.compared.text(width=width, color=color, language=language)
+
+    def json(self, language: Language = Language.EN) -> dict[str, Any]:
+        return {**self.compared.json(language), "graph": self.paired.graph}
+
+    def table(self) -> list[list[str]]:
+        """msaccucmp's result table, the header first."""
+        columns = ResultColumns(
+            generation=self.options.csv or Generation.OF_2025,
+            overflow=self.options.overflow,
+            sequence=bool(self.options.operators),
+            reference_address=self.paired.reference.operations is not None,
+        )
+        return list(result_table(self.paired.rows, self.outcomes, columns, others=self.paired.context))
+
+    def write(
+        self, out: Path, *, xlsx: bool = False, language: Language = Language.EN, table_name: str = "result"
+    ) -> Path:
+        """Write summary.json, the tables behind it, msaccucmp's result table and the page into an empty directory."""
+        with writing(out):
+            self.compared.write_tables(out, xlsx=xlsx, language=language)
+            if self.paired.graph is not None:
+                write_json(out / "plan.json", network_plan_json(self.paired.plan))
+            if self.options.csv is not None:
+                write_table(self.table(), out / f"{table_name}_{stamp()}.csv")
+        return write_report(out, self, language=language)
+
+
+def stamp() -> str:
+    """As msaccucmp names its files."""
+    return time.strftime("%Y%m%d%H%M%S")
+
+
+def compare_network(
+    reference: str | Path,
+    dumps: str | Path,
+    graph: str | Path,
+    options: NetworkOptions | None = None,
+    *,
+    advance: "Advance | None" = None,
+) -> NetworkResult:
+    """Compare what a device dumped of a network with a reference, and name the first operator that went wrong."""
+    options = options or NetworkOptions()
+    paired = pair_with_graph(Path(reference), Path(dumps), Path(graph), options)
+    with collector_paused():
+        return judge_network(paired, options, advance or _unseen)
+
+
+def tensor_orders(rows: Sequence[NetworkRow], *, overflow: bool) -> list[TensorOrder]:
+    """What is to be measured: rows with a partner, and all that may overflow."""
+    outputs = {
+        (row.operator.name, row.tensor.position): number
+        for number, row in enumerate(rows)
+        if row.tensor is not None and row.tensor.side is Side.OUTPUT
+    }
+    orders = []
+    for number, row in enumerate(rows):
+        if row.tensor is None or row.listing is Listing.PART or (row.reference is None and not overflow):
+            continue
+        original = row.original
+        stated = Stated() if original is None else Stated(original.layout, original.shape)
+        twin = _twin(row, rows, outputs)
+        orders.append(TensorOrder(number, row.operator.name, row.tensor, row.reference, stated, twin))
+    return orders
+
+
+def _twin(
+    row: NetworkRow, rows: Sequence[NetworkRow], outputs: Mapping[tuple[str, int], int]
+) -> tuple[int, DumpedTensor] | None:
+    """The output that an input should be, if that is compared with the same original."""
+    if row.tensor is None or row.tensor.side is Side.OUTPUT or row.planned.source is None or row.reference is None:
+        return None
+    number = outputs.get(row.planned.source)
+    other = None if number is None else rows[number]
+    if number is None or other is None or other.tensor is None or other.reference is None:
+        return None
+    same = other.reference.path == row.reference.path and other.original == row.original
+    return (number, other.tensor) if same else None
+
+
+def judge_network(paired: PairedNetwork, options: NetworkOptions, advance: "Advance") -> NetworkResult:
+    """Measure all pairs and judge them."""
+    rows, standard = (*paired.rows, *paired.context), parse_standard(options.standard)
+    details = options.details or (standard is not None and standard.needs_details)
+    wanted = Wanted(options.csv, options.overflow, details)
+    orders = tensor_orders(rows, overflow=options.overflow)
+    outcomes = measure_all(orders, wanted, jobs=options.jobs, advance=lambda number: advance(number))
+    folder = paired.dumps.folder
+    moment = Moment(Path(paired.names.reference), folder.path, folder.device, folder.step)
+    run_of = partial(network_run, paired.whole, rows, outcomes, moment=moment, names=_call_names(paired))
+    run = run_of(chosen=members_of(paired.plan))
+    read = TensorReader(rows, outcomes, run.measured)
+    sound = _sound(run_of(chosen=members_of(paired.whole)), read) if paired.context else {}
+    own = {number: outcome for number, outcome in outcomes.items() if number < len(paired.rows)}
+    missing = [*paired.missing, *_failures(rows, own), *_masks(own)]
+    comparison, table, plan = _judged(run, paired, missing, _evidence(run, read, sound))
+    if standard is not None:
+        comparison, table = judge_by(standard, comparison, table)
+        comparison = with_spans(comparison, run.known, run.seen)
+    return NetworkResult(CompareResult(comparison, table, plan), paired, outcomes, options)
+
+
+def _call_names(paired: PairedNetwork) -> dict[str, str]:
+    names = paired.dumps.call_names
+    dumped = ((row.operator.name, row.tensor) for row in paired.rows if row.tensor is not None)
+    return {name: names[tensor.operation.name] for name, tensor in dumped}
+
+
+def _judged(
+    run: NetworkRun, paired: PairedNetwork, missing: Sequence[str], evidence: RankEvidence
+) -> tuple[Comparison, pl.DataFrame, Plan]:
+    judged = judge_ranks([evidence])
+    plan = Plan((run.plan,), Pair((), ()), Pair((), ()))
+    comparison, table = summarise(
+        plan, judged, names=paired.names, captured=Captured(levels=("api", "api")), missing=missing
+    )
+    operators = {name: member.operator for name, member in members_of(paired.plan).items()}
+    comparison = replace(comparison, graph=paired.graph, graph_options=paired.options)
+    comparison = with_spans(comparison, run.known, run.seen)
+    indices = {row.operator.name: row.index for row in paired.rows}
+    return replace(comparison, advice=advise_on_network(comparison, operators, table, indices=indices)), table, plan
+
+
+def _sound(whole: NetworkRun, read: ReadTensor) -> dict[int, State]:
+    """Values that are not wrong in the whole network.
+
+    Of chosen operators alone nobody could tell: what they read has the rounding of all that lies before them.
+    """
+    [judged] = judge_ranks([_evidence(whole, read, {})])
+    ids = judged.evidence.values.values.target.id.tolist()
+    found = zip(ids, judged.flow.states, strict=True)
+    return {value: state for value, state in found if state not in WRONG and state is not State.UNKNOWN}
+
+
+def _evidence(run: NetworkRun, read: ReadTensor, sound: Mapping[int, State]) -> RankEvidence:
+    slots = pair_tensors(run.plan)
+    ids = np.unique(slots["target"].to_numpy())
+    rows = np.searchsorted(ids, slots["target"].to_numpy())
+    sides = (read_values(trace, ids) for trace in (run.plan.traces.reference, run.plan.traces.target))
+    measured = {row: run.measured[value] for row, value in enumerate(ids.tolist())}
+    pairs = comparable_by_data(measure(*sides, same_digests=True), measured)
+    compared = {row: found.metrics for row, found in measured.items() if pairs.compared[row]}
+    row_of = {value: row for row, value in enumerate(ids.tolist())}
+    return network_evidence(
+        gather(run.plan, slots, rows, refine(pairs, compared)),
+        dequantised=frozenset(row_of[value] for value in run.dequantised if value in row_of),
+        filters={row_of[value]: shape for value, shape in run.filters.items()},
+        read=read,
+        sound={row_of[value]: state for value, state in sound.items() if value in row_of},
+    )
+
+
+def _failures(rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome]) -> list[str]:
+    failed = [outcome for _, outcome in sorted(outcomes.items()) if outcome.reason]
+    if not failed:
+        return []
+    sizes, problem = failed[0].sizes, failed[0].reason
+    if sizes is not None:
+        tensor = rows[failed[0].row].tensor_id
+        problem = remark("sizes_differ", tensor=tensor, reference=sizes.reference, target=sizes.target)
+    return [remark("not_measured", tensors=Counted(len(failed), "tensor"), problem=problem)]
+
+
+def _masks(outcomes: Mapping[int, RowOutcome]) -> list[str]:
+    measured = [outcome.measurement for _, outcome in sorted(outcomes.items()) if outcome.measurement is not None]
+    return other_masks([found.mask for found in measured if found.mask is not None and masks_differ(found.mask)])
+
+
+def _unseen(number: int, /, *, text: str | None = None) -> None:
+    """Progress that nobody watches."""

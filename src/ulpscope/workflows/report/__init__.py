@@ -1,0 +1,1 @@
+"""`ulpscope report`: pages, the server behind them, exports."""

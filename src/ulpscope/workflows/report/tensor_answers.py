@@ -1,0 +1,153 @@
+"""What a served report answers about two tensors: by fixed questions on pairs of the result, never by paths.
+
+pairs/RANK/REFERENCE/TARGET               what both are, and whether they can be looked at
+pairs/RANK/REFERENCE/TARGET/overview      spread, errors in ULP, worst channels, worst elements: one read of all
+pairs/RANK/REFERENCE/TARGET/histogram     both over equal bins of their range
+pairs/RANK/REFERENCE/TARGET/heat?rows=1&columns=2
+pairs/RANK/REFERENCE/TARGET/slice?rows=1&columns=2&at=0,0,256,0      a window of it, from these indices on
+"""
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs
+
+from ulpscope.numerics.pairs.boxes import PairBoxes, Shape
+from ulpscope.numerics.pairs.overview import Advance, heat, linear_histogram, overview
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.pairs import Pair
+from ulpscope.report.files.tensor_pair_json import (
+    error_json,
+    heat_json,
+    histogram_json,
+    overview_json,
+    side_json,
+    window_json,
+)
+from ulpscope.workflows.report.tensor_jobs import Done, TensorJobs, Work
+from ulpscope.workflows.report.tensor_pairs import PairKey, TensorPair, TensorPairs
+
+WINDOW = 256
+"""Rows and columns of a slice that are given at once."""
+
+_ADDRESS = re.compile(r"pairs/(\d{1,9})/(\d{1,18})/(\d{1,18})(?:/(overview|histogram|heat|slice))?", re.ASCII)
+_NUMBERS = re.compile(r"\d{1,15}(,\d{1,15}){0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was asked for, or how far it is."""
+
+    content: dict[str, Any] | None
+    share: float = 1.0
+
+    @property
+    def done(self) -> bool:
+        return self.content is not None
+
+
+class TensorAnswers:
+    """Answers the questions of one result's page."""
+
+    def __init__(self, pairs: TensorPairs) -> None:
+        self._pairs = pairs
+        self._jobs = TensorJobs()
+
+    def answer(self, path: str, query: str) -> Answer | None:
+        """The answer to one address; none if there is no such question. UlpscopeError if it cannot be answered."""
+        address = _ADDRESS.fullmatch(path)
+        if address is None:
+            return None
+        rank, reference, target = (int(number) for number in address.group(1, 2, 3))
+        key, question = PairKey(rank, Pair(reference, target)), address.group(4)
+        pair = self._pairs.find(key)
+        if question is None:
+            return Answer(_about(pair))
+        return self._of_elements(key, question, pair.readable(), _Asked(parse_qs(query)))
+
+    def close(self) -> None:
+        """Give up what is being read."""
+        self._jobs.close()
+
+    def _of_elements(self, key: PairKey, question: str, pair: PairBoxes, asked: "_Asked") -> Answer:
+        if question == "overview":
+            return self._long((key, question), partial(_overview, pair))
+        if question == "histogram":
+            return self._long((key, question), partial(_histogram, pair))
+        rows, columns = asked.axes(pair.shape)
+        if question == "heat":
+            return self._long((key, question, rows, columns), partial(_heat, pair, rows, columns))
+        return Answer(window_json(pair, rows=rows, columns=columns, index=asked.window(pair.shape, rows, columns)))
+
+    def _long(self, key: Hashable, work: Work) -> Answer:
+        found = self._jobs.ask(key, work)
+        return Answer(found.answer) if isinstance(found, Done) else Answer(None, found.share)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The part of an address after `?`."""
+
+    given: Mapping[str, Sequence[str]]
+
+    def axes(self, shape: Shape) -> tuple[int, int | None]:
+        """Two axes, or the only one and none."""
+        rows = self._number("rows")
+        columns = self._number("columns") if "columns" in self.given else None
+        wanted = [rows] if columns is None else [rows, columns]
+        if len(set(wanted)) != min(len(shape), 2) or max(wanted) >= len(shape):
+            raise _bad(f"axes {wanted} of a tensor with {len(shape)}", expected="two of its axes, or its only one")
+        return rows, columns
+
+    def window(self, shape: Shape, rows: int, columns: int | None) -> tuple[slice, ...]:
+        """Where the window on a slice lies: WINDOW indices of both axes, one of each other."""
+        at = self._numbers("at")
+        if len(at) != len(shape) or any(place >= size for place, size in zip(at, shape, strict=True)):
+            raise _bad(f"at={list(at)} of a tensor {list(shape)}", expected="an index of each axis")
+        return tuple(
+            slice(place, min(place + WINDOW, size)) if axis in (rows, columns) else slice(place, place + 1)
+            for axis, (place, size) in enumerate(zip(at, shape, strict=True))
+        )
+
+    def _number(self, name: str) -> int:
+        found = self._numbers(name)
+        if len(found) != 1:
+            raise _bad(f"{name}={list(found)}", expected="one number")
+        return found[0]
+
+    def _numbers(self, name: str) -> tuple[int, ...]:
+        given = self.given.get(name, ())
+        if len(given) != 1 or not _NUMBERS.fullmatch(given[0]):
+            raise _bad(f"{name} is {list(given)}", expected="numbers with commas between them")
+        return tuple(int(number) for number in given[0].split(","))
+
+
+def _about(pair: TensorPair) -> dict[str, Any]:
+    sides = {"reference": pair.sides.reference, "target": pair.sides.target}
+    boxes = pair.boxes
+    return {
+        "sides": {name: side_json(side.value, side.trace, side.problem) for name, side in sides.items()},
+        "problem": None if pair.problem is None else error_json(pair.problem),
+        "shape": None if boxes is None else list(boxes.shape),
+        "complex": boxes is not None and boxes.complex_parts,
+        "window": WINDOW,
+    }
+
+
+def _overview(pair: PairBoxes, advance: Advance) -> dict[str, Any]:
+    return overview_json(overview(pair, advance))
+
+
+def _heat(pair: PairBoxes, rows: int, columns: int | None, advance: Advance) -> dict[str, Any]:
+    return heat_json(heat(pair, rows, columns, advance))
+
+
+def _histogram(pair: PairBoxes, advance: Advance) -> dict[str, Any]:
+    found = linear_histogram(pair, advance)
+    return {} if found is None else histogram_json(found)
+
+
+def _bad(seen: str, *, expected: str) -> UlpscopeError:
+    return UlpscopeError(seen, expected=expected, next_step="open the page again; it asks for what is there")

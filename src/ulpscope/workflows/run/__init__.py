@@ -1,0 +1,1 @@
+"""`ulpscope run` and `ulpscope.capture`."""

@@ -1,0 +1,245 @@
+"""`ulpscope run`: starts the user's command with the capture injected, watches it, and says what came of it."""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader, run_of
+from ulpscope.capture.processes import rank_and_world_size, starts_ranks
+from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_to_json
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, LastCall, RunOutcome, SeenProcesses
+from ulpscope.records.runs import Progress
+from ulpscope.records.settings import CaptureSettings
+from ulpscope.report.status import StatusLine, status_text
+from ulpscope.report.terminal.run import outcome_object, plan_text, summary_text
+from ulpscope.workflows.run.child import POLL_SECONDS, Child, ChildExit
+from ulpscope.workflows.run.destination import held_destination, prepare_destination, rank_directories
+
+if TYPE_CHECKING:
+    from ulpscope.trace.parts import StepParts
+
+# One part is written in well below a second; a shared file system may hang.
+WRITER_SECONDS = 60.0
+
+INJECT_DIRECTORY = Path(__file__).parents[2] / "capture" / "inject"
+
+
+def run_command(
+    command: Sequence[str], settings: CaptureSettings, *, overwrite: bool = False, as_json: bool = False
+) -> RunOutcome:
+    """Run `command` captured into `settings.out`; tells on stderr, and with `as_json` answers on stdout."""
+    executable = find_executable(command, out=settings.out)
+    rank, world_size = rank_and_world_size(os.environ)
+    is_one_of_several = world_size > 1 or starts_ranks(command)
+    with held_destination(settings.out, shared=is_one_of_several):
+        prepare_destination(settings.out, overwrite=overwrite, rank=rank if world_size > 1 else None)
+        _tell(plan_text(settings, command=command, interpreter=find_interpreter(executable)))
+        outcome = _capture(command, settings, stdout=sys.stderr.fileno() if as_json else None)
+    _tell(summary_text(outcome))
+    if as_json:
+        print(json.dumps(outcome_object(outcome)))
+    return outcome
+
+
+def find_executable(command: Sequence[str], *, out: Path) -> str:
+    """The program that `command` starts."""
+    prefix = f"ulpscope run -o {shlex.quote(str(out))} --"
+    if not command:
+        raise UlpscopeError("no command to run", expected="a command after `--`", next_step=f"{prefix} python train.py")
+    found = shutil.which(command[0])
+    if found is None:
+        raise _not_executable(command, prefix=prefix)
+    return found
+
+
+def _not_executable(command: Sequence[str], *, prefix: str) -> UlpscopeError:
+    exists = Path(command[0]).is_file()
+    interpreter = {".py": "python", ".sh": "bash"}.get(Path(command[0]).suffix)
+    return UlpscopeError(
+        f"{command[0]} is not executable" if exists else f"there is no command {command[0]!r}",
+        expected="a program on PATH or an executable file",
+        next_step=f"{prefix} {interpreter} {shlex.join(command)}" if interpreter else "check its spelling and PATH",
+    )
+
+
+def find_interpreter(executable: str) -> str | None:
+    """The Python that `executable` is or, by its first line, runs in; None if that cannot be told."""
+    if Path(executable).name.startswith("python"):
+        return executable
+    try:
+        with open(executable, "rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return None
+    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+    if words and Path(words[0]).name == "env":
+        words = words[1:]
+    python = words[0] if words and Path(words[0]).name.startswith("python") else None
+    return shutil.which(python) if python else None
+
+
+def _capture(command: Sequence[str], settings: CaptureSettings, *, stdout: int | None) -> RunOutcome:
+    with tempfile.TemporaryDirectory(prefix="ulpscope-") as rendezvous:
+        watch = RunWatch(Path(rendezvous))
+        try:
+            environment = child_environment(os.environ, settings, rendezvous=Path(rendezvous))
+            ended = Child(on_tick=watch.tick, on_stop=watch.status.close).run(
+                command, environment=environment, stdout=stdout
+            )
+        finally:
+            watch.finish()
+    return _outcome(command, settings, ended=ended, watch=watch)
+
+
+def child_environment(environ: Mapping[str, str], settings: CaptureSettings, *, rendezvous: Path) -> dict[str, str]:
+    """The environment that makes every Python below load capture/inject/sitecustomize.py."""
+    python_path = environ.get("PYTHONPATH")
+    # The child may change its directory before it imports torch.
+    absolute = replace(settings, out=settings.out.absolute())
+    return {
+        **environ,
+        "PYTHONPATH": f"{INJECT_DIRECTORY}{os.pathsep}{python_path}" if python_path else str(INJECT_DIRECTORY),
+        SETTINGS_VARIABLE: settings_to_json(absolute),
+        EVENTS_VARIABLE: str(rendezvous),
+    }
+
+
+class RunWatch:
+    """Collects what the captured processes tell; shows progress and messages as they come."""
+
+    def __init__(self, rendezvous: Path) -> None:
+        self.status = StatusLine(sys.stderr)
+        self._reader = EventReader(rendezvous)
+        self.run = run_of(rendezvous)
+        self._events: list[Event] = []
+        self._progress: dict[int, Progress] = {}
+        self._messages: dict[str, None] = {}
+        self.last_calls: dict[int, LastCall] = {}
+        """By process: those that did not live to say that they end."""
+
+    def tick(self) -> None:
+        """Read what is new and show it."""
+        for event in self._reader.read_new():
+            self._take(event)
+        if self._progress:
+            self.status.draw(status_text(list(self._progress.values())))
+
+    def finish(self) -> None:
+        """The command has ended; where a captured process has died, who writes for it may still be at its last step."""
+        until = time.monotonic() + WRITER_SECONDS
+        while self._reader.left_at_work() and time.monotonic() < until:
+            time.sleep(POLL_SECONDS / 4)
+        self.tick()
+        self.status.close()
+        ended = {event["pid"] for event in self._of("finished")}
+        died = [event["pid"] for event in self._of("started") if event["pid"] not in ended]
+        self.last_calls = {pid: call for pid in died if (call := self._reader.last_call(pid)) is not None}
+
+    def seen(self) -> SeenProcesses:
+        """Everything that was told, in order."""
+        started = self._of("started")
+        alone = [str(event["reason"]) for event in self._of("left_alone")]
+        return SeenProcesses(
+            pythons=len(self._of("python")),
+            ranks=tuple(sorted({int(event["rank"]) for event in [*started, *self._of("finished")]})),
+            finished=tuple({event["pid"]: _finished(event) for event in self._of("finished")}.values()),
+            without_ulpscope={str(event["interpreter"]): str(event["reason"]) for event in self._of("no_ulpscope")},
+            left_alone={reason: alone.count(reason) for reason in sorted(set(alone))},
+            failures=tuple(str(event["text"]) for event in self._of("failed")),
+            messages=tuple(self._messages),
+        )
+
+    def _take(self, event: Event) -> None:
+        if event["event"] == "progress":
+            self._progress[event["pid"]] = _progress(event)
+            return
+        if event["event"] == "started" and not self._of("started"):
+            threading.Thread(target=_import_tables, daemon=True).start()
+        self._events.append(event)
+        if event["event"] in ("message", "failed") and event["text"] not in self._messages:
+            self._messages[event["text"]] = None
+            _tell(f"ulpscope: {event['text']}")
+
+    def _of(self, name: str) -> list[Event]:
+        return [event for event in self._events if event["event"] == name]
+
+
+def _progress(event: Event) -> Progress:
+    return Progress(
+        rank=event["rank"],
+        step=event["step"],
+        calls=event["calls"],
+        bytes=event["bytes"],
+        seconds_per_step=event.get("seconds_per_step"),
+    )
+
+
+def _finished(event: Event) -> FinishedProcess:
+    return FinishedProcess(rank=event["rank"], steps=event["steps"], calls=event["calls"], recorded=event["recorded"])
+
+
+def _outcome(command: Sequence[str], settings: CaptureSettings, *, ended: ChildExit, watch: RunWatch) -> RunOutcome:
+    from ulpscope.trace.writer import read_claim
+
+    directories = [found for found in rank_directories(settings.out) if read_claim(found).get("run") == watch.run]
+    captured = [_captured(directory) for directory in directories]
+    return RunOutcome(
+        trace=str(settings.out),
+        command=tuple(command),
+        settings=settings,
+        script_exit=ended.code,
+        interrupted=ended.interrupted,
+        captured=tuple(
+            replace(process, last_call=watch.last_calls.get(process.info.process.get("pid", -1)))
+            for process in captured
+        ),
+        seen=watch.seen(),
+    )
+
+
+def _import_tables() -> None:
+    """The table library costs a quarter of a second: not before the user's command begins, nor after it has ended."""
+    import ulpscope.trace.parts  # noqa: F401
+
+
+def _captured(directory: Path) -> CapturedProcess:
+    from ulpscope.trace.description import read_rank_info
+    from ulpscope.trace.parts import survey_rank
+    from ulpscope.trace.schema import RANK_FILE
+
+    info = read_rank_info(directory / RANK_FILE)
+    parts = survey_rank(directory)
+    steps = {number: step for number, step in parts.steps.items() if step.info is None or step.info.calls}
+    return CapturedProcess(
+        directory=directory.name,
+        info=info,
+        steps=tuple(sorted(steps)),
+        calls=info.coverage.calls_recorded if info.closed else _calls_on_disk(directory, steps.values()),
+        unfinished=tuple(sorted(number for number, step in steps.items() if step.info is None)),
+        bytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
+    )
+
+
+def _calls_on_disk(directory: Path, steps: Iterable["StepParts"]) -> int:
+    """All of them; those of whole steps if a table cannot be read."""
+    from ulpscope.trace.reader import open_trace
+
+    try:
+        (rank,) = open_trace(directory).ranks
+        return rank.collect(rank.calls().select("id")).height
+    except UlpscopeError:
+        return sum(step.info.calls for step in steps if step.info is not None)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

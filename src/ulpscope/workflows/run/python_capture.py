@@ -1,0 +1,144 @@
+"""`ulpscope.capture(...)`: capture a part of a Python program.
+
+with ulpscope.capture("runs/ref", model=model) as cap:
+    for batch in data:
+        train_step(batch)
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ulpscope.capture.settings import parse_ranges
+from ulpscope.capture.versions import refuse_old_version
+from ulpscope.records.enums import Compiled, Level, Save
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.settings import CaptureSettings, IntRanges
+from ulpscope.workflows.run.destination import prepare_destination
+
+Word = TypeVar("Word", Level, Save, Compiled)
+
+if TYPE_CHECKING:
+    from ulpscope.capture.torch.session import Session
+
+
+class Capture:
+    """A capture of the code inside a `with` statement."""
+
+    def __init__(self, settings: CaptureSettings, *, models: Mapping[str, Any], overwrite: bool) -> None:
+        self.path = settings.out
+        self._settings = settings
+        self._models = models
+        self._overwrite = overwrite
+        self._session: Session | None = None
+
+    def __enter__(self) -> Capture:
+        refuse_old_version("torch")
+        from ulpscope.capture.torch.session import Session
+
+        self._session = Session(self._settings)
+        rank = self._session.rank if self._session.world_size > 1 else None
+        prepare_destination(self.path, overwrite=self._overwrite, rank=rank)
+        self._session.claim()
+        self._session.start(self._models)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is None:
+            return
+        self._session.close("ended" if error is None else f"{type(error).__name__}: {error}")
+        for problem in self._session.recorder.errors:
+            warnings.warn(f"ulpscope: {problem}", stacklevel=2)
+        if not self._session.recorder.counts.recorded:
+            warnings.warn(f"ulpscope captured nothing: {self.path} holds no trace", stacklevel=2)
+
+    def step(self) -> None:
+        """A new step begins now; from the first use on, only this begins steps."""
+        if self._session is not None:
+            self._session.step()
+
+    def begin_at(self, step: int) -> None:
+        """The running step has this number; from now on, only step() begins steps."""
+        if self._session is not None:
+            self._session.begin_at(step)
+
+    def pause(self) -> None:
+        """Record nothing until resume()."""
+        if self._session is not None:
+            self._session.pause()
+
+    def resume(self, model: Any = None) -> None:
+        """Record again; `model` is named as the one that `capture` takes."""
+        if self._session is not None:
+            self._session.resume(named_models(model))
+
+    def record(self, op: str, name: str, content: Any, *, gradients: bool = True) -> None:
+        """Put tensors (also in lists and dictionaries) into the trace as a call `name.N`, and their gradients later."""
+        if self._session is not None:
+            self._session.record(op, name, content, gradients=gradients)
+
+
+def capture(
+    out: str | Path,
+    *,
+    level: str = "api",
+    save: str = "stats",
+    model: Any = None,
+    steps: str | Sequence[int] | None = None,
+    ranks: str | Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    max_disk: int | None = None,
+    compiled: str = "compiled",
+    verify: bool = False,
+    overwrite: bool = False,
+) -> Capture:
+    """Capture what runs inside `with`; `model` (a module, a list or a dict of them) gives dotted paths their root."""
+    settings = CaptureSettings(
+        out=Path(out),
+        level=_word(Level, level, option="level"),
+        save=_word(Save, save, option="save"),
+        steps=int_ranges(steps, option="steps"),
+        ranks=int_ranges(ranks, option="ranks"),
+        only=tuple(only),
+        skip=tuple(skip),
+        max_disk=max_disk,
+        compiled=_word(Compiled, compiled, option="compiled"),
+        verify=verify,
+    )
+    return Capture(settings, models=named_models(model), overwrite=overwrite)
+
+
+def _word(words: type[Word], given: str, *, option: str) -> Word:
+    try:
+        return words(given)
+    except ValueError:
+        known = ", ".join(word.value for word in words)
+        raise UlpscopeError(
+            f"{option}={given!r}", expected=f"one of {known}", next_step=f"ulpscope.capture(..., {option}=...)"
+        ) from None
+
+
+def int_ranges(given: str | Sequence[int] | None, *, option: str) -> IntRanges | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return parse_ranges(given, option=option)
+    return IntRanges(tuple((number, number) for number in given))
+
+
+def named_models(model: Any) -> dict[str, Any]:
+    """Models by what their paths begin with: one is `model`, a list model0, model1, ..., a dictionary says it."""
+    if model is None:
+        return {}
+    if isinstance(model, Mapping):
+        return dict(model)
+    if isinstance(model, list | tuple):
+        return {f"model{number}": item for number, item in enumerate(model)}
+    return {"model": model}

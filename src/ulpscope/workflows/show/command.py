@@ -1,0 +1,204 @@
+"""`ulpscope show`: lists, filters and looks into the calls and values of a trace."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ulpscope.dialects.opening import open_run
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import TraceError
+from ulpscope.records.settings import IntRanges
+from ulpscope.records.values import Use, Value
+from ulpscope.report.files.show_json import show_json
+from ulpscope.report.terminal.show import show_text
+from ulpscope.report.terminal.views import (
+    CallListView,
+    CallView,
+    CoverageView,
+    ElementsView,
+    EnvironmentView,
+    OverviewView,
+    TensorElements,
+    View,
+)
+from ulpscope.report.words.quantities import ranges_text
+from ulpscope.trace.data import pick_elements
+from ulpscope.trace.neighbours import Neighbours, neighbours
+from ulpscope.trace.overview import Overview, overview_of
+from ulpscope.trace.query import CallFilter, FoundCall, find_call, match_calls, nearest_names, with_outputs
+from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.workflows.results import TellsItself
+
+DEFAULT_LIMIT = 50
+DEFAULT_ELEMENTS = 10
+
+
+class Aspect(str, Enum):
+    """What of a whole trace is wanted."""
+
+    OVERVIEW = "overview"
+    ENVIRONMENT = "environment"
+    COVERAGE = "coverage"
+
+
+_WHOLE_VIEWS: dict[Aspect, Callable[[Overview], View]] = {
+    Aspect.OVERVIEW: OverviewView,
+    Aspect.ENVIRONMENT: EnvironmentView,
+    Aspect.COVERAGE: CoverageView,
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ShowResult(TellsItself):
+    """What was found, to be told as text or JSON."""
+
+    view: View
+    code: ExitCode = ExitCode.OK
+
+    def text(self, *, width: int = 80, color: bool = False) -> str:
+        return show_text(self.view, width=width, color=color)
+
+    def json(self) -> dict[str, Any]:
+        return show_json(self.view)
+
+
+def show(
+    path: str | Path,
+    wanted: CallFilter | None = None,
+    *,
+    call: str | int | None = None,
+    aspect: Aspect = Aspect.OVERVIEW,
+    tensor: str | None = None,
+    elements: int | None = None,
+    limit: int | None = DEFAULT_LIMIT,
+) -> ShowResult:
+    """Look at a trace: as a whole, at the calls that a filter wants, or at one call.
+
+    `tensor` and `elements` ask for elements of a call's saved tensors. 0 as limit or number of elements means all.
+    """
+    trace = open_run(path)
+    wanted = wanted or CallFilter()
+    if call is not None:
+        found = _find(trace, call, wanted)
+        return ShowResult(_call_view(trace, found, tensor=tensor, elements=elements, limit=limit or None))
+    if wanted and aspect is Aspect.OVERVIEW:
+        return _call_list(trace, wanted, limit=limit or None)
+    return ShowResult(_WHOLE_VIEWS[aspect](overview_of(_with_ranks(trace, wanted.rank))))
+
+
+def _with_ranks(trace: Trace, wanted: IntRanges | None) -> Trace:
+    ranks = [rank for rank in trace.ranks if wanted is None or rank.info.rank in wanted]
+    if not ranks:
+        raise TraceError(
+            f"{trace.path} has no rank {wanted}",
+            expected=f"rank {ranges_text(rank.info.rank for rank in trace.ranks)}",
+            next_step=f"see all of it: ulpscope show {trace.path}",
+            code=ExitCode.NOTHING,
+        )
+    return Trace(trace.path, ranks, missing_ranks=trace.missing_ranks)
+
+
+def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> ShowResult:
+    matching = match_calls(trace, wanted)
+    calls = trace.collect(matching if limit is None else matching.head(limit))
+    complete = limit is None or calls.height < limit
+    total = calls.height if complete else int(trace.collect(matching.select(pl.len())).item())
+    view = CallListView(
+        path=str(trace.path),
+        filter=str(wanted),
+        calls=with_outputs(trace, calls),
+        total=total,
+        processes=len(trace.ranks),
+        hints=() if total else tuple(_hints(trace, wanted)),
+    )
+    return ShowResult(view, ExitCode.OK if total else ExitCode.NOTHING)
+
+
+def _hints(trace: Trace, wanted: CallFilter) -> Iterable[str]:
+    ranks = {rank.info.rank for rank in trace.ranks}
+    if wanted.rank is not None and not any(rank in wanted.rank for rank in ranks):
+        yield f"This trace has rank {ranges_text(ranks)}."
+    if wanted.step is not None and not any(step in wanted.step for step in trace.steps):
+        yield f"This trace has step {ranges_text(trace.steps)}."
+    for column, pattern in (("op", wanted.op), ("module", wanted.module)):
+        near = nearest_names(trace, pattern, column=column) if pattern is not None else []
+        if near:
+            yield f"Near --{column} {pattern}: {', '.join(near)}."
+
+
+def _find(trace: Trace, call: str | int, wanted: CallFilter) -> FoundCall:
+    step, rank = _single(wanted.step, "--step"), _single(wanted.rank, "--rank")
+    return find_call(trace, call, step=step, rank=rank, phase=wanted.phase)
+
+
+def _single(numbers: IntRanges | None, option: str) -> int | None:
+    if numbers is None:
+        return None
+    low, high = numbers.ranges[0]
+    if len(numbers.ranges) > 1 or low != high:
+        raise TraceError(
+            f"{option} {numbers} with the name of one call",
+            expected="one number",
+            next_step=f"write for example {option} {low}",
+        )
+    return low
+
+
+def _call_view(
+    trace: Trace, found: FoundCall, *, tensor: str | None, elements: int | None, limit: int | None
+) -> CallView | ElementsView:
+    rank, call = found.rank_trace, found.call
+    around = neighbours(rank, call)
+    where = {"path": str(trace.path), "process": rank.name}
+    if tensor is not None:
+        uses = _chosen(around.uses, tensor, call_name=call.name)
+        count = DEFAULT_ELEMENTS if elements is None else elements
+        return ElementsView(call=call, tensors=_saved_elements(rank, around, uses, count=count), **where)
+    shown = () if elements is None else _elements(rank, around, around.uses, count=elements)
+    stack = () if call.stack is None else rank.stack(call.stack)
+    return CallView(call=call, stack=stack, around=around, elements=shown, edges_shown=limit, **where)
+
+
+def _chosen(uses: Iterable[Use], wanted: str, *, call_name: str) -> list[Use]:
+    """By place (`output.0`), or by role and place where a place has several (`gradient:weight`)."""
+    uses = list(uses)
+    chosen = [use for use in uses if wanted in (use.place, f"{use.role.value}:{use.place}")]
+    if not chosen:
+        places = ", ".join(dict.fromkeys(use.place for use in uses))
+        raise TraceError(
+            f"call {call_name} has no tensor {wanted!r}",
+            expected=f"one of {places}" if places else "a call with tensors",
+            next_step="look at the call without --tensor first",
+        )
+    return chosen
+
+
+def _saved_elements(rank: RankTrace, around: Neighbours, uses: list[Use], *, count: int) -> tuple[TensorElements, ...]:
+    found = _elements(rank, around, uses, count=count)
+    if not found:
+        raise TraceError(
+            f"the data of {uses[0].place} was not saved",
+            expected="a trace with data",
+            next_step="capture again with: ulpscope run --save tensors",
+            code=ExitCode.NOTHING,
+        )
+    return found
+
+
+def _elements(rank: RankTrace, around: Neighbours, uses: Iterable[Use], *, count: int) -> tuple[TensorElements, ...]:
+    pairs = [(use, around.values[use.value]) for use in uses if use.value in around.values]
+    return tuple(
+        found for use, value in pairs if (found := _tensor_elements(rank, use, value, count=count)) is not None
+    )
+
+
+def _tensor_elements(rank: RankTrace, use: Use, value: Value, *, count: int) -> TensorElements | None:
+    data = rank.data(value)
+    if data is None:
+        return None
+    indices, picked = pick_elements(data, count or None)
+    return TensorElements(use=use, value=value, indices=indices, elements=picked, total=data.size)

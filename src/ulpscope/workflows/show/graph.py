@@ -1,0 +1,183 @@
+"""`ulpscope show GRAPH`: counts, lists and looks into the operators of a graph file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ulpscope.dialects.graphs.opening import open_graph
+from ulpscope.graph.borders import Borders, borders, made_at
+from ulpscope.graph.query import OperatorFilter, find_operators, fits, match_operators, nearest_names, type_counts
+from ulpscope.graph.wiring import wiring
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.graphs import Graph, GraphModel, Operator
+from ulpscope.report.files.show_graph_json import show_graph_json
+from ulpscope.report.terminal.show_graph import show_graph_text
+from ulpscope.report.terminal.views import (
+    AnyGraphView,
+    FoundDumps,
+    GraphView,
+    OperatorListView,
+    OperatorsView,
+    OperatorView,
+)
+from ulpscope.workflows.show.drawing import draw
+
+DEFAULT_LIMIT = 50
+DEFAULT_DEPTH = 2
+GRAPHS_NAMED = 8
+"""In an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowGraphResult:
+    """What was found, to be told as text or JSON."""
+
+    view: AnyGraphView
+    code: ExitCode = ExitCode.OK
+
+    def text(self, *, width: int = 80, color: bool = False) -> str:
+        return show_graph_text(self.view, width=width, color=color)
+
+    def json(self) -> dict[str, Any]:
+        return show_graph_json(self.view)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWishes:
+    """What is wanted to be known about one operator, beyond what the graph says at once."""
+
+    attributes: bool = False
+    dumps: Path | None = None
+    reference: Path | None = None
+    svg: Path | None = None
+    depth: int = DEFAULT_DEPTH
+
+
+def show_graph(
+    path: str | Path,
+    wanted: OperatorFilter | None = None,
+    *,
+    model: GraphModel | None = None,
+    node: str | None = None,
+    wishes: NodeWishes | None = None,
+    limit: int | None = DEFAULT_LIMIT,
+) -> ShowGraphResult:
+    """Look at a graph: as a whole, at the operators that a filter wants, or at those of one name.
+
+    A limit of 0 lists all. Who has read the graph already gives its `model`.
+    """
+    model = model or open_graph(path)
+    wanted = wanted or OperatorFilter()
+    if node is not None:
+        return _named(model, str(path), node, wanted=wanted, wishes=wishes or NodeWishes(), limit=limit or None)
+    if wanted:
+        found = match_operators(model, wanted)
+        nearest = () if found or wanted.name is None else tuple(nearest_names(model, wanted.name))
+        return _listed(model, str(path), found, filter_words=str(wanted), limit=limit or None, nearest=nearest)
+    return ShowGraphResult(GraphView(str(path), model, tuple(type_counts(model))))
+
+
+def _named(
+    model: GraphModel, path: str, node: str, *, wanted: OperatorFilter, wishes: NodeWishes, limit: int | None
+) -> ShowGraphResult:
+    found = find_operators(model, node)
+    operators = [operator for operator in found.operators if fits(operator, wanted)]
+    if operators:
+        return ShowGraphResult(_operators_view(model, path, operators, wishes=wishes, limit=limit))
+    candidates = [operator for operator in found.candidates if fits(operator, wanted)]
+    if candidates:
+        return _listed(model, path, candidates, filter_words=node, limit=limit, meant=node)
+    elsewhere = found.operators or found.candidates
+    raise _left_out(path, elsewhere, wanted=wanted) if elsewhere else _no_such_operator(model, path, node)
+
+
+def _listed(
+    model: GraphModel,
+    path: str,
+    found: list[Operator],
+    *,
+    filter_words: str,
+    limit: int | None,
+    meant: str | None = None,
+    nearest: tuple[str, ...] = (),
+) -> ShowGraphResult:
+    view = OperatorListView(
+        path=path,
+        filter=filter_words,
+        operators=tuple(found[:limit]),
+        total=len(found),
+        graphs=len(model.graphs),
+        meant=meant,
+        nearest=nearest,
+    )
+    return ShowGraphResult(view, ExitCode.OK if found and meant is None else ExitCode.NOTHING)
+
+
+def _operators_view(
+    model: GraphModel, path: str, operators: list[Operator], *, wishes: NodeWishes, limit: int | None
+) -> OperatorsView:
+    if wishes.svg is not None and len(operators) > 1:
+        names = ", ".join(each.graph for each in operators)
+        raise UlpscopeError(
+            f"{len(operators)} graphs have an operator {operators[0].name}: {names}",
+            expected="one of them for a drawing",
+            next_step=f"choose it with --graph {operators[0].graph}",
+        )
+    graphs = {graph.name: graph for graph in reversed(model.graphs)}
+    known = borders(model)
+    views = tuple([_operator_view(graphs[operator.graph], operator, known, wishes) for operator in operators])
+    first = operators[0]
+    drawing = None if wishes.svg is None else draw(graphs[first.graph], first.name, depth=wishes.depth, path=wishes.svg)
+    return OperatorsView(path=path, operators=views, attributes=wishes.attributes, names_shown=limit, drawing=drawing)
+
+
+def _operator_view(graph: Graph, operator: Operator, known: Borders, wishes: NodeWishes) -> OperatorView:
+    wires = wiring(graph)
+    sources = {place: each.source for place, each in enumerate(operator.inputs) if each.source is not None}
+    made = {place: made_at(known, operator.graph, source) for place, source in sources.items()}
+    return OperatorView(
+        operator=operator,
+        readers=wires.readers.get(operator.name, ()),
+        followers=wires.followers.get(operator.name, ()),
+        made_at={place: found for place, found in made.items() if found.source != sources[place]},
+        dumps=None if wishes.dumps is None else _dumps(operator, wishes.dumps),
+        references=None if wishes.reference is None else _references(operator, wishes.reference),
+    )
+
+
+def _dumps(operator: Operator, directory: Path) -> FoundDumps:
+    # Readers of dumps take half a second to import, which a look into a graph need not wait for.
+    from ulpscope.workflows.show.graph_dumps import dumps_of
+
+    return dumps_of(operator, directory)
+
+
+def _references(operator: Operator, directory: Path) -> FoundDumps:
+    from ulpscope.workflows.show.graph_dumps import references_of
+
+    return references_of(operator, directory)
+
+
+def _left_out(path: str, operators: Sequence[Operator], *, wanted: OperatorFilter) -> UlpscopeError:
+    """Operators that are there, but not where they were looked for."""
+    names = list(dict.fromkeys(one.name for one in operators))
+    graphs = list(dict.fromkeys(one.graph for one in operators))
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return UlpscopeError(
+        f"{path} has {names[0]}{more}, but not with {wanted}",
+        expected=f"a graph that has it: {', '.join(graphs[:GRAPHS_NAMED])}",
+        next_step=f"ulpscope show {path} {names[0]} --graph {graphs[0]}",
+    )
+
+
+def _no_such_operator(model: GraphModel, path: str, node: str) -> UlpscopeError:
+    near = nearest_names(model, node)
+    return UlpscopeError(
+        f"{path} has no operator {node!r}",
+        expected=f"the name of one; did you mean {' or '.join(near)}"
+        if near
+        else "the name of an operator, or a part of it",
+        next_step=f"list them: ulpscope show {path} --name ''",
+    )
