@@ -173,17 +173,16 @@ class Causes:
         return born or (int(reference.not_finite()[row]) == 0 < int(target.not_finite()[row]))
 
     def _asked_for(self, birth: Birth) -> bool:
-        """Whether a number among the arguments is inf or nan itself, as a limit that limits nothing is."""
+        """Whether an argument of a call that both runs make is inf or nan itself, as a limit that limits nothing is."""
+        if birth.gap is not None or not birth.slot.makes:
+            return False
         sides, row = self.evidence.values.values, birth.slot.values
         more = (
             getattr(sides.target, name)[row] > getattr(sides.reference, name)[row]
             for name in ("nan", "pos_inf", "neg_inf")
         )
-        shown, calls = Ends(*map(bool, more)), self.evidence.calls
-        made = [(calls["op"][birth.slot.pair], calls["arguments"][birth.slot.pair])] if birth.slot.makes else []
-        if birth.gap is not None:
-            made += calls_in(self.evidence, birth.gap).target.select("op", "arguments").rows()
-        return any(asked(op, arguments).cover(shown) for op, arguments in made)
+        calls, pair = self.evidence.calls, birth.slot.pair
+        return asked(calls["op"][pair], calls["arguments"][pair]).cover(Ends(*map(bool, more)))
 
     def _random(self, birth: Birth) -> bool:
         calls, pair = self.evidence.calls, birth.slot.pair
