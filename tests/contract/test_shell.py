@@ -1,6 +1,6 @@
 """`ulpscope shell` in a real terminal: every word, completion, history, Ctrl-C, the end of input, a resized window.
 
-Nothing waits for time to pass: each step waits for text that only the step before it can have printed.
+Nothing waits for time to pass: each step waits for what only the step before it can have done.
 """
 
 import itertools
@@ -9,9 +9,11 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pexpect
 import pytest
 
@@ -22,6 +24,9 @@ REFERENCE = "fc1_Relu.0.1767225600900010.npy"
 UP, CTRL_D = "\x1b[A", "\x04"
 PATIENCE = 60
 """Seconds until a text counts as missing; a busy machine may take some."""
+
+LONG_TO_READ = 2**34
+"""Elements that no machine reads before the terminal has passed a signal on."""
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -166,15 +171,16 @@ def test_ctrl_c_stops_a_command_of_the_users_shell(opened: Opened, tmp_path: Pat
 
 
 def test_ctrl_c_stops_a_command_of_ours(opened: Opened, tmp_path: Path) -> None:
-    pipe = tmp_path / "endless.npy"
-    os.mkfifo(pipe)
+    long = tmp_path / "long.npy"
+    np.lib.format.open_memmap(long, mode="w+", dtype=np.float32, shape=(LONG_TO_READ,))  # takes no room on the disk
     shell = opened()
-    shell.child.send(f"pt {pipe}\r")
-    # Opening it for writing waits until the shell has opened it for reading, and then waits for what never comes.
-    writer = os.open(pipe, os.O_WRONLY)
+    shell.child.send(f"pt {long}\r")
+    mapped = Path(f"/proc/{shell.child.pid}/maps")
+    while long.name not in mapped.read_text():
+        assert shell.child.isalive()
+        time.sleep(0.01)
     shell.child.sendintr()
     shell.child.expect_exact("interrupted")
-    os.close(writer)
     shell.child.expect(PROMPT)
     assert "still there" in shell.ask("run echo still' 'there")
 
