@@ -55,8 +55,13 @@ class Capture:
         self._session.close("ended" if error is None else f"{type(error).__name__}: {error}")
         for problem in self._session.recorder.errors:
             warnings.warn(f"ulpscope: {problem}", stacklevel=2)
-        if not self._session.recorder.counts.recorded:
+        if self.is_empty:
             warnings.warn(f"ulpscope captured nothing: {self.path} holds no trace", stacklevel=2)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no call has been recorded."""
+        return self._session is None or not self._session.recorder.counts.recorded
 
     def step(self) -> None:
         """A new step begins now; from the first use on, only this begins steps."""
