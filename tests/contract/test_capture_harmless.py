@@ -1,11 +1,13 @@
 """Capture leaves the run as it is: numbers, errors, torch itself."""
 
+import functools
 import signal
 import subprocess
 import sys
 import threading
 import warnings
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -90,6 +92,47 @@ def test_a_scripts_own_wrapper_runs_as_often_as_without_a_capture(
     ops = watch(tmp_path, work).ops()
     assert all(torch.equal(*pair) for pair in zip(plain, results, strict=True))
     assert not [op for op in ops if "scaled" in op or "lambda" in op]
+
+
+class Named:
+    """A wrapper that is an object and has the name of what it wraps."""
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        functools.update_wrapper(self, original)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.original(*args, **kwargs) * 3
+
+
+class Pretending(Named):
+    """Has the code and the class of what it wraps, too, as wrapt's proxies do."""
+
+    @property
+    def __class__(self) -> Any:
+        return type(self.original)
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+
+@pytest.mark.parametrize("wrapper", [Named, Pretending])
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_a_wrapper_may_look_like_what_it_wraps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, wrapper: Any
+) -> None:
+    owner, name, use = WRAPPED[kind]
+    monkeypatch.setattr(owner, name, wrapper(getattr(owner, name)))
+    x, results = torch.tensor([3.0, 4.0]), []
+    results.append(use(x))
+    watch(tmp_path, lambda: results.append(use(x)))
+    assert torch.equal(*results)
 
 
 def test_a_function_of_torchs_in_the_place_of_another_is_not_called_for_it(
