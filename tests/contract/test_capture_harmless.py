@@ -1,5 +1,6 @@
 """Capture leaves the run as it is: numbers, errors, torch itself."""
 
+import contextlib
 import functools
 import signal
 import subprocess
@@ -265,6 +266,33 @@ def test_what_a_signals_handler_raises_reaches_the_script(tmp_path: Path, error:
     assert model[2].bias.grad.tolist() == [1.0, 1.0]
     info = open_trace(tmp_path / "t").ranks[0].info
     assert info.errors == ()
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_interruption_while_the_writer_is_started_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading._start_new_thread  # type: ignore[attr-defined]
+
+    def start_and_interrupt(*args: Any) -> Any:
+        start(*args)
+        signal.raise_signal(signal.SIGUSR1)
+
+    def late(*_: Any) -> None:
+        raise LateError("late")
+
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        with ulpscope.capture(tmp_path / "t") as running:
+            with monkeypatch.context() as patch, contextlib.suppress(LateError):
+                patch.setattr(threading, "_start_new_thread", start_and_interrupt)
+                torch.ones(2) + 1
+                running.step()
+            torch.ones(2) + 1
+            running.step()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert open_trace(tmp_path / "t").steps[:2] == (0, 1)
 
 
 class Failing(torch.optim.SGD):

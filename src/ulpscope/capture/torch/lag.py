@@ -25,7 +25,9 @@ class Lag:
     """Counts what has ended and is not on disk yet. The writer's thread calls wrote(), the run everything else."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        """Taken as itself: an interruption inside of a Condition's own __enter__ would leave it locked for ever."""
+        self._changed = threading.Condition(self._lock)
         self._under_way = 0
         self._on_device = False
         self._began: float | None = None
@@ -39,12 +41,12 @@ class Lag:
 
     def add(self, *, on_device: bool) -> None:
         """Something that has ended is handed over; its numbers may still be on their way from a device."""
-        with self._changed:
+        with self._lock:
             self._under_way += 1
             self._on_device = on_device
 
     def wrote(self) -> None:
-        with self._changed:
+        with self._lock:
             self._under_way -= 1
             if self._began is None:
                 self._began = time.monotonic()
@@ -52,7 +54,7 @@ class Lag:
 
     def keep_up(self) -> None:
         """Wait until the run is not too far ahead of the disk, and for the last piece as long as that is affordable."""
-        with self._changed:
+        with self._lock:
             if self._began is None and not self._on_device:
                 self._changed.wait_for(lambda: self._under_way == 0)
                 return

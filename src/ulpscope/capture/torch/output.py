@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,10 @@ class Output:
         self.verified = 0
         self.wrong = 0
         self.waits = 0
-        self._thread = threading.Thread(target=self._work, name="ulpscope-writer", daemon=True)
-        self._thread.start()
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        # At once or not at all: an interruption inside of Thread.start() ends the thread that was started.
+        start_new_thread(self._work, ())
 
     @property
     def bytes_written(self) -> int:
@@ -108,7 +111,8 @@ class Output:
     def drain(self) -> None:
         """Wait until everything that was put is on disk."""
         self._queue.put(None)
-        self._thread.join()
+        with self._ended:
+            pass
         if self._saver is not None:
             self._saver.close()
 
@@ -130,6 +134,7 @@ class Output:
                     self.lag.wrote()
                 self._queue.task_done()
         self._queue.task_done()
+        self._ended.release()
 
     def _write(self, part: Part) -> None:
         size = self._write_tables(part, part.seconds if part.finishes_step else None)
