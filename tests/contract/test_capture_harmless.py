@@ -268,7 +268,6 @@ def test_what_a_signals_handler_raises_reaches_the_script(tmp_path: Path, error:
     assert info.errors == ()
 
 
-@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_interruption_while_the_writer_is_started_costs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +280,8 @@ def test_an_interruption_while_the_writer_is_started_costs_nothing(
     def late(*_: Any) -> None:
         raise LateError("late")
 
+    died: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", died.append)
     before = signal.signal(signal.SIGUSR1, late)
     try:
         with ulpscope.capture(tmp_path / "t") as running:
@@ -292,6 +293,7 @@ def test_an_interruption_while_the_writer_is_started_costs_nothing(
             running.step()
     finally:
         signal.signal(signal.SIGUSR1, before)
+    assert not died
     assert open_trace(tmp_path / "t").steps[:2] == (0, 1)
 
 
