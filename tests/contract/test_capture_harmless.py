@@ -226,6 +226,30 @@ def test_a_warning_points_at_the_line_it_would_point_at_without_a_capture(tmp_pa
     assert places[0] == places[1]
 
 
+class Complaining(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for level in range(1, 5):
+            warnings.warn(f"from level {level}", stacklevel=level)
+        return F.gelu(x)
+
+
+def test_a_warning_is_told_once_at_the_level_it_asks_for(tmp_path: Path) -> None:
+    def work() -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            for _ in range(2):
+                Complaining()(torch.ones(2))
+                nn.Softmax()(torch.ones(2))  # without a dimension; its warning has a level of five
+                F.kl_div(torch.zeros(2), torch.zeros(2))
+        places.append([(one.filename, one.lineno, str(one.message)) for one in caught])
+
+    places: list[Any] = []
+    work()
+    watch(tmp_path, work)
+    assert len(places[0]) == 6
+    assert places[0] == places[1]
+
+
 class Unhashable(nn.Linear):
     __hash__ = None  # type: ignore[assignment]
 
