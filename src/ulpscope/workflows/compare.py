@@ -29,7 +29,7 @@ from ulpscope.records.settings import IntRanges
 from ulpscope.report.compare import compare_text
 from ulpscope.report.compare_json import compare_json
 from ulpscope.report.compare_ledger_table import LEDGER_COLUMNS, ledger_table
-from ulpscope.report.compare_tables import write_csv, write_xlsx
+from ulpscope.report.compare_tables import write_csv, write_parquet, write_xlsx
 from ulpscope.report.language import Language
 from ulpscope.report.quantities import ranges_text
 from ulpscope.trace.collector import collector_paused
@@ -123,11 +123,11 @@ class CompareResult(TellsItself):
     def write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
         """The tables alone."""
         write_json(out / "plan.json", plan_json(self.plan))
-        self.pairs.write_parquet(out / "pairs.parquet")
+        write_parquet(self.pairs, out / "pairs.parquet")
         write_csv(self.pairs, out / "tensors.csv")
         if self.comparison.ledger is not None:
             executed = ledger_table(self.comparison.ledger)
-            executed.write_parquet(out / "ledger.parquet")
+            write_parquet(executed, out / "ledger.parquet")
             write_csv(executed, out / "ledger.csv", columns=LEDGER_COLUMNS)
         if xlsx:
             write_xlsx(self.pairs, out / "tensors.xlsx", self.comparison, language=language)
