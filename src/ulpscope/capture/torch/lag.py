@@ -53,7 +53,7 @@ class Lag:
     def add(self, *, on_device: bool) -> None:
         """Something that has ended is handed over; its numbers may still be on their way from a device."""
         self._ended += 1
-        self._on_device = on_device
+        self._on_device |= on_device  # a piece with nothing to wait for may end a step whose numbers are on their way
 
     def wrote(self) -> None:
         if self._began is None:
