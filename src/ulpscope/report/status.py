@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from ulpscope.records.runs import Progress
-from ulpscope.report.words.quantities import bytes_text, count_text, seconds_text
+from ulpscope.report.words.language import bytes_text, count_text, seconds_text
 
 _SAVE, _RESTORE = "\0337", "\0338"
 _CLEAR_LINE = "\033[2K"

@@ -15,10 +15,8 @@ from ulpscope.records.checks import OutputResult, Verdict
 from ulpscope.records.findings import FindingKind
 from ulpscope.records.overflows import Overflow
 from ulpscope.report.files.finding_json import finding_entry, strict
-from ulpscope.report.words.check import check_sentence, next_command
-from ulpscope.report.words.check_modes import overflow_sentence, perturb_sentence
-from ulpscope.report.words.language import Language
-from ulpscope.report.words.remarks import remark_texts
+from ulpscope.report.words.check import check_sentence, next_command, overflow_sentence, perturb_sentence
+from ulpscope.report.words.language import Language, remark_texts
 
 SCHEMA = 1
 

@@ -11,8 +11,7 @@ from ulpscope.report.files.finding_json import finding_entry, strict
 from ulpscope.report.terminal.compare_ledger import ledger_object
 from ulpscope.report.terminal.compare_lines import verdict
 from ulpscope.report.words.comparison import advice_sentence, has_several_ranks, next_command, note_sentence, sentence
-from ulpscope.report.words.language import Language
-from ulpscope.report.words.remarks import remark_texts
+from ulpscope.report.words.language import Language, remark_texts
 
 SCHEMA = 1
 

@@ -7,9 +7,8 @@ from ulpscope.records.findings import FindingKind
 from ulpscope.records.overflows import OverflowFinding, OverflowSurvey, SeenTensor, WayCall
 from ulpscope.report.files.finding_json import finding_entry, strict
 from ulpscope.report.terminal.overflow import has_several_ranks
-from ulpscope.report.words.language import Language
+from ulpscope.report.words.language import Language, remark_texts
 from ulpscope.report.words.overflow import next_command, overflow_sentence
-from ulpscope.report.words.remarks import remark_texts
 
 SCHEMA = 1
 

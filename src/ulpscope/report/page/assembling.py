@@ -8,7 +8,9 @@ from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
+from ulpscope.phrases import phrase_table
 from ulpscope.report.page.packing import Content, compressed, pack
+from ulpscope.report.words.language import Language
 
 QUICK = 3
 """Compression of the library: each result has a page, and 10 % less of it would take twice the time."""
@@ -25,7 +27,7 @@ def assemble(content: Content, *, title: str, served: bool = False) -> str:
         "title": html.escape(title),
         "style": _style(),
         "imports": _json({"imports": _modules()}),
-        "words": _json({language: _words(language) for language in ("en", "zh")}),
+        "words": _json({each.value: phrase_table(each.value, of_page=True) for each in Language}),
         "served": _json(served),
         "plotly": _plotly(),
         "content": pack(content),
@@ -48,15 +50,6 @@ def _modules() -> dict[str, str]:
 
 def _data_url(file: Traversable) -> str:
     return "data:text/javascript;base64," + base64.b64encode(file.read_bytes()).decode("ascii")
-
-
-def _words(language: str) -> dict[str, str]:
-    """All phrases of a language: words_en.json, and words_*_en.json of single views."""
-    found: dict[str, str] = {}
-    for file in _files():
-        if file.name.startswith("words") and file.name.endswith(f"_{language}.json"):
-            found |= json.loads(file.read_text(encoding="utf-8"))
-    return found
 
 
 @cache

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.reproductions import Reproduction, ScriptLimits
 from ulpscope.report.repro.arguments import arguments_text, quoted, tensor_text
-from ulpscope.report.words.language import shown_name, shown_text
-from ulpscope.report.words.quantities import bytes_text
+from ulpscope.report.words.language import bytes_text, shown_name, shown_text
 
 LINES = 30
 """What a script may have at most."""

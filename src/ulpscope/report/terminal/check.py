@@ -27,17 +27,9 @@ from ulpscope.records.check_runs import NOT_TESTED, WRONG, CheckedCall, CheckRun
 from ulpscope.records.checks import Verdict
 from ulpscope.report.source import text_at
 from ulpscope.report.tables import plain, render, table
-from ulpscope.report.words.check import (
-    check_phrases,
-    marked_message,
-    message_text,
-    next_command,
-    show_command,
-    statement,
-)
+from ulpscope.report.words.check import marked_message, message_text, next_command, show_command, statement
 from ulpscope.report.words.comparison import source_name
-from ulpscope.report.words.language import Language, Phrases, shown_name
-from ulpscope.report.words.remarks import remark_texts
+from ulpscope.report.words.language import Language, Phrases, phrases, remark_texts, shown_name
 
 ROWS_SHOWN = 20
 REASONS_SHOWN = 5
@@ -57,7 +49,7 @@ _STYLES = {Verdict.WARN: "yellow", **dict.fromkeys(WRONG, "bold red")}
 
 def check_text(run: CheckRun, *, width: int = 80, color: bool = False, language: Language = Language.EN) -> str:
     """The answer as text of this width."""
-    words = check_phrases(language)
+    words = phrases(language)
     parts: list[RenderableType] = [plain(_heading(run, words), style=_HEADING_STYLES[run.soundness]), Text()]
     if run.wrong:
         parts += [_set_in(*_answer(run.wrong[0], run, language)), Text()]
@@ -80,10 +72,10 @@ def next_commands(run: CheckRun) -> list[str]:
 def _heading(run: CheckRun, words: Phrases) -> str:
     told = _verdict_heading(run, words)
     if warned := run.count(Verdict.WARN):
-        told = words.say("heading.warn", heading=told, number=f"{warned:,}")
+        told = words.say("check.heading.warn", heading=told, number=f"{warned:,}")
     if not run.interrupted:
         return told
-    return words.say("heading.interrupted", heading=told, cases=words.count(run.pending, "case"))
+    return words.say("interrupted", heading=told, cases=words.count(run.pending, "case"))
 
 
 def _verdict_heading(run: CheckRun, words: Phrases) -> str:
@@ -92,14 +84,12 @@ def _verdict_heading(run: CheckRun, words: Phrases) -> str:
     if run.soundness is Soundness.UNSOUND:
         numbers = {verdict: run.count(verdict) for verdict in WRONG}
         wrong = [
-            words.say(f"wrong.{verdict.value}{'.one' if number == 1 else ''}", number=f"{number:,}")
-            for verdict, number in numbers.items()
-            if number
+            words.say_number(f"check.wrong.{verdict.value}", number) for verdict, number in numbers.items() if number
         ]
-        return words.say("heading.unsound", wrong=words.listed(wrong), apis=apis, devices=devices)
+        return words.say("check.heading.unsound", wrong=words.listed(wrong), apis=apis, devices=devices)
     if run.soundness is Soundness.SOUND:
-        return words.say("heading.sound", apis=words.count(len(run.tested), _noun(run)), devices=devices)
-    return words.say("heading.nothing", apis=apis, trace=shown_name(run.trace), devices=devices)
+        return words.say("check.heading.sound", apis=words.count(len(run.tested), _noun(run)), devices=devices)
+    return words.say("check.heading.nothing", apis=apis, trace=shown_name(run.trace), devices=devices)
 
 
 def _noun(run: CheckRun) -> str:
@@ -117,7 +107,7 @@ def _answer(call: CheckedCall, run: CheckRun, language: Language) -> Iterator[Re
         cells += [plain(shown_name(text), style="cyan")] if text is not None else []
         cells.append(plain(source_name(place.source)))
     yield Text("   ").join(cells)
-    yield plain(f"{statement(call, language)}{check_phrases(language).stop}")
+    yield plain(f"{statement(call, language)}{phrases(language).stop}")
 
 
 def _executions(call: CheckedCall, run: CheckRun) -> list[str]:
@@ -127,7 +117,7 @@ def _executions(call: CheckedCall, run: CheckRun) -> list[str]:
 
 
 def _table(calls: list[CheckedCall], run: CheckRun, language: Language, *, width: int) -> Iterator[RenderableType]:
-    words = check_phrases(language)
+    words = phrases(language)
     names = ["api", "dtype", "forward", "backward", "message"]
     if run.graph is not None:
         names = ["operator", "type", "dtype", "verdict", "message"]
@@ -138,7 +128,7 @@ def _table(calls: list[CheckedCall], run: CheckRun, language: Language, *, width
     else:
         yield from (_stacked(row) for row in cells)
     if len(calls) > ROWS_SHOWN:
-        yield plain(words.say("more", number=f"{len(calls) - ROWS_SHOWN:,}"))
+        yield plain(words.say("more", number=f"{len(calls) - ROWS_SHOWN:,}", file="result.csv"))
 
 
 def _first_cells(call: CheckedCall, run: CheckRun) -> list[Text]:
@@ -166,13 +156,13 @@ def _ending(run: CheckRun, words: Phrases, language: Language) -> Iterator[str]:
     yield _counts(run, words)
     yield from _repeated(run, words)
     if run.untested_outputs:
-        yield words.say("untested_outputs", outputs=words.count(run.untested_outputs, "output"))
+        yield words.say("check.untested_outputs", outputs=words.count(run.untested_outputs, "output"))
     for verdict in NOT_TESTED:
         yield from _reasons(run, verdict, words, language)
     if run.options.standard is not CheckStandard.ROUNDING:
-        yield words.say("standard", standard=run.options.standard.value)
+        yield words.say("check.standard", standard=run.options.standard.value)
     yield from (
-        words.say("remark", text=shown_name(text, longest=LONGEST_REMARK))
+        words.say("check.remark", text=shown_name(text, longest=LONGEST_REMARK))
         for text in remark_texts(run.remarks, language)
     )
     yield from (
@@ -185,7 +175,7 @@ def _counts(run: CheckRun, words: Phrases) -> str:
     outputs = sum(len(case.result.outputs) for call in run.calls for case in call.cases)
     counts = [f"{number:,} {verdict.value}" for verdict in Verdict if (number := run.count(verdict))]
     return words.say(
-        "counts",
+        "check.counts",
         apis=words.count(len(run.calls), _noun(run)),
         cases=words.count(run.executed, "case"),
         outputs=words.count(outputs, "output"),
@@ -195,17 +185,17 @@ def _counts(run: CheckRun, words: Phrases) -> str:
 
 def _repeated(run: CheckRun, words: Phrases) -> Iterator[str]:
     if run.repeated:
-        yield words.say("repeated", calls=words.count(run.repeated, "call"))
+        yield words.say("check.repeated", calls=words.count(run.repeated, "call"))
 
 
 def _reasons(run: CheckRun, verdict: Verdict, words: Phrases, language: Language) -> Iterator[str]:
     reasons = Counter(message_text(call, language) for call in run.calls if call.verdict is verdict)
     shown = reasons.most_common(REASONS_SHOWN if run.graph is None else TYPES_SHOWN)
     for reason, number in shown:
-        yield words.say("reason", verdict=verdict.value, number=f"{number:,}", reason=reason)
+        yield words.say("check.reason", verdict=verdict.value, number=f"{number:,}", reason=reason)
     left = sum(reasons.values()) - sum(number for _, number in shown)
     if left:
-        yield words.say("reason", verdict=verdict.value, number=f"{left:,}", reason="...")
+        yield words.say("check.reason", verdict=verdict.value, number=f"{left:,}", reason="...")
 
 
 def _set_in(*parts: RenderableType) -> RenderableType:

@@ -25,38 +25,11 @@ from ulpscope.records.findings import FindingKind, Outcome
 from ulpscope.replay.operations import is_in_script
 from ulpscope.report.files.check_tables import csv_cell
 from ulpscope.report.tables import plain, render, table
-from ulpscope.report.words.language import Language, number_text, shown_name
+from ulpscope.report.words.language import Language, Phrases, number_text, phrases, shown_name
 
 SCHEMA = 1
 ROWS_SHOWN = 20
 _STYLES = {Outcome.DIVERGED: "bold red", Outcome.AGREE: "bold green", Outcome.NOTHING_COMPARED: "bold yellow"}
-_WORDS = {
-    Language.EN: {
-        "diverged": "DIVERGED: {failing} of {outputs} outputs have errors on {target} that those on {reference} "
-        "do not excuse",
-        "agree": "AGREE: {outputs} outputs compared, none has errors on {target} that those on {reference} "
-        "do not excuse",
-        "nothing_compared": "NOTHING COMPARED: {reference_path} and {target_path} have no output in common that can "
-        "be compared",
-        "counts": "{outputs} outputs compared: {counts}; {alone_reference} only in {reference_path}, "
-        "{alone_target} only in {target_path}.",
-        "more": "and {number} more: --json, or ratios.csv of --out",
-        "sentence": "{call}: errors of {place} ({dtype}) on {target} miss the limits of {rule}: {missed}.",
-        "headers": "API|output|dtype|rule|missed",
-    },
-    Language.ZH: {
-        "diverged": "出现分歧（DIVERGED）：{outputs} 个输出中有 {failing} 个在 {target} 上的误差"
-        "超出 {reference} 的误差所允许的范围",
-        "agree": "一致（AGREE）：比较了 {outputs} 个输出，{target} 上的误差都在 {reference} 的误差所允许的范围内",
-        "nothing_compared": "没有可比较的内容（NOTHING COMPARED）：{reference_path} 和 {target_path} "
-        "没有可比较的共同输出",
-        "counts": "比较了 {outputs} 个输出：{counts}；只在 {reference_path} 中 {alone_reference} 个，"
-        "只在 {target_path} 中 {alone_target} 个。",
-        "more": "另有 {number} 个，见 --json 或 --out 的 ratios.csv",
-        "sentence": "{call}：{place}（{dtype}）在 {target} 上的误差超出 {rule} 的限度：{missed}。",
-        "headers": "API|输出|dtype|规则|超限",
-    },
-}
 RATIO_COLUMNS = (
     "process",
     "call",
@@ -76,16 +49,16 @@ def compared_text(
     comparison: CheckComparison, *, width: int = 80, color: bool = False, language: Language = Language.EN
 ) -> str:
     """The answer as text of this width."""
-    words, outcome = _WORDS[language], comparison.outcome
-    parts: list[RenderableType] = [plain(_say(words[outcome.value], comparison), style=_STYLES[outcome]), Text()]
+    words, outcome = phrases(language), comparison.outcome
+    parts: list[RenderableType] = [plain(_say(outcome.value, comparison, words), style=_STYLES[outcome]), Text()]
     if comparison.failing:
-        headers = words["headers"].split("|")
+        headers = words.columns("api", "output", "dtype", "rule", "missed")
         rows = [_row(output) for output in comparison.failing[:ROWS_SHOWN]]
         parts += [_set_in(table(headers, rows, folds=[headers[0], headers[-1]]))]
         if (left := len(comparison.failing) - ROWS_SHOWN) > 0:
-            parts += [_set_in(plain(words["more"].format(number=f"{left:,}")))]
+            parts += [_set_in(plain(words.say("more", number=f"{left:,}", file="ratios.csv")))]
         parts += [Text()]
-    return render(Group(*parts, _set_in(plain(_say(words["counts"], comparison)))), width=width, color=color)
+    return render(Group(*parts, _set_in(plain(_say("counts", comparison, words)))), width=width, color=color)
 
 
 def compared_json(comparison: CheckComparison, language: Language = Language.EN) -> dict[str, Any]:
@@ -129,10 +102,11 @@ def missed_text(output: ComparedOutput) -> str:
     return ", ".join(f"{name} {number_text(figures[name])}" if name in figures else name for name in output.failing)
 
 
-def _say(template: str, comparison: CheckComparison) -> str:
+def _say(key: str, comparison: CheckComparison, words: Phrases) -> str:
     sides = comparison.sides
     counts = [f"{number:,} {verdict.value}" for verdict in Verdict if (number := comparison.count(verdict))]
-    return template.format(
+    return words.say(
+        f"check.compare.{key}",
         failing=f"{len(comparison.failing):,}",
         outputs=f"{len(comparison.outputs):,}",
         counts=", ".join(counts) or "0",
@@ -162,7 +136,8 @@ def _row(output: ComparedOutput) -> list[str]:
 
 def _finding(output: ComparedOutput, comparison: CheckComparison, language: Language) -> dict[str, Any]:
     case, target = output.case, output.outputs.target
-    told = _WORDS[language]["sentence"].format(
+    told = phrases(language).say(
+        "check.compare.sentence",
         call=shown_name(case.name),
         place=shown_name(target.place),
         dtype=shown_name(target.dtype or ""),

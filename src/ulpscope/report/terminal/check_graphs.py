@@ -15,7 +15,7 @@ from ulpscope.diagnose.networks.casts import DangerousCast
 from ulpscope.diagnose.networks.similarity import GraphSimilarity, OperatorDifference
 from ulpscope.records.graphs import TensorDesc
 from ulpscope.report.tables import plain, render, section, table
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 
 
 def similarity_text(found: Sequence[GraphSimilarity], *, limit: int | None, width: int, color: bool) -> str:

@@ -22,9 +22,8 @@ from ulpscope.records.checks import DataSource, OutputResult, Verdict
 from ulpscope.records.overflows import NotFinite, Overflow
 from ulpscope.report.files.check_tables import Row, rows_of
 from ulpscope.report.tables import plain, render, table
-from ulpscope.report.words.check import repro_command
-from ulpscope.report.words.check_modes import LONGEST_MESSAGE, mode_phrases, short_name
-from ulpscope.report.words.language import Language, Phrases, shown_name
+from ulpscope.report.words.check import LONGEST_MESSAGE, repro_command, short_name
+from ulpscope.report.words.language import Language, Phrases, phrases, shown_name
 
 ROWS_SHOWN = 20
 _STYLES = {Overflow.ABNORMAL.value: "bold red", Overflow.UNCLEAR.value: "yellow"}
@@ -33,7 +32,7 @@ _ORDER = (Overflow.ABNORMAL, Overflow.UNCLEAR, Overflow.NORMAL, Overflow.STATED)
 
 def overflow_text(found: OverflowRun, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
-    words = mode_phrases(language)
+    words = phrases(language)
     parts: list[RenderableType] = [plain(_heading(found, words), style=_heading_style(found)), Text()]
     rows = sorted(_shown(found), key=lambda row: _rank(row[1]))
     if rows:
@@ -56,12 +55,12 @@ def _heading(found: OverflowRun, words: Phrases) -> str:
     if run.wrong:
         # What crashed here may have overflowed in the run.
         calls = words.count(len({id(call) for call in (*overflowed, *run.wrong)}), "call")
-        told = words.say("overflow.abnormal", calls=calls, abnormal=f"{len(run.wrong):,}")
+        told = words.say("check.overflow.abnormal", calls=calls, abnormal=f"{len(run.wrong):,}")
     elif found.tells:
         calls = words.count(len(overflowed), "call")
-        told = words.say("overflow.normal" if overflowed else "overflow.none", calls=calls)
+        told = words.say("check.overflow.normal" if overflowed else "check.overflow.none", calls=calls)
     else:
-        told = words.say("overflow.nothing", calls=words.count(len(run.calls), "call"))
+        told = words.say("check.overflow.nothing", calls=words.count(len(run.calls), "call"))
     if run.interrupted:
         return words.say("interrupted", heading=told, cases=words.count(run.pending, "case"))
     return told
@@ -88,7 +87,7 @@ def _table(rows: list[Row], words: Phrases) -> Iterator[RenderableType]:
     headers = [words.say(f"column.{name}") for name in names]
     yield table(headers, (_cells(*row) for row in rows[:ROWS_SHOWN]), folds=[headers[-1]])
     if len(rows) > ROWS_SHOWN:
-        yield plain(words.say("more", number=f"{len(rows) - ROWS_SHOWN:,}"))
+        yield plain(words.say("check.more_of_table", number=f"{len(rows) - ROWS_SHOWN:,}"))
 
 
 def _cells(call: CheckedCall, output: OutputResult | None) -> list[Text]:
@@ -111,15 +110,15 @@ def _ending(found: OverflowRun, words: Phrases) -> Iterator[str]:
     kinds = Counter(output.statistic if output else _lost_word(call) for call, output in rows_of(found.run))
     if kinds:
         yield words.say(
-            "overflow.kinds", kinds=words.comma.join(f"{number:,} {kind}" for kind, number in kinds.items())
+            "check.overflow.kinds", kinds=words.comma.join(f"{number:,} {kind}" for kind, number in kinds.items())
         )
     if found.untold:
-        yield words.say("overflow.untold", calls=words.count(len(found.untold), "call"))
+        yield words.say("check.overflow.untold", calls=words.count(len(found.untold), "call"))
     if found.inherited:
-        yield words.say("overflow.inherited", calls=words.count(found.inherited, "call"))
+        yield words.say("check.overflow.inherited", calls=words.count(found.inherited, "call"))
     cases = [case.result.case for call in found.run.calls for case in call.cases]
     if any(case.source is DataSource.RANDOM for case in cases):
-        yield words.say("overflow.estimate")
+        yield words.say("check.overflow.estimate")
 
 
 def _lost_word(call: CheckedCall) -> str:

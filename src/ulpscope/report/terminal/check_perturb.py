@@ -18,10 +18,8 @@ from rich.text import Text
 from ulpscope.records.check_runs import WRONG, CheckedCall, PerturbRun, Soundness
 from ulpscope.records.checks import OutputResult, PerturbStandard, Verdict
 from ulpscope.report.tables import plain, render, table
-from ulpscope.report.words.check import check_phrases, repro_command
-from ulpscope.report.words.check_modes import LONGEST_MESSAGE, mode_phrases, short_name
-from ulpscope.report.words.language import Language, Phrases, shown_name
-from ulpscope.report.words.remarks import remark_texts
+from ulpscope.report.words.check import LONGEST_MESSAGE, repro_command, short_name
+from ulpscope.report.words.language import Language, Phrases, phrases, remark_texts, shown_name
 
 ROWS_SHOWN = 20
 REASONS_SHOWN = 5
@@ -34,7 +32,7 @@ _HEADING_STYLES = {
 
 def perturb_text(found: PerturbRun, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
-    words, run = mode_phrases(language), found.run
+    words, run = phrases(language), found.run
     parts: list[RenderableType] = [plain(_heading(found, words), style=_HEADING_STYLES[run.soundness]), Text()]
     told = [*run.wrong, *(call for call in run.calls if call.verdict is Verdict.WARN)]
     if told:
@@ -53,12 +51,14 @@ def _heading(found: PerturbRun, words: Phrases) -> str:
     }
     number = len(run.wrong)
     if number:
-        moves = words.say(f"perturb.moves{'.one' if number == 1 else ''}", number=f"{number:,}")
-        told = words.say(f"perturb.unstable{'' if number == 1 else '.several'}", wrong=moves, **parts)
+        moves = words.say_number("check.perturb.moves", number)
+        told = words.say(
+            "check.perturb.unstable" if number == 1 else "check.perturb.unstable.several", wrong=moves, **parts
+        )
     else:
-        told = words.say("perturb.stable" if run.tested else "perturb.nothing", **parts)
+        told = words.say("check.perturb.stable" if run.tested else "check.perturb.nothing", **parts)
     if warned := run.count(Verdict.WARN):
-        told = words.say("perturb.warn", heading=told, number=f"{warned:,}")
+        told = words.say("check.perturb.warn", heading=told, number=f"{warned:,}")
     return words.say("interrupted", heading=told, cases=words.count(run.pending, "case")) if run.interrupted else told
 
 
@@ -66,7 +66,7 @@ def _table(calls: list[CheckedCall], words: Phrases) -> Iterator[RenderableType]
     headers = [words.say(f"column.{name}") for name in ("call", "output", "dtype", "verdict", "message")]
     yield table(headers, (_cells(call, call.output) for call in calls[:ROWS_SHOWN]), folds=[headers[-1]])
     if len(calls) > ROWS_SHOWN:
-        yield plain(words.say("more", number=f"{len(calls) - ROWS_SHOWN:,}"))
+        yield plain(words.say("check.more_of_table", number=f"{len(calls) - ROWS_SHOWN:,}"))
 
 
 def _cells(call: CheckedCall, output: OutputResult | None) -> list[Text]:
@@ -78,11 +78,11 @@ def _cells(call: CheckedCall, output: OutputResult | None) -> list[Text]:
 
 
 def _ending(found: PerturbRun, language: Language) -> Iterator[str]:
-    run, words = found.run, check_phrases(language)
+    run, words = found.run, phrases(language)
     outputs = sum(len(case.result.outputs) for call in run.calls for case in call.cases)
     counts = [f"{number:,} {verdict.value}" for verdict in Verdict if (number := run.count(verdict))]
     yield words.say(
-        "counts",
+        "check.counts",
         apis=words.count(len(run.calls), "api"),
         cases=words.count(run.executed, "case"),
         outputs=words.count(outputs, "output"),
@@ -91,11 +91,11 @@ def _ending(found: PerturbRun, language: Language) -> Iterator[str]:
     reasons = Counter(call.message for call in run.calls if call.verdict is Verdict.SKIP)
     for reason, number in reasons.most_common(REASONS_SHOWN):
         shown = shown_name(reason, longest=LONGEST_MESSAGE)
-        yield words.say("reason", verdict=Verdict.SKIP.value, number=f"{number:,}", reason=shown)
+        yield words.say("check.reason", verdict=Verdict.SKIP.value, number=f"{number:,}", reason=shown)
     if found.standard is not PerturbStandard.CONDITION:
-        yield mode_phrases(language).say("perturb.standard", standard=found.standard.value)
+        yield phrases(language).say("check.perturb.standard", standard=found.standard.value)
     yield from (
-        words.say("remark", text=shown_name(text, longest=LONGEST_MESSAGE))
+        words.say("check.remark", text=shown_name(text, longest=LONGEST_MESSAGE))
         for text in remark_texts(run.remarks, language)
     )
 

@@ -42,10 +42,17 @@ from ulpscope.report.words.comparison import (
     source_name,
     statements,
 )
-from ulpscope.report.words.language import NAMES_SHOWN, Language, Phrases, number_text, phrases, shown_name
+from ulpscope.report.words.language import (
+    NAMES_SHOWN,
+    Language,
+    Phrases,
+    number_text,
+    phrases,
+    ranges_text,
+    remark_texts,
+    shown_name,
+)
 from ulpscope.report.words.one_sided_clauses import cause_of
-from ulpscope.report.words.quantities import ranges_text
-from ulpscope.report.words.remarks import remark_texts
 
 FINDINGS_SHOWN = 5
 NOTES_SHOWN = 5
@@ -239,7 +246,7 @@ def _neighbour(row: Neighbour, words: Phrases, *, root: str) -> Iterator[Text]:
     yield plain(shown_name(row.op.rsplit(".", 1)[-1], longest=LONGEST_OP))
     for key, error in (("neighbour.in", row.error_in), ("neighbour.out", row.error_out)):
         yield plain("" if error is None else words.say(key, error=number_text(error)))
-    judgement = words.templates.get(f"judgement.{row.judgement}", shown_name(row.judgement))
+    judgement = words.known(f"judgement.{row.judgement}", row.judgement)
     yield plain(judgement, style=_STYLES.get(row.judgement, ""))
 
 

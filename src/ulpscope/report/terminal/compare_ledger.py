@@ -138,7 +138,7 @@ def _reasons(ledger: Ledger, words: Phrases) -> str:
 
 
 def _reason(reason: str, number: int, ledger: Ledger, words: Phrases) -> str:
-    told = words.templates.get(f"reason.{reason}", shown_name(reason))
+    told = words.known(f"reason.{reason}", reason)
     return told if len(ledger.left) == 1 else words.say("ledger.reason", reason=told, number=f"{number:,}")
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from ulpscope.records.findings import AnchorPart, Comparison, Outcome, extent_of
 from ulpscope.records.pairs import Judgement, Measured
 from ulpscope.report.words.comparison import next_command, show_trace
-from ulpscope.report.words.language import Phrases, number_text, shown_name
-from ulpscope.report.words.quantities import ranges_text
+from ulpscope.report.words.language import Phrases, number_text, ranges_text, shown_name
 
 
 def verdict(comparison: Comparison) -> Outcome:
@@ -89,7 +88,7 @@ def _anchor_line(part: AnchorPart, words: Phrases) -> str:
 
 
 def _anchor_name(part: AnchorPart, words: Phrases) -> str:
-    return words.templates.get(f"anchor.what.{part.what}", shown_name(part.what))
+    return words.known(f"anchor.what.{part.what}", part.what)
 
 
 def _how(comparison: Comparison, words: Phrases) -> str:
@@ -137,8 +136,8 @@ def _one_sided(comparison: Comparison, words: Phrases) -> Iterator[str]:
         )
         yield words.say("scope.unmatched", reference=reference, target=target)
     for reason, number in scope.not_compared:
-        told = words.templates.get(f"reason.{reason}", shown_name(reason))
+        told = words.known(f"reason.{reason}", reason)
         yield words.say("scope.not_compared", tensors=words.count(number, "tensor"), reason=told)
     for reason, number in scope.unresolved:
-        told = words.templates.get(f"reason.{reason}", shown_name(reason))
+        told = words.known(f"reason.{reason}", reason)
         yield words.say("scope.unresolved", tensors=words.count(number, "tensor"), reason=told)

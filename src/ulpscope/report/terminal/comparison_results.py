@@ -19,7 +19,7 @@ from rich.text import Text
 from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTensor
 from ulpscope.report.files.finding_json import strict
 from ulpscope.report.tables import plain, render, table
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 
 _NAMES = ("operator", "NPU", "reference")
 _HEADERS = ("index", *_NAMES, "tensor", "cosine")

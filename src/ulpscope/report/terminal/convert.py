@@ -7,8 +7,7 @@ from typing import Any
 
 from ulpscope.dialects.msprobe.writing import Written
 from ulpscope.dialects.msprobe.writing_names import LeftOut
-from ulpscope.report.words.language import shown_text
-from ulpscope.report.words.quantities import count_text, ranges_text
+from ulpscope.report.words.language import count_text, ranges_text, shown_text
 
 EXAMPLES = 3
 FAILURES_LISTED = 5

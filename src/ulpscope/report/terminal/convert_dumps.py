@@ -4,34 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ulpscope.report.words.language import Language, shown_text
-from ulpscope.report.words.quantities import bytes_text, count_text
+from ulpscope.report.words.language import Language, Phrases, bytes_text, phrases, shown_text
 
 FAILURES_LISTED = 5
 EXAMPLES = 3
-
-_ENGLISH = {
-    "written": "{dumps} ({size}): {files} written to {out}",
-    "renamed": "names too long for a file system: {count:,}; mapping.csv beside them has the real ones",
-    "as_they_were": "left in the device's own layout: {names}",
-    "without_data": "nothing was dumped of: {names}",
-    "failed": "failed: {why}",
-    "failed.more": "failed: {count:,} more",
-    "failed.list": "all that failed: {path}",
-    "names.more": "{names} and {count:,} more",
-    "names.comma": ", ",
-}
-_CHINESE = {
-    "written": "{dumps}（{size}）：已写出 {files}，位于 {out}",
-    "renamed": "文件名过长而改名的有 {count:,} 个；真实名称见同目录的 mapping.csv",
-    "as_they_were": "仍保持设备自身的数据排布：{names}",
-    "without_data": "没有 dump 数据：{names}",
-    "failed": "失败：{why}",
-    "failed.more": "失败：另有 {count:,} 个",
-    "failed.list": "全部失败文件的清单：{path}",
-    "names.more": "{names} 等，另有 {count:,} 个",
-    "names.comma": "、",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +39,7 @@ class DumpsConverted:
 
 
 def dumps_text(result: DumpsConverted, language: Language = Language.EN) -> str:
-    return "\n  ".join(map(shown_text, _lines(result, language))) + "\n"
+    return "\n  ".join(map(shown_text, _lines(result, phrases(language)))) + "\n"
 
 
 def dumps_json(result: DumpsConverted) -> dict[str, Any]:
@@ -82,31 +58,23 @@ def dumps_json(result: DumpsConverted) -> dict[str, Any]:
     }
 
 
-def _lines(result: DumpsConverted, language: Language) -> Iterator[str]:
-    said = _CHINESE if language is Language.ZH else _ENGLISH
-    dumps, files = _counts(result, language)
-    yield said["written"].format(dumps=dumps, size=bytes_text(result.bytes_read), files=files, out=result.out)
+def _lines(result: DumpsConverted, words: Phrases) -> Iterator[str]:
+    dumps = words.count(result.dumps, "dump" if result.of_npu else "source")
+    size, files = bytes_text(result.bytes_read), words.count(result.written, "file")
+    yield words.say("convert.written", dumps=dumps, size=size, files=files, out=result.out)
     if result.renamed:
-        yield said["renamed"].format(count=result.renamed)
+        yield words.say("convert.renamed", count=result.renamed)
     if result.as_they_were:
-        yield said["as_they_were"].format(names=_some(result.as_they_were, said))
+        yield words.say("convert.as_they_were", names=_some(result.as_they_were, words))
     if result.without_data:
-        yield said["without_data"].format(names=_some(result.without_data, said))
-    yield from (said["failed"].format(why=failure.why) for failure in result.failures[:FAILURES_LISTED])
+        yield words.say("convert.without_data", names=_some(result.without_data, words))
+    yield from (words.say("convert.failed", why=failure.why) for failure in result.failures[:FAILURES_LISTED])
     if len(result.failures) > FAILURES_LISTED:
-        yield said["failed.more"].format(count=len(result.failures) - FAILURES_LISTED)
+        yield words.say("convert.failed.more", count=len(result.failures) - FAILURES_LISTED)
     if result.failed_list is not None:
-        yield said["failed.list"].format(path=result.failed_list)
+        yield words.say("convert.failed.list", path=result.failed_list)
 
 
-def _counts(result: DumpsConverted, language: Language) -> tuple[str, str]:
-    if language is Language.ZH:
-        return f"{result.dumps:,} 个{' dump 文件' if result.of_npu else '来源'}", f"{result.written:,} 个文件"
-    return count_text(result.dumps, "dump" if result.of_npu else "source"), count_text(result.written, "file")
-
-
-def _some(names: tuple[str, ...], said: dict[str, str]) -> str:
-    shown = said["names.comma"].join(names[:EXAMPLES])
-    if len(names) <= EXAMPLES:
-        return shown
-    return said["names.more"].format(names=shown, count=len(names) - EXAMPLES)
+def _some(names: tuple[str, ...], words: Phrases) -> str:
+    shown, left = words.comma.join(names[:EXAMPLES]), len(names) - EXAMPLES
+    return words.say("names.and_more", names=shown, left=f"{left:,}") if left > 0 else shown

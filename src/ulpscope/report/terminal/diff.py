@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.tensor_diffs import Agreement, ElementPair, FileDiff, TensorDiff, TensorSide
 from ulpscope.report.tables import pairs, plain, render, section, table
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 
 METRICS = {
     "elements": "elements",

@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 
 from ulpscope.dialects.msprobe.result_tables import VERDICTS, ResultTable, Row, TableKind
 from ulpscope.report.tables import plain, render, table
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 
 _PASSING = ("pass", "skip", "yes", "n/a", "none", "-", "")
 _FIGURES = {

@@ -15,8 +15,7 @@ from rich.console import Group, RenderableType
 
 from ulpscope.dialects.ascend.fusion_files import FusionSwitch, GraphFusion, PassCount, Stage
 from ulpscope.report.tables import plain, render, section, table
-from ulpscope.report.words.fusion import fusion_phrases
-from ulpscope.report.words.language import Language, Phrases, shown_name
+from ulpscope.report.words.language import Language, Phrases, phrases, shown_name
 
 GRAPHS_SHOWN = 20
 
@@ -36,7 +35,7 @@ class FusionView:
 
 def fusion_text(view: FusionView, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
-    return render(Group(*_parts(view, fusion_phrases(language))), width=width, color=color)
+    return render(Group(*_parts(view, phrases(language))), width=width, color=color)
 
 
 def fusion_json(view: FusionView) -> dict[str, Any]:
@@ -61,26 +60,28 @@ def _parts(view: FusionView, words: Phrases) -> Iterator[RenderableType]:
     if view.graphs:
         everything, effective = _names(view)
         counts = {"graphs": words.count(len(view.graphs), "graph"), "passes": words.count(len(everything), "pass")}
-        yield plain(words.say("heading.result", path=path, effective=f"{len(effective):,}", **counts), style="bold")
+        yield plain(
+            words.say("fusion.heading.result", path=path, effective=f"{len(effective):,}", **counts), style="bold"
+        )
         yield from (_graph(graph, words) for graph in view.graphs[:GRAPHS_SHOWN])
         if len(view.graphs) > GRAPHS_SHOWN:
             more = words.count(len(view.graphs) - GRAPHS_SHOWN, "graph")
-            yield plain(f"  {words.say('more_graphs', graphs=more)}")
+            yield plain(f"  {words.say('fusion.more_graphs', graphs=more)}")
     elif view.switch is not None:
-        yield plain(words.say("heading.switch", path=path), style="bold")
+        yield plain(words.say("fusion.heading.switch", path=path), style="bold")
         yield _switches(view.switch, words)
     if view.switched_off:
         passes = words.comma.join(map(shown_name, view.switched_off))
-        yield plain(f"\n{words.say('switched_off', passes=passes)}")
+        yield plain(f"\n{words.say('fusion.switched_off', passes=passes)}")
     if view.written is not None:
-        yield plain(words.say("written", path=shown_name(view.written)))
+        yield plain(words.say("fusion.written", path=shown_name(view.written)))
 
 
 def _graph(graph: GraphFusion, words: Phrases) -> RenderableType:
     effective = [each for each in graph.passes if each.effect]
-    title = words.say("graph", name=shown_name(graph.graph))
+    title = words.say("fusion.graph", name=shown_name(graph.graph))
     if not effective:
-        return section(title, plain(words.say("no_effect")))
+        return section(title, plain(words.say("fusion.no_effect")))
     headers = [words.say(f"column.{name}") for name in ("pass", "stage", "effect", "match")]
     rows = ([shown_name(each.name), each.stage.value, each.effect, each.match] for each in effective)
     return section(title, table(headers, rows, right=headers[2:], folds=headers[:1]))
@@ -89,7 +90,7 @@ def _graph(graph: GraphFusion, words: Phrases) -> RenderableType:
 def _switches(switch: FusionSwitch, words: Phrases) -> RenderableType:
     rows = [[stage.value, shown_name(name), state] for stage in Stage for name, state in _states(switch, stage).items()]
     headers = [words.say(f"column.{name}") for name in ("stage", "pass", "state")]
-    return section(words.say("switches"), table(headers, rows, folds=headers[1:2]))
+    return section(words.say("fusion.switches"), table(headers, rows, folds=headers[1:2]))
 
 
 def _states(switch: FusionSwitch, stage: Stage) -> dict[str, str]:

@@ -25,9 +25,7 @@ from ulpscope.records.findings import FindingKind, Outcome, Place
 from ulpscope.records.network import FusedOperator, FusionAnalysis
 from ulpscope.report.files.finding_json import finding_entry, strict
 from ulpscope.report.tables import plain, render, table
-from ulpscope.report.words.fusion import fusion_phrases
-from ulpscope.report.words.language import Language, Phrases, number_text, shown_name
-from ulpscope.report.words.remarks import remark_texts
+from ulpscope.report.words.language import Language, Phrases, number_text, phrases, remark_texts, shown_name
 
 NAMES_SHOWN = 3
 _COLUMNS = ("pass", "operators", "identical", "rounding", "inherited", "parting", "which")
@@ -36,12 +34,12 @@ _STYLES = {Outcome.AGREE: "bold green", Outcome.DIVERGED: "bold red", Outcome.NO
 
 def analysis_text(analysis: FusionAnalysis, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
-    words = fusion_phrases(language)
+    words = phrases(language)
     parts: list[RenderableType] = [plain(_heading(analysis, words), style=_STYLES[analysis.outcome]), Text()]
     if analysis.parting:
         first = analysis.parting[0]
         parts += [_set_in(plain(f"{shown_name(first.name)}   {shown_name(first.type)}   {first.tensor}", style="bold"))]
-        parts += [_set_in(plain(words.say("stop", text=_difference(first, words)))), Text()]
+        parts += [_set_in(plain(words.say("fusion.stop", text=_difference(first, words)))), Text()]
     if analysis.operators:
         parts.append(_set_in(_table(analysis, words)))
     if analysis.missing:
@@ -58,7 +56,7 @@ def analysis_text(analysis: FusionAnalysis, *, width: int, color: bool, language
 def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
     judged = [operator.judgement for operator in analysis.operators]
-    words = fusion_phrases(language)
+    words = phrases(language)
     content: dict[str, Any] = strict(
         {
             "schema": 1,
@@ -80,23 +78,23 @@ def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) ->
 
 def _heading(analysis: FusionAnalysis, words: Phrases) -> str:
     if analysis.outcome is Outcome.NOTHING_COMPARED:
-        return words.say("heading.nothing")
+        return words.say("fusion.heading.nothing")
     if analysis.outcome is Outcome.AGREE:
-        return words.say("heading.agree", operators=words.count(len(analysis.operators), "operator"))
-    return words.say("heading.diverged", statement=_statement(analysis.parting[0], words))
+        return words.say("fusion.heading.agree", operators=words.count(len(analysis.operators), "operator"))
+    return words.say("fusion.heading.diverged", statement=_statement(analysis.parting[0], words))
 
 
 def _statement(operator: FusedOperator, words: Phrases) -> str:
     key = "unfused" if not operator.passes else "pass" if len(operator.passes) == 1 else "passes"
     passes = words.listed([shown_name(name) for name in operator.passes])
-    return words.say(f"statement.{key}", name=shown_name(operator.name), passes=passes)
+    return words.say(f"fusion.statement.{key}", name=shown_name(operator.name), passes=passes)
 
 
 def _difference(operator: FusedOperator, words: Phrases) -> str:
     size = "?" if operator.error is None else number_text(operator.error)
     if operator.expected is None:
-        return words.say("difference", size=size)
-    return words.say("difference.explained", size=size, expected=number_text(operator.expected))
+        return words.say("fusion.difference", size=size)
+    return words.say("fusion.difference.explained", size=size, expected=number_text(operator.expected))
 
 
 def _table(analysis: FusionAnalysis, words: Phrases) -> RenderableType:
@@ -104,7 +102,7 @@ def _table(analysis: FusionAnalysis, words: Phrases) -> RenderableType:
     rows = [_row(name, operators, words) for name, operators in analysis.passes.items()]
     rows.sort(key=lambda row: -int(row[5]))
     rest = [operator for operator in analysis.operators if not operator.passes]
-    rows += [_row(words.say("not_fused"), rest, words)] if rest else []
+    rows += [_row(words.say("fusion.not_fused"), rest, words)] if rest else []
     return table(headers, rows, right=headers[1:6], folds=[headers[0], headers[6]])
 
 
@@ -114,7 +112,11 @@ def _row(name: str, operators: Sequence[FusedOperator], words: Phrases) -> list[
     parting = [shown_name(operator.name) for operator in operators if operator.parts]
     which, left = words.comma.join(parting[:NAMES_SHOWN]), len(parting) - NAMES_SHOWN
     counts = (len(judged), judged.count("identical"), judged.count("rounding"), inherited, len(parting))
-    return [shown_name(name), *map(str, counts), words.say("more", names=which, left=left) if left > 0 else which]
+    return [
+        shown_name(name),
+        *map(str, counts),
+        words.say("names.and_more", names=which, left=left) if left > 0 else which,
+    ]
 
 
 def _next(operator: FusedOperator, analysis: FusionAnalysis) -> str:
@@ -143,7 +145,7 @@ def _finding(operator: FusedOperator, analysis: FusionAnalysis, words: Phrases) 
         FindingKind.COMPUTATION,
         place,
         evidence=evidence,
-        sentence=words.say("sentence", statement=statement, difference=difference),
+        sentence=words.say("fusion.sentence", statement=statement, difference=difference),
         next_command=_next(operator, analysis),
     )
 

@@ -17,15 +17,8 @@ from rich.text import Text
 
 from ulpscope.records.overflows import OverflowFinding, OverflowSurvey, SeenTensor
 from ulpscope.report.tables import plain, render, table
-from ulpscope.report.words.language import Language, Phrases, shown_name
-from ulpscope.report.words.overflow import (
-    next_command,
-    operation_text,
-    overflow_phrases,
-    overflow_sentence,
-    written_number,
-)
-from ulpscope.report.words.remarks import remark_texts
+from ulpscope.report.words.language import Language, Phrases, phrases, remark_texts, shown_name
+from ulpscope.report.words.overflow import next_command, operation_text, overflow_sentence, written_number
 
 FINDINGS_SHOWN = 10
 TENSORS_SHOWN = 12
@@ -33,7 +26,7 @@ TENSORS_SHOWN = 12
 
 def survey_text(survey: OverflowSurvey, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
-    words = overflow_phrases(language)
+    words = phrases(language)
     style = "bold red" if survey.findings else "bold green" if survey.counts.looked_at else "bold yellow"
     parts: list[RenderableType] = [plain(_heading(survey, words), style=style)]
     for number, finding in enumerate(survey.findings[:FINDINGS_SHOWN], start=1):
@@ -53,15 +46,19 @@ def _heading(survey: OverflowSurvey, words: Phrases) -> str:
     if survey.findings:
         found = words.count(len(survey.findings), "overflow")
         first = survey.findings[0]
-        key = "heading.given" if first.given else "heading.written" if first.written else "heading.overflow"
-        return words.say(key, what=operation_text(first, words), found=found, number=written_number(first))
+        kind = "given" if first.given else "written" if first.written else "overflow"
+        return words.say(
+            f"overflow.heading.{kind}", what=operation_text(first, words), found=found, number=written_number(first)
+        )
     if counts.calls > counts.untold:
-        return words.say("heading.finite", calls=words.count(counts.calls - counts.untold, "call"))
+        return words.say("overflow.heading.finite", calls=words.count(counts.calls - counts.untold, "call"))
     if counts.records:
-        return words.say("heading.silent", records=words.count(counts.records, "record"))
+        return words.say("overflow.heading.silent", records=words.count(counts.records, "record"))
     if counts.untold:
-        return words.say("heading.untold", calls=words.count(counts.untold, "call"), paths=words.names(survey.paths))
-    return words.say("heading.nothing", paths=words.names(survey.paths))
+        return words.say(
+            "overflow.heading.untold", calls=words.count(counts.untold, "call"), paths=words.names(survey.paths)
+        )
+    return words.say("overflow.heading.nothing", paths=words.names(survey.paths))
 
 
 def _finding(
@@ -70,7 +67,7 @@ def _finding(
     sentence = overflow_sentence(finding, language, several_ranks=has_several_ranks(survey))
     yield plain(f"{number}. {sentence}")
     if finding.tensors:
-        yield Padding(_tensors(finding.tensors[:TENSORS_SHOWN], overflow_phrases(language)), (0, 0, 0, 3))
+        yield Padding(_tensors(finding.tensors[:TENSORS_SHOWN], phrases(language)), (0, 0, 0, 3))
 
 
 def _tensors(tensors: tuple[SeenTensor, ...], words: Phrases) -> RenderableType:
@@ -94,19 +91,19 @@ def _cells(tensor: SeenTensor) -> list[Text]:
 
 
 def _ending(survey: OverflowSurvey, language: Language) -> Iterator[str]:
-    words = overflow_phrases(language)
+    words = phrases(language)
     if len(survey.findings) > FINDINGS_SHOWN:
-        yield words.say("more", number=f"{len(survey.findings) - FINDINGS_SHOWN:,}")
+        yield words.say("more", number=f"{len(survey.findings) - FINDINGS_SHOWN:,}", file="overflow.csv")
     for key, number in (
         ("inherited", survey.counts.inherited),
         ("unknown", survey.counts.unknown),
         ("notes", len(survey.notes)),
     ):
         if number:
-            yield words.say(key, calls=words.count(number, "call"))
+            yield words.say(f"overflow.{key}", calls=words.count(number, "call"))
     if survey.counts.untold:
         calls, path = words.count(survey.counts.untold, "call"), shlex.quote(survey.paths[0])
-        yield words.say("untold", calls=calls, command=f"ulpscope check {path} --overflow")
+        yield words.say("overflow.untold", calls=calls, command=f"ulpscope check {path} --overflow")
     yield from (
         words.say("missing", text=shown_name(sentence, longest=500))
         for sentence in remark_texts(survey.missing, language)

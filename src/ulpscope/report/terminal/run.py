@@ -16,7 +16,7 @@ from ulpscope._version import __version__
 from ulpscope.records.outcomes import CapturedProcess, LastCall, RunOutcome
 from ulpscope.records.runs import Coverage, Root, Stepping
 from ulpscope.records.settings import CaptureSettings, IntRanges
-from ulpscope.report.words.quantities import bytes_text, count_text, ranges_text
+from ulpscope.report.words.language import bytes_text, count_text, ranges_text
 
 FORKED = "a forked process"
 """How a capture names a fork that it leaves alone."""

@@ -32,7 +32,7 @@ from ulpscope.report.terminal.views import (
     TensorElements,
     View,
 )
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 from ulpscope.trace.neighbours import Edge
 
 LONG = 200

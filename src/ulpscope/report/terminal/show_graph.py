@@ -29,7 +29,7 @@ from ulpscope.report.terminal.views import (
     OperatorView,
     SummarisedTensor,
 )
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 
 _NUMBERS = ("count", "operators", "id", "index", "min", "max", "mean", "norm", "nan", "inf")
 _FOLDS = ("name", "from", "made at", "read by", "origin", "kernel", "passes")

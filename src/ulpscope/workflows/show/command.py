@@ -25,7 +25,7 @@ from ulpscope.report.terminal.views import (
     TensorElements,
     View,
 )
-from ulpscope.report.words.quantities import ranges_text
+from ulpscope.report.words.language import ranges_text
 from ulpscope.trace.data import pick_elements
 from ulpscope.trace.neighbours import Neighbours, neighbours
 from ulpscope.trace.overview import Overview, overview_of
