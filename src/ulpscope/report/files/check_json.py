@@ -14,19 +14,16 @@ from ulpscope.records.check_runs import CheckedCall, CheckRun, OverflowRun, Pert
 from ulpscope.records.checks import OutputResult, Verdict
 from ulpscope.records.findings import FindingKind
 from ulpscope.records.overflows import Overflow
-from ulpscope.report.files.finding_json import finding_entry, strict
+from ulpscope.report.record_json import answer_json, finding_entry
 from ulpscope.report.words.check import check_sentence, next_command, overflow_sentence, perturb_sentence
 from ulpscope.report.words.language import Language, remark_texts
-
-SCHEMA = 1
 
 
 def check_json(run: CheckRun, language: Language = Language.EN) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
-    content: dict[str, Any] = strict(
+    return answer_json(
+        "check",
         {
-            "schema": SCHEMA,
-            "command": "check",
             "verdict": run.soundness,
             "findings": [_finding(call, run, language) for call in run.wrong],
             "notes": [_finding(call, run, language) for call in run.calls if call.verdict is Verdict.WARN],
@@ -39,9 +36,8 @@ def check_json(run: CheckRun, language: Language = Language.EN) -> dict[str, Any
             "interrupted": run.interrupted,
             "remarks": remark_texts(run.remarks, language),
             "missing": remark_texts(run.missing, language),
-        }
+        },
     )
-    return content
 
 
 def _finding(call: CheckedCall, run: CheckRun, language: Language) -> dict[str, Any]:

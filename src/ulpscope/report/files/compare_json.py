@@ -3,43 +3,38 @@
 Floats that JSON has no number for are written as text: "nan", "inf", "-inf".
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from ulpscope.records.findings import Comparison, Extent, Finding, Scope, evidence_json, extent_of
-from ulpscope.report.files.finding_json import finding_entry, strict
+from ulpscope.report.record_json import answer_json, fields_of, finding_entry
 from ulpscope.report.terminal.compare_ledger import ledger_object
 from ulpscope.report.terminal.compare_lines import verdict
 from ulpscope.report.words.comparison import advice_sentence, has_several_ranks, next_command, note_sentence, sentence
 from ulpscope.report.words.language import Language, remark_texts
 
-SCHEMA = 1
-
 
 def compare_json(comparison: Comparison, language: Language = Language.EN) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
-    content: dict[str, Any] = strict(
+    return answer_json(
+        "compare",
         {
-            "schema": SCHEMA,
-            "command": "compare",
             "verdict": verdict(comparison),
             "findings": [finding_json(finding, comparison, language) for finding in comparison.findings],
             "notes": [note_json(note, comparison, language) for note in comparison.notes],
-            "counts": asdict(comparison.counts),
+            "counts": comparison.counts,
             "reference": comparison.reference,
             "target": comparison.target,
             "scope": _scope(comparison.scope),
             "extent": _extent(extent_of(comparison)),
-            "anchor": [asdict(part) for part in comparison.anchor],
-            "neighbours": [asdict(neighbour) for neighbour in comparison.neighbours],
+            "anchor": comparison.anchor,
+            "neighbours": comparison.neighbours,
             "advice": [
-                {**asdict(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice
+                {**fields_of(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice
             ],
             "missing": remark_texts(comparison.missing, language),
             "ledger": ledger_object(comparison.ledger),
-        }
+        },
     )
-    return content
 
 
 def finding_json(finding: Finding, comparison: Comparison, language: Language = Language.EN) -> dict[str, Any]:
@@ -66,7 +61,7 @@ def _entry(finding: Finding, comparison: Comparison, told: str) -> dict[str, Any
 
 def _scope(scope: Scope) -> dict[str, Any]:
     return {
-        **asdict(scope),
+        **fields_of(scope),
         "levels": {"reference": scope.levels[0], "target": scope.levels[1]},
         "measured": {measured.value: number for measured, number in scope.measured},
         "not_compared": [{"reason": reason, "tensors": number} for reason, number in scope.not_compared],
@@ -76,4 +71,4 @@ def _scope(scope: Scope) -> dict[str, Any]:
 
 
 def _extent(extent: Extent) -> dict[str, Any]:
-    return {"complete": extent.is_all, **asdict(extent)}
+    return {"complete": extent.is_all, **fields_of(extent)}

@@ -1,34 +1,29 @@
 """The JSON object of `ulpscope diff --json`. Floats that JSON has no number for are text: "nan", "inf", "-inf"."""
 
 from collections import Counter
-from dataclasses import asdict
 from typing import Any
 
 from ulpscope.records.tensor_diffs import Agreement, ElementPair, FileDiff, TensorDiff
-from ulpscope.report.files.finding_json import strict
-
-SCHEMA = 1
+from ulpscope.report.record_json import answer_json
 
 
 def diff_json(diff: FileDiff) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
     asked = diff.tolerances.asked
-    content: dict[str, Any] = strict(
+    return answer_json(
+        "diff",
         {
-            "schema": SCHEMA,
-            "command": "diff",
             "verdict": _verdict(diff),
             "reference": diff.paths.reference,
             "target": diff.paths.target,
             "tolerance": {"atol": diff.tolerances.atol, "rtol": diff.tolerances.rtol} if asked else None,
             "counts": _counts(diff),
             "tensors": [_tensor(tensor, diff) for tensor in diff.tensors],
-            "below": asdict(diff.below),
+            "below": diff.below,
             "only_reference": diff.only_reference,
             "only_target": diff.only_target,
-        }
+        },
     )
-    return content
 
 
 def _verdict(diff: FileDiff) -> str:
@@ -46,13 +41,13 @@ def _counts(diff: FileDiff) -> dict[str, int]:
 def _tensor(tensor: TensorDiff, diff: FileDiff) -> dict[str, Any]:
     return {
         "name": tensor.name,
-        "reference": asdict(tensor.sides.reference),
-        "target": asdict(tensor.sides.target),
+        "reference": tensor.sides.reference,
+        "target": tensor.sides.target,
         "agreement": tensor.agreement.value,
         "problem": tensor.problem,
         "allclose": _allclose(tensor, diff),
         "outside": tensor.outside,
-        "metrics": None if tensor.metrics is None else asdict(tensor.metrics),
+        "metrics": tensor.metrics,
         "worst": [_element(pair) for pair in tensor.worst],
     }
 

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from ulpscope.numerics.pairs.element_errors import ElementErrors, element_errors, range_of
 from ulpscope.records.pairs import Judgement
-from ulpscope.report.files.finding_json import strict
+from ulpscope.report.record_json import to_json
 from ulpscope.report.tables import plain, render
 
 AnyArray = NDArray[Any]
@@ -197,7 +197,7 @@ def _top_table(detail: TensorDetail, word: str, places: Sequence[int]) -> Table:
 
 def detail_json(detail: TensorDetail) -> dict[str, Any]:
     """The same as values."""
-    found: dict[str, Any] = strict(
+    told: dict[str, Any] = to_json(
         {
             "operator": detail.operator,
             "tensor": f"{detail.side}:{detail.position}",
@@ -211,7 +211,7 @@ def detail_json(detail: TensorDetail) -> dict[str, Any]:
             "largest_relative": _listed(detail, detail.relative),
         }
     )
-    return found
+    return told
 
 
 def _listed(detail: TensorDetail, places: Sequence[int]) -> list[dict[str, Any]]:

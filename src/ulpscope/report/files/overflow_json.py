@@ -1,34 +1,29 @@
 """The JSON object of `ulpscope overflow --json`, which is also summary.json; docs/overflow.md tells its keys."""
 
-from dataclasses import asdict
 from typing import Any
 
 from ulpscope.records.findings import FindingKind
 from ulpscope.records.overflows import OverflowFinding, OverflowSurvey, SeenTensor, WayCall
-from ulpscope.report.files.finding_json import finding_entry, strict
+from ulpscope.report.record_json import answer_json, fields_of, finding_entry
 from ulpscope.report.terminal.overflow import has_several_ranks
 from ulpscope.report.words.language import Language, remark_texts
 from ulpscope.report.words.overflow import next_command, overflow_sentence
-
-SCHEMA = 1
 
 
 def survey_json(survey: OverflowSurvey, language: Language = Language.EN) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
     several = has_several_ranks(survey)
-    content: dict[str, Any] = strict(
+    return answer_json(
+        "overflow",
         {
-            "schema": SCHEMA,
-            "command": "overflow",
             "verdict": "overflow" if survey.findings else "finite" if survey.counts.looked_at else "nothing_checked",
             "findings": [_finding(finding, language, several) for finding in survey.findings],
             "notes": [_finding(finding, language, several) for finding in survey.notes],
-            "counts": asdict(survey.counts),
+            "counts": survey.counts,
             "paths": list(survey.paths),
             "missing": remark_texts(survey.missing, language),
-        }
+        },
     )
-    return content
 
 
 def _finding(finding: OverflowFinding, language: Language, several_ranks: bool) -> dict[str, Any]:
@@ -48,15 +43,15 @@ def _evidence(finding: OverflowFinding) -> dict[str, Any]:
         "message": finding.message,
         "given": finding.given,
         "written": finding.written,
-        "record": None if finding.record is None else asdict(finding.record),
+        "record": finding.record,
         "tensors": [_tensor(tensor) for tensor in finding.tensors],
         "way": [_way_call(call) for call in finding.way],
     }
 
 
 def _way_call(call: WayCall) -> dict[str, Any]:
-    named = {name: getattr(call, name) for name in ("step", "call", "op", "module", "phase", "tensor")}
-    return {**named, **asdict(call.not_finite), "loss": call.is_loss}
+    named = fields_of(call, "step", "call", "op", "module", "phase", "tensor")
+    return {**named, **fields_of(call.not_finite), "loss": call.is_loss}
 
 
 def _tensor(tensor: SeenTensor) -> dict[str, Any]:
@@ -67,6 +62,6 @@ def _tensor(tensor: SeenTensor) -> dict[str, Any]:
         "dtype": tensor.dtype,
         "shape": list(tensor.shape),
         "sign": tensor.sign,
-        **asdict(tensor.not_finite),
+        **fields_of(tensor.not_finite),
         **{name: None if stats is None else getattr(stats, name) for name in ("min", "max", "mean", "norm")},
     }

@@ -1,20 +1,16 @@
 """The JSON object of `ulpscope show GRAPH --json`."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from ulpscope.records.graphs import AttributeValue, Operator, TensorDesc
-from ulpscope.report.files.finding_json import strict
+from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.terminal.views import AnyGraphView, GraphView, OperatorListView, OperatorsView, OperatorView
-
-SCHEMA = 1
 
 
 def show_graph_json(view: AnyGraphView) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
-    content: dict[str, Any] = strict({"schema": SCHEMA, "command": "show", **_content(view)})
-    return content
+    return answer_json("show", {**_content(view)})
 
 
 def plain_value(value: AttributeValue) -> Any:
@@ -55,11 +51,11 @@ def _operator_list(view: OperatorListView) -> dict[str, Any]:
 
 def _brief(operator: Operator) -> dict[str, Any]:
     fields = ("id", "type", "name", "graph", "passes", "kernel")
-    return {field: getattr(operator, field) for field in fields}
+    return fields_of(operator, *fields)
 
 
 def _operators(view: OperatorsView) -> dict[str, Any]:
-    drawing = None if view.drawing is None else {**asdict(view.drawing), "path": str(view.drawing.path)}
+    drawing = view.drawing
     operators = [_operator(each, attributes=view.attributes) for each in view.operators]
     return {"view": "operator", "path": view.path, "operators": operators, "drawing": drawing}
 
@@ -67,12 +63,12 @@ def _operators(view: OperatorsView) -> dict[str, Any]:
 def _operator(view: OperatorView, *, attributes: bool) -> dict[str, Any]:
     operator = view.operator
     fields = ("stream", "kernel_library", "originals", "multiple", "l1_fusion", "subgraphs", "controls")
-    content = {**_brief(operator), **{field: getattr(operator, field) for field in fields}}
+    content = {**_brief(operator), **fields_of(operator, *fields)}
     content["inputs"] = [
         {
             "index": position,
-            "from": None if each.source is None else asdict(each.source),
-            "made_at": asdict(view.made_at[position]) if position in view.made_at else None,
+            "from": each.source,
+            "made_at": view.made_at.get(position),
             **_desc(each.desc, attributes=attributes),
         }
         for position, each in enumerate(operator.inputs)
@@ -80,19 +76,19 @@ def _operator(view: OperatorView, *, attributes: bool) -> dict[str, Any]:
     content["outputs"] = [
         {"index": position, **_desc(desc, attributes=attributes)} for position, desc in enumerate(operator.outputs)
     ]
-    content["readers"] = [asdict(edge) for edge in view.readers]
+    content["readers"] = view.readers
     content["followers"] = view.followers
     if attributes:
         content["attributes"] = operator.attributes
-    content["dumps"] = None if view.dumps is None else asdict(view.dumps)
-    content["references"] = None if view.references is None else asdict(view.references)
+    content["dumps"] = view.dumps
+    content["references"] = view.references
     return content
 
 
 def _desc(desc: TensorDesc | None, *, attributes: bool) -> dict[str, Any]:
     if desc is None:
         return {}
-    content = asdict(desc)
+    content = fields_of(desc)
     if not attributes:
         del content["attributes"]
     return content

@@ -1,15 +1,12 @@
 """The JSON object of `ulpscope show --json`. Floats that JSON has no number for are written {"$float": "nan"}."""
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from ulpscope.records.calls import Call
 from ulpscope.records.values import Use, Value
+from ulpscope.report.record_json import answer_json, fields_of, marked
 from ulpscope.report.source import source_line
 from ulpscope.report.terminal.views import (
     CallListView,
@@ -24,14 +21,10 @@ from ulpscope.report.terminal.views import (
 from ulpscope.trace.neighbours import Edge
 from ulpscope.trace.overview import Overview, RankOverview
 
-SCHEMA = 1
-
 
 def show_json(view: View) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
-    content = _content(view)
-    strict: dict[str, Any] = _strict({"schema": SCHEMA, "command": "show", **content})
-    return strict
+    return answer_json("show", _content(view), marked)
 
 
 def _content(view: View) -> dict[str, Any]:
@@ -55,11 +48,11 @@ def _overview(name: str, overview: Overview) -> dict[str, Any]:
 
 def _rank(rank: RankOverview) -> dict[str, Any]:
     counts = {"calls": rank.calls, "values": rank.values, "saved_values": rank.saved_values}
-    kinds = [asdict(count) for count in rank.counts]
+    kinds = rank.counts
     return {
         "name": rank.name,
-        **asdict(rank.info),
-        "coverage": None if rank.info.closed is None else asdict(rank.info.coverage),
+        **fields_of(rank.info),
+        "coverage": None if rank.info.closed is None else rank.info.coverage,
         "steps": rank.steps,
         "missing": rank.missing,
         **counts,
@@ -78,8 +71,8 @@ def _call_view(view: CallView) -> dict[str, Any]:
         "view": "call",
         "trace": view.path,
         "process": view.process,
-        "call": asdict(view.call),
-        "stack": [{**asdict(frame), "source": source_line(frame.file, frame.line)} for frame in view.stack],
+        "call": view.call,
+        "stack": [{**fields_of(frame), "source": source_line(frame.file, frame.line)} for frame in view.stack],
         "tensors": [_tensor(use, around.values.get(use.value)) for use in around.uses],
         "made_by": [_edge(edge) for edge in around.makers],
         "read_by": [_edge(edge) for edge in around.readers],
@@ -98,7 +91,7 @@ def _elements_view(view: ElementsView) -> dict[str, Any]:
 
 
 def _tensor(use: Use, value: Value | None) -> dict[str, Any]:
-    return {"role": use.role, "place": use.place, "value": None if value is None else asdict(value), "id": use.value}
+    return {"role": use.role, "place": use.place, "value": value, "id": use.value}
 
 
 def _edge(edge: Edge) -> dict[str, Any]:
@@ -129,15 +122,3 @@ def _element(element: Any) -> Any:
     if isinstance(element, np.void):
         return {"$complex": [float(element["real"]), float(element["imag"])]}
     return float(element)
-
-
-def _strict(content: Any) -> Any:
-    if isinstance(content, Enum):
-        return content.value
-    if isinstance(content, float):
-        return content if math.isfinite(content) else {"$float": str(content)}
-    if isinstance(content, Mapping):
-        return {str(key): _strict(item) for key, item in content.items()}
-    if isinstance(content, list | tuple):
-        return [_strict(item) for item in content]
-    return content

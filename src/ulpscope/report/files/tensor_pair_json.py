@@ -1,6 +1,5 @@
 """What the page of a served report is told of two tensors, as values that json.dumps(allow_nan=False) takes."""
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from ulpscope.numerics.pairs.overview import PairElement, PairOverview
 from ulpscope.numerics.pairs.totals import AxisBlocks, ErrorTotals
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Stats, Value
-from ulpscope.report.files.finding_json import strict
+from ulpscope.report.record_json import fields_of, to_json
 
 NAMED = 8
 """Worst blocks of an axis that are named."""
@@ -44,20 +43,20 @@ def error_json(error: UlpscopeError) -> dict[str, Any]:
 def overview_json(found: PairOverview) -> dict[str, Any]:
     """What one read of both tensors told."""
     lists = {"absolute": found.absolute, "relative": found.relative, "ulps": found.ulps, "broken": found.broken}
-    content: dict[str, Any] = strict(
+    told: dict[str, Any] = to_json(
         {
             "elements": found.elements,
             "different": found.different,
             "mismatched": found.mismatched,
-            "zeros": asdict(found.zeros),
-            "not_finite": asdict(found.not_finite),
+            "zeros": found.zeros,
+            "not_finite": found.not_finite,
             "magnitudes": None if found.magnitudes is None else histogram_json(found.magnitudes),
             "errors": _errors(found.errors, unit="ulp" if found.in_ulps else "difference"),
             "axes": [_axis(axis) for axis in found.axes],
             "worst": {name: [_element(element) for element in elements] for name, elements in lists.items()},
         }
     )
-    return content
+    return told
 
 
 def histogram_json(found: Histogram) -> dict[str, Any]:
@@ -90,7 +89,7 @@ def window_json(pair: PairBoxes, *, rows: int, columns: int | None, index: tuple
 def numbers_json(numbers: NDArray[np.float64]) -> Any:
     """Nested lists; what is not finite is a text, nan of a mean without elements among them."""
     listed = numbers.tolist()
-    return listed if bool(np.isfinite(numbers).all()) else strict(listed)
+    return listed if bool(np.isfinite(numbers).all()) else to_json(listed)
 
 
 def _matrix(numbers: NDArray[np.float64], rows: int, columns: int | None) -> NDArray[np.float64]:
@@ -101,7 +100,7 @@ def _matrix(numbers: NDArray[np.float64], rows: int, columns: int | None) -> NDA
 
 
 def _stats(stats: Stats) -> dict[str, Any]:
-    told: dict[str, Any] = strict({name: item for name, item in asdict(stats).items() if name != "exponents"})
+    told: dict[str, Any] = to_json({name: item for name, item in fields_of(stats).items() if name != "exponents"})
     return told
 
 

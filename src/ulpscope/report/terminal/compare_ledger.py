@@ -8,10 +8,10 @@ ledger     26 calls executed again in float64
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker, Replay, ledger_json
+from ulpscope.report.record_json import fields_of
 from ulpscope.report.words.language import NAMES_SHOWN, Phrases, number_text, shown_name
 from ulpscope.report.words.ledger_clauses import (
     GUILTY,
@@ -48,7 +48,7 @@ def ledger_object(ledger: Ledger | None) -> dict[str, Any] | None:
         "calls": ledger.calls,
         "entries": len(ledger.entries),
         "left": dict(ledger.left),
-        "finals": [{**asdict(final), "closure": final.closure} for final in ledger.finals],
+        "finals": [{**fields_of(final), "closure": final.closure} for final in ledger.finals],
         "top": [_told(entry, ledger) for entry in top_entries(ledger, ROWS_TOLD)],
     }
 
@@ -127,7 +127,7 @@ def _others(shown: list[LedgerEntry], ledger: Ledger) -> float | None:
 
 
 def _told(entry: LedgerEntry, ledger: Ledger) -> dict[str, Any]:
-    place = {name: getattr(entry, name) for name in ("rank", "step", "call", "op", "module", "place", "direction")}
+    place = fields_of(entry, "rank", "step", "call", "op", "module", "place", "direction")
     return {**place, **ledger_json(entry), "share": share_of(entry, ledger)}
 
 

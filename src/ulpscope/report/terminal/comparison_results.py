@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTensor
-from ulpscope.report.files.finding_json import strict
+from ulpscope.report.record_json import answer_json
 from ulpscope.report.tables import plain, render, table
 from ulpscope.report.words.language import count_text
 
@@ -49,8 +49,7 @@ def low_text(found: Sequence[LowOperators], *, width: int, color: bool) -> str:
 def low_json(found: Sequence[LowOperators]) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
     results = [_result_json(each) for each in found]
-    content: dict[str, Any] = strict({"schema": 1, "command": "show", "view": "results", "results": results})
-    return content
+    return answer_json("show", {"view": "results", "results": results})
 
 
 def _low(found: LowOperators) -> Iterator[RenderableType]:

@@ -23,7 +23,7 @@ from rich.text import Text
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import FindingKind, Outcome, Place
 from ulpscope.records.network import FusedOperator, FusionAnalysis
-from ulpscope.report.files.finding_json import finding_entry, strict
+from ulpscope.report.record_json import answer_json, finding_entry
 from ulpscope.report.tables import plain, render, table
 from ulpscope.report.words.language import Language, Phrases, number_text, phrases, remark_texts, shown_name
 
@@ -57,10 +57,9 @@ def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) ->
     """The answer as values that json.dumps(allow_nan=False) takes."""
     judged = [operator.judgement for operator in analysis.operators]
     words = phrases(language)
-    content: dict[str, Any] = strict(
+    return answer_json(
+        "fusion",
         {
-            "schema": 1,
-            "command": "fusion",
             "verdict": analysis.outcome,
             "findings": [_finding(operator, analysis, words) for operator in analysis.parting],
             "notes": [],
@@ -71,9 +70,8 @@ def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) ->
             "graphs": analysis.graphs,
             "passes": [_pass_json(name, operators) for name, operators in analysis.passes.items()],
             "missing": remark_texts(analysis.missing, language),
-        }
+        },
     )
-    return content
 
 
 def _heading(analysis: FusionAnalysis, words: Phrases) -> str:
