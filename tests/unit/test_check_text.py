@@ -9,8 +9,7 @@ from tests.unit.checking import call, checked, ended, failing, output, passing, 
 
 from ulpscope.records.check_runs import CheckedCall, CheckOptions, CheckStandard, worst_tested
 from ulpscope.records.checks import Direction, Variant, Verdict
-from ulpscope.report.files.check_json import check_json
-from ulpscope.report.terminal.check import check_text
+from ulpscope.report.terminal.check import check_json, check_text
 from ulpscope.report.words.check import check_sentence, live_text, repro_command
 from ulpscope.report.words.language import Language, phrases
 

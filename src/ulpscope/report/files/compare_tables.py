@@ -15,7 +15,8 @@ import polars as pl
 from ulpscope.records.findings import Comparison
 from ulpscope.records.pair_table import PAIR_COLUMNS
 from ulpscope.records.pairs import Judgement
-from ulpscope.report.files.compare_json import compare_json
+from ulpscope.report.tables import FORMULA, LONGEST_CELL
+from ulpscope.report.terminal.compare import compare_json
 from ulpscope.report.words.language import Language, shown_name
 
 if TYPE_CHECKING:
@@ -28,12 +29,10 @@ from ulpscope.report.words.ledger_clauses import share_of
 ROWS_PER_SHEET = 1_048_575
 """What Excel takes, less the header."""
 ROWS_AT_ONCE = 10_000
-LONGEST_CELL = 1_000
 COLUMN_WIDTHS = {"op": 32, "module": 40, "call_reference": 36, "call_target": 36, "place": 16, "reason": 32}
 
 _STEERING = r"[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]"
-# What a spreadsheet takes for the beginning of a formula, also in its full-width form.
-_FORMULA = r"^[=+\-@＝＋－＠]"
+_FORMULA = f"^{FORMULA}"
 _COLORS = {
     Judgement.MADE_HERE.value: "#F4B6B6",
     Judgement.INHERITED.value: "#FBDDB5",

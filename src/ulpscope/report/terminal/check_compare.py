@@ -8,41 +8,24 @@ DIVERGED: 1 of 192 outputs has errors on cuda:0 that those on cpu do not excuse
   192 outputs compared: 185 PASS, 6 SKIP, 1 FAIL; 0 only in gold, 3 only in mine.
 """
 
-import csv
-import math
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
+from rich.console import RenderableType
 
 from ulpscope.records.check_comparisons import CheckComparison, CheckedSide, ComparedOutput
 from ulpscope.records.checks import CaseId, Verdict
-from ulpscope.records.findings import FindingKind, Outcome
+from ulpscope.records.findings import FindingKind
 from ulpscope.replay.operations import is_in_script
-from ulpscope.report.files.check_tables import csv_cell
-from ulpscope.report.tables import plain, render, table
-from ulpscope.report.words.language import Language, Phrases, number_text, phrases, shown_name
+from ulpscope.report.record_json import answer_json, fields_of
+from ulpscope.report.tables import OUTCOME_STYLES, answer_text, plain, table, write_table
+from ulpscope.report.words.language import Language, Phrases, number_text, phrases, short_name, shown_name
 
-SCHEMA = 1
 ROWS_SHOWN = 20
-_STYLES = {Outcome.DIVERGED: "bold red", Outcome.AGREE: "bold green", Outcome.NOTHING_COMPARED: "bold yellow"}
 RATIO_COLUMNS = (
-    "process",
-    "call",
-    "name",
-    "variant",
-    "data",
-    "place",
-    "direction",
-    "dtype",
-    "verdict",
-    "rule",
-    "missed",
-)
+    "process", "call", "name", "variant", "data", "place", "direction", "dtype", "verdict", "rule", "missed",
+)  # fmt: skip
 
 
 def compared_text(
@@ -50,50 +33,49 @@ def compared_text(
 ) -> str:
     """The answer as text of this width."""
     words, outcome = phrases(language), comparison.outcome
-    parts: list[RenderableType] = [plain(_say(outcome.value, comparison, words), style=_STYLES[outcome]), Text()]
-    if comparison.failing:
-        headers = words.columns("api", "output", "dtype", "rule", "missed")
-        rows = [_row(output) for output in comparison.failing[:ROWS_SHOWN]]
-        parts += [_set_in(table(headers, rows, folds=[headers[0], headers[-1]]))]
-        if (left := len(comparison.failing) - ROWS_SHOWN) > 0:
-            parts += [_set_in(plain(words.say("more", number=f"{left:,}", file="ratios.csv")))]
-        parts += [Text()]
-    return render(Group(*parts, _set_in(plain(_say("counts", comparison, words)))), width=width, color=color)
+    heading = plain(_say(outcome.value, comparison, words), style=OUTCOME_STYLES[outcome])
+    blocks = (_failing(comparison, words), [plain(_say("counts", comparison, words))])
+    return answer_text(heading, blocks, width=width, color=color)
+
+
+def _failing(comparison: CheckComparison, words: Phrases) -> list[RenderableType]:
+    if not comparison.failing:
+        return []
+    headers, left = words.columns("api", "output", "dtype", "rule", "missed"), len(comparison.failing) - ROWS_SHOWN
+    drawn = table(headers, map(_row, comparison.failing[:ROWS_SHOWN]), folds=[headers[0], headers[-1]])
+    more = [plain(words.say("more", number=f"{left:,}", file="ratios.csv"))] if left > 0 else []
+    return [drawn, *more]
 
 
 def compared_json(comparison: CheckComparison, language: Language = Language.EN) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
     sides = comparison.sides
-    return {
-        "schema": SCHEMA,
-        "command": "compare",
-        "verdict": comparison.outcome.value,
-        "findings": [_finding(output, comparison, language) for output in comparison.failing],
-        "notes": [],
-        "counts": {
-            "outputs": len(comparison.outputs),
-            **{
-                verdict.value.lower(): comparison.count(verdict)
-                for verdict in (Verdict.PASS, Verdict.SKIP, Verdict.FAIL)
+    verdicts = (Verdict.PASS, Verdict.SKIP, Verdict.FAIL)
+    counts = {verdict.value.lower(): comparison.count(verdict) for verdict in verdicts}
+    devices = {"reference": sides.reference.devices, "target": sides.target.devices}
+    return answer_json(
+        "compare",
+        {
+            "verdict": comparison.outcome,
+            "findings": [_finding(output, comparison, language) for output in comparison.failing],
+            "notes": [],
+            "counts": {
+                "outputs": len(comparison.outputs),
+                **counts,
+                "only_reference": sides.reference.alone,
+                "only_target": sides.target.alone,
             },
-            "only_reference": sides.reference.alone,
-            "only_target": sides.target.alone,
+            "reference": sides.reference.path,
+            "target": sides.target.path,
+            "scope": {"of": "check", "standard": "msprobe-b", "devices": devices},
         },
-        "reference": sides.reference.path,
-        "target": sides.target.path,
-        "scope": {"of": "check", "standard": "msprobe-b", "devices": _devices(comparison)},
-    }
+    )
 
 
 def write_ratios(comparison: CheckComparison, path: Path) -> None:
     """An output a row, with every ratio in a column of its own."""
-    names = list(dict.fromkeys(name for output in comparison.outputs for name, _ in output.figures))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*RATIO_COLUMNS, *names])
-        for output in comparison.outputs:
-            figures = dict(output.figures)
-            writer.writerow([*map(csv_cell, _cells(output)), *(figures.get(name) for name in names)])
+    names = dict.fromkeys(name for output in comparison.outputs for name, _ in output.figures)
+    write_table(path, [*RATIO_COLUMNS, *names], map(_cells, comparison.outputs))
 
 
 def missed_text(output: ComparedOutput) -> str:
@@ -123,15 +105,15 @@ def _device(side: CheckedSide) -> str:
     return shown_name(", ".join(side.devices))
 
 
-def _devices(comparison: CheckComparison) -> dict[str, list[str]]:
-    sides = comparison.sides
-    return {"reference": list(sides.reference.devices), "target": list(sides.target.devices)}
-
-
 def _row(output: ComparedOutput) -> list[str]:
     target = output.outputs.target
-    api = ".".join(output.case.name.split(".")[-2:])
-    return [shown_name(api), shown_name(target.place), shown_name(target.dtype or ""), output.rule, missed_text(output)]
+    return [
+        short_name(output.case.name),
+        shown_name(target.place),
+        shown_name(target.dtype or ""),
+        output.rule,
+        missed_text(output),
+    ]
 
 
 def _finding(output: ComparedOutput, comparison: CheckComparison, language: Language) -> dict[str, Any]:
@@ -147,19 +129,18 @@ def _finding(output: ComparedOutput, comparison: CheckComparison, language: Lang
     )
     return {
         **dict.fromkeys(("rank", "step", "phase", "module", "source")),
-        "kind": FindingKind.COMPUTATION.value,
+        "kind": FindingKind.COMPUTATION,
         "call": case.name,
         "op": case.op,
         "tensor": target.place,
         "evidence": {
             "process": case.process,
             "call_id": case.call,
-            "variant": case.variant.value,
-            "data": case.source.value,
+            "variant": case.variant,
+            "data": case.source,
             "dtype": target.dtype,
-            "rule": output.rule,
-            "failing": list(output.failing),
-            "figures": {name: _number(figure) for name, figure in output.figures},
+            **fields_of(output, "rule", "failing"),
+            "figures": dict(output.figures),
         },
         "sentence": told,
         "next": _next(comparison.sides.target, case),
@@ -173,16 +154,13 @@ def _next(target: CheckedSide, case: CaseId) -> str:
     return f"ulpscope repro {shown} -o repro" if is_in_script(case.op) else f"ulpscope show {shown}"
 
 
-def _number(figure: float) -> float | str:
-    return figure if math.isfinite(figure) else str(figure)
-
-
-def _cells(output: ComparedOutput) -> Iterator[str | int | None]:
+def _cells(output: ComparedOutput) -> dict[str, Any]:
     case, target = output.case, output.outputs.target
-    yield from (case.process, case.call, case.name, case.variant.value, case.source.value)
-    yield from (target.place, target.direction.value, target.dtype, output.verdict.value, output.rule)
-    yield missed_text(output)
-
-
-def _set_in(content: RenderableType) -> RenderableType:
-    return Padding(content, (0, 0, 0, 2))
+    return {
+        **dict(output.figures),
+        **fields_of(case, "process", "call", "name", "variant"),
+        **fields_of(target, "place", "direction", "dtype"),
+        **fields_of(output, "verdict", "rule"),
+        "data": case.source,
+        "missed": missed_text(output),
+    }

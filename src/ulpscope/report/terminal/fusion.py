@@ -1,21 +1,37 @@
-"""Tells what `ulpscope fusion` read and wrote.
+"""Tells what `ulpscope fusion` read and wrote, and which passes' operators part, as text and as JSON.
 
 fusion_result.json: 2 graphs, 4 of 6 passes took effect
 
   graph 0_11
     pass                      stage        effect  match
     MatMulBiasAddFusionPass   GraphFusion       2      2
+
+DIVERGED: DenseBFusionPass parts: b/fused gives other numbers with fusion
+
+  b/fused   MatMulV2   output.0
+  Its output differs by 0.78, where rounding and its inputs explain 1.7e-3.
+
+  pass              operators  identical  rounding  inherited  parting  which
+  DenseBFusionPass          1          0         0          0        1  b/fused
+  DenseAFusionPass          1          0         1          0        0
+
+  Next: ulpscope fusion fusion_result.json --switch-off DenseBFusionPass --out fusion_switch.cfg
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
 
-from ulpscope.dialects.ascend.fusion_files import FusionSwitch, GraphFusion, PassCount, Stage
-from ulpscope.report.tables import plain, render, section, table
-from ulpscope.report.words.language import Language, Phrases, phrases, shown_name
+from ulpscope.dialects.ascend.fusion_files import FusionSwitch, GraphFusion, Stage
+from ulpscope.records.enums import Phase
+from ulpscope.records.findings import FindingKind, Outcome, Place
+from ulpscope.records.network import FusedOperator, FusionAnalysis
+from ulpscope.report.record_json import answer_json, fields_of, finding_entry
+from ulpscope.report.tables import OUTCOME_STYLES, answer_text, plain, render, section, table
+from ulpscope.report.words.language import Language, Phrases, number_text, phrases, remark_texts, shown_name
 
 GRAPHS_SHOWN = 20
 
@@ -41,18 +57,17 @@ def fusion_text(view: FusionView, *, width: int, color: bool, language: Language
 def fusion_json(view: FusionView) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
     names = _names(view)
-    return {
-        "schema": 1,
-        "command": "fusion",
-        "file": view.path,
-        "counts": {"graphs": len(view.graphs), "passes": len(names[0]), "passes_with_effect": len(names[1])},
-        "graphs": [
-            {"graph": graph.graph, "passes": [_pass_json(each) for each in graph.passes]} for graph in view.graphs
-        ],
-        "switch": None if view.switch is None else {stage.value: _states(view.switch, stage) for stage in Stage},
-        "switched_off": list(view.switched_off),
-        "written": view.written,
-    }
+    return answer_json(
+        "fusion",
+        {
+            "file": view.path,
+            "counts": {"graphs": len(view.graphs), "passes": len(names[0]), "passes_with_effect": len(names[1])},
+            "graphs": view.graphs,
+            "switch": None if view.switch is None else {stage.value: _states(view.switch, stage) for stage in Stage},
+            "switched_off": view.switched_off,
+            "written": view.written,
+        },
+    )
 
 
 def _parts(view: FusionView, words: Phrases) -> Iterator[RenderableType]:
@@ -82,14 +97,14 @@ def _graph(graph: GraphFusion, words: Phrases) -> RenderableType:
     title = words.say("fusion.graph", name=shown_name(graph.graph))
     if not effective:
         return section(title, plain(words.say("fusion.no_effect")))
-    headers = [words.say(f"column.{name}") for name in ("pass", "stage", "effect", "match")]
+    headers = words.columns("pass", "stage", "effect", "match")
     rows = ([shown_name(each.name), each.stage.value, each.effect, each.match] for each in effective)
     return section(title, table(headers, rows, right=headers[2:], folds=headers[:1]))
 
 
 def _switches(switch: FusionSwitch, words: Phrases) -> RenderableType:
     rows = [[stage.value, shown_name(name), state] for stage in Stage for name, state in _states(switch, stage).items()]
-    headers = [words.say(f"column.{name}") for name in ("stage", "pass", "state")]
+    headers = words.columns("stage", "pass", "state")
     return section(words.say("fusion.switches"), table(headers, rows, folds=headers[1:2]))
 
 
@@ -103,5 +118,118 @@ def _names(view: FusionView) -> tuple[set[str], set[str]]:
     return everything, {each.name for graph in view.graphs for each in graph.passes if each.effect}
 
 
-def _pass_json(each: PassCount) -> dict[str, Any]:
-    return asdict(each) | {"stage": each.stage.value}
+_COLUMNS = ("pass", "operators", "identical", "rounding", "inherited", "parting", "which")
+
+
+def analysis_text(analysis: FusionAnalysis, *, width: int, color: bool, language: Language) -> str:
+    """The answer as text of this width."""
+    words = phrases(language)
+    first = [line for operator in analysis.parting[:1] for line in _first_lines(operator, words)]
+    tables = [_table(analysis, words)] if analysis.operators else []
+    missing = [plain(words.say("missing", text=text)) for text in words.remarks(analysis.missing, longest=400)]
+    commands = [words.say("next", command=_next(operator, analysis)) for operator in analysis.parting[:1]]
+    heading = plain(_heading(analysis, words), style=OUTCOME_STYLES[analysis.outcome])
+    return answer_text(heading, (first, tables, missing), commands, gap="\n", width=width, color=color)
+
+
+def _first_lines(operator: FusedOperator, words: Phrases) -> Iterator[RenderableType]:
+    yield plain(f"{shown_name(operator.name)}   {shown_name(operator.type)}   {operator.tensor}", style="bold")
+    yield plain(words.say("fusion.stop", text=_difference(operator, words)))
+
+
+def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    judged = [operator.judgement for operator in analysis.operators]
+    words = phrases(language)
+    return answer_json(
+        "fusion",
+        {
+            "verdict": analysis.outcome,
+            "findings": [_finding(operator, analysis, words) for operator in analysis.parting],
+            "notes": [],
+            "counts": {"operators": len(judged), "fused": sum(bool(each.passes) for each in analysis.operators)}
+            | {name: judged.count(name) for name in sorted(set(judged))},
+            "fused": analysis.fused,
+            "unfused": analysis.unfused,
+            "graphs": analysis.graphs,
+            "passes": [_pass_json(name, operators) for name, operators in analysis.passes.items()],
+            "missing": remark_texts(analysis.missing, language),
+        },
+    )
+
+
+def _heading(analysis: FusionAnalysis, words: Phrases) -> str:
+    if analysis.outcome is Outcome.NOTHING_COMPARED:
+        return words.say("fusion.heading.nothing")
+    if analysis.outcome is Outcome.AGREE:
+        return words.say("fusion.heading.agree", operators=words.count(len(analysis.operators), "operator"))
+    return words.say("fusion.heading.diverged", statement=_statement(analysis.parting[0], words))
+
+
+def _statement(operator: FusedOperator, words: Phrases) -> str:
+    key = "unfused" if not operator.passes else "pass" if len(operator.passes) == 1 else "passes"
+    passes = words.listed([shown_name(name) for name in operator.passes])
+    return words.say(f"fusion.statement.{key}", name=shown_name(operator.name), passes=passes)
+
+
+def _difference(operator: FusedOperator, words: Phrases) -> str:
+    size = "?" if operator.error is None else number_text(operator.error)
+    if operator.expected is None:
+        return words.say("fusion.difference", size=size)
+    return words.say("fusion.difference.explained", size=size, expected=number_text(operator.expected))
+
+
+def _table(analysis: FusionAnalysis, words: Phrases) -> RenderableType:
+    headers = words.columns(*_COLUMNS)
+    rows = [_row(name, operators, words) for name, operators in analysis.passes.items()]
+    rows.sort(key=lambda row: -int(row[5]))
+    rest = [operator for operator in analysis.operators if not operator.passes]
+    rows += [_row(words.say("fusion.not_fused"), rest, words)] if rest else []
+    return table(headers, rows, right=headers[1:6], folds=[headers[0], headers[6]])
+
+
+def _row(name: str, operators: Sequence[FusedOperator], words: Phrases) -> list[str]:
+    judged = [operator.judgement for operator in operators]
+    inherited = judged.count("inherited") + judged.count("after_choice")
+    parting = [shown_name(operator.name) for operator in operators if operator.parts]
+    counts = (len(judged), judged.count("identical"), judged.count("rounding"), inherited, len(parting))
+    return [shown_name(name), *map(str, counts), words.some(parting)]
+
+
+def _next(operator: FusedOperator, analysis: FusionAnalysis) -> str:
+    """Switch the pass off; what no pass made is looked into."""
+    if not operator.passes:
+        graph, close_graph = analysis.graphs
+        words = ["ulpscope", "compare", analysis.unfused, analysis.fused, "--graph", graph]
+        return shlex.join([*words, "--close-graph", close_graph])
+    passes = shlex.quote(",".join(operator.passes))
+    return f"ulpscope fusion fusion_result.json --switch-off {passes} --out fusion_switch.cfg"
+
+
+def _finding(operator: FusedOperator, analysis: FusionAnalysis, words: Phrases) -> dict[str, Any]:
+    place = Place(
+        rank=operator.rank,
+        step=operator.step,
+        phase=Phase.FORWARD,
+        call=operator.call,
+        op=operator.type,
+        module=operator.name,
+        tensor=operator.tensor,
+    )
+    evidence = fields_of(operator, "passes", "error", "error_in", "expected")
+    statement, difference = _statement(operator, words), _difference(operator, words)
+    return finding_entry(
+        FindingKind.COMPUTATION,
+        place,
+        evidence=evidence,
+        sentence=words.say("fusion.sentence", statement=statement, difference=difference),
+        next_command=_next(operator, analysis),
+    )
+
+
+def _pass_json(name: str, operators: Sequence[FusedOperator]) -> dict[str, Any]:
+    shown = [
+        {"operator": each.name, "type": each.type, "judgement": each.judgement, "error": each.error}
+        for each in operators
+    ]
+    return {"pass": name, "parts": any(each.parts for each in operators), "operators": shown}

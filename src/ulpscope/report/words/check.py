@@ -6,7 +6,7 @@ from ulpscope.records.check_runs import CheckedCall, CheckRun
 from ulpscope.records.checks import DataSource, OutputResult, Variant, Verdict
 from ulpscope.replay.operations import is_in_script
 from ulpscope.report.words.comparison import place_text
-from ulpscope.report.words.language import Language, Phrases, element_text, phrases, shown_name
+from ulpscope.report.words.language import Language, Phrases, element_text, phrases, shown_name, typed_path
 
 LONGEST_MESSAGE = 500
 
@@ -58,7 +58,9 @@ def next_command(call: CheckedCall, run: CheckRun) -> str:
     """What to look at next: the call as a script of its own, or the operator with what was dumped of it."""
     if run.graph is None:
         return repro_command(call, run)
-    return shlex.join(["ulpscope", "show", _path(run.graph), call.place.module or "", "--dumps", _path(run.trace)])
+    return shlex.join(
+        ["ulpscope", "show", typed_path(run.graph), call.place.module or "", "--dumps", typed_path(run.trace)]
+    )
 
 
 def repro_command(call: CheckedCall, run: CheckRun) -> str:
@@ -66,9 +68,9 @@ def repro_command(call: CheckedCall, run: CheckRun) -> str:
     # Names repeat in backwards and steps, an id does not.
     trace = f"{run.trace.rstrip('/')}/{call.process}" if run.processes > 1 else run.trace
     if not is_in_script(call.place.op or ""):
-        return shlex.join(["ulpscope", "show", _path(trace), str(call.place.call_id)])
+        return shlex.join(["ulpscope", "show", typed_path(trace), str(call.place.call_id)])
     case = call.decisive.result.case
-    words = ["ulpscope", "repro", _path(trace), str(call.place.call_id), "-o", "repro"]
+    words = ["ulpscope", "repro", typed_path(trace), str(call.place.call_id), "-o", "repro"]
     words += ["--data", case.source.value] if case.source is DataSource.RANDOM else []
     words += ["--variant", case.variant.value] if case.variant is not Variant.RECORDED else []
     words += ["--seed", str(run.options.seed)] if run.options.seed else []
@@ -77,12 +79,7 @@ def repro_command(call: CheckedCall, run: CheckRun) -> str:
 
 
 def show_command(run: CheckRun) -> str:
-    return f"ulpscope show {shlex.quote(_path(run.trace))}"
-
-
-def _path(path: str) -> str:
-    """One that no command takes for an option."""
-    return f"./{path}" if path.startswith("-") else path
+    return f"ulpscope show {shlex.quote(typed_path(run.trace))}"
 
 
 def live_text(counts: dict[Verdict, int], language: Language = Language.EN) -> str:
@@ -92,33 +89,36 @@ def live_text(counts: dict[Verdict, int], language: Language = Language.EN) -> s
     return ": ".join([words.say("check.live"), ", ".join(told)] if told else [words.say("check.live")])
 
 
-def overflow_sentence(call: CheckedCall, language: Language, *, several_ranks: bool) -> str:
+def overflow_sentence(call: CheckedCall, language: Language, *, several_ranks: bool = False) -> str:
     """The call, and why what it made is not the dtype's own limit."""
-    return _sentence("check.overflow.sentence", call, language, several_ranks=several_ranks)
+    return _mode_sentence("check.overflow.sentence", call, language, several_ranks=several_ranks)
 
 
-def perturb_sentence(call: CheckedCall, language: Language, *, several_ranks: bool) -> str:
+def perturb_sentence(call: CheckedCall, language: Language, *, several_ranks: bool = False) -> str:
     """The call, and how far it moved."""
-    return _sentence("check.perturb.sentence", call, language, several_ranks=several_ranks)
+    return _mode_sentence("check.perturb.sentence", call, language, several_ranks=several_ranks)
 
 
-def _sentence(key: str, call: CheckedCall, language: Language, *, several_ranks: bool) -> str:
+def _mode_sentence(key: str, call: CheckedCall, language: Language, *, several_ranks: bool) -> str:
     words, output = phrases(language), call.output
     place = place_text(call.place, language, several_ranks=several_ranks)
     if output is None:
         message = shown_name(call.message, longest=LONGEST_MESSAGE)
         return words.say("check.lost", place=place, verdict=call.verdict.value, message=message)
-    return words.say(key, place=place, kind=output.statistic, **_parts(output))
+    return words.say(
+        key,
+        place=place,
+        kind=output.statistic,
+        output=shown_name(output.place),
+        dtype=shown_name(output.dtype or ""),
+        message=shown_name(output.message, longest=LONGEST_MESSAGE),
+    )
 
 
-def _parts(output: OutputResult) -> dict[str, str]:
-    return {
-        "output": shown_name(output.place),
-        "dtype": shown_name(output.dtype or ""),
-        "message": shown_name(output.message, longest=LONGEST_MESSAGE),
-    }
+def outputs_of(run: CheckRun) -> list[OutputResult]:
+    """The outputs of all cases."""
+    return [output for call in run.calls for case in call.cases for output in case.result.outputs]
 
 
-def short_name(call: CheckedCall, *, longest: int = 48) -> str:
-    """`linear.3`."""
-    return shown_name(".".join((call.place.call or "").split(".")[-2:]), longest=longest)
+def warned(run: CheckRun) -> list[CheckedCall]:
+    return [call for call in run.calls if call.verdict is Verdict.WARN]

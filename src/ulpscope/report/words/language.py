@@ -65,6 +65,11 @@ class Phrases:
             return self.say("names.more", names=self.comma.join(shown), left=f"{left:,}")
         return self.listed(shown)
 
+    def some(self, names: Sequence[str]) -> str:
+        """The first few, and how many more there are."""
+        told, left = self.comma.join(names[:NAMES_SHOWN]), len(names) - NAMES_SHOWN
+        return self.say("names.and_more", names=told, left=f"{left:,}") if left > 0 else told
+
     def listed(self, parts: Sequence[str]) -> str:
         """`a, b and c`."""
         if len(parts) < 2:
@@ -109,6 +114,16 @@ def _remark_part(value: object, language: Language) -> object:
 def shown_name(name: str, *, longest: int = LONGEST_NAME) -> str:
     """A name out of a trace on one line: nothing in it steers a terminal, its middle gives way if it is too long."""
     return "".join(map(_visible, _shortened(name, longest)))
+
+
+def short_name(name: str, *, longest: int = LONGEST_NAME) -> str:
+    """`gelu.3` of torch.nn.functional.gelu.3: `ulpscope show` takes it."""
+    return shown_name(".".join(name.split(".")[-2:]), longest=longest)
+
+
+def typed_path(path: str) -> str:
+    """One that no command takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
 
 
 def shown_text(text: str) -> str:

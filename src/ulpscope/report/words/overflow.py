@@ -15,7 +15,7 @@ from ulpscope.records.overflows import (
     WayCall,
 )
 from ulpscope.report.words.comparison import place_text
-from ulpscope.report.words.language import Language, Phrases, is_plain, number_text, phrases, shown_name
+from ulpscope.report.words.language import Language, Phrases, is_plain, number_text, phrases, shown_name, typed_path
 
 LONGEST_MESSAGE = 500
 
@@ -53,8 +53,7 @@ def unit_text(record: DeviceRecord, words: Phrases) -> str:
 
 def next_command(finding: OverflowFinding) -> str:
     """The command that looks further."""
-    path = f"./{finding.path}" if finding.path.startswith("-") else finding.path
-    words, place = ["ulpscope", "show", path], finding.place
+    words, place = ["ulpscope", "show", typed_path(finding.path)], finding.place
     if place.call_id is not None:
         words.append(str(place.call_id))
     elif place.module and is_plain(place.module):

@@ -22,17 +22,18 @@ from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Comparison, Place
 from ulpscope.records.pair_table import ALWAYS_KNOWN, COUNTS, PAIR_COLUMNS, SHAPES, TEXTS
-from ulpscope.report.page.assembling import assemble
-from ulpscope.report.page.compare_content import (
+from ulpscope.report.page.assembling import Content, assemble
+from ulpscope.report.page.content import (
+    PARTS,
+    Sources,
     check_content,
     compare_content,
     overflow_content,
     stack_line,
+    told_json,
+    told_once,
     trace_content,
 )
-from ulpscope.report.page.packing import Content
-from ulpscope.report.page.sources import Sources
-from ulpscope.report.page.telling import PARTS, told_json, told_once
 from ulpscope.report.record_json import to_json
 from ulpscope.report.words.language import Language, shown_name
 from ulpscope.trace.files import LARGEST_DUMP, check_file, read_json

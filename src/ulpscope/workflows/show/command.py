@@ -13,8 +13,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError
 from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Use, Value
-from ulpscope.report.files.show_json import show_json
-from ulpscope.report.terminal.show import show_text
+from ulpscope.report.terminal.show import show_json, show_text
 from ulpscope.report.terminal.views import (
     CallListView,
     CallView,

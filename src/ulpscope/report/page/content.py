@@ -1,25 +1,43 @@
-"""What the page of a comparison holds.
+"""What the page of a comparison, a check, a search for overflows or a single run holds, made of the files of a result.
 
-What the page of a check holds.
-
-What the page of a search for overflows holds.
-
-What the page of a single run holds.
-
-Lines of the user's source that a page tells.
+told.json beside summary.json has a result's sentences in every language.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from ulpscope.judge.rounding.limits import unit_roundoff
 from ulpscope.records.calls import Frame
-from ulpscope.report.page.packing import Content
-from ulpscope.report.page.sources import Sources
-from ulpscope.report.source import place_of, source_line
+from ulpscope.report.page.assembling import Content
+from ulpscope.report.program import place_of, source_line
 from ulpscope.report.words.language import Language, phrases
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The files of one result."""
+
+    summary: Mapping[str, Any]
+    """summary.json."""
+    told: Mapping[str, Any]
+    """told.json: sentences in every language, stacks of findings."""
+    tables: Mapping[str, pl.DataFrame]
+    """Tables by the name of their file without its ending."""
+    plan: Mapping[str, Any] | None = None
+    """plan.json of a comparison."""
+
+    def content(self, kind: str, *parts: str, **more: Any) -> dict[str, Any]:
+        """What every page of a result has, and more."""
+        told = {"told": self._told_of(*parts), "stacks": self.told["stacks"]}
+        return {"kind": kind, "summary": self.summary, **told, **more}
+
+    def _told_of(self, *parts: str) -> dict[str, Any]:
+        """Sentences of parts of the answer, and of what is missing: told.json of earlier versions lacks these."""
+        return {part: self.told[part] for part in parts} | {"missing": self.told.get("missing")}
+
 
 UNMATCHED = {
     "rank": pl.Int64,
@@ -37,15 +55,13 @@ def compare_content(sources: Sources) -> Content:
     """The pairs of tensors, the calls without a partner, and what is told of them."""
     pairs = sources.tables["pairs"]
     ranks = (sources.plan or {}).get("ranks", [])
-    meta = {
-        "kind": "compare",
-        "summary": sources.summary,
-        "told": sources.told_of("findings", "notes", "advice"),
-        "stacks": sources.told["stacks"],
-        "rounding": _rounding(pairs),
-        "reasons": {reason: _in_each_language(reason) for reason in _reasons(sources.summary)},
-        "modules": {str(rank["rank"]): rank.get("modules", {}) for rank in ranks},
-    }
+    meta = sources.content(
+        "compare",
+        *("findings", "notes", "advice"),
+        rounding=_rounding(pairs),
+        reasons={reason: _in_each_language(reason) for reason in _reasons(sources.summary)},
+        modules={str(rank["rank"]): rank.get("modules", {}) for rank in ranks},
+    )
     unmatched = pl.DataFrame(list(_unmatched(ranks)), schema=UNMATCHED)
     return Content(meta, {"pairs": pairs, "unmatched": unmatched})
 
@@ -84,13 +100,8 @@ SHOWN = (
 def check_content(sources: Sources) -> Content:
     """The outputs of all cases, and what is told of them; modes of check have the latter only."""
     summary, details = sources.summary, sources.tables.get("details")
-    meta = {
-        "kind": "check",
-        "summary": summary,
-        "told": sources.told_of("findings", "notes"),
-        "stacks": sources.told["stacks"],
-        "about": f"{summary['trace']} ({', '.join(map(str, summary['scope']['devices']))})",
-    }
+    about = f"{summary['trace']} ({', '.join(map(str, summary['scope']['devices']))})"
+    meta = sources.content("check", "findings", "notes", about=about)
     if details is None:
         return Content(meta, {})
     return Content(meta, {"details": details.select(name for name in SHOWN if name in details.columns)})
@@ -98,13 +109,7 @@ def check_content(sources: Sources) -> Content:
 
 def overflow_content(sources: Sources) -> Content:
     """The operations that overflowed, with their tensors and their ways, as summary.json has them."""
-    meta = {
-        "kind": "overflow",
-        "summary": sources.summary,
-        "told": sources.told_of("findings", "notes"),
-        "stacks": sources.told["stacks"],
-        "about": ", ".join(sources.summary["paths"]),
-    }
+    meta = sources.content("overflow", "findings", "notes", about=", ".join(sources.summary["paths"]))
     return Content(meta, {})
 
 
@@ -123,3 +128,31 @@ def innermost_line(finding: Mapping[str, Any]) -> list[dict[str, Any]]:
     """All that the `source` of a finding tells of its call stack; nothing where it names no line."""
     place = place_of(finding.get("source"))
     return [] if place is None else [stack_line(Frame(*place, ""))]
+
+
+PARTS = ("findings", "notes", "advice")
+
+
+def told_json(answer: Callable[[Language], Mapping[str, Any]], stacks: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Sentences of findings, notes, advice and what is missing, each as {"en": ..., "zh": ...}; stacks of findings.
+
+    Where no stacks are given the lines stand for them that the findings name.
+    """
+    answers = {language.value: answer(language) for language in Language}
+    findings = answers[Language.EN.value].get("findings", ())
+    return _told(answers, stacks or [innermost_line(finding) for finding in findings])
+
+
+def told_once(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a result that has only its summary: one language stands for all."""
+    return _told({language.value: summary for language in Language}, [])
+
+
+def _told(answers: Mapping[str, Mapping[str, Any]], stacks: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    sentences = {part: _texts(answers, part, lambda entry: entry["sentence"]) for part in PARTS}
+    return {"schema": 1, **sentences, "missing": _texts(answers, "missing", str), "stacks": stacks}
+
+
+def _texts(answers: Mapping[str, Mapping[str, Any]], part: str, text: Callable[[Any], str]) -> list[dict[str, str]]:
+    by_language: Iterable[list[str]] = ([text(entry) for entry in answer.get(part, ())] for answer in answers.values())
+    return [dict(zip(answers, texts, strict=True)) for texts in zip(*by_language, strict=True)]
