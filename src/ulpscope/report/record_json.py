@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ulpscope.records.findings import FindingKind, Place
+if TYPE_CHECKING:
+    # `ulpscope run` prints JSON, too, and loads nothing heavy.
+    from ulpscope.records.findings import FindingKind, Place
 
 SCHEMA = 1
 
@@ -51,7 +53,7 @@ def answer_json(command: str, content: Mapping[str, Any], no_number: NoNumber = 
 
 
 def finding_entry(
-    kind: FindingKind, place: Place, *, evidence: dict[str, Any], sentence: str, next_command: str
+    kind: "FindingKind", place: "Place", *, evidence: dict[str, Any], sentence: str, next_command: str
 ) -> dict[str, Any]:
     """What every command's findings have."""
     where = fields_of(place, "rank", "step", "phase", "call", "op", "module", "tensor", "source")

@@ -18,6 +18,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ from ulpscope.report.tables import plain, render
 _FORMULA = ("=", "+", "-", "@", "%")
 """What a spreadsheet takes for the beginning of a formula; msaccucmp refuses to write such a name."""
 
+_TITLES = (
+    "Index", "OpSequence", "OpType", "NPUDump", "DataType", "Address", "GroundTruth", "DataType", "Address",
+    "TensorIndex", "Shape", "OverFlow", *ALGORITHMS, "CompareFailReason",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class ResultColumns:
@@ -51,6 +57,12 @@ class ResultColumns:
     reference_address: bool = False
     """The reference was dumped by a device."""
 
+    def shown(self) -> list[bool]:
+        """Of all columns, whether they are there."""
+        new = self.generation is not Generation.OF_2022
+        first = [True, self.sequence, new, True, True, new, True, True, new and self.reference_address]
+        return [*first, True, True, self.overflow, *[True] * (len(ALGORITHMS) + 1)]
+
 
 def result_table(
     rows: Sequence[NetworkRow],
@@ -60,11 +72,11 @@ def result_table(
     others: Sequence[NetworkRow] = (),
 ) -> Iterator[list[str]]:
     """A line a tensor, the header first; `outcomes` by row, those of others, which are not told, after these."""
-    yield _header(columns)
-    measured = (*rows, *others)
+    shown, measured = columns.shown(), (*rows, *others)
+    yield [*compress(_TITLES, shown)]
     for number, row in enumerate(rows):
         if row.listing in (Listing.BOTH, Listing.RESULT):
-            yield _line(row, *_settled(number, measured, outcomes), columns)
+            yield [*compress(_line(row, *_settled(number, measured, outcomes)), shown)]
 
 
 def mapping_table(rows: Iterable[NetworkRow], *, sequence: bool = False) -> Iterator[list[str]]:
@@ -105,23 +117,6 @@ def _neutral(cell: str) -> str:
     return cell
 
 
-def _header(columns: ResultColumns) -> list[str]:
-    old = columns.generation is Generation.OF_2022
-    return [
-        "Index",
-        *["OpSequence"] * columns.sequence,
-        *([] if old else ["OpType"]),
-        *("NPUDump", "DataType"),
-        *([] if old else ["Address"]),
-        *("GroundTruth", "DataType"),
-        *(["Address"] if columns.reference_address and not old else []),
-        *("TensorIndex", "Shape"),
-        *["OverFlow"] * columns.overflow,
-        *ALGORITHMS,
-        "CompareFailReason",
-    ]
-
-
 def _settled(
     number: int, rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome]
 ) -> tuple[RowOutcome, dict[str, str]]:
@@ -135,21 +130,21 @@ def _settled(
     return outcomes[own.twin], {str(other.path): str(mine.path)}
 
 
-def _line(row: NetworkRow, outcome: RowOutcome, paths: Mapping[str, str], columns: ResultColumns) -> list[str]:
-    old, found = columns.generation is Generation.OF_2022, outcome.measurement
+def _line(row: NetworkRow, outcome: RowOutcome, paths: Mapping[str, str]) -> list[str]:
+    found = outcome.measurement
     return [
         str(row.index),
-        *[str(row.operator.id)] * columns.sequence,
-        *([] if old else [row.operator.type]),
+        str(row.operator.id),
+        row.operator.type,
         row.names,
         FAILED if found is None else found.dtypes.target,
-        *([] if old else [_address(row.tensor)]),
+        _address(row.tensor),
         row.originals,
         FAILED if found is None else found.dtypes.reference,
-        *([_address(row.reference)] if columns.reference_address and not old else []),
+        _address(row.reference),
         row.tensor_id or FAILED,
         _shape(row, found),
-        *[outcome.overflow] * columns.overflow,
+        outcome.overflow,
         *_metrics(found),
         _reason(row, outcome, paths),
     ]

@@ -19,11 +19,10 @@ NAMED = 8
 
 def side_json(value: Value | None, trace: str, problem: UlpscopeError | None) -> dict[str, Any]:
     """One tensor of a pair, with its stats."""
+    shown = ("dtype", "shape", "device")
     return {
         "trace": trace,
-        "dtype": None if value is None else value.dtype,
-        "shape": None if value is None else list(value.shape),
-        "device": None if value is None else value.device,
+        **(dict.fromkeys(shown) if value is None else fields_of(value, *shown)),
         "stats": None if value is None or value.stats is None else _stats(value.stats),
         "problem": None if problem is None else error_json(problem),
     }
@@ -42,14 +41,10 @@ def error_json(error: UlpscopeError) -> dict[str, Any]:
 
 def overview_json(found: PairOverview) -> dict[str, Any]:
     """What one read of both tensors told."""
-    lists = {"absolute": found.absolute, "relative": found.relative, "ulps": found.ulps, "broken": found.broken}
+    lists = fields_of(found, "absolute", "relative", "ulps", "broken")
     told: dict[str, Any] = to_json(
         {
-            "elements": found.elements,
-            "different": found.different,
-            "mismatched": found.mismatched,
-            "zeros": found.zeros,
-            "not_finite": found.not_finite,
+            **fields_of(found, "elements", "different", "mismatched", "zeros", "not_finite"),
             "magnitudes": None if found.magnitudes is None else histogram_json(found.magnitudes),
             "errors": _errors(found.errors, unit="ulp" if found.in_ulps else "difference"),
             "axes": [_axis(axis) for axis in found.axes],
@@ -136,15 +131,12 @@ def _axis(totals: ErrorTotals) -> dict[str, Any]:
 
 
 def _blocks(axis: AxisBlocks) -> dict[str, int]:
-    return {"axis": axis.axis, "size": axis.size, "block": axis.block}
+    return fields_of(axis, "axis", "size", "block")
 
 
 def _element(element: PairElement) -> dict[str, Any]:
     return {
-        "index": list(element.index),
-        "reference": element.texts.reference,
-        "target": element.texts.target,
-        "absolute": element.absolute,
-        "relative": element.relative,
-        "ulps": element.ulps,
+        "index": element.index,
+        **fields_of(element.texts, "reference", "target"),
+        **fields_of(element, "absolute", "relative", "ulps"),
     }
