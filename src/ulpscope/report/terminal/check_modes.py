@@ -54,7 +54,7 @@ def overflow_text(found: OverflowRun, *, width: int, color: bool, language: Lang
     style = BAD if found.run.wrong else GOOD if found.tells else OPEN
     blocks = (_table(columns, rows, words), [plain(line) for line in _overflow_ending(found, words)])
     heading = plain(_overflow_heading(found, words), style=style)
-    return answer_text(heading, blocks, _commands(found.run), width=width, color=color)
+    return answer_text(heading, blocks, _commands(found.run, words), width=width, color=color)
 
 
 def perturb_text(found: PerturbRun, *, width: int, color: bool, language: Language) -> str:
@@ -64,7 +64,7 @@ def perturb_text(found: PerturbRun, *, width: int, color: bool, language: Langua
     columns = ("call", "output", "dtype", "verdict", "message")
     blocks = (_table(columns, rows, words), [plain(line) for line in _perturb_ending(found, words)])
     heading = plain(_perturb_heading(found, words), style=HEADING_STYLES[run.soundness])
-    return answer_text(heading, blocks, _commands(run), width=width, color=color)
+    return answer_text(heading, blocks, _commands(run, words), width=width, color=color)
 
 
 def overflow_json(found: OverflowRun, language: Language) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def seen_counts(output: OutputResult) -> NotFinite:
     return NotFinite(*(int(figures.get(f"{who}_{name}", 0)) for name in names))
 
 
-def _commands(run: CheckRun) -> list[str]:
-    return [f"Next: {repro_command(call, run)}" for call in run.wrong[:1]]
+def _commands(run: CheckRun, words: Phrases) -> list[str]:
+    return [words.say("next", command=repro_command(call, run)) for call in run.wrong[:1]]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], words: Phrases) -> list[RenderableType]:
