@@ -50,8 +50,8 @@ PUT_TOGETHER = {
 }
 
 
-def parts(text: str) -> set[str]:
-    return {name for _, name, _, _ in Formatter().parse(text) if name}
+def parts(text: str) -> list[str]:
+    return sorted(name for _, name, _, _ in Formatter().parse(text) if name is not None)
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -59,6 +59,12 @@ def test_every_phrase_is_in_every_language_with_the_same_parts(name: str) -> Non
     for key, texts in FILES[name].items():
         assert set(texts) == {language.value for language in Language}, key
         assert parts(texts["en"]) == parts(texts["zh"]), key
+
+
+@pytest.mark.parametrize("name", ["check.json", "remarks.json"])
+def test_chinese_is_chinese(name: str) -> None:
+    texts = {key: texts["zh"] for key, texts in FILES[name].items() if re.sub(r"\{.*?\}|[\W\d]", "", texts["en"])}
+    assert [key for key, text in texts.items() if not re.search(r"[\u4e00-\u9fff]", text)] == []
 
 
 def test_a_key_is_in_one_file_only() -> None:
