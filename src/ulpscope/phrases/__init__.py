@@ -2,7 +2,8 @@
 
 "anchor.identical": {"en": "{names}: identical bits", "zh": "{names}：逐比特相同"}
 
-What the scripts of the HTML page ask for is in page*.json. All other files are one table: a key is in one of them only.
+page*.json is what the scripts of the HTML page ask for, shared.json what terminal and page say alike; all other files
+are of terminal and JSON. A key is in one file of a table only.
 """
 
 import json
@@ -15,7 +16,7 @@ from importlib import resources
 def phrase_table(language: str, *, of_page: bool = False) -> Mapping[str, str]:
     """The phrases of a language by key: those of terminal and JSON, or those of the page."""
     files = (file for file in resources.files(__name__).iterdir() if file.name.endswith(".json"))
-    chosen = (file for file in files if file.name.startswith("page") == of_page)
+    chosen = (file for file in files if file.name == "shared.json" or file.name.startswith("page") == of_page)
     entries: dict[str, dict[str, str]] = {}
     for file in chosen:
         entries |= json.loads(file.read_text(encoding="utf-8"))

@@ -173,7 +173,7 @@ def _ending(run: CheckRun, words: Phrases) -> Iterator[str]:
     for verdict in NOT_TESTED:
         yield from _reasons(run, verdict, words)
     if run.options.standard is not CheckStandard.ROUNDING:
-        yield words.say("check.standard", standard=run.options.standard.value)
+        yield words.say("standard", standard=run.options.standard.value)
     yield from (words.say("check.remark", text=text) for text in words.remarks(run.remarks, longest=LONGEST_REMARK))
     yield from (words.say("missing", text=text) for text in words.remarks(run.missing, longest=LONGEST_REMARK))
 

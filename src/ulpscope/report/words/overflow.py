@@ -98,7 +98,7 @@ def _stops(way: Sequence[WayCall], words: Phrases) -> Iterator[str]:
 
 def _way_place(call: WayCall, words: Phrases) -> str:
     if call.module is None:
-        return words.say("overflow.way.call", call=shown_name(call.call))
+        return words.say("place.call", call=shown_name(call.call))
     return words.say("overflow.way.call_in", call=shown_name(call.call), module=shown_name(call.module))
 
 
