@@ -9,15 +9,14 @@ are of terminal and JSON. A key is in one file of a table only.
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 
 @cache
 def phrase_table(language: str, *, of_page: bool = False) -> Mapping[str, str]:
     """The phrases of a language by key: those of terminal and JSON, or those of the page."""
-    files = (file for file in resources.files(__name__).iterdir() if file.name.endswith(".json"))
-    chosen = (file for file in files if file.name == "shared.json" or file.name.startswith("page") == of_page)
     entries: dict[str, dict[str, str]] = {}
-    for file in chosen:
-        entries |= json.loads(file.read_text(encoding="utf-8"))
+    for file in sorted(Path(__file__).parent.glob("*.json")):
+        if file.name == "shared.json" or file.name.startswith("page") == of_page:
+            entries |= json.loads(file.read_text(encoding="utf-8"))
     return {key: texts[language] for key, texts in entries.items()}
