@@ -60,9 +60,9 @@ _STYLES = {Verdict.WARN: "yellow", **dict.fromkeys(WRONG, BAD)}
 def check_text(run: CheckRun, *, width: int = 80, color: bool = False, language: Language = Language.EN) -> str:
     """The answer as text of this width."""
     words = phrases(language)
-    answer = [part for call in run.wrong[:1] for part in _answer(call, run, language)]
+    answer = [part for call in run.wrong[:1] for part in _answer(call, run, words)]
     rows = [*run.wrong, *warned(run)]
-    tables = list(_table(rows, run, language, width=width)) if rows else []
+    tables = list(_table(rows, run, words, width=width))
     ending = [plain(line) for line in _ending(run, words)]
     commands = [words.say("next", command=command) for command in next_commands(run)]
     heading = plain(_heading(run, words), style=HEADING_STYLES[run.soundness])
@@ -108,7 +108,7 @@ def _noun(run: CheckRun) -> str:
     return "api" if run.graph is None else "operator"
 
 
-def _answer(call: CheckedCall, run: CheckRun, language: Language) -> Iterator[RenderableType]:
+def _answer(call: CheckedCall, run: CheckRun, words: Phrases) -> Iterator[RenderableType]:
     place = call.place
     cells = [plain(shown_name(place.call or ""), style="bold")]
     if run.graph is not None:
@@ -119,7 +119,7 @@ def _answer(call: CheckedCall, run: CheckRun, language: Language) -> Iterator[Re
         cells += [plain(shown_name(text), style="cyan")] if text is not None else []
         cells.append(plain(source_name(place.source)))
     yield Text("   ").join(cells)
-    yield plain(f"{statement(call, language)}{phrases(language).stop}")
+    yield plain(f"{statement(call, words.language)}{words.stop}")
 
 
 def _executions(call: CheckedCall, run: CheckRun) -> list[str]:
@@ -128,14 +128,13 @@ def _executions(call: CheckedCall, run: CheckRun) -> list[str]:
     return [f"npu:{call.place.rank}, step {call.place.step}"] if len(places) > 1 else []
 
 
-def _table(calls: list[CheckedCall], run: CheckRun, language: Language, *, width: int) -> Iterator[RenderableType]:
-    words = phrases(language)
+def _table(calls: list[CheckedCall], run: CheckRun, words: Phrases, *, width: int) -> Iterator[RenderableType]:
     names = ["api", "dtype", "forward", "backward", "message"]
     if run.graph is not None:
         names = ["operator", "type", "dtype", "verdict", "message"]
     headers = words.columns(*names)
-    cells = [[*_first_cells(call, run), plain(marked_message(call, language))] for call in calls[:ROWS_SHOWN]]
-    if width >= NARROWEST_TABLE:
+    cells = [[*_first_cells(call, run), plain(marked_message(call, words.language))] for call in calls[:ROWS_SHOWN]]
+    if cells and width >= NARROWEST_TABLE:
         yield table(headers, cells, folds=[headers[-1]])
     else:
         yield from (_stacked(row) for row in cells)

@@ -37,13 +37,10 @@ _FOLDS = ("name", "from", "made at", "read by", "origin", "kernel", "passes")
 
 def show_graph_text(view: AnyGraphView, *, width: int, color: bool = False) -> str:
     """The answer as text of this width."""
-    told = (
-        _graph(view)
-        if isinstance(view, GraphView)
-        else _operators(view)
-        if isinstance(view, OperatorsView)
-        else _operator_list(view)
-    )
+    if isinstance(view, GraphView):
+        told = _graph(view)
+    else:
+        told = _operator_list(view) if isinstance(view, OperatorListView) else _operators(view)
     return render(told, width=width, color=color)
 
 
