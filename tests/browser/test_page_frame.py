@@ -1,7 +1,5 @@
 """The page as a whole: opened from a file, its tabs, address, languages, themes, and what it asks for."""
 
-import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,9 @@ from selenium.webdriver.common.keys import Keys
 
 from conftest import OpenPage, requested, wait_for
 from made_results import Names, write_result
+from ulpscope.phrases import phrase_table
 from ulpscope.records.enums import Role
 from ulpscope.workflows.report.command import make_report
-
-STATIC = resources.files("ulpscope.report.page") / "static"
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +138,14 @@ def test_roles_are_told_in_the_language_of_the_page(page: Path, open_page: OpenP
     browser = open_page(page, view="table", language="zh", selected=80)
     options = browser.find_elements("css selector", ".table-view select[name=role] option")
     roles = pl.read_parquet(page.parent / "pairs.parquet")["role"]
-    words = json.loads((STATIC / "words_zh.json").read_text(encoding="utf-8"))
+    words = phrase_table("zh", of_page=True)
     assert {option.text for option in options[1:]} == {words[f"role.{role}"] for role in roles}
     assert text_of(browser, ".details .tensors [aria-current]").startswith(words[f"role.{roles[80]}"])
 
 
 def test_every_role_has_a_word_in_each_language() -> None:
     for language in ("en", "zh"):
-        words = json.loads((STATIC / f"words_{language}.json").read_text(encoding="utf-8"))
+        words = phrase_table(language, of_page=True)
         assert {f"role.{role.value}" for role in Role} <= words.keys()
 
 

@@ -2,18 +2,17 @@
 
 import json
 import shlex
-import string
 from dataclasses import replace
 
 import pytest
 from tests.unit.checking import call, checked, ended, failing, output, passing, run
 
-from ulpscope.records.check_runs import CheckedCall, CheckOptions, CheckStandard, worst_tested
-from ulpscope.records.checks import Direction, Variant, Verdict
-from ulpscope.report.files.check_json import check_json
-from ulpscope.report.terminal.check import check_text
-from ulpscope.report.words.check import CHINESE, ENGLISH, check_sentence, live_text, repro_command
-from ulpscope.report.words.language import Language
+from ulpscope.records.check_runs import CheckedCall, CheckOptions, CheckStandard, PerturbRun, worst_tested
+from ulpscope.records.checks import Direction, Perturbation, PerturbStandard, Variant, Verdict
+from ulpscope.report.terminal.check import check_json, check_text
+from ulpscope.report.terminal.check_modes import perturb_text
+from ulpscope.report.words.check import check_sentence, live_text, repro_command
+from ulpscope.report.words.language import Language, phrases
 
 FINDING_KEYS = {
     "kind", "rank", "step", "phase", "call", "op", "module", "tensor", "source", "evidence", "sentence", "next",
@@ -114,17 +113,15 @@ def test_hostile_names_steer_no_terminal() -> None:
     assert "[red]" in told
 
 
-def test_languages_have_the_same_keys_and_parts() -> None:
-    def parts(template: str) -> set[str]:
-        return {name for _, name, _, _ in string.Formatter().parse(template) if name}
-
-    assert ENGLISH.keys() == CHINESE.keys()
-    for key, template in ENGLISH.items():
-        assert parts(template) == parts(CHINESE[key]), key
-
-
 def test_every_variant_has_its_words() -> None:
-    assert {f"variant.{variant.value}" for variant in Variant} <= ENGLISH.keys()
+    assert {f"check.variant.{variant.value}" for variant in Variant} <= phrases(Language.EN).templates.keys()
+
+
+@pytest.mark.parametrize(("language", "told"), [(Language.EN, "  Next: "), (Language.ZH, "  下一步：")])
+def test_other_questions_tell_the_next_command_in_the_same_language(language: Language, told: str) -> None:
+    found = PerturbRun(run(failing()), Perturbation.BIT_NOISE, PerturbStandard.CONDITION)
+    text = perturb_text(found, width=100, color=False, language=language)
+    assert text.endswith(f"{told}ulpscope repro runs/ref 57 -o repro --data random --device cuda:0\n")
 
 
 def test_chinese_tells_the_same() -> None:

@@ -16,9 +16,8 @@ from tests.unit.comparisons import HARMLESS, HOSTILE, agreeing, diverged, entry,
 from ulpscope.records.checks import Direction
 from ulpscope.records.findings import Comparison, Evidence, FindingKind, Scope
 from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker, Part, Replay
-from ulpscope.report.files.compare_json import compare_json
 from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv
-from ulpscope.report.terminal.compare import compare_text
+from ulpscope.report.terminal.compare import compare_json, compare_text
 from ulpscope.report.words.comparison import next_command, sentence, statements
 from ulpscope.report.words.language import Language
 

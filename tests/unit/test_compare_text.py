@@ -23,9 +23,8 @@ from ulpscope.records.findings import (
     Scope,
 )
 from ulpscope.records.pairs import Measured
-from ulpscope.report.files.compare_json import compare_json
 from ulpscope.report.progress import progress
-from ulpscope.report.terminal.compare import compare_text
+from ulpscope.report.terminal.compare import compare_json, compare_text
 from ulpscope.report.words.language import Language
 
 DIVERGED = """\

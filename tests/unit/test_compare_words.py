@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import string
 import subprocess
 from dataclasses import replace
 from typing import Any
@@ -13,8 +12,6 @@ from tests.unit.comparisons import EPS, HARMLESS, HOSTILE, diverged, finding, pl
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Advice, AdviceKind, ArgumentDifference, FindingKind, Scope
 from ulpscope.records.pairs import Measured
-from ulpscope.report.words import comparison_en as words_en
-from ulpscope.report.words import comparison_zh as words_zh
 from ulpscope.report.words.comparison import advice_sentence, next_command, note_sentence, sentence
 from ulpscope.report.words.language import Language, number_text, phrases, shown_name
 
@@ -78,18 +75,6 @@ def test_every_kind_and_evidence_gives_a_sentence(kind: FindingKind, language: L
                 assert not re.search(r"None|\{|\}|nan|  |;\.|,\.|；。|，。", said), told
                 if language is Language.EN:
                     assert not re.search(r"\b1 (calls|tensors|elements)\b", said), told
-
-
-def test_both_languages_have_the_same_keys_and_parts() -> None:
-    english, chinese = words_en.PHRASES, words_zh.PHRASES
-    assert english.templates.keys() == chinese.templates.keys()
-    assert english.nouns.keys() == chinese.nouns.keys()
-    for key, template in english.templates.items():
-        assert parts(template) == parts(chinese.templates[key]), key
-
-
-def parts(template: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(template) if name}
 
 
 def test_the_sentence_of_a_computation() -> None:

@@ -14,7 +14,7 @@ from tests.unit.traces import call_row, frame, rank_info, stacks_frame, use_row,
 
 from ulpscope.cli.main import main
 from ulpscope.records.errors import TraceError
-from ulpscope.report.source import source_line
+from ulpscope.report.program import source_line
 from ulpscope.trace import files
 from ulpscope.trace.files import map_bytes, open_file, parse_json, read_bytes, read_json
 from ulpscope.trace.reader import open_trace

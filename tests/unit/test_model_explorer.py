@@ -15,7 +15,15 @@ from tests.unit.traces import make_trace
 from ulpscope.cli.main import main
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.viewers.model_explorer import OWN_IDS, NodeIds, RunStep, graph_json, namespace
+from ulpscope.report.viewers.model_explorer import (
+    OWN_IDS,
+    NodeIds,
+    RunStep,
+    captured_step,
+    compared_step,
+    graph_json,
+    namespace,
+)
 from ulpscope.report.viewers.model_explorer_data import (
     COLORS,
     error_data,
@@ -23,7 +31,6 @@ from ulpscope.report.viewers.model_explorer_data import (
     magnitude_data,
     not_finite_data,
 )
-from ulpscope.report.viewers.model_explorer_steps import captured_step, compared_step
 from ulpscope.trace.reader import open_trace
 from ulpscope.workflows.compare.command import compare
 from ulpscope.workflows.report.exports import Export, export_model_explorer

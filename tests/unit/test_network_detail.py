@@ -14,7 +14,7 @@ from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.numerics.pairs.element_errors import element_errors, range_of
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.files import network_detail
+from ulpscope.report.files import network_tables as network_detail
 from ulpscope.workflows.network.command import NetworkOptions
 from ulpscope.workflows.network.detail import DetailWish, compare_tensor
 from ulpscope.workflows.network.pairing import PairedNetwork, pair_with_graph

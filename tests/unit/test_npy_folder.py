@@ -11,8 +11,7 @@ from ulpscope.dialects.npy_folder import looks_like, open_npy_folder
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import reference_index
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.words.language import Language
-from ulpscope.report.words.remarks import remark_text
+from ulpscope.report.words.language import Language, remark_text
 from ulpscope.trace.reader import Trace
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"

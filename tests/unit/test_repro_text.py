@@ -11,9 +11,8 @@ from ulpscope.judge.soundness.reproduction import expected_error, script_limits
 from ulpscope.records.checks import Direction, OutputEvidence, Rule
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.reproductions import Reproduction, ScriptLimits
-from ulpscope.report.repro.arguments import arguments_text
-from ulpscope.report.repro.script import LINES, repro_text, script_text
-from ulpscope.report.repro.script import test_text as text_of_test
+from ulpscope.report.repro_script import LINES, arguments_text, repro_text, script_text
+from ulpscope.report.repro_script import test_text as text_of_test
 
 LIMITS = ScriptLimits(largest=6.0, floor=2.0**-8, rms=2.0, rms_scatter=4.2, one_sided=0.4, one_sided_scatter=4.0)
 SHOWN = Reproduction(

@@ -9,7 +9,7 @@ from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, LastCall
 from ulpscope.records.runs import Coverage, RankInfo, Root, Stepping
 from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.report.terminal.run import outcome_object, plan_text, roots_text, stepping_text, summary_text, why_nothing
-from ulpscope.report.words.quantities import bytes_text, count_text, ranges_text, seconds_text
+from ulpscope.report.words.language import bytes_text, count_text, ranges_text, seconds_text
 
 SETTINGS = CaptureSettings(out=Path("runs/ref"))
 RAN = SeenProcesses(pythons=1, ranks=(0,), finished=(FinishedProcess(rank=0, steps=3, calls=1200, recorded=1200),))

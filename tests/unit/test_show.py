@@ -11,8 +11,7 @@ from tests.unit.traces import call_row, frame, make_trace, rank_info, step_calls
 
 import ulpscope.report.terminal.show as show_module
 from ulpscope.cli.main import main
-from ulpscope.report.arguments import argument_lines, argument_text
-from ulpscope.report.source import source_line
+from ulpscope.report.program import argument_lines, argument_text, source_line
 from ulpscope.report.tables import draw_long, plain, render
 from ulpscope.trace.query import CallFilter
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES

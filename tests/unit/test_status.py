@@ -1,7 +1,7 @@
 import io
 
 from ulpscope.records.runs import Progress
-from ulpscope.report.status import StatusLine, status_text
+from ulpscope.report.progress import StatusLine, status_text
 
 
 def test_one_rank() -> None:

@@ -14,8 +14,15 @@ from tests.unit.traces import make_trace
 from ulpscope.dialects.wire import fields
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.viewers.event_file import crc32c, record, write_events
-from ulpscope.report.viewers.tensorboard import EVENTS, comparison_scalars, trend_scalars, write_scalars
+from ulpscope.report.viewers.tensorboard import (
+    EVENTS,
+    comparison_scalars,
+    crc32c,
+    record,
+    trend_scalars,
+    write_events,
+    write_scalars,
+)
 from ulpscope.trace.reader import open_trace
 from ulpscope.trace.trends import SCHEMA, module_trends
 from ulpscope.workflows.report.exports import export_tensorboard

@@ -1,10 +1,14 @@
-"""Plain text and tables of it, made with rich. Nothing that a trace holds is taken for markup or terminal control.
+"""Plain text and tables of it, for a terminal and as CSV.
 
-Tables of very many rows: what rich draws in a minute, in a second.
+Nothing that a trace holds is taken for markup or terminal control, or becomes a formula in a spreadsheet.
 """
 
+import csv
 import io
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
 from typing import Literal
 
 from rich.cells import cell_len
@@ -13,7 +17,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ulpscope.report.words.language import LONGEST_TEXT, shown_text
+from ulpscope.records.findings import Outcome
+from ulpscope.report.words.language import LONGEST_TEXT, shown_name, shown_text
+
+BAD, GOOD, OPEN = "bold red", "bold green", "bold yellow"
+"""Headings of answers: something is wrong, nothing is, nothing can be said."""
+OUTCOME_STYLES = {
+    Outcome.DIVERGED: BAD,
+    Outcome.AGREE: GOOD,
+    Outcome.NOTHING_COMPARED: OPEN,
+    Outcome.INCOMPLETE: OPEN,
+}
 
 
 def plain(content: object, *, style: str = "") -> Text:
@@ -50,7 +64,41 @@ def pairs(rows: Iterable[tuple[str, object]]) -> Table:
 
 def section(title: str, *content: RenderableType) -> Group:
     """A title with its content below, set in."""
-    return Group(Text(), plain(title, style="bold"), *(Padding(part, (0, 0, 0, 2)) for part in content))
+    return Group(Text(), plain(title, style="bold"), *map(set_in, content))
+
+
+def set_in(*content: RenderableType, by: int = 2) -> Padding:
+    """Content that begins some columns further right."""
+    return Padding(Group(*content), (0, 0, 0, by))
+
+
+def left_out(number: int, *, option: str = "--limit") -> list[Text]:
+    """The line below a list that was cut."""
+    return [plain(f"{number:,} more; {option} 0 for all")] if number > 0 else []
+
+
+def apart(groups: Iterable[Iterable[RenderableType]]) -> Group:
+    """Groups of lines with a blank line between them."""
+    parts: list[RenderableType] = []
+    for group in groups:
+        parts += [*([Text()] if parts else []), *group]
+    return Group(*parts)
+
+
+def answer_text(
+    heading: Text,
+    blocks: Iterable[Sequence[RenderableType]],
+    commands: Sequence[str] = (),
+    *,
+    gap: str = "",
+    width: int,
+    color: bool,
+) -> str:
+    """An answer: its heading, what is to be said, a blank line before each block, and what to type next."""
+    parts = (part for block in blocks if block for part in (Text(), set_in(*block)))
+    told = render(Group(heading, *parts), width=width, color=color)
+    # Commands are to be copied: a terminal that breaks a long line itself keeps it one line.
+    return told + (gap if commands else "") + "".join(f"  {command}\n" for command in commands)
 
 
 def render(content: RenderableType, *, width: int, color: bool) -> str:
@@ -73,7 +121,7 @@ def render(content: RenderableType, *, width: int, color: bool) -> str:
 
 
 GAP = 2
-"""Blanks between columns, as in report.tables."""
+"""Blanks between columns."""
 
 Cells = Sequence[str]
 
@@ -81,7 +129,7 @@ Cells = Sequence[str]
 def draw_long(
     headers: Cells, rows: Iterable[Sequence[object]], *, right: Collection[str], width: int, color: bool
 ) -> str | None:
-    """The text of report.tables.table() without folds; None where a cell does not fit on its line."""
+    """table() without folds, in a second where rich takes a minute; None where a cell does not fit on its line."""
     drawn = [[_visible(str(cell)) for cell in row] for row in rows]
     if any("\n" in cell for row in drawn for cell in row):
         return None
@@ -105,3 +153,36 @@ def _line(row: Cells, widths: Sequence[int], right: Sequence[bool]) -> str:
 def _set(cell: str, width: int, *, right: bool) -> str:
     blanks = " " * (width - cell_len(cell))
     return blanks + cell if right else cell + blanks
+
+
+LONGEST_CELL = 1_000
+FORMULA = r"[=+\-@＝＋－＠]"
+"""What a spreadsheet takes for the beginning of a formula, also in its full-width form."""
+
+
+def write_table(
+    path: Path,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object] | Mapping[str, object]],
+    *,
+    encoding: str = "utf-8",
+) -> None:
+    """As CSV; a row has a cell a column, or cells by the names of their columns."""
+    with open(path, "w", encoding=encoding, newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in rows:
+            cells = [row.get(column) for column in columns] if isinstance(row, Mapping) else row
+            writer.writerow([_csv_cell(cell) for cell in cells])
+
+
+def _csv_cell(cell: object) -> object:
+    """Text that neither steers a terminal nor becomes a formula; numbers as they are."""
+    if isinstance(cell, Enum):
+        return cell.value
+    if isinstance(cell, tuple):
+        return str(list(cell))
+    if not isinstance(cell, str):
+        return cell
+    visible = shown_name(cell, longest=LONGEST_CELL)
+    return f"'{visible}" if re.match(FORMULA, visible) else visible

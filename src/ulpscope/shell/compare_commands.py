@@ -8,7 +8,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Replay
 from ulpscope.records.pairs import Pair
-from ulpscope.report.files.network_csv import write_table
+from ulpscope.report.files.network_tables import write_table
 from ulpscope.report.progress import Advance, progress
 from ulpscope.shell.context import Context
 from ulpscope.shell.data import newest_result

@@ -13,8 +13,8 @@ from rich.text import Text
 from ulpscope.dialects.ascend.tree import STATS_SUFFIX
 from ulpscope.records.graphs import AttributeValue, Operator, TensorDesc
 from ulpscope.records.values import Stats
-from ulpscope.report.files.show_graph_json import plain_value
 from ulpscope.report.tables import plain
+from ulpscope.report.terminal.show_graph import plain_value
 from ulpscope.report.terminal.views import FoundDumps, OperatorView, SummarisedTensor
 
 READERS_SHOWN = 20

@@ -16,8 +16,8 @@ from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTens
 from ulpscope.records.graphs import TensorDesc
 from ulpscope.records.overflows import DeviceRecord, OverflowFinding
 from ulpscope.report.tables import plain
-from ulpscope.report.words.language import Language
-from ulpscope.report.words.overflow import overflow_phrases, overflow_sentence
+from ulpscope.report.words.language import Language, phrases
+from ulpscope.report.words.overflow import overflow_sentence
 from ulpscope.shell.panels import framed_table, listed, panel, spec
 
 _STAGES = {Stage.GRAPH: "Graph Fusion", Stage.UB: "UB Fusion"}
@@ -67,8 +67,8 @@ def _overflow_lines(finding: OverflowFinding) -> Iterator[str]:
 
 
 def _record_lines(record: DeviceRecord) -> Iterator[str]:
-    words = overflow_phrases(Language.EN)
-    meanings = listed(words.say(f"meaning.{meaning}") for meaning in record.meanings)
+    words = phrases(Language.EN)
+    meanings = listed(words.say(f"overflow.meaning.{meaning}") for meaning in record.meanings)
     status = ",".join(map(str, record.status))
     yield f" - [{record.unit}][Status:{status}][TaskId:{record.task}] {meanings}"
     yield f" - First overflow file timestamp [{record.timestamp}] -"

@@ -13,7 +13,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from ulpscope._version import __version__
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 from ulpscope.shell.commands import all_commands, carry_out
 from ulpscope.shell.completion import ShellCompleter
 from ulpscope.shell.context import Context

@@ -1,1 +1,1 @@
-"""Answers as files: JSON objects, and the tables behind them."""
+"""Answers as files: the tables behind them, and what a served page is told of tensors."""

@@ -1,133 +1,58 @@
-"""Tables of a check: result.csv, an API a row, and details.csv, an output a row with all its figures.
+"""Tables of checks and of searches for overflows.
 
-Names come from traces: none of them may become a formula or steer a terminal.
-
-overflow.csv and perturb.csv: an output a row. The first columns of the latter are those of free_benchmark.csv.
+result.csv         an API a row, with the worst over its cases
+details.csv        an output a row with all its figures; a case without outputs has one row, which says why
+overflow.csv       an output a row (`check --overflow`), or a tensor of each operation that overflowed (`overflow`)
+perturb.csv        an output a row; its first columns are those of free_benchmark.csv
+accuracy_checking_result_*.csv, accuracy_checking_details_*.csv      for what reads those of msprobe's API pre-check
 """
 
-import csv
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckRun, OverflowRun, PerturbRun
-from ulpscope.records.checks import OutputResult, Verdict
-from ulpscope.report.words.check import marked_message
-from ulpscope.report.words.language import shown_name
-
-LONGEST_CELL = 1_000
-# What a spreadsheet takes for the beginning of a formula, also in its full-width form.
-_FORMULA = re.compile(r"[=+\-@＝＋－＠]")
+from ulpscope.dialects.msprobe.writing_names import api_stem
+from ulpscope.judge.standards.check_metrics import CONSTANTS, METRICS
+from ulpscope.records.check_runs import CheckedCall, CheckRun, OverflowRun, PerturbRun
+from ulpscope.records.checks import GRADIENT, Direction, OutputResult, Variant, Verdict
+from ulpscope.records.overflows import OverflowFinding, OverflowSurvey
+from ulpscope.report.record_json import fields_of
+from ulpscope.report.tables import write_table
+from ulpscope.report.words.check import marked_message, outputs_of
 
 RESULT_COLUMNS = ("name", "forward", "backward", "message", "process", "step", "call", "module")
 CASE_COLUMNS = ("process", "step", "phase", "call", "name", "op", "variant", "data", "device")
 OUTPUT_COLUMNS = (
     "place", "direction", "dtype", "shape", "verdict", "statistic", "worst", "worst_computed", "worst_exact", "message",
 )  # fmt: skip
-
-Cell = str | int | float | None
-
-
-def write_results(run: CheckRun, path: Path) -> None:
-    """An API call a row, with the worst over its cases."""
-    write_table(path, RESULT_COLUMNS, (_result_row(call) for call in run.calls))
-
-
-def write_details(run: CheckRun, path: Path) -> None:
-    """An output a row; a case without outputs has one row, which says why."""
-    names = metric_names(run)
-    write_table(path, (*CASE_COLUMNS, *OUTPUT_COLUMNS, *names), _detail_rows(run, names))
-
-
-def metric_names(run: CheckRun) -> list[str]:
-    """Every figure that some output has."""
-    outputs = (output for call in run.calls for case in call.cases for output in case.result.outputs)
-    return list(dict.fromkeys(name for output in outputs for name, _ in output.metrics))
-
-
-def _result_row(call: CheckedCall) -> list[Cell]:
-    place = call.place
-    verdicts = _word(call.forward), _word(call.backward)
-    return [place.call, *verdicts, marked_message(call), call.process, place.step, place.call_id, place.module]
-
-
-def _detail_rows(run: CheckRun, names: Sequence[str]) -> Iterator[list[Cell]]:
-    for call in run.calls:
-        for case in call.cases:
-            first = _case_cells(call, case)
-            for output in case.result.outputs:
-                yield [*first, *_output_cells(output), *(dict(output.metrics).get(name) for name in names)]
-            if not case.result.outputs:
-                yield [*first, *_case_end(case), *(None for _ in names)]
-
-
-def _case_cells(call: CheckedCall, case: CheckedCase) -> list[Cell]:
-    told, place = case.result.case, call.place
-    return [
-        told.process,
-        place.step,
-        place.phase.value,
-        told.call,
-        told.name,
-        told.op,
-        told.variant.value,
-        told.source.value,
-        case.device,
-    ]
-
-
-def _output_cells(output: OutputResult) -> list[Cell]:
-    return [
-        output.place,
-        output.direction.value,
-        output.dtype,
-        str(list(output.shape)),
-        output.verdict.value,
-        output.statistic,
-        None if output.worst is None else str(list(output.worst)),
-        output.worst_computed,
-        output.worst_exact,
-        output.message,
-    ]
-
-
-def _case_end(case: CheckedCase) -> list[Cell]:
-    cells: dict[str, Cell] = dict.fromkeys(OUTPUT_COLUMNS)
-    return list((cells | {"verdict": case.result.verdict.value, "message": case.result.message}).values())
-
-
-def _word(verdict: Verdict | None) -> str | None:
-    return None if verdict is None else verdict.value
-
-
-def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, encoding: str = "utf-8") -> None:
-    with open(path, "w", encoding=encoding, newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        for row in rows:
-            writer.writerow([csv_cell(cell) for cell in row])
-
-
-def csv_cell(cell: Cell) -> Cell:
-    """Text that neither steers a terminal nor becomes a formula; numbers as they are."""
-    if not isinstance(cell, str):
-        return cell
-    visible = shown_name(cell, longest=LONGEST_CELL)
-    return f"'{visible}" if _FORMULA.match(visible) else visible
-
-
 PERTURB_COLUMNS = (
     "rank", "pert_mode", "stage", "step", "api_name", "max_rel", "dtype", "shape", "output_index", "output", "verdict",
     "message",
 )  # fmt: skip
-_WHO, _KINDS = ("recorded", "cpu", "device", "exact"), ("nan", "pos_inf", "neg_inf")
-_COUNTS = tuple(f"{who}_{kind}" for who in _WHO for kind in _KINDS)
+_COUNTS = tuple(
+    f"{who}_{kind}" for who in ("recorded", "cpu", "device", "exact") for kind in ("nan", "pos_inf", "neg_inf")
+)
 OVERFLOW_COLUMNS = (
     "rank", "step", "call", "api_name", "stage", "output", "dtype", "shape", "data", *_COUNTS, "exact_largest",
     "dtype_largest", "verdict", "message",
 )  # fmt: skip
+SURVEY_COLUMNS = (
+    "rank", "step", "phase", "call", "op", "module", "verdict", "unit", "status", "meanings", "task", "stream",
+    "timestamp", "side", "tensor", "dtype", "shape", "min", "max", "mean", "nan", "pos_inf", "neg_inf", "sign",
+)  # fmt: skip
 
 Row = tuple[CheckedCall, OutputResult | None]
+Cells = dict[str, Any]
+"""A row by column; what it lacks is blank."""
+
+
+def write_results(run: CheckRun, path: Path) -> None:
+    write_table(path, RESULT_COLUMNS, (_result_row(call) for call in run.calls))
+
+
+def write_details(run: CheckRun, path: Path) -> None:
+    figures = dict.fromkeys(name for output in outputs_of(run) for name, _ in output.metrics)
+    write_table(path, (*CASE_COLUMNS, *OUTPUT_COLUMNS, *figures), _detail_rows(run))
 
 
 def write_overflows(found: OverflowRun, path: Path) -> None:
@@ -135,63 +60,160 @@ def write_overflows(found: OverflowRun, path: Path) -> None:
 
 
 def write_perturbations(found: PerturbRun, path: Path) -> None:
-    mode = found.mode.value
-    write_table(path, PERTURB_COLUMNS, (_perturb_row(mode, *row) for row in rows_of(found.run)))
+    rows = ({"pert_mode": found.mode, **_perturb_row(*row)} for row in rows_of(found.run))
+    write_table(path, PERTURB_COLUMNS, rows)
+
+
+def write_overflow_table(survey: OverflowSurvey, path: Path) -> None:
+    write_table(path, SURVEY_COLUMNS, (row for finding in survey.findings for row in _survey_rows(finding)))
 
 
 def rows_of(run: CheckRun) -> Iterator[Row]:
     """A call with each of its outputs; with none where it was not executed."""
     for call in run.calls:
-        outputs = [output for case in call.cases for output in case.result.outputs]
-        if not outputs:
-            yield call, None
-        yield from ((call, output) for output in outputs)
+        outputs: list[OutputResult | None] = [output for case in call.cases for output in case.result.outputs]
+        yield from ((call, output) for output in outputs or [None])
 
 
-def _overflow_row(call: CheckedCall, output: OutputResult | None) -> list[Cell]:
+def _result_row(call: CheckedCall) -> Cells:
     place = call.place
-    first: list[Cell] = [place.rank, place.step, place.call_id, place.call]
+    where = {"name": place.call, "process": call.process, "call": place.call_id}
+    verdicts = fields_of(call, "forward", "backward")
+    return {**where, **fields_of(place, "step", "module"), **verdicts, "message": marked_message(call)}
+
+
+def _detail_rows(run: CheckRun) -> Iterator[Cells]:
+    for call in run.calls:
+        for case in call.cases:
+            told, result = case.result.case, case.result
+            first = {
+                **fields_of(call.place, "step", "phase"),
+                **fields_of(told, "process", "call", "name", "op", "variant"),
+                "data": told.source,
+                "device": case.device,
+            }
+            for output in result.outputs:
+                yield {**dict(output.metrics), **first, **fields_of(output, *OUTPUT_COLUMNS)}
+            if not result.outputs:
+                yield {**first, **fields_of(result, "verdict", "message")}
+
+
+def _overflow_row(call: CheckedCall, output: OutputResult | None) -> Cells:
+    place = call.place
+    first = {"rank": place.rank, "step": place.step, "call": place.call_id, "api_name": place.call}
     if output is None:
-        blank: list[Cell] = [None] * (len(OVERFLOW_COLUMNS) - len(first) - 2)
-        return [*first, *blank, call.verdict.value, call.message]
+        return {**first, **fields_of(call, "verdict", "message")}
     figures = dict(output.metrics)
-    source = call.cases[0].result.case.source.value
-    return [
-        *first,
-        output.direction.value,
-        output.place,
-        output.dtype,
-        str(list(output.shape)),
-        source,
-        *(None if name not in figures else int(figures[name]) for name in _COUNTS),
-        figures["exact_largest"],
-        figures["dtype_largest"],
-        output.statistic,
-        output.message,
-    ]
+    return {
+        **first,
+        **fields_of(output, "dtype", "shape", "message"),
+        **{name: int(figures[name]) for name in _COUNTS if name in figures},
+        "stage": output.direction,
+        "output": output.place,
+        "data": call.cases[0].result.case.source,
+        "exact_largest": figures["exact_largest"],
+        "dtype_largest": figures["dtype_largest"],
+        "verdict": output.statistic,
+    }
 
 
-def _perturb_row(mode: str, call: CheckedCall, output: OutputResult | None) -> list[Cell]:
-    place = call.place
+def _perturb_row(call: CheckedCall, output: OutputResult | None) -> Cells:
+    first = {**fields_of(call.place, "rank", "step"), "api_name": call.place.call}
     if output is None:
-        return [place.rank, mode, None, place.step, place.call, *[None] * 5, call.verdict.value, call.message]
-    return [
-        place.rank,
-        mode,
-        output.direction.value,
-        place.step,
-        place.call,
-        dict(output.metrics).get("max_rel"),
-        output.dtype,
-        str(list(output.shape)),
-        _index(call, output),
-        output.place,
-        output.verdict.value,
-        output.message,
-    ]
+        return {**first, **fields_of(call, "verdict", "message")}
+    return {
+        **first,
+        **fields_of(output, "dtype", "shape", "verdict", "message"),
+        "stage": output.direction,
+        "max_rel": dict(output.metrics).get("max_rel"),
+        "output_index": _index(call, output),
+        "output": output.place,
+    }
 
 
 def _index(call: CheckedCall, output: OutputResult) -> int:
     """The how-many-th output, or the how-many-th gradient."""
     outputs = [each for case in call.cases for each in case.result.outputs if each.direction is output.direction]
     return outputs.index(output)
+
+
+def _survey_rows(finding: OverflowFinding) -> Iterator[Cells]:
+    first = fields_of(finding.place, "rank", "step", "phase", "call", "op", "module") | {"verdict": finding.verdict}
+    if (record := finding.record) is not None:
+        status = " ".join(f"{word:#x}" for word in record.status)
+        first |= fields_of(record, "unit", "task", "stream", "timestamp")
+        first |= {"status": status, "meanings": " ".join(record.meanings)}
+    for tensor in finding.tensors:
+        numbers = {} if tensor.stats is None else fields_of(tensor.stats, "min", "max", "mean")
+        seen = fields_of(tensor, "side", "dtype", "shape", "sign") | fields_of(tensor.not_finite)
+        yield {**first, **seen, **numbers, "tensor": tensor.place}
+    if not finding.tensors:
+        yield first
+
+
+RESULT_HEADERS = ("API name", "Forward Test Success", "Backward Test Success", "Message")
+METRIC_HEADERS = (
+    "余弦相似度", "最大绝对误差", "双百指标", "双千指标", "双万指标", "二进制一致错误率", "误差均衡性", "均方根误差",
+    "小值域错误占比", "相对误差最大值", "相对误差平均值", "inf/nan错误率", "相对误差错误率", "绝对误差错误率",
+    "ULP误差最大值", "ULP误差平均值", "ULP误差大于阈值占比",
+)  # fmt: skip
+DETAIL_HEADERS = ("API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *METRIC_HEADERS, "Status", "Message")
+STATUS = {
+    Verdict.PASS: "pass",
+    Verdict.WARN: "warning",
+    Verdict.FAIL: "error",
+    Verdict.CRASH: "error",
+    Verdict.TIMEOUT: "error",
+    Verdict.SKIP: "SKIP",
+    Verdict.UNTESTED: "SKIP",
+}
+BLANK = " "
+"""In a cell without a value."""
+
+
+def write_msprobe_tables(run: CheckRun, out: Path, *, stamp: str) -> None:
+    """Both tables; `stamp` is a time as 14 digits, which msprobe expects in their names."""
+    # msprobe's readers, and spreadsheets, tell UTF-8 by its mark.
+    results = (_msprobe_result(call) for call in run.calls)
+    write_table(out / f"accuracy_checking_result_{stamp}.csv", RESULT_HEADERS, results, encoding="utf-8-sig")
+    details = (row for call in run.calls for row in _msprobe_details(call))
+    write_table(out / f"accuracy_checking_details_{stamp}.csv", DETAIL_HEADERS, details, encoding="utf-8-sig")
+
+
+def api_name(call: CheckedCall) -> str:
+    """Functional.linear.0 for torch.nn.functional.linear.0; its own name where msprobe has none."""
+    name, op = call.place.call or "", call.place.op or ""
+    stem = api_stem(op)
+    return name if stem is None else f"{stem}.{name.rpartition('.')[2]}"
+
+
+def _msprobe_result(call: CheckedCall) -> list[str]:
+    forward, backward = (BLANK if each is None else STATUS[each] for each in (call.forward, call.backward))
+    return [api_name(call), forward, backward, marked_message(call)]
+
+
+def _msprobe_details(call: CheckedCall) -> Iterator[list[str]]:
+    """Of recorded data: data that provokes faults is no part of msprobe's tables."""
+    recorded = [case.result for case in call.cases if case.result.case.variant is Variant.RECORDED]
+    for result in recorded:
+        yield from (_msprobe_detail(call, output) for output in result.outputs)
+        if not result.outputs:
+            blanks = [BLANK] * (len(DETAIL_HEADERS) - 3)
+            yield [f"{api_name(call)}.forward.output.0", *blanks, STATUS[result.verdict], result.message]
+
+
+def _msprobe_detail(call: CheckedCall, output: OutputResult) -> list[str]:
+    place = output.place.removeprefix(GRADIENT).partition(".")[2]
+    direction = "backward" if output.direction is Direction.BACKWARD else "forward"
+    dtype = output.dtype or ""
+    bench = CONSTANTS[dtype].bench if dtype in CONSTANTS else dtype
+    figures = dict(output.metrics)
+    return [
+        f"{api_name(call)}.{direction}.output.{place}",
+        f"torch.{bench}",
+        f"torch.{dtype}",
+        str(tuple(output.shape)),
+        *(f"{figures[name]:.14f}" if name in figures else BLANK for name in METRICS),
+        STATUS[output.verdict],
+        output.message,
+    ]

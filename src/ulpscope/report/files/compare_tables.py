@@ -16,7 +16,9 @@ import polars as pl
 from ulpscope.records.findings import Comparison
 from ulpscope.records.pair_table import PAIR_COLUMNS
 from ulpscope.records.pairs import Judgement
-from ulpscope.report.files.compare_json import compare_json
+from ulpscope.report.record_json import fields_of, to_json
+from ulpscope.report.tables import FORMULA, LONGEST_CELL
+from ulpscope.report.terminal.compare import compare_json
 from ulpscope.report.words.language import Language, shown_name
 
 if TYPE_CHECKING:
@@ -29,12 +31,10 @@ from ulpscope.report.words.ledger_clauses import share_of
 ROWS_PER_SHEET = 1_048_575
 """What Excel takes, less the header."""
 ROWS_AT_ONCE = 10_000
-LONGEST_CELL = 1_000
 COLUMN_WIDTHS = {"op": 32, "module": 40, "call_reference": 36, "call_target": 36, "place": 16, "reason": 32}
 
 _STEERING = r"[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]"
-# What a spreadsheet takes for the beginning of a formula, also in its full-width form.
-_FORMULA = r"^[=+\-@＝＋－＠]"
+_FORMULA = f"^{FORMULA}"
 _COLORS = {
     Judgement.MADE_HERE.value: "#F4B6B6",
     Judgement.INHERITED.value: "#FBDDB5",
@@ -192,28 +192,15 @@ def _write_row(sheet: "Worksheet", row: int, cells: tuple[Any, ...], style: "For
 
 PARTS = ("observed", "made_by_target", "by_arguments", "inherited", "made_by_reference")
 LEDGER_COLUMNS: dict[str, Any] = {
-    "rank": pl.Int64,
-    "step": pl.Int64,
-    "op": pl.String,
-    "module": pl.String,
-    "call_reference": pl.String,
-    "call_target": pl.String,
+    **dict.fromkeys(("rank", "step"), pl.Int64),
+    **dict.fromkeys(("op", "module", "call_reference", "call_target"), pl.String),
     "id_target": pl.Int64,
-    "direction": pl.String,
-    "place": pl.String,
-    "dtype_reference": pl.String,
-    "dtype_target": pl.String,
-    "maker": pl.String,
+    **dict.fromkeys(("direction", "place", "dtype_reference", "dtype_target", "maker"), pl.String),
     **{f"{part}_{size}": pl.Float64 for part in PARTS for size in ("norm", "ulp")},
-    "contribution": pl.Float64,
-    "share": pl.Float64,
-    "verdict_target": pl.String,
-    "verdict_reference": pl.String,
-    "statistic": pl.String,
-    "message": pl.String,
+    **dict.fromkeys(("contribution", "share"), pl.Float64),
+    **dict.fromkeys(("verdict_target", "verdict_reference", "statistic", "message"), pl.String),
     "worst": pl.List(pl.Int64),
-    "worst_computed": pl.Float64,
-    "worst_exact": pl.Float64,
+    **dict.fromkeys(("worst_computed", "worst_exact"), pl.Float64),
 }
 
 
@@ -224,25 +211,23 @@ def ledger_table(ledger: Ledger) -> pl.DataFrame:
 
 
 def _row(entry: LedgerEntry, ledger: Ledger) -> dict[str, Any]:
-    same = ("rank", "step", "op", "module", "call_reference", "place", "statistic", "message")
     computed, exact = entry.worst_values or (None, None)
-    return {
-        **{name: getattr(entry, name) for name in same},
-        **_sizes(entry),
-        "call_target": entry.call,
-        "id_target": entry.call_id,
-        "direction": entry.direction.value,
-        "dtype_reference": entry.dtypes[0],
-        "dtype_target": entry.dtypes[1],
-        "maker": entry.maker.value,
-        "contribution": entry.contribution,
-        "share": share_of(entry, ledger),
-        "verdict_target": entry.verdict_target.value,
-        "verdict_reference": entry.verdict_reference.value,
-        "worst": None if entry.worst is None else list(entry.worst),
-        "worst_computed": computed,
-        "worst_exact": exact,
-    }
+    same = ("rank", "step", "op", "module", "call_reference", "direction", "place", "maker", "contribution")
+    row: dict[str, Any] = to_json(
+        {
+            **fields_of(entry, *same, "verdict_target", "verdict_reference", "statistic", "message", "worst"),
+            **_sizes(entry),
+            "call_target": entry.call,
+            "id_target": entry.call_id,
+            "dtype_reference": entry.dtypes[0],
+            "dtype_target": entry.dtypes[1],
+            "share": share_of(entry, ledger),
+            "worst_computed": computed,
+            "worst_exact": exact,
+        },
+        no_number=float,
+    )
+    return row
 
 
 def _sizes(entry: LedgerEntry) -> dict[str, float | None]:

@@ -1,6 +1,5 @@
 """What the page of a served report is told of two tensors, as values that json.dumps(allow_nan=False) takes."""
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from ulpscope.numerics.pairs.overview import PairElement, PairOverview
 from ulpscope.numerics.pairs.totals import AxisBlocks, ErrorTotals
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Stats, Value
-from ulpscope.report.files.finding_json import strict
+from ulpscope.report.record_json import fields_of, to_json
 
 NAMED = 8
 """Worst blocks of an axis that are named."""
@@ -20,11 +19,10 @@ NAMED = 8
 
 def side_json(value: Value | None, trace: str, problem: UlpscopeError | None) -> dict[str, Any]:
     """One tensor of a pair, with its stats."""
+    shown = ("dtype", "shape", "device")
     return {
         "trace": trace,
-        "dtype": None if value is None else value.dtype,
-        "shape": None if value is None else list(value.shape),
-        "device": None if value is None else value.device,
+        **(dict.fromkeys(shown) if value is None else fields_of(value, *shown)),
         "stats": None if value is None or value.stats is None else _stats(value.stats),
         "problem": None if problem is None else error_json(problem),
     }
@@ -43,21 +41,17 @@ def error_json(error: UlpscopeError) -> dict[str, Any]:
 
 def overview_json(found: PairOverview) -> dict[str, Any]:
     """What one read of both tensors told."""
-    lists = {"absolute": found.absolute, "relative": found.relative, "ulps": found.ulps, "broken": found.broken}
-    content: dict[str, Any] = strict(
+    lists = fields_of(found, "absolute", "relative", "ulps", "broken")
+    told: dict[str, Any] = to_json(
         {
-            "elements": found.elements,
-            "different": found.different,
-            "mismatched": found.mismatched,
-            "zeros": asdict(found.zeros),
-            "not_finite": asdict(found.not_finite),
+            **fields_of(found, "elements", "different", "mismatched", "zeros", "not_finite"),
             "magnitudes": None if found.magnitudes is None else histogram_json(found.magnitudes),
             "errors": _errors(found.errors, unit="ulp" if found.in_ulps else "difference"),
             "axes": [_axis(axis) for axis in found.axes],
             "worst": {name: [_element(element) for element in elements] for name, elements in lists.items()},
         }
     )
-    return content
+    return told
 
 
 def histogram_json(found: Histogram) -> dict[str, Any]:
@@ -90,7 +84,7 @@ def window_json(pair: PairBoxes, *, rows: int, columns: int | None, index: tuple
 def numbers_json(numbers: NDArray[np.float64]) -> Any:
     """Nested lists; what is not finite is a text, nan of a mean without elements among them."""
     listed = numbers.tolist()
-    return listed if bool(np.isfinite(numbers).all()) else strict(listed)
+    return listed if bool(np.isfinite(numbers).all()) else to_json(listed)
 
 
 def _matrix(numbers: NDArray[np.float64], rows: int, columns: int | None) -> NDArray[np.float64]:
@@ -101,7 +95,7 @@ def _matrix(numbers: NDArray[np.float64], rows: int, columns: int | None) -> NDA
 
 
 def _stats(stats: Stats) -> dict[str, Any]:
-    told: dict[str, Any] = strict({name: item for name, item in asdict(stats).items() if name != "exponents"})
+    told: dict[str, Any] = to_json({name: item for name, item in fields_of(stats).items() if name != "exponents"})
     return told
 
 
@@ -137,15 +131,12 @@ def _axis(totals: ErrorTotals) -> dict[str, Any]:
 
 
 def _blocks(axis: AxisBlocks) -> dict[str, int]:
-    return {"axis": axis.axis, "size": axis.size, "block": axis.block}
+    return fields_of(axis, "axis", "size", "block")
 
 
 def _element(element: PairElement) -> dict[str, Any]:
     return {
-        "index": list(element.index),
-        "reference": element.texts.reference,
-        "target": element.texts.target,
-        "absolute": element.absolute,
-        "relative": element.relative,
-        "ulps": element.ulps,
+        "index": element.index,
+        **fields_of(element.texts, "reference", "target"),
+        **fields_of(element, "absolute", "relative", "ulps"),
     }

@@ -1,1 +1,1 @@
-"""Answers as text for a terminal or a file: a module a command."""
+"""A module a command: its answer as text for a terminal or a file, and as a JSON object."""

@@ -14,18 +14,15 @@ from rich.console import Group, RenderableType
 from ulpscope.diagnose.networks.casts import DangerousCast
 from ulpscope.diagnose.networks.similarity import GraphSimilarity, OperatorDifference
 from ulpscope.records.graphs import TensorDesc
-from ulpscope.report.tables import plain, render, section, table
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.tables import apart, left_out, plain, render, section, table
+from ulpscope.report.words.language import count_text
 
 
 def similarity_text(found: Sequence[GraphSimilarity], *, limit: int | None, width: int, color: bool) -> str:
     """The answer as text of this width; of each graph `limit` operators are listed."""
     if not found:
         return "Nothing compared: no graph is of the same session and number in both.\n"
-    parts: list[RenderableType] = []
-    for each in found:
-        parts += [*([plain("")] if parts else []), *_similarity(each, limit)]
-    return render(Group(*parts), width=width, color=color)
+    return render(apart(_similarity(each, limit) for each in found), width=width, color=color)
 
 
 def similarity_json(found: Sequence[GraphSimilarity]) -> list[dict[str, Any]]:
@@ -51,7 +48,7 @@ def casts_text(casts: Sequence[DangerousCast], *, limit: int | None, width: int,
     if casts:
         rows = [[each.operator.name, each.operator.graph, each.source, each.target] for each in casts[:limit]]
         parts += [plain(""), table(["operator", "graph", "from", "to"], rows, folds=("operator", "graph"))]
-        parts += _more(len(casts) - len(rows), "--limit")
+        parts += left_out(len(casts) - len(rows))
     return render(Group(*parts), width=width, color=color)
 
 
@@ -72,16 +69,12 @@ def _similarity(found: GraphSimilarity, limit: int | None) -> Iterator[Renderabl
     if listed:
         headers = ["operator", "type", "tensor", "reference", "target"]
         rows = [row for each in listed for row in _rows(each)]
-        rest = _more(len(found.differences) - len(listed), "-n")
+        rest = left_out(len(found.differences) - len(listed), option="-n")
         yield section("of another type or layout", table(headers, rows, folds=("operator",)), *rest)
     for side, only in (("reference", found.only_reference), ("target", found.only_target)):
         if only:
-            rest = _more(len(only) - len(only[:limit]), "-n")
+            rest = left_out(len(only) - len(only[:limit]), option="-n")
             yield section(f"only in the {side}", *map(plain, only[:limit]), *rest)
-
-
-def _more(number: int, option: str) -> list[RenderableType]:
-    return [plain(f"{number:,} more; {option} 0 for all")] if number else []
 
 
 def _rows(difference: OperatorDifference) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Tells what `ulpscope compare` found, as text for a terminal or a file.
+"""Tells what `ulpscope compare` found, as text and as JSON.
 
 DIVERGED at step 0, forward, in model.layers.2.input_layernorm
 
@@ -10,26 +10,45 @@ DIVERGED at step 0, forward, in model.layers.2.input_layernorm
   before it  model.layers.1.mlp.down_proj    linear  in 7.0e-3  out 7.2e-3  rounding
   here       model.layers.2.input_layernorm  add     in 1.0e-3  out 5.9     made here
   after it   683 calls carry this error on; none stands out.
+
+`compare_json` is also summary.json; docs/compare.md tells its keys.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour, Outcome, Place
+from ulpscope.records.findings import (
+    Comparison,
+    Finding,
+    FindingKind,
+    Nearness,
+    Neighbour,
+    Outcome,
+    Place,
+    Scope,
+    evidence_json,
+    extent_of,
+)
 from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement
-from ulpscope.report.source import text_at
-from ulpscope.report.tables import plain, render
-from ulpscope.report.terminal.compare_ledger import COLUMNS, closure_lines, executed_lines, is_guilty, ledger_rows
+from ulpscope.report.program import text_at
+from ulpscope.report.record_json import answer_json, fields_of, finding_entry
+from ulpscope.report.tables import BAD, OUTCOME_STYLES, answer_text, plain
 from ulpscope.report.terminal.compare_lines import (
+    COLUMNS,
     anchor_lines,
+    closure_lines,
     counts_line,
+    executed_lines,
     extent_parts,
+    is_guilty,
+    ledger_object,
+    ledger_rows,
     next_commands,
     scope_lines,
     verdict,
@@ -37,15 +56,23 @@ from ulpscope.report.terminal.compare_lines import (
 from ulpscope.report.words.comparison import (
     advice_sentence,
     has_several_ranks,
+    next_command,
     note_sentence,
     sentence,
     source_name,
     statements,
 )
-from ulpscope.report.words.language import NAMES_SHOWN, Language, Phrases, number_text, phrases, shown_name
+from ulpscope.report.words.language import (
+    NAMES_SHOWN,
+    Language,
+    Phrases,
+    number_text,
+    phrases,
+    ranges_text,
+    remark_texts,
+    shown_name,
+)
 from ulpscope.report.words.one_sided_clauses import cause_of
-from ulpscope.report.words.quantities import ranges_text
-from ulpscope.report.words.remarks import remark_texts
 
 FINDINGS_SHOWN = 5
 NOTES_SHOWN = 5
@@ -53,13 +80,7 @@ LONGEST_MISSING = 400
 LONGEST_OP = 24
 NARROWEST_TABLE = 72
 NARROWEST_LEDGER = 92
-_STYLES = {Judgement.MADE_HERE.value: "bold red", Judgement.INHERITED.value: "yellow"}
-_HEADING_STYLES = {
-    Outcome.DIVERGED: "bold red",
-    Outcome.AGREE: "bold green",
-    Outcome.NOTHING_COMPARED: "bold yellow",
-    Outcome.INCOMPLETE: "bold yellow",
-}
+_STYLES = {Judgement.MADE_HERE.value: BAD, Judgement.INHERITED.value: "yellow"}
 
 Line = tuple[str, str]
 """A label at the left and what stands beside it."""
@@ -70,18 +91,14 @@ def compare_text(
 ) -> str:
     """The answer as text of this width."""
     words, outcome = phrases(language), verdict(comparison)
-    parts: list[RenderableType] = [plain(_heading(words, comparison), style=_HEADING_STYLES[outcome]), Text()]
-    if outcome is Outcome.DIVERGED and comparison.findings:
-        parts += [_set_in(*_answer(comparison.findings[0], comparison, language)), Text()]
-    tables = list(_tables(comparison, words, language, width=width))
-    if tables:
-        parts += [_set_in(*tables), Text()]
+    first = comparison.findings[:1] if outcome is Outcome.DIVERGED else ()
+    answer = [part for finding in first for part in _answer(finding, comparison, words)]
+    tables = list(_tables(comparison, words, width=width))
     ending = [plain(line) for line in _ending(comparison, words)]
-    parts.append(_set_in(*ending))
-    # Commands are to be copied: a terminal that breaks a long line itself keeps it one line.
-    commands = [f"  {words.say('next', command=command)}\n" for command in next_commands(comparison)]
-    between = "" if ending else "\n"
-    return render(Group(*parts), width=width, color=color) + between + "".join(commands)
+    commands = [words.say("next", command=command) for command in next_commands(comparison)]
+    heading = plain(_heading(words, comparison), style=OUTCOME_STYLES[outcome])
+    gap = "" if ending else "\n"
+    return answer_text(heading, (answer, tables, ending), commands, gap=gap, width=width, color=color)
 
 
 def _heading(words: Phrases, comparison: Comparison) -> str:
@@ -134,14 +151,13 @@ def _names(words: Phrases, names: Sequence[str]) -> str:
     return words.comma.join(map(shown_name, names)) if len(names) <= NAMES_SHOWN else words.names(names)
 
 
-def _answer(finding: Finding, comparison: Comparison, language: Language) -> Iterator[RenderableType]:
+def _answer(finding: Finding, comparison: Comparison, words: Phrases) -> Iterator[RenderableType]:
     """The call with its source line, and what is to be said of it, a line each."""
     cells = [plain(cell, style=style) for cell, style in _head_cells(finding.place)]
     if cells:
         yield Text("   ").join(cells)
-    stop = phrases(language).stop
-    for statement in statements(finding, language, ledger=comparison.ledger):
-        yield plain(f"{statement[0].upper()}{statement[1:]}{stop}")
+    for statement in statements(finding, words.language, ledger=comparison.ledger):
+        yield plain(f"{statement[0].upper()}{statement[1:]}{words.stop}")
 
 
 def _head_cells(place: Place) -> Iterator[tuple[str, str]]:
@@ -154,33 +170,35 @@ def _head_cells(place: Place) -> Iterator[tuple[str, str]]:
         yield source_name(place.source), ""
 
 
-def _tables(comparison: Comparison, words: Phrases, language: Language, *, width: int) -> Iterator[RenderableType]:
+def _tables(comparison: Comparison, words: Phrases, *, width: int) -> Iterator[RenderableType]:
     """Labelled lines and the calls around the answer; labels are equally wide in all of them."""
     yield from _labelled(_each(words.say("label.anchor"), anchor_lines(comparison.anchor, words)), words)
     if comparison.neighbours:
         yield _neighbours(comparison.neighbours, words, width=width)
-    yield from _labelled(_further(comparison, words, language), words)
+    yield from _labelled(_further(comparison, words), words)
     if comparison.ledger is not None:
         yield from _ledger(comparison.ledger, words, width=width, brief=verdict(comparison) is not Outcome.DIVERGED)
-    yield from _labelled(_lines(comparison, words, language), words)
+    yield from _labelled(_lines(comparison, words), words)
 
 
-def _further(comparison: Comparison, words: Phrases, language: Language) -> Iterator[Line]:
+def _further(comparison: Comparison, words: Phrases) -> Iterator[Line]:
     if (told := _followers(comparison, words)) is not None:
         after = any(row.nearness is Nearness.AFTER for row in comparison.neighbours)
         yield "" if after else words.say("label.after"), told
     several, ledger = has_several_ranks(comparison), comparison.ledger
-    further = [sentence(finding, language, several_ranks=several, ledger=ledger) for finding in comparison.findings[1:]]
+    further = [
+        sentence(finding, words.language, several_ranks=several, ledger=ledger) for finding in comparison.findings[1:]
+    ]
     yield from _each(words.say("label.also"), _cut(further, FINDINGS_SHOWN, words))
 
 
-def _lines(comparison: Comparison, words: Phrases, language: Language) -> Iterator[Line]:
+def _lines(comparison: Comparison, words: Phrases) -> Iterator[Line]:
     several = has_several_ranks(comparison)
-    notes = [note_sentence(note, language, several_ranks=several) for note in comparison.notes]
+    notes = [note_sentence(note, words.language, several_ranks=several) for note in comparison.notes]
     yield from _each(words.say("label.note"), _cut(notes, NOTES_SHOWN, words))
-    yield from _each(words.say("label.advice"), [advice_sentence(advice, language) for advice in comparison.advice])
+    yield from _each(words.say("label.advice"), [advice_sentence(each, words.language) for each in comparison.advice])
     yield from _each(words.say("label.scope"), scope_lines(comparison, words))
-    missing = [shown_name(text, longest=LONGEST_MISSING) for text in remark_texts(comparison.missing, language)]
+    missing = words.remarks(comparison.missing, longest=LONGEST_MISSING)
     yield from _each(words.say("label.missing"), _cut(missing, NOTES_SHOWN, words))
 
 
@@ -201,7 +219,7 @@ def _ledger_table(ledger: Ledger, words: Phrases, *, width: int) -> Table:
     if wide:
         drawn.add_row(Text(), *(plain(header, style="dim") for header in headers))
     for guilty, cells in rows:
-        style = "bold red" if guilty else ""
+        style = BAD if guilty else ""
         told = [plain(cell, style=style) for cell in (cells if wide else [_in_words(headers, cells, words)])]
         drawn.add_row(Text(), *told)
     return drawn
@@ -239,7 +257,7 @@ def _neighbour(row: Neighbour, words: Phrases, *, root: str) -> Iterator[Text]:
     yield plain(shown_name(row.op.rsplit(".", 1)[-1], longest=LONGEST_OP))
     for key, error in (("neighbour.in", row.error_in), ("neighbour.out", row.error_out)):
         yield plain("" if error is None else words.say(key, error=number_text(error)))
-    judgement = words.templates.get(f"judgement.{row.judgement}", shown_name(row.judgement))
+    judgement = words.known(f"judgement.{row.judgement}", row.judgement)
     yield plain(judgement, style=_STYLES.get(row.judgement, ""))
 
 
@@ -296,5 +314,52 @@ def _grid(words: Phrases) -> Table:
     return drawn
 
 
-def _set_in(*parts: RenderableType) -> RenderableType:
-    return Padding(Group(*parts), (0, 0, 0, 2))
+def compare_json(comparison: Comparison, language: Language = Language.EN) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    extent, several = extent_of(comparison), has_several_ranks(comparison)
+    findings = [
+        (finding, sentence(finding, language, several_ranks=several, ledger=comparison.ledger))
+        for finding in comparison.findings
+    ]
+    notes = [(note, note_sentence(note, language, several_ranks=several)) for note in comparison.notes]
+    return answer_json(
+        "compare",
+        {
+            "verdict": verdict(comparison),
+            "findings": [_entry(*told, comparison) for told in findings],
+            "notes": [_entry(*told, comparison) for told in notes],
+            "counts": comparison.counts,
+            "reference": comparison.reference,
+            "target": comparison.target,
+            "scope": _scope(comparison.scope),
+            "extent": {"complete": extent.is_all, **fields_of(extent)},
+            "anchor": comparison.anchor,
+            "neighbours": comparison.neighbours,
+            "advice": [
+                {**fields_of(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice
+            ],
+            "missing": remark_texts(comparison.missing, language),
+            "ledger": ledger_object(comparison.ledger),
+        },
+    )
+
+
+def _entry(finding: Finding, told: str, comparison: Comparison) -> dict[str, Any]:
+    return finding_entry(
+        finding.kind,
+        finding.place,
+        evidence=evidence_json(finding.evidence),
+        sentence=told,
+        next_command=next_command(finding, comparison),
+    )
+
+
+def _scope(scope: Scope) -> dict[str, Any]:
+    return {
+        **fields_of(scope),
+        "levels": {"reference": scope.levels[0], "target": scope.levels[1]},
+        "measured": {measured.value: number for measured, number in scope.measured},
+        "not_compared": [{"reason": reason, "tensors": number} for reason, number in scope.not_compared],
+        "unresolved": [{"reason": reason, "tensors": number} for reason, number in scope.unresolved],
+        "filters": None if scope.filters is None else {"reference": scope.filters[0], "target": scope.filters[1]},
+    }

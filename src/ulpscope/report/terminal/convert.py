@@ -1,4 +1,4 @@
-"""What `ulpscope convert` has to tell."""
+"""Tells what `ulpscope convert` made of traces and of dump files, as text and as JSON."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from typing import Any
 
 from ulpscope.dialects.msprobe.writing import Written
 from ulpscope.dialects.msprobe.writing_names import LeftOut
-from ulpscope.report.words.language import shown_text
-from ulpscope.report.words.quantities import count_text, ranges_text
+from ulpscope.report.record_json import answer_json, fields_of
+from ulpscope.report.words.language import Language, Phrases, bytes_text, count_text, phrases, ranges_text, shown_text
 
 EXAMPLES = 3
 FAILURES_LISTED = 5
@@ -49,7 +49,7 @@ def convert_text(results: list[Converted | NotConverted]) -> str:
 
 
 def convert_json(results: list[Converted | NotConverted]) -> dict[str, Any]:
-    return {"schema": 1, "command": "convert", "to": "msprobe", "traces": [_json(result) for result in results]}
+    return answer_json("convert", {"to": "msprobe", "traces": [_json(result) for result in results]})
 
 
 def _lines(result: Converted | NotConverted) -> Iterator[str]:
@@ -100,10 +100,74 @@ def _json(result: Converted | NotConverted) -> dict[str, Any]:
         "entries": written.entries,
         "tensor_files": written.tensor_files,
         "left_out": [
-            {"reason": reason.value, "why": WHY[reason], "calls": ops.total(), "ops": dict(ops.most_common())}
+            {"reason": reason, "why": WHY[reason], "calls": ops.total(), "ops": dict(ops.most_common())}
             for reason, ops in _by_reason(written).items()
         ],
         "without_data": written.without_data,
         "failures": written.failures,
-        "missing": list(result.missing),
+        "missing": result.missing,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class FileFailure:
+    """A dump file, or one tensor of it, that could not be converted."""
+
+    source: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DumpsConverted:
+    """What became of all of them."""
+
+    out: str
+    kind: str
+    dumps: int
+    """Files that were converted, or folders of arrays."""
+    of_npu: bool
+    """Whether all of them are dumps of an NPU."""
+    written: int
+    bytes_read: int
+    renamed: int
+    as_they_were: tuple[str, ...]
+    """Tensors that have no such layout as was asked for, and were written in their own."""
+    without_data: tuple[str, ...]
+    failures: tuple[FileFailure, ...]
+    failed_list: str | None
+
+
+def dumps_text(result: DumpsConverted, language: Language = Language.EN) -> str:
+    return "\n  ".join(map(shown_text, _dump_lines(result, phrases(language)))) + "\n"
+
+
+def dumps_json(result: DumpsConverted) -> dict[str, Any]:
+    return answer_json(
+        "convert",
+        {
+            "to": result.kind,
+            "out": result.out,
+            "dumps": result.dumps,
+            "bytes": result.bytes_read,
+            "files": result.written,
+            **fields_of(result, "renamed", "as_they_were", "without_data"),
+            "failures": [{"source": one.source, "error": one.why} for one in result.failures],
+        },
+    )
+
+
+def _dump_lines(result: DumpsConverted, words: Phrases) -> Iterator[str]:
+    dumps = words.count(result.dumps, "dump" if result.of_npu else "source")
+    size, files = bytes_text(result.bytes_read), words.count(result.written, "file")
+    yield words.say("convert.written", dumps=dumps, size=size, files=files, out=result.out)
+    if result.renamed:
+        yield words.say("convert.renamed", count=result.renamed)
+    if result.as_they_were:
+        yield words.say("convert.as_they_were", names=words.some(result.as_they_were))
+    if result.without_data:
+        yield words.say("convert.without_data", names=words.some(result.without_data))
+    yield from (words.say("convert.failed", why=failure.why) for failure in result.failures[:FAILURES_LISTED])
+    if len(result.failures) > FAILURES_LISTED:
+        yield words.say("convert.failed.more", count=len(result.failures) - FAILURES_LISTED)
+    if result.failed_list is not None:
+        yield words.say("convert.failed.list", path=result.failed_list)

@@ -1,18 +1,19 @@
-"""Tells how two tensors, or two files of them, differ."""
+"""Tells how two tensors, or two files of them, differ, as text and as JSON."""
 
 import cmath
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from math import prod
+from typing import Any
 
 from rich.console import Group, RenderableType
 
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.tensor_diffs import Agreement, ElementPair, FileDiff, TensorDiff, TensorSide
+from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.tables import pairs, plain, render, section, table
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 
 METRICS = {
     "elements": "elements",
@@ -110,12 +111,8 @@ def _allclose(tensor: TensorDiff, diff: FileDiff) -> str:
 
 def _elements(worst: Iterable[ElementPair]) -> RenderableType:
     headers = ("index", "reference", "target", "difference", "relative")
-    rows = [(list(pair.index), *_texts(pair), *_differences(pair)) for pair in worst]
+    rows = [(list(pair.index), pair.texts.reference, pair.texts.target, *_differences(pair)) for pair in worst]
     return table(headers, rows, right=headers[1:])
-
-
-def _texts(pair: ElementPair) -> tuple[str, str]:
-    return pair.texts.reference, pair.texts.target
 
 
 def _differences(pair: ElementPair) -> tuple[str, str]:
@@ -137,7 +134,7 @@ def _number(number: complex | float | int | None) -> str:
 
 
 def _metric_rows(metrics: PairMetrics) -> list[tuple[str, str]]:
-    values = asdict(metrics)
+    values = fields_of(metrics)
     return [(label, _metric(name, values[name])) for name, label in METRICS.items() if values[name] is not None]
 
 
@@ -238,3 +235,54 @@ def _shapes(tensor: TensorDiff) -> str:
 
 def _both(texts: Pair[str]) -> str:
     return texts.reference if texts.reference == texts.target else f"{texts.reference} / {texts.target}"
+
+
+def diff_json(diff: FileDiff) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    asked = diff.tolerances.asked
+    return answer_json(
+        "diff",
+        {
+            "verdict": _verdict(diff),
+            "reference": diff.paths.reference,
+            "target": diff.paths.target,
+            "tolerance": fields_of(diff.tolerances, "atol", "rtol") if asked else None,
+            "counts": _counts(diff),
+            "tensors": [_tensor(tensor, diff) for tensor in diff.tensors],
+            "below": diff.below,
+            "only_reference": diff.only_reference,
+            "only_target": diff.only_target,
+        },
+    )
+
+
+def _verdict(diff: FileDiff) -> str:
+    if not diff.tensors:
+        return "nothing_compared"
+    return "agree" if diff.agrees else "differ"
+
+
+def _counts(diff: FileDiff) -> dict[str, int]:
+    counts = Counter(tensor.agreement for tensor in diff.tensors)
+    compared = len(diff.tensors) - counts[Agreement.NOT_COMPARED]
+    return {"tensors_compared": compared, **{agreement.value: counts[agreement] for agreement in Agreement}}
+
+
+def _tensor(tensor: TensorDiff, diff: FileDiff) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "reference": tensor.sides.reference,
+        "target": tensor.sides.target,
+        "agreement": tensor.agreement,
+        "problem": tensor.problem,
+        "allclose": _allclose_json(tensor, diff),
+        "outside": tensor.outside,
+        "metrics": tensor.metrics,
+        "worst": [{"index": pair.index, **fields_of(pair.numbers)} for pair in tensor.worst],
+    }
+
+
+def _allclose_json(tensor: TensorDiff, diff: FileDiff) -> dict[str, Any] | None:
+    if tensor.outside is None:
+        return None
+    return {**fields_of(diff.tolerances, "atol", "rtol"), "within": tensor.outside == 0}

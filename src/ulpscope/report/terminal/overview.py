@@ -11,7 +11,7 @@ from rich.text import Text
 from ulpscope.records.enums import Compiled, Kind, Phase
 from ulpscope.records.runs import Coverage
 from ulpscope.report.tables import pairs, plain, section, table
-from ulpscope.report.words.quantities import bytes_text, count_text, ranges_text
+from ulpscope.report.words.language import bytes_text, count_text, ranges_text
 from ulpscope.trace.overview import Overview, RankOverview
 
 MISSING_SHOWN = 10

@@ -1,14 +1,10 @@
-"""The words of `ulpscope run`: what will be captured, what was, what was not, and why.
-
-How the steps of a captured run were told apart, and what its outermost modules are called.
-"""
+"""The words of `ulpscope run`: what will be captured, what was, what was not and why, how steps were told apart."""
 
 import json
 import os
 import shlex
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
@@ -16,7 +12,8 @@ from ulpscope._version import __version__
 from ulpscope.records.outcomes import CapturedProcess, LastCall, RunOutcome
 from ulpscope.records.runs import Coverage, Root, Stepping
 from ulpscope.records.settings import CaptureSettings, IntRanges
-from ulpscope.report.words.quantities import bytes_text, count_text, ranges_text
+from ulpscope.report.record_json import answer_json, fields_of
+from ulpscope.report.words.language import bytes_text, count_text, ranges_text
 
 FORKED = "a forked process"
 """How a capture names a fork that it leaves alone."""
@@ -111,27 +108,29 @@ def outcome_object(outcome: RunOutcome) -> dict[str, Any]:
     """The object that `--json` prints."""
     next_step = why_nothing(outcome)[1] if outcome.nothing_captured else f"ulpscope show {shlex.quote(outcome.trace)}"
     sentences = [why_nothing(outcome)[0]] if outcome.nothing_captured else []
-    return {
-        "schema": 1,
-        "command": "run",
-        "verdict": "nothing_captured" if outcome.nothing_captured else "captured",
-        "trace": outcome.trace,
-        "exit": outcome.exit_code,
-        "script": {
-            "command": list(outcome.command),
-            "exit": outcome.script_exit,
-            "interrupted": outcome.interrupted,
+    captured = outcome.captured
+    return answer_json(
+        "run",
+        {
+            "verdict": "nothing_captured" if outcome.nothing_captured else "captured",
+            "trace": outcome.trace,
+            "exit": outcome.exit_code,
+            "script": {
+                "command": outcome.command,
+                "exit": outcome.script_exit,
+                "interrupted": outcome.interrupted,
+            },
+            "ranks": [_process_object(process) for process in captured],
+            "findings": [],
+            "notes": [{"sentence": text} for text in _each_once(sentences, notes(outcome), outcome.seen.messages)],
+            "counts": {
+                "ranks": len(captured),
+                "calls": sum(process.calls for process in captured),
+                "bytes": sum(process.bytes for process in captured),
+            },
+            "next": next_step,
         },
-        "ranks": [_process_object(process) for process in outcome.captured],
-        "findings": [],
-        "notes": [{"sentence": sentence} for sentence in _each_once(sentences, notes(outcome), outcome.seen.messages)],
-        "counts": {
-            "ranks": len(outcome.captured),
-            "calls": sum(process.calls for process in outcome.captured),
-            "bytes": sum(process.bytes for process in outcome.captured),
-        },
-        "next": next_step,
-    }
+    )
 
 
 def _each_once(*groups: Iterable[str]) -> list[str]:
@@ -139,20 +138,15 @@ def _each_once(*groups: Iterable[str]) -> list[str]:
 
 
 def _process_object(process: CapturedProcess) -> dict[str, Any]:
+    info = process.info
     return {
-        "rank": process.info.rank,
-        "directory": process.directory,
-        "steps": list(process.steps),
-        "calls": process.calls,
-        "bytes": process.bytes,
-        "closed": process.info.closed is not None,
-        "unfinished": list(process.unfinished),
-        "last_call": None if process.last_call is None else asdict(process.last_call),
-        "exit": process.info.exit,
-        "errors": list(process.info.errors),
-        "ended_early": process.info.coverage.ended_early,
-        "stepping": asdict(process.info.stepping),
-        "roots": [asdict(root) for root in process.info.roots],
+        "rank": info.rank,
+        **fields_of(process, "directory", "steps", "calls", "bytes"),
+        "closed": info.closed is not None,
+        **fields_of(process, "unfinished", "last_call"),
+        **fields_of(info, "exit", "errors"),
+        "ended_early": info.coverage.ended_early,
+        **fields_of(info, "stepping", "roots"),
     }
 
 

@@ -1,4 +1,4 @@
-"""Tells what `ulpscope show` found, as text for a terminal or a file.
+"""Tells what `ulpscope show` found, as text and as JSON.
 
 torch.nn.functional.layer_norm.3   id 57
   op      torch.nn.functional.layer_norm (api, forward, step 0, rank 0)
@@ -12,15 +12,15 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from ulpscope.records.calls import Call, Frame
 from ulpscope.records.values import Stats, Use, Value
-from ulpscope.report.arguments import argument_lines
-from ulpscope.report.source import source_line
-from ulpscope.report.tables import draw_long, pairs, plain, render, section, table
+from ulpscope.report.program import argument_lines, source_line
+from ulpscope.report.record_json import answer_json, fields_of, marked
+from ulpscope.report.tables import draw_long, left_out, pairs, plain, render, section, set_in, table
 from ulpscope.report.terminal.overview import coverage_part, environment_part, overview_part
 from ulpscope.report.terminal.views import (
     CallListView,
@@ -32,8 +32,9 @@ from ulpscope.report.terminal.views import (
     TensorElements,
     View,
 )
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 from ulpscope.trace.neighbours import Edge
+from ulpscope.trace.overview import Overview, RankOverview
 
 LONG = 200
 """Rows from which on rich is not asked: it draws about 1,600 a second."""
@@ -141,7 +142,7 @@ def _stack_lines(stack: Iterable[Frame]) -> Iterator[RenderableType]:
         yield plain(frame)
         line = source_line(frame.file, frame.line)
         if line is not None:
-            yield Padding(plain(line, style="cyan"), (0, 0, 0, 4))
+            yield set_in(plain(line, style="cyan"), by=4)
 
 
 def _tensors(view: CallView) -> RenderableType:
@@ -187,16 +188,12 @@ def _edges(title: str, edges: tuple[Edge, ...], view: CallView) -> RenderableTyp
         return Group()
     shown = edges[: view.edges_shown]
     rows = ([edge.use.place, _call_words(edge.call), f"as {edge.place}" if edge.place else ""] for edge in shown)
-    return section(title, table(["tensor", "call", ""], rows), *_left_out(len(edges) - len(shown)))
+    return section(title, table(["tensor", "call", ""], rows), *left_out(len(edges) - len(shown)))
 
 
 def _call_lines(calls: tuple[Call, ...], limit: int | None) -> Iterator[RenderableType]:
     yield from (plain(_call_words(call)) for call in calls[:limit])
-    yield from _left_out(len(calls) - len(calls[:limit]))
-
-
-def _left_out(number: int) -> list[RenderableType]:
-    return [plain(f"{number:,} more; --limit 0 for all")] if number else []
+    yield from left_out(len(calls) - len(calls[:limit]))
 
 
 def _call_words(call: Call) -> str:
@@ -220,3 +217,101 @@ def _elements(tensor: TensorElements) -> RenderableType:
 
 def _number(number: float | None) -> str:
     return "-" if number is None else f"{number:.6g}"
+
+
+def show_json(view: View) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    return answer_json("show", _content_json(view), marked)
+
+
+def _content_json(view: View) -> dict[str, Any]:
+    if isinstance(view, OverviewView):
+        return _overview("overview", view.overview)
+    if isinstance(view, EnvironmentView):
+        return _overview("environment", view.overview)
+    if isinstance(view, CoverageView):
+        return _overview("coverage", view.overview)
+    if isinstance(view, CallListView):
+        return _call_list_json(view)
+    if isinstance(view, CallView):
+        return _call_view(view)
+    return _elements_view(view)
+
+
+def _overview(name: str, overview: Overview) -> dict[str, Any]:
+    ranks = [_rank(rank) for rank in overview.ranks]
+    return {"view": name, "trace": overview.path, "missing": overview.missing, "ranks": ranks}
+
+
+def _rank(rank: RankOverview) -> dict[str, Any]:
+    return {
+        "name": rank.name,
+        **fields_of(rank.info),
+        "coverage": None if rank.info.closed is None else rank.info.coverage,
+        **fields_of(rank, "steps", "missing", "calls", "values", "saved_values"),
+        "kinds": rank.counts,
+    }
+
+
+def _call_list_json(view: CallListView) -> dict[str, Any]:
+    calls = view.calls.drop("arguments").to_dicts()
+    return {"view": "calls", "trace": view.path, "filter": view.filter, "total": view.total, "calls": calls}
+
+
+def _call_view(view: CallView) -> dict[str, Any]:
+    around = view.around
+    return {
+        "view": "call",
+        "trace": view.path,
+        "process": view.process,
+        "call": view.call,
+        "stack": [{**fields_of(frame), "source": source_line(frame.file, frame.line)} for frame in view.stack],
+        "tensors": [_tensor(use, around.values.get(use.value)) for use in around.uses],
+        "made_by": [_edge(edge) for edge in around.makers],
+        "read_by": [_edge(edge) for edge in around.readers],
+        "parent": _brief(around.parent),
+        "forward": _brief(around.forward),
+        "backwards": [_brief(call) for call in around.backwards],
+        "children": [_brief(call) for call in around.children],
+        "elements": [_elements_json(tensor) for tensor in view.elements],
+    }
+
+
+def _elements_view(view: ElementsView) -> dict[str, Any]:
+    elements = [_elements_json(tensor) for tensor in view.tensors]
+    where = {"trace": view.path, "process": view.process, "call": _brief(view.call)}
+    return {"view": "elements", **where, "elements": elements}
+
+
+def _tensor(use: Use, value: Value | None) -> dict[str, Any]:
+    return {"role": use.role, "place": use.place, "value": value, "id": use.value}
+
+
+def _edge(edge: Edge) -> dict[str, Any]:
+    return {"tensor": edge.use.place, "value": edge.use.value, "call": _brief(edge.call), "as": edge.place}
+
+
+def _brief(call: Call | None) -> dict[str, Any] | None:
+    return None if call is None else fields_of(call, "id", "name", "step", "phase")
+
+
+def _elements_json(tensor: TensorElements) -> dict[str, Any]:
+    return {
+        **_tensor(tensor.use, tensor.value),
+        "total": tensor.total,
+        "initialized": tensor.value.initialized,
+        "indices": tensor.indices,
+        "elements": [_element(element) for element in tensor.elements],
+    }
+
+
+def _element(element: Any) -> Any:
+    if isinstance(element, np.bool_):
+        return bool(element)
+    if isinstance(element, np.integer):
+        return int(element)
+    if isinstance(element, np.complexfloating):
+        return {"$complex": [float(element.real), float(element.imag)]}
+    if isinstance(element, np.void):
+        return {"$complex": [float(element["real"]), float(element["imag"])]}
+    return float(element)

@@ -1,4 +1,4 @@
-"""Tells what `ulpscope show GRAPH` found, as text for a terminal or a file.
+"""Tells what `ulpscope show GRAPH` found, as text and as JSON.
 
 fc1/Relu   Relu
   id      15, stream 0, in ge_default_20260101000000_11
@@ -12,14 +12,14 @@ import json
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 
 from ulpscope.records.graphs import AttributeValue, Edge, Operator, Origin, TensorDesc
 from ulpscope.records.values import Stats
-from ulpscope.report.files.show_graph_json import plain_value
-from ulpscope.report.tables import pairs, plain, render, section, table
+from ulpscope.report.record_json import answer_json, fields_of, to_json
+from ulpscope.report.tables import apart, left_out, pairs, plain, render, section, set_in, table
 from ulpscope.report.terminal.views import (
     AnyGraphView,
     FoundDumps,
@@ -29,7 +29,7 @@ from ulpscope.report.terminal.views import (
     OperatorView,
     SummarisedTensor,
 )
-from ulpscope.report.words.quantities import count_text
+from ulpscope.report.words.language import count_text
 
 _NUMBERS = ("count", "operators", "id", "index", "min", "max", "mean", "norm", "nan", "inf")
 _FOLDS = ("name", "from", "made at", "read by", "origin", "kernel", "passes")
@@ -38,10 +38,10 @@ _FOLDS = ("name", "from", "made at", "read by", "origin", "kernel", "passes")
 def show_graph_text(view: AnyGraphView, *, width: int, color: bool = False) -> str:
     """The answer as text of this width."""
     if isinstance(view, GraphView):
-        return render(_graph(view), width=width, color=color)
-    if isinstance(view, OperatorListView):
-        return render(_operator_list(view), width=width, color=color)
-    return render(_operators(view), width=width, color=color)
+        told = _graph(view)
+    else:
+        told = _operator_list(view) if isinstance(view, OperatorListView) else _operators(view)
+    return render(told, width=width, color=color)
 
 
 def _graph(view: GraphView) -> RenderableType:
@@ -58,19 +58,15 @@ def _graph(view: GraphView) -> RenderableType:
 
 def _operator_list(view: OperatorListView) -> RenderableType:
     if view.total == 0:
-        near = (
-            f"Near it: {', '.join(view.nearest)}."
-            if view.nearest
-            else f"See all: ulpscope show {shlex.quote(view.path)}"
-        )
+        all_of_it = f"See all: ulpscope show {shlex.quote(view.path)}"
+        near = f"Near it: {', '.join(view.nearest)}." if view.nearest else all_of_it
         return Group(plain(f"No operator of {view.path} matches {view.filter}."), plain(near))
     several = view.graphs > 1
     headers = ["id", "type", "name", *(["graph"] if several else []), "passes", "kernel"]
     rows = (_operator_row(operator, several=several) for operator in view.operators)
-    more = view.total - len(view.operators)
-    last = f"{more:,} more; --limit 0 for all" if more else count_text(view.total, "operator")
+    last = left_out(view.total - len(view.operators)) or [plain(count_text(view.total, "operator"))]
     first = [] if view.meant is None else [plain(f"No operator is called {view.meant}; it may be one of these:")]
-    return Group(*first, table(headers, rows, right=_NUMBERS, folds=(*_FOLDS, "graph")), plain(last))
+    return Group(*first, table(headers, rows, right=_NUMBERS, folds=(*_FOLDS, "graph")), *last)
 
 
 def _operator_row(operator: Operator, *, several: bool) -> list[object]:
@@ -79,16 +75,12 @@ def _operator_row(operator: Operator, *, several: bool) -> list[object]:
 
 
 def _operators(view: OperatorsView) -> RenderableType:
-    parts: list[RenderableType] = []
-    for each in view.operators:
-        parts += [*([plain("")] if parts else []), *_operator(each, attributes=view.attributes, limit=view.names_shown)]
-    if view.drawing is not None:
-        drawn = view.drawing
-        words = (
-            f"{count_text(drawn.operators, 'operator')} within {count_text(drawn.depth, 'step')}, drawn by {drawn.by}"
-        )
-        parts.append(section("Drawing", plain(f"{drawn.path}: {words}")))
-    return Group(*parts)
+    told = apart(_operator(each, attributes=view.attributes, limit=view.names_shown) for each in view.operators)
+    drawn = view.drawing
+    if drawn is None:
+        return told
+    size = f"{count_text(drawn.operators, 'operator')} within {count_text(drawn.depth, 'step')}, drawn by {drawn.by}"
+    return Group(told, section("Drawing", plain(f"{drawn.path}: {size}")))
 
 
 def _operator(view: OperatorView, *, attributes: bool, limit: int | None) -> Iterator[RenderableType]:
@@ -206,7 +198,7 @@ def _dumps(found: FoundDumps) -> Iterator[RenderableType]:
         yield plain("none of this operator")
     for file in dict.fromkeys(each.file for each in found.tensors):
         yield plain(file, style="cyan")
-        yield Padding(_tensors([each for each in found.tensors if each.file == file]), (0, 0, 0, 2))
+        yield set_in(_tensors([each for each in found.tensors if each.file == file]))
     yield from (plain(f"not read: {problem}") for problem in found.problems)
 
 
@@ -222,3 +214,70 @@ def _stats_cells(stats: Stats | None) -> Iterable[object]:
     numbers = ["-" if each is None else f"{each:.6g}" for each in (stats.min, stats.max, stats.mean, stats.norm)]
     counts = (stats.nan, stats.pos_inf + stats.neg_inf)
     return [*numbers, *(plain(f"{count:,}", style="red" if count else "") for count in counts)]
+
+
+def show_graph_json(view: AnyGraphView) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    return answer_json("show", _content(view))
+
+
+def plain_value(value: AttributeValue) -> Any:
+    """An attribute as lists and dictionaries."""
+    return to_json(value, no_number=float)
+
+
+def _content(view: AnyGraphView) -> dict[str, Any]:
+    if isinstance(view, GraphView):
+        return _graph_json(view)
+    if isinstance(view, OperatorListView):
+        return _operator_list_json(view)
+    return _operators_json(view)
+
+
+def _graph_json(view: GraphView) -> dict[str, Any]:
+    model = view.model
+    graphs = [{"name": graph.name, "operators": len(graph.operators)} for graph in model.graphs]
+    types = [{"type": kind, "count": count} for kind, count in view.counts]
+    about = {"path": view.path, **fields_of(model, "name", "format", "attributes")}
+    return {"view": "graph", **about, "graphs": graphs, "types": types}
+
+
+def _operator_list_json(view: OperatorListView) -> dict[str, Any]:
+    operators = [_brief(operator) for operator in view.operators]
+    asked = fields_of(view, "path", "filter", "meant", "nearest", "total")
+    return {"view": "operators", **asked, "operators": operators}
+
+
+def _brief(operator: Operator) -> dict[str, Any]:
+    return fields_of(operator, "id", "type", "name", "graph", "passes", "kernel")
+
+
+def _operators_json(view: OperatorsView) -> dict[str, Any]:
+    operators = [_operator_json(each, attributes=view.attributes) for each in view.operators]
+    return {"view": "operator", "path": view.path, "operators": operators, "drawing": view.drawing}
+
+
+def _operator_json(view: OperatorView, *, attributes: bool) -> dict[str, Any]:
+    operator = view.operator
+    fields = ("stream", "kernel_library", "originals", "multiple", "l1_fusion", "subgraphs", "controls")
+    content = {**_brief(operator), **fields_of(operator, *fields)}
+    content["inputs"] = [
+        {
+            "index": position,
+            "from": each.source,
+            "made_at": view.made_at.get(position),
+            **_desc(each.desc, attributes=attributes),
+        }
+        for position, each in enumerate(operator.inputs)
+    ]
+    content["outputs"] = [
+        {"index": position, **_desc(desc, attributes=attributes)} for position, desc in enumerate(operator.outputs)
+    ]
+    content |= fields_of(view, "readers", "followers")
+    content |= {"attributes": operator.attributes} if attributes else {}
+    return content | fields_of(view, "dumps", "references")
+
+
+def _desc(desc: TensorDesc | None, *, attributes: bool) -> dict[str, Any]:
+    told = {} if desc is None else fields_of(desc)
+    return {name: item for name, item in told.items() if attributes or name != "attributes"}

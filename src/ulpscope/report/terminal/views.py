@@ -1,7 +1,4 @@
-"""What `ulpscope show` has to tell, before it is told.
-
-What `ulpscope show GRAPH` has to tell, before it is told.
-"""
+"""What `ulpscope show` has to tell of a trace or a graph, before it is told."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ import math
 import polars as pl
 
 from ulpscope.records.pairs import Judgement
-from ulpscope.report.files.finding_json import strict
+from ulpscope.report.record_json import to_json
 from ulpscope.report.viewers.model_explorer import Json, NodeIds, RunStep, handed_out, node_calls
 
 NOT_COMPARED = "not compared"
@@ -39,7 +39,7 @@ def error_data(step: RunStep, pairs: pl.DataFrame, side: str, ids: NodeIds) -> J
     found = _judged(step, pairs, side).drop_nulls("error").select("call", "error", "judgement")
     return {
         "results": {
-            ids.of(call): {"value": strict(error), "bgColor": COLORS[judgement or NOT_COMPARED]}
+            ids.of(call): {"value": to_json(error), "bgColor": COLORS[judgement or NOT_COMPARED]}
             for call, error, judgement in found.iter_rows()
         }
     }

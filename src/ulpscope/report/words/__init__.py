@@ -1,1 +1,1 @@
-"""All phrases in English and Chinese, and how sentences are made of them."""
+"""How sentences and commands are made of phrases, in English and Chinese."""

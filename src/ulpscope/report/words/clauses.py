@@ -207,10 +207,10 @@ def arguments_clause(phrases: Phrases, finding: Finding) -> str | None:
     word = "setting" if finding.kind is FindingKind.OPTIMIZER else "argument"
     texts = [_argument(phrases, difference) for difference in differences[:NAMES_SHOWN]]
     if len(differences) == 1:
-        return phrases.say(f"{word}.one", list=texts[0])
+        return phrases.say(f"differs.{word}.one", list=texts[0])
     joined, left = phrases.semicolon.join(texts), len(differences) - len(texts)
     listed = phrases.say("names.more", names=joined, left=left) if left else joined
-    return phrases.say(f"{word}.many", number=len(differences), list=listed)
+    return phrases.say(f"differs.{word}.many", number=len(differences), list=listed)
 
 
 def two_sided_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:

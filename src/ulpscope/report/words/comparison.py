@@ -13,7 +13,7 @@ from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind, Place
 from ulpscope.records.ledger import Ledger, LedgerEntry, Maker
 from ulpscope.report.words import clauses
-from ulpscope.report.words.language import LONGEST_NAME, Language, Phrases, is_plain, phrases, shown_name
+from ulpscope.report.words.language import LONGEST_NAME, Language, Phrases, is_plain, phrases, shown_name, typed_path
 from ulpscope.report.words.ledger_clauses import GUILTY, ledger_clauses
 from ulpscope.report.words.one_sided_clauses import backwards_clause, operand_clauses, optimizer_lead, structure_lead
 
@@ -83,13 +83,24 @@ def _repro(entry: LedgerEntry, phase: Phase, comparison: Comparison) -> list[str
     path, call = (comparison.reference, entry.call_reference) if blamed else (comparison.target, entry.call)
     if not _is_typeable(call):
         return []
-    words = ["ulpscope", "repro", _path(path), call, "-o", "repro", "--step", str(entry.step), "--phase", phase.value]
+    words = [
+        "ulpscope",
+        "repro",
+        typed_path(path),
+        call,
+        "-o",
+        "repro",
+        "--step",
+        str(entry.step),
+        "--phase",
+        phase.value,
+    ]
     return [*words, *_rank_words(entry.rank, comparison)]
 
 
 def _operator_detail(finding: Finding, comparison: Comparison, graph: str) -> str:
     """`ulpscope compare REFERENCE DUMPS --graph GRAPH --op OPERATOR --output 0`: that tensor, element by element."""
-    sides = [_path(comparison.reference), _path(comparison.target), "--graph", _path(graph)]
+    sides = [typed_path(comparison.reference), typed_path(comparison.target), "--graph", typed_path(graph)]
     side, _, position = (finding.place.tensor or "").partition(".")
     operator, side = finding.place.module, "input" if side == "args" else "output"
     if finding.evidence.seen_at is not None:
@@ -101,7 +112,7 @@ def _operator_detail(finding: Finding, comparison: Comparison, graph: str) -> st
 
 def _show(place: Place, comparison: Comparison) -> str:
     only_reference = place.call is not None and place.call_id is None
-    words = ["ulpscope", "show", _path(comparison.reference if only_reference else comparison.target)]
+    words = ["ulpscope", "show", typed_path(comparison.reference if only_reference else comparison.target)]
     if (call := _call_word(place)) is not None:
         words.append(call)
     elif place.module and is_plain(place.module):
@@ -116,7 +127,7 @@ def _rank_words(rank: int, comparison: Comparison) -> list[str]:
 
 def show_trace(path: str) -> str:
     """The command that tells what a trace holds."""
-    return " ".join(map(_quoted, ["ulpscope", "show", _path(path)]))
+    return " ".join(map(_quoted, ["ulpscope", "show", typed_path(path)]))
 
 
 def has_several_ranks(comparison: Comparison) -> bool:
@@ -326,10 +337,6 @@ def _call_word(place: Place) -> str | None:
 
 def _is_typeable(call: str) -> bool:
     return len(call) <= LONGEST_NAME and is_plain(call) and not call.startswith("-")
-
-
-def _path(path: str) -> str:
-    return f"./{path}" if path.startswith("-") else path
 
 
 def _quoted(word: str) -> str:

@@ -1,17 +1,21 @@
-"""The languages that a comparison is told in: tables of phrases, and how numbers and names are put into them."""
+"""The languages that answers are told in: phrases, and how numbers and names are put into them."""
 
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+
+from ulpscope.phrases import phrase_table
+from ulpscope.records.remarks import Counted, Remark
 
 LONGEST_NAME = 160
 LONGEST_TEXT = 2000
 """Characters of one text of a trace that are shown: rich folds some 100,000 a second."""
 NAMES_SHOWN = 3
 
+_SIZES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "KB"))
 # Format characters hide or reorder what follows, line and paragraph separators break a line.
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -25,10 +29,10 @@ class Language(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """One language: templates by key, nouns as (one, several), and what stands between words."""
+    """One language: its phrases by key, and what stands between words."""
 
+    language: Language
     templates: Mapping[str, str]
-    nouns: Mapping[str, tuple[str, str]]
     comma: str
     """Between names."""
     clause_comma: str
@@ -40,9 +44,18 @@ class Phrases:
     def say(self, key: str, **parts: object) -> str:
         return self.templates[key].format(**parts)
 
+    def say_number(self, key: str, number: int) -> str:
+        """A phrase about a number of things; `KEY.one` is that of one."""
+        return self.say(f"{key}.one" if number == 1 else key, number=f"{number:,}")
+
+    def known(self, key: str, text: str) -> str:
+        """The phrase of what has one; the text itself, which may come from a trace, where it has none."""
+        return self.templates.get(key) or shown_name(text)
+
     def count(self, number: int, noun: str) -> str:
         """`1 call`, `12,345 calls`."""
-        return f"{number:,} {self.nouns[noun][number != 1]}"
+        word = self.say(f"noun.{noun}")
+        return count_text(number, word) if self.language is Language.EN else f"{number:,} {word}"
 
     def names(self, names: Sequence[str], *, total: int | None = None) -> str:
         """The first few names; `total` where there are more than those given."""
@@ -52,25 +65,65 @@ class Phrases:
             return self.say("names.more", names=self.comma.join(shown), left=f"{left:,}")
         return self.listed(shown)
 
+    def some(self, names: Sequence[str]) -> str:
+        """The first few, and how many more there are."""
+        told, left = self.comma.join(names[:NAMES_SHOWN]), len(names) - NAMES_SHOWN
+        return self.say("names.and_more", names=told, left=f"{left:,}") if left > 0 else told
+
     def listed(self, parts: Sequence[str]) -> str:
         """`a, b and c`."""
         if len(parts) < 2:
             return "".join(parts)
         return f"{self.comma.join(parts[:-1])}{self.last}{parts[-1]}"
 
+    def columns(self, *names: str) -> list[str]:
+        """Headers of a table."""
+        return [self.say(f"column.{name}") for name in names]
+
+    def remarks(self, texts: Iterable[str], *, longest: int) -> list[str]:
+        """What is missing or was left out, each on one line."""
+        return [shown_name(remark_text(text, self.language), longest=longest) for text in texts]
+
 
 @cache
 def phrases(language: Language) -> Phrases:
-    """The table of a language."""
-    from ulpscope.report.words import comparison_en as words_en
-    from ulpscope.report.words import comparison_zh as words_zh
+    """All that is said in a language."""
+    table = phrase_table(language.value)
+    marks = ("comma", "clause_comma", "semicolon", "stop", "last")
+    return Phrases(language, table, **{mark: table[f"mark.{mark}"] for mark in marks})
 
-    return {Language.EN: words_en.PHRASES, Language.ZH: words_zh.PHRASES}[language]
+
+def remark_text(text: str, language: Language) -> str:
+    """A remark in a language; a text of which nothing more is known stays as it is."""
+    if language is Language.EN or not isinstance(text, Remark):
+        return text
+    parts = {name: _remark_part(value, language) for name, value in text.parts.items()}
+    return phrases(language).say(f"remark.{text.key}", **parts).strip()
+
+
+def remark_texts(texts: Iterable[str], language: Language) -> list[str]:
+    return [remark_text(text, language) for text in texts]
+
+
+def _remark_part(value: object, language: Language) -> object:
+    if isinstance(value, Counted):
+        return f" {phrases(language).count(value.number, value.noun)}"
+    return remark_text(value, language) if isinstance(value, str) else value
 
 
 def shown_name(name: str, *, longest: int = LONGEST_NAME) -> str:
     """A name out of a trace on one line: nothing in it steers a terminal, its middle gives way if it is too long."""
     return "".join(map(_visible, _shortened(name, longest)))
+
+
+def short_name(name: str, *, longest: int = LONGEST_NAME) -> str:
+    """`gelu.3` of torch.nn.functional.gelu.3: `ulpscope show` takes it."""
+    return shown_name(".".join(name.split(".")[-2:]), longest=longest)
+
+
+def typed_path(path: str) -> str:
+    """One that no command takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
 
 
 def shown_text(text: str) -> str:
@@ -115,3 +168,39 @@ def _visible(character: str) -> str:
     if unicodedata.category(character) not in _STEERING:
         return character
     return character.encode("unicode_escape").decode()
+
+
+def count_text(number: int, noun: str) -> str:
+    """`1 call`, `12,345 calls`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {_plural(noun)}"
+
+
+def bytes_text(number: int) -> str:
+    """`812 B`, `3.4 MB`; thousands, as `--max-disk 10GB` counts them."""
+    for size, unit in _SIZES:
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} B"
+
+
+def seconds_text(seconds: float) -> str:
+    """`0.041 s`, `1.3 s`, `75 s`."""
+    digits = 3 if seconds < 0.1 else 2 if seconds < 1 else 1 if seconds < 10 else 0
+    return f"{seconds:.{digits}f} s"
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
+    """`0-2,5` for 0, 1, 2 and 5: the form in which `--steps` and `--ranks` take them."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("y"):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"

@@ -12,7 +12,7 @@ import numpy as np
 from ulpscope.judge.soundness.grid import Grid
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker
-from ulpscope.report.words.language import Phrases, element_text, number_text, shown_name
+from ulpscope.report.words.language import Phrases, element_text, number_text, short_name
 
 GUILTY = frozenset((Maker.TARGET, Maker.REFERENCE))
 # Shares are told to first order: where the parts do not add up to the whole, that order does not describe it.
@@ -59,11 +59,6 @@ def largest_ulp(entry: LedgerEntry) -> float:
     if entry.maker is Maker.REFERENCE:
         return entry.made_by_reference.worst
     return max(entry.made_by_target.worst, _element_ulp(entry) or 0.0)
-
-
-def short_name(name: str) -> str:
-    """`gelu.3` of torch.nn.functional.gelu.3: `ulpscope show` takes it."""
-    return shown_name(".".join(name.split(".")[-2:]))
 
 
 def _final(entry: LedgerEntry, ledger: Ledger | None) -> FinalDifference | None:

@@ -14,10 +14,8 @@ from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckOptions, 
 from ulpscope.records.checks import CaseId, CaseResult, Verdict
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.findings import Place
-from ulpscope.report.files.check_json import check_json
-from ulpscope.report.files.check_msprobe_tables import write_msprobe_tables
-from ulpscope.report.files.check_tables import write_details, write_results
-from ulpscope.report.terminal.check import check_text
+from ulpscope.report.files.check_tables import write_details, write_msprobe_tables, write_results
+from ulpscope.report.terminal.check import check_json, check_text
 from ulpscope.report.words.language import Language
 from ulpscope.trace.reader import RankTrace
 from ulpscope.workflows.check.journal import FAILING, Journal

@@ -12,10 +12,8 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.replay.overflows import births
 from ulpscope.replay.recorded import read_calls
-from ulpscope.report.files.check_json import overflow_json, perturb_json
 from ulpscope.report.files.check_tables import write_overflows, write_perturbations
-from ulpscope.report.terminal.check_overflow import overflow_text
-from ulpscope.report.terminal.check_perturb import perturb_text
+from ulpscope.report.terminal.check_modes import overflow_json, overflow_text, perturb_json, perturb_text
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.check.command import check
 from ulpscope.workflows.check.planning import CheckPlan, plan_check

@@ -14,7 +14,7 @@ from ulpscope.records.checks import CaseId, DataSource, Variant
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import TraceError
 from ulpscope.replay.planning import CasePlan, Choice, matches, plan_cases
-from ulpscope.report.words.quantities import ranges_text
+from ulpscope.report.words.language import ranges_text
 from ulpscope.trace.reader import RankTrace, Trace
 
 NEAR_NAMES = 3

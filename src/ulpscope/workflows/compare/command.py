@@ -29,11 +29,9 @@ from ulpscope.records.ledger import Ledger, Replay
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark, within
 from ulpscope.records.settings import IntRanges
-from ulpscope.report.files.compare_json import compare_json
 from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv, write_parquet, write_xlsx
-from ulpscope.report.terminal.compare import compare_text
-from ulpscope.report.words.language import Language
-from ulpscope.report.words.quantities import ranges_text
+from ulpscope.report.terminal.compare import compare_json, compare_text
+from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.reader import Trace
 from ulpscope.workflows.compare.replay import nothing_executed, obstacles, refuse

@@ -8,7 +8,7 @@ from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.result_table import is_result_table, read_result_table
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.terminal.comparison_results import LowOperators, low_json, low_text
+from ulpscope.report.terminal.earlier_results import LowOperators, low_json, low_text
 
 DEFAULT_COSINE = 0.98
 """At or below it an output counts as wrong: what precision_tool has always taken."""

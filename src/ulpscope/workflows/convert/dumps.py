@@ -16,7 +16,7 @@ from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.numerics.layouts.orders import LAYOUTS, Converter, Converters
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.terminal.convert_dumps import DumpsConverted, FileFailure, dumps_json, dumps_text
+from ulpscope.report.terminal.convert import DumpsConverted, FileFailure, dumps_json, dumps_text
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.convert.arrays import ArrayJob, convert_arrays, plan_arrays
 from ulpscope.workflows.convert.command import prepare_out

@@ -30,8 +30,7 @@ from ulpscope.records.tensor_diffs import (
     TensorSide,
     Tolerances,
 )
-from ulpscope.report.files.diff_json import diff_json
-from ulpscope.report.terminal.diff import diff_text
+from ulpscope.report.terminal.diff import diff_json, diff_text
 
 SEPARATOR = "::"
 DEFAULT_COUNT = 10

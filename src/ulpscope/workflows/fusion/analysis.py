@@ -9,7 +9,7 @@ from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.graph.query import all_operators
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.network import FusionAnalysis
-from ulpscope.report.terminal.fusion_analysis import analysis_json, analysis_text
+from ulpscope.report.terminal.fusion import analysis_json, analysis_text
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.network.command import NetworkOptions, compare_network
 

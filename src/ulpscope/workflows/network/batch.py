@@ -15,8 +15,7 @@ from ulpscope.records.findings import Outcome
 from ulpscope.records.graphs import GraphModel
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark
-from ulpscope.report.words.language import Language
-from ulpscope.report.words.remarks import remark_text
+from ulpscope.report.words.language import Language, remark_text
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, judge_network
 from ulpscope.workflows.network.pairing import network_name, paired_network
 from ulpscope.workflows.network.sides import Chosen, dumped_run, matching_model, read_dumps

@@ -40,7 +40,7 @@ from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.findings import Comparison
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import Counted, remark
-from ulpscope.report.files.network_csv import ResultColumns, result_table, write_table
+from ulpscope.report.files.network_tables import ResultColumns, result_table, write_table
 from ulpscope.report.words.language import Language
 from ulpscope.trace.objects import collector_paused
 from ulpscope.workflows.compare.command import CompareResult

@@ -18,7 +18,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Outcome
 from ulpscope.records.pairs import Judgement
-from ulpscope.report.files.network_detail import TensorDetail, detail_json, detail_text, write_detail
+from ulpscope.report.files.network_tables import TensorDetail, detail_json, detail_text, write_detail
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.compare.command import CODES, CompareOptions, compare
 from ulpscope.workflows.network.command import NetworkOptions, judge_network

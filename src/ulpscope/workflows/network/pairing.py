@@ -17,7 +17,7 @@ from ulpscope.records.graphs import GraphModel
 from ulpscope.records.network import NetworkPlan, OperatorGroup
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import Counted, remark
-from ulpscope.report.files.network_csv import mapping_table
+from ulpscope.report.files.network_tables import mapping_table
 from ulpscope.workflows.network.sides import Chosen, Dumps, Reference, find_dumps, find_reference
 
 

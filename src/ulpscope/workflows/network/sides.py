@@ -16,7 +16,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.settings import IntRanges
-from ulpscope.report.words.quantities import ranges_text
+from ulpscope.report.words.language import ranges_text
 
 
 @dataclass(frozen=True, slots=True)

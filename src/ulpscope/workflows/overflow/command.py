@@ -24,8 +24,7 @@ from ulpscope.records.overflows import (
     Side,
 )
 from ulpscope.records.values import Use, Value
-from ulpscope.report.files.overflow_json import survey_json
-from ulpscope.report.terminal.overflow import survey_text
+from ulpscope.report.terminal.overflow import survey_json, survey_text
 from ulpscope.report.words.language import Language
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.overflow.execution import Verdicts, execute_births

@@ -11,7 +11,7 @@ from ulpscope.dialects.ascend.overflow.search import FoundRecord, RecordSearch
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Place
 from ulpscope.records.overflows import DeviceRecord, OverflowFinding, OverflowSurvey, SeenTensor, Side
-from ulpscope.report.files.overflow_table import write_overflow_table
+from ulpscope.report.files.check_tables import write_overflow_table
 from ulpscope.workflows.results import writing
 
 TABLE = "overflow.csv"

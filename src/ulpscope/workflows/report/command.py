@@ -22,18 +22,19 @@ from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Comparison, Place
 from ulpscope.records.pair_table import ALWAYS_KNOWN, COUNTS, PAIR_COLUMNS, SHAPES, TEXTS
-from ulpscope.report.files.finding_json import strict
-from ulpscope.report.page.assembling import assemble
-from ulpscope.report.page.compare_content import (
+from ulpscope.report.page.assembling import Content, assemble
+from ulpscope.report.page.content import (
+    PARTS,
+    Sources,
     check_content,
     compare_content,
     overflow_content,
     stack_line,
+    told_json,
+    told_once,
     trace_content,
 )
-from ulpscope.report.page.packing import Content
-from ulpscope.report.page.sources import Sources
-from ulpscope.report.page.telling import PARTS, told_json, told_once
+from ulpscope.report.record_json import to_json
 from ulpscope.report.words.language import Language, shown_name
 from ulpscope.trace.files import LARGEST_DUMP, check_file, read_json
 from ulpscope.trace.tables import wrong_size
@@ -182,7 +183,7 @@ def _read_json(path: Path) -> JsonObject:
         raise _unreadable(path, str(error)) from error
     if not isinstance(content, dict):
         raise _unreadable(path, f"it holds a {type(content).__name__}, not an object")
-    checked: JsonObject = strict(content)
+    checked: JsonObject = to_json(content)
     return checked
 
 

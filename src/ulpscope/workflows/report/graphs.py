@@ -11,9 +11,17 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
-from ulpscope.report.viewers.model_explorer import OWN_IDS, Json, NodeIds, RunStep, collection_json, graph_json
+from ulpscope.report.viewers.model_explorer import (
+    OWN_IDS,
+    Json,
+    NodeIds,
+    RunStep,
+    captured_step,
+    collection_json,
+    compared_step,
+    graph_json,
+)
 from ulpscope.report.viewers.model_explorer_data import error_data, judgement_data, magnitude_data, not_finite_data
-from ulpscope.report.viewers.model_explorer_steps import captured_step, compared_step
 from ulpscope.workflows.report.command import located, read_pairs, read_summary
 
 REFERENCE, TARGET = "reference", "target"

@@ -20,7 +20,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, LastCall, RunOutcome, SeenProcesses
 from ulpscope.records.runs import Progress
 from ulpscope.records.settings import CaptureSettings
-from ulpscope.report.status import StatusLine, status_text
+from ulpscope.report.progress import StatusLine, status_text
 from ulpscope.report.terminal.run import outcome_object, plan_text, summary_text
 from ulpscope.workflows.run.child import POLL_SECONDS, Child, ChildExit
 from ulpscope.workflows.run.destination import held_destination, prepare_destination, rank_directories

@@ -13,8 +13,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError
 from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Use, Value
-from ulpscope.report.files.show_json import show_json
-from ulpscope.report.terminal.show import show_text
+from ulpscope.report.terminal.show import show_json, show_text
 from ulpscope.report.terminal.views import (
     CallListView,
     CallView,
@@ -25,7 +24,7 @@ from ulpscope.report.terminal.views import (
     TensorElements,
     View,
 )
-from ulpscope.report.words.quantities import ranges_text
+from ulpscope.report.words.language import ranges_text
 from ulpscope.trace.data import pick_elements
 from ulpscope.trace.neighbours import Neighbours, neighbours
 from ulpscope.trace.overview import Overview, overview_of

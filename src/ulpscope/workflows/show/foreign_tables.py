@@ -6,7 +6,7 @@ from typing import Any
 
 from ulpscope.dialects.msprobe.result_tables import read_table
 from ulpscope.records.enums import ExitCode
-from ulpscope.report.terminal.foreign_tables import TableView, table_json, table_text
+from ulpscope.report.terminal.earlier_results import TableView, table_json, table_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from ulpscope.graph.wiring import wiring
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Graph, GraphModel, Operator
-from ulpscope.report.files.show_graph_json import show_graph_json
-from ulpscope.report.terminal.show_graph import show_graph_text
+from ulpscope.report.terminal.show_graph import show_graph_json, show_graph_text
 from ulpscope.report.terminal.views import (
     AnyGraphView,
     FoundDumps,

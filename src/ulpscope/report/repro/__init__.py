@@ -1,1 +1,0 @@
-"""The text of a script that shows one call."""
