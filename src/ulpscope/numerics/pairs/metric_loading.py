@@ -13,6 +13,7 @@ import numpy as np
 FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT64, UINT64, TABLE = range(7)
 """Forms: a type without one of its own name, such as float8 and bool, is looked up in a table."""
 
+NO_TABLE = np.zeros(256)
 _SIZE_32 = np.int32(0x7FFF)
 
 

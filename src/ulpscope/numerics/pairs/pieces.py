@@ -65,12 +65,12 @@ class PairPieces:
             yield Pair(self._piece(pair.reference, self.dtypes.reference), self._piece(pair.target, self.dtypes.target))
 
     def _piece(self, raw: Bytes, dtype: Dtype) -> Bytes:
-        piece = _aligned(raw, dtype.item_size // dtype.parts)
+        piece = aligned(raw, dtype.item_size // dtype.parts)
         if not self._is_widened(dtype):
             return piece
         parts = np.zeros((len(raw) // dtype.item_size, self.parts_an_element))
         parts[:, 0] = numbers_of(piece, dtype)
-        return _aligned(parts.reshape(-1).view(np.uint8), parts.itemsize)
+        return aligned(parts.reshape(-1).view(np.uint8), parts.itemsize)
 
 
 def _check(arrays: Pair[AnyArray], dtypes: Pair[Dtype]) -> None:
@@ -109,8 +109,8 @@ def _strided_pieces(arrays: Pair[AnyArray]) -> Pieces:
             yield Pair(np.ascontiguousarray(reference).view(np.uint8), np.ascontiguousarray(target).view(np.uint8))
 
 
-def _aligned(raw: Bytes, size: int) -> Bytes:
-    """Where numbers of that size may lie, and read-only: so the kernels are compiled once."""
-    piece = raw.copy() if raw.ctypes.data % size else raw.view()
+def aligned(array: AnyArray, size: int) -> AnyArray:
+    """Where numbers of that size may lie, and read-only: so kernels are compiled once."""
+    piece = array.copy() if array.ctypes.data % size else array.view()
     piece.setflags(write=False)
     return piece

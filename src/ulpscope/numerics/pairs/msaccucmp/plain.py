@@ -16,7 +16,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 FLOOR = np.finfo(np.float32).eps
 """Below this no number falls in its KL divergence."""
 
-SUMS_AT_ONCE = LOGARITHMS_AT_ONCE = 1 << 15
+AT_ONCE = 1 << 15
 """Numbers of which what is computed fits a core's own cache."""
 
 MY_LOW, MY_WIDTH, GOLDEN_LOW, GOLDEN_WIDTH, MY_SCALE, GOLDEN_SCALE = range(6)
@@ -62,5 +62,6 @@ def _shares(my: AnyArray, golden: AnyArray, plan: Singles) -> tuple[Singles, Sin
 
 
 def _share(part: AnyArray, low: np.float32, width: np.float32) -> Singles:
-    """Mapped to 0..1, and raised to FLOOR; a side that is constant stays as it is."""
-    return np.maximum(part if width == 0.0 else (part - low) / width, FLOOR)
+    """Mapped to 0..1, and raised to FLOOR."""
+    shares: Singles = np.maximum((part - low) / width, FLOOR)
+    return shares
