@@ -202,12 +202,12 @@ def _moments(part, shift):
     return total, squares
 
 
-def readable(part: AnyArray) -> Singles:
+def readable(part: AnyArray, memory: Singles) -> Singles:
     """The part as float32, where and how one compilation of the functions below takes it."""
     form = _FORMS.get(part.dtype)
     if form is None:
         return aligned(part.astype(np.float32, copy=False), 4)
-    found = np.empty(len(part), np.float32)
+    found = memory[: len(part)]
     load(aligned(part, 2).view(np.uint8), form, NO_TABLE, 0, len(part), found)
     return aligned(found, 4)
 
@@ -225,9 +225,9 @@ def sums(my: Singles, golden: Singles, plan: Singles) -> tuple[Singles, Singles]
     return found, largest.view(np.float32)
 
 
-def divergence(my: Singles, golden: Singles, plan: Singles) -> np.float32:
+def divergence(my: Singles, golden: Singles, plan: Singles, memory: Singles) -> np.float32:
     """As plain.divergence. numpy's own logarithm, as another one has other last bits."""
-    shares, ratios = np.empty(len(my), np.float32), np.empty(len(my), np.float32)
+    shares, ratios = memory[0, : len(my)], memory[1, : len(my)]
     _ratios(my, golden, plan, shares, ratios)
     np.log(ratios, out=ratios)
     ratios *= shares

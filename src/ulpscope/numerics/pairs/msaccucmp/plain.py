@@ -26,8 +26,8 @@ APART, SQUARES, GOLDEN_SQUARES, RELATIVE, PRODUCT, MY_SHARE, GOLDEN_SHARE = rang
 SUMS = 7
 
 
-def readable(part: AnyArray) -> AnyArray:
-    """The part as the functions below take it: float32."""
+def readable(part: AnyArray, memory: Singles) -> AnyArray:
+    """The part as the functions below take it: float32. `memory` is for those who compute in place."""
     return part if part.dtype == np.float32 else part.astype(np.float32)
 
 
@@ -49,7 +49,7 @@ def sums(my: AnyArray, golden: AnyArray, plan: Singles) -> tuple[Singles, Single
     return np.array([row.sum() for row in rows]), np.array([apart.max(), relative.max()])
 
 
-def divergence(my: AnyArray, golden: AnyArray, plan: Singles) -> np.float32:
+def divergence(my: AnyArray, golden: AnyArray, plan: Singles, memory: Singles) -> np.float32:
     """Sum of p * ln(p / q), p and q being the sides' shares divided by their scales."""
     p, q = _shares(my, golden, plan)
     p /= plan[MY_SCALE]

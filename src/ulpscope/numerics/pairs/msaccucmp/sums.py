@@ -21,7 +21,8 @@ AnyArray = NDArray[Any]
 Singles = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Single: TypeAlias = np.float32 | float
-Leaf = Callable[[AnyArray, AnyArray], Any]
+Leaf = Callable[[Singles, Singles, Singles], Any]
+"""Of my side, golden's, and two rows of memory as long."""
 
 PIECE = 1 << 15
 """Numbers of one side that are read at a time."""
@@ -44,11 +45,13 @@ def _kernels() -> ModuleType:
 def _agrees(kernels: ModuleType) -> bool:
     """Whether the kernels do as numpy: their cache does not notice what has changed elsewhere."""
     golden = np.linspace(-2.0, 5.0, 1001, dtype=np.float32)
-    my, plan = golden.astype(np.float16), np.array([-2.0, 7.0, -2.0, 7.0, 64.0, 65.0], np.float32)
-    mine, theirs = kernels.readable(my), kernels.readable(golden)
-    wanted = plain.sums(plain.readable(my), golden, plan)
-    same = all(np.array_equal(one, other) for one, other in zip(kernels.sums(mine, theirs, plan), wanted, strict=True))
-    return same and bool(kernels.divergence(mine, theirs, plan) == plain.divergence(plain.readable(my), golden, plan))
+    compiled, usual = (TwoSides(golden.astype(np.float16), golden, each) for each in (kernels, plain))
+    known = spreads(usual)
+    found, wanted = gather(compiled, *known), gather(usual, *known)
+    largest = (found.largest, found.largest_relative) == (wanted.largest, wanted.largest_relative)
+    return (
+        np.array_equal(found.sums, wanted.sums) and largest and divergence(compiled, found) == divergence(usual, found)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,17 @@ class TwoSides:
         ]
         return cls(flat[0], flat[1], _kernels() if my.size >= WORTH_COMPILING else plain)
 
-    def add_up(self, leaf: Leaf, at_once: int) -> Any:
-        """What `leaf` gives of each piece of both sides, added up in numpy's order."""
+    def add_up(self, leaf: Leaf) -> Any:
+        """What `leaf` gives of each piece of both sides as float32, added up in numpy's order."""
+        kernels = self.kernels
+        # Of every piece the same memory: of new memory each page has to be had from the system first.
+        memory = np.empty((4, min(kernels.AT_ONCE, len(self.my))), np.float32)
 
         def added(start: int, count: int) -> Any:
-            if count <= at_once:
+            if count <= kernels.AT_ONCE:
                 part = slice(start, start + count)
-                return leaf(self.my[part], self.golden[part])
+                mine = kernels.readable(self.my[part], memory[0])
+                return leaf(mine, kernels.readable(self.golden[part], memory[1]), memory[2:])
             half = count // 2
             half -= half % 8
             return added(start, half) + added(start + half, count - half)
@@ -118,28 +125,22 @@ def spreads(sides: TwoSides) -> tuple[Spread, Spread]:
 
 def gather(sides: TwoSides, my: Spread, golden: Spread) -> Gathered:
     """All that one read of both sides gives."""
-    plan, kernels = _plan(my, golden, my.norm, golden.norm), sides.kernels
-    largest = np.zeros(2, np.float32)
+    plan, largest = _plan(my, golden, my.norm, golden.norm), np.zeros(2, np.float32)
 
-    def leaf(mine: AnyArray, theirs: AnyArray) -> Singles:
+    def leaf(mine: Singles, theirs: Singles, _: Singles) -> Singles:
         nonlocal largest
-        sums, tops = kernels.sums(kernels.readable(mine), kernels.readable(theirs), plan)
+        sums, tops = sides.kernels.sums(mine, theirs, plan)
         largest = np.maximum(largest, tops)
         return sums  # type: ignore[no-any-return]
 
-    sums = sides.add_up(leaf, kernels.AT_ONCE) if len(sides.my) else np.zeros(plain.SUMS, np.float32)
+    sums = sides.add_up(leaf) if len(sides.my) else np.zeros(plain.SUMS, np.float32)
     return Gathered(my, golden, sums + _NOTHING, *largest)
 
 
 def divergence(sides: TwoSides, found: Gathered) -> np.float32:
     """The second read: the KL divergence of my shares from golden's."""
     plan = _plan(found.my, found.golden, found.sums[plain.MY_SHARE], found.sums[plain.GOLDEN_SHARE])
-    kernels = sides.kernels
-
-    def leaf(mine: AnyArray, theirs: AnyArray) -> np.float32:
-        return kernels.divergence(kernels.readable(mine), kernels.readable(theirs), plan)  # type: ignore[no-any-return]
-
-    return np.float32(sides.add_up(leaf, kernels.AT_ONCE) + _NOTHING)
+    return np.float32(sides.add_up(lambda *given: sides.kernels.divergence(*given[:2], plan, given[2])) + _NOTHING)
 
 
 def _spread(side: AnyArray, kernels: ModuleType) -> Spread:
@@ -191,14 +192,13 @@ def old_relative(sides: TwoSides) -> tuple[np.float32, np.float32]:
     """Of 2022: largest and sum of |my - golden| / |golden|: inf where only golden is zero, nan where both are."""
     largest = np.float32(0.0)
 
-    def leaf(my: AnyArray, golden: AnyArray) -> np.float32:
+    def leaf(my: Singles, golden: Singles, _: Singles) -> Any:
         nonlocal largest
-        wide = plain.readable(golden)
-        errors = np.abs(plain.readable(my) - wide) / np.abs(wide)
+        errors = np.abs(my - golden) / np.abs(golden)
         largest = np.maximum(largest, errors.max())
-        return errors.sum()  # type: ignore[no-any-return]
+        return errors.sum()
 
-    total = sides.add_up(leaf, PIECE)
+    total = sides.add_up(leaf)
     return largest, total
 
 
