@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind
 from ulpscope.numerics.pairs.metric_plain import differences, numbers_of
-from ulpscope.numerics.pairs.metric_results import ulp_plan
-from ulpscope.numerics.pairs.metric_state import FLOOR_FIELD, ULP_FACTOR, ULPS
+from ulpscope.numerics.pairs.metric_state import FLOOR_FIELD, ULP_FACTOR, ULPS, ulp_plan
 from ulpscope.records.pairs import Pair
 
 AnyArray = NDArray[Any]

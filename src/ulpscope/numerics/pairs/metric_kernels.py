@@ -11,33 +11,8 @@ import math
 
 import numpy as np
 
-from ulpscope.numerics.pairs import metric_state
+from ulpscope.numerics.pairs import metric_state as at
 from ulpscope.numerics.pairs.metric_loading import FLOAT64, INT64, UINT64, compiled, load
-from ulpscope.numerics.pairs.metric_state import (
-    DIFFERENCE,
-    DIFFERENT,
-    FINITE,
-    FLOOR_FIELD,
-    HIGH,
-    LOST,
-    LOW,
-    MAX_ABS,
-    MAX_REL,
-    MAX_ULP,
-    MISMATCHED,
-    NONZERO,
-    PRODUCT,
-    REFERENCE,
-    SUM_REL,
-    SUM_ULP,
-    TARGET,
-    ULPS,
-    UNSET,
-    WANTED,
-    WITHIN_FIVE,
-    WITHIN_THOUSANDTH,
-    WORST,
-)
 
 BLOCK = 4096
 
@@ -46,9 +21,9 @@ _FIELD_64 = np.int64(0x7FF) << np.int64(52)
 _SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
 _LN2 = math.log(2.0)
 
-_exponent_for = compiled(metric_state.exponent_for)
-_raise_exponent = compiled(metric_state.raise_exponent)
-_merge_side = compiled(metric_state.merge_side)
+_exponent_for = compiled(at.exponent_for)
+_raise_exponent = compiled(at.raise_exponent)
+_merge_side = compiled(at.merge_side)
 
 
 @compiled
@@ -142,8 +117,8 @@ def _keep_finite(reference, target, n, places, state):
         target[kept] = b
         places[kept] = i
         kept += finite
-    state[MISMATCHED] += mismatched
-    state[DIFFERENT] += mismatched
+    state[at.MISMATCHED] += mismatched
+    state[at.DIFFERENT] += mismatched
     return kept
 
 
@@ -159,7 +134,7 @@ def _largest(numbers, n):
 
 @compiled
 def _scale(numbers, n, exponent, scaled):
-    factor = 1.0 if exponent == UNSET else math.ldexp(1.0, int(-exponent))
+    factor = 1.0 if exponent == at.UNSET else math.ldexp(1.0, int(-exponent))
     for i in range(n):
         scaled[i] = numbers[i] * factor
 
@@ -193,26 +168,26 @@ def _second_look(reference, apart, sides, n, left, right, state):
         b = sides[1, i] - right
         squares_left += a * a
         squares_right += b * b
-    state[MAX_REL] = max(state[MAX_REL], np.int64(largest_relative).view(np.float64))
-    state[SUM_REL] += total
-    state[NONZERO] += nonzero
-    state[LOST] += lost
-    state[WITHIN_THOUSANDTH] += thousandth - lost
-    state[WITHIN_FIVE] += five - lost
+    state[at.MAX_REL] = max(state[at.MAX_REL], np.int64(largest_relative).view(np.float64))
+    state[at.SUM_REL] += total
+    state[at.NONZERO] += nonzero
+    state[at.LOST] += lost
+    state[at.WITHIN_THOUSANDTH] += thousandth - lost
+    state[at.WITHIN_FIVE] += five - lost
     return np.int64(largest).view(np.float64), squares_left, squares_right
 
 
 @compiled
 def _merge(n, sums, squares, exponents, state):
     """Adds a block's sums, which were taken with these exponents."""
-    _, factor = _raise_exponent(state, DIFFERENCE, exponents[0])
-    state[DIFFERENCE] += sums[0] * factor
-    state[DIFFERENCE + 1] += sums[1] * factor * factor
-    kept_left, left = _raise_exponent(state, REFERENCE, exponents[1])
-    kept_right, right = _raise_exponent(state, TARGET, exponents[2])
-    state[PRODUCT] = state[PRODUCT] * kept_left * kept_right + sums[5] * left * right
-    _merge_side(state, REFERENCE, n, sums[3] * left, squares[0] * left * left)
-    _merge_side(state, TARGET, n, sums[4] * right, squares[1] * right * right)
+    _, factor = _raise_exponent(state, at.DIFFERENCE, exponents[0])
+    state[at.DIFFERENCE] += sums[0] * factor
+    state[at.DIFFERENCE + 1] += sums[1] * factor * factor
+    kept_left, left = _raise_exponent(state, at.REFERENCE, exponents[1])
+    kept_right, right = _raise_exponent(state, at.TARGET, exponents[2])
+    state[at.PRODUCT] = state[at.PRODUCT] * kept_left * kept_right + sums[5] * left * right
+    _merge_side(state, at.REFERENCE, n, sums[3] * left, squares[0] * left * left)
+    _merge_side(state, at.TARGET, n, sums[4] * right, squares[1] * right * right)
 
 
 @compiled
@@ -228,7 +203,7 @@ def _add_ulps(reference, target, apart, n, plan, state):
     """Differences times 2**(1 - e), e the exponent of the larger size; a constant factor is left to the end."""
     left = reference.view(np.int64)
     right = target.view(np.int64)
-    floor = np.int64(plan[FLOOR_FIELD]) << np.int64(52)
+    floor = np.int64(plan[at.FLOOR_FIELD]) << np.int64(52)
     top = np.int64(2047) << np.int64(52)
     largest = np.int64(0)
     total = 0.0
@@ -237,8 +212,8 @@ def _add_ulps(reference, target, apart, n, plan, state):
         ulps = apart[i] * np.int64(top - field).view(np.float64)
         total += ulps
         largest = max(largest, np.float64(ulps).view(np.int64))
-    state[MAX_ULP] = max(state[MAX_ULP], np.int64(largest).view(np.float64))
-    state[SUM_ULP] += total
+    state[at.MAX_ULP] = max(state[at.MAX_ULP], np.int64(largest).view(np.float64))
+    state[at.SUM_ULP] += total
 
 
 @compiled
@@ -256,13 +231,13 @@ def _add_range(numbers, n, side, state):
         key = _key(bits[i])
         low = min(low, key)
         high = max(high, key)
-    state[LOW + side] = min(state[LOW + side], np.int64(_key(low)).view(np.float64))
-    state[HIGH + side] = max(state[HIGH + side], np.int64(_key(high)).view(np.float64))
+    state[at.LOW + side] = min(state[at.LOW + side], np.int64(_key(low)).view(np.float64))
+    state[at.HIGH + side] = max(state[at.HIGH + side], np.int64(_key(high)).view(np.float64))
 
 
 @compiled
 def _add_details(numbers, apart, n, plan, state):
-    if plan[ULPS] != 0.0:
+    if plan[at.ULPS] != 0.0:
         _add_ulps(numbers[0], numbers[1], apart, n, plan, state)
     for side in range(2):
         _add_range(numbers[side], n, side, state)
@@ -272,9 +247,9 @@ def _add_details(numbers, apart, n, plan, state):
 def _wide_exponents(numbers, apart, n, state):
     """Of differences and both sides: float64 sizes may be such that their squares leave its range."""
     return (
-        _exponent_for(_largest(apart, n), state[DIFFERENCE + 2]),
-        _exponent_for(_largest(numbers[0], n), state[REFERENCE + 2]),
-        _exponent_for(_largest(numbers[1], n), state[TARGET + 2]),
+        _exponent_for(_largest(apart, n), state[at.DIFFERENCE + 2]),
+        _exponent_for(_largest(numbers[0], n), state[at.REFERENCE + 2]),
+        _exponent_for(_largest(numbers[1], n), state[at.TARGET + 2]),
     )
 
 
@@ -292,7 +267,7 @@ def _add_block(numbers, apart, n, wide, sums, scaled, state):
         sides = scaled
     looked = _second_look(numbers[0], apart, sides, n, sums[3] / n, sums[4] / n, state)
     _merge(n, sums, looked[1:], exponents, state)
-    state[FINITE] += n
+    state[at.FINITE] += n
     return looked[0]
 
 
@@ -321,13 +296,13 @@ def accumulate(reference, target, forms, tables, count, base, plan, state):
             if n == 0:
                 continue
             sums = _subtract(numbers[0], numbers[1], apart, n)
-        state[DIFFERENT] += sums[2]
+        state[at.DIFFERENT] += sums[2]
         largest = _add_block(numbers, apart, n, wide, sums, scaled, state)
-        if largest > state[MAX_ABS]:
-            state[MAX_ABS] = largest
+        if largest > state[at.MAX_ABS]:
+            state[at.MAX_ABS] = largest
             i = _find(apart, largest)
-            state[WORST] = base + start + (places[i] if compacted else i)
-        if plan[WANTED] != 0.0:
+            state[at.WORST] = base + start + (places[i] if compacted else i)
+        if plan[at.WANTED] != 0.0:
             _add_details(numbers, apart, n, plan, state)
 
 

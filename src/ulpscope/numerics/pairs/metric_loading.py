@@ -4,11 +4,9 @@ numba's `view` of a number needs that number's type spelt out, hence casts that 
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
+
+from ulpscope.numerics.machine_code import by_numba
 
 FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT64, UINT64, TABLE = range(7)
 """Forms: a type without one of its own name, such as float8 and bool, is looked up in a table."""
@@ -17,13 +15,7 @@ NO_TABLE = np.zeros(256)
 _SIZE_32 = np.int32(0x7FFF)
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled at the first call, cached on disk. Sums may be reordered; nan and inf keep their meaning."""
-    fast = {"reassoc", "nsz", "contract"}
-    try:
-        return numba.njit(function, cache=True, nogil=True, error_model="numpy", fastmath=fast)  # type: ignore[no-any-return]
-    except RuntimeError:  # no directory to cache in: compile anew in each process
-        return numba.njit(function, nogil=True, error_model="numpy", fastmath=fast)  # type: ignore[no-any-return]
+compiled = by_numba(kept=True)
 
 
 @compiled

@@ -6,34 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import Dtype, DtypeKind
-from ulpscope.numerics.pairs.metric_state import (
-    DIFFERENCE,
-    DIFFERENT,
-    FINITE,
-    FLOOR_FIELD,
-    HIGH,
-    LOST,
-    LOW,
-    MAX_ABS,
-    MAX_REL,
-    MAX_ULP,
-    MISMATCHED,
-    NONZERO,
-    PRODUCT,
-    REFERENCE,
-    SUM_REL,
-    SUM_ULP,
-    TARGET,
-    ULPS,
-    UNSET,
-    WANTED,
-    WITHIN_FIVE,
-    WITHIN_THOUSANDTH,
-    WORST,
-    exponent_for,
-    merge_side,
-    raise_exponent,
-)
+from ulpscope.numerics.pairs import metric_state as at
+from ulpscope.numerics.pairs.metric_state import exponent_for, merge_side, raise_exponent
 from ulpscope.numerics.summaries.summary import decode
 from ulpscope.records.pairs import Pair
 
@@ -95,13 +69,13 @@ def _add_part(pair: Pair[Bytes], dtypes: Pair[Dtype], *, base: int, plan: Floats
         reference, target, apart = reference[finite], target[finite], apart[finite]
     if not len(apart):
         return
-    state[DIFFERENT] += np.count_nonzero(apart)
+    state[at.DIFFERENT] += np.count_nonzero(apart)
     _add_worst(apart, np.flatnonzero(finite), base=base, state=state)
     _add_sums(reference, target, apart, state)
     _add_relatives(np.abs(reference), apart, state)
-    if plan[WANTED]:
+    if plan[at.WANTED]:
         _add_details(reference, target, apart, plan, state)
-    state[FINITE] += len(apart)
+    state[at.FINITE] += len(apart)
 
 
 def differences(pair: Pair[Bytes], dtypes: Pair[Dtype], reference: Floats, target: Floats) -> Floats:
@@ -124,35 +98,35 @@ def _mixed_differences(signed: NDArray[np.int64], unsigned: NDArray[np.uint64]) 
 
 def _count_mismatches(reference: Floats, target: Floats, state: Floats) -> None:
     same = (reference == target) | (np.isnan(reference) & np.isnan(target))
-    state[MISMATCHED] += np.count_nonzero(~same)
-    state[DIFFERENT] += np.count_nonzero(~same)
+    state[at.MISMATCHED] += np.count_nonzero(~same)
+    state[at.DIFFERENT] += np.count_nonzero(~same)
 
 
 def _add_worst(apart: Floats, places: NDArray[np.int64], *, base: int, state: Floats) -> None:
     place = int(np.argmax(apart))
-    if apart[place] > state[MAX_ABS]:
-        state[MAX_ABS] = apart[place]
-        state[WORST] = base + places[place]
+    if apart[place] > state[at.MAX_ABS]:
+        state[at.MAX_ABS] = apart[place]
+        state[at.WORST] = base + places[place]
 
 
 def _scaled(numbers: Floats, slot: int, state: Floats) -> tuple[Floats, float]:
     exponent = exponent_for(float(np.abs(numbers).max()), float(state[slot + 2]))
-    return (numbers if exponent in (0.0, UNSET) else np.ldexp(numbers, int(-exponent))), exponent
+    return (numbers if exponent in (0.0, at.UNSET) else np.ldexp(numbers, int(-exponent))), exponent
 
 
 def _add_sums(reference: Floats, target: Floats, apart: Floats, state: Floats) -> None:
-    apart, exponent = _scaled(apart, DIFFERENCE, state)
-    _, factor = raise_exponent(state, DIFFERENCE, exponent)
-    state[DIFFERENCE] += apart.sum() * factor
-    state[DIFFERENCE + 1] += np.square(apart).sum() * factor * factor
-    left, exponent = _scaled(reference, REFERENCE, state)
-    kept_left, factor_left = raise_exponent(state, REFERENCE, exponent)
-    right, exponent = _scaled(target, TARGET, state)
-    kept_right, factor_right = raise_exponent(state, TARGET, exponent)
+    apart, exponent = _scaled(apart, at.DIFFERENCE, state)
+    _, factor = raise_exponent(state, at.DIFFERENCE, exponent)
+    state[at.DIFFERENCE] += apart.sum() * factor
+    state[at.DIFFERENCE + 1] += np.square(apart).sum() * factor * factor
+    left, exponent = _scaled(reference, at.REFERENCE, state)
+    kept_left, factor_left = raise_exponent(state, at.REFERENCE, exponent)
+    right, exponent = _scaled(target, at.TARGET, state)
+    kept_right, factor_right = raise_exponent(state, at.TARGET, exponent)
     product = (left * right).sum() * factor_left * factor_right
-    state[PRODUCT] = state[PRODUCT] * kept_left * kept_right + product
-    _add_side(left, REFERENCE, factor_left, state)
-    _add_side(right, TARGET, factor_right, state)
+    state[at.PRODUCT] = state[at.PRODUCT] * kept_left * kept_right + product
+    _add_side(left, at.REFERENCE, factor_left, state)
+    _add_side(right, at.TARGET, factor_right, state)
 
 
 def _add_side(numbers: Floats, slot: int, factor: float, state: Floats) -> None:
@@ -165,22 +139,22 @@ def _add_relatives(sizes: Floats, apart: Floats, state: Floats) -> None:
     relative = apart[some] / sizes[some]
     lost = np.count_nonzero(apart[~some])
     both_zero = len(apart) - len(relative) - lost
-    state[MAX_REL] = max(state[MAX_REL], relative.max(initial=0.0))
-    state[SUM_REL] += relative.sum()
-    state[NONZERO] += len(relative)
-    state[LOST] += lost
-    state[WITHIN_THOUSANDTH] += np.count_nonzero(relative < 0.001) + both_zero
-    state[WITHIN_FIVE] += np.count_nonzero(relative < 0.005) + both_zero
+    state[at.MAX_REL] = max(state[at.MAX_REL], relative.max(initial=0.0))
+    state[at.SUM_REL] += relative.sum()
+    state[at.NONZERO] += len(relative)
+    state[at.LOST] += lost
+    state[at.WITHIN_THOUSANDTH] += np.count_nonzero(relative < 0.001) + both_zero
+    state[at.WITHIN_FIVE] += np.count_nonzero(relative < 0.005) + both_zero
 
 
 def _add_details(reference: Floats, target: Floats, apart: Floats, plan: Floats, state: Floats) -> None:
     for side, numbers in enumerate((reference, target)):
-        state[LOW + side] = min(state[LOW + side], numbers.min())
-        state[HIGH + side] = max(state[HIGH + side], numbers.max())
-    if plan[ULPS]:
+        state[at.LOW + side] = min(state[at.LOW + side], numbers.min())
+        state[at.HIGH + side] = max(state[at.HIGH + side], numbers.max())
+    if plan[at.ULPS]:
         sizes = np.maximum(np.abs(reference), np.abs(target))
-        fields = np.maximum(np.frexp(sizes)[1] - 1 + _BIAS, plan[FLOOR_FIELD]).astype(np.int64)
-        fields[sizes == 0.0] = plan[FLOOR_FIELD]
+        fields = np.maximum(np.frexp(sizes)[1] - 1 + _BIAS, plan[at.FLOOR_FIELD]).astype(np.int64)
+        fields[sizes == 0.0] = plan[at.FLOOR_FIELD]
         ulps = np.ldexp(apart, _BIAS + 1 - fields)
-        state[MAX_ULP] = max(state[MAX_ULP], ulps.max())
-        state[SUM_ULP] += ulps.sum()
+        state[at.MAX_ULP] = max(state[at.MAX_ULP], ulps.max())
+        state[at.SUM_ULP] += ulps.sum()

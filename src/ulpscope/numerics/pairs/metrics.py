@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype, float8_values
 from ulpscope.numerics.pairs import metric_plain
-from ulpscope.numerics.pairs.metric_results import finish, ulp_plan
-from ulpscope.numerics.pairs.metric_state import FINITE, HIGH, LENGTH, LOW, new_state
+from ulpscope.numerics.pairs.metric_state import FINITE, HIGH, LENGTH, LOW, finish, new_state, ulp_plan
 from ulpscope.numerics.pairs.pieces import PairPieces
 from ulpscope.records.pairs import Pair, PairMetrics
 

@@ -11,12 +11,12 @@ from ulpscope.numerics.pairs.boxes import Box, PairBoxes
 from ulpscope.numerics.pairs.distributions import (
     ErrorCounts,
     ErrorHistogram,
+    ErrorTotals,
     Histogram,
     LinearCounts,
     Magnitudes,
     Ranges,
 )
-from ulpscope.numerics.pairs.totals import ErrorTotals
 from ulpscope.records.pairs import Pair
 
 Floats = NDArray[np.float64]

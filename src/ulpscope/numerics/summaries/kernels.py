@@ -8,24 +8,25 @@ import numpy as np
 from ulpscope.numerics.summaries import constants
 from ulpscope.numerics.summaries.kernel_blocks import (
     BLOCK,
+    COLUMNS,
     LANES,
     PADDED,
+    SIGNS_32,
+    SIGNS_64,
     SUMS,
+    add_sums,
     compiled,
+    correct_squares,
+    digest_part,
     elements_at,
     kernel,
     read_block,
-)
-from ulpscope.numerics.summaries.kernel_counts import Layout, add_counts, add_set_aside, key, layout, scan, scan_finite
-from ulpscope.numerics.summaries.kernel_digest import (
-    COLUMNS,
-    digest_part,
     sum_bytes,
     sum_doubles,
     sum_halves,
     sum_singles,
 )
-from ulpscope.numerics.summaries.kernel_sums import SIGNS_32, SIGNS_64, add_sums, correct_squares
+from ulpscope.numerics.summaries.kernel_counts import Layout, add_counts, add_set_aside, key, layout, scan, scan_finite
 
 _LAYOUT_64 = layout(64, 11)
 _LAYOUT_32 = layout(32, 8)

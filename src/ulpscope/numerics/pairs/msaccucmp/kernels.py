@@ -7,14 +7,13 @@ each time whether they overlap.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.numerics.machine_code import by_numba
 from ulpscope.numerics.pairs.metric_loading import BFLOAT16, FLOAT16, NO_TABLE, compiled, load
 from ulpscope.numerics.pairs.msaccucmp.plain import (
     EPSILON,
@@ -46,17 +45,7 @@ _FORMS = {np.dtype(np.float16): FLOAT16, np.dtype(ml_dtypes.bfloat16): BFLOAT16}
 _ZERO, _ONE, _EPSILON, _FLOOR = (np.float32(number) for number in (0.0, 1.0, EPSILON, FLOOR))
 
 
-def _exactly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For parts of kernels: every operation as it is written."""
-    return numba.njit(function, nogil=True, error_model="numpy")  # type: ignore[no-any-return]
-
-
-def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled at the first call, cached on disk."""
-    try:
-        return numba.njit(function, cache=True, nogil=True, error_model="numpy")  # type: ignore[no-any-return]
-    except RuntimeError:  # no directory to cache in: compile anew in each process
-        return _exactly(function)
+_exactly, _kernel = by_numba(kept=False, exact=True), by_numba(kept=True, exact=True)
 
 
 @_exactly
