@@ -11,8 +11,11 @@ import math
 
 import numpy as np
 
+from ulpscope.numerics.dtypes import Dtype
 from ulpscope.numerics.pairs import metric_state as at
-from ulpscope.numerics.pairs.metric_loading import FLOAT64, INT64, UINT64, compiled, load
+from ulpscope.numerics.pairs.loading import Bytes, Floats
+from ulpscope.numerics.pairs.metric_loading import FLOAT64, INT64, UINT64, compiled, given, load
+from ulpscope.records.pairs import Pair
 
 BLOCK = 4096
 
@@ -58,8 +61,9 @@ def _subtract_integers(reference, target, forms, start, n, apart):
 
 
 @compiled
-def _sums(reference, target, apart, n):
-    """Of differences: sum, squares, how many are not 0. Of the sides: sums and product."""
+def _subtract(reference, target, apart, n, known):
+    """Writes |target - reference|, unless it is known. Of these: sum, squares, how many are not 0; of the sides: sums
+    and product."""
     total = 0.0
     squares = 0.0
     different = 0
@@ -69,29 +73,7 @@ def _sums(reference, target, apart, n):
     for i in range(n):
         a = reference[i]
         b = target[i]
-        size = apart[i]
-        total += size
-        squares += size * size
-        different += size != 0.0
-        left += a
-        right += b
-        product += a * b
-    return total, squares, different, left, right, product
-
-
-@compiled
-def _subtract(reference, target, apart, n):
-    """Writes |target - reference|, and gives the same sums."""
-    total = 0.0
-    squares = 0.0
-    different = 0
-    left = 0.0
-    right = 0.0
-    product = 0.0
-    for i in range(n):
-        a = reference[i]
-        b = target[i]
-        size = abs(b - a)
+        size = apart[i] if known else abs(b - a)
         apart[i] = size
         total += size
         squares += size * size
@@ -263,7 +245,7 @@ def _add_block(numbers, apart, n, wide, sums, scaled, state):
         _scale(apart, n, exponents[0], scaled[2])
         _scale(numbers[0], n, exponents[1], scaled[0])
         _scale(numbers[1], n, exponents[2], scaled[1])
-        sums = _sums(scaled[0], scaled[1], scaled[2], n)
+        sums = _subtract(scaled[0], scaled[1], scaled[2], n, True)
         sides = scaled
     looked = _second_look(numbers[0], apart, sides, n, sums[3] / n, sums[4] / n, state)
     _merge(n, sums, looked[1:], exponents, state)
@@ -272,8 +254,7 @@ def _add_block(numbers, apart, n, wide, sums, scaled, state):
 
 
 @compiled
-def accumulate(reference, target, forms, tables, count, base, plan, state):
-    """Adds `count` numbers of both arrays, given as bytes; `base` is the index of the first of them."""
+def _accumulate(reference, target, forms, tables, count, base, plan, state):
     numbers = np.empty((2, BLOCK))
     scaled = np.empty((3, BLOCK))
     apart = np.empty(BLOCK)
@@ -287,15 +268,13 @@ def accumulate(reference, target, forms, tables, count, base, plan, state):
             load(sides[k], forms[k], tables[k], start, n, numbers[k])
         if exact:
             _subtract_integers(reference, target, forms, start, n, apart)
-            sums = _sums(numbers[0], numbers[1], apart, n)
-        else:
-            sums = _subtract(numbers[0], numbers[1], apart, n)
+        sums = _subtract(numbers[0], numbers[1], apart, n, exact)
         compacted = not (sums[0] < np.inf)
         if compacted:
             n = _keep_finite(numbers[0], numbers[1], n, places, state)
             if n == 0:
                 continue
-            sums = _subtract(numbers[0], numbers[1], apart, n)
+            sums = _subtract(numbers[0], numbers[1], apart, n, False)
         state[at.DIFFERENT] += sums[2]
         largest = _add_block(numbers, apart, n, wide, sums, scaled, state)
         if largest > state[at.MAX_ABS]:
@@ -341,17 +320,27 @@ def _add_divergence(reference, target, n, shares, floor, sums):
 
 
 @compiled
-def divergence(reference, target, forms, tables, count, shares, floor, sums, scrap):
-    """Adds sums of p, q and p * ln(p / q); shares: how a side's x becomes p, (x * a - b) * c."""
+def _divergence(reference, target, forms, tables, count, shares, floor, sums):
     numbers = np.empty((2, BLOCK))
     apart = np.empty(BLOCK)
+    counted = np.zeros(at.LENGTH)
     places = np.empty(BLOCK, np.int64)
     sides = (reference, target)
     for start in range(0, count, BLOCK):
         n = min(BLOCK, count - start)
         for k in range(2):
             load(sides[k], forms[k], tables[k], start, n, numbers[k])
-        sums_apart = _subtract(numbers[0], numbers[1], apart, n)
+        sums_apart = _subtract(numbers[0], numbers[1], apart, n, False)
         if not (sums_apart[0] < np.inf):
-            n = _keep_finite(numbers[0], numbers[1], n, places, scrap)
+            n = _keep_finite(numbers[0], numbers[1], n, places, counted)
         _add_divergence(numbers[0], numbers[1], n, shares, floor, sums)
+
+
+def accumulate(raw: Pair[Bytes], dtypes: Pair[Dtype], *, base: int, plan: Floats, state: Floats) -> None:
+    """As metric_plain.accumulate."""
+    _accumulate(*given(raw, dtypes), base, plan, state)
+
+
+def divergence(raw: Pair[Bytes], dtypes: Pair[Dtype], *, shares: Floats, floor: float, sums: Floats) -> None:
+    """As metric_plain.divergence."""
+    _divergence(*given(raw, dtypes), shares, floor, sums)

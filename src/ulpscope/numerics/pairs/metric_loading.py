@@ -4,14 +4,29 @@ numba's `view` of a number needs that number's type spelt out, hence casts that 
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
-import numpy as np
+from functools import cache
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.numerics.dtypes import Dtype, float8_values
 from ulpscope.numerics.machine_code import by_numba
+from ulpscope.numerics.pairs.loading import Bytes, Floats
+from ulpscope.records.pairs import Pair
 
 FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT64, UINT64, TABLE = range(7)
 """Forms: a type without one of its own name, such as float8 and bool, is looked up in a table."""
 
 NO_TABLE = np.zeros(256)
+_FORMS = {
+    "float64": FLOAT64,
+    "float32": FLOAT32,
+    "float16": FLOAT16,
+    "bfloat16": BFLOAT16,
+    "int64": INT64,
+    "uint64": UINT64,
+}
 _SIZE_32 = np.int32(0x7FFF)
 
 
@@ -70,3 +85,21 @@ def load(raw, form, table, start, n, numbers):
         _convert(raw.view(np.uint64), start, n, numbers)
     else:
         _convert_bytes(raw, start, n, table, numbers)
+
+
+def given(raw: Pair[Bytes], dtypes: Pair[Dtype]) -> tuple[Any, ...]:
+    """How kernels are given a part of both arrays: bytes, forms, tables, and how many numbers there are."""
+    forms, tables = _forms(dtypes.reference.name, dtypes.target.name)
+    return raw.reference, raw.target, forms, tables, len(raw.reference) // dtypes.reference.item_size
+
+
+@cache
+def _forms(*names: str) -> tuple[NDArray[np.int64], Floats]:
+    forms = [_FORMS.get(name, TABLE) for name in names]
+    return np.array(forms, dtype=np.int64), np.stack([_table(name) for name in names])
+
+
+def _table(name: str) -> Floats:
+    if name.startswith("float8"):
+        return float8_values(name).astype(np.float64)
+    return np.minimum(np.arange(256.0), 1.0) if name == "bool" else NO_TABLE

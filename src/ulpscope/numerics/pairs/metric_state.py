@@ -7,6 +7,8 @@ From what was gathered to PairMetrics, and what units in the last place are for 
 """
 
 import math
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,27 +141,8 @@ def finish(state: Floats, plan: Floats, *, elements: int, parts: int, kl_diverge
 
 
 def _nothing_finite(counts: dict[str, int]) -> PairMetrics:
-    return PairMetrics(
-        **counts,
-        distance=0.0,
-        reference_norm=0.0,
-        target_norm=0.0,
-        cosine=None,
-        max_abs=None,
-        max_rel=None,
-        mean_rel=None,
-        accumulated_rel=None,
-        relative_distance=None,
-        rmse=None,
-        mae=None,
-        reference_mean=None,
-        target_mean=None,
-        reference_std=None,
-        target_std=None,
-        within_thousandth=None,
-        within_five_thousandths=None,
-        worst=None,
-    )
+    unknown: dict[str, Any] = {field.name: None for field in fields(PairMetrics)}
+    return PairMetrics(**unknown | counts | dict.fromkeys(("distance", "reference_norm", "target_norm"), 0.0))
 
 
 def _power(number: float, exponent: float) -> float:

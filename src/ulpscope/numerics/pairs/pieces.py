@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind
-from ulpscope.numerics.pairs.metric_plain import numbers_of
+from ulpscope.numerics.pairs.loading import AnyArray, Bytes, numbers_of
 from ulpscope.records.pairs import Pair
 
-AnyArray = NDArray[Any]
-Bytes = NDArray[np.uint8]
 Pieces = Iterator[Pair[Bytes]]
 
 PIECE = 1 << 18

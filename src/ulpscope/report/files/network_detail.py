@@ -22,7 +22,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ulpscope.numerics.pairs.element_errors import ElementErrors, element_errors, range_of
+from ulpscope.numerics.pairs.elements import ElementErrors, element_errors, range_of
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.files.finding_json import strict
 from ulpscope.report.tables import plain, render
