@@ -95,11 +95,13 @@ def given(raw: Pair[Bytes], dtypes: Pair[Dtype]) -> tuple[Any, ...]:
 
 @cache
 def _forms(*names: str) -> tuple[NDArray[np.int64], Floats]:
-    forms = [_FORMS.get(name, TABLE) for name in names]
-    return np.array(forms, dtype=np.int64), np.stack([_table(name) for name in names])
+    forms, tables = zip(*map(form_and_table, names), strict=True)
+    return np.array(forms, dtype=np.int64), np.stack(tables)
 
 
-def _table(name: str) -> Floats:
+@cache
+def form_and_table(name: str) -> tuple[int, Floats]:
+    """How `load` is told of a type."""
     if name.startswith("float8"):
-        return float8_values(name).astype(np.float64)
-    return np.minimum(np.arange(256.0), 1.0) if name == "bool" else NO_TABLE
+        return TABLE, float8_values(name).astype(np.float64)
+    return _FORMS.get(name, TABLE), np.minimum(np.arange(256.0), 1.0) if name == "bool" else NO_TABLE

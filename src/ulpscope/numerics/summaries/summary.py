@@ -16,7 +16,7 @@ from ulpscope.numerics.summaries.sketch import sketch_blocks
 AnyArray = NDArray[np.generic]
 Floats = NDArray[np.float64]
 
-_CHUNK = 128 * at.BLOCK_ELEMENTS
+CHUNK = 128 * at.BLOCK_ELEMENTS
 _SET_ASIDE_FROM = 2.0**at.SET_ASIDE_EXPONENT
 
 
@@ -47,14 +47,14 @@ def summarize_into(array: AnyArray, dtype_name: str, row: Floats) -> None:
     real = DTYPES[dtype.real] if dtype.real else dtype
     reset_row(row)
     digest = 0
-    for start in range(0, len(elements), _CHUNK):
-        part = elements[start : start + _CHUNK]
+    for start in range(0, len(elements), CHUNK):
+        part = elements[start : start + CHUNK]
         first_block = start // at.BLOCK_ELEMENTS
         digest += digest_blocks(_words(part), first_block)
         if dtype.has_sketch:
             _add_floats(row, decode(part, real), real, first_block)
         else:
-            _add_integers(row, part)
+            add_integers(row, part)
     row.view(np.uint64)[at.DIGEST] = digest % 2**64
 
 
@@ -93,7 +93,8 @@ def _blocks(numbers: Floats) -> Floats:
     return np.pad(numbers, (0, padding)).reshape(-1, at.BLOCK_ELEMENTS)
 
 
-def _add_integers(row: Floats, part: AnyArray) -> None:
+def add_integers(row: Floats, part: AnyArray) -> None:
+    """Adds some integers to a row, but for their digest."""
     numbers: NDArray[np.integer] = part.view(np.uint8) if part.dtype == np.bool_ else part  # type: ignore[assignment]
     row[at.MIN] = min(row[at.MIN], float(numbers.min()))
     row[at.MAX] = max(row[at.MAX], float(numbers.max()))
