@@ -1,7 +1,5 @@
-"""Rules other than rounding: exact results, and invariants that are small beside a norm.
-
-Did a random call do what it does as often as stated?
-"""
+"""Rules other than rounding: exact results, invariants that are small beside a norm, and whether a random call did what
+it does as often as stated."""
 
 import math
 
@@ -9,7 +7,7 @@ import numpy as np
 
 from ulpscope.judge.soundness import results as words
 from ulpscope.judge.soundness.finite import finiteness_of
-from ulpscope.judge.soundness.grid import Grid, Mask
+from ulpscope.judge.soundness.grid import Floats, Grid, Mask
 from ulpscope.judge.soundness.limits import LIMITS
 from ulpscope.judge.soundness.results import Worst, result_of
 from ulpscope.numerics.dtypes import DTYPES
@@ -51,9 +49,13 @@ def _most_unequal(evidence: OutputEvidence, wrong: Mask) -> Worst:
     position = int(np.argmax(distances))
     if DTYPES[evidence.dtype].unit_roundoff == 0 or not np.isfinite(exact[position]):
         return Worst(position, float(distances[position]))
+    return _in_ulp(evidence, distances, position)
+
+
+def _in_ulp(evidence: OutputEvidence, distances: Floats, position: int) -> Worst:
     grid = Grid.of(evidence.dtype)
-    ulp = grid.spacing(grid.exponents(np.abs(exact[position : position + 1])))
-    return Worst(position, float(distances[position] / ulp[0]))
+    truth = np.abs(np.asarray(evidence.exact, np.float64).ravel()[position : position + 1])
+    return Worst(position, float(distances[position] / grid.spacing(grid.exponents(truth))[0]))
 
 
 def judge_norm(evidence: OutputEvidence) -> OutputResult:
@@ -83,20 +85,9 @@ def _norm_result(evidence: OutputEvidence, norm: float) -> OutputResult:
         verdict = Verdict.WARN
     with np.errstate(invalid="ignore"):
         distances = np.nan_to_num(np.abs(np.asarray(evidence.computed - evidence.exact, np.float64)).ravel())
-    position = int(np.argmax(distances))
-    grid = Grid.of(evidence.dtype)
-    spacing = grid.spacing(
-        grid.exponents(np.abs(np.asarray(evidence.exact, np.float64).ravel()[position : position + 1]))
-    )
-    worst = Worst(position, float(distances[position] / spacing[0]))
+    worst = _in_ulp(evidence, distances, int(np.argmax(distances)))
     facts = {"norm": norm, "norm_limit": limit, "limit_share": norm / LIMITS.norm_warn}
     return result_of(evidence, verdict, "norm", facts, worst=worst)
-
-
-# Above this variance the normal tail at the limit is within a factor of 10 of the exact one.
-_NORMAL_VARIANCE = 400.0
-# Terms of a binomial tail after which nothing is left of it, at smaller variances.
-_TAIL_TERMS = 1000
 
 
 def judge_share(evidence: ShareEvidence) -> OutputResult:
@@ -133,7 +124,7 @@ def _deviation(successes: int, trials: int, probability: float) -> float:
     variance = expected * (1.0 - probability)
     if variance <= 0:
         return 0.0 if successes == round(expected) else math.inf
-    if variance >= _NORMAL_VARIANCE:
+    if variance >= LIMITS.normal_variance:
         return max(abs(successes - expected) - 0.5, 0.0) / math.sqrt(variance)
     return _normal_deviation(2.0 * _tail(successes, trials, probability))
 
@@ -141,7 +132,7 @@ def _deviation(successes: int, trials: int, probability: float) -> float:
 def _tail(successes: int, trials: int, probability: float) -> float:
     """Probability of this count or one farther from the expected, on its side."""
     step = 1 if successes >= trials * probability else -1
-    last = min(trials, successes + _TAIL_TERMS) if step > 0 else max(0, successes - _TAIL_TERMS)
+    last = min(trials, successes + LIMITS.tail_terms) if step > 0 else max(0, successes - LIMITS.tail_terms)
     return math.fsum(_mass(count, trials, probability) for count in range(successes, last + step, step))
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ulpscope.dialects.msprobe.writing_names import api_stem
-from ulpscope.judge.standards.check_metrics import CONSTANTS, METRICS
+from ulpscope.judge.standards.check_metrics import METRICS
+from ulpscope.judge.standards.limits import CONSTANTS
 from ulpscope.records.check_runs import CheckedCall, CheckRun
 from ulpscope.records.checks import GRADIENT, Direction, OutputResult, Variant, Verdict
 from ulpscope.report.files.check_tables import Cell, write_table
