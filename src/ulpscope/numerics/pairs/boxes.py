@@ -17,8 +17,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype
-from ulpscope.numerics.pairs.loading import AnyArray, Bools, Bytes, Floats, SideBySide
 from ulpscope.numerics.pairs.metric_state import FLOOR_FIELD, ULP_FACTOR, ULPS, ulp_plan
+from ulpscope.numerics.pairs.pieces import AnyArray, Bools, Bytes, Floats, SideBySide
 from ulpscope.records.pairs import Pair
 
 Shape = tuple[int, ...]

@@ -7,8 +7,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.loading import AnyArray, Floats, SideBySide
-from ulpscope.numerics.pairs.pieces import PairPieces
+from ulpscope.numerics.pairs.pieces import AnyArray, Floats, PairPieces, SideBySide
 
 
 @dataclass(frozen=True, slots=True)

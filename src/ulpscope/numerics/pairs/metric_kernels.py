@@ -13,8 +13,8 @@ import numpy as np
 
 from ulpscope.numerics.dtypes import Dtype
 from ulpscope.numerics.pairs import metric_state as at
-from ulpscope.numerics.pairs.loading import Bytes, Floats
 from ulpscope.numerics.pairs.metric_loading import FLOAT64, INT64, UINT64, compiled, given, load
+from ulpscope.numerics.pairs.pieces import Bytes, Floats
 from ulpscope.records.pairs import Pair
 
 BLOCK = 4096

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import Dtype, float8_values
 from ulpscope.numerics.machine_code import by_numba
-from ulpscope.numerics.pairs.loading import Bytes, Floats
+from ulpscope.numerics.pairs.pieces import Bytes, Floats
 from ulpscope.records.pairs import Pair
 
 FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT64, UINT64, TABLE = range(7)

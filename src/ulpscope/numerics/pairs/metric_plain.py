@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import Dtype
 from ulpscope.numerics.pairs import metric_state as at
-from ulpscope.numerics.pairs.loading import Bytes, Floats, SideBySide
 from ulpscope.numerics.pairs.metric_state import exponent_for, merge_side, raise_exponent
+from ulpscope.numerics.pairs.pieces import Bytes, Floats, SideBySide
 from ulpscope.records.pairs import Pair
 
 _BIAS = 1023

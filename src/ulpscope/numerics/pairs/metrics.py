@@ -28,9 +28,8 @@ import numpy as np
 
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.pairs import metric_plain
-from ulpscope.numerics.pairs.loading import AnyArray, Floats
 from ulpscope.numerics.pairs.metric_state import FINITE, HIGH, LOW, finish, new_state, ulp_plan
-from ulpscope.numerics.pairs.pieces import PairPieces
+from ulpscope.numerics.pairs.pieces import AnyArray, Floats, PairPieces
 from ulpscope.records.pairs import Pair, PairMetrics
 
 FLOOR = 2.0**-23
