@@ -17,7 +17,6 @@ from tests.e2e.doc_lines import ROOT, doc_lines
 
 from ulpscope.cli.main import main
 from ulpscope.judge.soundness.limits import LIMITS
-from ulpscope.judge.soundness.reproduction import ONE_SIDED
 
 torch = pytest.importorskip("torch")
 
@@ -152,7 +151,7 @@ def test_the_page_of_repro_states_the_limits_of_its_scripts() -> None:
     ]
     limits = {cells[1].strip(): cells[3].split()[0].strip(",") for cells in rows if len(cells) == 5}
     stated = [float(limits[name]) for name in ("largest", "rms", "one-sided")]
-    assert stated == [LIMITS.spread, LIMITS.storage_fail, ONE_SIDED]
+    assert stated == [LIMITS.spread, LIMITS.storage_fail, LIMITS.script_one_sided]
 
 
 def test_the_python_of_the_pages_works(stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from ulpscope.dialects.ascend.dump_file.file import parse_dump, read_dump, write
 from ulpscope.dialects.ascend.dump_file.records import Container, DumpTensor
 from ulpscope.dialects.ascend.elements import widened
 from ulpscope.dialects.ascend.logical import logical_array, logical_form, preferred_layouts
-from ulpscope.numerics.low_precision import hifloat8_values
+from ulpscope.numerics.dtypes import hifloat8_values
 from ulpscope.records.errors import UlpscopeError
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"

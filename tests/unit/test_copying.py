@@ -1,6 +1,8 @@
 """Copies of memory: every byte, no other one, and past the caches where that is meant."""
 
 import ctypes
+import platform
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,8 @@ from numpy.typing import NDArray
 
 from ulpscope.numerics import copying
 from ulpscope.numerics.copying import ALIGNMENT, STREAMED_BYTES, copy_memory
+from ulpscope.numerics.machine_code import NotCompiledError, compile_library
+from ulpscope.numerics.summaries import native
 
 Bytes = NDArray[np.uint8]
 
@@ -36,25 +40,20 @@ def test_every_byte_and_no_other(extra: int, source_off: int, off: int) -> None:
     assert set(target[size:].tolist()) == {0xEE}
 
 
-def test_every_compiled_copy_works_here() -> None:
-    from ulpscope.numerics.kernel_copy import LINE, stream
-
-    made = list(copying._compiled_here())
-    assert made[-1] is stream
-    assert all(map(copying._copies, made))
-    assert ALIGNMENT % LINE == 0
+def test_the_compiled_copy_works_here() -> None:
+    assert copying._streamer() is not ctypes.memmove
+    assert copying._copies(native.streamer())
 
 
-def test_it_goes_past_the_caches() -> None:
-    numba = pytest.importorskip("numba")
-    from ulpscope.numerics.kernel_copy import stream
-
-    anew = numba.njit(stream.py_func)
-    source, target = content(ALIGNMENT), aligned(ALIGNMENT)
-    anew(target.ctypes.data, source.ctypes.data, ALIGNMENT)
-    (code,) = anew.inspect_llvm().values()
-    assert "!nontemporal" in code
-    assert "fence seq_cst" in code
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="others have no such instruction here")
+def test_it_goes_past_the_caches(tmp_path: Path) -> None:
+    assembly = tmp_path / "kernels.s"
+    arguments = [*native.TUNED, *native.FLAGS, f"-I{native._SOURCES}", "-S", "-x", "c++", "-"]
+    compile_library(assembly, arguments, native._text())
+    code = assembly.read_text()
+    copy = code[code.index("stream:") : code.index(".size\tstream")]
+    assert "movnti" in copy
+    assert "sfence" in copy
 
 
 def drops_the_tail(target: int, source: int, nbytes: int) -> None:
@@ -66,13 +65,18 @@ def writes_on(target: int, source: int, nbytes: int) -> None:
     ctypes.memset(target + nbytes, 1, 1)
 
 
-def fails(target: int, source: int, nbytes: int) -> None:
-    raise RuntimeError("no LLVM for this machine")
+def not_compiled() -> None:
+    raise NotCompiledError("no C++ compiler was found")
 
 
-@pytest.mark.parametrize("broken", [drops_the_tail, writes_on, fails])
+def test_without_a_compiler_the_library_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "streamer", not_compiled)
+    assert copying._streamer.__wrapped__() is ctypes.memmove
+
+
+@pytest.mark.parametrize("broken", [drops_the_tail, writes_on])
 def test_a_kernel_that_copies_wrongly_is_not_used(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_compiled_here", lambda: iter([broken]))
+    monkeypatch.setattr(native, "streamer", lambda: broken)
     assert copying._streamer.__wrapped__() is ctypes.memmove
 
 

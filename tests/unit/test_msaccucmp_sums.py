@@ -172,7 +172,7 @@ def test_what_is_known_already_changes_no_figure(generation: Generation) -> None
 def test_kernels_that_differ_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = pytest.importorskip("ulpscope.numerics.pairs.msaccucmp.kernels")
     assert msaccucmp_sums._agrees(kernels)
-    monkeypatch.setattr(kernels, "divergence", lambda my, golden, plan: np.float32(0.0))
+    monkeypatch.setattr(kernels, "divergence", lambda my, golden, plan, memory: np.float32(0.0))
     assert not msaccucmp_sums._agrees(kernels)
 
 
@@ -180,3 +180,12 @@ def test_a_norm_beyond_float32_is_infinite_without_a_word() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Spread.of(low=0.0, high=1e30, mean=1.0, deviation=1.0, squares=1e80).norm == np.inf
+
+
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1.0, 1e30])
+def test_shares_are_divided_as_division_rounds(scale: float, kernels: ModuleType) -> None:
+    draw = np.random.default_rng(4)
+    for width in draw.uniform(1.0, 2.0, 40):
+        my = (draw.uniform(0.0, width, 1024) * scale).astype(np.float32)
+        golden = (draw.uniform(0.0, 1.0, 1024) * width * scale).astype(np.float32)
+        check(my, golden, kernels)

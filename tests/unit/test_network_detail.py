@@ -11,7 +11,7 @@ from network_data import DUMPS, GRAPH, LEAF, MSACCUCMP_26, OTHER_DUMPS, REFERENC
 
 from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.dump_file.records import Side
-from ulpscope.numerics.pairs.element_errors import element_errors, range_of
+from ulpscope.numerics.pairs.elements import element_errors, range_of
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.files import network_tables as network_detail

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ulpscope.dialects.stored import StoredTensor
-from ulpscope.numerics.pairs.element_differences import Tolerance
-from ulpscope.numerics.pairs.element_errors import first_outside
+from ulpscope.numerics.pairs.elements import Tolerance, first_outside
 from ulpscope.numerics.pairs.pieces import PairPieces
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair

@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, numpy_dtype
 from ulpscope.numerics.machine_code import NoCompilerError
+from ulpscope.numerics.pairs.metric_loading import form_and_table
 from ulpscope.numerics.summaries import compiled, native
 from ulpscope.numerics.summaries.constants import (
     ABS_SUM,
@@ -69,7 +71,7 @@ def summarize_by_numba(array: np.ndarray, dtype_name: str) -> np.ndarray:
     """As where there is no compiler."""
     kernels = compiled._kernels()
     assert kernels is not None
-    return row_by(compiled._numba_summarizer(real_of(dtype_name), kernels), array, dtype_name)
+    return row_by(partial(compiled._by_numba, kernels, real_of(dtype_name)), array, dtype_name)
 
 
 BOTH = pytest.mark.parametrize(
@@ -176,9 +178,7 @@ def test_a_kernel_that_is_anothers_is_not_used(monkeypatch: pytest.MonkeyPatch, 
     """numba may link two cached kernels to one machine code, if their parts have one name."""
     from ulpscope.numerics.summaries import kernels
 
-    parts = (kernels._summarize_float16, kernels._summarize_bfloat16, kernels._summarize_float8)
-    assert len({part.py_func.__qualname__ for part in parts}) == len(parts)
-    monkeypatch.setattr(kernels, "bfloat16", kernels.float16)
+    monkeypatch.setattr(kernels, "form_and_table", lambda name: form_and_table("float16"))
     numbers, row = np.array([-2.5, 3.0], dtype=ml_dtypes.bfloat16), np.zeros(ROW_LENGTH)
     compiled.summarizer_of("bfloat16")(numbers.ctypes.data, 2, row.ctypes.data)
     assert (row[MIN], row[MAX]) == (-2.5, 3.0)

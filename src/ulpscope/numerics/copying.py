@@ -1,8 +1,7 @@
 """Copies of memory that nobody reads again soon."""
 
-import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -34,18 +33,11 @@ def prepare_copies() -> None:
 
 @cache
 def _streamer() -> Copier:
-    return next((copier for copier in _compiled_here() if _copies(copier)), ctypes.memmove)
-
-
-def _compiled_here() -> Iterator[Copier]:
-    """The fastest to compile first; each is made when it is asked for."""
-    with contextlib.suppress(NotCompiledError):
-        yield native.streamer()
     try:
-        from ulpscope.numerics.kernel_copy import stream
-    except Exception:  # an absent or broken numba must not stop a run
-        return
-    yield stream
+        streamer = native.streamer()
+    except NotCompiledError:
+        return ctypes.memmove
+    return streamer if _copies(streamer) else ctypes.memmove
 
 
 def _copies(copier: Copier) -> bool:
@@ -53,8 +45,5 @@ def _copies(copier: Copier) -> bool:
     sample = np.arange(3 * ALIGNMENT + 7, dtype=np.uint8)
     memory = np.zeros(5 * ALIGNMENT, np.uint8)
     target = memory[-memory.ctypes.data % ALIGNMENT :]
-    try:
-        copier(target.ctypes.data, sample.ctypes.data + 1, sample.size - 1)
-    except Exception:  # a broken numba, as above
-        return False
+    copier(target.ctypes.data, sample.ctypes.data + 1, sample.size - 1)
     return bool(np.array_equal(target[: sample.size - 1], sample[1:])) and not target[sample.size - 1 :].any()

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 COMPILE_SECONDS = 300
 """After which a compiler is given up."""
@@ -23,6 +24,24 @@ class NotCompiledError(Exception):
 
 class NoCompilerError(NotCompiledError):
     """Nothing here can compile it."""
+
+
+def by_numba(*, kept: bool, exact: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Has numba compile a function at its first call. `kept`: on disk, for later runs; not for parts of kernels, as the
+    constants they hold could go stale unseen. `exact`: every operation as it is written; else sums may be reordered,
+    and only nan and inf keep their meaning."""
+    import numba
+
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    options["fastmath"] = False if exact else {"reassoc", "nsz", "contract"}
+
+    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            return numba.njit(function, cache=kept, **options)  # type: ignore[no-any-return]
+        except RuntimeError:  # no directory to keep it in: compile anew in each process
+            return numba.njit(function, **options)  # type: ignore[no-any-return]
+
+    return compiled
 
 
 def identity_of(*parts: bytes) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ulpscope.dialects.ascend.array_files import FileKind
 from ulpscope.dialects.ascend.converting import Wanted
 from ulpscope.graph.names import sanitised
-from ulpscope.numerics.pairs.element_differences import Tolerance
+from ulpscope.numerics.pairs.elements import Tolerance
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair

@@ -12,11 +12,12 @@ import numpy as np
 from ulpscope.dialects.ascend.dump_file.codes import bad_dump
 from ulpscope.dialects.ascend.dump_file.content import AnyArray, Content, Shape
 from ulpscope.dialects.stored import COMPLEX32
-from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
-from ulpscope.numerics.low_precision import (
+from ulpscope.numerics.dtypes import (
     BITS,
+    DTYPES,
     float4_e1m2_values,
     hifloat8_values,
+    numpy_dtype,
     sign_extended,
     unpack,
 )

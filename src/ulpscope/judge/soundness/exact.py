@@ -1,15 +1,17 @@
-"""Rules other than rounding: exact results, and invariants that are small beside a norm."""
+"""Rules other than rounding: exact results, invariants that are small beside a norm, and whether a random call did what
+it does as often as stated."""
 
 import math
 
 import numpy as np
 
+from ulpscope.judge.soundness import results as words
 from ulpscope.judge.soundness.finite import finiteness_of
-from ulpscope.judge.soundness.grid import Grid, Mask
+from ulpscope.judge.soundness.grid import Floats, Grid, Mask
 from ulpscope.judge.soundness.limits import LIMITS
 from ulpscope.judge.soundness.results import Worst, result_of
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.checks import OutputEvidence, OutputResult, Verdict
+from ulpscope.records.checks import OutputEvidence, OutputResult, ShareEvidence, Verdict
 
 
 def judge_exact(evidence: OutputEvidence) -> OutputResult:
@@ -47,9 +49,13 @@ def _most_unequal(evidence: OutputEvidence, wrong: Mask) -> Worst:
     position = int(np.argmax(distances))
     if DTYPES[evidence.dtype].unit_roundoff == 0 or not np.isfinite(exact[position]):
         return Worst(position, float(distances[position]))
+    return _in_ulp(evidence, distances, position)
+
+
+def _in_ulp(evidence: OutputEvidence, distances: Floats, position: int) -> Worst:
     grid = Grid.of(evidence.dtype)
-    ulp = grid.spacing(grid.exponents(np.abs(exact[position : position + 1])))
-    return Worst(position, float(distances[position] / ulp[0]))
+    truth = np.abs(np.asarray(evidence.exact, np.float64).ravel()[position : position + 1])
+    return Worst(position, float(distances[position] / grid.spacing(grid.exponents(truth))[0]))
 
 
 def judge_norm(evidence: OutputEvidence) -> OutputResult:
@@ -79,11 +85,68 @@ def _norm_result(evidence: OutputEvidence, norm: float) -> OutputResult:
         verdict = Verdict.WARN
     with np.errstate(invalid="ignore"):
         distances = np.nan_to_num(np.abs(np.asarray(evidence.computed - evidence.exact, np.float64)).ravel())
-    position = int(np.argmax(distances))
-    grid = Grid.of(evidence.dtype)
-    spacing = grid.spacing(
-        grid.exponents(np.abs(np.asarray(evidence.exact, np.float64).ravel()[position : position + 1]))
-    )
-    worst = Worst(position, float(distances[position] / spacing[0]))
+    worst = _in_ulp(evidence, distances, int(np.argmax(distances)))
     facts = {"norm": norm, "norm_limit": limit, "limit_share": norm / LIMITS.norm_warn}
     return result_of(evidence, verdict, "norm", facts, worst=worst)
+
+
+def judge_share(evidence: ShareEvidence) -> OutputResult:
+    """A two-sided binomial test."""
+    z = _deviation(evidence.successes, evidence.trials, evidence.probability)
+    extremes = (_deviation(count, evidence.trials, evidence.probability) for count in (0, evidence.trials))
+    if evidence.trials == 0 or max(extremes) <= LIMITS.share_z:
+        return _result(evidence, Verdict.UNTESTED, "few_trials", z)
+    return _result(evidence, Verdict.FAIL if z > LIMITS.share_z else Verdict.PASS, "share", z)
+
+
+def _result(evidence: ShareEvidence, verdict: Verdict, statistic: str, z: float) -> OutputResult:
+    facts = {
+        "successes": evidence.successes,
+        "trials": evidence.trials,
+        "observed": evidence.successes / max(evidence.trials, 1),
+        "probability": evidence.probability,
+        "z": z,
+        "z_limit": LIMITS.share_z,
+    }
+    return OutputResult(
+        place=evidence.place,
+        direction=evidence.direction,
+        verdict=verdict,
+        statistic=statistic,
+        message=words.sentence(statistic, facts),
+        metrics=tuple((name, float(fact)) for name, fact in facts.items()),
+    )
+
+
+def _deviation(successes: int, trials: int, probability: float) -> float:
+    """How unlikely the count is, as standard deviations of a normal distribution."""
+    expected = trials * probability
+    variance = expected * (1.0 - probability)
+    if variance <= 0:
+        return 0.0 if successes == round(expected) else math.inf
+    if variance >= LIMITS.normal_variance:
+        return max(abs(successes - expected) - 0.5, 0.0) / math.sqrt(variance)
+    return _normal_deviation(2.0 * _tail(successes, trials, probability))
+
+
+def _tail(successes: int, trials: int, probability: float) -> float:
+    """Probability of this count or one farther from the expected, on its side."""
+    step = 1 if successes >= trials * probability else -1
+    last = min(trials, successes + LIMITS.tail_terms) if step > 0 else max(0, successes - LIMITS.tail_terms)
+    return math.fsum(_mass(count, trials, probability) for count in range(successes, last + step, step))
+
+
+def _mass(count: int, trials: int, probability: float) -> float:
+    ways = math.lgamma(trials + 1) - math.lgamma(count + 1) - math.lgamma(trials - count + 1)
+    return math.exp(ways + count * math.log(probability) + (trials - count) * math.log1p(-probability))
+
+
+def _normal_deviation(chance: float) -> float:
+    """The deviation that a normal variable exceeds, on either side, with that chance."""
+    if chance >= 1:
+        return 0.0
+    low, high = 0.0, 38.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.erfc(middle / math.sqrt(2)) > chance else (low, middle)
+    return low

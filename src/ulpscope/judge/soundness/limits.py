@@ -1,5 +1,6 @@
 """The numbers of the verdict on an executed call, each with where it comes from."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -103,6 +104,26 @@ class SoundnessLimits:
     norm_fail: float = 100.0
     share_z: float = 5.0
     """Standard deviations of a share: one false alarm in 1.7 million tests."""
+    normal_variance: float = 400.0
+    """Variance of a count from which on the normal tail at the limit is within a factor of 10 of the exact one."""
+    tail_terms: int = 1000
+    """Terms of a binomial tail after which nothing is left of it, at smaller variances."""
+    truth_roundoff: float = 2.0**-53
+    """High precision has a roundoff too, which shows where the condition is bad or the output itself is float64."""
+    inner_underflow: float = 2.0**-134
+    """Products of what is small underflow inside a kernel: below float32's smallest normal number little is kept."""
+    uniform: float = 1.0 / math.sqrt(12.0)
+    """RMS of errors that are uniform within half an ulp, in ulp."""
+    steady_walk: float = 3.0
+    """How many times sqrt(terms) roundoffs of its result is more than the rms error of a sum term by term that grows
+    steadily to it."""
+    script_one_sided: float = 0.4
+    """Surplus of errors to one side, as a share of all elements, in a script of its own: directed rounding puts half of
+    all elements off by one ulp to the same side, rounding to nearest none."""
+    script_none: float = 1e-9
+    """Expected error, in ulp or units, where nothing but the rounded truth is right: one error exceeds every limit."""
+    script_clearly: float = 1.5
+    """How far beyond its limit a fault is told by the script that shows it."""
 
 
 LIMITS = SoundnessLimits()

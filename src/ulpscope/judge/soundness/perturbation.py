@@ -11,7 +11,7 @@ import numpy as np
 
 from ulpscope.judge.soundness.exact import judge_norm
 from ulpscope.judge.soundness.grid import Floats, Mask
-from ulpscope.judge.soundness.tolerance import tolerance_of
+from ulpscope.judge.soundness.statistics import tolerance_of
 from ulpscope.judge.standards.perturbation_ratio import judge_ratio, largest_ratio
 from ulpscope.records.checks import (
     OutputEvidence,

@@ -12,19 +12,13 @@ from numpy.typing import NDArray
 
 from ulpscope.judge.soundness.grid import Floats, Grid
 from ulpscope.judge.soundness.limits import LIMITS
-from ulpscope.judge.soundness.tolerance import tolerance_of
+from ulpscope.judge.soundness.statistics import tolerance_of
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.checks import OutputEvidence, Rule, Verdict
 from ulpscope.records.reproductions import ScriptLimits
 
-# Directed rounding puts half of all elements off by one ulp to the same side, rounding to nearest none.
-ONE_SIDED = 0.4
 NOT_LIMITED = 1.0
-# Where nothing but the correctly rounded truth is right, a single error must exceed every limit.
-NONE_EXPECTED = 1e-9
-# How far beyond its limit a fault is told by the script that shows it.
-CLEARLY = 1.5
 
 
 def script_limits(evidence: Sequence[OutputEvidence]) -> ScriptLimits:
@@ -35,7 +29,7 @@ def script_limits(evidence: Sequence[OutputEvidence]) -> ScriptLimits:
         floor=max((max(each.input_roundoff, DTYPES[each.dtype].unit_roundoff) for each in evidence), default=0.0),
         rms=LIMITS.storage_fail,
         rms_scatter=round(LIMITS.storage_fail * LIMITS.noise_scatter / math.sqrt(2.0), 1),
-        one_sided=NOT_LIMITED if leaning > ONE_SIDED / 2 else ONE_SIDED,
+        one_sided=NOT_LIMITED if leaning > LIMITS.script_one_sided / 2 else LIMITS.script_one_sided,
         one_sided_scatter=LIMITS.bias_z / 2,
     )
 
@@ -43,10 +37,10 @@ def script_limits(evidence: Sequence[OutputEvidence]) -> ScriptLimits:
 def expected_error(evidence: OutputEvidence) -> NDArray[np.float64]:
     """RMS error that is expected of each element; a sixth of what no sound kernel exceeds, where that is more."""
     if DTYPES[evidence.dtype].unit_roundoff == 0:
-        return np.full(evidence.exact.shape, NONE_EXPECTED)
+        return np.full(evidence.exact.shape, LIMITS.script_none)
     tolerance = tolerance_of(evidence)
     if evidence.rule is Rule.EXACT:
-        found = tolerance.ulp * NONE_EXPECTED
+        found = tolerance.ulp * LIMITS.script_none
     else:
         bound = (tolerance.bound + tolerance.sloppy) / LIMITS.spread
         found = np.maximum(tolerance.expected * _excess(evidence), bound)
@@ -66,7 +60,7 @@ def _strictness(evidence: OutputEvidence, expected: Floats) -> float:
         errors = (np.asarray(evidence.computed, np.float64) - np.asarray(evidence.exact, np.float64)).ravel()
     rms = float(np.sqrt(np.mean(np.square(np.where(np.isfinite(errors), errors, 0.0) / expected))))
     limit = LIMITS.storage_fail * (1.0 + LIMITS.noise_scatter / math.sqrt(2.0 * errors.size))
-    return min(1.0, rms / (CLEARLY * limit)) if rms else 1.0
+    return min(1.0, rms / (LIMITS.script_clearly * limit)) if rms else 1.0
 
 
 def _excess(evidence: OutputEvidence) -> float:

@@ -4,6 +4,8 @@ expected  rms error of a kernel that rounds its result once, adds up in the prec
           order, and evaluates functions to about an ulp of that precision
 stored    the same if one intermediate result was rounded to the inputs' precision on the way
 bound     what no element of a sound kernel exceeds
+
+What each element of an output may be off: the bounds behind the verdict, for those who measure errors themselves.
 """
 
 import math
@@ -13,15 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.judge.rounding.masks import unmasked
+from ulpscope.judge.soundness.finite import finiteness_of
 from ulpscope.judge.soundness.grid import Floats, Grid, Mask
 from ulpscope.judge.soundness.limits import LIMITS
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
-from ulpscope.records.checks import OutputEvidence
-
-# High precision has a roundoff too, which shows where the condition is bad or the output itself is float64.
-TRUTH_ROUNDOFF = 2.0**-53
-# Products of what is small underflow inside a kernel: below float32's smallest normal number little is kept.
-UNDERFLOW = 2.0**-134
+from ulpscope.records.checks import OutputEvidence, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +121,11 @@ def _filled(field: Field, given: NDArray[np.generic]) -> Floats:
 
 
 def expected_of(field: Field, evidence: OutputEvidence, sensitivity: Sensitivity) -> Expected:
-    accumulator = max(evidence.accumulation, TRUTH_ROUNDOFF)
+    accumulator = max(evidence.accumulation, LIMITS.truth_roundoff)
     floor = LIMITS.floor * accumulator * field.largest
     storing = max(evidence.input_roundoff, field.grid.dtype.unit_roundoff)
-    summing = (accumulator + TRUTH_ROUNDOFF) * growth_of(evidence)
-    ulp = np.maximum(field.ulp, UNDERFLOW)
+    summing = (accumulator + LIMITS.truth_roundoff) * growth_of(evidence)
+    ulp = np.maximum(field.ulp, LIMITS.inner_underflow)
     # Rounding the result, adding up, evaluating functions, constants inside them, intermediate results handed on.
     variance = ulp**2 / 12.0 + (summing * sensitivity.inputs) ** 2 + floor**2
     variance += (math.hypot(LIMITS.evaluation, walk_of(evidence)) * accumulator * field.magnitude) ** 2
@@ -152,7 +150,7 @@ def growth_of(evidence: OutputEvidence) -> float:
 
 def walk_of(evidence: OutputEvidence) -> float:
     """How errors of a sum term by term add up that grows steadily to its result: its partial sums are rounded."""
-    return math.sqrt(max(evidence.reduction - 1.0, 0.0)) / 3.0
+    return math.sqrt(max(evidence.reduction - 1.0, 0.0)) / LIMITS.steady_walk
 
 
 def drift_of(evidence: OutputEvidence) -> float:
@@ -292,3 +290,49 @@ def _along(field: Field, views: tuple[Floats, Floats, Floats], axis: int) -> Str
     ratios[counts < LIMITS.structure_elements] = 0.0
     index = int(np.argmax(ratios))
     return Structure(float(ratios[index]), axis, index)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Of the elements of a float output, flat."""
+
+    judged: Mask
+    """Finite, as the truth is."""
+    mismatched: Mask
+    """Inf or nan where the truth is not, or the other way round."""
+    ulp: Floats
+    expected: Floats
+    """RMS error of a sound kernel that rounds one intermediate result to storage."""
+    bound: Floats
+    """What no element of a sound kernel exceeds."""
+    sloppy: float
+    """An error that is small beside the largest element."""
+
+
+def tolerance_of(evidence: OutputEvidence) -> Tolerance:
+    finite = finiteness_of(evidence)
+    field = field_of(evidence, judged=finite.judged)
+    expected = _expected(evidence, field)
+    none = np.zeros(field.exact.size, np.bool_)
+    return Tolerance(
+        judged=~none if finite.judged is None else finite.judged,
+        mismatched=none if finite.mismatched is None else finite.mismatched,
+        ulp=field.ulp,
+        expected=expected.stored,
+        bound=expected.bound,
+        sloppy=0.0 if evidence.rule is Rule.EXACT else sloppiness(evidence, field),
+    )
+
+
+def _expected(evidence: OutputEvidence, field: Field) -> Expected:
+    if evidence.rule is Rule.EXACT:
+        rms, half = field.ulp * LIMITS.uniform, field.ulp * LIMITS.half_ulp
+        return Expected(rms=rms, stored=rms, near=half, bound=half)
+    expected = expected_of(field, evidence, sensitivity_of(field, evidence))
+    if evidence.ordinary is None:
+        return expected
+    return widened(expected, field, _finite(field.errors(evidence.ordinary)))
+
+
+def _finite(errors: NDArray[np.float64]) -> Floats:
+    return np.where(np.isfinite(errors), errors, 0.0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from ulpscope.judge.standards.limits import MSPROBE_NORM_IN, MSPROBE_NORM_OUT, MSPROBE_SHARE_IN, MSPROBE_SHARE_OUT
 from ulpscope.records.errors import UlpscopeError
 
 AT_LEAST = ("cosine", "within_thousandth", "within_five_thousandths")
@@ -20,9 +21,6 @@ AT_MOST = (
     "mean_ulp", "error", "distance", "mismatched",
 )  # fmt: skip
 ON_DEMAND = ("max_ulp", "mean_ulp", "kl_divergence")
-# msprobe's own numbers (26.2.0): an output is wrong if its inputs are within the first and it is beyond the second.
-MSPROBE_NORM_IN, MSPROBE_NORM_OUT = 0.1, 0.5
-MSPROBE_SHARE_IN, MSPROBE_SHARE_OUT = 0.9, 0.1
 MAKING = ("output", "grad_input", "parameter_after", "state_after")
 
 

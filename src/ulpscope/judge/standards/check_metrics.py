@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.judge.soundness.grid import Grid
+from ulpscope.judge.standards.limits import ALL_ZERO, CONSTANTS, RMSE_GUARD, THRESHOLDS, DtypeConstants
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.checks import OutputEvidence
 
@@ -19,37 +20,8 @@ Reals = NDArray[np.floating]
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class DtypeConstants:
-    """What msprobe sets for a float type."""
-
-    bench: str
-    """The type of the trusted side."""
-    epsilon: float
-    small_value: float
-    small_absolute: float
-    """Allowed error of a small value, in the class of fixed limits."""
-    small_bench: float
-    """The same, in the class of error ratios."""
-    relative: float
-    ratio_floor: float
-    """Least divisor of a ratio of two devices' errors."""
-    ulp_bits: int
-    ulp_lowest: int
-    ulp_limit: float
-
-
-CONSTANTS: Mapping[str, DtypeConstants] = {
-    "float16": DtypeConstants("float32", 2.0**-23, 2.0**-10, 2.0**-16, 1e-16, 2.0**-10, 2.0**-11, 10, -14, 1.0),
-    "bfloat16": DtypeConstants("float32", 2.0**-8, 2.0**-10, 1e-16, 1e-16, 2.0**-8, 2.0**-8, 7, -126, 1.0),
-    "float32": DtypeConstants("float64", 2.0**-52, 2.0**-20, 2.0**-30, 2.0**-30, 2.0**-20, 2.0**-14, 23, -126, 32.0),
-}
 # float64 has no constants of its own; its plain metrics are those of a float64 bench.
 _FALLBACK = CONSTANTS["float32"]
-THRESHOLDS = {"hundredth": 0.01, "thousandth": 0.001, "ten_thousandth": 0.0001}
-_ALL_ZERO = float(np.finfo(np.float64).eps)
-# Keeps msprobe's mean over what is left from dividing by zero.
-_RMSE_GUARD = 1e-4
 
 Metrics = Mapping[str, float | None]
 METRICS = (
@@ -129,7 +101,7 @@ def _cosine(device: Reals, bench: Reals) -> float | None:
         return None
     first, second = device.astype(np.float64), bench.astype(np.float64)
     tops = float(np.abs(first).max()), float(np.abs(second).max())
-    zeros = [top <= _ALL_ZERO for top in tops]
+    zeros = [top <= ALL_ZERO for top in tops]
     if any(zeros):
         return 1.0 if all(zeros) else 0.0
     first, second = first / tops[0], second / tops[1]
@@ -147,7 +119,7 @@ def _by_ranges(pair: _Pair) -> dict[str, float | None]:
     above, below = np.count_nonzero(pair.device > pair.rounded), np.count_nonzero(pair.device < pair.rounded)
     return {
         "error_balance": abs(int(above) - int(below)) / count,
-        "rmse": math.sqrt(float(squares.mean()) * (count / (left + _RMSE_GUARD) + _RMSE_GUARD)),
+        "rmse": math.sqrt(float(squares.mean()) * (count / (left + RMSE_GUARD) + RMSE_GUARD)),
         "small_value_ratio": _share(pair.absolute > pair.constants.small_bench, pair.small),
         "max_rel": float(relative.max()) if left else 0.0,
         "mean_rel": float(relative.mean()) if left else 0.0,

@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from ulpscope.judge.standards.check_metrics import CONSTANTS, Metrics
+from ulpscope.judge.standards.check_metrics import Metrics
+from ulpscope.judge.standards.limits import (
+    CONSTANTS,
+    HALF_ULP_SHARE,
+    MEAN_ULP,
+    STRICT_RATIOS,
+    STRICTEST_RATIOS,
+    THOUSANDTH_SHARE,
+    ULP_SHARE,
+    USUAL_RATIOS,
+    DeviceRatios,
+)
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.checks import Verdict
 
@@ -53,27 +64,14 @@ API_CLASSES: Mapping[str, ApiClass] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RatioLimits:
-    """Largest ratios of errors, target over reference."""
-
-    max_rel: float = 10.0
-    mean_rel: float = 2.0
-    rmse: float = 2.0
-    small_value_ratio: float = 2.0
-    error_balance: float = 2.0
-    """Told, not counted."""
-
-
-_STRICT = RatioLimits(max_rel=5.0, mean_rel=1.5, rmse=1.5)
-_STRICTEST = RatioLimits(max_rel=2.0, mean_rel=1.2, rmse=1.2)
-_USUAL = RatioLimits()
-LEVELS: Mapping[str, RatioLimits] = {
-    **dict.fromkeys("embedding npu_fusion_attention npu_fusion_attention_grad scatter_ scatter_add_".split(), _STRICT),
+LEVELS: Mapping[str, DeviceRatios] = {
+    **dict.fromkeys(
+        "embedding npu_fusion_attention npu_fusion_attention_grad scatter_ scatter_add_".split(), STRICT_RATIOS
+    ),
     **dict.fromkeys(
         """addmm GELU index layer_norm matmul mm nonzero npu_cross_entropy_loss npu_cross_entropy_loss_backward
         npu_rms_norm npu_rms_norm_backward one_hot sum""".split(),
-        _STRICTEST,
+        STRICTEST_RATIOS,
     ),
 }
 COUNTED = ("small_value_ratio", "rmse", "max_rel", "mean_rel")
@@ -84,9 +82,6 @@ _CLASS_METRICS: Mapping[ApiClass, tuple[str, ...]] = {
     ApiClass.ULP: ("mean_ulp", "ulp_share"),
     ApiClass.THOUSANDTH: ("thousandth",),
 }
-# Limits of the ulp class: mean error and share of float32, share of the halves.
-_MEAN_ULP, _ULP_SHARE, _HALF_ULP_SHARE = 64.0, 0.05, 0.001
-_THOUSANDTH_SHARE = 0.999
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ def compare_devices(target: Metrics, reference: Metrics, *, api: str, dtype: str
     if not all(_is_told(row, api_class) for row in (target, reference)):
         return RatioResult(Verdict.SKIP, None)
     if api_class is ApiClass.RATIOS:
-        return _by_ratios(target, reference, limits=LEVELS.get(api, _USUAL), dtype=dtype)
+        return _by_ratios(target, reference, limits=LEVELS.get(api, USUAL_RATIOS), dtype=dtype)
     if api_class is ApiClass.ULP:
         return _by_ulp(target, reference, dtype=dtype)
     return _by_own_limits(target, reference, api_class)
@@ -131,7 +126,7 @@ def _is_told(row: Metrics, api_class: ApiClass) -> bool:
     return any(row.get(metric) is not None for metric in _CLASS_METRICS.get(api_class, COUNTED))
 
 
-def _by_ratios(target: Metrics, reference: Metrics, *, limits: RatioLimits, dtype: str) -> RatioResult:
+def _by_ratios(target: Metrics, reference: Metrics, *, limits: DeviceRatios, dtype: str) -> RatioResult:
     figures = {metric: _ratio(target.get(metric), reference.get(metric), dtype) for metric in TOLD}
     failing = tuple(metric for metric in COUNTED if _exceeds(target, reference, metric, figures[metric], limits))
     return _result(ApiClass.RATIOS, figures, failing)
@@ -143,7 +138,7 @@ def _ratio(target: float | None, reference: float | None, dtype: str) -> float:
     return target / max(reference, CONSTANTS[dtype].ratio_floor)
 
 
-def _exceeds(target: Metrics, reference: Metrics, metric: str, ratio: float, limits: RatioLimits) -> bool:
+def _exceeds(target: Metrics, reference: Metrics, metric: str, ratio: float, limits: DeviceRatios) -> bool:
     mine, theirs = target.get(metric), reference.get(metric)
     if mine is None or theirs is None:
         return False
@@ -157,9 +152,9 @@ def _by_ulp(target: Metrics, reference: Metrics, *, dtype: str) -> RatioResult:
     share, theirs = target.get("ulp_share") or 0.0, reference.get("ulp_share") or 0.0
     mean = target.get("mean_ulp") or 0.0
     ratio = share / theirs if theirs else (math.inf if share else 0.0)
-    passing = share < _HALF_ULP_SHARE
+    passing = share < HALF_ULP_SHARE
     if dtype == "float32":
-        passing = mean < _MEAN_ULP or share < _ULP_SHARE
+        passing = mean < MEAN_ULP or share < ULP_SHARE
     figures = {"mean_ulp": mean, "ulp_share": share, "ulp_share_over_reference": ratio}
     return _result(ApiClass.ULP, figures, () if passing or _is_excused(share, theirs) else ("ulp_share",))
 
@@ -176,7 +171,7 @@ def _by_own_limits(target: Metrics, reference: Metrics, api_class: ApiClass) -> 
 
 
 def _holds(api_class: ApiClass, figure: float) -> bool:
-    return figure >= _THOUSANDTH_SHARE if api_class is ApiClass.THOUSANDTH else figure == 0
+    return figure >= THOUSANDTH_SHARE if api_class is ApiClass.THOUSANDTH else figure == 0
 
 
 def _is_excused(mine: float, theirs: float | None, *, more_is_better: bool = False) -> bool:

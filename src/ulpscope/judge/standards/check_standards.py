@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ulpscope.judge.standards.check_metrics import THRESHOLDS, Metrics, metrics_of
+from ulpscope.judge.standards.check_metrics import Metrics, metrics_of
+from ulpscope.judge.standards.limits import LEAST_COSINE, MOST_ABSOLUTE, THRESHOLDS
 from ulpscope.records.checks import OutputEvidence, OutputResult, Verdict
 
-LEAST_COSINE = 0.99
-MOST_ABSOLUTE = 0.001
 HALVES = ("float16", "bfloat16")
 FLOATS = (*HALVES, "float32", "float64")
 # Other integers are an unexpected type to msprobe, which is an error.

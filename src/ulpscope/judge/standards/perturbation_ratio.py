@@ -4,41 +4,20 @@ Elements smaller than a noise level count as that level; a changed sign counts w
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from ulpscope.judge.soundness.grid import Floats
+from ulpscope.judge.standards.limits import MOST_UNBALANCED, PERTURBATIONS, SMALLEST_GRADIENT, PerturbationLimits
 from ulpscope.records.checks import Direction, OutputResult, Perturbation, PerturbedEvidence, Verdict
 
-
-@dataclass(frozen=True, slots=True)
-class RatioLimits:
-    """Of one dtype, as free_benchmark had them."""
-
-    noise: float
-    """What add_noise adds; its square root is the smallest magnitude that counts in a forward."""
-    ratio: float
-    on_cpu: float
-    """Relative error against the CPU, absolute below 1."""
-
-
-RATIO_LIMITS = {
-    "float16": RatioLimits(1e-6, 1.002, 2.0**-11),
-    "bfloat16": RatioLimits(1e-4, 1.004, 2.0**-8),
-    "float32": RatioLimits(1e-8, 1.0002, 2.0**-14),
-    "float64": RatioLimits(1e-16, 1.0002, 2.0**-14),
-}
-SMALLEST_GRADIENT = 1e-3
-MOST_UNBALANCED = 1e-4
-"""Surplus of elements on one side, as a share of all, against the CPU."""
 SIGN_CHANGED = math.inf
 
 
 def judge_ratio(evidence: PerturbedEvidence) -> OutputResult:
     """PASS or FAIL by the fixed limit; what it has no limit for is UNTESTED."""
     before = evidence.before
-    limits = RATIO_LIMITS.get(before.dtype)
+    limits = PERTURBATIONS.get(before.dtype)
     if limits is None:
         return _result(evidence, Verdict.UNTESTED, f"no limit for {before.dtype}", 1.0)
     if evidence.mode is Perturbation.TO_CPU:
@@ -51,7 +30,7 @@ def judge_ratio(evidence: PerturbedEvidence) -> OutputResult:
 
 def largest_ratio(evidence: PerturbedEvidence) -> float:
     """The larger over the smaller result, of the element where they differ most; infinite if a sign changed."""
-    limits = RATIO_LIMITS.get(evidence.before.dtype)
+    limits = PERTURBATIONS.get(evidence.before.dtype)
     sizes = evidence.before.computed.size, evidence.after.computed.size
     if limits is None or 0 in sizes or sizes[0] != sizes[1]:
         return 1.0
@@ -65,7 +44,7 @@ def largest_ratio(evidence: PerturbedEvidence) -> float:
     return float(np.max(np.where(np.isnan(ratios), 1.0, ratios)))
 
 
-def _judge_cpu(evidence: PerturbedEvidence, limits: RatioLimits) -> OutputResult:
+def _judge_cpu(evidence: PerturbedEvidence, limits: PerturbationLimits) -> OutputResult:
     device, cpu = (np.asarray(each.computed, np.float64).ravel() for each in (evidence.before, evidence.after))
     with np.errstate(invalid="ignore"):
         errors: Floats = np.nan_to_num(np.abs(device - cpu) / np.maximum(np.abs(cpu), 1.0))

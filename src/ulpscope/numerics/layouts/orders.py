@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from ulpscope.numerics.layouts.fractal_z import cut_groups, grouped_shape, join_groups
 from ulpscope.numerics.layouts.tiles import (
     C1HWNC0,
     FRACTAL_NZ,
@@ -23,8 +22,11 @@ from ulpscope.numerics.layouts.tiles import (
     NDC1HWC0,
     Axes,
     cut,
+    cut_groups,
     fills,
+    grouped_shape,
     join,
+    join_groups,
 )
 from ulpscope.records.errors import UlpscopeError
 

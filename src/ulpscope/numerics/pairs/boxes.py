@@ -15,19 +15,13 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind
+from ulpscope.numerics.dtypes import DTYPES, Dtype
 from ulpscope.numerics.packing import Packer, boxes
-from ulpscope.numerics.pairs.metric_plain import differences, numbers_of
-from ulpscope.numerics.pairs.metric_results import ulp_plan
-from ulpscope.numerics.pairs.metric_state import FLOOR_FIELD, ULP_FACTOR, ULPS
+from ulpscope.numerics.pairs.metric_state import FLOOR_FIELD, ULP_FACTOR, ULPS, ulp_plan
+from ulpscope.numerics.pairs.pieces import AnyArray, Bools, Bytes, Floats, SideBySide
 from ulpscope.records.pairs import Pair
 
-AnyArray = NDArray[Any]
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Shape = tuple[int, ...]
 
 BOX = 1 << 17
@@ -91,24 +85,22 @@ class PairBoxes:
         raw = Pair(_raw(self.arrays.reference, index, self.shape), _raw(self.arrays.target, index, self.shape))
         shape = tuple(part.stop - part.start for part in index)
         start = tuple(part.start for part in index)
-        numbers = Pair(numbers_of(raw.reference, self.dtypes.reference), numbers_of(raw.target, self.dtypes.target))
-        with np.errstate(all="ignore"):
-            apart = differences(raw, self.dtypes, numbers.reference, numbers.target).reshape(shape)
-            above = _is_above(raw, self.dtypes, numbers).reshape(shape)
-        numbers = Pair(numbers.reference.reshape(shape), numbers.target.reshape(shape))
-        finite = np.isfinite(numbers.reference) & np.isfinite(numbers.target)
         base = int(np.ravel_multi_index(start, self.shape)) if self.elements else 0
-        if finite.all():
+        both = SideBySide.of(raw, self.dtypes)
+        with np.errstate(all="ignore"):
+            apart, above = both.apart().reshape(shape), both.above().reshape(shape)
+        numbers = Pair(both.numbers.reference.reshape(shape), both.numbers.target.reshape(shape))
+        if both.finite.all():
             return Box(start, base, numbers, apart, None, None, above)
-        same = (numbers.reference == numbers.target) | (np.isnan(numbers.reference) & np.isnan(numbers.target))
-        mismatched = ~finite & ~same
+        finite, mismatched = both.finite.reshape(shape), both.mismatched().reshape(shape)
         broken = mismatched if mismatched.any() else None
         return Box(start, base, numbers, np.where(finite, apart, 0.0), finite, broken, above)
 
     def element(self, place: int) -> Pair[Any]:
         """Both elements at a flat index, of their own types."""
         index = np.unravel_index(place, self.shape)
-        return Pair(*(array[index] if array.shape == self.shape else array.flat[place] for array in self._both()))
+        arrays = (self.arrays.reference, self.arrays.target)
+        return Pair(*(array[index] if array.shape == self.shape else array.flat[place] for array in arrays))
 
     def ulps(self, box: Box) -> Floats | None:
         """Differences in units in the last place, as numerics.metrics counts them; None for integers."""
@@ -121,9 +113,6 @@ class PairBoxes:
         scales = ((_FIELD - fields) << _MANTISSA_BITS).view(np.float64)
         ulps: Floats = box.apart * scales * plan[ULP_FACTOR]
         return ulps
-
-    def _both(self) -> tuple[AnyArray, AnyArray]:
-        return self.arrays.reference, self.arrays.target
 
 
 def _real(dtype: Dtype) -> Dtype:
@@ -159,14 +148,6 @@ def _fitted(array: AnyArray, shape: Shape) -> AnyArray:
         squeezed = np.squeeze(array)
         return squeezed if squeezed.ndim else squeezed[None]
     return array
-
-
-def _is_above(raw: Pair[Bytes], dtypes: Pair[Dtype], numbers: Pair[Floats]) -> Bools:
-    """Integers by themselves: as float64, neighbours beyond 2**53 are equal."""
-    if all(dtype.kind is DtypeKind.INT for dtype in (dtypes.reference, dtypes.target)):
-        integers: Bools = raw.target.view(dtypes.target.name) > raw.reference.view(dtypes.reference.name)
-        return integers
-    return numbers.target > numbers.reference
 
 
 def _raw(array: AnyArray, index: tuple[slice, ...], shape: Shape) -> Bytes:

@@ -11,33 +11,11 @@ import math
 
 import numpy as np
 
-from ulpscope.numerics.pairs import metric_state
-from ulpscope.numerics.pairs.metric_loading import FLOAT64, INT64, UINT64, compiled, load
-from ulpscope.numerics.pairs.metric_state import (
-    DIFFERENCE,
-    DIFFERENT,
-    FINITE,
-    FLOOR_FIELD,
-    HIGH,
-    LOST,
-    LOW,
-    MAX_ABS,
-    MAX_REL,
-    MAX_ULP,
-    MISMATCHED,
-    NONZERO,
-    PRODUCT,
-    REFERENCE,
-    SUM_REL,
-    SUM_ULP,
-    TARGET,
-    ULPS,
-    UNSET,
-    WANTED,
-    WITHIN_FIVE,
-    WITHIN_THOUSANDTH,
-    WORST,
-)
+from ulpscope.numerics.dtypes import Dtype
+from ulpscope.numerics.pairs import metric_state as at
+from ulpscope.numerics.pairs.metric_loading import FLOAT64, INT64, UINT64, compiled, given, load
+from ulpscope.numerics.pairs.pieces import Bytes, Floats
+from ulpscope.records.pairs import Pair
 
 BLOCK = 4096
 
@@ -46,9 +24,9 @@ _FIELD_64 = np.int64(0x7FF) << np.int64(52)
 _SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
 _LN2 = math.log(2.0)
 
-_exponent_for = compiled(metric_state.exponent_for)
-_raise_exponent = compiled(metric_state.raise_exponent)
-_merge_side = compiled(metric_state.merge_side)
+_exponent_for = compiled(at.exponent_for)
+_raise_exponent = compiled(at.raise_exponent)
+_merge_side = compiled(at.merge_side)
 
 
 @compiled
@@ -83,8 +61,9 @@ def _subtract_integers(reference, target, forms, start, n, apart):
 
 
 @compiled
-def _sums(reference, target, apart, n):
-    """Of differences: sum, squares, how many are not 0. Of the sides: sums and product."""
+def _subtract(reference, target, apart, n, known):
+    """Writes |target - reference|, unless it is known. Of these: sum, squares, how many are not 0; of the sides: sums
+    and product."""
     total = 0.0
     squares = 0.0
     different = 0
@@ -94,29 +73,7 @@ def _sums(reference, target, apart, n):
     for i in range(n):
         a = reference[i]
         b = target[i]
-        size = apart[i]
-        total += size
-        squares += size * size
-        different += size != 0.0
-        left += a
-        right += b
-        product += a * b
-    return total, squares, different, left, right, product
-
-
-@compiled
-def _subtract(reference, target, apart, n):
-    """Writes |target - reference|, and gives the same sums."""
-    total = 0.0
-    squares = 0.0
-    different = 0
-    left = 0.0
-    right = 0.0
-    product = 0.0
-    for i in range(n):
-        a = reference[i]
-        b = target[i]
-        size = abs(b - a)
+        size = apart[i] if known else abs(b - a)
         apart[i] = size
         total += size
         squares += size * size
@@ -142,8 +99,8 @@ def _keep_finite(reference, target, n, places, state):
         target[kept] = b
         places[kept] = i
         kept += finite
-    state[MISMATCHED] += mismatched
-    state[DIFFERENT] += mismatched
+    state[at.MISMATCHED] += mismatched
+    state[at.DIFFERENT] += mismatched
     return kept
 
 
@@ -159,7 +116,7 @@ def _largest(numbers, n):
 
 @compiled
 def _scale(numbers, n, exponent, scaled):
-    factor = 1.0 if exponent == UNSET else math.ldexp(1.0, int(-exponent))
+    factor = 1.0 if exponent == at.UNSET else math.ldexp(1.0, int(-exponent))
     for i in range(n):
         scaled[i] = numbers[i] * factor
 
@@ -193,26 +150,26 @@ def _second_look(reference, apart, sides, n, left, right, state):
         b = sides[1, i] - right
         squares_left += a * a
         squares_right += b * b
-    state[MAX_REL] = max(state[MAX_REL], np.int64(largest_relative).view(np.float64))
-    state[SUM_REL] += total
-    state[NONZERO] += nonzero
-    state[LOST] += lost
-    state[WITHIN_THOUSANDTH] += thousandth - lost
-    state[WITHIN_FIVE] += five - lost
+    state[at.MAX_REL] = max(state[at.MAX_REL], np.int64(largest_relative).view(np.float64))
+    state[at.SUM_REL] += total
+    state[at.NONZERO] += nonzero
+    state[at.LOST] += lost
+    state[at.WITHIN_THOUSANDTH] += thousandth - lost
+    state[at.WITHIN_FIVE] += five - lost
     return np.int64(largest).view(np.float64), squares_left, squares_right
 
 
 @compiled
 def _merge(n, sums, squares, exponents, state):
     """Adds a block's sums, which were taken with these exponents."""
-    _, factor = _raise_exponent(state, DIFFERENCE, exponents[0])
-    state[DIFFERENCE] += sums[0] * factor
-    state[DIFFERENCE + 1] += sums[1] * factor * factor
-    kept_left, left = _raise_exponent(state, REFERENCE, exponents[1])
-    kept_right, right = _raise_exponent(state, TARGET, exponents[2])
-    state[PRODUCT] = state[PRODUCT] * kept_left * kept_right + sums[5] * left * right
-    _merge_side(state, REFERENCE, n, sums[3] * left, squares[0] * left * left)
-    _merge_side(state, TARGET, n, sums[4] * right, squares[1] * right * right)
+    _, factor = _raise_exponent(state, at.DIFFERENCE, exponents[0])
+    state[at.DIFFERENCE] += sums[0] * factor
+    state[at.DIFFERENCE + 1] += sums[1] * factor * factor
+    kept_left, left = _raise_exponent(state, at.REFERENCE, exponents[1])
+    kept_right, right = _raise_exponent(state, at.TARGET, exponents[2])
+    state[at.PRODUCT] = state[at.PRODUCT] * kept_left * kept_right + sums[5] * left * right
+    _merge_side(state, at.REFERENCE, n, sums[3] * left, squares[0] * left * left)
+    _merge_side(state, at.TARGET, n, sums[4] * right, squares[1] * right * right)
 
 
 @compiled
@@ -228,7 +185,7 @@ def _add_ulps(reference, target, apart, n, plan, state):
     """Differences times 2**(1 - e), e the exponent of the larger size; a constant factor is left to the end."""
     left = reference.view(np.int64)
     right = target.view(np.int64)
-    floor = np.int64(plan[FLOOR_FIELD]) << np.int64(52)
+    floor = np.int64(plan[at.FLOOR_FIELD]) << np.int64(52)
     top = np.int64(2047) << np.int64(52)
     largest = np.int64(0)
     total = 0.0
@@ -237,8 +194,8 @@ def _add_ulps(reference, target, apart, n, plan, state):
         ulps = apart[i] * np.int64(top - field).view(np.float64)
         total += ulps
         largest = max(largest, np.float64(ulps).view(np.int64))
-    state[MAX_ULP] = max(state[MAX_ULP], np.int64(largest).view(np.float64))
-    state[SUM_ULP] += total
+    state[at.MAX_ULP] = max(state[at.MAX_ULP], np.int64(largest).view(np.float64))
+    state[at.SUM_ULP] += total
 
 
 @compiled
@@ -256,13 +213,13 @@ def _add_range(numbers, n, side, state):
         key = _key(bits[i])
         low = min(low, key)
         high = max(high, key)
-    state[LOW + side] = min(state[LOW + side], np.int64(_key(low)).view(np.float64))
-    state[HIGH + side] = max(state[HIGH + side], np.int64(_key(high)).view(np.float64))
+    state[at.LOW + side] = min(state[at.LOW + side], np.int64(_key(low)).view(np.float64))
+    state[at.HIGH + side] = max(state[at.HIGH + side], np.int64(_key(high)).view(np.float64))
 
 
 @compiled
 def _add_details(numbers, apart, n, plan, state):
-    if plan[ULPS] != 0.0:
+    if plan[at.ULPS] != 0.0:
         _add_ulps(numbers[0], numbers[1], apart, n, plan, state)
     for side in range(2):
         _add_range(numbers[side], n, side, state)
@@ -272,9 +229,9 @@ def _add_details(numbers, apart, n, plan, state):
 def _wide_exponents(numbers, apart, n, state):
     """Of differences and both sides: float64 sizes may be such that their squares leave its range."""
     return (
-        _exponent_for(_largest(apart, n), state[DIFFERENCE + 2]),
-        _exponent_for(_largest(numbers[0], n), state[REFERENCE + 2]),
-        _exponent_for(_largest(numbers[1], n), state[TARGET + 2]),
+        _exponent_for(_largest(apart, n), state[at.DIFFERENCE + 2]),
+        _exponent_for(_largest(numbers[0], n), state[at.REFERENCE + 2]),
+        _exponent_for(_largest(numbers[1], n), state[at.TARGET + 2]),
     )
 
 
@@ -288,17 +245,16 @@ def _add_block(numbers, apart, n, wide, sums, scaled, state):
         _scale(apart, n, exponents[0], scaled[2])
         _scale(numbers[0], n, exponents[1], scaled[0])
         _scale(numbers[1], n, exponents[2], scaled[1])
-        sums = _sums(scaled[0], scaled[1], scaled[2], n)
+        sums = _subtract(scaled[0], scaled[1], scaled[2], n, True)
         sides = scaled
     looked = _second_look(numbers[0], apart, sides, n, sums[3] / n, sums[4] / n, state)
     _merge(n, sums, looked[1:], exponents, state)
-    state[FINITE] += n
+    state[at.FINITE] += n
     return looked[0]
 
 
 @compiled
-def accumulate(reference, target, forms, tables, count, base, plan, state):
-    """Adds `count` numbers of both arrays, given as bytes; `base` is the index of the first of them."""
+def _accumulate(reference, target, forms, tables, count, base, plan, state):
     numbers = np.empty((2, BLOCK))
     scaled = np.empty((3, BLOCK))
     apart = np.empty(BLOCK)
@@ -312,22 +268,20 @@ def accumulate(reference, target, forms, tables, count, base, plan, state):
             load(sides[k], forms[k], tables[k], start, n, numbers[k])
         if exact:
             _subtract_integers(reference, target, forms, start, n, apart)
-            sums = _sums(numbers[0], numbers[1], apart, n)
-        else:
-            sums = _subtract(numbers[0], numbers[1], apart, n)
+        sums = _subtract(numbers[0], numbers[1], apart, n, exact)
         compacted = not (sums[0] < np.inf)
         if compacted:
             n = _keep_finite(numbers[0], numbers[1], n, places, state)
             if n == 0:
                 continue
-            sums = _subtract(numbers[0], numbers[1], apart, n)
-        state[DIFFERENT] += sums[2]
+            sums = _subtract(numbers[0], numbers[1], apart, n, False)
+        state[at.DIFFERENT] += sums[2]
         largest = _add_block(numbers, apart, n, wide, sums, scaled, state)
-        if largest > state[MAX_ABS]:
-            state[MAX_ABS] = largest
+        if largest > state[at.MAX_ABS]:
+            state[at.MAX_ABS] = largest
             i = _find(apart, largest)
-            state[WORST] = base + start + (places[i] if compacted else i)
-        if plan[WANTED] != 0.0:
+            state[at.WORST] = base + start + (places[i] if compacted else i)
+        if plan[at.WANTED] != 0.0:
             _add_details(numbers, apart, n, plan, state)
 
 
@@ -366,17 +320,27 @@ def _add_divergence(reference, target, n, shares, floor, sums):
 
 
 @compiled
-def divergence(reference, target, forms, tables, count, shares, floor, sums, scrap):
-    """Adds sums of p, q and p * ln(p / q); shares: how a side's x becomes p, (x * a - b) * c."""
+def _divergence(reference, target, forms, tables, count, shares, floor, sums):
     numbers = np.empty((2, BLOCK))
     apart = np.empty(BLOCK)
+    counted = np.zeros(at.LENGTH)
     places = np.empty(BLOCK, np.int64)
     sides = (reference, target)
     for start in range(0, count, BLOCK):
         n = min(BLOCK, count - start)
         for k in range(2):
             load(sides[k], forms[k], tables[k], start, n, numbers[k])
-        sums_apart = _subtract(numbers[0], numbers[1], apart, n)
+        sums_apart = _subtract(numbers[0], numbers[1], apart, n, False)
         if not (sums_apart[0] < np.inf):
-            n = _keep_finite(numbers[0], numbers[1], n, places, scrap)
+            n = _keep_finite(numbers[0], numbers[1], n, places, counted)
         _add_divergence(numbers[0], numbers[1], n, shares, floor, sums)
+
+
+def accumulate(raw: Pair[Bytes], dtypes: Pair[Dtype], *, base: int, plan: Floats, state: Floats) -> None:
+    """As metric_plain.accumulate."""
+    _accumulate(*given(raw, dtypes), base, plan, state)
+
+
+def divergence(raw: Pair[Bytes], dtypes: Pair[Dtype], *, shares: Floats, floor: float, sums: Floats) -> None:
+    """As metric_plain.divergence."""
+    _divergence(*given(raw, dtypes), shares, floor, sums)

@@ -4,25 +4,33 @@ numba's `view` of a number needs that number's type spelt out, hence casts that 
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
-from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.numerics.dtypes import Dtype, float8_values
+from ulpscope.numerics.machine_code import by_numba
+from ulpscope.numerics.pairs.pieces import Bytes, Floats
+from ulpscope.records.pairs import Pair
 
 FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT64, UINT64, TABLE = range(7)
 """Forms: a type without one of its own name, such as float8 and bool, is looked up in a table."""
 
+NO_TABLE = np.zeros(256)
+_FORMS = {
+    "float64": FLOAT64,
+    "float32": FLOAT32,
+    "float16": FLOAT16,
+    "bfloat16": BFLOAT16,
+    "int64": INT64,
+    "uint64": UINT64,
+}
 _SIZE_32 = np.int32(0x7FFF)
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled at the first call, cached on disk. Sums may be reordered; nan and inf keep their meaning."""
-    fast = {"reassoc", "nsz", "contract"}
-    try:
-        return numba.njit(function, cache=True, nogil=True, error_model="numpy", fastmath=fast)  # type: ignore[no-any-return]
-    except RuntimeError:  # no directory to cache in: compile anew in each process
-        return numba.njit(function, nogil=True, error_model="numpy", fastmath=fast)  # type: ignore[no-any-return]
+compiled = by_numba(kept=True)
 
 
 @compiled
@@ -77,3 +85,23 @@ def load(raw, form, table, start, n, numbers):
         _convert(raw.view(np.uint64), start, n, numbers)
     else:
         _convert_bytes(raw, start, n, table, numbers)
+
+
+def given(raw: Pair[Bytes], dtypes: Pair[Dtype]) -> tuple[Any, ...]:
+    """How kernels are given a part of both arrays: bytes, forms, tables, and how many numbers there are."""
+    forms, tables = _forms(dtypes.reference.name, dtypes.target.name)
+    return raw.reference, raw.target, forms, tables, len(raw.reference) // dtypes.reference.item_size
+
+
+@cache
+def _forms(*names: str) -> tuple[NDArray[np.int64], Floats]:
+    forms, tables = zip(*map(form_and_table, names), strict=True)
+    return np.array(forms, dtype=np.int64), np.stack(tables)
+
+
+@cache
+def form_and_table(name: str) -> tuple[int, Floats]:
+    """How `load` is told of a type."""
+    if name.startswith("float8"):
+        return TABLE, float8_values(name).astype(np.float64)
+    return _FORMS.get(name, TABLE), np.minimum(np.arange(256.0), 1.0) if name == "bool" else NO_TABLE

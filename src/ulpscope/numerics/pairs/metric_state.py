@@ -2,12 +2,19 @@
 
 Sums of a side's numbers x are kept as sums of x * 2**-e and (x * 2**-e)**2 with the exponent e beside them: 0 but for
 float64 numbers whose squares would leave the range of float64. These functions run as they are and compiled by numba.
+
+From what was gathered to PairMetrics, and what units in the last place are for a pair of types.
 """
 
 import math
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ulpscope.numerics.dtypes import Dtype, DtypeKind
+from ulpscope.records.pairs import Pair, PairMetrics
 
 Floats = NDArray[np.float64]
 
@@ -75,3 +82,95 @@ def merge_side(state: Floats, slot: int, count: float, total: float, squares: fl
         squares += apart * apart * (before * count / (before + count))
     state[slot] += total
     state[slot + 1] += squares
+
+
+_BIAS = 1023
+
+
+def ulp_plan(dtypes: Pair[Dtype], *, detailed: bool) -> Floats:
+    """How ulps are counted: the unit at x is the larger of both types', 2**max(e(x) + 1 - p, lowest + 1 - p)."""
+    plan = np.zeros(4)
+    floats = [
+        dtype for dtype in (dtypes.reference, dtypes.target) if dtype.kind in (DtypeKind.FLOAT, DtypeKind.COMPLEX)
+    ]
+    plan[WANTED], plan[ULPS] = detailed, detailed and bool(floats)
+    if floats:
+        precisions = [-int(math.log2(dtype.unit_roundoff)) for dtype in floats]
+        units = [
+            int(math.log2(dtype.smallest_normal)) + 1 - precision
+            for dtype, precision in zip(floats, precisions, strict=True)
+        ]
+        coarse = min(precisions)
+        plan[FLOOR_FIELD] = max(units) + coarse - 1 + _BIAS
+        plan[ULP_FACTOR] = 2.0 ** (coarse - 2)
+    return plan
+
+
+def finish(state: Floats, plan: Floats, *, elements: int, parts: int, kl_divergence: float | None) -> PairMetrics:
+    """The metrics of `elements` numbers; `parts` of them are one element of the arrays."""
+    slots = [float(number) for number in state]
+    finite = int(slots[FINITE])
+    counts = {"elements": elements, "different": int(slots[DIFFERENT]), "mismatched": int(slots[MISMATCHED])}
+    if not finite:
+        return _nothing_finite(counts)
+    ulps, factor = plan[ULPS] != 0.0, float(plan[ULP_FACTOR])
+    return PairMetrics(
+        **counts,
+        distance=_power(math.sqrt(slots[DIFFERENCE + 1]), slots[DIFFERENCE + 2]),
+        reference_norm=_power(_norm(slots, REFERENCE), slots[REFERENCE + 2]),
+        target_norm=_power(_norm(slots, TARGET), slots[TARGET + 2]),
+        cosine=_cosine(slots),
+        max_abs=slots[MAX_ABS],
+        max_rel=math.inf if slots[LOST] else slots[MAX_REL],
+        mean_rel=slots[SUM_REL] / slots[NONZERO] if slots[NONZERO] else None,
+        accumulated_rel=slots[SUM_REL] if slots[NONZERO] else None,
+        relative_distance=_relative_distance(slots),
+        rmse=_power(math.sqrt(slots[DIFFERENCE + 1] / finite), slots[DIFFERENCE + 2]),
+        mae=_power(slots[DIFFERENCE] / finite, slots[DIFFERENCE + 2]),
+        reference_mean=_power(slots[REFERENCE] / finite, slots[REFERENCE + 2]),
+        target_mean=_power(slots[TARGET] / finite, slots[TARGET + 2]),
+        reference_std=_power(math.sqrt(slots[REFERENCE + 1] / finite), slots[REFERENCE + 2]),
+        target_std=_power(math.sqrt(slots[TARGET + 1] / finite), slots[TARGET + 2]),
+        within_thousandth=slots[WITHIN_THOUSANDTH] / finite,
+        within_five_thousandths=slots[WITHIN_FIVE] / finite,
+        worst=int(slots[WORST]) // parts if slots[MAX_ABS] else None,
+        max_ulp=slots[MAX_ULP] * factor if ulps else None,
+        mean_ulp=slots[SUM_ULP] / finite * factor if ulps else None,
+        kl_divergence=kl_divergence,
+    )
+
+
+def _nothing_finite(counts: dict[str, int]) -> PairMetrics:
+    unknown: dict[str, Any] = {field.name: None for field in fields(PairMetrics)}
+    return PairMetrics(**unknown | counts | dict.fromkeys(("distance", "reference_norm", "target_norm"), 0.0))
+
+
+def _power(number: float, exponent: float) -> float:
+    """number * 2**exponent."""
+    try:
+        return math.ldexp(number, int(exponent)) if exponent != UNSET else number
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def _norm(slots: list[float], side: int) -> float:
+    """With the side's exponent: squares about the mean, and the mean's own."""
+    return math.sqrt(slots[side + 1] + slots[side] * slots[side] / slots[FINITE])
+
+
+def _cosine(slots: list[float]) -> float | None:
+    left, right = _norm(slots, REFERENCE), _norm(slots, TARGET)
+    if left == 0.0 and right == 0.0:
+        return 1.0
+    if left == 0.0 or right == 0.0:
+        return None
+    if slots[DIFFERENCE + 1] == 0.0:
+        return 1.0
+    return max(-1.0, min(1.0, slots[PRODUCT] / left / right))
+
+
+def _relative_distance(slots: list[float]) -> float:
+    norm, distance = _norm(slots, REFERENCE), math.sqrt(slots[DIFFERENCE + 1])
+    if distance == 0.0:
+        return 0.0
+    return _power(distance / norm, slots[DIFFERENCE + 2] - slots[REFERENCE + 2]) if norm else math.inf

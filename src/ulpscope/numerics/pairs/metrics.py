@@ -23,21 +23,14 @@ Where a difference itself is too large for float64 (1e308 against -1e308), whate
 import math
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype, float8_values
+from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.pairs import metric_plain
-from ulpscope.numerics.pairs.metric_results import finish, ulp_plan
-from ulpscope.numerics.pairs.metric_state import FINITE, HIGH, LENGTH, LOW, new_state
-from ulpscope.numerics.pairs.pieces import PairPieces
+from ulpscope.numerics.pairs.metric_state import FINITE, HIGH, LOW, finish, new_state, ulp_plan
+from ulpscope.numerics.pairs.pieces import AnyArray, Floats, PairPieces
 from ulpscope.records.pairs import Pair, PairMetrics
-
-AnyArray = NDArray[Any]
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float64]
 
 FLOOR = 2.0**-23
 """Share below which no element falls in the KL divergence: float32's epsilon."""
@@ -51,78 +44,37 @@ def compare_arrays(
     Arrays hold elements of the named types or integers with their bits; they may be mapped, read-only and strided.
     """
     job = PairPieces.of(reference, target, reference_dtype=reference_dtype, target_dtype=target_dtype)
-    plan = ulp_plan(job.dtypes, detailed=detailed)
-    state = _accumulate(job, plan)
-    kl_divergence = _divergence(job, state) if detailed else None
-    count = job.arrays.reference.size * job.parts_an_element
-    return finish(state, plan, elements=count, parts=job.parts_an_element, kl_divergence=kl_divergence)
+    plan, state, base = ulp_plan(job.dtypes, detailed=detailed), new_state(), 0
+    for raw in job.pieces():
+        _engine().accumulate(raw, job.parts, base=base, plan=plan, state=state)
+        base += len(raw.reference) // job.parts.reference.item_size
+    kl_divergence = _divergence(job, state) if detailed and state[FINITE] else None
+    return finish(state, plan, elements=base, parts=job.parts_an_element, kl_divergence=kl_divergence)
 
 
 @cache
-def _kernels() -> ModuleType | None:
+def _engine() -> ModuleType:
+    """What reads both arrays: compiled, or plain numpy."""
     try:
         from ulpscope.numerics.pairs import metric_kernels
 
-        one = np.zeros(8, np.uint8)
+        one, dtype = np.zeros(8, np.uint8), DTYPES["float64"]
         one.setflags(write=False)
-        _run(metric_kernels, Pair(one, one), Pair(DTYPES["float64"], DTYPES["float64"]), 0, np.zeros(4), new_state())
+        metric_kernels.accumulate(Pair(one, one), Pair(dtype, dtype), base=0, plan=np.zeros(4), state=new_state())
     except Exception:  # an absent or broken numba (wrong numpy, no LLVM for this machine) must not stop a comparison
-        return None
+        return metric_plain
     return metric_kernels
 
 
 def compiled_available() -> bool:
     """Whether metrics run compiled here. Loads the kernels, or compiles them: about ten seconds, once a machine."""
-    return _kernels() is not None
+    return _engine() is not metric_plain
 
 
-@cache
-def _table(name: str) -> Floats:
-    table = np.zeros(256)
-    if name.startswith("float8"):
-        table[:] = float8_values(name)
-    elif name == "bool":
-        table[1:] = 1.0
-    return table
-
-
-@cache
-def _forms(reference: str, target: str) -> tuple[NDArray[np.int64], Floats]:
-    from ulpscope.numerics.pairs import metric_loading as forms_of
-
-    forms = [getattr(forms_of, name.upper(), forms_of.TABLE) for name in (reference, target)]
-    return np.array(forms, dtype=np.int64), np.stack([_table(reference), _table(target)])
-
-
-def _run(kernels: ModuleType, pair: Pair[Bytes], dtypes: Pair[Dtype], base: int, plan: Floats, state: Floats) -> None:
-    forms, tables = _forms(dtypes.reference.name, dtypes.target.name)
-    count = len(pair.reference) // dtypes.reference.item_size
-    kernels.accumulate(pair.reference, pair.target, forms, tables, count, base, plan, state)
-
-
-def _accumulate(job: PairPieces, plan: Floats) -> Floats:
-    kernels, dtypes, state, base = _kernels(), job.parts, new_state(), 0
-    for pair in job.pieces():
-        if kernels is None:
-            metric_plain.accumulate(pair, dtypes, base=base, plan=plan, state=state)
-        else:
-            _run(kernels, pair, dtypes, base, plan, state)
-        base += len(pair.reference) // dtypes.reference.item_size
-    return state
-
-
-def _divergence(job: PairPieces, state: Floats) -> float | None:
-    if not state[FINITE]:
-        return None
-    kernels, dtypes = _kernels(), job.parts
-    shares, sums, scrap = np.stack([_share(state, side) for side in (0, 1)]), np.zeros(3), np.zeros(LENGTH)
-    for pair in job.pieces():
-        if kernels is None:
-            metric_plain.divergence(pair, dtypes, shares=shares, floor=FLOOR, sums=sums)
-        else:
-            forms, tables = _forms(dtypes.reference.name, dtypes.target.name)
-            count = len(pair.reference) // dtypes.reference.item_size
-            kernels.divergence(pair.reference, pair.target, forms, tables, count, shares, FLOOR, sums, scrap)
+def _divergence(job: PairPieces, state: Floats) -> float:
+    shares, sums = np.stack([_share(state, side) for side in (0, 1)]), np.zeros(3)
+    for raw in job.pieces():
+        _engine().divergence(raw, job.parts, shares=shares, floor=FLOOR, sums=sums)
     p, q, total = (float(number) for number in sums)
     return max(total / p + math.log(q / p), 0.0)
 

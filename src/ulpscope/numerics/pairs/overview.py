@@ -1,6 +1,6 @@
 """Two arrays at a glance, from one exact read of both: how they are spread, where they differ and by how much."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,13 @@ from ulpscope.numerics.pairs.boxes import Box, PairBoxes
 from ulpscope.numerics.pairs.distributions import (
     ErrorCounts,
     ErrorHistogram,
+    ErrorTotals,
     Histogram,
     LinearCounts,
     Magnitudes,
     Ranges,
 )
-from ulpscope.numerics.pairs.totals import ErrorTotals
+from ulpscope.numerics.pairs.elements import Largest
 from ulpscope.records.pairs import Pair
 
 Floats = NDArray[np.float64]
@@ -66,31 +67,6 @@ class PairOverview:
     """Places where inf and nan do not agree, in their order."""
 
 
-class _Largest:
-    """Flat indices of the largest scores above 0; of equal ones the first."""
-
-    def __init__(self) -> None:
-        self._places: NDArray[np.int64] = np.empty(0, np.int64)
-        self._scores: Floats = np.empty(0)
-
-    def add(self, scores: Floats, base: int) -> None:
-        floor = self._scores[-1] if len(self._scores) == LISTED else 0.0
-        found = np.flatnonzero(scores > floor)
-        if not len(found):
-            return
-        if len(found) > LISTED:
-            sizes = scores[found]
-            border = np.partition(sizes, len(sizes) - LISTED)[len(sizes) - LISTED]
-            found = found[sizes >= border]
-        joined = np.concatenate([self._scores, scores[found]])
-        places = np.concatenate([self._places, base + found])
-        order = np.argsort(-joined, kind="stable")[:LISTED]
-        self._scores, self._places = joined[order], places[order]
-
-    def places(self) -> list[int]:
-        return [int(place) for place in self._places]
-
-
 class _Pass:
     """What is gathered from box to box."""
 
@@ -100,7 +76,7 @@ class _Pass:
         self.not_finite = [0, 0]
         self.magnitudes, self.errors = Magnitudes(), ErrorCounts()
         self.axes = tuple(ErrorTotals(pair.shape, (axis,), most=RANKED) for axis in range(len(pair.shape)))
-        self.absolute, self.relative, self.ulps = _Largest(), _Largest(), _Largest()
+        self.absolute, self.relative, self.ulps = (Largest(LISTED) for _ in range(3))
         self.broken: list[int] = []
         self.in_ulps = False
 
@@ -185,7 +161,7 @@ def _read(pair: PairBoxes, add: Callable[[Box], None], advance: Advance) -> None
         advance(done / pair.elements)
 
 
-def _elements(pair: PairBoxes, places: list[int]) -> tuple[PairElement, ...]:
+def _elements(pair: PairBoxes, places: Iterable[int]) -> tuple[PairElement, ...]:
     return tuple(_element(pair, place) for place in places)
 
 

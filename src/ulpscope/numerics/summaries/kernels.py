@@ -1,274 +1,188 @@
-"""Summaries in one read, compiled by numba. Import only through compiled.py: importing this imports numba."""
+"""Summaries compiled by numba, for machines without a C++ compiler. Import only through compiled.py: it imports numba.
+
+Written for few lines, not for speed: all types go through float64, and one kernel serves them. Loops run over a block
+while it lies in the near caches.
+"""
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
-from typing import Any, NamedTuple
+from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ulpscope.numerics.summaries import constants
-from ulpscope.numerics.summaries.kernel_blocks import (
-    BLOCK,
-    LANES,
-    PADDED,
-    SUMS,
-    compiled,
-    elements_at,
-    kernel,
-    read_block,
+from ulpscope.numerics.dtypes import Dtype, DtypeKind
+from ulpscope.numerics.machine_code import by_numba
+from ulpscope.numerics.pairs.metric_loading import form_and_table, load
+from ulpscope.numerics.pairs.pieces import aligned
+from ulpscope.numerics.summaries import constants as at
+from ulpscope.numerics.summaries import summary
+from ulpscope.numerics.summaries.digest import digest_keys, word_type, words_per_pair
+from ulpscope.numerics.summaries.sketch import sum_signs
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float64]
+
+_part, _kernel = by_numba(kept=False), by_numba(kept=True)
+
+_WIDTH, _SUMS, _BLOCK = at.ROW_ELEMENTS, at.SKETCH_LENGTH, at.BLOCK_ELEMENTS
+_GAMMA, _MUL_1, _MUL_2, _SALT, _ROTATION, _HALF, _ONE = (
+    np.uint64(word)
+    for word in (at.SPLITMIX_GAMMA, at.SPLITMIX_MUL_1, at.SPLITMIX_MUL_2, at.BLOCK_SALT, at.ROTATION_MUL, 32, 1)
 )
-from ulpscope.numerics.summaries.kernel_counts import Layout, add_counts, add_set_aside, key, layout, scan, scan_finite
-from ulpscope.numerics.summaries.kernel_digest import (
-    COLUMNS,
-    digest_part,
-    sum_bytes,
-    sum_doubles,
-    sum_halves,
-    sum_singles,
-)
-from ulpscope.numerics.summaries.kernel_sums import SIGNS_32, SIGNS_64, add_sums, correct_squares
-
-_LAYOUT_64 = layout(64, 11)
-_LAYOUT_32 = layout(32, 8)
-_LAYOUT_BFLOAT16 = layout(16, 8)
-_LAYOUT_FLOAT16 = _LAYOUT_32._replace(normal=(127 - 14) << 23)
-_NO_KEY = np.int64((1 << 63) - 1)
+_SIZE = np.int64((1 << 63) - 1)
+_INFINITY = np.int64(0x7FF) << np.int64(52)
+_SET_ASIDE = np.int64(1023 + at.SET_ASIDE_EXPONENT) << np.int64(52)
+# Each row of signs twice, one behind the other, so that a rotation is an offset.
+_SIGNS = np.tile(sum_signs().reshape(at.BLOCK_ROWS, _WIDTH), 2)
 
 
-class Work(NamedTuple):
-    """Scratch memory of one call.
-
-    All of it is one allocation, which this keeps alive; arrays of numba's own would cost one each, and a locked
-    instruction wherever they are sliced.
-    """
-
-    memory: Any
-    raw: Any
-    kept: Any
-    """Bits of a block's numbers, which are float32 or float64; those set aside are cleared."""
-    columns: Any
-    sketch: Any
-    digests: Any
+@_part
+def _mix(word):
+    word = (word ^ (word >> np.uint64(30))) * _MUL_1
+    word = (word ^ (word >> np.uint64(27))) * _MUL_2
+    return word ^ (word >> np.uint64(31))
 
 
-@compiled
-def _work(raw, bits, number):
-    memory = np.empty(2 * SUMS + COLUMNS + 4 * LANES + 2 * PADDED)
-    memory[: 2 * SUMS] = 0.0
-    digests = memory.ctypes.data + 8 * 2 * SUMS
-    columns = digests + 8 * COLUMNS
-    block = columns + 8 * 4 * LANES
-    return Work(
-        memory,
-        elements_at(block, PADDED, raw),
-        elements_at(block + 8 * PADDED, PADDED, bits),
-        elements_at(columns, 4 * LANES, number),
-        elements_at(memory.ctypes.data, 2 * SUMS, np.float64),
-        elements_at(digests, COLUMNS, np.int64),
+@_part
+def _key(bits):
+    """Orders the bits of float64 of either sign like the numbers; its own inverse."""
+    return bits ^ ((bits >> np.int64(63)) & _SIZE)
+
+
+@_part
+def _add_range(bits, n, ends):
+    low, high = ends[0], ends[1]
+    for i in range(n):
+        finite = (bits[i] & _SIZE) < _INFINITY
+        key = _key(bits[i])
+        low = min(low, key if finite else _SIZE)
+        high = max(high, key if finite else -_SIZE)
+    ends[0], ends[1] = low, high
+
+
+@_part
+def _add_counts(bits, n, normal, row):
+    zero, subnormal, aside, infinite, nan, positive = 0, 0, 0, 0, 0, 0
+    for i in range(n):
+        size = bits[i] & _SIZE
+        zero += size == 0
+        subnormal += size < normal
+        aside += size >= _SET_ASIDE
+        infinite += size == _INFINITY
+        nan += size > _INFINITY
+        positive += bits[i] == _INFINITY
+    row[at.ZERO] += zero
+    row[at.SUBNORMAL] += subnormal - zero
+    row[at.SET_ASIDE] += aside
+    row[at.NAN] += nan
+    row[at.POS_INF] += positive
+    row[at.NEG_INF] += infinite - positive
+
+
+@_part
+def _add_exponents(bits, n, bins):
+    """In four rows of bins in turn, and one more bin for 0, inf and nan: additions to one place wait for each other."""
+    for i in range(n):
+        size = bits[i] & _SIZE
+        exponent = (size >> np.int64(52)) - np.int64(1023 - at.EXPONENT_BIAS)
+        place = min(max(exponent >> np.int64(at.EXPONENT_BIN_SHIFT), 0), at.EXPONENT_BINS - 1)
+        bins[i & 3, place if 0 < size < _INFINITY else at.EXPONENT_BINS] += 1
+
+
+@_part
+def _add_sums(numbers, block, columns, row):
+    """Sums over a block of numbers, those set aside cleared, and its part of the sketch."""
+    word = _mix(_SALT + np.uint64(block + 1) * _GAMMA)
+    rotation = np.int64((((word * _ROTATION) >> _HALF) * np.uint64(_SUMS)) >> _HALF)
+    one, two = (word >> np.uint64(_SUMS)) & _ONE, (word >> np.uint64(_SUMS + 1)) & _ONE
+    turns = (1.0, 1.0 - 2.0 * one, 1.0 - 2.0 * two, 1.0 - 2.0 * (one ^ two))
+    total, squares, sizes = 0.0, 0.0, 0.0
+    columns[:] = 0.0
+    for r in range(at.BLOCK_ROWS):
+        signs, part, turn = _SIGNS[r, 2 * rotation :], numbers[r * _WIDTH :], turns[r // at.GROUP_ROWS]
+        for e in range(_WIDTH):
+            number = part[e]
+            total += number
+            squares += number * number
+            sizes += abs(number)
+            columns[e] += turn * signs[e] * number
+    row[at.SUM] += total
+    row[at.SUM_SQUARES] += squares
+    row[at.ABS_SUM] += sizes
+    for c in range(_SUMS):
+        k = (c + rotation) % _SUMS
+        sign = 1.0 - 2.0 * ((word >> np.uint64(k)) & _ONE)
+        row[at.SKETCH + k] += sign * (columns[2 * c] + columns[2 * c + 1])
+
+
+@_part
+def _clear(numbers, bits, n):
+    for i in range(n):
+        numbers[i] = numbers[i] if (bits[i] & _SIZE) < _SET_ASIDE else 0.0
+    numbers[n:] = 0.0
+
+
+@_kernel
+def _add_numbers(raw, size, form, table, normal, row):
+    numbers, columns, ends = np.empty(_BLOCK), np.empty(_WIDTH), np.array([_SIZE, -_SIZE])
+    bits, count, bins = numbers.view(np.int64), len(raw) // size, np.zeros((4, at.EXPONENT_BINS + 1), np.int64)
+    for block in range((count + _BLOCK - 1) // _BLOCK):
+        n = min(count - block * _BLOCK, _BLOCK)
+        load(raw, form, table, block * _BLOCK, n, numbers)
+        _add_range(bits, n, ends)
+        _add_counts(bits, n, normal, row)
+        _add_exponents(bits, n, bins)
+        _clear(numbers, bits, n)
+        _add_sums(numbers, block, columns, row)
+    for place in range(at.EXPONENT_BINS):
+        row[at.EXPONENTS + place] = bins[:, place].sum()
+    if ends[0] <= ends[1]:
+        row[at.MIN] = np.int64(_key(ends[0])).view(np.float64) + 0.0
+        row[at.MAX] = np.int64(_key(ends[1])).view(np.float64) + 0.0
+
+
+@_kernel
+def _digest(words, keys):
+    """`keys`: one a row and word."""
+    rows, width = keys.shape
+    sums, digest, u = np.empty(width, np.int64), np.uint64(0), width // _SUMS
+    for block in range((len(words) + rows * width - 1) // (rows * width)):
+        sums[:] = 0
+        for r in range(rows):
+            part, row_keys = words[(block * rows + r) * width :][:width], keys[r]
+            for j in range(len(part)):
+                sums[j] += row_keys[j] * np.int64(part[j])
+        for c in range(_SUMS):
+            total = sums[u * c : u * c + u].sum()
+            digest += _mix(np.uint64(total) + np.uint64(block * _SUMS + c + 1) * _GAMMA)
+    return digest
+
+
+@cache
+def _keys(item_size: int) -> NDArray[np.int64]:
+    count = words_per_pair(item_size)
+    return np.tile(digest_keys(at.BLOCK_ROWS * count).reshape(at.BLOCK_ROWS, 1, count), (1, _SUMS, 1)).reshape(
+        at.BLOCK_ROWS, -1
     )
 
 
-@compiled
-def _reset(row):
-    row[:] = 0.0
-    row[constants.MIN] = np.inf
-    row[constants.MAX] = -np.inf
-
-
-@compiled
-def _clear_set_aside(bits, mask, set_aside, kept):
-    kind = kept.dtype.type
-    mask, set_aside = kind(mask), kind(set_aside)
-    for i in range(PADDED):
-        kept[i] = bits[i] if kind(bits[i] & mask) < set_aside else kind(0)
-
-
-@compiled
-def _add_block(codes, unsigned, bits, n, block, rules, signs, work, row):
-    """Counts a block's codes and sums its numbers; gives the keys of its lowest and its highest finite number."""
-    codes_rules, bits_rules = rules
-    low, high, smallest, largest = scan(codes, unsigned, n, codes_rules.mask)
-    add_counts(codes, n, smallest, largest, codes_rules, row)
-    if largest >= codes_rules.infinity:
-        low, high = scan_finite(codes, n, codes_rules)
-    set_aside = largest >= codes_rules.set_aside
-    if set_aside:
-        add_set_aside(codes, n, codes_rules, row)
-        _clear_set_aside(bits, bits_rules.mask, bits_rules.set_aside, work.kept)  # codes may lie there, too
-        bits = work.kept
-    numbers = bits.view(work.columns.dtype)
-    add_sums(numbers, block, signs, work.columns, work.sketch, row)
-    if set_aside or largest < codes_rules.tiny:
-        correct_squares(numbers, work.columns, row)
-    return low, high
-
-
-@compiled
-def _finish(low, high, rules, work, digest, row):
-    if low <= high:
-        codes_rules, bits_rules = rules
-        scale = (bits_rules.mask + 1) // (codes_rules.mask + 1)
-        work.kept[0] = key(low, codes_rules.mask) * scale
-        work.kept[1] = key(high, codes_rules.mask) * scale
-        numbers = work.kept.view(work.columns.dtype)
-        row[constants.MIN] = np.float64(numbers[0]) + 0.0
-        row[constants.MAX] = np.float64(numbers[1]) + 0.0
-    for k in range(SUMS):
-        row[constants.SKETCH + k] = work.sketch[k] + work.sketch[k + SUMS]
-    row.view(np.uint64)[constants.DIGEST] = digest
-
-
-def _summarizer(name, sum_words, widen):
-    """sum_words: the digest's, for elements of this size. widen: gives codes and the bits of numbers of elements.
-
-    A function of its own for each type: where functions are arguments, numba does not cache.
-    """
-
-    def summarize(address, count, table, work, rules, signs, place):
-        row = elements_at(place, constants.ROW_LENGTH, np.float64)
-        _reset(row)
-        flat = elements_at(address, count, work.raw.dtype)
-        low, high, digest = _NO_KEY, -_NO_KEY, np.uint64(0)
-        for block in range((count + BLOCK - 1) // BLOCK):
-            n = min(count - block * BLOCK, BLOCK)
-            raw = read_block(address, flat, block, work.raw)
-            sum_words(raw, work.digests)
-            digest += digest_part(work.digests, block)
-            codes, unsigned, bits = widen(raw, n, table, work.kept)
-            first, last = _add_block(codes, unsigned, bits, n, block, rules, signs, work, row)
-            low, high = min(low, first), max(high, last)
-        _finish(low, high, rules, work, digest, row)
-
-    # By this name machine code is linked: of two cached kernels whose parts had one name, one would run the other's.
-    summarize.__qualname__ = f"summarize_{name}"
-    return compiled(summarize)
-
-
-@compiled
-def _float64_bits(raw, n, table, kept):
-    return raw, raw.view(np.uint64), raw
-
-
-_summarize_float64 = _summarizer("float64", sum_doubles, _float64_bits)
-
-
-@kernel
-def float64(address, count, place):
-    work = _work(np.int64, np.int64, np.float64)
-    rules = (_LAYOUT_64, _LAYOUT_64)
-    _summarize_float64(address, count, None, work, rules, SIGNS_64, place)
-
-
-@compiled
-def _float32_bits(raw, n, table, kept):
-    return raw, raw.view(np.uint32), raw
-
-
-_summarize_float32 = _summarizer("float32", sum_singles, _float32_bits)
-
-
-@kernel
-def float32(address, count, place):
-    work = _work(np.int32, np.int32, np.float32)
-    rules = (_LAYOUT_32, _LAYOUT_32)
-    _summarize_float32(address, count, None, work, rules, SIGNS_32, place)
-
-
-@compiled
-def _widen_bfloat16(raw, n, table, kept):
-    for i in range(PADDED):
-        kept[i] = np.int32(raw[i]) << 16
-    return raw, raw.view(np.uint16), kept
-
-
-_summarize_bfloat16 = _summarizer("bfloat16", sum_halves, _widen_bfloat16)
-
-
-@kernel
-def bfloat16(address, count, place):
-    work = _work(np.int16, np.int32, np.float32)
-    rules = (_LAYOUT_BFLOAT16, _LAYOUT_32)
-    _summarize_bfloat16(address, count, None, work, rules, SIGNS_32, place)
-
-
-@compiled
-def _widen_float16(raw, n, table, kept):
-    """Rebiases the exponent; a subnormal, an integer times 2**-24, is converted."""
-    numbers = kept.view(np.float32)
-    for i in range(PADDED):
-        numbers[i] = np.float32(np.int32(raw[i] & 0x7FFF)) * np.float32(2.0**-24)
-    for i in range(PADDED):
-        size = np.int32(raw[i] & 0x7FFF)
-        wide = np.int32((size << 13) + (112 << 23))
-        wide = wide if size < 0x7C00 else np.int32(wide | 0x7F800000)
-        wide = wide if size >= 0x400 else kept[i]
-        kept[i] = wide | (np.int32(raw[i] & -0x8000) << 16)
-    return kept, kept.view(np.uint32), kept
-
-
-_summarize_float16 = _summarizer("float16", sum_halves, _widen_float16)
-
-
-@kernel
-def float16(address, count, place):
-    work = _work(np.int16, np.int32, np.float32)
-    rules = (_LAYOUT_FLOAT16, _LAYOUT_32)
-    _summarize_float16(address, count, None, work, rules, SIGNS_32, place)
-
-
-@compiled
-def _widen_float8(raw, n, table, kept):
-    for i in range(n):
-        kept[i] = table[raw[i]]
-    kept[n:] = 0  # byte 0 need not stand for 0: in float8_e8m0fnu it is 2**-127
-    return kept, kept.view(np.uint32), kept
-
-
-_summarize_float8 = _summarizer("float8", sum_bytes, _widen_float8)
-
-
-@kernel
-def float8(table, normal, address, count, place):
-    """table: the bits of all 256 numbers as float32; normal: those of the smallest normal one."""
-    work = _work(np.uint8, np.int32, np.float32)
-    wide = _LAYOUT_32
-    counted = Layout(wide.mask, wide.first_bin, wide.bin_shift, normal, wide.set_aside, wide.infinity, wide.tiny)
-    _summarize_float8(address, count, table, work, (counted, wide), SIGNS_32, place)
-
-
-@compiled
-def _sum_integer_words(raw, sums):
-    if raw.itemsize == 1:
-        sum_bytes(raw, sums)
-    elif raw.itemsize == 2:
-        sum_halves(raw, sums)
-    elif raw.itemsize == 4:
-        sum_singles(raw, sums)
+def summarize_into(raw: Bytes, dtype: Dtype, row: Floats) -> None:
+    """As summary.summarize_into, of the bytes of a real type."""
+    summary.reset_row(row)
+    raw = aligned(raw, 8)
+    if dtype.has_sketch:
+        form, table = form_and_table(dtype.name)
+        _add_numbers(raw, dtype.item_size, form, table, int(np.float64(dtype.smallest_normal).view(np.int64)), row)
     else:
-        sum_doubles(raw, sums)
+        integers = raw.view(np.uint8 if dtype.kind is DtypeKind.BOOL else dtype.name)
+        for start in range(0, len(integers), summary.CHUNK):
+            summary.add_integers(row, integers[start : start + summary.CHUNK])
+    word = word_type(dtype.item_size)
+    padding = np.zeros(-len(raw) % word.itemsize, np.uint8)
+    words = aligned(np.append(raw, padding) if len(padding) else raw, word.itemsize).view(word)
+    row.view(np.uint64)[at.DIGEST] = _digest(words, _keys(dtype.item_size))
 
 
-@kernel
-def integers(like, address, count, place):
-    """like: an array of the elements' type; of a bool the bytes'."""
-    row = elements_at(place, constants.ROW_LENGTH, np.float64)
-    _reset(row)
-    flat = elements_at(address, count, like.dtype)
-    work = _work(like.dtype, np.int64, np.float64)
-    scratch, sums = work.raw, work.digests
-    zeros = 0
-    digest = np.uint64(0)
-    for block in range((count + BLOCK - 1) // BLOCK):
-        numbers = read_block(address, flat, block, scratch)
-        _sum_integer_words(numbers, sums)
-        digest += digest_part(sums, block)
-        low, high, total = numbers[0], numbers[0], 0.0
-        for i in range(min(count - block * BLOCK, BLOCK)):
-            low = min(low, numbers[i])
-            high = max(high, numbers[i])
-            total += np.float64(numbers[i])
-            zeros += numbers[i] == 0
-        row[constants.MIN] = min(row[constants.MIN], np.float64(low))
-        row[constants.MAX] = max(row[constants.MAX], np.float64(high))
-        row[constants.SUM] += total
-    row[constants.ZERO] = zeros
-    row.view(np.uint64)[constants.DIGEST] = digest
+def were_kept() -> bool:
+    """Whether an earlier run had compiled them."""
+    return bool(_digest.stats.cache_hits)  # type: ignore[attr-defined]

@@ -11,31 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.summaries.constants import (
-    ABS_SUM,
-    DIGEST,
-    EXPONENT_BINS,
-    EXPONENTS,
-    MAX,
-    MIN,
-    NAN,
-    NEG_INF,
-    POS_INF,
-    SET_ASIDE,
-    SKETCH,
-    SKETCH_LENGTH,
-    SUBNORMAL,
-    SUM,
-    SUM_SQUARES,
-    ZERO,
-)
+from ulpscope.numerics.summaries import constants as at
 from ulpscope.numerics.summaries.digest import digest_seed, finish_digests
 from ulpscope.records.values import Stats
 
 Floats = NDArray[np.float64]
 Shape = tuple[int, ...]
 
-_FLOAT_COUNTS = {"nan": NAN, "pos_inf": POS_INF, "neg_inf": NEG_INF, "set_aside": SET_ASIDE, "subnormal": SUBNORMAL}
+_FLOAT_COUNTS = {
+    "nan": at.NAN,
+    "pos_inf": at.POS_INF,
+    "neg_inf": at.NEG_INF,
+    "set_aside": at.SET_ASIDE,
+    "subnormal": at.SUBNORMAL,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +63,7 @@ def digests_of_rows(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequenc
 
 
 def _digests(rows: Floats, kinds: _Kinds) -> NDArray[np.uint64]:
-    raw = np.ascontiguousarray(rows[:, DIGEST]).view(np.uint64)
+    raw = np.ascontiguousarray(rows[:, at.DIGEST]).view(np.uint64)
     return finish_digests(raw, kinds.digest_seeds())
 
 
@@ -83,17 +72,17 @@ def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequenc
     kinds = _Kinds(dtype_names, shapes)
     floats = kinds.floats()
     present = np.ones(len(rows), dtype=np.bool_)
-    summed = kinds.elements() - rows[:, SET_ASIDE]
-    some_finite = rows[:, MIN] <= rows[:, MAX]
-    sketch, rest = split_sketches(rows[:, SKETCH : SKETCH + SKETCH_LENGTH])
+    summed = kinds.elements() - rows[:, at.SET_ASIDE]
+    some_finite = rows[:, at.MIN] <= rows[:, at.MAX]
+    sketch, rest = split_sketches(rows[:, at.SKETCH : at.SKETCH + at.SKETCH_LENGTH])
     columns = {
-        "min": Column(rows[:, MIN], some_finite),
-        "max": Column(rows[:, MAX], some_finite),
-        "mean": Column(rows[:, SUM] / np.maximum(summed, 1), summed > 0),
-        "norm": Column(np.sqrt(rows[:, SUM_SQUARES]), floats),
-        "abs_sum": Column(rows[:, ABS_SUM], floats),
-        "zero": Column(rows[:, ZERO].astype(np.int64), present),
-        "exponents": Column(rows[:, EXPONENTS : EXPONENTS + EXPONENT_BINS].astype(np.uint32), floats),
+        "min": Column(rows[:, at.MIN], some_finite),
+        "max": Column(rows[:, at.MAX], some_finite),
+        "mean": Column(rows[:, at.SUM] / np.maximum(summed, 1), summed > 0),
+        "norm": Column(np.sqrt(rows[:, at.SUM_SQUARES]), floats),
+        "abs_sum": Column(rows[:, at.ABS_SUM], floats),
+        "zero": Column(rows[:, at.ZERO].astype(np.int64), present),
+        "exponents": Column(rows[:, at.EXPONENTS : at.EXPONENTS + at.EXPONENT_BINS].astype(np.uint32), floats),
         "sketch": Column(sketch, floats),
         "sketch_rest": Column(rest, kinds.doubles()),
         "digest": Column(_digests(rows, kinds), present),
@@ -110,23 +99,23 @@ def split_sketches(sums: Floats) -> tuple[NDArray[np.float32], Floats]:
 
 def stats_from_row(row: Floats, dtype_name: str, shape: Shape) -> Stats:
     is_float = DTYPES[dtype_name].has_sketch
-    summed = prod(shape) * DTYPES[dtype_name].parts - int(row[SET_ASIDE])
-    some_finite = bool(row[MIN] <= row[MAX])
+    summed = prod(shape) * DTYPES[dtype_name].parts - int(row[at.SET_ASIDE])
+    some_finite = bool(row[at.MIN] <= row[at.MAX])
     return Stats(
-        min=float(row[MIN]) if some_finite else None,
-        max=float(row[MAX]) if some_finite else None,
-        mean=float(row[SUM]) / summed if summed else None,
-        norm=sqrt(row[SUM_SQUARES]) if is_float else None,
-        abs_sum=float(row[ABS_SUM]) if is_float else None,
-        zero=int(row[ZERO]),
-        exponents=tuple(row[EXPONENTS : EXPONENTS + EXPONENT_BINS].astype(int).tolist()) if is_float else (),
+        min=float(row[at.MIN]) if some_finite else None,
+        max=float(row[at.MAX]) if some_finite else None,
+        mean=float(row[at.SUM]) / summed if summed else None,
+        norm=sqrt(row[at.SUM_SQUARES]) if is_float else None,
+        abs_sum=float(row[at.ABS_SUM]) if is_float else None,
+        zero=int(row[at.ZERO]),
+        exponents=tuple(row[at.EXPONENTS : at.EXPONENTS + at.EXPONENT_BINS].astype(int).tolist()) if is_float else (),
         **{name: int(row[slot]) for name, slot in _FLOAT_COUNTS.items()},
     )
 
 
 def sketch_of_row(row: Floats) -> Floats:
-    return row[SKETCH : SKETCH + SKETCH_LENGTH]
+    return row[at.SKETCH : at.SKETCH + at.SKETCH_LENGTH]
 
 
 def raw_digest_of_row(row: Floats) -> int:
-    return int(row[DIGEST : DIGEST + 1].view(np.uint64)[0])
+    return int(row[at.DIGEST : at.DIGEST + 1].view(np.uint64)[0])

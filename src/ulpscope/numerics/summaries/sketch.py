@@ -16,7 +16,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ulpscope.numerics.hashing import UInt64s, count_up, hash64
 from ulpscope.numerics.summaries.constants import (
     BLOCK_ROWS,
     BLOCK_SALT,
@@ -25,6 +24,7 @@ from ulpscope.numerics.summaries.constants import (
     SKETCH_LENGTH,
     SUM_SALT,
 )
+from ulpscope.numerics.summaries.digest import UInt64s, count_up, hash64
 
 Floats = NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """The summary of a value in plain numpy: the reference that every compiled or device path must equal.
 
-A row of constants.ROW_LENGTH float64 holds it while it travels; rows.py turns rows into what is stored.
+A row of at.ROW_LENGTH float64 holds it while it travels; rows.py turns rows into what is stored.
 """
 
 from typing import Any
@@ -9,51 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype, float8_values
-from ulpscope.numerics.summaries.constants import (
-    ABS_SUM,
-    BLOCK_ELEMENTS,
-    BLOCK_ROWS,
-    DIGEST,
-    EXPONENT_BIAS,
-    EXPONENT_BIN_SHIFT,
-    EXPONENT_BINS,
-    EXPONENTS,
-    MAX,
-    MIN,
-    NAN,
-    NEG_INF,
-    POS_INF,
-    ROW_LENGTH,
-    SET_ASIDE,
-    SET_ASIDE_EXPONENT,
-    SKETCH,
-    SKETCH_LENGTH,
-    SUBNORMAL,
-    SUM,
-    SUM_SQUARES,
-    ZERO,
-)
+from ulpscope.numerics.summaries import constants as at
 from ulpscope.numerics.summaries.digest import digest_blocks, word_type, words_per_pair
 from ulpscope.numerics.summaries.sketch import sketch_blocks
 
 AnyArray = NDArray[np.generic]
 Floats = NDArray[np.float64]
 
-_CHUNK = 128 * BLOCK_ELEMENTS
-_SET_ASIDE_FROM = 2.0**SET_ASIDE_EXPONENT
+CHUNK = 128 * at.BLOCK_ELEMENTS
+_SET_ASIDE_FROM = 2.0**at.SET_ASIDE_EXPONENT
 
 
 def empty_row() -> Floats:
     """The summary of no elements, to which parts are added."""
-    row = np.zeros(ROW_LENGTH)
+    row = np.zeros(at.ROW_LENGTH)
     reset_row(row)
     return row
 
 
 def reset_row(row: Floats) -> None:
     row.fill(0.0)
-    row[MIN] = np.inf
-    row[MAX] = -np.inf
+    row[at.MIN] = np.inf
+    row[at.MAX] = -np.inf
 
 
 def summarize(array: AnyArray, dtype_name: str) -> Floats:
@@ -70,15 +47,15 @@ def summarize_into(array: AnyArray, dtype_name: str, row: Floats) -> None:
     real = DTYPES[dtype.real] if dtype.real else dtype
     reset_row(row)
     digest = 0
-    for start in range(0, len(elements), _CHUNK):
-        part = elements[start : start + _CHUNK]
-        first_block = start // BLOCK_ELEMENTS
+    for start in range(0, len(elements), CHUNK):
+        part = elements[start : start + CHUNK]
+        first_block = start // at.BLOCK_ELEMENTS
         digest += digest_blocks(_words(part), first_block)
         if dtype.has_sketch:
             _add_floats(row, decode(part, real), real, first_block)
         else:
-            _add_integers(row, part)
-    row.view(np.uint64)[DIGEST] = digest % 2**64
+            add_integers(row, part)
+    row.view(np.uint64)[at.DIGEST] = digest % 2**64
 
 
 def flat_elements(array: AnyArray, dtype: Dtype) -> AnyArray:
@@ -104,24 +81,25 @@ def decode(elements: AnyArray, dtype: Dtype) -> Floats:
 
 
 def _words(part: AnyArray) -> NDArray[np.signedinteger]:
-    blocks = -(-len(part) // BLOCK_ELEMENTS)
-    data = np.zeros(blocks * BLOCK_ELEMENTS, dtype=part.dtype)
+    blocks = -(-len(part) // at.BLOCK_ELEMENTS)
+    data = np.zeros(blocks * at.BLOCK_ELEMENTS, dtype=part.dtype)
     data[: len(part)] = part
     words = data.view(word_type(part.itemsize))
-    return words.reshape(blocks, BLOCK_ROWS, SKETCH_LENGTH, words_per_pair(part.itemsize))
+    return words.reshape(blocks, at.BLOCK_ROWS, at.SKETCH_LENGTH, words_per_pair(part.itemsize))
 
 
 def _blocks(numbers: Floats) -> Floats:
-    padding = -len(numbers) % BLOCK_ELEMENTS
-    return np.pad(numbers, (0, padding)).reshape(-1, BLOCK_ELEMENTS)
+    padding = -len(numbers) % at.BLOCK_ELEMENTS
+    return np.pad(numbers, (0, padding)).reshape(-1, at.BLOCK_ELEMENTS)
 
 
-def _add_integers(row: Floats, part: AnyArray) -> None:
+def add_integers(row: Floats, part: AnyArray) -> None:
+    """Adds some integers to a row, but for their digest."""
     numbers: NDArray[np.integer] = part.view(np.uint8) if part.dtype == np.bool_ else part  # type: ignore[assignment]
-    row[MIN] = min(row[MIN], float(numbers.min()))
-    row[MAX] = max(row[MAX], float(numbers.max()))
-    row[SUM] += float(numbers.astype(np.float64).sum())
-    row[ZERO] += np.count_nonzero(numbers == 0)
+    row[at.MIN] = min(row[at.MIN], float(numbers.min()))
+    row[at.MAX] = max(row[at.MAX], float(numbers.max()))
+    row[at.SUM] += float(numbers.astype(np.float64).sum())
+    row[at.ZERO] += np.count_nonzero(numbers == 0)
 
 
 def _add_floats(row: Floats, numbers: Floats, dtype: Dtype, first_block: int) -> None:
@@ -130,32 +108,32 @@ def _add_floats(row: Floats, numbers: Floats, dtype: Dtype, first_block: int) ->
     finite = sizes < np.inf
     _add_range(row, numbers[finite])
     _add_counts(row, numbers, sizes, dtype)
-    row[SET_ASIDE] += len(numbers) - np.count_nonzero(kept)
-    row[EXPONENTS : EXPONENTS + EXPONENT_BINS] += exponent_counts(sizes[finite])
+    row[at.SET_ASIDE] += len(numbers) - np.count_nonzero(kept)
+    row[at.EXPONENTS : at.EXPONENTS + at.EXPONENT_BINS] += exponent_counts(sizes[finite])
     summed = np.where(kept, numbers, 0.0)
-    row[SUM] += summed.sum()
-    row[SUM_SQUARES] += np.square(summed).sum()
-    row[ABS_SUM] += np.abs(summed).sum()
-    row[SKETCH : SKETCH + SKETCH_LENGTH] += sketch_blocks(_blocks(summed), first_block)
+    row[at.SUM] += summed.sum()
+    row[at.SUM_SQUARES] += np.square(summed).sum()
+    row[at.ABS_SUM] += np.abs(summed).sum()
+    row[at.SKETCH : at.SKETCH + at.SKETCH_LENGTH] += sketch_blocks(_blocks(summed), first_block)
 
 
 def _add_range(row: Floats, finite: Floats) -> None:
     if len(finite):
         # Adding 0.0 turns -0.0 into 0.0: which of the two zeros comes first is no property of a value.
-        row[MIN] = min(row[MIN], float(finite.min())) + 0.0
-        row[MAX] = max(row[MAX], float(finite.max())) + 0.0
+        row[at.MIN] = min(row[at.MIN], float(finite.min())) + 0.0
+        row[at.MAX] = max(row[at.MAX], float(finite.max())) + 0.0
 
 
 def _add_counts(row: Floats, numbers: Floats, sizes: Floats, dtype: Dtype) -> None:
-    row[NAN] += np.count_nonzero(np.isnan(numbers))
-    row[POS_INF] += np.count_nonzero(numbers == np.inf)
-    row[NEG_INF] += np.count_nonzero(numbers == -np.inf)
-    row[ZERO] += np.count_nonzero(numbers == 0.0)
-    row[SUBNORMAL] += np.count_nonzero((sizes > 0.0) & (sizes < dtype.smallest_normal))
+    row[at.NAN] += np.count_nonzero(np.isnan(numbers))
+    row[at.POS_INF] += np.count_nonzero(numbers == np.inf)
+    row[at.NEG_INF] += np.count_nonzero(numbers == -np.inf)
+    row[at.ZERO] += np.count_nonzero(numbers == 0.0)
+    row[at.SUBNORMAL] += np.count_nonzero((sizes > 0.0) & (sizes < dtype.smallest_normal))
 
 
 def exponent_counts(sizes: Floats) -> NDArray[np.int64]:
     """How many of the nonzero |x| lie in each of 32 bins of 8 binary exponents."""
     exponents = np.frexp(sizes[sizes > 0.0])[1] - 1
-    bins = np.clip((exponents + EXPONENT_BIAS) >> EXPONENT_BIN_SHIFT, 0, EXPONENT_BINS - 1)
-    return np.bincount(bins, minlength=EXPONENT_BINS).astype(np.int64)
+    bins = np.clip((exponents + at.EXPONENT_BIAS) >> at.EXPONENT_BIN_SHIFT, 0, at.EXPONENT_BINS - 1)
+    return np.bincount(bins, minlength=at.EXPONENT_BINS).astype(np.int64)

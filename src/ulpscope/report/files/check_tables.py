@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.dialects.msprobe.writing_names import api_stem
-from ulpscope.judge.standards.check_metrics import CONSTANTS, METRICS
+from ulpscope.judge.standards.check_metrics import METRICS
+from ulpscope.judge.standards.limits import CONSTANTS
 from ulpscope.records.check_runs import CheckedCall, CheckRun, OverflowRun, PerturbRun
 from ulpscope.records.checks import GRADIENT, Direction, OutputResult, Variant, Verdict
 from ulpscope.records.overflows import OverflowFinding, OverflowSurvey

@@ -31,7 +31,7 @@ from rich.text import Text
 from ulpscope.align.network_pairs import Listing, NetworkRow
 from ulpscope.align.network_references import DumpedTensor
 from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome
-from ulpscope.numerics.pairs.element_errors import ElementErrors, element_errors, range_of
+from ulpscope.numerics.pairs.elements import ElementErrors, element_errors, range_of
 from ulpscope.numerics.pairs.msaccucmp.metrics import ALGORITHMS, FAILED, Generation
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.record_json import to_json

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.pairs.boxes import PairBoxes
-from ulpscope.numerics.pairs.distributions import ErrorHistogram, Histogram
+from ulpscope.numerics.pairs.distributions import AxisBlocks, ErrorHistogram, ErrorTotals, Histogram
 from ulpscope.numerics.pairs.overview import PairElement, PairOverview
-from ulpscope.numerics.pairs.totals import AxisBlocks, ErrorTotals
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Stats, Value
 from ulpscope.report.record_json import fields_of, to_json

@@ -10,8 +10,7 @@ import numpy as np
 from ulpscope.dialects.stored import AnyArray
 from ulpscope.dialects.summaries import stats_of
 from ulpscope.numerics.layouts.orders import IMAGES, VOLUMES, Conversion, convert_layout, permuted_shape
-from ulpscope.numerics.pairs.element_differences import Tolerance, scan_elements
-from ulpscope.numerics.pairs.element_errors import first_outside
+from ulpscope.numerics.pairs.elements import Tolerance, first_outside, scan_elements
 from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.numerics.pairs.pieces import PairPieces
 from ulpscope.records.errors import UlpscopeError

@@ -17,25 +17,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.msaccucmp import old_sums as old
 from ulpscope.numerics.pairs.msaccucmp.plain import APART, EPSILON, GOLDEN_SQUARES, PRODUCT, RELATIVE, SQUARES
-from ulpscope.numerics.pairs.msaccucmp.sums import Gathered, Single, Spread, TwoSides, divergence, gather, spreads
+from ulpscope.numerics.pairs.msaccucmp.sums import (
+    Gathered,
+    Single,
+    Spread,
+    TwoSides,
+    divergence,
+    gather,
+    old_accumulated_relative,
+    old_divergence,
+    old_relative,
+    spreads,
+)
 
 AnyArray = NDArray[Any]
 
-ALGORITHMS = (
-    "CosineSimilarity",
-    "MaxAbsoluteError",
-    "AccumulatedRelativeError",
-    "RelativeEuclideanDistance",
-    "KullbackLeiblerDivergence",
-    "StandardDeviation",
-    "MeanAbsoluteError",
-    "RootMeanSquareError",
-    "MaxRelativeError",
-    "MeanRelativeError",
-)
-"""In the order of their columns."""
 FP16_LARGEST = 65504.0
 SHOWN_DEVIATION = 0.001
 """A mean or deviation below it is printed as 0.000."""
@@ -77,29 +74,6 @@ class SizesDifferError(ValueError):
     """Arrays that cannot be compared: msaccucmp leaves the whole row empty and gives this reason."""
 
 
-def msaccucmp_metrics(
-    my: AnyArray,
-    golden: AnyArray,
-    *,
-    names: tuple[str, str] = ("my", "golden"),
-    generation: Generation = Generation.OF_2025,
-    algorithms: Iterable[str] = ALGORITHMS,
-    known: tuple[Spread, Spread] | None = None,
-) -> dict[str, Figure]:
-    """The figures of two arrays of equal size by algorithm; `names` stand in messages. SizesDifferError else.
-
-    What is known of the sides already is not read from them again.
-    """
-    if my.size != golden.size:
-        raise SizesDifferError(_SIZES.format(mine=my.size, theirs=golden.size, my=names[0], golden=names[1]))
-    both_bool = my.dtype == np.bool_ and golden.dtype == np.bool_
-    comparison = _Comparison(TwoSides.of(my, golden), names, generation, known)
-    with np.errstate(all="ignore"):
-        return {
-            name: _bool_figure(comparison, name) if both_bool else _METRICS[name](comparison) for name in algorithms
-        }
-
-
 def overflow_flag(array: AnyArray) -> str:
     """The OverFlow column: YES where a float16 tensor reaches its largest number, NaN for other types."""
     if array.dtype != np.float16:
@@ -135,7 +109,7 @@ class _Comparison:
 
     @cached_property
     def old_relative(self) -> tuple[np.float32, np.float32]:
-        return old.plain_relative(self.sides)
+        return old_relative(self.sides)
 
     def mean(self, total: Single) -> np.float32:
         # numpy's own mean divides in float64 and rounds once.
@@ -165,7 +139,7 @@ def _max_absolute_error(compared: _Comparison) -> Figure:
 
 
 def _accumulated_relative_error(compared: _Comparison) -> Figure:
-    return _printed(old.accumulated_relative(compared.sides) if compared.is_old else compared.found.sums[RELATIVE])
+    return _printed(old_accumulated_relative(compared.sides) if compared.is_old else compared.found.sums[RELATIVE])
 
 
 def _relative_euclidean_distance(compared: _Comparison) -> Figure:
@@ -179,7 +153,7 @@ def _kullback_leibler_divergence(compared: _Comparison) -> Figure:
     if not compared.count:
         return _empty("KullbackLeiblerDivergence")
     if compared.is_old:
-        plain = old.divergence(compared.sides, compared.found)
+        plain = old_divergence(compared.sides, compared.found)
         return Figure("inf", _OLD_KL.format(golden=compared.names[1])) if np.isposinf(plain) else _printed(plain)
     number = divergence(compared.sides, compared.found)
     return _printed(0.0 if abs(number) < EPSILON else number)
@@ -237,21 +211,40 @@ def _bool_figure(compared: _Comparison, name: str) -> Figure:
     return Figure(FAILED, _NO_BOOL.format(name=name))
 
 
-_METRICS: Mapping[str, Callable[[_Comparison], Figure]] = dict(
-    zip(
-        ALGORITHMS,
-        (
-            _cosine_similarity,
-            _max_absolute_error,
-            _accumulated_relative_error,
-            _relative_euclidean_distance,
-            _kullback_leibler_divergence,
-            _standard_deviation,
-            _mean_absolute_error,
-            _root_mean_square_error,
-            _max_relative_error,
-            _mean_relative_error,
-        ),
-        strict=True,
-    )
-)
+FORMULAS: Mapping[str, Callable[[_Comparison], Figure]] = {
+    "CosineSimilarity": _cosine_similarity,
+    "MaxAbsoluteError": _max_absolute_error,
+    "AccumulatedRelativeError": _accumulated_relative_error,
+    "RelativeEuclideanDistance": _relative_euclidean_distance,
+    "KullbackLeiblerDivergence": _kullback_leibler_divergence,
+    "StandardDeviation": _standard_deviation,
+    "MeanAbsoluteError": _mean_absolute_error,
+    "RootMeanSquareError": _root_mean_square_error,
+    "MaxRelativeError": _max_relative_error,
+    "MeanRelativeError": _mean_relative_error,
+}
+ALGORITHMS = tuple(FORMULAS)
+"""In the order of their columns."""
+
+
+def msaccucmp_metrics(
+    my: AnyArray,
+    golden: AnyArray,
+    *,
+    names: tuple[str, str] = ("my", "golden"),
+    generation: Generation = Generation.OF_2025,
+    algorithms: Iterable[str] = ALGORITHMS,
+    known: tuple[Spread, Spread] | None = None,
+) -> dict[str, Figure]:
+    """The figures of two arrays of equal size by algorithm; `names` stand in messages. SizesDifferError else.
+
+    What is known of the sides already is not read from them again.
+    """
+    if my.size != golden.size:
+        raise SizesDifferError(_SIZES.format(mine=my.size, theirs=golden.size, my=names[0], golden=names[1]))
+    both_bool = my.dtype == np.bool_ and golden.dtype == np.bool_
+    comparison = _Comparison(TwoSides.of(my, golden), names, generation, known)
+    with np.errstate(all="ignore"):
+        return {
+            name: _bool_figure(comparison, name) if both_bool else FORMULAS[name](comparison) for name in algorithms
+        }

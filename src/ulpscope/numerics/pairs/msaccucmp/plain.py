@@ -16,7 +16,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 FLOOR = np.finfo(np.float32).eps
 """Below this no number falls in its KL divergence."""
 
-SUMS_AT_ONCE = LOGARITHMS_AT_ONCE = 1 << 15
+AT_ONCE = 1 << 15
 """Numbers of which what is computed fits a core's own cache."""
 
 MY_LOW, MY_WIDTH, GOLDEN_LOW, GOLDEN_WIDTH, MY_SCALE, GOLDEN_SCALE = range(6)
@@ -26,8 +26,8 @@ APART, SQUARES, GOLDEN_SQUARES, RELATIVE, PRODUCT, MY_SHARE, GOLDEN_SHARE = rang
 SUMS = 7
 
 
-def readable(part: AnyArray) -> AnyArray:
-    """The part as the functions below take it: float32."""
+def readable(part: AnyArray, memory: Singles) -> AnyArray:
+    """The part as the functions below take it: float32. `memory` is for those who compute in place."""
     return part if part.dtype == np.float32 else part.astype(np.float32)
 
 
@@ -49,7 +49,7 @@ def sums(my: AnyArray, golden: AnyArray, plan: Singles) -> tuple[Singles, Single
     return np.array([row.sum() for row in rows]), np.array([apart.max(), relative.max()])
 
 
-def divergence(my: AnyArray, golden: AnyArray, plan: Singles) -> np.float32:
+def divergence(my: AnyArray, golden: AnyArray, plan: Singles, memory: Singles) -> np.float32:
     """Sum of p * ln(p / q), p and q being the sides' shares divided by their scales."""
     p, q = _shares(my, golden, plan)
     p /= plan[MY_SCALE]
@@ -62,5 +62,6 @@ def _shares(my: AnyArray, golden: AnyArray, plan: Singles) -> tuple[Singles, Sin
 
 
 def _share(part: AnyArray, low: np.float32, width: np.float32) -> Singles:
-    """Mapped to 0..1, and raised to FLOOR; a side that is constant stays as it is."""
-    return np.maximum(part if width == 0.0 else (part - low) / width, FLOOR)
+    """Mapped to 0..1, and raised to FLOOR."""
+    shares: Singles = np.maximum((part - low) / width, FLOOR)
+    return shares

@@ -6,7 +6,7 @@ multiple of 8 long. The same halving down to pieces, each added up in that order
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -19,8 +19,10 @@ from ulpscope.numerics.pairs.msaccucmp import plain
 
 AnyArray = NDArray[Any]
 Singles = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Single: TypeAlias = np.float32 | float
-Leaf = Callable[[AnyArray, AnyArray], Any]
+Leaf = Callable[[Singles, Singles, Singles], Any]
+"""Of my side, golden's, and two rows of memory as long."""
 
 PIECE = 1 << 15
 """Numbers of one side that are read at a time."""
@@ -43,11 +45,13 @@ def _kernels() -> ModuleType:
 def _agrees(kernels: ModuleType) -> bool:
     """Whether the kernels do as numpy: their cache does not notice what has changed elsewhere."""
     golden = np.linspace(-2.0, 5.0, 1001, dtype=np.float32)
-    my, plan = golden.astype(np.float16), np.array([-2.0, 7.0, -2.0, 7.0, 64.0, 65.0], np.float32)
-    wide = my.astype(np.float32)
-    found, wanted = kernels.sums(my, golden, plan), plain.sums(wide, golden, plan)
-    same = all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
-    return same and bool(kernels.divergence(my, golden, plan) == plain.divergence(wide, golden, plan))
+    compiled, usual = (TwoSides(golden.astype(np.float16), golden, each) for each in (kernels, plain))
+    known = spreads(usual)
+    found, wanted = gather(compiled, *known), gather(usual, *known)
+    largest = (found.largest, found.largest_relative) == (wanted.largest, wanted.largest_relative)
+    return (
+        np.array_equal(found.sums, wanted.sums) and largest and divergence(compiled, found) == divergence(usual, found)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +100,17 @@ class TwoSides:
         ]
         return cls(flat[0], flat[1], _kernels() if my.size >= WORTH_COMPILING else plain)
 
-    def add_up(self, leaf: Leaf, at_once: int) -> Any:
-        """What `leaf` gives of each piece of both sides, added up in numpy's order."""
+    def add_up(self, leaf: Leaf) -> Any:
+        """What `leaf` gives of each piece of both sides as float32, added up in numpy's order."""
+        kernels = self.kernels
+        # Of every piece the same memory: of new memory each page has to be had from the system first.
+        memory = np.empty((4, min(kernels.AT_ONCE, len(self.my))), np.float32)
 
         def added(start: int, count: int) -> Any:
-            if count <= at_once:
+            if count <= kernels.AT_ONCE:
                 part = slice(start, start + count)
-                return leaf(self.my[part], self.golden[part])
+                mine = kernels.readable(self.my[part], memory[0])
+                return leaf(mine, kernels.readable(self.golden[part], memory[1]), memory[2:])
             half = count // 2
             half -= half % 8
             return added(start, half) + added(start + half, count - half)
@@ -117,28 +125,22 @@ def spreads(sides: TwoSides) -> tuple[Spread, Spread]:
 
 def gather(sides: TwoSides, my: Spread, golden: Spread) -> Gathered:
     """All that one read of both sides gives."""
-    plan, kernels = _plan(my, golden, my.norm, golden.norm), sides.kernels
-    largest = np.zeros(2, np.float32)
+    plan, largest = _plan(my, golden, my.norm, golden.norm), np.zeros(2, np.float32)
 
-    def leaf(mine: AnyArray, theirs: AnyArray) -> Singles:
+    def leaf(mine: Singles, theirs: Singles, _: Singles) -> Singles:
         nonlocal largest
-        sums, tops = kernels.sums(kernels.readable(mine), kernels.readable(theirs), plan)
+        sums, tops = sides.kernels.sums(mine, theirs, plan)
         largest = np.maximum(largest, tops)
         return sums  # type: ignore[no-any-return]
 
-    sums = sides.add_up(leaf, kernels.SUMS_AT_ONCE) if len(sides.my) else np.zeros(plain.SUMS, np.float32)
+    sums = sides.add_up(leaf) if len(sides.my) else np.zeros(plain.SUMS, np.float32)
     return Gathered(my, golden, sums + _NOTHING, *largest)
 
 
 def divergence(sides: TwoSides, found: Gathered) -> np.float32:
     """The second read: the KL divergence of my shares from golden's."""
     plan = _plan(found.my, found.golden, found.sums[plain.MY_SHARE], found.sums[plain.GOLDEN_SHARE])
-    kernels = sides.kernels
-
-    def leaf(mine: AnyArray, theirs: AnyArray) -> np.float32:
-        return kernels.divergence(kernels.readable(mine), kernels.readable(theirs), plan)  # type: ignore[no-any-return]
-
-    return np.float32(sides.add_up(leaf, kernels.LOGARITHMS_AT_ONCE) + _NOTHING)
+    return np.float32(sides.add_up(lambda *given: sides.kernels.divergence(*given[:2], plan, given[2])) + _NOTHING)
 
 
 def _spread(side: AnyArray, kernels: ModuleType) -> Spread:
@@ -167,5 +169,61 @@ def _first(side: AnyArray) -> float:
 
 
 def _plan(my: Spread, golden: Spread, my_scale: np.float32, golden_scale: np.float32) -> Singles:
-    ranges = [my.low, my.high - my.low, golden.low, golden.high - golden.low]
-    return np.array([*ranges, my_scale, golden_scale], np.float32)
+    """A side that is constant is its own share: nothing is taken from it, and it is divided by 1."""
+    widths = [side.high - side.low for side in (my, golden)]
+    ranges = [
+        (np.float32(0.0), np.float32(1.0)) if width == 0.0 else (side.low, width)
+        for side, width in zip((my, golden), widths, strict=True)
+    ]
+    return np.array([*ranges[0], *ranges[1], my_scale, golden_scale], np.float32)
+
+
+def old_accumulated_relative(sides: TwoSides) -> float:
+    """Of msaccucmp of 2022: sum of |my - golden| / |golden| in float64, where golden is not zero."""
+    total = 0.0
+    for my, golden in _pieces(sides):
+        counted = (golden != 0.0) & ~np.isnan(golden)
+        wide = golden[counted].astype(np.float64)
+        total += float((np.abs(my[counted] - wide) / np.abs(wide)).sum())
+    return total
+
+
+def old_relative(sides: TwoSides) -> tuple[np.float32, np.float32]:
+    """Of 2022: largest and sum of |my - golden| / |golden|: inf where only golden is zero, nan where both are."""
+    largest = np.float32(0.0)
+
+    def leaf(my: Singles, golden: Singles, _: Singles) -> Any:
+        nonlocal largest
+        errors = np.abs(my - golden) / np.abs(golden)
+        largest = np.maximum(largest, errors.max())
+        return errors.sum()
+
+    total = sides.add_up(leaf)
+    return largest, total
+
+
+def old_divergence(sides: TwoSides, found: Gathered) -> float:
+    """Of 2022: KL divergence without a floor: inf where golden's share is 0 and my own is not."""
+    my_sum, golden_sum, total = 0.0, 0.0, 0.0
+    for my, golden in _pieces(sides):
+        my_sum += float(_old_share(my, found.my).sum())
+        golden_sum += float(_old_share(golden, found.golden).sum())
+    if my_sum == 0.0 or golden_sum == 0.0:
+        return 0.0 if my_sum == golden_sum else float("inf")
+    for my, golden in _pieces(sides):
+        p, q = _old_share(my, found.my) / my_sum, _old_share(golden, found.golden) / golden_sum
+        terms = p * np.log(p / q)
+        total += float(np.where(p == 0.0, 0.0, terms).sum())
+    return total
+
+
+def _old_share(part: Singles, side: Spread) -> Doubles:
+    wide = part.astype(np.float64)
+    low, width = float(side.low), float(side.high) - float(side.low)
+    return wide if width == 0.0 else (wide - low) / width
+
+
+def _pieces(sides: TwoSides) -> Iterator[tuple[Singles, Singles]]:
+    for start in range(0, len(sides.my), PIECE):
+        part = slice(start, start + PIECE)
+        yield sides.my[part].astype(np.float32), sides.golden[part].astype(np.float32)
