@@ -19,10 +19,10 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ulpscope.operations.names import is_torchs_own
 from ulpscope.records.check_comparisons import CheckComparison, CheckedSide, ComparedOutput
 from ulpscope.records.checks import CaseId, Verdict
 from ulpscope.records.findings import FindingKind, Outcome
-from ulpscope.replay.operations import is_in_script
 from ulpscope.report.files.check_tables import csv_cell
 from ulpscope.report.tables import plain, render, table
 from ulpscope.report.words.language import Language, number_text, shown_name
@@ -195,7 +195,7 @@ def _next(target: CheckedSide, case: CaseId) -> str:
     if not target.trace:
         return f"ulpscope show {shlex.quote(target.path)}"
     shown = f"{shlex.quote(target.trace)} {case.call}"
-    return f"ulpscope repro {shown} -o repro" if is_in_script(case.op) else f"ulpscope show {shown}"
+    return f"ulpscope repro {shown} -o repro" if is_torchs_own(case.op) else f"ulpscope show {shown}"
 
 
 def _number(figure: float) -> float | str:
