@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from zoo.__main__ import chosen_cases
-from zoo.captures import Case, capture_all, missing_runs
+from zoo.captures import Asked, Case, capture_all, missing_runs
 from zoo.clean_pairs import CLEAN_PAIRS
 from zoo.expectations import Fault
 from zoo.faults import FAULTS
@@ -39,7 +39,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Score]:
     work = tmp_path_factory.mktemp("zoo")
     cases = {case.name: case for case in chosen_cases(None)}
     sample = [without_baseline(cases[name]) for name in SAMPLE]
-    capture_all(missing_runs(sample, work), work, save="stats", jobs=2, done=lambda run: None)
+    capture_all(missing_runs(sample, work), work, asked=Asked(), jobs=2, done=lambda run: None)
     return {case.name: compare(case, work, work / "results") for case in sample}
 
 
