@@ -1,118 +1,258 @@
-"""Runs benchmarks that have a bar in docs/benchmarks.md, and prints each figure beside its bar.
+"""Runs the benchmarks that have a bar in docs/benchmarks.md, and prints each figure beside its bar.
 
-    python benchmarks/bars.py                        all that are joined here
+    python benchmarks/bars.py                        all that end within minutes
+    python benchmarks/bars.py --all                  those that take up to hours, too
     python benchmarks/bars.py --only start metrics   some
     python benchmarks/bars.py --list                 which there are, and which are run by hand and why
 
-Exit code 1 if a bar is missed. Figures of time are those of the machine as it is: close other work, or read ratios.
+Each is run as docs/benchmarks.md says, in a process of its own, and its figures are read from what it prints. Exit code
+1 if a bar is missed or a figure is not there. Figures of time are those of the machine as it is: close other work, or
+read ratios.
 """
 
 import argparse
+import os
+import re
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import compare_speed
-import make_msprobe_dump
-import start
-import tensor_metrics
-
-REPEAT = 5
-METRICS_BYTES, METRICS_SECONDS = 128 << 20, 3.0
+HERE = Path(__file__).resolve().parent
+NUMBER = r"([\d.,]*\d)"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """What came out, beside what is asked for."""
+class Bar:
+    """A figure that a benchmark prints, and what is asked of it."""
 
     what: str
-    figure: float
+    pattern: str
+    """The figure is its group, added up where there are several; without a group, how often it is there."""
     unit: str
     bar: float
     at_least: bool = False
 
-    @property
-    def met(self) -> bool:
-        return self.figure >= self.bar if self.at_least else self.figure <= self.bar
+    def figure(self, printed: str) -> float | None:
+        pattern = re.compile(self.pattern.replace("NUMBER", NUMBER), re.MULTILINE)
+        found = pattern.findall(printed)
+        if not pattern.groups:
+            return float(len(found))
+        return sum(float(number.replace(",", "")) for number in found) if found else None
+
+    def met(self, figure: float | None) -> bool:
+        return figure is not None and (figure >= self.bar if self.at_least else figure <= self.bar)
 
 
-def starting() -> Iterator[Figure]:
-    yield Figure("ulpscope --help", min(start.help_seconds() for _ in range(start.TRIES)), "s", start.BAR)
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Commands without Python's name, one after the other in one empty FOLDER, and the bars of what they print."""
+
+    commands: tuple[str, ...]
+    bars: tuple[Bar, ...]
+    long: bool = False
+    host: str | None = None
+    """Who records calls, where that matters."""
+
+    def run(self) -> str:
+        environment = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "OMP_NUM_THREADS": "1", **os.environ}
+        if self.host is not None:
+            environment["ULPSCOPE_HOST"] = self.host
+        printed = []
+        with tempfile.TemporaryDirectory(prefix="ulpscope-bars-") as folder:
+            for command in self.commands:
+                words = [sys.executable, *(word.replace("FOLDER", folder) for word in command.split())]
+                done = subprocess.run(words, cwd=HERE, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+                if done.returncode not in (0, 1):
+                    print(f"{command}: exit code {done.returncode}", flush=True)
+                    return ""
+                printed.append(done.stdout)
+        return "".join(printed)
 
 
-def comparing() -> Iterator[Figure]:
-    with tempfile.TemporaryDirectory() as directory:
-        pair = compare_speed.capture_pair(Path(directory))
-        yield Figure("compare, two traces of 112,000 tensors", _best(*pair), "s", 3.0)
+def _failed(what: str) -> Bar:
+    return Bar(what, r"passed, NUMBER failed", "failed", 0)
 
 
-def growing() -> Iterator[Figure]:
-    with tempfile.TemporaryDirectory() as directory:
-        for name, (_, longer) in compare_speed.measure_growth(Path(directory), repeat=2).items():
-            yield Figure(f"compare, four times as many {name}", longer, "times as long", 4.5)
-
-
-def comparing_dumps() -> Iterator[Figure]:
-    with tempfile.TemporaryDirectory() as directory:
-        list(make_msprobe_dump.make(Path(directory), 242))
-        seconds = _best(Path(directory) / "reference", Path(directory) / "target")
-        yield Figure("compare, two statistics dumps of msprobe, 112,000 rows", seconds, "s", 4.0)
-
-
-def metrics() -> Iterator[Figure]:
-    with tempfile.TemporaryDirectory() as directory:
-        for name, reference, target, *bars in tensor_metrics.CASES:
-            for detailed, bar in zip((False, True), bars, strict=True):
-                if bar is None:
-                    continue
-                pair = tensor_metrics.write_pair(Path(directory), name, (reference, target), METRICS_BYTES)
-                _, cpu = tensor_metrics.best_seconds(
-                    lambda pair=pair, detailed=detailed: pair.compare(detailed), METRICS_SECONDS
-                )
-                what = f"metrics of {name}{', detailed' if detailed else ''}, a core"
-                yield Figure(what, pair.bytes / cpu / 1e9, "GB/s", bar, at_least=True)
-
-
-def _best(reference: Path, target: Path) -> float:
-    return min(compare_speed.time_compare(reference, target).seconds for _ in range(REPEAT))
-
-
-BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
-    "start": starting,
-    "compare": comparing,
-    "growth": growing,
-    "dumps": comparing_dumps,
-    "metrics": metrics,
+BENCHMARKS = {
+    "start": Benchmark(
+        ("start.py help step",),
+        (
+            Bar("ulpscope --help", r"--help .*: NUMBER s, at most", "s", 0.4),
+            Bar("first capture of one step, on top", r"^first capture.*: NUMBER s, at most", "s", 3.0),
+            Bar("second capture of one step, on top", r"^second capture.*: NUMBER s, at most", "s", 1.0),
+        ),
+    ),
+    "tiny": Benchmark(
+        ("start.py tiny",),
+        (Bar("100,000 tiny calls, compiled host part", r"compiled part.*: NUMBER x, at most", "times plain", 10.0),),
+    ),
+    "calls": Benchmark(
+        ("call_cost.py",),
+        (
+            Bar("a captured call without its summaries", r"^bare +NUMBER us", "us", 25.0),
+            Bar("steps outside of --steps", r"^outside +NUMBER x", "times plain", 1.02),
+        ),
+        host="compiled",
+    ),
+    "compare": Benchmark(
+        ("compare_speed.py",), (Bar("compare, two traces of 112,000 tensors", r"^seconds +NUMBER", "s", 3.0),)
+    ),
+    "growth": Benchmark(
+        ("compare_speed.py --growth --repeat 2",),
+        (
+            Bar("compare, four times as many layers", r"^more layers.*, NUMBER times as long", "times as long", 4.5),
+            Bar("compare, four times as many steps", r"^more steps.*, NUMBER times as long", "times as long", 4.5),
+        ),
+    ),
+    "dumps": Benchmark(
+        ("make_msprobe_dump.py make FOLDER", "compare_speed.py FOLDER/reference FOLDER/target"),
+        (Bar("compare, two statistics dumps of msprobe, 112,000 rows", r"^seconds +NUMBER", "s", 4.0),),
+    ),
+    "metrics": Benchmark(
+        ("tensor_metrics.py --megabytes 128",),
+        tuple(
+            Bar(f"metrics of {name}, {kind}, a core", rf"^{name} +{kind} +NUMBER", "GB/s", bar, at_least=True)
+            for name, *bars in (("float32", 2.0, 0.5), ("bfloat16", 2.0, 0.5), ("float32 transposed", 1.0, 0.4))
+            for kind, bar in zip(("default", "detailed"), bars, strict=True)
+        ),
+    ),
+    "summaries": Benchmark(
+        ("summaries.py",),
+        (
+            Bar("estimates by width and kind of error that hold", r" ok$", "of 80", 80, at_least=True),
+            Bar("estimates that do not", r" MISSED$", "of 80", 0),
+        ),
+    ),
+    "pairing": Benchmark(("pairing.py",), (_failed("scenarios with another gradient than autograd's"),)),
+    "crash": Benchmark(("crash.py",), (_failed("deaths and full disks after which something is lost"),)),
+    "speed": Benchmark(
+        ("check_speed.py", "check_speed.py --dtype bfloat16"),
+        tuple(
+            Bar(f"check, {dtype}", rf"^{dtype}: .* APIs, NUMBER a second", "APIs a second", 20.0, at_least=True)
+            for dtype in ("float32", "bfloat16")
+        ),
+    ),
+    "ascend": Benchmark(
+        ("ascend.py --gigabytes 2",),
+        (
+            Bar("convert, 2 GB of dumps", r"^convert --to npy  .* NUMBER GB/s", "GB/s", 0.3, at_least=True),
+            Bar("convert to another layout", r"^convert .*--layout ND .* NUMBER GB/s", "GB/s", 0.3, at_least=True),
+        ),
+    ),
+    "graph": Benchmark(
+        ("ascend_graph.py",), (Bar("a graph of 10,000 operators, opened", r"^parsed NUMBER s", "s", 15.0),)
+    ),
+    "report": Benchmark(
+        ("report.py",),
+        tuple(
+            Bar(
+                f"page of {tensors} tensors, {what}",
+                rf"^\| {tensors} \|.* NUMBER \((?:at most|MISSES) {bar:g}\)",
+                unit,
+                bar,
+            )
+            for tensors, what, unit, bar in (
+                ("5,000", "size", "MB", 8.0),
+                ("5,000", "first view", "s", 2.0),
+                ("200,000", "size", "MB", 40.0),
+                ("200,000", "first view", "s", 6.0),
+                ("200,000", "filter by text", "s", 0.3),
+            )
+        ),
+    ),
+    "replay": Benchmark(
+        ("check_breadth.py",),
+        (Bar("operators that replay", r"operators replay \(NUMBER%", "%", 95.0, at_least=True),),
+        long=True,
+    ),
+    "breadth": Benchmark(
+        ("breadth.py",),
+        (Bar("operators that are captured truly", r"operators pass \(NUMBER%", "%", 99.0, at_least=True),),
+        long=True,
+    ),
+    "same": Benchmark(("same_numbers.py",), (_failed("captured runs that differ from the plain one"),), long=True),
+    "scale": Benchmark(
+        ("scale.py",), (Bar("a million calls, bars missed", r"^\d+ bars missed", "runs", 0),), long=True
+    ),
+    "ledger": Benchmark(
+        ("ledger_scan.py",),
+        (Bar("guilty call named first", r"^NUMBER% of \d+ faults named", "%", 95.0, at_least=True),),
+        long=True,
+    ),
+    "sound": Benchmark(
+        ("check_sound.py",),
+        (
+            Bar("sound kernels accused", r"^NUMBER FAIL that no find explains", "FAIL", 0),
+            Bar("sound kernels, WARN", r"^WARN NUMBER%", "%", 3.0),
+            Bar("sound kernels, SKIP and UNTESTED", r"UNTESTED NUMBER% \(bar", "%", 8.0),
+        ),
+        long=True,
+    ),
+    "wrong": Benchmark(
+        ("check_faults.py",),
+        (
+            Bar("wrong kernels, FAIL", r"^FAIL NUMBER% \(bar", "%", 85.0, at_least=True),
+            Bar("wrong kernels, FAIL or WARN", r"FAIL or WARN NUMBER% \(bar", "%", 95.0, at_least=True),
+            Bar("unharmed calls accused", r"^NUMBER of [\d,]+ unharmed calls FAIL", "FAIL", 0),
+        ),
+        long=True,
+    ),
+    **{
+        name: Benchmark(
+            (f"-m zoo --save {save}",),
+            (
+                Bar(f"faults named, from {save}", r"faults named .*\(NUMBER%\), bar", "%", 95.0, at_least=True),
+                Bar(f"findings on clean pairs, from {save}", r"false alarms +NUMBER of", "pairs", 0),
+            ),
+            long=True,
+        )
+        for name, save in (("zoo", "stats"), ("zoo-tensors", "tensors"))
+    },
+    "hostile": Benchmark(
+        ("hostile.py --files 2000",),
+        (Bar("mutations without an answer or a clear error", r", NUMBER wrong in", "wrong", 0),),
+        long=True,
+    ),
 }
 BY_HAND = {
     "needs an accelerator": "fused.py device.py check_device.py compare_device.py, capture.py --device cuda",
     "needs msprobe or msaccucmp beside it": "capture.py saving.py msprobe_roundtrip.py ascend_compare.py",
-    "takes long": "same_numbers.py breadth.py check_sound.py check_faults.py python -m zoo ledger_scan.py "
-    "scale.py ascend_hostile.py",
-    "not joined to this table yet": "summaries.py pairing.py crash.py check_breadth.py check_speed.py call_cost.py "
-    "ascend.py ascend_graph.py report.py",
 }
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS)
+    parser.add_argument("--all", action="store_true", help="also those that take long")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    if arguments.list:
-        print("run here:", *BENCHMARKS)
+    chosen = arguments.only or [name for name, each in BENCHMARKS.items() if arguments.all or not each.long]
+    left = [name for name in BENCHMARKS if name not in chosen]
     missed = 0
-    for name in () if arguments.list else arguments.only:
-        for found in BENCHMARKS[name]():
-            missed += not found.met
-            least = "at least" if found.at_least else "at most"
-            bar = f"bar {least} {found.bar:g}"
-            print(f"{found.what:58} {found.figure:8.2f} {found.unit:14} {bar:18} {'met' if found.met else 'MISSED'}")
+    if arguments.list:
+        print("run here:", *chosen)
+    else:
+        missed = sum(not met for name in chosen for met in _told(BENCHMARKS[name]))
+    if left:
+        print("left out:", *left)
     for why, scripts in BY_HAND.items():
-        print(f"not run here, {why}: {scripts}")
-    raise SystemExit(1 if missed else 0)
+        print(f"run by hand, {why}: {scripts}")
+    return 1 if missed else 0
+
+
+def _told(benchmark: Benchmark) -> Iterator[bool]:
+    printed = benchmark.run()
+    for bar in benchmark.bars:
+        figure = bar.figure(printed) if printed else None
+        number = "no figure" if figure is None else f"{figure:.2f}"
+        asked = f"bar {'at least' if bar.at_least else 'at most'} {bar.bar:g}"
+        met = bar.met(figure)
+        print(f"{bar.what:58} {number:>9} {bar.unit:14} {asked:18} {'met' if met else 'MISSED'}", flush=True)
+        yield met
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

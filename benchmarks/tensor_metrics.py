@@ -37,7 +37,7 @@ CASES = (
     ("bfloat16 / float32", "bfloat16", "float32", None, None),
     ("float8_e4m3fn", "float8_e4m3fn", "float8_e4m3fn", None, None),
     ("int64", "int64", "int64", None, None),
-    ("float32 transposed", "float32", "float32", None, None),
+    ("float32 transposed", "float32", "float32", 1.0, 0.4),
 )
 MSPROBE_CASES = ("float32", "bfloat16")
 MSPROBE_SCRIPT = """

@@ -1,11 +1,14 @@
 """Capture leaves the run as it is: numbers, errors, torch itself."""
 
+import contextlib
+import functools
 import signal
 import subprocess
 import sys
 import threading
 import warnings
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -90,6 +93,47 @@ def test_a_scripts_own_wrapper_runs_as_often_as_without_a_capture(
     ops = watch(tmp_path, work).ops()
     assert all(torch.equal(*pair) for pair in zip(plain, results, strict=True))
     assert not [op for op in ops if "scaled" in op or "lambda" in op]
+
+
+class Named:
+    """A wrapper that is an object and has the name of what it wraps."""
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        functools.update_wrapper(self, original)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.original(*args, **kwargs) * 3
+
+
+class Pretending(Named):
+    """Has the code and the class of what it wraps, too, as wrapt's proxies do."""
+
+    @property
+    def __class__(self) -> Any:
+        return type(self.original)
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+
+@pytest.mark.parametrize("wrapper", [Named, Pretending])
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_a_wrapper_may_look_like_what_it_wraps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, wrapper: Any
+) -> None:
+    owner, name, use = WRAPPED[kind]
+    monkeypatch.setattr(owner, name, wrapper(getattr(owner, name)))
+    x, results = torch.tensor([3.0, 4.0]), []
+    results.append(use(x))
+    watch(tmp_path, lambda: results.append(use(x)))
+    assert torch.equal(*results)
 
 
 def test_a_function_of_torchs_in_the_place_of_another_is_not_called_for_it(
@@ -182,6 +226,30 @@ def test_a_warning_points_at_the_line_it_would_point_at_without_a_capture(tmp_pa
     assert places[0] == places[1]
 
 
+class Complaining(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for level in range(1, 5):
+            warnings.warn(f"from level {level}", stacklevel=level)
+        return F.gelu(x)
+
+
+def test_a_warning_is_told_once_at_the_level_it_asks_for(tmp_path: Path) -> None:
+    def work() -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            for _ in range(2):
+                Complaining()(torch.ones(2))
+                nn.Softmax()(torch.ones(2))  # without a dimension; its warning has a level of five
+                F.kl_div(torch.zeros(2), torch.zeros(2))
+        places.append([(one.filename, one.lineno, str(one.message)) for one in caught])
+
+    places: list[Any] = []
+    work()
+    watch(tmp_path, work)
+    assert len(places[0]) == 6
+    assert places[0] == places[1]
+
+
 class Unhashable(nn.Linear):
     __hash__ = None  # type: ignore[assignment]
 
@@ -222,6 +290,35 @@ def test_what_a_signals_handler_raises_reaches_the_script(tmp_path: Path, error:
     assert model[2].bias.grad.tolist() == [1.0, 1.0]
     info = open_trace(tmp_path / "t").ranks[0].info
     assert info.errors == ()
+
+
+def test_an_interruption_while_the_writer_is_started_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading._start_new_thread  # type: ignore[attr-defined]
+
+    def start_and_interrupt(*args: Any) -> Any:
+        start(*args)
+        signal.raise_signal(signal.SIGUSR1)
+
+    def late(*_: Any) -> None:
+        raise LateError("late")
+
+    died: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", died.append)
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        with ulpscope.capture(tmp_path / "t") as running:
+            with monkeypatch.context() as patch, contextlib.suppress(LateError):
+                patch.setattr(threading, "_start_new_thread", start_and_interrupt)
+                torch.ones(2) + 1
+                running.step()
+            torch.ones(2) + 1
+            running.step()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not died
+    assert open_trace(tmp_path / "t").steps[:2] == (0, 1)
 
 
 class Failing(torch.optim.SGD):

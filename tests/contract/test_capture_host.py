@@ -313,6 +313,31 @@ def test_both_ways_record_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert uses(tmp_path, "python").equals(uses(tmp_path, "compiled"), null_equal=True)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("level", ["api", "module"])
+def test_a_capture_that_pauses_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    model = alive(Block())
+
+    def captured(kind: str) -> RankTrace:
+        monkeypatch.setenv(loading.CHOICE, kind)
+        torch.manual_seed(0)
+        with ulpscope.capture(tmp_path / kind, level=level, model=model) as running:
+            for _ in range(3):
+                loss = model(torch.randn(4, 6)).pow(2).sum()
+                running.record("own", "loss", loss)
+                loss.backward()
+                running.pause()
+                model(torch.randn(4, 6)).sum().backward()
+                running.step()
+                running.resume()
+        return open_trace(tmp_path / kind).ranks[0]
+
+    slow, fast = captured("python"), captured("compiled")
+    assert fast.info.errors == slow.info.errors == ()
+    assert fast.info.coverage.calls_recorded == slow.info.coverage.calls_recorded
+    assert table(tmp_path, "python", "calls").equals(table(tmp_path, "compiled", "calls"), null_equal=True)
+
+
 def test_a_captured_run_computes_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def weights(captured: bool) -> list[Tensor]:
         torch.manual_seed(1)

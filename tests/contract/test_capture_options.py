@@ -1,5 +1,6 @@
 """Filters, limits and what a trace says about itself."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from ulpscope.workflows.run.destination import held_destination
 from watched import watch
 
 import ulpscope
@@ -132,6 +134,24 @@ def test_a_view_reads_back_as_it_was(tmp_path: Path) -> None:
         assert (watched.data(watched.call("exp", number), "input") == view.numpy()).all()
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_directory_that_another_capture_holds_is_refused(tmp_path: Path, overwrite: bool) -> None:
+    """As `ulpscope run` does from its start on, long before its script has written anything."""
+    out = tmp_path / "t"
+    with held_destination(out, shared=False):
+        with (
+            pytest.raises(UlpscopeError, match="another capture is writing"),
+            ulpscope.capture(out, overwrite=overwrite),
+        ):
+            torch.ones(2) + 1
+        assert not list(out.glob("rank*"))
+    with ulpscope.capture(out):
+        torch.ones(2) + 1
+        with pytest.raises(UlpscopeError, match="another capture is writing"), held_destination(out, shared=True):
+            pass
+    assert os.listdir(out) == ["rank0"]
+
+
 def test_existing_trace_is_refused_and_replaced_only_on_demand(tmp_path: Path) -> None:
     watch(tmp_path, lambda: torch.ones(2).neg())
     with pytest.raises(UlpscopeError, match="already holds a trace"), ulpscope.capture(tmp_path / "trace"):
@@ -145,7 +165,7 @@ def test_a_capture_of_another_process_is_not_joined(tmp_path: Path) -> None:
         code = f"import torch, ulpscope\nwith ulpscope.capture({str(tmp_path / 'trace')!r}):\n    torch.ones(2).neg()"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         torch.ones(2).exp()
-    assert "already holds a trace (rank0)" in done.stderr
+    assert "another capture is writing into" in done.stderr
     assert [rank.name for rank in open_trace(tmp_path / "trace").ranks] == ["rank0"]
 
 

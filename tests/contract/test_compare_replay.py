@@ -348,3 +348,46 @@ def test_a_dump_that_does_not_record_autocast_agrees(tmp_path: Path) -> None:
     ledger = result.comparison.ledger
     assert ledger is not None
     assert {entry.maker for entry in ledger.entries} <= {Maker.NEITHER, Maker.KERNEL, Maker.BOTH}
+
+
+class Looker(nn.Module):
+    """A convolution in front of attention, whose keys have a bias that softmax does not feel: its gradient is noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, padding=1)
+        self.look = nn.MultiheadAttention(16, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = torch.relu(self.conv(x)).flatten(2).transpose(1, 2)
+        return rows + self.look(rows, rows, rows)[0]
+
+
+def looked(out: Path, *, autocast: bool = False, moved: float = 0.0) -> Path:
+    """Two steps of Adam as msprobe would dump them; `moved` is what happens to a bias between them."""
+    torch.manual_seed(0)
+    model = Looker()
+    bias = model.look.in_proj_bias.detach().numpy()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    with ulpscope.capture(out / "trace", model=model, save="tensors"):
+        for _ in range(2):
+            with torch.autocast("cpu", enabled=autocast):
+                loss = model(torch.randn(2, 3, 6, 6)).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            bias[32:] += moved  # which torch does not see
+    convert([out / "trace"], to=Layout.MSPROBE, out=out / "dump")
+    return out / "dump"
+
+
+def test_an_update_of_noise_that_no_dump_records_agrees(tmp_path: Path) -> None:
+    result = ulpscope.compare(looked(tmp_path / "r"), looked(tmp_path / "t", autocast=True))
+    assert (result.verdict, result.findings) == ("agree", ())
+
+
+def test_a_bias_that_its_gradient_does_not_explain_is_found(tmp_path: Path) -> None:
+    result = ulpscope.compare(looked(tmp_path / "r"), looked(tmp_path / "t", moved=1e-3))
+    assert result.verdict == "diverged"
+    found = result.json()["findings"][0]
+    assert (found["module"], found["tensor"]) == ("model.look", "in_proj_bias")

@@ -170,8 +170,20 @@ def test_other_options_are_told(tmp_path: Path) -> None:
     assert (tmp_path / "dump" / "trace").is_dir()
 
 
-def test_a_directory_that_cannot_be_written_does_not_end_the_run(tmp_path: Path) -> None:
-    (tmp_path / "dump").write_text("a file", encoding="utf-8")
-    ran = run(tmp_path, NAMES + "msCheckerConfig.update_config(dump_path='dump')")
-    assert "the run goes on, without this capture" in ran.told
-    assert "1" in {line.split()[0] for line in ran.lines}
+WITHOUT = {
+    "a directory that is a file": ("open('dump', 'w').close()\n", "the run goes on, without this capture"),
+    "a torch that is too old": ("import torch\ntorch.__version__ = '2.1.0'\n", "torch 2.1.0 is too old"),
+    "files that cannot be written": (
+        "from ulpscope.dialects.api_checker import writing\nwriting.write_info_files = None\n",
+        "api_accuracy_checker, end: TypeError",
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", WITHOUT)
+def test_a_run_that_cannot_be_captured_is_not_ended(tmp_path: Path, reason: str) -> None:
+    prepare, told = WITHOUT[reason]
+    ran = run(tmp_path, prepare + NAMES + "msCheckerConfig.update_config(dump_path='dump')")
+    assert told in ran.told
+    assert "the training stops here" not in ran.told
+    assert (ran.code, ran.lines[-1]) == (0, "end")

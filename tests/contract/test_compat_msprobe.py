@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import ulpscope
 from ulpscope.compat.msprobe_arguments import read_arguments
 from ulpscope.compat.msprobe_config import Seeding, read_config
 from ulpscope.compat.msprobe_names import wanted_by
@@ -293,6 +295,9 @@ def test_a_level_without_meaning_is_the_default(tmp_path: Path) -> None:
     assert (config.enabled, config.level) == (True, "api")
     assert "level is 'L9'" in config.remarks[0]
     assert read_config(None, {}).out == Path("dump_path")
+    config = read_config(None, {"dump_path": "x", "level": ["L1"], "task": ["tensor"]})
+    assert (config.enabled, config.level, config.save) == (True, "api", "stats")
+    assert "level is ['L1']" in " ".join(config.remarks)
 
 
 def test_arguments_win_over_the_file(tmp_path: Path) -> None:
@@ -360,6 +365,23 @@ def test_list_takes_msprobes_own_names(level: str, tmp_path: Path) -> None:
         {"aten.convolution_backward.default"} if level == "L2" else set()
     )
     assert {*calls.filter(phase="backward")["op"]} == backward
+
+
+@pytest.mark.parametrize("layout", ["npy", "msprobe"])
+def test_a_list_that_chooses_nothing_says_so(layout: str, tmp_path: Path) -> None:
+    options = {"list": ["Functional.gelu.0.forward"], "file_format": layout}
+    done = run_script(tmp_path, {"dump_path": "dump", "statistics": options}, CONVOLUTION)
+    assert "no call between start and stop is torch.nn.functional.gelu.0" in done.stderr
+    assert "without this capture" not in done.stderr
+
+
+# Operators that torch hands on under another name than Python has for them.
+@pytest.mark.parametrize("operator", ["imod", "rand", "ror", "rxor", "radd", "rsub", "ifloordiv"])
+def test_operators_are_captured_by_their_names(operator: str, tmp_path: Path) -> None:
+    left, right = torch.tensor([5, 6]), 3
+    with ulpscope.capture(tmp_path / "t", only=wanted_by([f"Tensor.__{operator}__.0.forward"]).patterns):
+        getattr(left, f"__{operator}__")(right)
+    assert trace_of(tmp_path / "t").info.coverage.calls_recorded == 1
 
 
 LOADED = """

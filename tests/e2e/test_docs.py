@@ -102,7 +102,8 @@ def _lay_out_ascend(folder: Path) -> None:
 
 def _lay_out_tensors(folder: Path) -> None:
     values = np.linspace(-1.0, 1.0, 24, dtype=np.float32).reshape(4, 6)
-    for name in ("reference.npy", "a.npy", "b.npy"):
+    for name in ("reference.npy", "a.npy", "b.npy", "gpu/arrays/a.npy", "npu/arrays/a.npy"):
+        (folder / name).parent.mkdir(exist_ok=True)
         np.save(folder / name, values)
     for name, key in (("a.npz", "x"), ("b.npz", "y")):
         np.savez(folder / name, **{key: values})

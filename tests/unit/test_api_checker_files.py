@@ -9,6 +9,7 @@ import pytest
 from tests.unit.msprobe_dumps import forward, tensor, write_dump
 
 from ulpscope.cli.main import main
+from ulpscope.dialects.api_checker.files import is_api_checker
 from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.errors import TraceError
@@ -132,6 +133,17 @@ def test_a_directory_an_iteration(tmp_path: Path) -> None:
     (rank,) = open_run(tmp_path).ranks
     assert rank.steps == (1, 2)
     assert [call.step for call in calls(rank)] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("name", ["forward.json", "my_forward_1.json", "forward_info_0_part1.json"])
+def test_a_copy_may_have_any_name_with_forward_in_it(tmp_path: Path, name: str) -> None:
+    write(tmp_path, "_0")
+    for word in ("forward", "backward", "stack"):
+        (tmp_path / f"{word}_info_0.json").rename(tmp_path / name.replace("forward", word))
+    (rank,) = open_run(tmp_path / name).ranks
+    assert [call.kind for call in calls(rank)] == [Kind.API, Kind.BACKWARD]
+    (tmp_path / name).write_text('{"Functional.silu.0": "Module.act"}')
+    assert not is_api_checker(tmp_path / name)
 
 
 @pytest.mark.parametrize("form", ["/somewhere/else/{}", "./{}", "{}"])

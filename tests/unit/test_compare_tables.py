@@ -1,6 +1,7 @@
 """tensors.csv and the workbook of a comparison."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.unit.comparisons import HARMLESS, HOSTILE, agreeing, diverged
 
 from ulpscope.records.pair_table import PAIR_COLUMNS
-from ulpscope.report.files.compare_tables import plain_table, write_csv, write_xlsx
+from ulpscope.report.files.compare_tables import plain_table, write_csv, write_parquet, write_xlsx
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "＝1", "=cmd|' /C calc'!A0")
 
@@ -151,3 +152,17 @@ def test_more_rows_than_a_sheet_takes_go_on_in_the_next(tmp_path: Path) -> None:
 def test_workbook_of_no_rows(tmp_path: Path) -> None:
     pages = book(tmp_path, table(row()).clear(), comparison=agreeing())
     assert pages["tensors"].max_row == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [write_csv, write_parquet, lambda pairs, path: write_xlsx(pairs, path, agreeing())],
+    ids=["csv", "parquet", "xlsx"],
+)
+def test_a_full_disk_is_told_as_the_system_tells_it(
+    tmp_path: Path, write: Callable[[pl.DataFrame, Path], None]
+) -> None:
+    path = tmp_path / "table"
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        write(table(*(row(step=step) for step in range(5000))), path)

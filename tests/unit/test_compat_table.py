@@ -130,6 +130,7 @@ def test_devices_lists_and_results_of_earlier_commands(tmp_path: Path, monkeypat
         ("run_ut", "-api_info dump.json, or -forward"),
         ("run_ut -api_info x --no-such-option", "unrecognized arguments: --no-such-option"),
         ("run_ut -forward forward_info_0.json -backward other.json", "cp other.json backward_info_0.json"),
+        ("run_ut -forward a.json -backward b.json", "cp a.json forward_info_0.json && cp b.json backward_info_0.json"),
         ("run_ut -api_info x -config missing.json", "-config missing.json cannot be read"),
         ("compare -tp x", "-tp TARGET -gp GOLDEN"),
     ],

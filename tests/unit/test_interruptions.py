@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ulpscope.capture.interruptions import is_interruption
+from ulpscope.capture.interruptions import is_interruption, pass_on_interruption
 
 
 class LateError(Exception):
@@ -27,6 +27,16 @@ def raising_deep(*_: Any) -> None:
     inner()
 
 
+def raising_and_forgetting(number: int, frame: Any) -> None:
+    del number, frame
+    raise LateError("too late")
+
+
+def raising_once(number: int, _frame: Any) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise LateError("too late")
+
+
 class Deadline:
     def handle(self, _signal: int, _frame: Any) -> None:
         raise TimeoutError("too late")
@@ -38,6 +48,9 @@ class Deadline:
 HANDLERS = [
     raising,
     raising_deep,
+    raising_and_forgetting,
+    functools.partial(raising_and_forgetting),
+    raising_once,
     Deadline().handle,
     Deadline(),
     functools.partial(raising),
@@ -58,6 +71,23 @@ def test_what_a_handler_raises_is_an_interruption(handler: Any) -> None:
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         assert is_interruption(caught(lambda: signal.raise_signal(signal.SIGUSR1)))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_what_was_taken_for_a_fault_of_the_disk_is_handed_on_as_it_came() -> None:
+    def write() -> None:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        except OSError as error:
+            raise RuntimeError("cannot write") from error
+
+    before = signal.signal(signal.SIGUSR1, Deadline().handle)
+    try:
+        told = caught(write)
+        assert is_interruption(told)
+        with pytest.raises(TimeoutError, match="too late"):
+            pass_on_interruption(told)
     finally:
         signal.signal(signal.SIGUSR1, before)
 

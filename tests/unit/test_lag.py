@@ -60,3 +60,12 @@ def test_a_device_is_not_waited_for() -> None:
     lag.keep_up()
     assert time.monotonic() - began < module.FREE_SECONDS
     assert not lag.affordable
+
+
+def test_a_run_on_a_device_stays_one() -> None:
+    lag = Lag()
+    lag.add(on_device=True)
+    lag.wrote()
+    lag.add(on_device=False)  # the end of a step whose update was flushed has nothing of its own
+    lag.wrote()
+    assert not lag.affordable

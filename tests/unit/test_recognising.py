@@ -74,6 +74,8 @@ FILES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a.npz": (lambda path: np.savez(path, a=np.ones(2)), "a file of tensors", "ulpscope diff"),
     "dump.h5": (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n") and None, "an HDF5 file", ".npy"),
     "model.pkl": (lambda path: path.write_bytes(b"\x80\x04cos\nsystem\n.") and None, "a pickle", "ulpscope diff"),
+    "net.om": (lambda path: path.write_bytes(b"IMOD\x00\x01\x00\x00") and None, "an offline model", "atc --mode=1"),
+    "dump.json.gz": (lambda path: path.write_bytes(b"\x1f\x8b\x08\x00") and None, "a compressed file", "gunzip"),
     "calls-000.parquet": (lambda path: path.write_bytes(b"PAR1") and None, "a Parquet table", "directory"),
     "summary.json": (text('{"schema": 1, "command": "check"}'), "the summary of a result", "directory"),
     "report.html": (text("<!doctype html><html>"), "a page", "browser"),

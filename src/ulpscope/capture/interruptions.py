@@ -5,10 +5,13 @@ raised there (PyThreadState_SetAsyncExc, by which some libraries end what takes 
 """
 
 import dis
+import functools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 _OURS = str(Path(__file__).parent.parent) + os.sep
 
@@ -19,16 +22,32 @@ _RAISE = dis.opmap["RAISE_VARARGS"]
 
 def is_interruption(error: BaseException) -> bool:
     """Whether this comes from outside of the code that it was raised in."""
-    if not isinstance(error, Exception):
-        return True
-    entries = list(_entries(error.__traceback__))
-    return _is_injected(error, entries) or any(_handles_signal(entry.tb_frame) for entry in entries)
+    return find_interruption(error) is not None
+
+
+def find_interruption(error: BaseException) -> BaseException | None:
+    """What came from outside: this error, or one that code of ours took for its own and told in other words."""
+    found: BaseException | None = error
+    while found is not None and not _is_from_outside(found):
+        found = found.__cause__
+    return found
 
 
 def pass_on_interruption(error: BaseException) -> None:
     """Raise what is no error of ours; to be called where errors are caught."""
-    if is_interruption(error):
-        raise error
+    interruption = find_interruption(error)
+    if interruption is not None:
+        raise interruption
+
+
+def _is_from_outside(error: BaseException) -> bool:
+    if not isinstance(error, Exception):
+        return True
+    entries = list(_entries(error.__traceback__))
+    if _is_injected(error, entries):
+        return True
+    handlers = _handlers()
+    return any(entry.tb_frame.f_code in handlers or _handles_signal(entry.tb_frame) for entry in entries)
 
 
 def _is_injected(error: Exception, entries: list[TracebackType]) -> bool:
@@ -39,8 +58,24 @@ def _is_injected(error: Exception, entries: list[TracebackType]) -> bool:
     return innermost.tb_frame.f_code.co_code[innermost.tb_lasti] != _RAISE
 
 
+def _handlers() -> set[CodeType]:
+    """What runs where a signal comes."""
+    codes = (_code_of(signal.getsignal(number)) for number in signal.valid_signals())
+    return {code for code in codes if code is not None}
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    for function in (handler, vars(type(handler)).get("__call__")):
+        code = getattr(function, "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None
+
+
 def _handles_signal(frame: FrameType) -> bool:
-    """Whether a frame was handed the very one that it interrupts, as a signal's handler is."""
+    """Whether a frame was handed the very one that it interrupts, as a handler is that is none any more."""
     interrupted = frame.f_back
     if interrupted is None or frame.f_code.co_filename.startswith(_OURS):
         return False

@@ -241,11 +241,14 @@ def _run_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> str:
     if args.forward is None:
         parser.error("-api_info dump.json, or -forward forward_info_0.json, is missing")
     forward = Path(args.forward)
-    if args.backward is not None and Path(args.backward).resolve() != backward_of(forward).resolve():
+    named = forward if "forward" in forward.name else forward.with_name("forward_info_0.json")
+    names = {named: args.forward, backward_of(named): args.backward}
+    others = {name: given for name, given in names.items() if given and Path(given).resolve() != name.resolve()}
+    if others:
         raise UlpscopeError(
-            f"-backward {args.backward} with -forward {args.forward}",
-            expected=f"{backward_of(forward)}: the two files are told to belong together by their names",
-            next_step=f"cp {shlex.quote(str(args.backward))} {shlex.quote(str(backward_of(forward)))}",
+            f"-forward {args.forward} with -backward {args.backward}",
+            expected=f"names such as {named.name} and {backward_of(named).name}, by which files belong together",
+            next_step=" && ".join(shlex.join(["cp", str(given), str(name)]) for name, given in others.items()),
         )
     return str(args.forward)
 

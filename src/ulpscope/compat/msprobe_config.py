@@ -91,7 +91,7 @@ def _interpreted(content: Mapping[str, Any], given: Mapping[str, Any], reading: 
     return DebuggerConfig(
         out=_dump_path(common, reading, required="dump_path" not in given and bool(content)),
         level=_level(stated, reading),
-        save=SAVES.get(task, "stats"),
+        save=SAVES.get(task, "stats") if isinstance(task, str) else "stats",
         steps=_numbers(common.get("step"), reading, option="step"),
         ranks=_numbers(common.get("rank"), reading, option="rank"),
         only=(SAVE_OP,) if debug else (*only, SAVE_OP) if only else (),
@@ -131,7 +131,7 @@ def _dump_path(options: Mapping[str, Any], reading: _Reading, *, required: bool)
 
 
 def _level(stated: Any, reading: _Reading) -> str:
-    if stated in LEVELS:
+    if isinstance(stated, str) and stated in LEVELS:
         return LEVELS[stated]
     reading.remarks.append(f"level is {stated!r}, not one of {', '.join(LEVELS)}: L1 is captured")
     return LEVELS["L1"]

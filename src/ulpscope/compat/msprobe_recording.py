@@ -75,8 +75,18 @@ class Recording:
         if capture is not None:
             error = getattr(sys, "last_value", None)
             capture.__exit__(type(error) if error is not None else None, error, None)
-            if self.config.own_layout:
+            if capture.is_empty:
+                self._tell_chosen()
+            elif self.config.own_layout:
                 _write_own_layout(capture.path, self.config.out)
+
+    def _tell_chosen(self) -> None:
+        names = [name for name in self.config.only if name != SAVE_OP]
+        if names:
+            tell(
+                f"PrecisionDebugger: list: no call between start and stop is {' or '.join(names)}, "
+                "as a trace names it; without list all calls are captured, and ulpscope show tells their names"
+            )
 
     def fail(self, where: str, error: Exception) -> None:
         """Something of ours went wrong: say so, capture no more, and let the run go on."""

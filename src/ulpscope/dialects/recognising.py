@@ -121,6 +121,11 @@ def _by_magic(path: Path, head: bytes) -> Recognised | None:
         return _tensors(path, "an array")
     if head.startswith(b"\x89HDF\r\n"):
         return Recognised("an HDF5 file", "write its arrays as .npy files: ulpscope diff takes these")
+    if head.startswith(b"IMOD"):
+        words = f"atc --mode=1 --om={_quoted(path)} --json={_quoted(path.with_suffix('.json'))}"
+        return Recognised("an offline model of Ascend", f"write its graph as JSON where CANN is: {words}")
+    if head.startswith(b"\x1f\x8b"):
+        return Recognised("a compressed file", "unpack it (gunzip, tar xzf), and name what is in it")
     if head.startswith(b"PAR1"):
         return Recognised("a Parquet table, as a trace or a result holds them", _DIRECTORY)
     if re.match(rb"\x80[\x02-\x05]", head):

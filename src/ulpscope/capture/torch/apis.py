@@ -3,6 +3,7 @@
 A function that reaches the function mode is looked up once; the answer is kept for the rest of the run.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -160,12 +161,17 @@ def api_name(function: Any) -> str:
     return _resolved(function) or _qualified(function)
 
 
+resolve_name(torch.add)  # torch's table of names is made here, once, while its own warnings are off
+_name_of: Callable[[Any], Any] = inspect.unwrap(resolve_name)
+"""Without the filter that torch sets around each question: Python forgets what it has warned of when filters change."""
+
+
 def _resolved(function: Any) -> str | None:
     plain = getattr(function, "__name__", "")
     if getattr(torch, plain, None) is function:
         return f"torch.{plain}"  # resolve_name would give the last alias: torch.spmm for torch.mm
     try:
-        name = resolve_name(function)
+        name = _name_of(function)
     except Exception as error:
         pass_on_interruption(error)
         return None

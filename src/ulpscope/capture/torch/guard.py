@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ulpscope.capture.interruptions import is_interruption
+from ulpscope.capture.interruptions import is_interruption, pass_on_interruption
 from ulpscope.capture.torch.quiet import quiet
 from ulpscope.capture.torch.recorder import Recorder
 
@@ -23,7 +23,7 @@ def guarded(recorder: Recorder, where: str, work: Callable[..., Any], *args: Any
     except BaseException as error:
         if is_interruption(error):
             recorder.unobserved("interrupted")
-            raise
+            pass_on_interruption(error)
         recorder.own_error(where, error)
         return None
 

@@ -7,8 +7,9 @@ pieces ahead. A writer that is slower than the run holds it up sooner or later h
 bounds cost a long run nothing.
 """
 
-import threading
+import math
 import time
+from collections.abc import Callable
 
 # Of the run's time. It is below the noise of what capturing itself costs.
 SHARE = 0.02
@@ -21,12 +22,24 @@ AHEAD = 1
 AHEAD_ON_DEVICE = 4
 
 
+# Seconds between two looks. Nothing is locked: an interruption (a signal's handler that raises) between taking a lock
+# and the block it is for would leave it taken for ever.
+LOOKS = 0.0005
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = math.inf) -> None:
+    """Wait for what another thread does."""
+    end = time.monotonic() + seconds
+    while not happened() and time.monotonic() < end:
+        time.sleep(LOOKS)
+
+
 class Lag:
     """Counts what has ended and is not on disk yet. The writer's thread calls wrote(), the run everything else."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._under_way = 0
+        self._ended = 0
+        self._written = 0
         self._on_device = False
         self._began: float | None = None
         """When the first of it was on disk: until then the process that writes may have been starting."""
@@ -39,29 +52,29 @@ class Lag:
 
     def add(self, *, on_device: bool) -> None:
         """Something that has ended is handed over; its numbers may still be on their way from a device."""
-        with self._changed:
-            self._under_way += 1
-            self._on_device = on_device
+        self._ended += 1
+        self._on_device |= on_device  # a piece with nothing to wait for may end a step whose numbers are on their way
 
     def wrote(self) -> None:
-        with self._changed:
-            self._under_way -= 1
-            if self._began is None:
-                self._began = time.monotonic()
-            self._changed.notify_all()
+        if self._began is None:
+            self._began = time.monotonic()
+        self._written += 1
 
     def keep_up(self) -> None:
         """Wait until the run is not too far ahead of the disk, and for the last piece as long as that is affordable."""
-        with self._changed:
-            if self._began is None and not self._on_device:
-                self._changed.wait_for(lambda: self._under_way == 0)
-                return
-            ahead = AHEAD_ON_DEVICE if self._on_device else AHEAD
-            began = time.monotonic()
-            self._changed.wait_for(lambda: self._began is None or self._under_way <= ahead)
-            if self.affordable:
-                self._changed.wait_for(lambda: self._under_way == 0, self._allowed_seconds())
-            self._waited += time.monotonic() - began
+        if self._began is None:
+            if not self._on_device:
+                wait_until(lambda: self._ahead <= 0)
+            return
+        began = time.monotonic()
+        wait_until(lambda: self._ahead <= (AHEAD_ON_DEVICE if self._on_device else AHEAD))
+        if self.affordable:
+            wait_until(lambda: self._ahead <= 0, self._allowed_seconds())
+        self._waited += time.monotonic() - began
+
+    @property
+    def _ahead(self) -> int:
+        return self._ended - self._written
 
     def _allowed_seconds(self) -> float:
         elapsed = 0.0 if self._began is None else time.monotonic() - self._began

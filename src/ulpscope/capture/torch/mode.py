@@ -28,6 +28,8 @@ class WatchMode(TorchFunctionMode):
 
     def use_host(self, host: Host) -> None:
         """Let the compiled host part answer; it comes back here for what is out of the ordinary."""
+        if self._host is host:  # it answers already, and would come back to itself
+            return
         self._host = host
         host.set_mode(self.__torch_function__, self._watcher.records_calls)
         # torch wants a method of the mode's own.

@@ -6,7 +6,15 @@ own there, that wrapper is running already, or was never called: what asks is to
 
 import gc
 from collections.abc import Callable, Iterable
-from types import CodeType, FrameType, FunctionType, GetSetDescriptorType, MethodDescriptorType, WrapperDescriptorType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -30,7 +38,7 @@ def torchs_own(function: Callable[..., Any], asker: FrameType | None) -> Callabl
     if asker is None:
         return _own_method(function)
     code = asker.f_code
-    if getattr(function, "__code__", None) is code:
+    if type(function) is FunctionType and function.__code__ is code:
         return function
     names = _names_in(code, function, asker.f_globals)
     if not names or (_is_torchs(function) and getattr(function, "__name__", None) in names):
@@ -45,8 +53,10 @@ def _names_in(code: CodeType, function: Callable[..., Any], namespace: dict[str,
 
 
 def _is_torchs(function: Callable[..., Any]) -> bool:
-    code = getattr(function, "__code__", None)
-    return code is None or not is_of_the_user(code)
+    """By its type: an object may claim the name, the code and the class of what it wraps."""
+    if type(function) is FunctionType:
+        return not is_of_the_user(function.__code__)
+    return type(function) in (BuiltinFunctionType, *_DESCRIPTORS)
 
 
 def _find_own(code: CodeType, names: Iterable[str], namespace: dict[str, Any]) -> Callable[..., Any] | None:
@@ -70,7 +80,7 @@ def _own_method(function: Callable[..., Any]) -> Callable[..., Any]:
     accessor: str = getattr(function, "__name__", "")
     is_accessor = accessor in ACCESSORS
     held: Any = getattr(function, "__self__", None) if is_accessor else function
-    if isinstance(held, _DESCRIPTORS) or (isinstance(held, FunctionType) and _is_torchs(held)):
+    if _is_torchs(held):
         return function
     names = [name for name, value in vars(torch.Tensor).items() if value is held and hasattr(_BASE, name)]
     if not names:

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import polars as pl
 from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.host.taken import Taken
 from ulpscope.capture.torch.host.writing import WritingProcess
-from ulpscope.capture.torch.lag import Lag
+from ulpscope.capture.torch.lag import Lag, wait_until
 from ulpscope.capture.torch.recorder import OpenCall, Part
 from ulpscope.capture.torch.rows import gather
 from ulpscope.capture.torch.saving import Content, Saver
@@ -63,9 +64,10 @@ class Output:
         self._saver = saver
         self._failed = failed
         self._changed_unseen = changed_unseen
-        self._queue: queue.Queue[Part | None] = queue.Queue(
-            WAITING_PARTS if saver is not None else WAITING_PARTS_WITHOUT_DATA
-        )
+        self._queue: queue.SimpleQueue[Part | None] = queue.SimpleQueue()
+        self._most_waiting = WAITING_PARTS if saver is not None else WAITING_PARTS_WITHOUT_DATA
+        self._put = 0
+        self._done = 0
         self._steps = StepWriter(self._writer)
         self._elsewhere = elsewhere
         """What writes the parts of the compiled host part."""
@@ -76,8 +78,10 @@ class Output:
         self.verified = 0
         self.wrong = 0
         self.waits = 0
-        self._thread = threading.Thread(target=self._work, name="ulpscope-writer", daemon=True)
-        self._thread.start()
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        # At once or not at all: an interruption inside of Thread.start() ends the thread that was started.
+        start_new_thread(self._work, ())
 
     @property
     def bytes_written(self) -> int:
@@ -87,28 +91,31 @@ class Output:
         """Take a part over; waits while too many are waiting."""
         if self._disk is not None:
             self._disk.handed_over(part.rows)
-        if self._queue.full():
+        if self._put - self._done >= self._most_waiting:
             self.waits += 1
+            wait_until(lambda: self._put - self._done < self._most_waiting)
+        self._queue.put(part)
+        # Counted afterwards: what is interrupted in between waits for less, and never for what does not come.
+        self._put += 1
         if part.ends_work:
             self.lag.add(on_device=part.waits_for_device)
-        self._queue.put(part)
-        if part.ends_work:
             self.lag.keep_up()
 
     def move(self, directory: Path) -> None:
         """Go on in another rank directory; call it while no part is being written."""
-        self._queue.join()
+        self.settle()
         self._writer.move(directory)
         self._packer.move(directory)
 
     def settle(self) -> None:
         """Wait until what was put is on disk; more may come."""
-        self._queue.join()
+        wait_until(lambda: self._done >= self._put)
 
     def drain(self) -> None:
         """Wait until everything that was put is on disk."""
         self._queue.put(None)
-        self._thread.join()
+        with self._ended:
+            pass
         if self._saver is not None:
             self._saver.close()
 
@@ -128,8 +135,8 @@ class Output:
                 self._release(part.contents)
                 if part.ends_work:
                     self.lag.wrote()
-                self._queue.task_done()
-        self._queue.task_done()
+                self._done += 1
+        self._ended.release()
 
     def _write(self, part: Part) -> None:
         size = self._write_tables(part, part.seconds if part.finishes_step else None)

@@ -26,6 +26,7 @@ class Recording:
         self._capture: Capture | None = None
         self._is_on = False
         self._over = False
+        self._has_failed = False
         self._iteration = 0
 
     @property
@@ -51,6 +52,8 @@ class Recording:
         """A DataLoader is asked for a batch: if one was being captured, that iteration is over."""
         if self._config.enable_dataloader and self._is_on:
             self.close()
+            if self._has_failed:
+                return
             last = self._config.target_iter
             tell(f"iteration {last} is captured, and the training stops here")
             raise TrainingStoppedAfterCapture(0)
@@ -105,4 +108,5 @@ class Recording:
             action()
         except Exception as error:
             tell(f"api_accuracy_checker, {where}: {problem_of(error)} (the run goes on, without this capture)")
-            self._over = True
+            self._over = self._has_failed = True
+            self._is_on = False

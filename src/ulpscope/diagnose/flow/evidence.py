@@ -313,7 +313,9 @@ class RankEvidence:
         storages = self.values.values.target.storage.tolist()
         modules, owned = self.calls["module"], (Role.PARAMETER.value, Role.BUFFER.value)
         shown = [slot for slot in self.slots if slot.role in owned and modules[slot.pair] is not None]
-        return {storages[slot.values]: (str(modules[slot.pair]), slot.place) for slot in reversed(shown)}
+        owners = {storages[slot.values]: (str(modules[slot.pair]), slot.place) for slot in reversed(shown)}
+        owners.pop(-1, None)  # other tools do not tell storages
+        return owners
 
     @cached_property
     def backwards_of(self) -> dict[tuple[int, str], list[int]]:

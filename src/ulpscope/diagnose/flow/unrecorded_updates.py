@@ -1,8 +1,11 @@
 """Parameters and states that differ a little because nobody recorded their last update."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
+
+import numpy as np
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import SOUND, State
@@ -40,8 +43,19 @@ class Starts:
         before = first_from(shown, slot.row)
         if slot.role != PARAMETER_ROLE or not before or states[shown[before - 1].values] not in SOUND:
             return 0.0
-        error = self.evidence.operands[shown[before - 1].values].error
-        return update_error(error, self.limits.loose_gain, self.limits)
+        gradient = shown[before - 1]
+        error, lost = self.evidence.operands[gradient.values].error, 2.0 * math.sqrt(self._turned(gradient))
+        return update_error(error, self.limits.loose_gain, self.limits, lost=lost)
+
+    def _turned(self, gradient: Slot) -> float:
+        """Share of elements with another sign, where data tells it: Adam's first update is the gradient's sign.
+
+        Of a key's bias all are noise, because softmax does not feel it.
+        """
+        arrays = self.evidence.arrays(gradient)
+        if arrays is None or not arrays.target.size:
+            return 0.0
+        return float(np.mean(np.sign(arrays.reference) != np.sign(arrays.target)))
 
     @cached_property
     def _gradients(self) -> dict[tuple[str | None, str], list[Slot]]:

@@ -2,6 +2,7 @@
 
 DIR/forward_info_4711.json    with backward_info_4711.json and stack_info_4711.json; 4711 is a process or a rank
 DIR/step1/...                 the same, where a version wrote a directory an iteration
+my_forward.json               a copy under another name, beside my_backward.json; only if the file itself is named
 """
 
 import os
@@ -15,6 +16,7 @@ from ulpscope.dialects.api_checker.reading import ApiCheckerRank, InfoFiles
 from ulpscope.dialects.rank_infos import foreign_rank
 from ulpscope.records.enums import Save
 from ulpscope.records.runs import RankInfo
+from ulpscope.trace.files import open_file
 from ulpscope.trace.frames import FrameRank
 from ulpscope.trace.reader import Trace
 
@@ -22,7 +24,10 @@ TRACE_FOLDER = "trace"
 """Beside the files that our own capture wrote."""
 
 _FORWARD = re.compile(r"forward_info(?:_(?:rank)?(\d{1,19}))?\.json")
+_ENTRY = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"[A-Za-z]+[.*][^"]+"\s*:\s*\{\s*"(?:args|kwargs)"\s*:')
+"""How such a file begins: a call with its arguments."""
 _STEP = re.compile(r"step(\d{1,9})")
+_HEAD = 1 << 12
 _DATA_FOLDERS = ("forward_real_data", "backward_real_data")
 
 
@@ -57,7 +62,9 @@ def open_api_checker(path: Path) -> Trace:
 def _places(path: Path) -> list[_Place]:
     if path.is_file():
         match = _FORWARD.fullmatch(path.name)
-        return [_Place(_step(path.resolve().parent), int(match[1] or 0), path)] if match else []
+        if match is None and not _is_copy(path):
+            return []
+        return [_Place(_step(path.resolve().parent), int(match[1] or 0) if match else 0, path)]
     if not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
         return []
     folders = [path, *(path / name for name in _names(path) if _STEP.fullmatch(name) and (path / name).is_dir())]
@@ -67,6 +74,17 @@ def _places(path: Path) -> list[_Place]:
         for name in _names(folder)
         if (match := _FORWARD.fullmatch(name))
     ]
+
+
+def _is_copy(path: Path) -> bool:
+    """Whether a file of another name holds calls and their arguments: run_ut took any name."""
+    if "forward" not in path.name or path.suffix != ".json":
+        return False
+    try:
+        with open_file(path) as file:
+            return _ENTRY.match(file.read(_HEAD)) is not None
+    except OSError:
+        return False
 
 
 def _names(folder: Path) -> list[str]:
@@ -83,15 +101,16 @@ def _step(folder: Path) -> int:
 
 def backward_of(forward: Path) -> Path:
     """The file of gradients that belongs to a forward_info file."""
-    return _sibling(forward, "backward_info")
+    return _sibling(forward, "backward")
 
 
 def _info_files(forward: Path) -> InfoFiles:
-    return InfoFiles(forward, backward_of(forward), _sibling(forward, "stack_info"))
+    return InfoFiles(forward, backward_of(forward), _sibling(forward, "stack"))
 
 
 def _sibling(forward: Path, kind: str) -> Path:
-    return forward.with_name(f"{kind}{forward.name.removeprefix('forward_info')}")
+    before, _, behind = forward.name.rpartition("forward")
+    return forward.with_name(f"{before}{kind}{behind}")
 
 
 def _info(steps: Iterable[InfoFiles], *, rank: int, world_size: int, pid: int | None) -> RankInfo:

@@ -18,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind
+from ulpscope.numerics.packing import Packer, boxes
 from ulpscope.numerics.pairs.metric_plain import differences, numbers_of
 from ulpscope.numerics.pairs.metric_results import ulp_plan
 from ulpscope.numerics.pairs.metric_state import FLOOR_FIELD, ULP_FACTOR, ULPS
@@ -82,7 +83,7 @@ class PairBoxes:
 
     def boxes(self) -> Iterator[Box]:
         """All of both arrays, in row-major order."""
-        for index in _indices(self.shape):
+        for index in boxes(self.shape, BOX):
             yield self.box(index)
 
     def box(self, index: tuple[slice, ...]) -> Box:
@@ -160,22 +161,6 @@ def _fitted(array: AnyArray, shape: Shape) -> AnyArray:
     return array
 
 
-def _indices(shape: Shape) -> Iterator[tuple[slice, ...]]:
-    """Boxes of at most BOX elements: one index of each leading axis, some of the next one, all of the rest."""
-    if 0 in shape:
-        return
-    axis, inner = len(shape) - 1, 1
-    while axis > 0 and inner * shape[axis] <= BOX:
-        inner *= shape[axis]
-        axis -= 1
-    step = max(BOX // inner, 1)
-    rest = tuple(slice(0, size) for size in shape[axis + 1 :])
-    for leading in np.ndindex(*shape[:axis]):
-        lead = tuple(slice(place, place + 1) for place in leading)
-        for start in range(0, shape[axis], step):
-            yield (*lead, slice(start, min(start + step, shape[axis])), *rest)
-
-
 def _is_above(raw: Pair[Bytes], dtypes: Pair[Dtype], numbers: Pair[Floats]) -> Bools:
     """Integers by themselves: as float64, neighbours beyond 2**53 are equal."""
     if all(dtype.kind is DtypeKind.INT for dtype in (dtypes.reference, dtypes.target)):
@@ -186,4 +171,4 @@ def _is_above(raw: Pair[Bytes], dtypes: Pair[Dtype], numbers: Pair[Floats]) -> B
 
 def _raw(array: AnyArray, index: tuple[slice, ...], shape: Shape) -> Bytes:
     part = array[index] if array.shape == shape else array.flat[index[0]]
-    return np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+    return Packer(part.dtype, part.size).packed(part).view(np.uint8)

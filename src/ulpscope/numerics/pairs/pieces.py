@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind
+from ulpscope.numerics.packing import Packer, boxes
 from ulpscope.numerics.pairs.metric_plain import numbers_of
 from ulpscope.records.pairs import Pair
 
@@ -16,7 +17,7 @@ Bytes = NDArray[np.uint8]
 Pieces = Iterator[Pair[Bytes]]
 
 PIECE = 1 << 18
-"""Elements of a piece."""
+"""Most elements of a piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class PairPieces:
         return all(np.array_equal(pair.reference, pair.target) for pair in _pieces(self.arrays))
 
     def pieces(self) -> Pieces:
-        """Equal pieces of both arrays, as aligned bytes."""
+        """Equal pieces of both arrays, as aligned bytes, each valid until the next."""
         for pair in _pieces(self.arrays):
             yield Pair(self._piece(pair.reference, self.dtypes.reference), self._piece(pair.target, self.dtypes.target))
 
@@ -95,18 +96,12 @@ def _contiguous_pieces(arrays: Pair[AnyArray]) -> Pieces:
 
 
 def _strided_pieces(arrays: Pair[AnyArray]) -> Pieces:
-    # numpy's iterator copies elements without a look at them only if they are opaque bytes.
-    opaque = [array.view(f"V{array.dtype.itemsize}") for array in (arrays.reference, arrays.target)]
-    walk: Any = np.nditer(
-        opaque,
-        flags=["external_loop", "buffered", "zerosize_ok"],
-        op_flags=[["readonly"], ["readonly"]],
-        order="C",
-        buffersize=PIECE,
-    )
-    for reference, target in walk:
-        if reference.size:
-            yield Pair(np.ascontiguousarray(reference).view(np.uint8), np.ascontiguousarray(target).view(np.uint8))
+    # Elements are copied without a look at them only if they are opaque bytes.
+    sides = [array.view(f"V{array.dtype.itemsize}") for array in (arrays.reference, arrays.target)]
+    packers = [Packer(side.dtype, PIECE) for side in sides]
+    for box in boxes(arrays.reference.shape, PIECE):
+        reference, target = (packer.packed(side[box]) for packer, side in zip(packers, sides, strict=True))
+        yield Pair(reference.view(np.uint8), target.view(np.uint8))
 
 
 def _aligned(raw: Bytes, size: int) -> Bytes:

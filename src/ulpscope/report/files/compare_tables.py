@@ -1,10 +1,11 @@
-"""Tables behind a comparison: tensors.csv and a workbook, a row a tensor of a pair of calls.
+"""Tables behind a comparison: of parquet, tensors.csv and a workbook, a row a tensor of a pair of calls.
 
 Names come from traces: none of them may become a formula or steer a terminal.
 
 ledger.parquet and ledger.csv: a row an output or gradient of a pair of calls that was executed again.
 """
 
+import io
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,6 +44,13 @@ _COLORS = {
 }
 
 
+def write_parquet(rows: pl.DataFrame, path: Path) -> None:
+    # Into memory first: of a file that cannot be written, polars says "transport error" instead of why.
+    content = io.BytesIO()
+    rows.write_parquet(content)
+    path.write_bytes(content.getbuffer())
+
+
 def write_csv(rows: pl.DataFrame, path: str | Path, *, columns: Iterable[str] = PAIR_COLUMNS) -> None:
     """UTF-8 text; a name that a spreadsheet would compute begins with an apostrophe."""
     table = plain_table(rows, columns)
@@ -62,12 +70,13 @@ def write_xlsx(
     import xlsxwriter
 
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
-    table = plain_table(pairs)
-    with xlsxwriter.Workbook(str(path), options) as workbook:
+    table, content = plain_table(pairs), io.BytesIO()  # a file that cannot be written is an error of its own there
+    with xlsxwriter.Workbook(content, options) as workbook:
         _write_summary(workbook, compare_json(comparison, language))
         for number, start in enumerate(range(0, max(table.height, 1), rows_per_sheet), start=1):
             name = "tensors" if number == 1 else f"tensors {number}"
             _write_sheet(workbook, name, table.slice(start, rows_per_sheet))
+    Path(path).write_bytes(content.getbuffer())
 
 
 def plain_table(rows: pl.DataFrame, columns: Iterable[str] = PAIR_COLUMNS) -> pl.DataFrame:

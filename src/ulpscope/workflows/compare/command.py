@@ -30,7 +30,7 @@ from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark, within
 from ulpscope.records.settings import IntRanges
 from ulpscope.report.files.compare_json import compare_json
-from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv, write_xlsx
+from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv, write_parquet, write_xlsx
 from ulpscope.report.terminal.compare import compare_text
 from ulpscope.report.words.language import Language
 from ulpscope.report.words.quantities import ranges_text
@@ -125,11 +125,11 @@ class CompareResult(TellsItself):
     def write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
         """The tables alone."""
         write_json(out / "plan.json", plan_json(self.plan))
-        self.pairs.write_parquet(out / "pairs.parquet")
+        write_parquet(self.pairs, out / "pairs.parquet")
         write_csv(self.pairs, out / "tensors.csv")
         if self.comparison.ledger is not None:
             executed = ledger_table(self.comparison.ledger)
-            executed.write_parquet(out / "ledger.parquet")
+            write_parquet(executed, out / "ledger.parquet")
             write_csv(executed, out / "ledger.csv", columns=LEDGER_COLUMNS)
         if xlsx:
             write_xlsx(self.pairs, out / "tensors.xlsx", self.comparison, language=language)

@@ -51,12 +51,12 @@ def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) 
 
 @contextlib.contextmanager
 def held_destination(out: Path, *, shared: bool) -> Iterator[None]:
-    """Keep other captures of this host out of `out`, before there is anything in it; leaves no empty directory.
+    """Keep other captures of this host out of `out`, before there is anything in it.
 
-    `shared` are those of which each brings some of a job's ranks. Other hosts have a mark of their own: whose ranks
-    are the same is found out when they are written.
+    No directory is left empty that was not. `shared` are those of which each brings some of a job's ranks. Other hosts
+    have a mark of their own: whose ranks are the same is found out when they are written.
     """
-    made = not out.exists()
+    given_empty = out.is_dir() and all(name.startswith(_MARK) for name in os.listdir(out))
     with contextlib.suppress(OSError):  # whoever prepares it says why it cannot be made
         out.mkdir(parents=True, exist_ok=True)
     mark = out / f"{_MARK}{platform.node()}"
@@ -72,9 +72,9 @@ def held_destination(out: Path, *, shared: bool) -> Iterator[None]:
     finally:
         if file is not None:
             _unlock(mark, file)
-        if made:
+        if not given_empty:
             with contextlib.suppress(OSError):
-                out.rmdir()
+                out.rmdir()  # nothing was captured, or a trace was to be replaced and nothing came in its place
 
 
 def _locked(mark: Path, *, shared: bool) -> int | None:

@@ -7,6 +7,7 @@ with ulpscope.capture("runs/ref", model=model) as cap:
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from ulpscope.capture.versions import refuse_old_version
 from ulpscope.records.enums import Compiled, Level, Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.settings import CaptureSettings, IntRanges
-from ulpscope.workflows.run.destination import prepare_destination
+from ulpscope.workflows.run.destination import held_destination, prepare_destination
 
 Word = TypeVar("Word", Level, Save, Compiled)
 
@@ -35,6 +36,7 @@ class Capture:
         self._models = models
         self._overwrite = overwrite
         self._session: Session | None = None
+        self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Capture:
         refuse_old_version("torch")
@@ -42,9 +44,12 @@ class Capture:
 
         self._session = Session(self._settings)
         rank = self._session.rank if self._session.world_size > 1 else None
-        prepare_destination(self.path, overwrite=self._overwrite, rank=rank)
-        self._session.claim()
-        self._session.start(self._models)
+        with contextlib.ExitStack() as held:
+            held.enter_context(held_destination(self.path, shared=rank is not None))
+            prepare_destination(self.path, overwrite=self._overwrite, rank=rank)
+            self._session.claim()
+            self._session.start(self._models)
+            self._held = held.pop_all()
         return self
 
     def __exit__(
@@ -52,11 +57,17 @@ class Capture:
     ) -> None:
         if self._session is None:
             return
-        self._session.close("ended" if error is None else f"{type(error).__name__}: {error}")
+        with self._held:
+            self._session.close("ended" if error is None else f"{type(error).__name__}: {error}")
         for problem in self._session.recorder.errors:
             warnings.warn(f"ulpscope: {problem}", stacklevel=2)
-        if not self._session.recorder.counts.recorded:
+        if self.is_empty:
             warnings.warn(f"ulpscope captured nothing: {self.path} holds no trace", stacklevel=2)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no call has been recorded."""
+        return self._session is None or not self._session.recorder.counts.recorded
 
     def step(self) -> None:
         """A new step begins now; from the first use on, only this begins steps."""
