@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from ulpscope.workflows.run.destination import held_destination
 from watched import watch
 
 import ulpscope
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import open_trace
+from ulpscope.workflows.run.destination import held_destination
 
 
 def three_steps(model: nn.Module) -> None:

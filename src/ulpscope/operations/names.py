@@ -5,6 +5,7 @@ aten._softmax.default, torch.softmax                                  ->  softma
 MatMulV2 (a type of GE, TensorFlow or ONNX)                           ->  MatMulV2
 """
 
+import re
 from functools import cache
 
 # Libraries of registered operators, whose names end with an overload: aten.add.Tensor.
@@ -26,6 +27,15 @@ def operation_name(op: str) -> str:
         inner = word[2:-2]
         return inner[1:] if inner[:1] in ("i", "r") and inner[1:] in _MARKED else inner
     return word.strip("_") or word
+
+
+_GRADIENT = re.compile(r"(\w+)_backward(?:_data|_input|_weight|_overrideable)?")
+
+
+def gradient_of(name: str) -> str | None:
+    """The operation whose gradient a kernel of this name computes: `softmax` for `softmax_backward_data`."""
+    found = _GRADIENT.fullmatch(name)
+    return None if found is None else found[1]
 
 
 def own_word(op: str) -> str:

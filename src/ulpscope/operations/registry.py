@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import resources
 
-from ulpscope.operations.names import operation_name, own_word
+from ulpscope.operations.names import gradient_of, operation_name, own_word
 from ulpscope.operations.traits import Choosing, Family, Operation, Trait
 from ulpscope.records.checks import Variant
 
@@ -24,7 +24,14 @@ TABLES = ("torch.csv", "ge.csv")
 def operation(op: str) -> Operation:
     """The entry of what a call executes, by any of its names."""
     name = operation_name(op)
-    return _entries().get(own_word(op)) or _entries().get(name) or Operation(name)
+    known = _entries().get(own_word(op)) or _entries().get(name)
+    if known is not None:
+        return known
+    differentiated = gradient_of(name)
+    if differentiated is None:
+        return Operation(name)
+    known = operation(differentiated)
+    return replace(known, name=name, traits=known.traits | {Trait.GRADIENT})
 
 
 def names_with(trait: Trait) -> frozenset[str]:

@@ -68,6 +68,8 @@ class Trait(str, Enum):
     """Its gradient is what was sent, or 0, element by element."""
     KINKED = "kinked"
     """Its backward chooses by comparison: an operand that moves across the kink moves a whole gradient."""
+    GRADIENT = "gradient"
+    """A kernel that computes a gradient, of what its first operand is to the result."""
     BIAS_FIRST = "bias_first"
     """A contraction whose first operand is what is added to it."""
     OVER_LAST_AXIS = "over_last_axis"

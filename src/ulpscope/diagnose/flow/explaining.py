@@ -141,7 +141,8 @@ class Explainer:
     ) -> _Account:
         if gap is not None:
             return self._gap(slot, gap, operands, floor)
-        if self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS:
+        is_backward = self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
+        if is_backward or self.evidence.operations[slot.pair].has(Trait.GRADIENT):
             return self._backward(slot, sources, operands, floor)
         if slot.role == STATE_AFTER_ROLE:
             worst = max((operand.error for operand in operands), default=0.0)
@@ -181,6 +182,8 @@ class Explainer:
         operation = evidence.operations[slot.pair]
         family = operation.family
         own = {s.values for s in evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)}
+        if operation.has(Trait.GRADIENT):
+            own = set(sources[:1])
         gradients = [evidence.operands[source] for source in sources if source in own]
         others = [evidence.operands[source] for source in sources if source not in own]
         worst_other = max((operand.error for operand in others), default=0.0)
