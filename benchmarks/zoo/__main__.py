@@ -29,7 +29,7 @@ from typing import TypeVar
 if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from zoo.captures import Case, Run, capture_all, case_of_clean_pair, case_of_fault, missing_runs
+from zoo.captures import Asked, Case, Run, capture_all, case_of_clean_pair, case_of_fault, missing_runs
 from zoo.clean_pairs import CLEAN_PAIRS
 from zoo.effects import measured
 from zoo.faults import FAULTS
@@ -64,6 +64,7 @@ def parse() -> argparse.Namespace:
         prog="python -m zoo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--save", choices=["stats", "tensors"], default="stats")
+    parser.add_argument("--level", choices=["module", "api", "kernel"], default="api")
     parser.add_argument("--replay", choices=["auto", "on", "off"], default="auto", help="with --save tensors")
     parser.add_argument("--only", action="append", metavar="PATTERN", help="may be repeated")
     parser.add_argument("--traces", "--keep", type=Path, metavar="DIR")
@@ -95,7 +96,7 @@ def prepare(cases: Sequence[Case], work: Path, options: argparse.Namespace) -> N
     """Every run is captured once, with data; what `--save stats` would have left is made of that."""
     missing = missing_runs(cases, work / "tensors")
     count = Countdown("captured", len(missing))
-    capture_all(missing, work / "tensors", save="tensors", jobs=options.jobs, done=count)
+    capture_all(missing, work / "tensors", asked=Asked("tensors", options.level), jobs=options.jobs, done=count)
     if options.save == "stats":
         (work / "stats").mkdir(exist_ok=True)
         missing = missing_runs(cases, work / "stats")

@@ -67,6 +67,14 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """How runs are captured."""
+
+    save: str = "stats"
+    level: str = "api"
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """Two runs to compare: a fault in one precision, or a clean pair."""
 
@@ -104,7 +112,7 @@ def missing_runs(cases: Iterable[Case], directory: Path) -> list[Run]:
     return [run for run in wanted if not (directory / run.name).exists()]
 
 
-def capture_all(runs: list[Run], directory: Path, *, save: str, jobs: int, done: Callable[[Run], None]) -> None:
+def capture_all(runs: list[Run], directory: Path, *, asked: Asked, jobs: int, done: Callable[[Run], None]) -> None:
     inherited = os.environ.get("PYTHONPATH")
     os.environ.update(ENVIRONMENT)
     # The fork server looks here for what it loads first.
@@ -114,7 +122,7 @@ def capture_all(runs: list[Run], directory: Path, *, save: str, jobs: int, done:
     context.set_forkserver_preload(["zoo.prepared"])
 
     def work(run: Run) -> None:
-        capture(run, directory / run.name, save=save, context=context)
+        capture(run, directory / run.name, asked, context=context)
         done(run)
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -122,25 +130,26 @@ def capture_all(runs: list[Run], directory: Path, *, save: str, jobs: int, done:
             pass
 
 
-def capture(run: Run, trace: Path, *, save: str, context: ForkServerContext) -> None:
+def capture(run: Run, trace: Path, asked: Asked, *, context: ForkServerContext) -> None:
     """Captures aside and renames, so that a trace that exists is whole."""
     aside, log = trace.with_name(f".{trace.name}"), trace.with_name(f".{trace.name}.log")
     shutil.rmtree(aside, ignore_errors=True)
-    code = _fork(run, aside, log, save=save, context=context) if run.is_forked else _start(run, aside, log, save=save)
+    code = _fork(run, aside, log, asked, context=context) if run.is_forked else _start(run, aside, log, asked)
     if code != 0:
         raise RuntimeError(f"{' '.join(run.command)} ended with {code}:\n{log.read_text()[-2000:]}")
     log.unlink()
     aside.rename(trace)
 
 
-def _start(run: Run, trace: Path, log: Path, *, save: str) -> int:
-    command = [sys.executable, "-m", "ulpscope", "run", "-o", str(trace), "--save", save, "--", *run.command]
+def _start(run: Run, trace: Path, log: Path, asked: Asked) -> int:
+    options = ["-o", str(trace), "--save", asked.save, "--level", asked.level]
+    command = [sys.executable, "-m", "ulpscope", "run", *options, "--", *run.command]
     with log.open("w") as told:
         return subprocess.run(command, stdout=told, stderr=told, check=False, timeout=TIME_LIMIT).returncode
 
 
-def _fork(run: Run, trace: Path, log: Path, *, save: str, context: ForkServerContext) -> int:
-    process = context.Process(target=run_script, args=(run.script, trace, log, save))
+def _fork(run: Run, trace: Path, log: Path, asked: Asked, *, context: ForkServerContext) -> int:
+    process = context.Process(target=run_script, args=(run.script, trace, log, asked))
     with _one_reads_exit_codes:
         process.start()
     ended = wait([process.sentinel], TIME_LIMIT)
@@ -151,11 +160,12 @@ def _fork(run: Run, trace: Path, log: Path, *, save: str, context: ForkServerCon
         return process.exitcode if ended and process.exitcode is not None else 1
 
 
-def run_script(script: list[str], trace: Path, log: Path, save: str) -> None:
+def run_script(script: list[str], trace: Path, log: Path, asked: Asked) -> None:
     """In a process of its own: runs a script as if it had been started, and captures it."""
     import ulpscope
 
     sys.argv = script
     sys.path.insert(0, str(FAMILIES))
-    with log.open("w") as told, redirect_stdout(told), redirect_stderr(told), ulpscope.capture(trace, save=save):
+    captured = ulpscope.capture(trace, save=asked.save, level=asked.level)
+    with log.open("w") as told, redirect_stdout(told), redirect_stderr(told), captured:
         runpy.run_path(script[0], run_name="__main__")

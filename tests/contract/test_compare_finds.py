@@ -18,6 +18,7 @@ from trained import (
     wrong_weight,
 )
 
+import ulpscope
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Finding, FindingKind, Outcome
@@ -235,3 +236,20 @@ def test_a_later_step_is_found_too(writer: Path, tmp_path: Path) -> None:
 
     found = answer(writer, write(tmp_path / "t", late))
     assert (found.place.step, found.place.module) == (1, "model.blocks.1.proj")
+
+
+def test_another_slice_of_the_data_is_another_input(tmp_path: Path) -> None:
+    def run(name: str, first: int) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = torch.randn(64, 8)
+        with ulpscope.capture(tmp_path / name, model=model):
+            for start in range(first, first + 24, 8):
+                optimizer.zero_grad()
+                model(data[start : start + 8]).square().mean().backward()
+                optimizer.step()
+        return tmp_path / name
+
+    found = answer(run("r", 0), run("t", 8))
+    assert (found.kind, found.place.op) == (FindingKind.INPUT, "torch.Tensor.__getitem__")

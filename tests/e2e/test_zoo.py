@@ -1,6 +1,7 @@
 """A sample of the fault zoo; `python -m zoo` in benchmarks/ runs all of it."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from zoo.__main__ import chosen_cases
-from zoo.captures import Case, capture_all, missing_runs
+from zoo.captures import Asked, Case, capture_all, missing_runs
 from zoo.clean_pairs import CLEAN_PAIRS
 from zoo.expectations import Fault
 from zoo.faults import FAULTS
@@ -34,12 +35,29 @@ SAMPLE = (
 )
 
 
+KERNELS = (
+    *(f"{family}.bf16 clean" for family in "llama gpt resnet vit moe tagger unet autoencoder recommender".split()),
+    "translator.bf16_1 clean",
+    "gpt.norm_eps fp32",
+    "gpt.norm_eps bf16",
+)
+"""Captured at level kernel."""
+
+
 @pytest.fixture(scope="module")
 def scores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Score]:
-    work = tmp_path_factory.mktemp("zoo")
+    return scored(SAMPLE, tmp_path_factory.mktemp("zoo"), Asked())
+
+
+@pytest.fixture(scope="module")
+def kernel_scores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Score]:
+    return scored(KERNELS, tmp_path_factory.mktemp("kernels"), Asked(level="kernel"))
+
+
+def scored(names: tuple[str, ...], work: Path, asked: Asked) -> dict[str, Score]:
     cases = {case.name: case for case in chosen_cases(None)}
-    sample = [without_baseline(cases[name]) for name in SAMPLE]
-    capture_all(missing_runs(sample, work), work, save="stats", jobs=2, done=lambda run: None)
+    sample = [without_baseline(cases[name]) for name in names]
+    capture_all(missing_runs(sample, work), work, asked=asked, jobs=2, done=lambda run: None)
     return {case.name: compare(case, work, work / "results") for case in sample}
 
 
@@ -50,6 +68,15 @@ def without_baseline(case: Case) -> Case:
 @pytest.mark.parametrize("name", SAMPLE)
 def test_the_answer_is_right(scores: dict[str, Score], name: str) -> None:
     assert scores[name].is_right, scores[name].said
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_answer_is_right_at_level_kernel(kernel_scores: dict[str, Score], name: str) -> None:
+    assert kernel_scores[name].is_right, kernel_scores[name].said
+
+
+def test_a_kernel_is_named_where_it_stands_out(kernel_scores: dict[str, Score]) -> None:
+    assert "aten.native_layer_norm" in kernel_scores["gpt.norm_eps fp32"].said
 
 
 def test_the_zoo_is_as_large_as_it_claims() -> None:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ulpscope.judge.rounding.addends import addend_places, felt_error
-from ulpscope.judge.rounding.families import Operand
+from ulpscope.judge.rounding.families import Operand, felt_error
+from ulpscope.operations.registry import operation
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from ulpscope.judge.rounding.families import Operand
     ],
 )
 def test_places_that_are_only_added(op: str, place: str, only_added: bool) -> None:
-    assert (place in addend_places(op)) is only_added
+    assert (place in operation(op).added) is only_added
 
 
 def test_a_bias_is_felt_as_it_moves_the_result() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from ulpscope.align.calls import StepCalls, bare_name, canonical, plan_step, step_calls
+from ulpscope.align.calls import StepCalls, canonical, plan_step, step_calls
 
 LINEAR, GELU, ADD = "torch.nn.functional.linear", "torch.nn.functional.gelu", "torch.Tensor.add"
 MATMUL, SOFTMAX, TO = "torch.matmul", "torch.softmax", "torch.Tensor.to"
@@ -255,33 +255,6 @@ def test_pairs_stand_in_the_order_of_the_target() -> None:
 def test_nothing_to_pair_is_no_error() -> None:
     assert paired([], [Node("a", LINEAR)]) == {}
     assert paired([Node("a", LINEAR)], [Node("b", GELU, outputs="9")]) == {}
-
-
-@pytest.mark.parametrize(
-    ("op", "name"),
-    [
-        ("torch.add", "add"),
-        ("torch.Tensor.add_", "add"),
-        ("torch.Tensor.__add__", "add"),
-        ("torch.Tensor.__radd__", "add"),
-        ("torch.Tensor.__iadd__", "add"),
-        ("torch.Tensor.__and__", "and"),
-        ("torch.Tensor.__iand__", "and"),
-        ("torch.Tensor.__or__", "or"),
-        ("torch.Tensor.__ior__", "or"),
-        ("torch.Tensor.__ror__", "or"),
-        ("torch.Tensor.__invert__", "invert"),
-        ("torch.Tensor.__rshift__", "rshift"),
-        ("torch.Tensor.__irshift__", "rshift"),
-        ("torch.Tensor.__int__", "int"),
-        ("torch.Tensor.__index__", "index"),
-        ("torch.Tensor.__getitem__", "getitem"),
-        ("relu_", "relu"),
-        ("_", "_"),
-    ],
-)
-def test_a_bare_name_is_without_namespace_and_form(op: str, name: str) -> None:
-    assert bare_name(op) == name
 
 
 def test_columns_come_in_the_references_names() -> None:

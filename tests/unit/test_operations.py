@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from ulpscope.judge.rounding.families import (
-    FAMILIES,
-    Family,
     Operand,
     incoming,
     natural_gradient_norm,
     natural_norm,
     summed_length,
 )
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Family
 
 Array = np.ndarray[Any, Any]
 
@@ -137,7 +137,7 @@ def test_a_logarithm_near_one_is_measured_by_one(random: np.random.Generator) ->
     ],
 )
 def test_how_many_terms_an_element_sums(op: str, operands: list[Operand], output: Operand, length: float) -> None:
-    assert summed_length(op, FAMILIES.get(op, Family.OTHER), operands, output) == length
+    assert summed_length(operation(op), operands, output) == length
 
 
 def test_gradients_of_a_random_matrix_product(random: np.random.Generator) -> None:
@@ -212,8 +212,8 @@ def test_a_loss_of_differences_is_worse_the_smaller_it_is(random: np.random.Gene
 
 
 def test_every_operation_has_one_family() -> None:
-    assert FAMILIES["linear"] is Family.CONTRACTION
-    assert FAMILIES["add"] is Family.SUM
-    assert FAMILIES["layer_norm"] is Family.NORMALIZATION
-    assert FAMILIES["softmax"] is Family.EXPONENTIAL
-    assert "relu" not in FAMILIES
+    assert operation("linear").family is Family.CONTRACTION
+    assert operation("add").family is Family.SUM
+    assert operation("layer_norm").family is Family.NORMALIZATION
+    assert operation("softmax").family is Family.EXPONENTIAL
+    assert operation("relu").family is Family.OTHER

@@ -7,8 +7,7 @@ import pytest
 from tests.unit.handmade import HandmadeRun
 
 from ulpscope.records.checks import DataSource, Variant
-from ulpscope.replay.operations import bare, only_written
-from ulpscope.replay.planning import CasePlan, Choice, matches, plan_cases
+from ulpscope.replay.planning import CasePlan, Choice, matches, only_written, plan_cases
 from ulpscope.replay.recorded import RecordedCall, find_repeated, read_calls
 from ulpscope.replay.stress import can_be_longer, longer
 from ulpscope.trace.reader import RankTrace, open_trace
@@ -29,25 +28,6 @@ def recorded(run: HandmadeRun, folder: Path, call: int) -> RecordedCall:
 
 def placed(*places: str) -> dict[str, Any]:
     return {"args": [{"$tensor": place} for place in places]}
-
-
-@pytest.mark.parametrize(
-    ("op", "word"),
-    [
-        ("torch.add", "add"),
-        ("torch.Tensor.add_", "add"),
-        ("torch.Tensor.__iadd__", "add"),
-        ("torch.Tensor.__radd__", "radd"),
-        ("torch.Tensor.__invert__", "invert"),
-        ("aten.add.Tensor", "add"),
-        ("aten.add", "add"),
-        ("torch.nn.functional.layer_norm", "layer_norm"),
-        ("torch._C._nn.gelu", "gelu"),
-        ("torch_npu.npu_rms_norm", "npu_rms_norm"),
-    ],
-)
-def test_an_operation_has_one_word(op: str, word: str) -> None:
-    assert bare(op) == word
 
 
 def test_what_is_only_written_may_hold_anything() -> None:

@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ulpscope.judge.rounding.families import Family
 from ulpscope.judge.rounding.limits import (
     ACCUMULATOR,
     LIMITS,
@@ -14,7 +13,6 @@ from ulpscope.judge.rounding.limits import (
     STATS_FLOOR,
     Limits,
     default_gain,
-    family_of,
     floor_of,
     gap_gain,
     kink_error,
@@ -22,6 +20,8 @@ from ulpscope.judge.rounding.limits import (
     sum_floor,
     unit_roundoff,
 )
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Family
 from ulpscope.records.pairs import Measured
 
 
@@ -82,12 +82,17 @@ def test_a_single_term_is_no_sum() -> None:
 
 
 def test_gains_by_kind_of_operation() -> None:
-    assert default_gain("linear") == LIMITS.gain
-    assert default_gain("layer_norm") == default_gain("div") == default_gain("mse_loss") == LIMITS.loose_gain
-    assert default_gain("lstm") == LIMITS.recurrent_gain
-    assert default_gain("never heard of") == LIMITS.gain
-    assert default_gain("linear", Limits(gain=9.0)) == 9.0
-    assert family_of("never heard of") is Family.OTHER
+    assert default_gain(operation("linear")) == LIMITS.gain
+    assert (
+        default_gain(operation("layer_norm"))
+        == default_gain(operation("div"))
+        == default_gain(operation("mse_loss"))
+        == LIMITS.loose_gain
+    )
+    assert default_gain(operation("lstm")) == LIMITS.recurrent_gain
+    assert default_gain(operation("never heard of")) == LIMITS.gain
+    assert default_gain(operation("linear"), Limits(gain=9.0)) == 9.0
+    assert operation("never heard of").family is Family.OTHER
 
 
 @pytest.mark.parametrize("error", [1e-3, 1e-2, 0.1])
@@ -95,20 +100,20 @@ def test_gradients_that_move_across_a_kink_are_explained(error: float, random: n
     x, gradient = random.standard_normal((2, 50_000))
     moved = x * (1 + error * random.standard_normal(x.size)) + error * random.standard_normal(x.size)
     true_error = relative(gradient * (moved > 0), gradient * (x > 0))
-    found = kink_error("relu", error, x.size)
+    found = kink_error(operation("relu"), error, x.size)
     assert 0 < true_error < found < 10 * true_error
 
 
 def test_one_element_may_be_all_that_moves() -> None:
     """A single gradient of average size that appears among 100 is an error of a tenth."""
-    assert kink_error("relu", 1e-12, 100) > 1 / np.sqrt(100)
-    assert kink_error("relu", 1e-12, 1e8) < 1e-3
+    assert kink_error(operation("relu"), 1e-12, 100) > 1 / np.sqrt(100)
+    assert kink_error(operation("relu"), 1e-12, 1e8) < 1e-3
 
 
 def test_only_kinked_operations_have_kinks() -> None:
-    assert kink_error("linear", 0.1, 100) == 0.0
-    assert kink_error("relu", 0.0, 100) == 0.0
-    assert kink_error("max_pool2d", 1e-3, 100) > 0.0
+    assert kink_error(operation("linear"), 0.1, 100) == 0.0
+    assert kink_error(operation("relu"), 0.0, 100) == 0.0
+    assert kink_error(operation("max_pool2d"), 1e-3, 100) > 0.0
 
 
 def test_a_gap_of_few_calls_in_one_run_changes_little() -> None:

@@ -5,7 +5,6 @@ within a pair of parents, children are aligned as sequences of operations, so th
 leaves the rest matched. A backward is matched through its forward.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TypeAlias
 import polars as pl
 
 from ulpscope.align.sequences import align, gaps
+from ulpscope.operations.names import operation_name
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     INPUT_ROLE,
@@ -84,7 +84,7 @@ class StepCalls:
     def bare_token(self, row: int) -> Hashable:
         """The same without the namespace through which it was called: torch.add is Tensor.__add__ is add_."""
         token = self.token(row)
-        return bare_name(token) if isinstance(token, str) else token, self.outputs.get(self.id[row])
+        return operation_name(token) if isinstance(token, str) else token, self.outputs.get(self.id[row])
 
     def place(self, row: int) -> Hashable:
         return self.kind[row], self.module[row], self.op[row]
@@ -256,19 +256,6 @@ def _spliced(calls: StepCalls, rows: Indices) -> list[int]:
 
 def _opened(calls: StepCalls, rows: Indices) -> list[int]:
     return [inner for row in rows for inner in (calls.children.get(row) or [row])]
-
-
-# These begin with what looks like the mark of a reflected or in-place form.
-_UNMARKED = frozenset("__invert__ __index__ __int__ __round__ __rshift__ __reversed__".split())
-
-
-def bare_name(op: str) -> str:
-    """`add` for torch.add, torch.Tensor.__iadd__ and torch.Tensor.add_."""
-    name = op.rpartition(".")[2]
-    special = re.fullmatch(r"__[ir]?(\w+?)__", name)
-    if special:
-        name = name.strip("_") if name in _UNMARKED else special[1]
-    return name.rstrip("_") or name
 
 
 def step_calls(

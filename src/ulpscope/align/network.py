@@ -12,6 +12,8 @@ from typing import TypeAlias
 from ulpscope.align.network_quantised import quantised_operators
 from ulpscope.graph.borders import Borders, Place, borders, made_at
 from ulpscope.graph.names import sanitised
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.graphs import GraphModel, Input, Operator, Source, TensorDesc
 from ulpscope.records.network import (
     NetworkPlan,
@@ -29,12 +31,8 @@ Key: TypeAlias = tuple[str, int]
 _MOST_CANDIDATES = 8
 """Originals of one tensor; a chain of casts in the original network has one of each."""
 
-_INPUTS = frozenset(("Data", "AnyData"))
 _ONNX_INPUT = "input_"
 """Before the name of an input of the network in dumps of ONNX."""
-
-PASSING = frozenset(("Cast", "TransData"))
-"""Types that hand on what they read, output k what input k was, in another type or order."""
 
 
 def plan_network(model: GraphModel, *, quantised: GraphModel | None = None) -> NetworkPlan:
@@ -248,14 +246,14 @@ class _Planner:
         if operator is None or own is None:
             return []
         as_onnx_has_it = _ONNX_INPUT + own.operator
-        if operator.type not in _INPUTS or sanitised(as_onnx_has_it) in self._names:
+        if not operation(operator.type).has(Trait.NETWORK_INPUT) or sanitised(as_onnx_has_it) in self._names:
             return [own]
         return [own, replace(own, operator=as_onnx_has_it)]
 
     def _passed_from(self, place: Place) -> Place | None:
         """What an operator that only passes on has read; none of any other."""
         operator, output = self._operator_at(place), place.source.output
-        if operator is None or operator.type not in PASSING:
+        if operator is None or not operation(operator.type).has(Trait.CASTING):
             return None
         inputs = _connected(operator)
         source = inputs[output].source if output < len(inputs) else None

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.network import NetworkPlan, PlannedOperator
 
 Known = TypeVar("Known")
@@ -13,11 +15,6 @@ Source: TypeAlias = tuple[str, int]
 
 _MOST = 64
 """Tensors that stand for one; more of them would say no more about it."""
-_VIEWS = frozenset(
-    "Reshape Squeeze SqueezeV2 SqueezeV3 Unsqueeze UnsqueezeV2 UnsqueezeV3 ExpandDims Flatten FlattenV2 Identity "
-    "ReFormat".split()
-)
-"""Types that hand on what they read, number by number, and that no device runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ class KnownTensors(Generic[Known]):
         """Whether one only hands on what it read, or stands for the same originals as the other."""
         originals = self.members[maker].originals
         own = self.members[operator].originals if operator in self.members else ()
-        return self.members[maker].operator.type in _VIEWS or (bool(originals) and originals == own)
+        return operation(self.members[maker].operator.type).has(Trait.VIEW) or (bool(originals) and originals == own)
 
     def _telling(self, names: set[str]) -> list[str]:
         """Without those that the compiler inserted, unless there are no others."""

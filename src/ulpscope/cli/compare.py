@@ -150,9 +150,9 @@ def _refuse_require_all(args: argparse.Namespace) -> None:
 def _print_plan(reference: Path, target: Path, options: "CompareOptions", *, as_json: bool) -> int:
     from ulpscope.align.plan import plan_json, plan_lines
     from ulpscope.report.tables import plain
-    from ulpscope.workflows.compare.command import plan_comparison
+    from ulpscope.workflows.compare.command import open_both, plan_comparison
 
-    plan = plan_comparison(reference, target, options).plan
+    plan = plan_comparison(open_both(reference, target), options).plan
     if as_json:
         write_answer(json.dumps(plan_json(plan), allow_nan=False) + "\n")
         return 0

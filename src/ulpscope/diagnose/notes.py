@@ -11,8 +11,8 @@ from ulpscope.diagnose.findings import coarsest_dtype
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Flow, State
 from ulpscope.diagnose.places import place_of
-from ulpscope.judge.rounding.families import MOVING
 from ulpscope.judge.rounding.values import NO_DTYPE
+from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
 
@@ -38,7 +38,7 @@ def _arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     firsts: dict[tuple[object, ...], Finding] = {}
     counts: Counter[tuple[object, ...]] = Counter()
     for pair, (reference, target) in enumerate(zip(calls["reference_arguments"], calls["arguments"], strict=True)):
-        if reference == target or calls["kind"][pair] != Kind.API.value or evidence.bare_ops[pair] in MOVING:
+        if reference == target or calls["kind"][pair] != Kind.API.value or evidence.operations[pair].has(Trait.MOVING):
             continue
         differences = telling_differences(reference, target)
         made = [slot for slot in evidence.slots_of[pair] if slot.makes and _is_rounded(evidence, flow, slot)]

@@ -4,14 +4,11 @@ import numpy as np
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, State, finite
+from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import FORWARD_PHASE, INPUT_ROLE, MODULE_KIND, OUTPUT_ROLE, PARAMETER_ROLE
 from ulpscope.records.findings import AnchorPart, Nearness, Neighbour, Place
 
 BEFORE_SHOWN = 3
-VIEWS = frozenset(
-    "view reshape transpose permute t mT flatten unflatten contiguous expand expand_as squeeze unsqueeze chunk split "
-    "getitem narrow select unbind detach clone to float half bfloat16 type view_as T".split()
-)
 
 
 def anchor_of(evidence: RankEvidence) -> list[AnchorPart]:
@@ -47,7 +44,9 @@ def _parameters(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
 
 
 def _embedding(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
-    found = [s for s in slots if evidence.bare_ops[s.pair] in ("embedding", "embedding_bag") and s.role == OUTPUT_ROLE]
+    found = [
+        s for s in slots if evidence.operations[s.pair].name in ("embedding", "embedding_bag") and s.role == OUTPUT_ROLE
+    ]
     return [found[0].values] if found else []
 
 
@@ -73,7 +72,7 @@ def neighbours_of(evidence: RankEvidence, flow: Flow, birth: Birth, place: Place
             break
         seen.add(maker)
         sources = _operands(evidence, maker)
-        if evidence.bare_ops[maker] not in VIEWS:
+        if not evidence.operations[maker].has(Trait.VIEW):
             before.append(_neighbour(evidence, flow, Nearness.BEFORE, maker))
     return [*reversed(before), _here(birth, place)]
 

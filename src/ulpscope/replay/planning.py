@@ -7,11 +7,13 @@ from typing import Any
 
 import polars as pl
 
+from ulpscope.operations.names import STARTS_BACKWARD
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.calls import Call
 from ulpscope.records.checks import CaseId, DataSource, Variant
 from ulpscope.records.enums import Kind
 from ulpscope.records.settings import IntRanges
-from ulpscope.replay.operations import STARTS_BACKWARD, STRESS, WITHOUT_RESULT, bare, only_written
 from ulpscope.replay.recorded import RecordedCall, read_calls, signature
 from ulpscope.replay.stress import can_be_longer
 from ulpscope.trace.reader import RankTrace
@@ -87,7 +89,7 @@ def why_left(recorded: RecordedCall) -> str | None:
     call = recorded.call
     if call.kind is Kind.COLLECTIVE or call.op.startswith(("torch.distributed.", "c10d.", "_c10d_functional.")):
         return "a collective needs its process group"
-    if bare(call.op) in WITHOUT_RESULT:
+    if operation(call.op).has(Trait.WITHOUT_RESULT):
         return "its result is not defined by its arguments"
     if call.error is not None:
         return "it raised in the run" if not recorded.outputs else "it was not observed fully"
@@ -121,7 +123,7 @@ def _cases(process: str, recorded: RecordedCall, choice: Choice, *, stressed: bo
     yield _case(process, call, Variant.RECORDED, source)
     if not stressed:
         return
-    for variant in STRESS.get(bare(call.op), ()):
+    for variant in operation(call.op).stress:
         if variant is not Variant.LONG or can_be_longer(recorded):
             yield _case(process, call, variant, DataSource.RANDOM)
 
@@ -133,3 +135,8 @@ def _case(process: str, call: Call, variant: Variant, source: DataSource) -> Cas
 def has_data(recorded: RecordedCall) -> bool:
     values = [*recorded.inputs.values(), *recorded.grad_outputs.values()]
     return bool(values) and all(value.data is not None for value in values if value.initialized)
+
+
+def only_written(op: str, place: str) -> bool:
+    """Whether a call reads nothing of what it finds there."""
+    return place.startswith("kwargs.out") or (place == "args.0" and operation(op).has(Trait.OVERWRITING))

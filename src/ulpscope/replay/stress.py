@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Family, Trait
+from ulpscope.records.checks import Variant
 from ulpscope.records.values import Value
-from ulpscope.replay.operations import bare
 from ulpscope.replay.recorded import Places, RecordedCall, find_repeated
 
 LONG = 4096
@@ -15,34 +17,35 @@ ROWS = 16
 
 Shape = tuple[int, ...]
 
-_PRODUCTS = ("linear", "matmul", "mm", "bmm")
-_SAME_SHAPE = ("softmax", "log_softmax")
-_SUMS = (*_SAME_SHAPE, "sum", "mean", "logsumexp")
-
 
 def can_be_longer(recorded: RecordedCall) -> bool:
     """Whether the summed axis is known: the last one, and no shape stands in the arguments."""
-    name = bare(recorded.call.op)
-    operands = ("args.0", "args.1") if name in _PRODUCTS else ("args.0",)
-    if name not in _PRODUCTS + _SUMS or any(place not in recorded.inputs for place in operands):
+    operands = ("args.0", "args.1") if _is_product(recorded) else ("args.0",)
+    if Variant.LONG not in operation(recorded.call.op).stress or any(
+        place not in recorded.inputs for place in operands
+    ):
         return False
     if any(find_repeated(recorded.call.arguments)):
         return False
     shapes = [recorded.inputs[place].shape for place in operands]
     if any(len(shape) < 2 or 0 in shape for shape in shapes):
         return False
-    return name in _PRODUCTS or _sums_last(recorded)
+    return _is_product(recorded) or _sums_last(recorded)
+
+
+def _is_product(recorded: RecordedCall) -> bool:
+    return operation(recorded.call.op).family is Family.CONTRACTION
 
 
 def longer(recorded: RecordedCall) -> tuple[Places, Places]:
     """Inputs and gradients of the call with longer sums."""
-    if bare(recorded.call.op) in _PRODUCTS:
+    if _is_product(recorded):
         return _longer_product(recorded)
     return _longer_sum(recorded)
 
 
 def _longer_product(recorded: RecordedCall) -> tuple[Places, Places]:
-    is_linear = bare(recorded.call.op) == "linear"
+    is_linear = operation(recorded.call.op).name == "linear"
     left, right = recorded.inputs["args.0"], recorded.inputs["args.1"]
     length = max(LONG, left.shape[-1])
     columns = min(right.shape[0 if is_linear else -1], SIDE)
@@ -61,7 +64,7 @@ def _longer_product(recorded: RecordedCall) -> tuple[Places, Places]:
 def _longer_sum(recorded: RecordedCall) -> tuple[Places, Places]:
     value = recorded.inputs["args.0"]
     rows, length = _rows(value.shape[:-1], ROWS), max(LONG, value.shape[-1])
-    same_shape = bare(recorded.call.op) in _SAME_SHAPE
+    same_shape = operation(recorded.call.op).has(Trait.SHAPE_KEPT)
 
     def resized(grad: Value) -> Value:
         kept = len(grad.shape) == len(value.shape)
@@ -86,7 +89,7 @@ def _sums_last(recorded: RecordedCall) -> bool:
     given = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
     rank = len(recorded.inputs["args.0"].shape)
     if given is None:
-        return bare(recorded.call.op) in ("sum", "mean")
+        return operation(recorded.call.op).name in ("sum", "mean")
     last = [-1], [rank - 1]
     return given in (-1, rank - 1, *last, *({"$tuple": each} for each in last))
 

@@ -15,36 +15,14 @@ from torch.overrides import resolve_name
 
 from ulpscope.capture.interruptions import pass_on_interruption
 from ulpscope.capture.torch.originals import ACCESSORS, asking_frame, torchs_own
+from ulpscope.operations.names import STARTS_BACKWARD, is_collective, is_in_place, own_word
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 
 COMPUTING_PROPERTIES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 
-# Answers about a tensor, not operations on it. Methods and functions alike, by last name.
-METADATA = frozenset(
-    """size dim ndimension stride storage_offset numel nelement element_size get_device requires_grad_
-    retain_grad register_hook register_post_accumulate_grad_hook storage_type has_names rename_ refine_names
-    result_type can_cast promote_types get_default_dtype broadcast_shapes sparse_dim dense_dim _nnz qscheme
-    q_scale q_zero_point _set_grad_enabled _set_autograd_fallback_mode _has_compatible_shallow_copy_type
-    _make_subclass _make_wrapper_subclass _is_view _is_zerotensor _sync _assert_async __len__ __hash__ __repr__
-    __str__ __format__ __dir__ __reduce_ex__ __reduce__ __setstate__ __iter__ vmap get_rng_state set_rng_state
-    manual_seed seed initial_seed device""".split()
-)
-
-EXPOSING = frozenset({"numpy", "__array__", "data_ptr", "untyped_storage", "storage", "__dlpack__", "share_memory_"})
-UNINITIALIZED = frozenset(
-    {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted", "new"}
-)
-BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
-
 # These write into arguments without raising the version counter.
 SILENT_WRITERS = ("batch_norm", "instance_norm", "fused_", "_quant", "_foreach_", "_amp_")
-
-# Functions written in Python that draw random numbers inside; ATen's own say so by tag.
-RANDOM_PYTHON = frozenset(
-    """multi_head_attention_forward gumbel_softmax fractional_max_pool2d fractional_max_pool3d
-    fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices dropout1d dropout2d dropout3d uniform_
-    normal_ trunc_normal_ xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ orthogonal_ sparse_
-    scaled_dot_product_attention svd_lowrank pca_lowrank lobpcg""".split()
-)
 
 
 class Action(Enum):
@@ -138,12 +116,13 @@ def classify(function: Callable[..., Any]) -> Api:
     if last in ACCESSORS:
         return _classify_property(function, last)
     name = api_name(function)
-    if name in BACKWARD:
+    if name in STARTS_BACKWARD:
         return Api(name, Action.BACKWARD)
-    short = name.rpartition(".")[2] if isinstance(function, _OP_TYPES) is False else name.split(".")[1]
-    if last in EXPOSING or short in EXPOSING:
+    entries = operation(last), operation(name)
+    if any(entry.has(Trait.EXPOSING) for entry in entries):
         return Api(name, Action.EXPOSE)
-    if last in METADATA or short in METADATA or short.startswith("is_") or name.startswith("profiler."):
+    short = own_word(name)
+    if any(entry.has(Trait.METADATA) for entry in entries) or short.startswith("is_") or name.startswith("profiler."):
         return Api(name, Action.PASS)
     return _recorded(name, short, function)
 
@@ -160,15 +139,14 @@ def _classify_property(function: Any, accessor: str) -> Api:
 
 
 def _recorded(name: str, short: str, function: Any) -> Api:
-    collective = _is_collective(name)
-    in_place = _is_in_place(short)
+    collective = is_collective(name)
     return Api(
         name,
         Action.RECORD,
-        in_place=in_place,
+        in_place=is_in_place(name),
         may_write=collective or _may_write(name, short, function),
-        may_draw=_may_draw(short),
-        uninitialized=short in UNINITIALIZED,
+        may_draw=_may_draw(name),
+        uninitialized=operation(name).has(Trait.UNWRITTEN),
         collective=collective,
         computed_later=starts_collective(name),
         waits="wait_tensor" in name,
@@ -212,22 +190,10 @@ def _qualified(function: Any) -> str:
 _PUBLIC_MODULES = {"torch._tensor": "torch", "torch.distributed.distributed_c10d": "torch.distributed"}
 
 
-def _is_in_place(short: str) -> bool:
-    if short == "__setitem__":
-        return True
-    if short.startswith("__i") and short.endswith("__"):
-        return short not in ("__invert__", "__index__", "__int__")
-    return short.endswith("_") and not short.endswith("__")
-
-
 def starts_collective(name: str) -> bool:
     """Whether an operator returns before its result is there."""
     functional = name.startswith("_c10d_functional.") and not name.startswith("_c10d_functional._wrap")
     return (functional or name.startswith("c10d.")) and "wait_tensor" not in name
-
-
-def _is_collective(name: str) -> bool:
-    return name.startswith(("torch.distributed.", "_c10d_functional.", "c10d."))
 
 
 def _may_write(name: str, short: str, function: Any) -> bool:
@@ -238,8 +204,8 @@ def _may_write(name: str, short: str, function: Any) -> bool:
     return any(part in short for part in SILENT_WRITERS)
 
 
-def _may_draw(short: str) -> bool:
-    return short in RANDOM_PYTHON or short.rstrip("_") in _seeded_aten_names()
+def _may_draw(name: str) -> bool:
+    return operation(name).has(Trait.RANDOM_INSIDE) or own_word(name).rstrip("_") in _seeded_aten_names()
 
 
 _SEEDED: frozenset[str] | None = None

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from ulpscope.capture.torch.apis import EXPOSING
 from ulpscope.capture.torch.replacing import Replacement
 from ulpscope.capture.torch.watching import CallWatcher
+from ulpscope.operations.registry import names_with
+from ulpscope.operations.traits import Trait
 
 
 class ExposurePatches:
@@ -17,7 +18,7 @@ class ExposurePatches:
     def __init__(self, watcher: CallWatcher, *, here: Callable[[], bool]) -> None:
         self._watcher = watcher
         self._here = here
-        self._entries = [Replacement(torch.Tensor, name, self._noticed) for name in EXPOSING]
+        self._entries = [Replacement(torch.Tensor, name, self._noticed) for name in names_with(Trait.EXPOSING)]
 
     @property
     def is_installed(self) -> bool:

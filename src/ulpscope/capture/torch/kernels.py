@@ -6,8 +6,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ulpscope.capture.torch.apis import UNINITIALIZED, Action, Api, starts_collective
+from ulpscope.capture.torch.apis import Action, Api, starts_collective
 from ulpscope.capture.torch.watching import CallWatcher
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 
 
 class KernelMode(TorchDispatchMode):
@@ -93,7 +95,7 @@ def _describe(func: Any) -> Api:
         in_place=writes and base.endswith("_"),
         may_write=writes or not name.startswith("aten.") or "batch_norm" in base,
         may_draw=torch.Tag.nondeterministic_seeded in func.tags,
-        uninitialized=base in UNINITIALIZED,
+        uninitialized=operation(base).has(Trait.UNWRITTEN),
         computed_later=starts_collective(name),
         waits="wait_tensor" in name,
         collective=name.startswith(("c10d.", "_c10d_functional.")),

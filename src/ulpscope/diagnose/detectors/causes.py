@@ -5,15 +5,16 @@ from functools import cached_property
 
 import polars as pl
 
-from ulpscope.align.calls import bare_name
 from ulpscope.diagnose.detectors.arguments import argument_differences
 from ulpscope.diagnose.detectors.changed_parameters import Change, Changes
-from ulpscope.diagnose.detectors.origins import PICKING, Origins
+from ulpscope.diagnose.detectors.origins import Origins
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.model_calls import model_pairs
 from ulpscope.diagnose.flow.states import Birth, Cause
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, calls_in
 from ulpscope.diagnose.overflow.asked_for import Ends, asked
+from ulpscope.operations.names import operation_name
+from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import (
     BUFFER_ROLE,
     COLLECTIVE_KIND,
@@ -37,7 +38,7 @@ OWNED_ROLES = (PARAMETER_ROLE, BUFFER_ROLE)
 def _lines(calls: pl.DataFrame) -> set[tuple[str, object]]:
     """Operations of calls with their stacks, where these are known."""
     known = calls.filter(pl.col("stack").is_not_null()).select("op", "stack").unique()
-    return {(bare_name(op), stack) for op, stack in known.iter_rows()}
+    return {(operation_name(op), stack) for op, stack in known.iter_rows()}
 
 
 class Causes:
@@ -70,7 +71,7 @@ class Causes:
 
     def _prepares(self, birth: Birth) -> bool:
         pair = birth.slot.pair
-        is_order = self.evidence.bare_ops[pair] == "randperm"
+        is_order = self.evidence.operations[pair].name == "randperm"
         return not self.model[pair] and (is_order or self.evidence.calls["phase"][pair] == SETUP_PHASE)
 
     def kind(self, birth: Birth) -> FindingKind:
@@ -122,7 +123,7 @@ class Causes:
             return self.origins.holds_data(pair, birth.gap)
         if birth.gap is not None:
             return not (birth.gap.only_reference or birth.gap.only_target)
-        return self.evidence.bare_ops[pair] in PICKING
+        return self.evidence.operations[pair].has(Trait.PICKING)
 
     def _is_other_batch(self, birth: Birth) -> bool:
         """Whether the model, or a call beside it, is handed another tensor of the data made before the first step."""
@@ -141,7 +142,7 @@ class Causes:
         """Whether it was made before the first step, and not by what the loop does again in every step."""
         if birth.gap is None or not (birth.gap.only_reference or birth.gap.only_target):
             pair = birth.slot.pair
-            line = self.evidence.bare_ops[pair], self.evidence.calls["stack"][pair]
+            line = self.evidence.operations[pair].name, self.evidence.calls["stack"][pair]
             return bool(self.evidence.calls["phase"][pair] == SETUP_PHASE) and line not in self._repeated.target
         calls = calls_in(self.evidence, birth.gap)
         sides = (calls.reference, self._repeated.reference), (calls.target, self._repeated.target)

@@ -4,24 +4,14 @@ from functools import cached_property
 
 import polars as pl
 
-from ulpscope.align.calls import bare_name
 from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.unpaired import Gap
 from ulpscope.judge.rounding.values import Values
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Operation, Trait
 from ulpscope.records.enums import INPUT_ROLE, SETUP_PHASE
 from ulpscope.trace.reader import RankTrace
-
-# What these make is written in the program: no data comes with it.
-CONSTANTS = frozenset(
-    "arange linspace logspace full ones zeros eye full_like ones_like zeros_like tril_indices triu_indices "
-    "scalar_tensor hann_window hamming_window blackman_window bartlett_window kaiser_window".split()
-)
-# What picks rows out of data picks a batch.
-PICKING = frozenset(
-    "__getitem__ index_select gather take take_along_dim narrow select slice split chunk unbind tensor_split "
-    "masked_select roll".split()
-)
 
 
 class Origins:
@@ -65,9 +55,9 @@ class Origins:
             seen.add(call)
             if call not in self._calls:
                 return True
-            op, random = self._calls[call]
+            made_by, random = self._calls[call]
             given = self._inputs.get(call, [])
-            if random or (not given and op not in CONSTANTS):
+            if random or (not given and not made_by.has(Trait.CONSTANT)):
                 return True
             waiting += given
         return False
@@ -77,9 +67,9 @@ class Origins:
         return [*gap.only_target, *(int(producers[source]) for source in gap.sources)]
 
     @cached_property
-    def _calls(self) -> dict[int, tuple[str, bool]]:
+    def _calls(self) -> dict[int, tuple[Operation, bool]]:
         calls = self.evidence.plan.calls.target.filter(pl.col("phase") == SETUP_PHASE)
-        return {call: (bare_name(op), bool(random)) for call, op, random in calls.select("id", "op", "random").rows()}
+        return {call: (operation(op), bool(random)) for call, op, random in calls.select("id", "op", "random").rows()}
 
     @cached_property
     def _inputs(self) -> dict[int, list[int]]:

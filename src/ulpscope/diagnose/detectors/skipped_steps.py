@@ -15,6 +15,7 @@ import polars as pl
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.places import place_of_row
+from ulpscope.operations.names import STARTS_BACKWARD
 from ulpscope.records.enums import (
     FORWARD_PHASE,
     GRAD_INPUT_ROLE,
@@ -25,7 +26,6 @@ from ulpscope.records.enums import (
     OPTIMIZER_KIND,
 )
 from ulpscope.records.findings import Evidence, Finding, FindingKind
-from ulpscope.replay.operations import STARTS_BACKWARD
 from ulpscope.trace.reader import RankTrace
 
 BACKWARD, UPDATE = "B", "U"

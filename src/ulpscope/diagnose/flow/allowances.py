@@ -12,9 +12,9 @@ from dataclasses import replace
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained
-from ulpscope.judge.rounding.addends import addend_places, felt_error
-from ulpscope.judge.rounding.families import KINKED, Family, Operand, summed_length
+from ulpscope.judge.rounding.families import Operand, felt_error, summed_length
 from ulpscope.judge.rounding.limits import Limits, unit_roundoff
+from ulpscope.operations.traits import Family, Trait
 from ulpscope.records.enums import GRAD_OUTPUT_ROLE
 
 # bfloat16's; what is stored in fewer bits is scaled, and no type to compute in.
@@ -44,8 +44,8 @@ class Allowances:
     def _aligned(self, slot: Slot, sources: Sequence[int], explained: Explained) -> float:
         """What a weight's error can do at most: an update that differs lies along the inputs that it was made of."""
         evidence = self.evidence
-        op, family = evidence.bare_ops[slot.pair], evidence.families[slot.pair]
-        if family not in (Family.CONTRACTION, Family.CONVOLUTION) or len(sources) < 2:
+        operation = evidence.operations[slot.pair]
+        if operation.family not in (Family.CONTRACTION, Family.CONVOLUTION) or len(sources) < 2:
             return 0.0
         weight = sources[1]
         rounding = self.limits.gain * self.limits.rounding * evidence.roundoffs[weight]
@@ -53,13 +53,13 @@ class Allowances:
         if not is_parameter or evidence.operands[weight].error <= rounding:
             return 0.0
         operands = [evidence.operands[source] for source in sources]
-        length = summed_length(op, family, operands, evidence.operands[slot.values])
+        length = summed_length(operation, operands, evidence.operands[slot.values])
         most = math.sqrt(length) * evidence.operands[weight].error * explained.widened
         return math.hypot(explained.expected, most)
 
     def _rows_of_small_norm(self, slot: Slot, explained: Explained) -> float:
         """A norm divides each row by its own size, which stats do not tell: that of padding may be very small."""
-        if self.evidence.families[slot.pair] is not Family.NORMALIZATION or explained.incoming <= 0:
+        if self.evidence.operations[slot.pair].family is not Family.NORMALIZATION or explained.incoming <= 0:
             return 0.0
         return self.limits.norm_roundings * self.limits.rounding * self.coarsest
 
@@ -84,7 +84,7 @@ class Allowances:
 
     def _addends(self, pair: int) -> set[int]:
         """What is only added in these calls."""
-        places = addend_places(self.evidence.bare_ops[pair])
+        places = self.evidence.operations[pair].added
         slots = self.evidence.slots_of[pair] if places else ()
         return {slot.values for slot in slots if not slot.makes and slot.place in places}
 
@@ -97,7 +97,7 @@ class Allowances:
         output, gradients = evidence.operands[slot.values], self._gradients(slot)
         forward = [evidence.operands[source].error for source in sources if source not in gradients]
         moved = max(forward, default=0.0)
-        if evidence.bare_ops[slot.pair] not in KINKED or not gradients or moved <= 0 or output.norm <= 0:
+        if not evidence.operations[slot.pair].has(Trait.KINKED) or not gradients or moved <= 0 or output.norm <= 0:
             return 0.0
         stats = evidence.values.values.reference.summaries
         largest = max(max(abs(stats.min[row]), abs(stats.max[row])) for row in gradients)
@@ -108,7 +108,7 @@ class Allowances:
         gradients, output = self._gradients(slot), self.evidence.operands[slot.values]
         if not gradients:
             return 0.0
-        rows = _rows(self.evidence.families[slot.pair], self.evidence.operands[gradients[0]], output)
+        rows = _rows(self.evidence.operations[slot.pair].family, self.evidence.operands[gradients[0]], output)
         gain = min(self.limits.in_common * math.sqrt(rows), self.limits.in_common_gain)
         return gain * explained.incoming * explained.widened if rows > 1 else 0.0
 

@@ -9,16 +9,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.align.calls import bare_name
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES
 from ulpscope.diagnose.detectors.arguments import numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
 from ulpscope.judge.rounding.choices import numbers_alike
-from ulpscope.judge.rounding.families import Family, Operand
-from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, family_of, subnormal_spacing, unit_roundoff
+from ulpscope.judge.rounding.families import Operand
+from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
 from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS, ValuePairs
 from ulpscope.judge.rounding.values import Values
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Family, Operation
 from ulpscope.records.enums import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind, Role
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair
@@ -112,21 +113,15 @@ class RankEvidence:
         return Pair(_source_lines(self.plan.traces.reference), _source_lines(self.plan.traces.target))
 
     @cached_property
-    def bare_ops(self) -> list[str]:
-        bare = {op: bare_name(op) for op in set(self.calls["op"])}
-        return [bare[op] for op in self.calls["op"]]
+    def operations(self) -> list[Operation]:
+        """What each pair of calls executes."""
+        return [operation(op) for op in self.calls["op"]]
 
     @cached_property
-    def ops(self) -> Pair[dict[int, str]]:
-        """The bare operation of every call of either side, by id."""
+    def executed(self) -> Pair[dict[int, Operation]]:
+        """What every call of either side executes, by id."""
         sides = [frame.select("id", "op").rows() for frame in (self.plan.calls.reference, self.plan.calls.target)]
-        return Pair(*({call: bare_name(op) for call, op in rows} for rows in sides))
-
-    @cached_property
-    def families(self) -> list[Family]:
-        """The family of each pair's operation."""
-        families = {op: family_of(op) for op in set(self.bare_ops)}
-        return [families[op] for op in self.bare_ops]
+        return Pair(*({call: operation(op) for call, op in rows} for rows in sides))
 
     @cached_property
     def operands(self) -> list[Operand]:

@@ -7,21 +7,17 @@ from dataclasses import dataclass
 
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.unpaired import Gap, ops_in
+from ulpscope.diagnose.flow.unpaired import Gap, operations_in
 from ulpscope.diagnose.flow.updates import compare_updates
 from ulpscope.judge.rounding.families import (
-    BIAS_FIRST,
-    FAMILIES,
-    MOVING,
-    SUMMING,
-    Family,
     Operand,
     incoming,
     natural_gradient_norm,
     natural_norm,
     summed_length,
 )
-from ulpscope.judge.rounding.limits import ACCUMULATOR, Limits, family_of, floor_of, kink_error, sum_floor, update_error
+from ulpscope.judge.rounding.limits import ACCUMULATOR, Limits, floor_of, kink_error, sum_floor, update_error
+from ulpscope.operations.traits import SUMMING, Family, Trait
 from ulpscope.records.enums import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, INPUT_ROLE, STATE_AFTER_ROLE, UPDATE_PHASE
 from ulpscope.records.pairs import Measured
 
@@ -129,7 +125,7 @@ class Explainer:
         operands = [evidence.operands[source] for source in floats]
         roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
         if gap is None:
-            roundoff = max(roundoff, self._coarse.get(evidence.families[slot.pair], 0.0))
+            roundoff = max(roundoff, self._coarse.get(evidence.operations[slot.pair].family, 0.0))
         elif gap.only_reference or gap.only_target:
             roundoff = max(roundoff, *self._coarse.values(), 0.0)
         measured, resolution = self._measured[slot.values], evidence.resolutions[slot.values]
@@ -145,7 +141,8 @@ class Explainer:
     ) -> _Account:
         if gap is not None:
             return self._gap(slot, gap, operands, floor)
-        if self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS:
+        is_backward = self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
+        if is_backward or self.evidence.operations[slot.pair].has(Trait.GRADIENT):
             return self._backward(slot, sources, operands, floor)
         if slot.role == STATE_AFTER_ROLE:
             worst = max((operand.error for operand in operands), default=0.0)
@@ -168,13 +165,13 @@ class Explainer:
 
     def _forward(self, slot: Slot, operands: list[Operand], floor: _Floor) -> _Account:
         output = self.evidence.operands[slot.values]
-        op = self.evidence.bare_ops[slot.pair]
-        family = self.evidence.families[slot.pair]
-        if op in BIAS_FIRST:
+        operation = self.evidence.operations[slot.pair]
+        family = operation.family
+        if operation.has(Trait.BIAS_FIRST):
             operands = [*operands[1:], *operands[:1]]
         norm = natural_norm(family, operands, output)
         came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
-        floor = floor.of_sum(summed_length(op, family, operands, output))
+        floor = floor.of_sum(summed_length(operation, operands, output))
         adaptive = family is Family.DIVISION and self.evidence.calls["phase"][slot.pair] == UPDATE_PHASE
         extra = min(self.limits.adaptive * math.sqrt(came_in), self.limits.update_cap) if adaptive else 0.0
         return _Account(came_in, floor, norm, extra)
@@ -182,14 +179,17 @@ class Explainer:
     def _backward(self, slot: Slot, sources: list[int], operands: list[Operand], floor: _Floor) -> _Account:
         evidence = self.evidence
         output = evidence.operands[slot.values]
-        op, family = evidence.bare_ops[slot.pair], evidence.families[slot.pair]
+        operation = evidence.operations[slot.pair]
+        family = operation.family
         own = {s.values for s in evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)}
+        if operation.has(Trait.GRADIENT):
+            own = set(sources[:1])
         gradients = [evidence.operands[source] for source in sources if source in own]
         others = [evidence.operands[source] for source in sources if source not in own]
         worst_other = max((operand.error for operand in others), default=0.0)
         came_in = max(worst_other, max((operand.error for operand in gradients), default=0.0))
         norm = natural_gradient_norm(family, gradients[0], others, output) if gradients else output.norm
-        extra = kink_error(op, worst_other, output.elements, self.limits)
+        extra = kink_error(operation, worst_other, output.elements, self.limits)
         if family in SUMMING or extra:
             floor = floor.of_sum(max((operand.elements for operand in operands), default=1.0))
         return _Account(came_in, floor, max(norm, output.norm), extra)
@@ -214,8 +214,8 @@ class Explainer:
 
     def _sums(self, gap: Gap) -> bool:
         """Whether calls without partners add up many numbers."""
-        ops = ops_in(self.evidence, gap)
-        return any(family_of(op) in SUMMING or op not in FAMILIES for op in ops if op not in MOVING)
+        computing = (each.family for each in operations_in(self.evidence, gap) if not each.has(Trait.MOVING))
+        return any(family in SUMMING or family is Family.OTHER for family in computing)
 
     def _gradient_norm(self, slot: Slot, output: Operand) -> float:
         """Of a parameter's gradient that a module's backward shows: it is a sum over all of the module's rows."""

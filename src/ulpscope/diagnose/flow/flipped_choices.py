@@ -5,16 +5,14 @@ import math
 from ulpscope.diagnose.detectors.arguments import tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.judge.rounding.choices import (
-    CHOOSERS,
-    EXACT,
     AnyArray,
-    Choosing,
     all_at_the_threshold,
     comparison_explained,
     places_explained,
     whole_explained,
 )
 from ulpscope.numerics.summaries.estimates import standard_deviations
+from ulpscope.operations.traits import Choosing, Trait
 from ulpscope.records.enums import Kind
 from ulpscope.records.pairs import Pair
 
@@ -34,7 +32,7 @@ class Choosers:
 
     def _explains(self, slot: Slot) -> bool:
         evidence, pair = self.evidence, slot.pair
-        choosing = CHOOSERS.get(evidence.bare_ops[pair])
+        choosing = evidence.operations[pair].chooses
         drawn = evidence.calls["random"][pair] or evidence.calls["reference_random"][pair]
         if choosing is None or drawn or evidence.calls["kind"][pair] != Kind.API.value:
             return True
@@ -67,7 +65,7 @@ class Choosers:
     def _may_all_flip(self, slot: Slot, operands: list[Slot]) -> bool:
         evidence, row = self.evidence, slot.values
         spread = [each.values for each in operands if evidence.operands[each.values].elements > 1]
-        if len(spread) != 1 or evidence.bare_ops[slot.pair] in EXACT:
+        if len(spread) != 1 or evidence.operations[slot.pair].has(Trait.EXACT_COMPARISON):
             return True
         sides, metrics = evidence.values.values, evidence.values.metrics.get(row)
         share = float(abs(sides.reference.summaries.mean[row] - sides.target.summaries.mean[row]))

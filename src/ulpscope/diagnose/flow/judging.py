@@ -32,13 +32,13 @@ from ulpscope.diagnose.flow.states import (
     Gain,
     State,
 )
-from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, ops_in
+from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
 from ulpscope.diagnose.flow.unread import UnreadOutputs
 from ulpscope.diagnose.flow.unrecorded_updates import Starts
-from ulpscope.judge.rounding.families import CHOOSING
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.numerics.summaries.estimates import scatter_of_few
+from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_OUTPUT_ROLE,
@@ -71,7 +71,7 @@ class Follower:
 
     def follow(self, allowed: AllowedGain | None = None) -> Flow:
         """Judge with the gains that are allowed; without them, with those of the kinds of operations."""
-        usual: AllowedGain = lambda pair, _place: default_gain(self.evidence.bare_ops[pair], self.limits)  # noqa: E731
+        usual: AllowedGain = lambda pair, _place: default_gain(self.evidence.operations[pair], self.limits)  # noqa: E731
         self.explainer.begin()
         return _Pass(self, allowed or usual).run()
 
@@ -278,11 +278,11 @@ class _Pass:
     def _may_flip(self, slot: Slot, gap: Gap | None) -> bool:
         """Whether rounding can have changed this: integers and masks, and shapes that depend on them."""
         return not self.reshaped[slot.values] or (
-            self._chooses(gap) if gap is not None else self.evidence.bare_ops[slot.pair] in CHOOSING
+            self._chooses(gap) if gap is not None else self.evidence.operations[slot.pair].has(Trait.FLIPPING)
         )
 
     def _chooses(self, gap: Gap) -> bool:
-        return any(op in CHOOSING for op in ops_in(self.evidence, gap))
+        return any(each.has(Trait.FLIPPING) for each in operations_in(self.evidence, gap))
 
     def _settle_pattern(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
         """inf or nan that only one run has: inherited from other inf and nan, or from plainly wrong operands."""

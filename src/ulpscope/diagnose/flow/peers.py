@@ -8,8 +8,8 @@ from statistics import median
 
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Flow
-from ulpscope.judge.rounding.families import Family
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, layer_pattern
+from ulpscope.operations.traits import Family
 
 MANY_MODULES = 8
 # What is rounded inside of these depends on sizes that are not seen (scores, states), other ones in every layer.
@@ -40,14 +40,14 @@ class PeerGains:
 
     def allowed(self, pair: int, place: str) -> float:
         """The gain that an output's peers and its kind of operation allow."""
-        usual = default_gain(self._evidence.bare_ops[pair], self._limits)
+        usual = default_gain(self._evidence.operations[pair], self._limits)
         found = self._middle_and_scatter(pair, place)
         if found is None:
             return usual
         middle, scatter = found
         near, far = self._bound(middle, scatter, 1.0), self._bound(middle, scatter, self._limits.plain_outlier)
         strict = min(max(near, self._limits.least_gain), max(far, self._limits.least_outlier))
-        if self._evidence.families[pair] in COMPOSED:
+        if self._evidence.operations[pair].family in COMPOSED:
             strict = max(strict, usual)
         return min(strict, self._limits.peer_ratio * usual)
 
@@ -62,7 +62,7 @@ class PeerGains:
             # What is below every limit is judged alike by all of them.
             if gain.gain <= least:
                 continue
-            usual = default_gain(self._evidence.bare_ops[gain.pair], self._limits)
+            usual = default_gain(self._evidence.operations[gain.pair], self._limits)
             if (gain.gain > usual) != (gain.gain > self.allowed(gain.pair, gain.place)):
                 return True
         return False

@@ -15,6 +15,7 @@ import polars as pl
 from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.detectors.arguments import tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.operations.traits import Operation
 from ulpscope.records.enums import (
     BACKWARD_PHASE,
     BUFFER_ROLE,
@@ -386,10 +387,10 @@ def calls_in(evidence: RankEvidence, gap: Gap) -> Pair[pl.DataFrame]:
     )
 
 
-def ops_in(evidence: RankEvidence, gap: Gap) -> list[str]:
-    """The bare operations of the calls of a gap."""
-    reference = [evidence.ops.reference[call] for call in gap.only_reference]
-    return reference + [evidence.ops.target[call] for call in gap.only_target]
+def operations_in(evidence: RankEvidence, gap: Gap) -> list[Operation]:
+    """What the calls of a gap execute."""
+    reference = [evidence.executed.reference[call] for call in gap.only_reference]
+    return reference + [evidence.executed.target[call] for call in gap.only_target]
 
 
 def has_unknown_operand(evidence: RankEvidence, pair: int) -> bool:

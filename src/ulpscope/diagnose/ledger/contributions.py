@@ -8,11 +8,11 @@ import polars as pl
 
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.ledger.booking import Advance, recorded_pairs, try_replay
+from ulpscope.operations.names import STARTS_BACKWARD
 from ulpscope.records.checks import Direction
 from ulpscope.records.enums import LOSS_ROLE, Kind, Phase
 from ulpscope.records.ledger import FinalDifference, LedgerEntry
 from ulpscope.records.pairs import Pair
-from ulpscope.replay.operations import STARTS_BACKWARD
 from ulpscope.replay.recorded import CannotReplayError
 
 if TYPE_CHECKING:

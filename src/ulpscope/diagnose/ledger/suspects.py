@@ -5,9 +5,9 @@ import math
 from ulpscope.diagnose.findings import RankedFinding
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Flow
+from ulpscope.operations.names import STARTS_BACKWARD
 from ulpscope.records.enums import Kind
 from ulpscope.records.ledger import Replay
-from ulpscope.replay.operations import STARTS_BACKWARD
 
 # Pairs beside those of the findings: the ones whose errors come nearest to what is explained.
 NEAREST = 24

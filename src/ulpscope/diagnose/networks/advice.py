@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.findings import Advice, AdviceKind, Evidence, Finding, FindingKind
 from ulpscope.records.pairs import Measured
 
@@ -18,8 +20,6 @@ _BY_KIND = {
     FindingKind.OPTIMIZER: (AdviceKind.SAME_SETTING,),
     FindingKind.STRUCTURE: (AdviceKind.COMPARE_LOGIC,),
 }
-# What only moves data has no precision to raise.
-_MOVING = frozenset("view reshape transpose permute flatten chunk split __getitem__ cat stack copy_".split())
 _FUSED = ("scaled_dot_product_attention", "fused", "flash", "npu_", "multi_head_attention")
 
 
@@ -56,7 +56,9 @@ def _of_finding(finding: Finding, *, on_device: bool) -> list[AdviceKind]:
         return [AdviceKind.COMPARE_LOGIC]
     if finding.evidence.shown is not None:
         return [AdviceKind.COMPARE_LOGIC]
-    if finding.evidence.error_out is None or (finding.place.op or "").rpartition(".")[2] in _MOVING:
+    if finding.evidence.error_out is None or operation(finding.place.op or "").has(
+        Trait.MOVING
+    ):  # no precision to raise
         return [AdviceKind.COMPARE_LOGIC]
     return _tries(finding, on_device=on_device)
 

@@ -4,16 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.graphs import Graph, GraphModel, Operator, TensorDesc
 from ulpscope.records.pairs import Pair
 
 SESSION_GRAPH = "_session_graph_id"
 """Operators and graphs say by it which graph of which session they are of: the same in both compilations."""
-
-INSERTED = frozenset(
-    "TransData Cast Recv Send Variable NetOutput NoOp Assign Constant StreamActive".split(),
-)
-"""Types that a compiler puts in and takes out as it likes, or that hold no computation: what precision_tool passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ def _compare(session: str | None, graphs: Pair[Graph]) -> GraphSimilarity:
 
 
 def _computing(graph: Graph) -> dict[str, Operator]:
-    return {operator.name: operator for operator in graph.operators if operator.type not in INSERTED}
+    return {operator.name: operator for operator in graph.operators if not operation(operator.type).has(Trait.INSERTED)}
 
 
 def _tensors(operators: Pair[Operator]) -> Iterator[TensorDifference]:

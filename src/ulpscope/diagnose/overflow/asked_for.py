@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.overflows import FLOAT16_LARGEST
 
-PLACING = frozenset(
-    "full full_like new_full fill masked_fill index_fill where clamp clip clamp_max nan_to_num pad scatter".split()
-)
-"""Operations that put a number of their arguments into their result as it is."""
 NOT_FINITE = ("nan", "inf", "-inf")
 """Floats that arguments have as text."""
 
@@ -33,7 +31,7 @@ def asked(op: str | None, arguments: str | None) -> Ends:
     """What the numbers among a call's arguments say."""
     numbers = [] if arguments is None else list(_numbers(arguments))
     # Masks are made by arithmetic with -65504 or -1e9; a large positive factor is an overflow like any other.
-    places = (op or "").rpartition(".")[2].strip("_") in PLACING
+    places = operation(op or "").has(Trait.PLACING)
     return Ends(
         nan=any(map(math.isnan, numbers)),
         high=any(each >= FLOAT16_LARGEST and (places or math.isinf(each)) for each in numbers),

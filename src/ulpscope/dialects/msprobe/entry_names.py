@@ -7,10 +7,13 @@ Module.blocks.1.ln2.LayerNorm.parameters_grad.0
 pre_lnf.0.debug                            saved by the user
 """
 
-import re
 from enum import Enum
 from functools import cache
 from typing import NamedTuple
+
+from ulpscope.operations.names import is_collective, is_in_place
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 
 MODULE_PREFIXES = ("Module", "Cell")
 ROOT = "model"
@@ -38,16 +41,11 @@ class Direction(Enum):
 _DIRECTIONS = {direction.value: direction for direction in Direction}
 
 
-_IN_PLACE = re.compile(r"[a-z]\w*[^_]_|__i(?:add|sub|mul|matmul|truediv|floordiv|mod|pow|and|or|xor)__|__setitem__")
-_RUNNING_STATS = frozenset({"batch_norm", "instance_norm"})
-
-
 @cache
 def _written(op: str) -> frozenset[str]:
-    room, _, name = op.rpartition(".")
-    if room.endswith("distributed") or _IN_PLACE.fullmatch(name):
+    if is_collective(op) or is_in_place(op):
         return frozenset({"args.0", "kwargs.tensor"})
-    return frozenset({"args.1", "args.2"}) if name in _RUNNING_STATS else frozenset()
+    return frozenset({"args.1", "args.2"}) if operation(op).has(Trait.RUNNING_STATS) else frozenset()
 
 
 class EntryName(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ulpscope.operations.names import STARTS_BACKWARD
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind
 from ulpscope.records.values import Use
@@ -28,7 +29,6 @@ PREFIXES = (
     ("torch.", "Torch"),
 )
 OPERATOR_PREFIXES = {"aten": "Aten", "npu": "NPU"}
-STARTS_BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
 BACKWARD_KINDS = frozenset({Kind.BACKWARD, Kind.MODULE_BACKWARD})
 
 _ROOT = re.compile(r"model(\d*)")

@@ -7,13 +7,13 @@ closer together than the two runs are apart. That holds element by element, what
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
+from ulpscope.operations.traits import Choosing
 from ulpscope.records.pairs import Pair
 
 AnyArray = NDArray[Any]
@@ -23,33 +23,6 @@ Shape = tuple[int, ...]
 _BLOCK = 2**20
 """Elements that are widened at a time."""
 
-
-class Choosing(Enum):
-    """What an operation makes of real numbers."""
-
-    EXTREME = "extreme"
-    """The place of the largest or smallest."""
-    ORDER = "order"
-    """Places by rank: sorted."""
-    LARGEST = "largest"
-    """Places of the k largest, which some give in any order."""
-    COMPARISON = "comparison"
-    WHOLE = "whole"
-    """The numbers themselves, without their fractions."""
-
-
-_NAMES: dict[Choosing, str] = {
-    Choosing.EXTREME: "argmax argmin max min ArgMax ArgMaxD ArgMaxV2 ArgMin ArgMinD",
-    Choosing.ORDER: "sort msort argsort kthvalue median cummax cummin Sort",
-    Choosing.LARGEST: "topk TopK TopKV2 TopKD",
-    Choosing.COMPARISON: "gt ge lt le eq ne greater greater_equal less less_equal not_equal "
-    "Greater GreaterEqual Less LessEqual Equal NotEqual",
-    Choosing.WHOLE: "to type long int short char Cast",
-}
-CHOOSERS: dict[str, Choosing] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-"""By the bare name of an operation; of others a flip tells nothing."""
-EXACT = frozenset("eq ne not_equal Equal NotEqual".split())
-"""Comparisons that a last bit may turn everywhere."""
 
 FLIPPED = 0.9
 """Share of all bools above which rounding would have to have met nearly every element at the threshold."""

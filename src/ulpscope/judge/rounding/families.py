@@ -1,4 +1,4 @@
-"""How operations pass error on: families of operations, and what each makes of the errors of its operands.
+"""How operations pass error on: what each family makes of the errors of its operands.
 
 An operation's output error is explained by the errors of its operands and by rounding. How large it may be depends on
 what the operation does: a sum that cancels turns a small relative error into a large one, an exponential turns an
@@ -7,87 +7,10 @@ must be measured against where the output itself has cancelled (`natural_norm`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
-from ulpscope.judge.rounding.families_ge import GE_CHOOSING, GE_FAMILIES, GE_MOVING
-
-
-class Family(str, Enum):
-    """What an operation does with errors."""
-
-    SUM = "sum"
-    """The output is a signed sum of the operands: absolute errors add up."""
-    PRODUCT = "product"
-    CONTRACTION = "contraction"
-    CONVOLUTION = "convolution"
-    REDUCTION = "reduction"
-    AVERAGE = "average"
-    EXPONENTIAL = "exponential"
-    """Absolute errors of the operands become relative ones."""
-    LOGARITHM = "logarithm"
-    """Relative errors of the operand become absolute ones."""
-    ATTENTION = "attention"
-    DIVISION = "division"
-    NORMALIZATION = "normalization"
-    DIFFERENCE_LOSS = "difference_loss"
-    RECURRENT = "recurrent"
-    """Error goes around a loop."""
-    SELECTION = "selection"
-    """The output is a part of the operand: its error may lie all in that part."""
-    OTHER = "other"
-
-
-_FAMILIES: dict[Family, str] = {
-    Family.SUM: "add sub subtract rsub lerp cumsum diff",
-    Family.PRODUCT: "mul multiply square",
-    Family.CONTRACTION: "linear matmul rmatmul mm bmm mv dot inner einsum tensordot addmm baddbmm addbmm addmv",
-    Family.CONVOLUTION: "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
-    Family.REDUCTION: "sum nansum logcumsumexp index_add scatter_add embedding_bag trace",
-    Family.AVERAGE: "mean nanmean avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d",
-    Family.EXPONENTIAL: "exp exp2 expm1 softmax log_softmax softmin sigmoid logsigmoid logsumexp sin cos tan sinh cosh "
-    "cross_entropy nll_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div gumbel_softmax",
-    Family.LOGARITHM: "log log2 log10 log1p",
-    Family.ATTENTION: "scaled_dot_product_attention multi_head_attention_forward",
-    Family.DIVISION: "div divide true_divide truediv reciprocal rsqrt sqrt pow rpow rtruediv norm vector_norm addcdiv",
-    Family.NORMALIZATION: "layer_norm batch_norm group_norm instance_norm rms_norm normalize local_response_norm "
-    "var std var_mean std_mean cosine_similarity",
-    Family.RECURRENT: "lstm gru rnn_tanh rnn_relu",
-    Family.SELECTION: "getitem index_select gather narrow select split chunk unbind take take_along_dim masked_select "
-    "tensor_split index diagonal unfold",
-    Family.DIFFERENCE_LOSS: "mse_loss l1_loss smooth_l1_loss huber_loss pairwise_distance cdist",
-}
-FAMILIES: dict[str, Family] = {
-    name: Family(family)
-    for table in (_FAMILIES, GE_FAMILIES)
-    for family, names in table.items()
-    for name in names.split()
-}
-
-# What only moves or casts numbers, or writes them one by one.
-MOVING = frozenset(
-    "view reshape transpose permute flatten chunk split getitem setitem cat stack copy clone detach contiguous to "
-    "float half bfloat16 double type expand squeeze unsqueeze select narrow fill zero flip roll t T data".split()
-).union(GE_MOVING)
-# Contractions whose first operand is what is added to them.
-BIAS_FIRST = frozenset("addmm baddbmm addbmm addmv".split())
-
-# Backwards of these choose by comparison: an operand that moves across the kink moves a whole gradient.
-KINKED = frozenset(
-    "relu relu6 leaky_relu prelu rrelu elu hardtanh hardswish hardsigmoid threshold clamp clip clamp_min clamp_max "
-    "max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d "
-    "max min amax amin maximum minimum abs where topk sort median kthvalue l1_loss smooth_l1_loss huber_loss cummax "
-    "max_pool2d_with_indices max_pool1d_with_indices max_pool3d_with_indices norm sign masked_fill".split()
-)
-
-# Integers and bools made from floats: a choice, which rounding may flip.
-CHOOSING = frozenset(
-    "argmax argmin topk sort argsort max min median kthvalue mode multinomial bucketize searchsorted unique nonzero "
-    "where gt lt ge le eq ne greater less greater_equal less_equal round floor ceil trunc sign isclose logical_not "
-    "logical_and logical_or cummax max_pool2d_with_indices max_pool2d adaptive_max_pool2d histc bincount one_hot long "
-    "int bool to type char short scatter quantize_per_tensor".split()
-).union(GE_CHOOSING)
+from ulpscope.operations.traits import SUMMING, Family, Operation, Trait
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,19 +73,14 @@ def _contracted(family: Family, first: Operand, second: Operand, output: Operand
     return first.shape[-1] if first.shape else 1
 
 
-SUMMING = frozenset((
-    Family.CONTRACTION, Family.CONVOLUTION, Family.REDUCTION, Family.AVERAGE, Family.NORMALIZATION, Family.ATTENTION,
-    Family.EXPONENTIAL, Family.DIFFERENCE_LOSS, Family.RECURRENT,
-))  # fmt: skip
-
-
-def summed_length(op: str, family: Family, operands: Sequence[Operand], output: Operand) -> float:
-    """How many terms an element of the output is a sum of; at least that many. `op` is its bare name."""
+def summed_length(operation: Operation, operands: Sequence[Operand], output: Operand) -> float:
+    """How many terms an element of the output is a sum of; at least that many."""
+    family = operation.family
     if family not in SUMMING or not operands:
         return 1.0
     if family in (Family.CONTRACTION, Family.CONVOLUTION) and len(operands) >= 2:
         return _contracted(family, operands[0], operands[1], output)
-    if op in ("layer_norm", "rms_norm", "normalize", "cosine_similarity"):
+    if operation.has(Trait.OVER_LAST_AXIS):
         return operands[0].shape[-1] if operands[0].shape else 1.0
     largest = max(operand.elements for operand in operands)
     inner = family in (Family.NORMALIZATION, Family.ATTENTION, Family.RECURRENT)
@@ -208,3 +126,14 @@ def incoming(family: Family, operands: Sequence[Operand], output: Operand, norm:
     if family is Family.DIFFERENCE_LOSS and output.elements == 1 and output.norm > 0:
         return max(worst, 2 * operands[0].distance / math.sqrt(operands[0].elements * output.norm))
     return worst
+
+
+def felt_error(addends: Iterable[Operand], output: Operand) -> float:
+    """The relative error of an output that the errors of what is only added to it make.
+
+    A bias that began at zero may differ by half of itself after one step, and yet moves the result by next to nothing.
+    """
+    if output.norm <= 0:
+        return 0.0
+    spread = (operand.distance * math.sqrt(output.elements / max(operand.elements, 1.0)) for operand in addends)
+    return math.fsum(spread) / output.norm

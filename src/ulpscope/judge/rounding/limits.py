@@ -17,8 +17,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.judge.rounding.families import FAMILIES, KINKED, Family
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.operations.traits import Family, Operation, Trait
 from ulpscope.records.pairs import Measured
 
 
@@ -113,24 +113,20 @@ def floor_of(
     return max(limits.rounding * roundoff, resolution)
 
 
-def family_of(op: str) -> Family:
-    return FAMILIES.get(op, Family.OTHER)
-
-
 @cache
-def default_gain(op: str, limits: Limits = LIMITS) -> float:
-    """The gain a sound operation may have; `op` is its bare name."""
-    if family_of(op) is Family.RECURRENT:
+def default_gain(operation: Operation, limits: Limits = LIMITS) -> float:
+    """The gain a sound operation may have."""
+    if operation.family is Family.RECURRENT:
         return limits.recurrent_gain
-    if family_of(op) is Family.ATTENTION:
+    if operation.family is Family.ATTENTION:
         return limits.attention_gain
-    loose = family_of(op) in (Family.DIVISION, Family.NORMALIZATION, Family.DIFFERENCE_LOSS)
+    loose = operation.family in (Family.DIVISION, Family.NORMALIZATION, Family.DIFFERENCE_LOSS)
     return limits.loose_gain if loose else limits.gain
 
 
-def kink_error(op: str, forward_error: float, elements: float, limits: Limits = LIMITS) -> float:
+def kink_error(operation: Operation, forward_error: float, elements: float, limits: Limits = LIMITS) -> float:
     """Error that a backward may have because operands moved across a kink."""
-    if op not in KINKED or forward_error <= 0:
+    if not operation.has(Trait.KINKED) or forward_error <= 0:
         return 0.0
     return limits.kink * math.sqrt(min(forward_error, 1.0)) + limits.kinked_element / math.sqrt(max(elements, 1.0))
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ulpscope.replay.operations import bare
+from ulpscope.operations.names import operation_name
 from ulpscope.replay.torch.ideal import IdealKernels
 from ulpscope.replay.torch.running import Feed, Recipe, run
 from ulpscope.replay.torch.sensitivity import results
@@ -56,7 +56,7 @@ class _Way:
 def _ways(recipe: Recipe) -> list[_Way]:
     """As torch does it here, and as other devices do: attention fused or not, autocast's casts inside or not."""
     found = [_Way(recipe)]
-    if "attention" in bare(recipe.op):
+    if "attention" in operation_name(recipe.op):
         found.append(_Way(recipe, (SDPBackend.MATH,)))
     if recipe.autocast is not None:
         found.append(_Way(replace(recipe, autocast=None)))

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.operations.names import operation_name
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.checks import Direction, OutputEvidence, Rule, ShareEvidence
-from ulpscope.replay.operations import ALWAYS_RANDOM, DROPPING, bare
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.arguments import Decoder
 from ulpscope.replay.torch.laws import Draws, has_law, law_of
@@ -32,12 +34,12 @@ _MARGIN = 8.0
 
 def random_evidence(recipe: Recipe, feed: Feed, ran: Ran) -> list[Evidence]:
     """What can be told of a random call from one execution."""
-    if bare(recipe.op) in DROPPING:
+    if operation(recipe.op).has(Trait.DROPPING):
         return _dropout(recipe, feed, ran)
     drawn = ran.outputs.get("output.0")
     if drawn is None or not drawn.numel():
         raise CannotReplayError("random, and it gave nothing")
-    if bare(recipe.op) == "randperm":
+    if operation_name(recipe.op) == "randperm":
         return [_permutation(drawn)]
     law = law_of(recipe.op)
     given = {place: feed.tensors[first] for place, first in recipe.firsts.items()}
@@ -118,9 +120,8 @@ def _dropout(recipe: Recipe, feed: Feed, ran: Ran) -> list[Evidence]:
 
 def draws(recipe: Recipe) -> bool:
     """Whether a call draws numbers; the dumps of other tools do not say so."""
-    name = bare(recipe.op)
     dropped = recipe.arguments.get("kwargs", {}).get("dropout_p", 0.0)
-    return name in DROPPING or name in ALWAYS_RANDOM or has_law(recipe.op) or bool(dropped)
+    return operation(recipe.op).has(Trait.DROPPING, Trait.RANDOM) or has_law(recipe.op) or bool(dropped)
 
 
 def dropout_arguments(arguments: Mapping[str, Any]) -> tuple[bool, float]:
@@ -135,7 +136,7 @@ def _seen(recipe: Recipe, ran: Ran) -> _Dropout:
     source = ran.leaves["args.0"] if "args.0" in ran.leaves else ran.leaves["kwargs.input"]
     if source.is_complex():
         raise CannotReplayError("random, and complex")
-    form = _Form.of(bare(recipe.op), probability) if training else _Form(1.0)
+    form = _Form.of(operation_name(recipe.op), probability) if training else _Form(1.0)
     if source.dtype != torch.float64:
         # Kernels get the factor in float32.
         form = replace(form, factor=float(torch.tensor(form.factor, dtype=torch.float32)))
@@ -151,7 +152,7 @@ def _seen(recipe: Recipe, ran: Ran) -> _Dropout:
 def _dropped(recipe: Recipe, seen: _Dropout) -> tuple[int, int]:
     """How many fell of how many that fell or stayed each by itself."""
     known, fallen = seen.known, seen.known & ~seen.kept
-    axes = _falling_together(bare(recipe.op), known.dim())
+    axes = _falling_together(operation_name(recipe.op), known.dim())
     if axes:
         fallen, known = (fallen | ~known).all(axes) & known.any(axes), known.any(axes)
     return int(fallen.sum()), int(known.sum())

@@ -19,10 +19,11 @@ import torch
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Family
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
-from ulpscope.replay.operations import bare
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
 from ulpscope.replay.stress import longer
 from ulpscope.replay.torch.composing import measure_composition
@@ -52,8 +53,6 @@ ENOUGH_DRAWS = 64
 MOST_REPEATED = 64
 # TF32 keeps 10 bits of the significand, as float16 does.
 ROUNDOFF_TF32 = DTYPES["float16"].unit_roundoff
-_CONTRACTING = frozenset("linear matmul mm bmm addmm baddbmm einsum mv dot".split())
-_RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu".split())
 
 
 class Engine:
@@ -130,8 +129,10 @@ class Engine:
 
 def tf32_roundoff(op: str, *, products: bool, by_cudnn: bool) -> float | None:
     """What the operands of this operation are rounded to where TF32 is allowed; none where it does not apply."""
-    name = bare(op)
-    allowed = (products and name in _CONTRACTING) or (by_cudnn and (name.startswith("conv") or name in _RECURRENT))
+    family = operation(op).family
+    allowed = (products and family is Family.CONTRACTION) or (
+        by_cudnn and family in (Family.CONVOLUTION, Family.RECURRENT)
+    )
     return ROUNDOFF_TF32 if allowed else None
 
 

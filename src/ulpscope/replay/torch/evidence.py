@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.checks import GRADIENT, Direction, OutputEvidence, Rule
-from ulpscope.replay.operations import COMPUTED_IF_COMPLEX, COMPUTING_KEYWORDS, EXACT, PASSING_ON, bare
 from ulpscope.replay.torch.factorising import invariants
 from ulpscope.replay.torch.running import Feed, Ran, Recipe
 from ulpscope.replay.torch.selecting import ImpossibleSelectionError, ordered, selected, selects
@@ -17,6 +18,9 @@ from ulpscope.replay.torch.tensors import to_array
 
 ROUNDOFF_32 = DTYPES["float32"].unit_roundoff
 ROUNDOFF_64 = DTYPES["float64"].unit_roundoff
+
+# Given with one of these, a call that moves numbers computes them.
+COMPUTING_KEYWORDS = frozenset("reduce decimals max_norm".split())
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -78,9 +82,9 @@ class Comparer:
 
     def _rule(self, computed: Tensor) -> Rule:
         whole = not (computed.is_floating_point() or computed.is_complex())
-        name, keywords = bare(self._recipe.op), self._recipe.arguments.get("kwargs", {})
-        moves = name in EXACT and COMPUTING_KEYWORDS.isdisjoint(keywords)
-        if name in COMPUTED_IF_COMPLEX:
+        executed, keywords = operation(self._recipe.op), self._recipe.arguments.get("kwargs", {})
+        moves = executed.has(Trait.EXACT) and COMPUTING_KEYWORDS.isdisjoint(keywords)
+        if executed.has(Trait.COMPUTED_IF_COMPLEX):
             moves = not any(tensor.is_complex() for tensor in self._feed.tensors.values())
         return Rule.EXACT if whole or moves else Rule.ROUNDED
 
@@ -91,7 +95,7 @@ class Comparer:
         alone = len(self._recipe.differentiated) == 1 and len(set(self._recipe.firsts.values())) == len(
             self._recipe.firsts
         )
-        return Rule.EXACT if whole and alone and bare(self._recipe.op) in PASSING_ON else Rule.ROUNDED
+        return Rule.EXACT if whole and alone and operation(self._recipe.op).has(Trait.PASSING_ON) else Rule.ROUNDED
 
     def _grid(self, place: str, computed: Tensor) -> torch.dtype:
         """A gradient comes back through autocast's cast: it was rounded there, whatever it is stored in."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulpscope.replay.operations import bare
+from ulpscope.operations.names import operation_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ Outputs = Mapping[str, Tensor]
 
 def invariants(op: str, arguments: Mapping[str, Any], source: Tensor, outputs: Outputs) -> tuple[Invariant, ...] | None:
     """What must hold of the outputs of this call; none where it is no factorisation."""
-    rule = _RULES.get(op) or _RULES.get(bare(op))
+    rule = _RULES.get(op) or _RULES.get(operation_name(op))
     factors = [outputs[f"output.{index}"] for index in range(len(outputs)) if f"output.{index}" in outputs]
     if rule is None or source.dim() < 2 or len(factors) not in rule.outputs:
         return None
@@ -170,13 +170,13 @@ _SIGNED: dict[str, dict[str, int]] = {
 
 
 def factorises(op: str) -> bool:
-    return op in _RULES or bare(op) in _RULES
+    return op in _RULES or operation_name(op) in _RULES
 
 
 def with_signs_of(op: str, computed: Outputs, precise: Outputs, grads: Outputs) -> dict[str, Tensor]:
     """Gradients for the precise factors such that they say of them what the given ones say of the computed."""
     aligned = dict(grads)
-    for place, axis in (_SIGNED.get(op) or _SIGNED.get(bare(op)) or {}).items():
+    for place, axis in (_SIGNED.get(op) or _SIGNED.get(operation_name(op)) or {}).items():
         if place in grads and place in computed and computed[place].shape == precise[place].shape:
             along = (_raised(computed[place]) * _raised(precise[place]).conj()).real.sum(-3 - axis, keepdim=True)
             aligned[place] = torch.where(along < 0, -grads[place], grads[place])

@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.overrides import get_overridable_functions
 
 from ulpscope.capture.torch.apis import COMPUTING_PROPERTIES
-from ulpscope.replay.operations import bare
+from ulpscope.operations.names import operation_name
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.registry import registered
 
@@ -39,17 +41,6 @@ _NAMESPACES: dict[str, Any] = {
     "torch._C._special": torch._C._special,  # type: ignore[attr-defined]
 }
 
-# Methods and functions that torch does not let be overridden, for they take no tensor or are its own.
-_MAKERS = frozenset(
-    """fftfreq rfftfreq fft_fftfreq fft_rfftfreq new_full new_ones new_tensor new_zeros as_strided unflatten""".split()
-)
-
-# Of the functions that torch makes from its list of operators: those that reach for memory or files.
-_REACHING_OUT = frozenset(
-    """from_file _from_blob from_numpy frombuffer _print save manual_seed seed register_hook module_load set_
-    register_post_accumulate_grad_hook __reduce_ex__ __reduce__ __setstate__ __deepcopy__ __dict__ __class__
-    """.split()
-)
 # Libraries of operators that do not compute.
 _NOT_COMPUTING = frozenset(("prim", "profiler", "c10d", "rpc", "inductor"))
 _PROPERTIES = COMPUTING_PROPERTIES | {"data", "grad"}
@@ -82,13 +73,15 @@ def _torch_function(op: str, room: Any, name: str) -> Function:
 
 
 def _is_operation(room: Any, name: str) -> bool:
-    if name in _REACHING_OUT:
+    if operation(name).has(Trait.REACHING_OUT):
         return False
     if room is torch and inspect.isbuiltin(getattr(torch, name)) and hasattr(torch._C._VariableFunctions, name):
         return True
     function = getattr(room, name, None)
     own = room is torch.nn.functional and getattr(function, "__module__", "") == "torch.nn.functional"
-    known = name in _MAKERS or room in (torch._C._nn, torch.nn.init) or (own and not name.startswith("_"))
+    known = (
+        operation(name).has(Trait.MAKER) or room in (torch._C._nn, torch.nn.init) or (own and not name.startswith("_"))
+    )
     return known or _overridable(function)
 
 
@@ -117,7 +110,7 @@ def _registered_operator(op: str) -> Function:
     name, _, overload = rest.partition(".")
     packet = getattr(getattr(torch.ops, library, None), name, None) if library.isidentifier() and name else None
     found = getattr(packet, overload, None) if overload else packet
-    reaches_out = name in _REACHING_OUT or library in _NOT_COMPUTING
+    reaches_out = operation(name).has(Trait.REACHING_OUT) or library in _NOT_COMPUTING
     if not isinstance(found, torch._ops.OpOverload | torch._ops.OpOverloadPacket) or reaches_out:
         raise CannotReplayError(_unknown(op))
     return found
@@ -136,7 +129,7 @@ LARGEST_SCALE = torch.finfo(torch.float32).max
 def find_reference(op: str) -> Function:
     """The function that stands for this one in high precision on the CPU."""
     own = registered(op)
-    return own.reference if own is not None else _REFERENCES.get(bare(op)) or find_function(op)
+    return own.reference if own is not None else _REFERENCES.get(operation_name(op)) or find_function(op)
 
 
 def unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) -> None:

@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.checks import OutputEvidence, ShareEvidence
 from ulpscope.records.ledger import PairEvidence
 from ulpscope.records.pairs import Pair
-from ulpscope.replay.operations import DROPPING, SELECTING, bare
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
 from ulpscope.replay.torch.drawing import dropout_arguments
 from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff
@@ -89,9 +90,9 @@ class ReplayedCall:
 
     def _without_chance(self, recipe: Recipe) -> Recipe:
         """Dropout with the mask that was drawn; no other random call can be repeated."""
-        if not (self.recorded.call.random or bare(recipe.op) in DROPPING):
+        if not (self.recorded.call.random or operation(recipe.op).has(Trait.DROPPING)):
             return recipe
-        if bare(recipe.op) not in DROPPING or "alpha" in recipe.op or "output.0" not in self.outputs:
+        if not operation(recipe.op).has(Trait.DROPPING) or "alpha" in recipe.op or "output.0" not in self.outputs:
             raise CannotReplayError("random")
         self.mask = factors = _factors(self)
         source = next(iter(self.feed.tensors))
@@ -176,7 +177,7 @@ def replay_pair(recorded: Pair[RecordedCall], ranks: Pair[RankTrace]) -> Replaye
     sides = Pair(ReplayedCall(recorded.reference, ranks.reference), ReplayedCall(recorded.target, ranks.target))
     crossed = None
     differ = _plain(recorded.reference) != _plain(recorded.target) or _other_mask(sides)
-    if differ and _same_places(sides) and bare(recorded.target.call.op) not in SELECTING:
+    if differ and _same_places(sides) and not operation(recorded.target.call.op).has(Trait.SELECTING):
         crossed = run_precise(sides.reference.recipe, sides.target.feed)
     return ReplayedPair(sides, crossed)
 

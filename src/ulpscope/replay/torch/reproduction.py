@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ulpscope.operations.names import LIBRARIES, is_torchs_own
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Family
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule
 from ulpscope.records.reproductions import Reproduction
-from ulpscope.replay.operations import OPERATOR_LIBRARIES, bare, is_in_script
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.registry import registered
 from ulpscope.replay.torch.engine import Engine, Executed
@@ -30,7 +32,6 @@ STORED = {
     torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
 }  # fmt: skip
 # Their float32 operands may be rounded to TF32 by settings of a CUDA device.
-_CONTRACTING = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv")
 
 
 class Reproducer:
@@ -75,7 +76,8 @@ class Reproduced:
             # What autocast has cast is saved as it was cast to.
             autocast=None if cast or recipe.autocast is None else _name(recipe.autocast),
             device=device,
-            full_float32=bare(call.op).startswith(_CONTRACTING) and torch.float32 in {each.dtype for each in tensors},
+            full_float32=operation(call.op).family in (Family.CONTRACTION, Family.CONVOLUTION)
+            and torch.float32 in {each.dtype for each in tensors},
             imports=("torch_npu",) if call.op.startswith("torch_npu.") else (),
         )
 
@@ -96,7 +98,7 @@ def _check_can_be_told(recorded: RecordedCall) -> None:
     if registered(op) is not None:
         raise CannotReplayError(f"{op} is a function of your own (ulpscope.reference_for); a script has only torch")
     find_function(op)
-    if not is_in_script(op):
+    if not is_torchs_own(op):
         raise CannotReplayError(f"{op} needs the library {op.partition('.')[0]}; a script has only torch")
     if recorded.call.random:
         raise CannotReplayError("random: what it draws has no exact result")
@@ -132,7 +134,7 @@ def _expression(op: str) -> str:
     parts = op.split(".")
     if not all(part.isidentifier() and part.isascii() and not keyword.iskeyword(part) for part in parts):
         raise CannotReplayError(f"{op} is not a name")
-    if parts[0] in OPERATOR_LIBRARIES:
+    if parts[0] in LIBRARIES:
         return f"torch.ops.{op}"
     # A property of tensors: its getter is what find_function gives.
     getter = op.startswith("torch.Tensor.") and not callable(getattr(torch.Tensor, parts[-1], None))
@@ -154,7 +156,7 @@ def _rounded(encoded: Any, dtype: torch.dtype | None) -> Any:
 
 def _count_outputs(executed: Executed) -> int:
     """0 where the call returned nothing: its first argument, which it wrote, stands for that."""
-    return 0 if bare(executed.recipe.op) == "setitem" else len(executed.ran.outputs)
+    return 0 if operation(executed.recipe.op).name == "setitem" else len(executed.ran.outputs)
 
 
 def _writes(executed: Executed) -> bool:

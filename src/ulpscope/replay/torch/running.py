@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from ulpscope.capture.torch.arguments import find_tensors
-from ulpscope.replay.operations import COMPARING, EXACT, OF_OWN_DTYPE, SIZED_BY_NUMBERS, bare
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
 from ulpscope.replay.torch.arguments import Decoder, raised
 from ulpscope.replay.torch.functions import UNSCALE, Function, find_function, find_reference
@@ -128,10 +129,12 @@ def run_precise(recipe: Recipe, feed: Feed, *, differentiate_all: bool = False) 
 
 def _is_of_own_dtype(recipe: Recipe) -> bool:
     """Whether there is no higher precision for it: its result depends on which numbers its dtype has."""
-    name = bare(recipe.op)
+    executed = operation(recipe.op)
     # view(dtype) looks at bits.
-    looks = name == "view" and any(isinstance(item, dict) and "$dtype" in item for item in recipe.arguments["args"])
-    return looks or name in OF_OWN_DTYPE
+    looks = executed.name == "view" and any(
+        isinstance(item, dict) and "$dtype" in item for item in recipe.arguments["args"]
+    )
+    return looks or executed.has(Trait.OF_OWN_DTYPE)
 
 
 def raise_tensor(tensor: Tensor) -> Tensor:
@@ -183,10 +186,10 @@ def _outputs(result: Any, args: list[Any]) -> dict[str, Tensor]:
 
 def _may_write_silently(recipe: Recipe, place: str) -> bool:
     """Running statistics, and what GradScaler unscales, change without a trace in the version counter."""
-    name = bare(recipe.op)
-    if name == UNSCALE:
+    executed = operation(recipe.op)
+    if executed.name == UNSCALE:
         return place == "args.1" or place.startswith("args.0.")
-    return name in ("batch_norm", "instance_norm") and place in (
+    return executed.has(Trait.RUNNING_STATS) and place in (
         "args.1",
         "args.2",
         "kwargs.running_mean",
@@ -226,13 +229,13 @@ def _default_device(device: str) -> contextlib.AbstractContextManager[Any]:
 def scalar_dtype(recipe: Recipe, feed: Feed) -> torch.dtype | None:
     """Kernels compute with plain numbers in float32, and compare with them in the tensor's own dtype."""
     floats = [tensor.dtype for tensor in feed.tensors.values() if tensor.dtype.is_floating_point]
-    name = bare(recipe.op)
+    executed = operation(recipe.op)
     if not floats or torch.float64 in floats:
         return None
-    if name in COMPARING:
+    if executed.has(Trait.COMPARING):
         return floats[0]
-    sized = name in SIZED_BY_NUMBERS or name.startswith("upsample")
-    return None if sized or name in EXACT else torch.float32
+    sized = executed.has(Trait.SIZED_BY_NUMBERS) or executed.name.startswith("upsample")
+    return None if sized or executed.has(Trait.EXACT) else torch.float32
 
 
 def check_same_outputs(ran: Ran, precise: Ran) -> None:

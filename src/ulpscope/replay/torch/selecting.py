@@ -6,19 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulpscope.replay.operations import SELECTING, bare
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.replay.recorded import CannotReplayError
 
 _POOL_AXES = {"1d": 1, "2d": 2, "3d": 3}
 # Where `dim` stands among the positional arguments, if not second.
 _DIM_AT = {"topk": 2, "kthvalue": 2}
 # Every place may be given once only.
-_PERMUTING = frozenset(("sort", "msort", "argsort", "topk"))
 
 
 def selected(op: str, arguments: Mapping[str, Any], source: Tensor, index: Tensor) -> Tensor:
     """The values of `source` at the places that the call gave."""
-    name = bare(op)
+    name = operation(op).name
     for ending, axes in _POOL_AXES.items():
         if ending in name:
             return _at(source.flatten(-axes), index.flatten(-axes), -1, once=False)
@@ -28,22 +28,24 @@ def selected(op: str, arguments: Mapping[str, Any], source: Tensor, index: Tenso
     if not source.dim():
         return source
     placed = index.unsqueeze(dim) if index.dim() < source.dim() else index
-    return _at(source, placed, dim, once=name in _PERMUTING)
+    return _at(source, placed, dim, once=operation(op).has(Trait.PERMUTING))
 
 
 def ordered(op: str, arguments: Mapping[str, Any], values: Tensor) -> Tensor:
     """Values in rising order where the call may give them in any: topk without `sorted`."""
     args, kwargs = arguments.get("args", []), arguments.get("kwargs", {})
-    if bare(op) != "topk" or kwargs.get("sorted", args[4] if len(args) > 4 else True) is not False:
+    if operation(op).name != "topk" or kwargs.get("sorted", args[4] if len(args) > 4 else True) is not False:
         return values
     return values.sort(_dimension("topk", arguments) or 0).values if values.dim() else values
 
 
 def selects(op: str, place: str, output: Tensor) -> bool:
     """Whether an output is places of elements: the second of those that give values, too."""
-    given_alone = bare(op).startswith("arg")
+    given_alone = operation(op).name.startswith("arg")
     return (
-        bare(op) in SELECTING and place == ("output.0" if given_alone else "output.1") and output.dtype == torch.int64
+        operation(op).has(Trait.SELECTING)
+        and place == ("output.0" if given_alone else "output.1")
+        and output.dtype == torch.int64
     )
 
 

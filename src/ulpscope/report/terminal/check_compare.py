@@ -14,10 +14,10 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from ulpscope.operations.names import is_torchs_own
 from ulpscope.records.check_comparisons import CheckComparison, CheckedSide, ComparedOutput
 from ulpscope.records.checks import CaseId, Verdict
 from ulpscope.records.findings import FindingKind
-from ulpscope.replay.operations import is_in_script
 from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.tables import OUTCOME_STYLES, answer_text, plain, table, write_table
 from ulpscope.report.words.language import Language, Phrases, number_text, phrases, short_name, shown_name
@@ -151,7 +151,7 @@ def _next(target: CheckedSide, case: CaseId) -> str:
     if not target.trace:
         return f"ulpscope show {shlex.quote(target.path)}"
     shown = f"{shlex.quote(target.trace)} {case.call}"
-    return f"ulpscope repro {shown} -o repro" if is_in_script(case.op) else f"ulpscope show {shown}"
+    return f"ulpscope repro {shown} -o repro" if is_torchs_own(case.op) else f"ulpscope show {shown}"
 
 
 def _cells(output: ComparedOutput) -> dict[str, Any]:

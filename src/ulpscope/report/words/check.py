@@ -2,9 +2,9 @@
 
 import shlex
 
+from ulpscope.operations.names import is_torchs_own
 from ulpscope.records.check_runs import CheckedCall, CheckRun
 from ulpscope.records.checks import DataSource, OutputResult, Variant, Verdict
-from ulpscope.replay.operations import is_in_script
 from ulpscope.report.words.comparison import place_text
 from ulpscope.report.words.language import Language, Phrases, element_text, phrases, shown_name, typed_path
 
@@ -67,7 +67,7 @@ def repro_command(call: CheckedCall, run: CheckRun) -> str:
     """The command that makes a script of this call, or shows it where no script can have its function."""
     # Names repeat in backwards and steps, an id does not.
     trace = f"{run.trace.rstrip('/')}/{call.process}" if run.processes > 1 else run.trace
-    if not is_in_script(call.place.op or ""):
+    if not is_torchs_own(call.place.op or ""):
         return shlex.join(["ulpscope", "show", typed_path(trace), str(call.place.call_id)])
     case = call.decisive.result.case
     words = ["ulpscope", "repro", typed_path(trace), str(call.place.call_id), "-o", "repro"]

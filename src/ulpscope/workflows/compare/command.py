@@ -33,6 +33,7 @@ from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, w
 from ulpscope.report.terminal.compare import compare_json, compare_text
 from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.objects import collector_paused
+from ulpscope.trace.outer_calls import outer_calls
 from ulpscope.trace.reader import Trace
 from ulpscope.workflows.compare.replay import nothing_executed, obstacles, refuse
 from ulpscope.workflows.compare.saved_data import Reading, measure_data
@@ -168,9 +169,11 @@ def _left_processes(trace: Trace) -> list[str]:
     return [within(trace.path, remark("process_not_compared", name=name)) for name in again]
 
 
-def plan_comparison(reference: str | Path, target: str | Path, options: CompareOptions) -> Planned:
-    """Open both traces and plan their comparison."""
-    traces = Pair(open_run(reference), open_run(target))
+def open_both(reference: str | Path, target: str | Path) -> Pair[Trace]:
+    return Pair(open_run(reference), open_run(target))
+
+
+def plan_comparison(traces: Pair[Trace], options: CompareOptions) -> Planned:
     mapped = read_mapping(options.mapping) if options.mapping is not None else None
     return Planned(traces, make_plan(traces, steps=options.steps, ranks=options.ranks, mapped=mapped), mapped)
 
@@ -192,11 +195,49 @@ def _unseen(number: int, /, *, text: str | None = None) -> None:
 
 
 def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: "Advance") -> CompareResult:
+    traces, names = open_both(reference, target), Pair(str(reference), str(target))
+    if "kernel" not in (_level(traces.reference), _level(traces.target)):
+        return _compare_traces(traces, names, options, advance)
+    # What runs inside of calls that agree differs by nature where they are computed in another way.
+    outer = _compare_traces(_with_outer_calls(traces, Pair(frozenset(), frozenset())), names, options, advance)
+    if not outer.comparison.findings:
+        return outer
+    inner = _compare_traces(_with_outer_calls(traces, _found_calls(outer)), names, options, advance)
+    return inner if inner.comparison.findings else outer
+
+
+def _level(trace: Trace) -> str:
+    return str(trace.ranks[0].info.capture.get("level", "api"))
+
+
+_Calls = frozenset[tuple[str, int]]
+"""By the name of their process and their id."""
+
+
+def _with_outer_calls(traces: Pair[Trace], opened: Pair[_Calls]) -> Pair[Trace]:
+    return Pair(outer_calls(traces.reference, opened.reference), outer_calls(traces.target, opened.target))
+
+
+def _found_calls(result: CompareResult) -> Pair[_Calls]:
+    """The calls of all findings, and their partners."""
+    found = {(finding.place.rank, finding.place.call_id) for finding in result.comparison.findings}
+    sides: Pair[set[tuple[str, int]]] = Pair(set(), set())
+    for rank in result.plan.ranks:
+        wanted = [call for number, call in found if number == rank.rank]
+        for row in rank.pairs.filter(pl.col("target").is_in(wanted)).iter_rows(named=True):
+            sides.reference.add((rank.traces.reference.name, row["reference"]))
+            sides.target.add((rank.traces.target.name, row["target"]))
+    return Pair(frozenset(sides.reference), frozenset(sides.target))
+
+
+def _compare_traces(
+    traces: Pair[Trace], names: Pair[str], options: CompareOptions, advance: "Advance"
+) -> CompareResult:
     standard = parse_standard(options.standard)
     if standard is not None and standard.needs_details:
         options = replace(options, details=True)
-    planned = plan_comparison(reference, target, options)
-    plan, traces, missing = planned.plan, planned.traces, planned.missing()
+    planned = plan_comparison(traces, options)
+    plan, missing = planned.plan, planned.missing()
     if standard is not None and options.replay is Replay.AUTO:
         # A fixed standard asks for metrics only.
         options = replace(options, replay=Replay.OFF)
@@ -208,7 +249,7 @@ def _compare(reference: str | Path, target: str | Path, options: CompareOptions,
     comparison, table = summarise(
         plan,
         judged,
-        names=Pair(str(reference), str(target)),
+        names=names,
         captured=captured_alike(traces, plan),
         missing=missing,
         ledger=ledger,
@@ -270,7 +311,7 @@ def captured_alike(traces: Pair[Trace], plan: Plan) -> Captured:
     reference, target = (trace.ranks[0].info.capture for trace in (traces.reference, traces.target))
     filters = _filters(reference), _filters(target)
     return Captured(
-        levels=(str(reference.get("level", "api")), str(target.get("level", "api"))),
+        levels=(_level(traces.reference), _level(traces.target)),
         filters=filters if filters[0] != filters[1] else None,
         same_run=all(_is_one(rank.traces) for rank in plan.ranks),
     )

@@ -6,10 +6,10 @@ import polars as pl
 
 from ulpscope.align.plan import Plan
 from ulpscope.dialects.rank_infos import is_network
+from ulpscope.operations.names import STARTS_BACKWARD
 from ulpscope.records.enums import Kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Ledger, Replay
-from ulpscope.replay.operations import STARTS_BACKWARD
 from ulpscope.trace.reader import RankTrace
 
 NO_TORCH = "torch is not installed here"

@@ -15,7 +15,6 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.align.network import PASSING
 from ulpscope.align.network_pairs import NetworkRow
 from ulpscope.align.network_quantised import makes_integers
 from ulpscope.align.network_upstream import KnownTensors, Source, members_of
@@ -25,9 +24,10 @@ from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.operator_rows import CALL_COLUMNS, VALUE_COLUMNS, Row, call_row, use_row, value_row
 from ulpscope.dialects.rank_infos import ASCEND, foreign_rank
 from ulpscope.dialects.summaries import frame_of_rows
-from ulpscope.judge.rounding.families_ge import GE_RANDOM
 from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome, Shape
 from ulpscope.numerics.summaries.constants import SUMMARY_ID
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import Role
 from ulpscope.records.graphs import Operator
 from ulpscope.records.network import NetworkPlan
@@ -36,10 +36,8 @@ from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.schema import STACKS, TENSORS
 
-_CONVOLUTIONS = frozenset(("Conv2D", "Conv2DCompress", "Conv3D", "DepthwiseConv2D", "DepthwiseConv2DD"))
 _WEIGHT = 1
 """Which input of a convolution its weight is."""
-_PARAMETERS = frozenset(("Variable", "VariableV2", "Const", "Constant", "RefData"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +163,11 @@ class _Builder:
 
     def _take_from_inserted(self) -> None:
         """What they handed on is what they read, where that is not known itself."""
-        inserted = [member for member in self._members.values() if member.inserted and member.operator.type in PASSING]
+        inserted = [
+            member
+            for member in self._members.values()
+            if member.inserted and operation(member.operator.type).has(Trait.CASTING)
+        ]
         for member in sorted(inserted, key=lambda member: -member.operator.id):
             name, unknown = member.operator.name, self.known.unknown(member.operator.name)
             for place, value in self._made.get(name, {}).items():
@@ -204,10 +206,13 @@ class _Builder:
 
     def _draws(self, name: str) -> bool:
         """Whether an operator's numbers are random: drawn here, or masked by bits that were (dropout)."""
-        if self._members[name].operator.type in GE_RANDOM:
+        if operation(self._members[name].operator.type).has(Trait.RANDOM):
             return True
         unknown = [source[0] for source in self._sources(name) if source not in self.known.made]
-        return any(maker in self._members and self._members[maker].operator.type in GE_RANDOM for maker in unknown)
+        return any(
+            maker in self._members and operation(self._members[maker].operator.type).has(Trait.RANDOM)
+            for maker in unknown
+        )
 
     def is_dequantised(self, value: int) -> bool:
         """Whether a value was made of integers that are not compared."""
@@ -220,7 +225,7 @@ class _Builder:
         """The shape of each convolution's weight with its filters first, wherever the network has that axis."""
         found = {}
         for call in calls:
-            if call.operator.type in _CONVOLUTIONS and len(call.uses) > _WEIGHT:
+            if operation(call.operator.type).has(Trait.FILTERING) and len(call.uses) > _WEIGHT:
                 value = call.uses[_WEIGHT].value
                 # Each channel has a filter of its own in a depthwise one.
                 axes = "NC" if call.operator.type.startswith("Depthwise") else "N"
@@ -266,7 +271,7 @@ class _Builder:
         """
         original = self.values[value][0].original
         owner = self._members.get(original.operator) if original is not None else None
-        if self._first_step and owner is not None and owner.operator.type in _PARAMETERS:
+        if self._first_step and owner is not None and operation(owner.operator.type).has(Trait.STORED):
             return Role.PARAMETER, owner.operator.name
         return Role.INPUT, f"args.{place}"
 

@@ -12,6 +12,8 @@ from ulpscope.align.network_upstream import ancestors, members_of
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.graph.query import all_operators
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel
 from ulpscope.records.network import NetworkPlan, OperatorGroup
@@ -44,13 +46,6 @@ class OperatorChoice:
     def __bool__(self) -> bool:
         return self.numbers is not None or self.span is not None
 
-
-_WITHOUT_TASK = frozenset(
-    "Data AnyData RefData Variable VariableV2 VarHandleOp Const Constant NetOutput NoOp StreamActive StreamSwitch Send "
-    "Recv SendMem RecvMem LabelSet LabelGoto LabelSwitchByIndex AtomicAddrClean MemSet PartitionedCall If Case "
-    "While".split()
-)
-"""Types of operators that compute nothing which a device would dump."""
 
 ALL_OPERATORS = OperatorChoice()
 ANY_DUMP = Chosen()
@@ -118,7 +113,7 @@ class PairedNetwork:
             names = " / ".join(next(iter(shared.values())))
             yield remark("shared_dumps", operators=Counted(len(shared), "operator"), names=names)
         absent = {row.operator.name: row.operator.type for row in self.rows if row.tensor is None and not row.shared}
-        undumped = [name for name, kind in absent.items() if kind not in _WITHOUT_TASK]
+        undumped = [name for name, kind in absent.items() if not operation(kind).has(Trait.WITHOUT_TASK)]
         if undumped and self.graph is not None:
             yield remark("not_dumped", operators=Counted(len(undumped), "operator"), example=undumped[0])
         if self.strangers:

@@ -1,0 +1,1 @@
+"""What is known of operations, whichever framework makes them: their names taken apart, and one entry each."""
