@@ -19,7 +19,7 @@ def leftovers(reference: list[Any], target: list[Any], *, steps: tuple[int, int]
     sides = [SimpleNamespace(summaries=SimpleNamespace(sketch=np.array(side))) for side in (reference, target)]
     errors = [float(np.linalg.norm(t - r) / np.linalg.norm(r)) for r, t in zip(reference, target, strict=True)]
     evidence: Any = SimpleNamespace(
-        values=SimpleNamespace(values=SimpleNamespace(reference=sides[0], target=sides[1])),
+        sides=SimpleNamespace(reference=sides[0], target=sides[1]),
         calls={"step": steps, "module": ["model", "model"]},
         operands=[SimpleNamespace(error=error, elements=elements) for error in errors],
         slots=SHOWN,

@@ -190,12 +190,7 @@ def _told_once(findings: Sequence[Finding]) -> list[Finding]:
 
 def _on_device(plan: Plan) -> bool:
     """Whether a run computed on something else than the CPU, or none says on what."""
-    devices = [
-        name
-        for rank in plan.ranks
-        for trace in (rank.traces.reference, rank.traces.target)
-        for name in trace.info.devices
-    ]
+    devices = [name for rank in plan.ranks for trace in rank.traces for name in trace.info.devices]
     return not devices or any(not name.startswith("cpu") for name in devices)
 
 

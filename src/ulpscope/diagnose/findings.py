@@ -166,7 +166,7 @@ def _stands_out(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> bool
 def _evidence(evidence: RankEvidence, flow: Flow, each: _Named, alike: Sequence[Birth], peers: PeerGains) -> Evidence:
     kind, birth, leftover = each.kind, each.birth, each.leftover is not None
     slot, pair, calls = birth.slot, birth.slot.pair, evidence.calls
-    values = evidence.values.values
+    values = evidence.sides
     row = slot.values
     dtypes = str(values.reference.dtype[row]), str(values.target.dtype[row])
     shapes = values.reference.shape(row), values.target.shape(row)
@@ -224,9 +224,7 @@ def _worst(metrics: PairMetrics, shape: tuple[int, ...]) -> tuple[int, ...] | No
 
 def coarsest_dtype(evidence: RankEvidence, pair: int) -> str | None:
     """The element type of a pair of calls that rounds most."""
-    values = evidence.values.values
-    rows = [slot.values for slot in evidence.slots_of[pair]]
-    names = {str(side.dtype[row]) for row in rows for side in (values.reference, values.target)}
+    names = {str(side.dtype[slot.values]) for slot in evidence.slots_of[pair] for side in evidence.sides}
     floats = [name for name in names if name in DTYPES and DTYPES[name].unit_roundoff]
     return max(floats, key=lambda name: DTYPES[name].unit_roundoff, default=None)
 
@@ -270,9 +268,10 @@ def _classes(evidence: RankEvidence, birth: Birth) -> tuple[str, str] | None:
 
 
 def _extremes(evidence: RankEvidence, row: int) -> tuple[float | None, float | None]:
-    sides = evidence.values.values.reference.summaries, evidence.values.values.target.summaries
-    pairs = [(abs(float(side.min[row])), abs(float(side.max[row]))) for side in sides]
-    return finite(max(pairs[0])), finite(max(pairs[1]))
+    largest = evidence.sides.map(
+        lambda side: max(abs(float(side.summaries.min[row])), abs(float(side.summaries.max[row])))
+    )
+    return finite(largest.reference), finite(largest.target)
 
 
 def _parameters(evidence: RankEvidence, births: Sequence[Birth]) -> tuple[str, ...]:

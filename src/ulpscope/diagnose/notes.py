@@ -93,7 +93,7 @@ def _scale(evidence: RankEvidence) -> list[Finding]:
 
 def _dtypes(evidence: RankEvidence) -> list[Finding]:
     """One note for each pair of element types, at the first tensor that has them."""
-    values = evidence.values.values
+    values = evidence.sides
     firsts: dict[tuple[str, str], Finding] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for slot in evidence.slots:
@@ -109,7 +109,7 @@ def _dtypes(evidence: RankEvidence) -> list[Finding]:
 def _structure(evidence: RankEvidence) -> list[Finding]:
     """One note for all calls without a partner."""
     unmatched = evidence.plan.unmatched
-    sides = [_interesting(frame) for frame in (unmatched.reference, unmatched.target)]
+    sides = [_interesting(frame) for frame in unmatched]
     if sides[0].is_empty() and sides[1].is_empty():
         return []
     first = (sides[1] if not sides[1].is_empty() else sides[0]).row(0, named=True)

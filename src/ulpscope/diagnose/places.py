@@ -31,7 +31,7 @@ def place_of(evidence: RankEvidence, slot: Slot) -> Place:
 
 def place_of_parameter(evidence: RankEvidence, slot: Slot) -> Place:
     """Where a parameter belongs, whichever call has shown it."""
-    owner = evidence.parameter_owners.get(int(evidence.values.values.target.storage[slot.values]))
+    owner = evidence.parameter_owners.get(evidence.storage(slot))
     place = place_of(evidence, slot)
     return place if owner is None else replace(place, module=owner[0], tensor=owner[1])
 
@@ -44,7 +44,7 @@ def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
     gap = birth.gap
     if gap is None or not (gap.only_target or gap.only_reference):
         return _place_of_pair(evidence, birth.slot)
-    values = evidence.values.values
+    values = evidence.sides
     overflowing = _first_overflow(evidence, gap.only_target) if evidence.values.pattern[birth.slot.values] else None
     if overflowing is not None:
         return _place_of_call(evidence, overflowing, target=True)

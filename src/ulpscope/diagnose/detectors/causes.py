@@ -54,7 +54,7 @@ class Causes:
     @cached_property
     def state_storages(self) -> set[int]:
         """Where states of optimizers lie."""
-        storages = self.evidence.values.values.target.storage
+        storages = self.evidence.sides.target.storage
         roles = (STATE_ROLE, STATE_AFTER_ROLE)
         return {int(storages[slot.values]) for slot in self.evidence.slots if slot.role in roles} - {-1}
 
@@ -81,7 +81,7 @@ class Causes:
             return FindingKind.COMPUTATION
         if self._is_parameter(birth):
             return self._parameter_kind(self.changes.of(birth))
-        if int(self.evidence.values.values.target.storage[birth.slot.values]) in self.state_storages:
+        if self.evidence.storage(birth.slot) in self.state_storages:
             return FindingKind.OPTIMIZER
         if self._is_data(birth):
             return FindingKind.INPUT
@@ -127,7 +127,7 @@ class Causes:
     def _is_other_batch(self, birth: Birth) -> bool:
         """Whether the model, or a call beside it, is handed another tensor of the data made before the first step."""
         calls, slot, gap = self.evidence.calls, birth.slot, birth.gap
-        maker = self.evidence.pair_of_target.get(int(self.evidence.values.values.target.producer[slot.values]), -1)
+        maker = self.evidence.pair_of_target.get(int(self.evidence.sides.target.producer[slot.values]), -1)
         if slot.role != INPUT_ROLE or gap is None or gap.only_reference or gap.only_target or maker < 0:
             return False
         inside = calls["module"][slot.pair] is not None
@@ -151,7 +151,7 @@ class Causes:
     def _repeated(self) -> Pair[set[tuple[str, object]]]:
         """Operations, with the lines they are called from, that run after the set-up as well."""
         calls = self.evidence.plan.calls
-        later = [frame.filter(pl.col("phase") != SETUP_PHASE) for frame in (calls.reference, calls.target)]
+        later = [frame.filter(pl.col("phase") != SETUP_PHASE) for frame in calls]
         return Pair(_lines(later[0]), _lines(later[1]))
 
     def writer(self, birth: Birth) -> int | None:
@@ -168,7 +168,7 @@ class Causes:
         """inf or nan where the reference has none; another number of -inf is another mask."""
         if not self.evidence.values.pattern[row]:
             return False
-        reference, target = self.evidence.values.values.reference, self.evidence.values.values.target
+        reference, target = self.evidence.sides.reference, self.evidence.sides.target
         born = int(target.nan[row] + target.pos_inf[row]) > int(reference.nan[row] + reference.pos_inf[row])
         return born or (int(reference.not_finite()[row]) == 0 < int(target.not_finite()[row]))
 
@@ -176,7 +176,7 @@ class Causes:
         """Whether an argument of a call that both runs make is inf or nan itself, as a limit that limits nothing is."""
         if birth.gap is not None or not birth.slot.makes:
             return False
-        sides, row = self.evidence.values.values, birth.slot.values
+        sides, row = self.evidence.sides, birth.slot.values
         more = (
             getattr(sides.target, name)[row] > getattr(sides.reference, name)[row]
             for name in ("nan", "pos_inf", "neg_inf")
@@ -208,7 +208,7 @@ class Causes:
     def _computes(self, birth: Birth) -> bool:
         """Whether the model has to do with it; an input of the model comes from outside or from calls before it."""
         if not birth.slot.makes:
-            maker = int(self.evidence.values.values.target.producer[birth.slot.values])
+            maker = int(self.evidence.sides.target.producer[birth.slot.values])
             pair = self.evidence.pair_of_target.get(maker, -1)
             if birth.cause is Cause.OUTSIDE:
                 return birth.slot.role != INPUT_ROLE
@@ -219,7 +219,7 @@ class Causes:
     def _inside(self, gap: Gap) -> bool:
         """Whether a call of the gap ran inside of a module."""
         calls = calls_in(self.evidence, gap)
-        return any(frame["module"].is_not_null().any() for frame in (calls.reference, calls.target))
+        return any(frame["module"].is_not_null().any() for frame in calls)
 
     def _from_model(self, values: int) -> bool:
         maker = self.evidence.makers[values]
@@ -233,7 +233,7 @@ class Causes:
     def _structural(self, gap: Gap) -> bool:
         """A collective or a whole module that only one run has."""
         calls = calls_in(self.evidence, gap)
-        if any((frame["kind"] == COLLECTIVE_KIND).any() for frame in (calls.reference, calls.target)):
+        if any((frame["kind"] == COLLECTIVE_KIND).any() for frame in calls):
             return True
         if self.evidence.has_compiled:
             return False

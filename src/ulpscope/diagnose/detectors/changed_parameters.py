@@ -67,7 +67,7 @@ class Changes:
     @cached_property
     def _ties(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
         """Of either run: names of parameters that are one tensor, by each of these names."""
-        values = self.evidence.values.values
+        values = self.evidence.sides
         return self._ties_of(values.reference.id.tolist()), self._ties_of(values.target.id.tolist())
 
     def _ties_of(self, ids: list[int]) -> dict[str, set[str]]:
@@ -95,14 +95,14 @@ class Changes:
         if not (gap.only_reference or gap.only_target):
             return False
         calls = calls_in(self.evidence, gap)
-        return any((frame["phase"] != SETUP_PHASE).any() for frame in (calls.reference, calls.target))
+        return any((frame["phase"] != SETUP_PHASE).any() for frame in calls)
 
     def _lone_update(self, gap: Gap) -> tuple[str | None, dict[str, Any] | None]:
         """A step of an optimizer that only one run makes, among the calls without partners that changed it."""
         if not (gap.only_reference or gap.only_target):
             return None, None
         calls = calls_in(self.evidence, gap)
-        updates = [frame.filter(pl.col("kind") == OPTIMIZER_KIND) for frame in (calls.reference, calls.target)]
+        updates = [frame.filter(pl.col("kind") == OPTIMIZER_KIND) for frame in calls]
         if updates[0].is_empty() == updates[1].is_empty():
             return None, None
         side, found = (TARGET, updates[1]) if updates[0].is_empty() else (REFERENCE, updates[0])
@@ -110,7 +110,7 @@ class Changes:
 
     def _one_sided_update(self, slot: Slot) -> tuple[str | None, dict[str, Any] | None]:
         """The last step of an optimizer before the tensor was met, where only one run's optimizer writes it."""
-        values, calls = self.evidence.values.values, self.evidence.calls
+        values, calls = self.evidence.sides, self.evidence.calls
         storages = int(values.reference.storage[slot.values]), int(values.target.storage[slot.values])
         before = calls["reference_id"][slot.pair], calls["id"][slot.pair]
         found = [

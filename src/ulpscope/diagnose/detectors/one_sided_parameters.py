@@ -15,7 +15,7 @@ from ulpscope.trace.reader import RankTrace
 def unshared_parameters(evidence: RankEvidence) -> Finding | None:
     """The first pair of modules that do not own the same parameters and buffers."""
     plan, calls = evidence.plan, evidence.calls
-    names = [_owned(trace, plan.steps) for trace in (plan.traces.reference, plan.traces.target)]
+    names = [_owned(trace, plan.steps) for trace in plan.traces]
     for pair, kind in enumerate(calls["kind"]):
         if kind != Kind.MODULE.value:
             continue

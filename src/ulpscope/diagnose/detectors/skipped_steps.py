@@ -82,7 +82,7 @@ def left_out_step(evidence: RankEvidence, step: int) -> Skip | None:
     plan = evidence.plan
     if step == plan.steps[0]:
         return None
-    inputs = [_first_inputs(trace) for trace in (plan.traces.reference, plan.traces.target)]
+    inputs = [_first_inputs(trace) for trace in plan.traces]
     for shifted, (early, late) in ((1, inputs), (-1, inputs[::-1])):
         following = [number for number in sorted(late) if number >= step and number + 1 in early]
         if following and all(late[number] == early[number + 1] != () for number in following):

@@ -31,7 +31,7 @@ class Leftovers:
 
     def of(self, slot: Slot) -> tuple[str, int] | None:
         """The run whose gradient holds an earlier one, and the step of that; none if that is not it."""
-        values = self.evidence.values.values
+        values = self.evidence.sides
         sketches = values.reference.summaries.sketch, values.target.summaries.sketch
         name = self._name(slot)
         if name is None or slot.makes or sketches[0] is None or sketches[1] is None:
@@ -63,7 +63,7 @@ class Leftovers:
     def _name(self, slot: Slot) -> str | None:
         """Of the parameter: a module names its own, an optimizer with their modules' paths. Clipping shows none."""
         if slot.role != GRADIENT_ROLE:
-            shown = self.gaps.gradient_storages.get(int(self.evidence.values.values.target.storage[slot.values]))
+            shown = self.gaps.gradient_storages.get(self.evidence.storage(slot))
             return self._name(shown[0]) if shown else None
         module = self.evidence.calls["module"][slot.pair]
         return slot.place if module is None else f"{module}.{slot.place}"

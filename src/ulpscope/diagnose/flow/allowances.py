@@ -29,8 +29,7 @@ class Allowances:
         self.evidence = evidence
         self.limits = limits
         self.parameters = parameters
-        sides = evidence.values.values.reference, evidence.values.values.target
-        self.coarsest = min(max(unit_roundoff(name) for side in sides for name in {"", *side.dtype}), COARSEST)
+        self.coarsest = min(max(unit_roundoff(name) for side in evidence.sides for name in {"", *side.dtype}), COARSEST)
 
     def applied(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
         """The explanation of an output by its own call's operands, with what else is allowed, or counts for less."""
@@ -49,7 +48,7 @@ class Allowances:
             return 0.0
         weight = sources[1]
         rounding = self.limits.gain * self.limits.rounding * evidence.roundoffs[weight]
-        is_parameter = int(evidence.values.values.target.storage[weight]) in self.parameters
+        is_parameter = int(evidence.sides.target.storage[weight]) in self.parameters
         if not is_parameter or evidence.operands[weight].error <= rounding:
             return 0.0
         operands = [evidence.operands[source] for source in sources]
@@ -99,7 +98,7 @@ class Allowances:
         moved = max(forward, default=0.0)
         if evidence.bare_ops[slot.pair] not in KINKED or not gradients or moved <= 0 or output.norm <= 0:
             return 0.0
-        stats = evidence.values.values.reference.summaries
+        stats = evidence.sides.reference.summaries
         largest = max(max(abs(stats.min[row]), abs(stats.max[row])) for row in gradients)
         return float(self.limits.kink * math.sqrt(min(moved, 1.0)) + largest / output.norm)
 

@@ -56,14 +56,22 @@ class RankEvidence:
     scales: dict[int, float]
     """Loss scale of the target by step, where there is one; the pairs of values are without it."""
 
+    @property
+    def sides(self) -> Pair[Values]:
+        """Columns of the values of either run, a row a pair of values."""
+        return self.values.sides
+
+    def storage(self, slot: Slot) -> int:
+        """Where a tensor lies in the target's memory; -1 if nobody knows."""
+        return int(self.sides.target.storage[slot.values])
+
     def arrays(self, slot: Slot) -> Pair[NDArray[Any]] | None:
         """The elements of a tensor in both runs, in the shape that the target has; none if they are not at hand."""
-        sides = self.values.values.reference, self.values.values.target
-        if not all(side.has_data[slot.values] for side in sides):
+        if not all(side.has_data[slot.values] for side in self.sides):
             return None
-        traces = self.plan.traces.reference, self.plan.traces.target
+        traces = self.plan.traces
         try:
-            values = [trace.value(int(side.id[slot.values])) for trace, side in zip(traces, sides, strict=True)]
+            values = [trace.value(int(side.id[slot.values])) for trace, side in zip(traces, self.sides, strict=True)]
             found = [trace.data(value) for trace, value in zip(traces, values, strict=True)]
         except TraceError:
             return None
@@ -76,20 +84,18 @@ class RankEvidence:
     @cached_property
     def complete(self) -> bool:
         """Whether both traces hold every call; other tools leave some out."""
-        traces = self.plan.traces.reference, self.plan.traces.target
-        return all("tool" not in trace.info.capture for trace in traces)
+        return all("tool" not in trace.info.capture for trace in self.plan.traces)
 
     @cached_property
     def has_compiled(self) -> bool:
         """Whether a run has compiled regions, inside of which no modules are seen."""
-        calls = self.plan.calls
-        return any((frame["kind"] == Kind.COMPILED.value).any() for frame in (calls.reference, calls.target))
+        return any((frame["kind"] == Kind.COMPILED.value).any() for frame in self.plan.calls)
 
     @cached_property
     def coarse_families(self) -> dict[Family, float]:
         """Families of operations that may round float32 operands further on a device of either run: TF32."""
         found: dict[Family, float] = {}
-        for trace in (self.plan.traces.reference, self.plan.traces.target):
+        for trace in self.plan.traces:
             switches = trace.info.environment.get("switches", {})
             if all(device.startswith("cpu") for device in trace.info.devices):
                 continue
@@ -109,7 +115,7 @@ class RankEvidence:
     @cached_property
     def source_lines(self) -> Pair[dict[int, str]]:
         """For each stack the innermost line of the user's code, as path:line."""
-        return Pair(_source_lines(self.plan.traces.reference), _source_lines(self.plan.traces.target))
+        return self.plan.traces.map(_source_lines)
 
     @cached_property
     def bare_ops(self) -> list[str]:
@@ -119,8 +125,7 @@ class RankEvidence:
     @cached_property
     def ops(self) -> Pair[dict[int, str]]:
         """The bare operation of every call of either side, by id."""
-        sides = [frame.select("id", "op").rows() for frame in (self.plan.calls.reference, self.plan.calls.target)]
-        return Pair(*({call: bare_name(op) for call, op in rows} for rows in sides))
+        return self.plan.calls.map(lambda calls: {call: bare_name(op) for call, op in calls.select("id", "op").rows()})
 
     @cached_property
     def families(self) -> list[Family]:
@@ -131,10 +136,10 @@ class RankEvidence:
     @cached_property
     def operands(self) -> list[Operand]:
         """Each pair of values as an operand, with the reference's size."""
-        norms = np.nan_to_num(self.values.values.reference.summaries.norm)
-        elements = self.values.values.reference.summaries.elements
+        norms = np.nan_to_num(self.sides.reference.summaries.norm)
+        elements = self.sides.reference.summaries.elements
         errors = self._with_carried(np.nan_to_num(self.values.error, nan=0.0, posinf=np.inf))
-        shapes = self.values.values.target.shapes()
+        shapes = self.sides.target.shapes()
         scores = [self.values.score_errors.get(row) for row in range(len(errors))]
         columns = zip(errors.tolist(), norms.tolist(), elements.tolist(), shapes, scores, strict=True)
         return [Operand(*column) for column in columns]
@@ -154,15 +159,12 @@ class RankEvidence:
     @cached_property
     def resolutions(self) -> list[float]:
         """The relative distance below which the sketches of each pair of values tell nothing."""
-        sides = self.values.values.reference, self.values.values.target
-        return list(np.maximum(*(side.resolution for side in sides)).tolist())
+        return list(np.maximum(*(side.resolution for side in self.sides)).tolist())
 
     @cached_property
     def roundoffs(self) -> list[float]:
         """The coarser unit roundoff of each pair of values, below a type's normal numbers relative to their size."""
-        sides = self.values.values.reference, self.values.values.target
-        found = np.maximum(*(_roundoffs(side) for side in sides))
-        return list(found.tolist())
+        return list(np.maximum(*map(_roundoffs, self.sides)).tolist())
 
     @cached_property
     def differing_freely(self) -> list[bool]:
@@ -174,9 +176,9 @@ class RankEvidence:
     @cached_property
     def contents(self) -> list[tuple[int, int] | None]:
         """The digests of both sides, where both are known and the numbers are compared."""
-        sides = self.values.values.reference, self.values.values.target
-        known = sides[0].has_digest & sides[1].has_digest & self.values.compared
-        digests = zip(known.tolist(), sides[0].digest.tolist(), sides[1].digest.tolist(), strict=True)
+        sides = self.sides
+        known = sides.reference.has_digest & sides.target.has_digest & self.values.compared
+        digests = zip(known.tolist(), *(side.digest.tolist() for side in sides), strict=True)
         return [(reference, target) if both else None for both, reference, target in digests]
 
     @cached_property
@@ -218,9 +220,7 @@ class RankEvidence:
     def makers(self) -> list[int]:
         """The pair of calls that made each pair of values; -1 if the two were not made by partners."""
         target, reference = self.pair_of_target, self.pair_of_reference
-        producers = zip(
-            self.values.values.reference.producer.tolist(), self.values.values.target.producer.tolist(), strict=True
-        )
+        producers = zip(*(side.producer.tolist() for side in self.sides), strict=True)
         found = []
         for made_reference, made_target in producers:
             pair = target.get(made_target, -1)
@@ -315,7 +315,7 @@ class RankEvidence:
     @cached_property
     def parameter_owners(self) -> dict[int, tuple[str, str]]:
         """For the storage of each parameter and buffer: the module that owns it, and its name there."""
-        storages = self.values.values.target.storage.tolist()
+        storages = self.sides.target.storage.tolist()
         modules, owned = self.calls["module"], (Role.PARAMETER.value, Role.BUFFER.value)
         shown = [slot for slot in self.slots if slot.role in owned and modules[slot.pair] is not None]
         return {storages[slot.values]: (str(modules[slot.pair]), slot.place) for slot in reversed(shown)}

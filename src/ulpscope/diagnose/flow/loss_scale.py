@@ -57,7 +57,7 @@ def without_loss_scale(
     `slots` has role and pair, `rows` each slot's pair of values, `calls` the step and kind of each pair of calls;
     `ops` are all operations of the target, among which a GradScaler shows.
     """
-    ratios = _ratios(values.values)
+    ratios = _ratios(values.sides)
     by_step: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for pair, role, row in zip(slots["pair"].to_list(), slots["role"].to_list(), rows.tolist(), strict=True):
         if role in SCALED_ROLES:
@@ -74,9 +74,8 @@ def without_loss_scale(
 
 def _ratios(values: Pair[Values]) -> np.ndarray:
     """How much larger the target's values are, in binary exponents: by norms, or by extremes where some are large."""
-    sides = values.reference, values.target
-    large = np.maximum(*(side.large() for side in sides)) > 0
-    sizes = [np.where(large, largest(side), side.summaries.norm) for side in sides]
+    large = np.maximum(*(side.large() for side in values)) > 0
+    sizes = [np.where(large, largest(side), side.summaries.norm) for side in values]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios: np.ndarray = np.log2(sizes[1] / sizes[0])
     return ratios
@@ -124,7 +123,7 @@ def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
         return values
     rows = np.array(list(exponents))
     factors = 2.0 ** -np.array(list(exponents.values()), dtype=np.float64)
-    sides = values.values.reference.take(rows), scaled(values.values.target.take(rows), factors)
+    sides = values.sides.reference.take(rows), scaled(values.sides.target.take(rows), factors)
     large = large_parts(*sides, rescaled=True)
     told, by = summary_distances(*sides)
     known = np.array([word is Measured.SKETCH for word in by])

@@ -32,7 +32,7 @@ def model_pairs(evidence: RankEvidence, model_storages: set[int]) -> list[bool]:
     calls = evidence.calls
     if not any(module is not None for module in calls["module"]):
         return [phase != SETUP_PHASE for phase in calls["phase"]]
-    storages = evidence.values.values.target.storage.tolist()
+    storages = evidence.sides.target.storage.tolist()
     from_model = [False] * len(storages)
     # One more, for what no pair of calls made (-1).
     reading = [False] * (len(calls["id"]) + 1)

@@ -78,7 +78,7 @@ def _entries(
 def _judged(replayed: "ReplayedPair") -> list[tuple[PairEvidence, Pair[OutputResult]]]:
     """Each output with the verdicts on both runs' own errors."""
     sides = replayed.sides
-    verdicts = Pair(verdicts_of(sides.reference), verdicts_of(sides.target))
+    verdicts = sides.map(verdicts_of)
     return [
         (each, Pair(verdicts.reference[each.place], verdicts.target[each.place]))
         for each in replayed.evidence()

@@ -50,7 +50,7 @@ def _step(evidence: RankEvidence, step: int, advance: Advance) -> tuple[FinalDif
     if end is None:
         return None
     pair, row = end
-    traces, values = evidence.plan.traces, evidence.values.values
+    traces, values = evidence.plan.traces, evidence.sides
     ids = Pair(int(values.reference.id[row]), int(values.target.id[row]))
     try:
         ending = make_ending(Pair(traces.reference.value(ids.reference), traces.target.value(ids.target)), traces)

@@ -118,7 +118,7 @@ def _made(each: OutputEvidence) -> Part:
 def maker_of(entry: LedgerEntry, verdicts: Pair[OutputResult], replayed: "ReplayedPair") -> Maker:
     """Whose call gave what no rounding of its own inputs explains."""
     made = Pair(entry.made_by_reference, entry.made_by_target)
-    wrong = Pair(_is_suspicious(verdicts.reference), _is_suspicious(verdicts.target))
+    wrong = verdicts.map(_is_suspicious)
     if wrong.reference and wrong.target and _alike(made.reference, made.target):
         return Maker.BOTH
     if wrong.target and (not wrong.reference or made.target.norm > made.reference.norm):
