@@ -189,7 +189,7 @@ def test_an_argument_whose_effect_drowns_in_rounding_is_a_note(tmp_path: Path) -
     runs = [gelu_run(out, "none").write(tmp_path / "r"), gelu_run(moved, "tanh").write(tmp_path / "t")]
     comparison = compare(*runs).comparison
     assert comparison.outcome is Outcome.AGREE
-    (note,) = [note for note in comparison.notes if note.evidence.arguments]
+    (note,) = [note for note in comparison.notes if note.evidence.unlike.arguments]
     assert (note.kind, note.place.op) == (FindingKind.COMPUTATION, "torch.nn.functional.gelu")
     assert said(note, note_sentence).startswith("its inputs are identical, its output differs by ")
     assert "approximate is none in the reference, tanh in the target" in note_sentence(note)

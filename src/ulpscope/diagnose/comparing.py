@@ -28,6 +28,7 @@ from ulpscope.records.findings import (
     Evidence,
     Finding,
     FindingKind,
+    OneRun,
     Outcome,
     Place,
     Scope,
@@ -145,7 +146,7 @@ def _other_program(plan: Plan, judged: Sequence[JudgedRank], counts: Counts) -> 
     if counts.matched >= FEW_PAIRED * fewer or not all(rank.evidence.complete for rank in judged):
         return []
     place = Place(rank=plan.ranks[0].rank, step=plan.steps[0], phase=Phase.FORWARD)
-    return [Finding(FindingKind.STRUCTURE, place, Evidence(paired=(counts.matched, fewer)))]
+    return [Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(paired=(counts.matched, fewer))))]
 
 
 def _without_what_follows(judged: Sequence[JudgedRank], ordered: list[Told]) -> tuple[list[Told], list[Finding]]:
@@ -181,7 +182,7 @@ def _told_once(findings: Sequence[Finding]) -> list[Finding]:
     seen: set[tuple[object, ...]] = set()
     kept = []
     for finding in findings:
-        key = finding.kind, finding.place.module, finding.place.op, finding.place.step, finding.evidence.dtypes
+        key = finding.kind, finding.place.module, finding.place.op, finding.place.step, finding.evidence.unlike.dtypes
         if key not in seen:
             seen.add(key)
             kept.append(finding)
@@ -196,9 +197,9 @@ def _on_device(plan: Plan) -> bool:
 
 def _is_told(note: Finding, findings: Sequence[Finding]) -> bool:
     """Whether a finding blames the same arguments of the same operation."""
-    arguments = note.evidence.arguments
+    arguments = note.evidence.unlike.arguments
     return any(
-        arguments and (arguments, note.place.op) == (each.evidence.arguments, each.place.op) for each in findings
+        arguments and (arguments, note.place.op) == (each.evidence.unlike.arguments, each.place.op) for each in findings
     )
 
 

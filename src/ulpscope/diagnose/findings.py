@@ -17,7 +17,20 @@ from ulpscope.diagnose.flow.unpaired import calls_in, has_unknown_operand
 from ulpscope.diagnose.places import place_of, place_of_birth, place_of_parameter, place_of_row
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import GRADIENT_ROLE, Kind
-from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
+from ulpscope.records.findings import (
+    Amount,
+    ArgumentDifference,
+    Evidence,
+    Finding,
+    FindingKind,
+    Numbers,
+    OneRun,
+    OperandOrigin,
+    Overflow,
+    ParameterHistory,
+    Place,
+    Unlike,
+)
 from ulpscope.records.pairs import PairMetrics
 
 # How many times more than explained a second fault must be, to stand out of what the first one left behind.
@@ -63,7 +76,8 @@ def find(evidence: RankEvidence, flow: Flow, causes: Causes, peers: PeerGains) -
         alike = [other.birth for other in ordered if _is_alike(evidence, other, each)]
         finding = Finding(each.kind, place, _evidence(evidence, flow, each, alike, peers))
         if writer is not None:
-            finding = _with(finding, arguments=differing_arguments(evidence, writer), error_in=None)
+            unlike = replace(finding.evidence.unlike, arguments=differing_arguments(evidence, writer))
+            finding = _with(_without(finding, "error_in"), unlike=unlike)
         elif change is not None:
             finding = _with_change(finding, change, _parameters(evidence, [each.birth, *alike]))
         else:
@@ -91,35 +105,43 @@ def _with(finding: Finding, **evidence: Any) -> Finding:
     return replace(finding, evidence=replace(finding.evidence, **evidence))
 
 
+def _without(finding: Finding, *names: str) -> Finding:
+    """The same without these of its numbers."""
+    return _with(finding, numbers=replace(finding.evidence.numbers, **dict.fromkeys(names)))
+
+
 def _with_change(finding: Finding, change: Change, names: tuple[str, ...]) -> Finding:
     """A parameter that was the same before: who changed it, instead of what the call that shows it was given."""
     if change.update is not None:
-        return _with(finding, updated_in=change.updated_in, parameters=names, error_in=None, expected=None)
+        history = ParameterHistory(updated_in=change.updated_in, parameters=names)
+        return _with(_without(finding, "error_in", "expected"), history=history)
     if change.by_calls:
-        return _with(finding, parameters=names[:1])
-    return _with(finding, changed_unseen=True)
+        return _with(finding, history=ParameterHistory(parameters=names[:1]))
+    return _with(finding, history=replace(finding.evidence.history, changed_unseen=True))
 
 
 def _with_operand(finding: Finding, causes: Causes, each: _Named) -> Finding:
     """What a tensor is that the call did not make, and why it may differ."""
-    slot, gap = each.birth.slot, each.birth.gap
+    slot, gap, history = each.birth.slot, each.birth.gap, finding.evidence.history
     lost = causes.changes.without_gradient(slot)
     if lost is not None:
-        return _with(finding, without_gradient=lost, error_in=None, expected=None)
+        return _with(_without(finding, "error_in", "expected"), history=replace(history, without_gradient=lost))
     if slot.makes or finding.place.tensor != slot.place or (gap and (gap.only_reference or gap.only_target)):
         return finding
     if finding.kind is FindingKind.INPUT:
-        return _with(finding, origins=causes.origins.of(slot))
+        return _with(finding, operand=OperandOrigin(origins=causes.origins.of(slot)))
     if finding.kind is FindingKind.OVERFLOW:
-        return _with(finding, shown="summed" if slot.role == GRADIENT_ROLE else "given")
+        return _with(finding, operand=OperandOrigin(shown="summed" if slot.role == GRADIENT_ROLE else "given"))
     if finding.kind is not FindingKind.COMPUTATION:
         return finding
     if each.tied is not None:
-        return _with(finding, shown="summed", tied=each.tied, error_in=None, expected=None)
+        told = _with(finding, operand=OperandOrigin(shown="summed"), history=replace(history, tied=each.tied))
+        return _without(told, "error_in", "expected")
     if slot.role == GRADIENT_ROLE:
-        return _with(finding, shown="summed", leftover=each.leftover)
+        return _with(finding, operand=OperandOrigin(shown="summed"), history=replace(history, leftover=each.leftover))
     origins = causes.origins.of(slot)
-    return _with(finding, shown="given", origins=origins, given_as=None if origins else causes.origins.given_as(slot))
+    given_as = None if origins else causes.origins.given_as(slot)
+    return _with(finding, operand=OperandOrigin(shown="given", origins=origins, given_as=given_as))
 
 
 def _step(evidence: RankEvidence, birth: Birth) -> object:
@@ -175,28 +197,35 @@ def _evidence(evidence: RankEvidence, flow: Flow, each: _Named, alike: Sequence[
     metrics = evidence.values.metrics.get(row)
     gap_names = _gap_names(evidence, birth)
     measured = evidence.values.measured[row]
-    return Evidence(
+    numbers = Numbers(
         measured=measured,
         error_in=None if birth.cause is Cause.OUTSIDE else birth.error_in,
         error_out=finite(birth.error_out) if shapes[0] == shapes[1] else None,
         expected=birth.expected or None,
         dtype=coarsest_dtype(evidence, pair) if birth.gap is None or kind is not FindingKind.OVERFLOW else None,
+        peers=peers.usual(pair, slot.place) if birth.gap is None else None,
+        gain=finite(birth.gain),
+        worst=_worst(metrics, shapes[1]) if metrics is not None else None,
+    )
+    unlike = Unlike(
         dtypes=dtypes if dtypes[0] != dtypes[1] else None,
         shapes=shapes if shapes[0] != shapes[1] else None,
         arguments=_arguments(evidence, birth),
-        only_reference=gap_names[0],
-        only_target=gap_names[1],
         classes=_classes(evidence, birth),
+        generators=generators if kind is FindingKind.RANDOMNESS and None not in generators else None,
+    )
+    overflow = Overflow(
         not_finite=not_finite if not_finite != (0, 0) else None,
         extremes=_extremes(evidence, row) if kind is FindingKind.OVERFLOW and birth.gap is None else None,
-        generators=generators if kind is FindingKind.RANDOMNESS and None not in generators else None,
-        parameters=_parameters(evidence, alike) if kind in NAMED or leftover else (),
-        count=len(alike) if kind in COLLECTED or leftover else None,
-        followers=_followers(evidence, flow),
-        peers=peers.usual(pair, slot.place) if birth.gap is None else None,
-        gain=finite(birth.gain),
-        unknown_input=True if _reads_unknown(evidence, kind, birth) else None,
-        worst=_worst(metrics, shapes[1]) if metrics is not None else None,
+    )
+    return Evidence(
+        numbers,
+        unlike,
+        OneRun(*gap_names),
+        OperandOrigin(unknown_input=True if _reads_unknown(evidence, kind, birth) else None),
+        ParameterHistory(parameters=_parameters(evidence, alike) if kind in NAMED or leftover else ()),
+        overflow,
+        Amount(count=len(alike) if kind in COLLECTED or leftover else None, followers=_followers(evidence, flow)),
     )
 
 

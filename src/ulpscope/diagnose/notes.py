@@ -14,7 +14,17 @@ from ulpscope.diagnose.places import place_of
 from ulpscope.judge.rounding.families import MOVING
 from ulpscope.judge.rounding.values import NO_DTYPE
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
+from ulpscope.records.findings import (
+    Amount,
+    ArgumentDifference,
+    Evidence,
+    Finding,
+    FindingKind,
+    Numbers,
+    OneRun,
+    Place,
+    Unlike,
+)
 
 NAMES_LISTED = 6
 
@@ -48,7 +58,11 @@ def _arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
         counts[key] += 1
         if key not in firsts:
             firsts[key] = _argument_note(evidence, flow, made[0], differences)
-    return [replace(note, evidence=replace(note.evidence, count=counts[key])) for key, note in firsts.items()]
+    return [_counted(note, counts[key]) for key, note in firsts.items()]
+
+
+def _counted(note: Finding, count: int) -> Finding:
+    return replace(note, evidence=replace(note.evidence, amount=Amount(count=count)))
 
 
 def _is_rounded(evidence: RankEvidence, flow: Flow, slot: Slot) -> bool:
@@ -67,14 +81,14 @@ def _may_be_theirs(evidence: RankEvidence, pair: int, differences: tuple[Argumen
 def _argument_note(
     evidence: RankEvidence, flow: Flow, slot: Slot, differences: tuple[ArgumentDifference, ...]
 ) -> Finding:
-    told = Evidence(
+    numbers = Numbers(
         measured=evidence.values.measured[slot.values],
         error_in=flow.error_in.get(slot.row),
         error_out=evidence.operands[slot.values].error,
         expected=flow.expected.get(slot.row),
         dtype=coarsest_dtype(evidence, slot.pair),
-        arguments=differences,
     )
+    told = Evidence(numbers, Unlike(arguments=differences))
     return Finding(FindingKind.COMPUTATION, place_of(evidence, slot), told)
 
 
@@ -88,7 +102,7 @@ def _scale(evidence: RankEvidence) -> list[Finding]:
         return []
     step, scale = next(iter(evidence.scales.items()))
     place = Place(rank=evidence.plan.rank, step=step, phase=Phase.BACKWARD)
-    return [Finding(FindingKind.OPTIMIZER, place, Evidence(scale=scale))]
+    return [Finding(FindingKind.OPTIMIZER, place, Evidence(Numbers(scale=scale)))]
 
 
 def _dtypes(evidence: RankEvidence) -> list[Finding]:
@@ -102,8 +116,9 @@ def _dtypes(evidence: RankEvidence) -> list[Finding]:
             continue
         counts[pair] += 1
         if pair not in firsts:
-            firsts[pair] = Finding(FindingKind.DTYPE, place_of(evidence, slot), Evidence(dtypes=pair))
-    return [Finding(note.kind, note.place, Evidence(dtypes=pair, count=counts[pair])) for pair, note in firsts.items()]
+            told = Evidence(unlike=Unlike(dtypes=pair))
+            firsts[pair] = Finding(FindingKind.DTYPE, place_of(evidence, slot), told)
+    return [_counted(note, counts[pair]) for pair, note in firsts.items()]
 
 
 def _structure(evidence: RankEvidence) -> list[Finding]:
@@ -123,8 +138,8 @@ def _structure(evidence: RankEvidence) -> list[Finding]:
         module=first["module"],
     )
     names = [tuple(side["name"].head(NAMES_LISTED).to_list()) for side in sides]
-    count = sides[0].height + sides[1].height
-    return [Finding(FindingKind.STRUCTURE, place, Evidence(only_reference=names[0], only_target=names[1], count=count))]
+    note = Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(names[0], names[1])))
+    return [_counted(note, sides[0].height + sides[1].height)]
 
 
 def _interesting(calls: pl.DataFrame) -> pl.DataFrame:
@@ -141,7 +156,7 @@ def _choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
         pair = choice.slot.pair
         key = evidence.calls["op"][pair], evidence.calls["module"][pair]
         if key not in found:
-            note = Evidence(error_in=choice.error_in, dtype=coarsest_dtype(evidence, pair))
+            note = Evidence(Numbers(error_in=choice.error_in, dtype=coarsest_dtype(evidence, pair)))
             found[key] = Finding(FindingKind.CHOICE, place_of(evidence, choice.slot), note)
     return list(found.values())
 
@@ -153,5 +168,5 @@ def _start(evidence: RankEvidence, flow: Flow) -> list[Finding]:
         return []
     worst = max(started, key=lambda slot: evidence.operands[slot.values].error)
     size = evidence.operands[worst.values].error
-    note = Evidence(error_out=size, count=len(started))
+    note = Evidence(Numbers(error_out=size), amount=Amount(count=len(started)))
     return [Finding(FindingKind.PARAMETER, place_of(evidence, worst), note)]

@@ -8,7 +8,7 @@ import polars as pl
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.places import place_of_row
 from ulpscope.records.enums import Kind, Phase, Role
-from ulpscope.records.findings import Evidence, Finding, FindingKind, Place
+from ulpscope.records.findings import Evidence, Finding, FindingKind, OneRun, Place
 from ulpscope.trace.reader import RankTrace
 
 
@@ -59,8 +59,8 @@ def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict
 def _absence(evidence: RankEvidence, row: dict[str, Any], *, in_target: bool) -> Finding:
     place = place_of_row(evidence, row, in_target=in_target)
     names = (row["name"],)
-    only = Evidence(only_target=names) if in_target else Evidence(only_reference=names)
-    return Finding(FindingKind.STRUCTURE, place, only)
+    only = OneRun(only_target=names) if in_target else OneRun(only_reference=names)
+    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
 
 
 def _owned(trace: RankTrace, steps: Sequence[int]) -> dict[int, set[str]]:
@@ -86,4 +86,5 @@ def _finding(evidence: RankEvidence, pair: int, reference: list[str], target: li
         tensor=(target or reference)[0],
         source=evidence.source_lines.target.get(calls["stack"][pair]),
     )
-    return Finding(FindingKind.STRUCTURE, place, Evidence(only_reference=tuple(reference), only_target=tuple(target)))
+    only = OneRun(only_reference=tuple(reference), only_target=tuple(target))
+    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))

@@ -24,7 +24,7 @@ from ulpscope.records.enums import (
     MODULE_KIND,
     OPTIMIZER_KIND,
 )
-from ulpscope.records.findings import Evidence, Finding, FindingKind
+from ulpscope.records.findings import Evidence, Finding, FindingKind, OneRun
 from ulpscope.replay.operations import STARTS_BACKWARD
 from ulpscope.trace.reader import RankTrace
 
@@ -74,7 +74,7 @@ def accumulation(evidence: RankEvidence) -> Finding | None:
         return None
     update = next(row for step in runs[1].values() for row in step.rows if _kind(row) == UPDATE)
     place = place_of_row(evidence, update, in_target=True)
-    return Finding(FindingKind.OPTIMIZER, place, Evidence(backwards=found))
+    return Finding(FindingKind.OPTIMIZER, place, Evidence(one_run=OneRun(backwards=found)))
 
 
 def left_out_step(evidence: RankEvidence, step: int) -> Skip | None:
@@ -96,7 +96,9 @@ def _left_out(evidence: RankEvidence, step: int, shifted: int) -> Skip | None:
     row = calls.filter(pl.col("step") == step, OUTERMOST).sort("id").row(0, named=True)
     before = evidence.plan.calls.target.filter(pl.col("step") < step)["id"].max()
     finding = Finding(
-        FindingKind.STRUCTURE, place_of_row(evidence, row, in_target=in_target), Evidence(shifted=shifted)
+        FindingKind.STRUCTURE,
+        place_of_row(evidence, row, in_target=in_target),
+        Evidence(one_run=OneRun(shifted=shifted)),
     )
     return Skip(finding, step, -1 if before is None else int(str(before)))
 
@@ -162,7 +164,8 @@ def _skip(evidence: RankEvidence, step: int, reference: _Events, target: _Events
         else:
             kind, row, in_target = FindingKind.OPTIMIZER, made.rows[same], made is target
         backwards = _until_update(reference, same), _until_update(target, same)
-        finding = Finding(kind, place_of_row(evidence, row, in_target=in_target), Evidence(backwards=backwards))
+        told = Evidence(one_run=OneRun(backwards=backwards))
+        finding = Finding(kind, place_of_row(evidence, row, in_target=in_target), told)
         return Skip(finding, step, _last_backward(evidence, step, target, same))
     return None
 

@@ -14,7 +14,7 @@ from ulpscope.diagnose.places import place_of
 from ulpscope.judge.rounding.limits import unit_roundoff
 from ulpscope.records.checks import GRADIENT, Direction
 from ulpscope.records.enums import Role
-from ulpscope.records.findings import Evidence, Finding, FindingKind
+from ulpscope.records.findings import Evidence, Finding, FindingKind, Numbers, Unlike
 from ulpscope.records.ledger import LedgerEntry, Maker
 from ulpscope.records.pairs import Judgement, Measured
 
@@ -68,7 +68,7 @@ def _did_nothing_wrong(each: RankedFinding) -> bool:
     blamed_for_numbers = (
         each.finding.kind is FindingKind.COMPUTATION
         and each.birth.cause is Cause.ERROR
-        and not (evidence.arguments or evidence.only_reference or evidence.only_target or evidence.classes)
+        and not (evidence.unlike.arguments or evidence.one_run.calls or evidence.unlike.classes)
     )
     return entry is not None and blamed_for_numbers and entry.maker is Maker.NEITHER and entry.by_arguments is None
 
@@ -107,23 +107,28 @@ def _slot(evidence: RankEvidence, entry: LedgerEntry) -> Slot | None:
 def _finding(evidence: RankEvidence, slot: Slot, entry: LedgerEntry) -> Finding:
     incoming = [evidence.operands[each.values].error for each in evidence.slots_of[slot.pair] if not each.makes]
     dtype = entry.dtypes[0 if entry.maker is Maker.REFERENCE else 1]
-    told = Evidence(
+    numbers = Numbers(
         measured=Measured.DATA,
         error_in=max(incoming, default=0.0),
         error_out=evidence.operands[slot.values].error,
         dtype=dtype,
-        arguments=differing_arguments(evidence, slot.pair) if entry.by_arguments is not None else (),
         worst=entry.worst,
         worst_values=entry.worst_values,
-        ledger=entry,
     )
+    arguments = differing_arguments(evidence, slot.pair) if entry.by_arguments is not None else ()
+    told = Evidence(numbers, Unlike(arguments=arguments), ledger=entry)
     return Finding(FindingKind.COMPUTATION, place_of(evidence, slot), told)
 
 
 def _birth(finding: Finding, slot: Slot) -> Birth:
     told = finding.evidence
     return Birth(
-        slot, Cause.ERROR, error_in=told.error_in or 0.0, error_out=told.error_out or 0.0, expected=0.0, gain=1.0
+        slot,
+        Cause.ERROR,
+        error_in=told.numbers.error_in or 0.0,
+        error_out=told.numbers.error_out or 0.0,
+        expected=0.0,
+        gain=1.0,
     )
 
 

@@ -58,7 +58,7 @@ def _judgement_key(judgement: Judgement, comparison: Comparison) -> str:
 def _is_between(comparison: Comparison) -> bool:
     """Whether operators that were not compared may have made what was found."""
     first = [finding.evidence for finding in comparison.findings[:1]]
-    return any(evidence.uncompared or evidence.given_by is not None for evidence in first)
+    return any(evidence.span.uncompared or evidence.span.given_by is not None for evidence in first)
 
 
 def extent_parts(comparison: Comparison, words: Phrases) -> list[str]:
