@@ -210,8 +210,8 @@ def test_an_estimate_is_near_what_the_data_says(tmp_path: Path, writer: Path) ->
     ]
     exact = answer(*saved).evidence
     estimated = answer(writer, saved[1]).evidence
-    assert exact.error_out == pytest.approx(0.1, rel=1e-3)
-    assert estimated.error_out == pytest.approx(0.1, rel=4 * 0.09)
+    assert exact.numbers.error_out == pytest.approx(0.1, rel=1e-3)
+    assert estimated.numbers.error_out == pytest.approx(0.1, rel=4 * 0.09)
 
 
 def test_nothing_in_common_is_an_error_of_its_own(tmp_path: Path) -> None:

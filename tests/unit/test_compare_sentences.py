@@ -11,8 +11,8 @@ import pytest
 from tests.unit.comparisons import agreeing, diverged, finding, ledger, place, sound_entry
 from tests.unit.handmade import HandmadeRun
 
+from ulpscope.diagnose.arguments import telling_differences
 from ulpscope.diagnose.comparing import cleared
-from ulpscope.diagnose.detectors.arguments import telling_differences
 from ulpscope.diagnose.flow.evidence import Slot
 from ulpscope.diagnose.flow.states import Birth, Cause
 from ulpscope.diagnose.networks.advice import advise

@@ -1,14 +1,15 @@
 """Where something is, in the target's names, with the line of the user's source."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from ulpscope.diagnose.detectors.arguments import any_number_differs
+from ulpscope.diagnose.arguments import any_number_differs
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth
+from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Phase, Role
 from ulpscope.records.findings import Place
 
@@ -34,6 +35,19 @@ def place_of_parameter(evidence: RankEvidence, slot: Slot) -> Place:
     owner = evidence.parameter_owners.get(evidence.storage(slot))
     place = place_of(evidence, slot)
     return place if owner is None else replace(place, module=owner[0], tensor=owner[1])
+
+
+def full_name(place: Place) -> str | None:
+    """Of a parameter: with its module's path."""
+    if place.module and place.tensor and not place.tensor.startswith(place.module):
+        return f"{place.module}.{place.tensor}"
+    return place.tensor
+
+
+def parameter_names(evidence: RankEvidence, births: Sequence[Birth]) -> tuple[str, ...]:
+    """Full names of the parameters that these differences are of, each once."""
+    names = [full_name(place_of_parameter(evidence, birth.slot)) for birth in births]
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
@@ -137,6 +151,13 @@ def _forward_is_identical(evidence: RankEvidence, module: str | None, step: int)
         and calls["phase"][slot.pair] == Phase.FORWARD.value
     ]
     return bool(made) and bool(evidence.values.identical[made].all())
+
+
+def coarsest_dtype(evidence: RankEvidence, pair: int) -> str | None:
+    """The element type of a pair of calls that rounds most."""
+    names = {str(side.dtype[slot.values]) for slot in evidence.slots_of[pair] for side in evidence.sides}
+    floats = [name for name in names if name in DTYPES and DTYPES[name].unit_roundoff]
+    return max(floats, key=lambda name: DTYPES[name].unit_roundoff, default=None)
 
 
 def module_of(evidence: RankEvidence, slot: Slot) -> str | None:

@@ -4,10 +4,10 @@ import numpy as np
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, State, finite
+from ulpscope.diagnose.limits import BEFORE_SHOWN
 from ulpscope.records.enums import FORWARD_PHASE, INPUT_ROLE, MODULE_KIND, OUTPUT_ROLE, PARAMETER_ROLE
 from ulpscope.records.findings import AnchorPart, Nearness, Neighbour, Place
 
-BEFORE_SHOWN = 3
 VIEWS = frozenset(
     "view reshape transpose permute t mT flatten unflatten contiguous expand expand_as squeeze unsqueeze chunk split "
     "getitem narrow select unbind detach clone to float half bfloat16 type view_as T".split()

@@ -66,7 +66,7 @@ def skipped_update(evidence: RankEvidence) -> Skip | None:
     return None
 
 
-def accumulation(evidence: RankEvidence) -> Finding | None:
+def other_accumulation(evidence: RankEvidence) -> Finding | None:
     """A note: the runs always add gradients up over another number of backwards."""
     runs = _runs(evidence)
     found = _accumulates(runs)

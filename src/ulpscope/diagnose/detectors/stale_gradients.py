@@ -1,25 +1,40 @@
-"""Gradients that still hold those of an earlier step: nobody has set them to zero.
+"""Does a gradient still hold that of an earlier step, because nobody has set it to zero?
 
 A sketch is linear: sketch(target) - sketch(reference) is the sketch of what is left over.
 """
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from ulpscope.diagnose.detectors.asking import Answer, Case
+from ulpscope.diagnose.detectors.computation import computed
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import GapFinder
+from ulpscope.diagnose.limits import LEFTOVER_FEW, LEFTOVER_NEAR, LEFTOVER_NEAR_OF_FEW, LEFTOVERS_TRIED
 from ulpscope.numerics.summaries.sketch import Floats
 from ulpscope.records.enums import GRADIENT_ROLE
+from ulpscope.records.findings import ParameterHistory
 
-# How near the surplus must come to the earlier gradient, beside its norm. Between dtypes it has their noise; of a few
-# numbers so much could be chance.
-NEAR = 0.1
-NEAR_OF_FEW = 1e-4
-FEW = 16
-# Earlier contents that are tried: as the backward left it, as clipping left it, and those of a step before.
-TRIED = 4
+LEFTOVER = "leftover"
+
+
+class StaleGradient:
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.leftovers = Leftovers(case.evidence, case.gaps)
+
+    def ask(self, birth: Birth) -> Answer | None:
+        leftover = self.leftovers.of(birth.slot)
+        if leftover is None:
+            return None
+        found = replace(computed(self.case, birth), story=LEFTOVER)
+        if found.evidence.operand.shown != "summed":
+            return found
+        return replace(found, evidence=replace(found.evidence, history=ParameterHistory(leftover=leftover)))
 
 
 class Leftovers:
@@ -37,9 +52,11 @@ class Leftovers:
         if name is None or slot.makes or sketches[0] is None or sketches[1] is None:
             return None
         surplus: Floats = sketches[1][slot.values].astype(np.float64) - sketches[0][slot.values]
-        near = NEAR if self.evidence.operands[slot.values].elements >= FEW else NEAR_OF_FEW
+        near = LEFTOVER_NEAR if self.evidence.operands[slot.values].elements >= LEFTOVER_FEW else LEFTOVER_NEAR_OF_FEW
         step = self.evidence.calls["step"][slot.pair]
-        for other in [each for each in reversed(self._shown.get(name, [])) if self._may_be_left(each, step)][:TRIED]:
+        for other in [each for each in reversed(self._shown.get(name, [])) if self._may_be_left(each, step)][
+            :LEFTOVERS_TRIED
+        ]:
             found = int(self.evidence.calls["step"][other.pair])
             if _is_like(surplus, sketches[1][other.values], near):
                 return "target", found
@@ -49,7 +66,9 @@ class Leftovers:
 
     def _may_be_left(self, slot: Slot, step: int) -> bool:
         """Whether a content is of an earlier step, and the same in both runs: else both may hold theirs."""
-        return self.evidence.calls["step"][slot.pair] < step and self.evidence.operands[slot.values].error <= NEAR
+        return (
+            self.evidence.calls["step"][slot.pair] < step and self.evidence.operands[slot.values].error <= LEFTOVER_NEAR
+        )
 
     @cached_property
     def _shown(self) -> dict[str, list[Slot]]:

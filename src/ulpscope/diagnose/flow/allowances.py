@@ -12,13 +12,11 @@ from dataclasses import replace
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained
+from ulpscope.diagnose.limits import COARSEST_ROUNDOFF
 from ulpscope.judge.rounding.addends import addend_places, felt_error
 from ulpscope.judge.rounding.families import KINKED, Family, Operand, summed_length
 from ulpscope.judge.rounding.limits import Limits, unit_roundoff
 from ulpscope.records.enums import GRAD_OUTPUT_ROLE
-
-# bfloat16's; what is stored in fewer bits is scaled, and no type to compute in.
-COARSEST = unit_roundoff("bfloat16")
 
 
 class Allowances:
@@ -29,7 +27,9 @@ class Allowances:
         self.evidence = evidence
         self.limits = limits
         self.parameters = parameters
-        self.coarsest = min(max(unit_roundoff(name) for side in evidence.sides for name in {"", *side.dtype}), COARSEST)
+        self.coarsest = min(
+            max(unit_roundoff(name) for side in evidence.sides for name in {"", *side.dtype}), COARSEST_ROUNDOFF
+        )
 
     def applied(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
         """The explanation of an output by its own call's operands, with what else is allowed, or counts for less."""

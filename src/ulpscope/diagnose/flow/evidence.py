@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ulpscope.align.calls import bare_name
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES
-from ulpscope.diagnose.detectors.arguments import numbers_differ
+from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
 from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.families import Family, Operand

@@ -9,6 +9,7 @@ from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.unpaired import Gap, ops_in
 from ulpscope.diagnose.flow.updates import compare_updates
+from ulpscope.diagnose.limits import COARSE_SKETCH
 from ulpscope.judge.rounding.families import (
     BIAS_FIRST,
     FAMILIES,
@@ -26,8 +27,6 @@ from ulpscope.records.enums import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, INPUT_ROLE, 
 from ulpscope.records.pairs import Measured
 
 STATS = Measured.STATS
-# How much coarser than rounding a sketch may be and still tell it: float32's is by 5.6 (SKETCH_FLOOR).
-COARSE = 8.0
 ForeignErrors = Mapping[tuple[int, str], float]
 """By pair of calls and place ("" for all): the largest error of the same operands in any rank."""
 
@@ -48,7 +47,7 @@ class Explained:
 
     def is_rounding_of(self, incoming: float, gain: float) -> bool:
         """Whether rounding in these dtypes and operands with this error explain all of it, as far as that is told."""
-        return self.error <= COARSE * gain * math.hypot(incoming, self.rounded) * self.widened
+        return self.error <= COARSE_SKETCH * gain * math.hypot(incoming, self.rounded) * self.widened
 
     def explained_by(self, incoming: float, gain: float) -> bool:
         """Whether operands with this error alone, at this gain, explain all of it."""

@@ -2,7 +2,7 @@
 
 import math
 
-from ulpscope.diagnose.detectors.arguments import tensor_places
+from ulpscope.diagnose.arguments import tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.judge.rounding.choices import (
     CHOOSERS,

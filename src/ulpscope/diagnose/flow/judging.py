@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from ulpscope.align.tensors import BACKWARD_KINDS
-from ulpscope.diagnose.detectors.arguments import numbers_differ
+from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.allowances import Allowances
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
@@ -35,6 +35,7 @@ from ulpscope.diagnose.flow.states import (
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, ops_in
 from ulpscope.diagnose.flow.unread import UnreadOutputs
 from ulpscope.diagnose.flow.unrecorded_updates import Starts
+from ulpscope.diagnose.limits import PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.families import CHOOSING
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
@@ -74,10 +75,6 @@ class Follower:
         usual: AllowedGain = lambda pair, _place: default_gain(self.evidence.bare_ops[pair], self.limits)  # noqa: E731
         self.explainer.begin()
         return _Pass(self, allowed or usual).run()
-
-
-# A copy in another dtype has the error of its original, give or take its own rounding.
-SAME_ERROR = 0.3
 
 
 class _Pass:
@@ -293,7 +290,10 @@ class _Pass:
         self._born(slot, Cause.NOT_FINITE if gap is None else cause, worst, 0.0, gain=math.inf, gap=gap)
 
     def _explains_anything(self, source: int) -> bool:
-        return self.flow.states[source] in WRONG | {AFTER_CHOICE} and not self.evidence.operands[source].error < 0.5
+        return (
+            self.flow.states[source] in WRONG | {AFTER_CHOICE}
+            and not self.evidence.operands[source].error < PLAINLY_WRONG
+        )
 
     def _inherited_state(self, sources: list[int]) -> State:
         if any(self.flow.states[source] in WRONG for source in sources):

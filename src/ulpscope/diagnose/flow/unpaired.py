@@ -13,8 +13,9 @@ from operator import attrgetter
 import polars as pl
 
 from ulpscope.align.scans import uses_of
-from ulpscope.diagnose.detectors.arguments import tensor_places
+from ulpscope.diagnose.arguments import tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.limits import LONGEST_GAP
 from ulpscope.judge.rounding.values import Values
 from ulpscope.records.enums import (
     BACKWARD_PHASE,
@@ -38,8 +39,6 @@ from ulpscope.trace.reader import RankTrace
 
 Gradients = dict[int, list[tuple[int, int]]]
 _Walk = tuple[list[int], tuple[int, ...]]
-# Calls that one gap may lead through: more is another program, not a difference.
-LONGEST = 400
 READING = [
     role.value for role in (Role.INPUT, Role.PARAMETER, Role.BUFFER, Role.GRAD_OUTPUT, Role.GRADIENT, Role.STATE)
 ]
@@ -60,6 +59,10 @@ class Gap:
     """The engine's own sum of gradients."""
     written: bool = False
     """A call wrote it unseen, as batch norm writes its running stats."""
+
+    @property
+    def calls(self) -> tuple[int, ...]:
+        return (*self.only_reference, *self.only_target)
 
     @property
     def one_sided(self) -> bool:
@@ -193,7 +196,7 @@ class GapFinder:
             return [], ()
         found: list[int] = []
         seen, waiting = {start}, [start]
-        while waiting and len(seen) < LONGEST:
+        while waiting and len(seen) < LONGEST_GAP:
             call = waiting.pop()
             if call in run.partners:
                 found += self.operands_of(run.partners[call])

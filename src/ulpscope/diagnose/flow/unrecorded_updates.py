@@ -7,11 +7,9 @@ from functools import cached_property
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import SOUND, State
 from ulpscope.diagnose.flow.unpaired import GapFinder, first_from
+from ulpscope.diagnose.limits import STARTING_ERROR
 from ulpscope.judge.rounding.limits import Limits, update_error
 from ulpscope.records.enums import BUFFER_ROLE, GRADIENT_ROLE, PARAMETER_ROLE, STATE_ROLE
-
-STARTING_ERROR = 0.02
-"""Parameters that differ by no more at a first captured step after the first of the run are a starting condition."""
 
 
 class Starts:

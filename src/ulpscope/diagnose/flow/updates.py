@@ -11,16 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.limits import AVERAGE_ERRORS, CHANCE, LARGE_ERRORS
 from ulpscope.judge.rounding.measuring import least_apart
 from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT
 from ulpscope.numerics.summaries.sketch import Floats
 from ulpscope.records.enums import GRADIENT_ROLE, PARAMETER_AFTER_ROLE, PARAMETER_ROLE
-
-# Gradients as small as so many errors of an average element may have the other sign: all that share their bin of
-# exponents, and where errors lie unevenly, as many of the larger ones as chance gives, in standard deviations.
-AVERAGE_ERRORS = 2.0
-LARGE_ERRORS = 4.0
-CHANCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.ledger.who_made_it import Measure, finite_part, maker_of, verdicts_of
+from ulpscope.diagnose.limits import REPLAY_BATCH
 from ulpscope.records.checks import OutputResult
 from ulpscope.records.ledger import LedgerEntry, Maker, PairEvidence
 from ulpscope.records.pairs import Pair
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], None]
 Left = Counter[str]
-
-BATCH = 256
 
 
 def keep_ledger(evidence: RankEvidence, pairs: Sequence[int], left: Left, advance: Advance) -> list[LedgerEntry]:
@@ -37,8 +36,8 @@ def keep_ledger(evidence: RankEvidence, pairs: Sequence[int], left: Left, advanc
 def recorded_pairs(evidence: RankEvidence, pairs: Sequence[int]) -> Iterator[tuple[int, Pair[RecordedCall]]]:
     """Pairs of recorded calls, in this order."""
     ids, traces = evidence.calls, evidence.plan.traces
-    for start in range(0, len(pairs), BATCH):
-        batch = pairs[start : start + BATCH]
+    for start in range(0, len(pairs), REPLAY_BATCH):
+        batch = pairs[start : start + REPLAY_BATCH]
         reference = read_calls(traces.reference, [ids["reference_id"][pair] for pair in batch])
         target = read_calls(traces.target, [ids["id"][pair] for pair in batch])
         for pair in batch:

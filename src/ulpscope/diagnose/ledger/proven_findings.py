@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import polars as pl
 
-from ulpscope.diagnose.comparing import JudgedRank
-from ulpscope.diagnose.findings import RankedFinding, differing_arguments
+from ulpscope.diagnose.arguments import differing_arguments
+from ulpscope.diagnose.findings import JudgedRank, RankedFinding
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth, Cause
 from ulpscope.diagnose.flow.unpaired import has_unknown_operand
+from ulpscope.diagnose.limits import LAST_BITS, TELLING_ARGUMENT
 from ulpscope.diagnose.places import place_of
 from ulpscope.judge.rounding.limits import unit_roundoff
 from ulpscope.records.checks import GRADIENT, Direction
@@ -19,10 +20,6 @@ from ulpscope.records.ledger import LedgerEntry, Maker
 from ulpscope.records.pairs import Judgement, Measured
 
 GUILTY = frozenset((Maker.TARGET, Maker.REFERENCE))
-# An argument's effect that is told, in roundoffs of the output: below, it drowns even in the mean of many elements.
-TELLING = 1 / 32
-# What numbers that were computed differently may differ by.
-LAST_BITS = 1e-5
 
 
 def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
@@ -44,7 +41,7 @@ def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
     table = _judged(rank.table, [slot for slot, _ in guilty], Judgement.MADE_HERE)
     return replace(
         rank,
-        found=sorted(kept, key=lambda each: each.moment),
+        found=kept,
         notes=[*rank.notes, *(each.finding for each in cleared)],
         table=_judged(table, [each.birth.slot for each in cleared], Judgement.INHERITED),
     )
@@ -55,7 +52,7 @@ def _is_another_function(entry: LedgerEntry) -> bool:
     if entry.by_arguments is None or entry.direction is not Direction.FORWARD:
         return False
     coarsest = max(unit_roundoff(dtype) for dtype in entry.dtypes)
-    return entry.by_arguments.norm > max(coarsest * TELLING, LAST_BITS)
+    return entry.by_arguments.norm > max(coarsest * TELLING_ARGUMENT, LAST_BITS)
 
 
 def _is_cleared(evidence: RankEvidence, each: RankedFinding) -> bool:

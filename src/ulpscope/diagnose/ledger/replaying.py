@@ -3,15 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ulpscope.diagnose.comparing import JudgedRank
+from ulpscope.diagnose.findings import JudgedRank
 from ulpscope.diagnose.ledger.booking import Advance, keep_ledger
 from ulpscope.diagnose.ledger.contributions import Contributions, final_differences, with_contributions
 from ulpscope.diagnose.ledger.proven_findings import GUILTY, prove
 from ulpscope.diagnose.ledger.suspects import pairs_to_replay
+from ulpscope.diagnose.limits import SWEPT_UNASKED
 from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Replay
-
-# What each call adds to the final difference is told unasked up to so many calls a rank.
-SWEPT_UNASKED = 2000
 
 
 def replay_ranks(

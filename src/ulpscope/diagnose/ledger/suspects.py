@@ -5,12 +5,10 @@ import math
 from ulpscope.diagnose.findings import RankedFinding
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Flow
+from ulpscope.diagnose.limits import NEAREST_REPLAYED
 from ulpscope.records.enums import Kind
 from ulpscope.records.ledger import Replay
 from ulpscope.replay.operations import STARTS_BACKWARD
-
-# Pairs beside those of the findings: the ones whose errors come nearest to what is explained.
-NEAREST = 24
 
 
 def pairs_to_replay(evidence: RankEvidence, flow: Flow, found: list[RankedFinding], replay: Replay) -> list[int]:
@@ -56,7 +54,7 @@ def _nearest(evidence: RankEvidence, flow: Flow) -> set[int]:
             pair = _forward(evidence, slot.pair)
             scores[pair] = max(scores.get(pair, 0.0), error / expected)
     ordered = sorted((pair for pair in scores if _is_api(evidence, pair)), key=lambda pair: -scores[pair])
-    return set(ordered[:NEAREST])
+    return set(ordered[:NEAREST_REPLAYED])
 
 
 def _forward(evidence: RankEvidence, pair: int) -> int:

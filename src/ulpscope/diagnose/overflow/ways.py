@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 import polars as pl
 
+from ulpscope.diagnose.limits import STEPS_FOLLOWED
 from ulpscope.diagnose.overflow.steps import signs_of
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.overflows import NotFinite, WayCall
 from ulpscope.trace.reader import RankTrace
-
-STEPS_FOLLOWED = 4
-"""Later steps that are looked at for a loss: networks that are trained in turns have a step each."""
 
 
 class _Shown(NamedTuple):

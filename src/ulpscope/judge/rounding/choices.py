@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.judge.rounding.limits import APART, BLOCK, FLIPPED, NARROW
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
 from ulpscope.records.pairs import Pair
 
 AnyArray = NDArray[Any]
 Floats = NDArray[np.float64]
 Shape = tuple[int, ...]
-
-_BLOCK = 2**20
-"""Elements that are widened at a time."""
 
 
 class Choosing(Enum):
@@ -50,10 +48,6 @@ CHOOSERS: dict[str, Choosing] = {name: kind for kind, names in _NAMES.items() fo
 """By the bare name of an operation; of others a flip tells nothing."""
 EXACT = frozenset("eq ne not_equal Equal NotEqual".split())
 """Comparisons that a last bit may turn everywhere."""
-
-FLIPPED = 0.9
-"""Share of all bools above which rounding would have to have met nearly every element at the threshold."""
-_APART, _NARROW = 10.0, 12.0
 
 
 def numbers_alike(arrays: Pair[AnyArray | None], dtypes: Pair[str]) -> Pair[AnyArray] | None:
@@ -155,7 +149,7 @@ def _lie_within(index: AnyArray, size: int) -> bool:
 
 
 def _blocks(rows: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
-    step = max(_BLOCK // max(size, 1), 1)
+    step = max(BLOCK // max(size, 1), 1)
     return (rows[start : start + step] for start in range(0, len(rows), step))
 
 
@@ -231,4 +225,4 @@ def all_at_the_threshold(share: float, *, deviation: float, error: float, width:
     `deviation` is the operand's own, `error` how far its elements are apart in the two runs, and `width` from its
     smallest to its largest element.
     """
-    return share < FLIPPED or not (deviation > _APART * error and deviation > width / _NARROW)
+    return share < FLIPPED or not (deviation > APART * error and deviation > width / NARROW)

@@ -1,15 +1,53 @@
-"""Parameters that a module has in one run only: the models are not built alike."""
+"""Are the models built alike?"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
+from ulpscope.diagnose.detectors.asking import Answer, Case
 from ulpscope.diagnose.flow.evidence import RankEvidence
-from ulpscope.diagnose.places import place_of_row
+from ulpscope.diagnose.flow.states import Birth
+from ulpscope.diagnose.flow.unpaired import Gap, calls_in
+from ulpscope.diagnose.limits import FEW_PAIRED
+from ulpscope.diagnose.places import place_of_birth, place_of_row
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.findings import Evidence, Finding, FindingKind, OneRun, Place
 from ulpscope.trace.reader import RankTrace
+
+
+class LoneStructure:
+    """Did it come through a collective or a whole module that only one run has?"""
+
+    def __init__(self, case: Case) -> None:
+        self.evidence = case.evidence
+
+    def ask(self, birth: Birth) -> Answer | None:
+        if birth.gap is None or not self._is_structural(birth.gap):
+            return None
+        return Answer(FindingKind.STRUCTURE, place_of_birth(self.evidence, birth))
+
+    def _is_structural(self, gap: Gap) -> bool:
+        calls = calls_in(self.evidence, gap)
+        if any((frame["kind"] == Kind.COLLECTIVE.value).any() for frame in calls):
+            return True
+        if self.evidence.has_compiled:
+            return False
+        sides = zip(calls, self.evidence.plan.shared_modules, strict=True)
+        return any(module not in known for frame, known in sides for module in frame["module"].drop_nulls())
+
+
+def other_program(ranks: Sequence[RankEvidence], matched: int, fewer: int) -> Finding | None:
+    """Where hardly any call has a partner: what differs between two models is no fault of any call.
+
+    Of what other tools have dumped, networks with fused operators for one, many may have none.
+    """
+    if matched >= FEW_PAIRED * fewer or not all(evidence.complete for evidence in ranks):
+        return None
+    plans = [evidence.plan for evidence in ranks]
+    first_step = min(step for plan in plans for step in plan.steps)
+    place = Place(rank=plans[0].rank, step=first_step, phase=Phase.FORWARD)
+    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(paired=(matched, fewer))))
 
 
 def unshared_parameters(evidence: RankEvidence) -> Finding | None:

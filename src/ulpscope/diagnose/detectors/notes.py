@@ -1,16 +1,16 @@
-"""Notes: what differs and is not wrong."""
+"""What differs and is not wrong? Each question is answered by notes."""
 
 from collections import Counter
 from dataclasses import replace
 
 import polars as pl
 
-from ulpscope.diagnose.detectors.arguments import telling_differences
-from ulpscope.diagnose.detectors.skipped_steps import accumulation
-from ulpscope.diagnose.findings import coarsest_dtype
+from ulpscope.diagnose.arguments import telling_differences
+from ulpscope.diagnose.detectors.skipped_steps import other_accumulation
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Flow, State
-from ulpscope.diagnose.places import place_of
+from ulpscope.diagnose.limits import NAMES_LISTED
+from ulpscope.diagnose.places import coarsest_dtype, place_of
 from ulpscope.judge.rounding.families import MOVING
 from ulpscope.judge.rounding.values import NO_DTYPE
 from ulpscope.records.enums import Kind, Phase
@@ -26,23 +26,8 @@ from ulpscope.records.findings import (
     Unlike,
 )
 
-NAMES_LISTED = 6
 
-
-def notes_of(evidence: RankEvidence, flow: Flow) -> list[Finding]:
-    """The notes of one rank."""
-    return [
-        *_arguments(evidence, flow),
-        *_accumulation(evidence),
-        *_scale(evidence),
-        *_dtypes(evidence),
-        *_structure(evidence),
-        *_choices(evidence, flow),
-        *_start(evidence, flow),
-    ]
-
-
-def _arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
+def arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for all calls of an operation whose arguments differ alike, though rounding explains what they give."""
     calls = evidence.calls
     firsts: dict[tuple[object, ...], Finding] = {}
@@ -92,12 +77,13 @@ def _argument_note(
     return Finding(FindingKind.COMPUTATION, place_of(evidence, slot), told)
 
 
-def _accumulation(evidence: RankEvidence) -> list[Finding]:
-    note = accumulation(evidence)
+def accumulation(evidence: RankEvidence, flow: Flow) -> list[Finding]:
+    """Gradients that are always added up over another number of backwards."""
+    note = other_accumulation(evidence)
     return [] if note is None else [note]
 
 
-def _scale(evidence: RankEvidence) -> list[Finding]:
+def loss_scale(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     if not evidence.scales:
         return []
     step, scale = next(iter(evidence.scales.items()))
@@ -105,7 +91,7 @@ def _scale(evidence: RankEvidence) -> list[Finding]:
     return [Finding(FindingKind.OPTIMIZER, place, Evidence(Numbers(scale=scale)))]
 
 
-def _dtypes(evidence: RankEvidence) -> list[Finding]:
+def dtypes(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for each pair of element types, at the first tensor that has them."""
     values = evidence.sides
     firsts: dict[tuple[str, str], Finding] = {}
@@ -121,7 +107,7 @@ def _dtypes(evidence: RankEvidence) -> list[Finding]:
     return [_counted(note, counts[pair]) for pair, note in firsts.items()]
 
 
-def _structure(evidence: RankEvidence) -> list[Finding]:
+def unmatched_calls(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for all calls without a partner."""
     unmatched = evidence.plan.unmatched
     sides = [_interesting(frame) for frame in unmatched]
@@ -149,7 +135,7 @@ def _interesting(calls: pl.DataFrame) -> pl.DataFrame:
     return shown.filter(pl.col("step") == pl.col("step").min()).sort("id")
 
 
-def _choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
+def flipped_choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note a call whose discrete output flipped, the first of each operation and module."""
     found: dict[tuple[object, object], Finding] = {}
     for choice in flow.choices:
@@ -161,7 +147,7 @@ def _choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     return list(found.values())
 
 
-def _start(evidence: RankEvidence, flow: Flow) -> list[Finding]:
+def starting_parameters(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     first = evidence.plan.steps[0] if evidence.plan.steps else 0
     started = [slot for slot in flow.started if evidence.calls["step"][slot.pair] == first]
     if not started:
