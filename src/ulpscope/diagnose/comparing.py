@@ -9,10 +9,9 @@ import polars as pl
 from ulpscope.align.plan import Plan
 from ulpscope.diagnose.detectors.asking import Case
 from ulpscope.diagnose.detectors.order import OF_WHAT_IS_NOT_WRONG
-from ulpscope.diagnose.findings import JudgedRank, find
-from ulpscope.diagnose.finishing import finish
-from ulpscope.diagnose.flow.collectives import errors_across_ranks
+from ulpscope.diagnose.findings import JudgedRank, find, finish
 from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.explaining import errors_across_ranks
 from ulpscope.diagnose.flow.judging import Follower
 from ulpscope.diagnose.flow.peers import PeerGains
 from ulpscope.diagnose.networks.advice import advise

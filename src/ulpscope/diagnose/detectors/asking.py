@@ -1,25 +1,40 @@
 """How detectors are asked: each difference that began somewhere is shown to one after the other, until one knows it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 from ulpscope.diagnose.detectors.origins import Origins
 from ulpscope.diagnose.flow.evidence import RankEvidence
-from ulpscope.diagnose.flow.model_calls import model_pairs
 from ulpscope.diagnose.flow.states import Birth, Cause
-from ulpscope.diagnose.flow.unpaired import GapFinder
+from ulpscope.diagnose.flow.unpaired import GapFinder, has_unknown_operand
+from ulpscope.diagnose.places import place_of_birth
 from ulpscope.records.enums import (
+    BACKWARD_KIND,
     BUFFER_ROLE,
+    COLLECTIVE_KIND,
+    COMPILED_KIND,
     GRADIENT_ROLE,
+    MODULE_BACKWARD_KIND,
+    MODULE_KIND,
+    OPTIMIZER_KIND,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
     SETUP_PHASE,
     STATE_AFTER_ROLE,
     STATE_ROLE,
 )
-from ulpscope.records.findings import Evidence, FindingKind, Place
+from ulpscope.records.findings import Evidence, FindingKind, OperandOrigin, Place
+
+ALWAYS_MODEL = (
+    BACKWARD_KIND,
+    MODULE_KIND,
+    MODULE_BACKWARD_KIND,
+    OPTIMIZER_KIND,
+    COLLECTIVE_KIND,
+    COMPILED_KIND,
+)
 
 
 @dataclass(frozen=True)
@@ -32,8 +47,35 @@ class Case:
 
     @cached_property
     def model(self) -> list[bool]:
-        """For each pair of calls whether it computes with the model."""
-        return model_pairs(self.evidence, self.gaps.parameter_storages | set(self.gaps.gradient_storages))
+        """For each pair of calls whether it computes with the model; all of them in a run without modules."""
+        evidence, calls = self.evidence, self.evidence.calls
+        if not any(module is not None for module in calls["module"]):
+            return [phase != SETUP_PHASE for phase in calls["phase"]]
+        storages, model_storages = evidence.sides.target.storage.tolist(), self._model_storages
+        from_model = [False] * len(storages)
+        # One more, for what no pair of calls made (-1).
+        reading = [False] * (len(calls["id"]) + 1)
+        found = [False] * len(calls["id"])
+        for pair in evidence.order:
+            slots = evidence.slots_of[pair]
+            inside = calls["kind"][pair] in ALWAYS_MODEL or calls["module"][pair] is not None
+            reads = any(
+                from_model[s.values] or storages[s.values] in model_storages or reading[evidence.makers[s.values]]
+                for s in slots
+                if not s.makes
+            )
+            reading[pair] = inside or reads
+            found[pair] = inside or (reads and calls["phase"][pair] != SETUP_PHASE)
+            if inside or reads:
+                for slot in slots:
+                    if slot.makes:
+                        from_model[slot.values] = True
+        return found
+
+    @property
+    def _model_storages(self) -> set[int]:
+        """Where parameters and their gradients lie."""
+        return self.gaps.parameter_storages | set(self.gaps.gradient_storages)
 
     @cached_property
     def origins(self) -> Origins:
@@ -64,15 +106,41 @@ class Answer:
     """What several findings would tell alike: of one story the first is told."""
 
 
-class Detector(Protocol):
+class Detector(ABC):
     """One question to a difference."""
 
-    def __init__(self, case: Case) -> None: ...
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.evidence = case.evidence
 
+    @abstractmethod
     def ask(self, birth: Birth) -> Answer | None:
         """What the difference is; none if it is nothing that this detector knows."""
+
+
+class Computation(Detector):
+    """Was it computed otherwise? Where no other detector knows more, it was."""
+
+    def ask(self, birth: Birth) -> Answer:
+        return computed(self.case, birth)
 
 
 def is_only_shown(birth: Birth, place: Place) -> bool:
     """Whether the call of this place did not make the tensor, nor did calls that only one run makes."""
     return not (birth.slot.makes or place.tensor != birth.slot.place or (birth.gap and birth.gap.calls))
+
+
+def computed(case: Case, birth: Birth) -> Answer:
+    """Something that was computed otherwise, with what it is if the call did not make it."""
+    place, slot = place_of_birth(case.evidence, birth), birth.slot
+    if not is_only_shown(birth, place):
+        own = birth.gap is None and slot.makes
+        unknown = True if own and has_unknown_operand(case.evidence, slot.pair) else None
+        operand = OperandOrigin(unknown_input=unknown)
+    elif slot.role == GRADIENT_ROLE:
+        operand = OperandOrigin(shown="summed")
+    else:
+        origins = case.origins.of(slot)
+        given_as = None if origins else case.origins.given_as(slot)
+        operand = OperandOrigin(shown="given", origins=origins, given_as=given_as)
+    return Answer(FindingKind.COMPUTATION, place, Evidence(operand=operand))

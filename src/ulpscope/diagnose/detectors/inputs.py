@@ -5,8 +5,7 @@ from functools import cached_property
 import polars as pl
 
 from ulpscope.align.calls import bare_name
-from ulpscope.diagnose.detectors.asking import Answer, Case, is_only_shown
-from ulpscope.diagnose.detectors.computation import computed
+from ulpscope.diagnose.detectors.asking import Answer, Case, Detector, computed, is_only_shown
 from ulpscope.diagnose.detectors.origins import PICKING
 from ulpscope.diagnose.flow.states import Birth, Cause
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
@@ -19,10 +18,8 @@ Lines = set[tuple[str, object]]
 """Operations of calls with their stacks, where these are known."""
 
 
-class Data:
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.evidence = case.evidence
+class Data(Detector):
+    """By where it comes from."""
 
     def ask(self, birth: Birth) -> Answer | None:
         return _input(self.case, birth) if self._is_data(birth) else None
@@ -92,11 +89,8 @@ class Data:
         return maker >= 0 and self.case.model[maker]
 
 
-class Outside:
+class Outside(Detector):
     """What no recorded call made, and what the run is not known to be fed with."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
 
     def ask(self, birth: Birth) -> Answer | None:
         if birth.cause is not Cause.OUTSIDE:

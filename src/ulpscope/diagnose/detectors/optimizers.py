@@ -5,7 +5,7 @@ from functools import cached_property
 import polars as pl
 
 from ulpscope.align.scans import uses_of
-from ulpscope.diagnose.detectors.asking import Answer, Case
+from ulpscope.diagnose.detectors.asking import Answer, Detector
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.places import place_of_birth
 from ulpscope.records.enums import (
@@ -19,11 +19,8 @@ from ulpscope.records.findings import Evidence, FindingKind, ParameterHistory
 from ulpscope.trace.reader import RankTrace
 
 
-class OptimizerState:
+class OptimizerState(Detector):
     """Does its state differ, whichever call shows it?"""
-
-    def __init__(self, case: Case) -> None:
-        self.evidence = case.evidence
 
     def ask(self, birth: Birth) -> Answer | None:
         is_state = self.evidence.storage(birth.slot) in self._storages
@@ -35,11 +32,8 @@ class OptimizerState:
         return {self.evidence.storage(slot) for slot in shown} - {-1}
 
 
-class OptimizerUpdate:
+class OptimizerUpdate(Detector):
     """Did it make something else of what it was given, or was it given no gradient in one run?"""
-
-    def __init__(self, case: Case) -> None:
-        self.evidence = case.evidence
 
     def ask(self, birth: Birth) -> Answer | None:
         if self.evidence.calls["kind"][birth.slot.pair] != OPTIMIZER_KIND or not birth.slot.makes:

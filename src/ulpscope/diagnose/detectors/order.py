@@ -3,16 +3,14 @@
 from collections.abc import Callable
 
 from ulpscope.diagnose.detectors import notes
-from ulpscope.diagnose.detectors.asking import Detector
-from ulpscope.diagnose.detectors.computation import Computation
+from ulpscope.diagnose.detectors.asking import Computation, Detector
+from ulpscope.diagnose.detectors.gradients import StaleGradient, TiedWeight
 from ulpscope.diagnose.detectors.inputs import Data, Outside
 from ulpscope.diagnose.detectors.optimizers import OptimizerState, OptimizerUpdate
 from ulpscope.diagnose.detectors.overflows import Overflowing
 from ulpscope.diagnose.detectors.parameters import Parameter, WrittenParameter
 from ulpscope.diagnose.detectors.randomness import LoneRandomness, Randomness
-from ulpscope.diagnose.detectors.stale_gradients import StaleGradient
 from ulpscope.diagnose.detectors.structure import LoneStructure, missing_module, unshared_parameters
-from ulpscope.diagnose.detectors.tied_weights import TiedWeight
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Flow
 from ulpscope.records.findings import Finding

@@ -1,6 +1,6 @@
 """Are there inf or nan where the reference has none?"""
 
-from ulpscope.diagnose.detectors.asking import Answer, Case, is_only_shown
+from ulpscope.diagnose.detectors.asking import Answer, Detector, is_only_shown
 from ulpscope.diagnose.flow.states import Birth, finite
 from ulpscope.diagnose.overflow.asked_for import Ends, asked
 from ulpscope.diagnose.places import place_of_birth
@@ -8,10 +8,7 @@ from ulpscope.records.enums import GRADIENT_ROLE
 from ulpscope.records.findings import Evidence, FindingKind, OperandOrigin, Overflow
 
 
-class Overflowing:
-    def __init__(self, case: Case) -> None:
-        self.evidence = case.evidence
-
+class Overflowing(Detector):
     def ask(self, birth: Birth) -> Answer | None:
         if not self._overflows(birth.slot.values) or self._asked_for(birth):
             return None

@@ -8,7 +8,7 @@ import polars as pl
 
 from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.arguments import differing_arguments
-from ulpscope.diagnose.detectors.asking import Answer, Case
+from ulpscope.diagnose.detectors.asking import Answer, Detector
 from ulpscope.diagnose.flow.evidence import Slot
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
@@ -29,14 +29,11 @@ Update = tuple[str, dict[str, Any]]
 """The run whose optimizer alone changes a parameter, and that optimizer's call, a row of its trace."""
 
 
-class WrittenParameter:
+class WrittenParameter(Detector):
     """By an earlier call that had it at hand, and whose arguments differ.
 
     What such a call wrote into it, such as batch norm's running stats, is none of its outputs.
     """
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
 
     def ask(self, birth: Birth) -> Answer | None:
         evidence = self.case.evidence
@@ -52,12 +49,8 @@ class WrittenParameter:
         return Answer(FindingKind.COMPUTATION, place, known, unsaid=("error_in",))
 
 
-class Parameter:
+class Parameter(Detector):
     """From the beginning, or by what only one run does: who wrote it is looked up in the traces themselves."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.evidence = case.evidence
 
     def ask(self, birth: Birth) -> Answer | None:
         if not self.case.is_parameter(birth):

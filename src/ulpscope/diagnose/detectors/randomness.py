@@ -3,7 +3,7 @@
 from functools import cached_property
 
 from ulpscope.diagnose.arguments import argument_differences
-from ulpscope.diagnose.detectors.asking import Answer, Case
+from ulpscope.diagnose.detectors.asking import Answer, Case, Detector
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.places import place_of_birth
@@ -11,11 +11,8 @@ from ulpscope.records.enums import SETUP_PHASE
 from ulpscope.records.findings import Evidence, FindingKind, Unlike
 
 
-class Randomness:
+class Randomness(Detector):
     """By a call that both runs make. Data, or its order, that is drawn before the first step is input."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
 
     def ask(self, birth: Birth) -> Answer | None:
         if birth.gap is not None or not self._draws_otherwise(birth):
@@ -43,11 +40,8 @@ class Randomness:
         return not (same_state and argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair]))
 
 
-class LoneRandomness:
+class LoneRandomness(Detector):
     """By a call that only one run makes."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
 
     def ask(self, birth: Birth) -> Answer | None:
         calls = None if birth.gap is None else calls_in(self.case.evidence, birth.gap)

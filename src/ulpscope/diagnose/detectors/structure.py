@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.diagnose.detectors.asking import Answer, Case
+from ulpscope.diagnose.detectors.asking import Answer, Detector
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
@@ -16,11 +16,8 @@ from ulpscope.records.findings import Evidence, Finding, FindingKind, OneRun, Pl
 from ulpscope.trace.reader import RankTrace
 
 
-class LoneStructure:
+class LoneStructure(Detector):
     """Did it come through a collective or a whole module that only one run has?"""
-
-    def __init__(self, case: Case) -> None:
-        self.evidence = case.evidence
 
     def ask(self, birth: Birth) -> Answer | None:
         if birth.gap is None or not self._is_structural(birth.gap):

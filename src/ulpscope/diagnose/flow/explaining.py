@@ -1,4 +1,7 @@
-"""How much of an error rounding and the operands explain."""
+"""How much of an error rounding and the operands explain.
+
+What a collective gives depends on the operands of all ranks.
+"""
 
 import math
 from collections import defaultdict
@@ -23,7 +26,16 @@ from ulpscope.judge.rounding.families import (
     summed_length,
 )
 from ulpscope.judge.rounding.limits import ACCUMULATOR, Limits, family_of, floor_of, kink_error, sum_floor, update_error
-from ulpscope.records.enums import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, INPUT_ROLE, STATE_AFTER_ROLE, UPDATE_PHASE
+from ulpscope.records.enums import (
+    COLLECTIVE_KIND,
+    GRAD_INPUT_ROLE,
+    GRAD_OUTPUT_ROLE,
+    GRADIENT_ROLE,
+    INPUT_ROLE,
+    OPTIMIZER_KIND,
+    STATE_AFTER_ROLE,
+    UPDATE_PHASE,
+)
 from ulpscope.records.pairs import Measured
 
 STATS = Measured.STATS
@@ -237,3 +249,51 @@ class Explainer:
         expected = update_error(base, gain, self.limits, lost=2.0 * math.sqrt(update.uncertain))
         gained = update.error / base if base else math.inf
         return Explained(update.error, came_in, expected, gained, base, rounded=base)
+
+
+def errors_across_ranks(ranks: Sequence[RankEvidence]) -> list[dict[tuple[int, str], float]]:
+    """For each rank: by pair of calls and place, the largest error among the same operands of all ranks."""
+    if len(ranks) == 1:
+        return [{}]
+    worst: dict[tuple[object, ...], float] = defaultdict(float)
+    places: list[dict[tuple[int, str], tuple[object, ...]]] = []
+    for evidence in ranks:
+        known = {}
+        for pair, key in _shared(evidence).items():
+            known[pair] = key
+            worst[key] = max(worst[key], _error(evidence, pair))
+        places.append(known)
+    return [{pair: worst[key] for pair, key in known.items()} for known in places]
+
+
+def _shared(evidence: RankEvidence) -> dict[tuple[int, str], tuple[object, ...]]:
+    """Collectives, and gradients that a data-parallel wrapper has reduced out of sight."""
+    calls = evidence.calls
+    found: dict[tuple[int, str], tuple[object, ...]] = {}
+    for pair, kind in enumerate(calls["kind"]):
+        if kind == COLLECTIVE_KIND:
+            found[pair, ""] = (calls["step"][pair], calls["name"][pair])
+        elif kind == OPTIMIZER_KIND:
+            gradients = [slot for slot in evidence.slots_of[pair] if slot.role == GRADIENT_ROLE]
+            found |= {(pair, slot.place): (calls["step"][pair], slot.place) for slot in gradients}
+    return found
+
+
+def _error(evidence: RankEvidence, shared: tuple[int, str]) -> float:
+    pair, place = shared
+    slots = evidence.slots_of[pair]
+    if place:
+        return _gradient_error(evidence, place, evidence.calls["step"][pair])
+    return max((evidence.operands[slot.values].error for slot in slots if not slot.makes), default=0.0)
+
+
+def _gradient_error(evidence: RankEvidence, place: str, step: int) -> float:
+    """Of what this rank's own backwards gave to a parameter, before it was reduced."""
+    module = place.rpartition(".")[0]
+    errors = [
+        evidence.operands[slot.values].error
+        for pair in evidence.backwards_of.get((step, module), ())
+        for slot in evidence.slots_of[pair]
+        if slot.role == GRAD_INPUT_ROLE
+    ]
+    return max(errors, default=0.0)

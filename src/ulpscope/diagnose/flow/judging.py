@@ -13,6 +13,7 @@ from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.allowances import Allowances
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.excused import Starts, UnreadOutputs
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
 from ulpscope.diagnose.flow.flipped_choices import Choosers
 from ulpscope.diagnose.flow.states import (
@@ -33,8 +34,6 @@ from ulpscope.diagnose.flow.states import (
     State,
 )
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, ops_in
-from ulpscope.diagnose.flow.unread import UnreadOutputs
-from ulpscope.diagnose.flow.unrecorded_updates import Starts
 from ulpscope.diagnose.limits import PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.families import CHOOSING
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain

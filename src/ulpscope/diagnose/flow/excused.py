@@ -1,19 +1,19 @@
-"""Parameters and states that differ a little because nobody recorded their last update."""
+"""Differences that are excused: nobody recorded what made them, or nobody reads them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.states import SOUND, State
+from ulpscope.diagnose.flow.states import SOUND, UNKNOWN, State
 from ulpscope.diagnose.flow.unpaired import GapFinder, first_from
 from ulpscope.diagnose.limits import STARTING_ERROR
 from ulpscope.judge.rounding.limits import Limits, update_error
-from ulpscope.records.enums import BUFFER_ROLE, GRADIENT_ROLE, PARAMETER_ROLE, STATE_ROLE
+from ulpscope.records.enums import BUFFER_ROLE, GRADIENT_ROLE, OUTPUT_ROLE, PARAMETER_ROLE, STATE_ROLE, Kind
 
 
 class Starts:
-    """Of one rank."""
+    """Parameters and states of one rank that differ a little because nobody recorded their last update."""
 
     def __init__(self, evidence: RankEvidence, gaps: GapFinder, limits: Limits) -> None:
         self.evidence = evidence
@@ -49,3 +49,28 @@ class Starts:
             if slot.role == GRADIENT_ROLE:
                 found[self.evidence.calls["module"][slot.pair], slot.place].append(slot)
         return found
+
+
+class UnreadOutputs:
+    """Outputs of one rank that nothing reads: other tools record them although nobody may have written them.
+
+    A kernel may return memory that it reserves for its backward (the batch norm of an inference). A capture of ours
+    knows what was never written; another tool's dump shows numbers that lay there before.
+    """
+
+    def __init__(self, evidence: RankEvidence) -> None:
+        self.evidence = evidence
+
+    def has(self, slot: Slot, states: Sequence[State]) -> bool:
+        """Whether nothing reads this output, and what is read of its call agrees: then it did to no one any harm."""
+        evidence = self.evidence
+        is_api = evidence.calls["kind"][slot.pair] == Kind.API.value
+        if evidence.complete or not is_api or slot.role != OUTPUT_ROLE or self._readers[slot.values]:
+            return False
+        others = [other.values for other in evidence.in_role(slot.pair, OUTPUT_ROLE) if self._readers[other.values]]
+        return bool(others) and all(states[other] in SOUND - {UNKNOWN} for other in others)
+
+    @cached_property
+    def _readers(self) -> Counter[int]:
+        """How many calls, backwards among them, read each pair of values."""
+        return Counter(slot.values for slot in self.evidence.slots if not slot.makes)
