@@ -22,7 +22,7 @@ def leftovers(reference: list[Any], target: list[Any], *, steps: tuple[int, int]
         sides=SimpleNamespace(reference=sides[0], target=sides[1]),
         calls={"step": steps, "module": ["model", "model"]},
         operands=[SimpleNamespace(error=error, elements=elements) for error in errors],
-        slots=SHOWN,
+        by_role={"gradient": SHOWN},
     )
     return Leftovers(evidence, gaps=None).of(SHOWN[1])  # type: ignore[arg-type]
 

@@ -16,18 +16,13 @@ from ulpscope.records.findings import Place
 
 def place_of(evidence: RankEvidence, slot: Slot) -> Place:
     """The place of a tensor of a pair of calls."""
-    calls, pair = evidence.calls, slot.pair
-    return Place(
-        rank=evidence.plan.rank,
-        step=calls["step"][pair],
-        phase=Phase(calls["phase"][pair]),
-        call=calls["name"][pair],
-        call_id=calls["id"][pair],
-        op=calls["op"][pair],
-        module=module_of(evidence, slot),
-        tensor=slot.place,
-        source=evidence.source_lines.target.get(calls["stack"][pair]),
-    )
+    return replace(place_of_pair(evidence, slot.pair), module=module_of(evidence, slot), tensor=slot.place)
+
+
+def place_of_pair(evidence: RankEvidence, pair: int) -> Place:
+    """The place of a pair of calls, in the target's names."""
+    row = {name: column[pair] for name, column in evidence.calls.items()}
+    return place_of_row(evidence, row, in_target=True)
 
 
 def place_of_parameter(evidence: RankEvidence, slot: Slot) -> Place:
@@ -57,7 +52,7 @@ def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
     """
     gap = birth.gap
     if gap is None or not (gap.only_target or gap.only_reference):
-        return _place_of_pair(evidence, birth.slot)
+        return _place_of_own(evidence, birth.slot)
     values = evidence.sides
     overflowing = _first_overflow(evidence, gap.only_target) if evidence.values.pattern[birth.slot.values] else None
     if overflowing is not None:
@@ -81,7 +76,7 @@ def _first_overflow(evidence: RankEvidence, calls: tuple[int, ...]) -> int | Non
     return found.item() if not found.is_empty() else None
 
 
-def _place_of_pair(evidence: RankEvidence, slot: Slot) -> Place:
+def _place_of_own(evidence: RankEvidence, slot: Slot) -> Place:
     """The pair's own place, or that of the first forward of its kind whose arguments differ."""
     calls, forward = evidence.calls, evidence.forwards[slot.pair]
     if forward < 0 or not _arguments_differ(evidence, forward):

@@ -1,6 +1,5 @@
 """Is a parameter's gradient another because of what it was added to, or of where the parameter is used?"""
 
-from collections import defaultdict
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -8,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from ulpscope.diagnose.detectors.asking import Answer, Case, Detector, computed, is_only_shown
-from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import GapFinder
 from ulpscope.diagnose.limits import LEFTOVER_FEW, LEFTOVER_NEAR, LEFTOVER_NEAR_OF_FEW, LEFTOVERS_TRIED
@@ -70,13 +69,9 @@ class Leftovers:
         return self.evidence.operands[slot.values].error <= LEFTOVER_NEAR
 
     @cached_property
-    def _shown(self) -> dict[str, list[Slot]]:
+    def _shown(self) -> dict[str | None, list[Slot]]:
         """By parameter: where its gradient was shown, in order."""
-        found: dict[str, list[Slot]] = defaultdict(list)
-        for slot in self.evidence.slots:
-            if slot.role == GRADIENT_ROLE and (name := self._name(slot)) is not None:
-                found[name].append(slot)
-        return found
+        return grouped(self.evidence.by_role.get(GRADIENT_ROLE, []), self._name)
 
     def _name(self, slot: Slot) -> str | None:
         """Of the parameter: a module names its own, an optimizer with their modules' paths. Clipping shows none."""

@@ -28,8 +28,7 @@ class OptimizerState(Detector):
 
     @cached_property
     def _storages(self) -> set[int]:
-        shown = [slot for slot in self.evidence.slots if slot.role in (STATE_ROLE, STATE_AFTER_ROLE)]
-        return {self.evidence.storage(slot) for slot in shown} - {-1}
+        return self.evidence.storages_of(STATE_ROLE, STATE_AFTER_ROLE)
 
 
 class OptimizerUpdate(Detector):

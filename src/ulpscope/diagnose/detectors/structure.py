@@ -1,6 +1,7 @@
 """Are the models built alike?"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -10,7 +11,7 @@ from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
 from ulpscope.diagnose.limits import FEW_PAIRED
-from ulpscope.diagnose.places import place_of_birth, place_of_row
+from ulpscope.diagnose.places import place_of_birth, place_of_pair, place_of_row
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.findings import Evidence, Finding, FindingKind, OneRun, Place
 from ulpscope.trace.reader import RankTrace
@@ -109,17 +110,6 @@ def _owned(trace: RankTrace, steps: Sequence[int]) -> dict[int, set[str]]:
 
 
 def _finding(evidence: RankEvidence, pair: int, reference: list[str], target: list[str]) -> Finding:
-    calls = evidence.calls
-    place = Place(
-        rank=evidence.plan.rank,
-        step=calls["step"][pair],
-        phase=Phase(calls["phase"][pair]),
-        call=calls["name"][pair],
-        call_id=calls["id"][pair],
-        op=calls["op"][pair],
-        module=calls["module"][pair],
-        tensor=(target or reference)[0],
-        source=evidence.source_lines.target.get(calls["stack"][pair]),
-    )
+    place = replace(place_of_pair(evidence, pair), tensor=(target or reference)[0])
     only = OneRun(only_reference=tuple(reference), only_target=tuple(target))
     return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))

@@ -1,9 +1,10 @@
 """Everything that is known of one rank's pairs, as columns: what the flow of errors is judged on."""
 
 from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,10 @@ from ulpscope.trace.reader import RankTrace
 
 if TYPE_CHECKING:
     from ulpscope.diagnose.flow.states import State
+
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,10 @@ class RankEvidence:
     def storage(self, slot: Slot) -> int:
         """Where a tensor lies in the target's memory; -1 if nobody knows."""
         return int(self.sides.target.storage[slot.values])
+
+    def storages_of(self, *roles: str) -> set[int]:
+        """Where tensors lie that calls have in these roles."""
+        return {self.storage(slot) for role in roles for slot in self.by_role.get(role, [])} - {-1}
 
     def arrays(self, slot: Slot) -> Pair[NDArray[Any]] | None:
         """The elements of a tensor in both runs, in the shape that the target has; none if they are not at hand."""
@@ -189,24 +198,22 @@ class RankEvidence:
         return found
 
     def in_role(self, pair: int, role: str) -> list[Slot]:
-        """The tensors that a pair of calls has in one role: sorted once, since an optimizer's call has thousands."""
-        if pair not in self._roles:
-            roles = self._roles[pair] = {}
-            for slot in self.slots_of[pair]:
-                roles.setdefault(slot.role, []).append(slot)
-        return self._roles[pair].get(role, [])
+        """The tensors that a pair of calls has in one role: an optimizer's call has thousands."""
+        return self._roles.get((pair, role), [])
 
     @cached_property
-    def _roles(self) -> dict[int, dict[str, list[Slot]]]:
-        return {}
+    def _roles(self) -> dict[tuple[int, str], list[Slot]]:
+        return grouped(self.slots, lambda slot: (slot.pair, slot.role))
+
+    @cached_property
+    def by_role(self) -> dict[str, list[Slot]]:
+        """All tensors that the calls have in each role, in order."""
+        return grouped(self.slots, lambda slot: slot.role)
 
     @cached_property
     def at_place(self) -> dict[tuple[int, str, str], list[Slot]]:
         """The tensors by pair of calls, role and place."""
-        found: dict[tuple[int, str, str], list[Slot]] = defaultdict(list)
-        for slot in self.slots:
-            found[slot.pair, slot.role, slot.place].append(slot)
-        return dict(found)
+        return grouped(self.slots, lambda slot: (slot.pair, slot.role, slot.place))
 
     @cached_property
     def pair_of_target(self) -> dict[int, int]:
@@ -323,11 +330,9 @@ class RankEvidence:
     @cached_property
     def backwards_of(self) -> dict[tuple[int, str], list[int]]:
         """Pairs of backwards by step and module."""
-        found: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for pair, (kind, module) in enumerate(zip(self.calls["kind"], self.calls["module"], strict=True)):
-            if kind == Kind.BACKWARD.value and module is not None:
-                found[self.calls["step"][pair], module].append(pair)
-        return found
+        kinds, modules, steps = (self.calls[name] for name in ("kind", "module", "step"))
+        backwards = [pair for pair, kind in enumerate(kinds) if kind == BACKWARD_KIND and modules[pair] is not None]
+        return grouped(backwards, lambda pair: (steps[pair], modules[pair]))
 
     @cached_property
     def inner_outputs(self) -> dict[int, list[int]]:
@@ -338,6 +343,14 @@ class RankEvidence:
             if slot.makes and parents[slot.pair] >= 0:
                 found[parents[slot.pair]].append(slot.values)
         return found
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items by what they have in common, in order."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def _roundoffs(values: Values) -> NDArray[np.float64]:

@@ -1,10 +1,10 @@
 """Differences that are excused: nobody recorded what made them, or nobody reads them."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
-from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import SOUND, UNKNOWN, State
 from ulpscope.diagnose.flow.unpaired import GapFinder, first_from
 from ulpscope.diagnose.limits import STARTING_ERROR
@@ -44,11 +44,8 @@ class Starts:
     @cached_property
     def _gradients(self) -> dict[tuple[str | None, str], list[Slot]]:
         """Parameters' gradients that modules show, by module and name, in order."""
-        found: dict[tuple[str | None, str], list[Slot]] = defaultdict(list)
-        for slot in self.evidence.slots:
-            if slot.role == GRADIENT_ROLE:
-                found[self.evidence.calls["module"][slot.pair], slot.place].append(slot)
-        return found
+        modules = self.evidence.calls["module"]
+        return grouped(self.evidence.by_role.get(GRADIENT_ROLE, []), lambda slot: (modules[slot.pair], slot.place))
 
 
 class UnreadOutputs:

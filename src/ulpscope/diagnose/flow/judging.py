@@ -68,43 +68,20 @@ class Follower:
         self.choosers = Choosers(evidence)
         self.starts = Starts(evidence, self.gaps, limits)
         self.unread = UnreadOutputs(evidence)
+        values = evidence.values
+        self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
+        self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
+        self.measured, self.unresolved = values.measured.tolist(), values.unresolved.tolist()
+        self.reshaped, self.lost = ((values.reason == reason).tolist() for reason in (SHAPE_DIFFERS, LOST))
 
     def follow(self, allowed: AllowedGain | None = None) -> Flow:
         """Judge with the gains that are allowed; without them, with those of the kinds of operations."""
         usual: AllowedGain = lambda pair, _place: default_gain(self.evidence.bare_ops[pair], self.limits)  # noqa: E731
-        self.explainer.begin()
-        return _Pass(self, allowed or usual).run()
-
-
-class _Pass:
-    """One way through the run."""
-
-    def __init__(self, follower: Follower, allowed: AllowedGain) -> None:
-        evidence = follower.evidence
-        self.evidence = evidence
-        self.limits = follower.limits
-        self.gaps = follower.gaps
-        self.explainer = follower.explainer
-        self.allowances = follower.allowances
-        self.choosers = follower.choosers
-        self.starts = follower.starts
-        self.unread = follower.unread
-        self.allowed = allowed
-        self.flow = Flow([UNKNOWN] * len(evidence.operands))
-        self.identical = evidence.values.identical.tolist()
-        self.compared = evidence.values.compared.tolist()
-        self.discrete = evidence.values.discrete.tolist()
-        self.pattern = evidence.values.pattern.tolist()
-        self.measured = evidence.values.measured.tolist()
-        self.unresolved = evidence.values.unresolved.tolist()
-        self.reshaped = (evidence.values.reason == SHAPE_DIFFERS).tolist()
-        self.free = evidence.differing_freely
-        self.contents = evidence.contents
+        self.allowed = allowed or usual
+        self.flow = Flow([UNKNOWN] * len(self.evidence.operands))
         self.birth_steps: set[int] = set()
         self.made_contents: dict[tuple[int, int] | None, int] = {}
-        self.lost = (evidence.values.reason == LOST).tolist()
-
-    def run(self) -> Flow:
+        self.explainer.begin()
         for pair, begins in self.evidence.moments:
             for slot in self.evidence.slots_of[pair]:
                 if not slot.makes and begins is not self._is_shown_after(slot):
@@ -223,7 +200,7 @@ class _Pass:
             self.flow.states[value] = copied
             return
         if slot.makes and cause is Cause.ERROR:
-            self.made_contents.setdefault(self.contents[value], value)
+            self.made_contents.setdefault(self.evidence.contents[value], value)
         known = [source for source in sources if source != value]
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
@@ -241,7 +218,7 @@ class _Pass:
 
     def _known_content(self, value: int) -> State | None:
         """What is known of a call's own result with the same bits on either side, of which this is a copy."""
-        content = self.contents[value]
+        content = self.evidence.contents[value]
         state = UNKNOWN if content is None else self.flow.states[self.made_contents.get(content, value)]
         if state is UNKNOWN:
             return None
@@ -302,7 +279,7 @@ class _Pass:
     def _settle_numbers(self, slot: Slot, sources: list[int], cause: Cause, *, gain: float, gap: Gap | None) -> None:
         if any(self.lost[source] for source in sources):
             return
-        free = [source for source in sources if self.free[source] and self._is_judged(source)]
+        free = [source for source in sources if self.evidence.differing_freely[source] and self._is_judged(source)]
         if free:
             self.flow.states[slot.values] = self._inherited_state(free)
             return

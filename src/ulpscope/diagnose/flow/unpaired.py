@@ -14,7 +14,7 @@ import polars as pl
 
 from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.arguments import tensor_places
-from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.limits import LONGEST_GAP
 from ulpscope.judge.rounding.values import Values
 from ulpscope.records.enums import (
@@ -96,10 +96,8 @@ class _Run:
     def _uses(self, roles: Sequence[str]) -> dict[int, list[int]]:
         """Values that each call uses in these roles."""
         used = uses_of(self.trace, self.steps).filter(pl.col("role").is_in(roles)).select("call", "value")
-        found: dict[int, list[int]] = defaultdict(list)
-        for call, value in self.trace.collect(used).iter_rows():
-            found[call].append(value)
-        return found
+        together = used.group_by("call", maintain_order=True).agg("value")
+        return dict(self.trace.collect(together).iter_rows())
 
     @cached_property
     def rows(self) -> dict[int, int]:
@@ -265,12 +263,8 @@ class GapFinder:
     @cached_property
     def gradient_storages(self) -> dict[int, list[Slot]]:
         """Where parameters' gradients lie: the slots that show them, by storage of the target."""
-        storages = self.evidence.sides.target.storage.tolist()
-        found: dict[int, list[Slot]] = defaultdict(list)
-        for slot in self.evidence.slots:
-            if slot.role == GRADIENT_ROLE and storages[slot.values] >= 0:
-                found[storages[slot.values]].append(slot)
-        return found
+        shown = grouped(self.evidence.by_role.get(GRADIENT_ROLE, []), self.evidence.storage)
+        return {storage: slots for storage, slots in shown.items() if storage >= 0}
 
     def gradient_sources(self, slot: Slot) -> list[int]:
         """Gradients whose sum this one is."""
@@ -278,7 +272,7 @@ class GapFinder:
         if slot.role == GRADIENT_ROLE:
             return self._parameter_gradients(slot)
         if slot.role not in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE):
-            shown = self.gradient_storages[evidence.storage(slot)]
+            shown = self.gradient_storages.get(evidence.storage(slot), [])
             return [row for other in shown for row in self._parameter_gradients(other)]
         forward = evidence.forwards[slot.pair]
         if forward < 0:
@@ -310,18 +304,13 @@ class GapFinder:
 
     @cached_property
     def parameter_storages(self) -> set[int]:
-        storages = self.evidence.sides.target.storage
-        owned = (PARAMETER_ROLE, BUFFER_ROLE, PARAMETER_AFTER_ROLE)
-        return {int(storages[slot.values]) for slot in self.evidence.slots if slot.role in owned} - {-1}
+        return self.evidence.storages_of(PARAMETER_ROLE, BUFFER_ROLE, PARAMETER_AFTER_ROLE)
 
     @cached_property
     def _storage_history(self) -> dict[int, list[Slot]]:
         """For each storage of the target: the slots that showed it, in order."""
         storages = self.evidence.sides.target.storage.tolist()
-        found: dict[int, list[Slot]] = defaultdict(list)
-        for slot in self.evidence.slots:
-            found[storages[slot.values]].append(slot)
-        return found
+        return grouped(self.evidence.slots, lambda slot: storages[slot.values])
 
     def users_before(self, slot: Slot) -> list[int]:
         """Pairs of calls that had the same memory at hand before, in order."""
@@ -350,10 +339,7 @@ class GapFinder:
     @cached_property
     def _slots_of_value(self) -> dict[int, list[Slot]]:
         """For each pair of values the slots that showed it, in order."""
-        found: dict[int, list[Slot]] = defaultdict(list)
-        for slot in self.evidence.slots:
-            found[slot.values].append(slot)
-        return found
+        return grouped(self.evidence.slots, lambda slot: slot.values)
 
     def _may_come_from_outside(self, slot: Slot) -> bool:
         """Losses and gradients do not, nor do the operands of an update that another tool has recorded call by call."""
