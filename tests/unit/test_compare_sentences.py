@@ -12,9 +12,9 @@ from tests.unit.comparisons import agreeing, diverged, finding, ledger, place, s
 from tests.unit.handmade import HandmadeRun
 
 from ulpscope.diagnose.arguments import telling_differences
-from ulpscope.diagnose.comparing import cleared
 from ulpscope.diagnose.flow.evidence import Slot
 from ulpscope.diagnose.flow.states import Birth, Cause
+from ulpscope.diagnose.ledger.replaying import cleared
 from ulpscope.diagnose.networks.advice import advise
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import AdviceKind, Counts, Finding, FindingKind, Outcome
@@ -126,9 +126,9 @@ def test_what_execution_has_cleared_is_not_counted_as_made_here() -> None:
         flow=SimpleNamespace(births=births),
         evidence=SimpleNamespace(plan=SimpleNamespace(rank=0), calls={"id": [57, 60], "forward": [None, None]}),
     )
-    executed = ledger(sound_entry("torch.relu.1", 57, None))
+    executed = [sound_entry("torch.relu.1", 57, None)]
     assert cleared(rank, executed)["judgement"].to_list() == ["inherited", "made_here", "rounding"]
-    assert cleared(rank, None)["judgement"].to_list() == ["made_here", "made_here", "rounding"]
+    assert cleared(rank, [])["judgement"].to_list() == ["made_here", "made_here", "rounding"]
     blamed: Any = SimpleNamespace(**{**vars(rank), "found": births})
     assert cleared(blamed, executed)["judgement"].to_list() == ["made_here", "made_here", "rounding"]
 

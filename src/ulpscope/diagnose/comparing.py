@@ -58,7 +58,7 @@ def summarise(
     ledger: Ledger | None = None,
 ) -> tuple[Comparison, pl.DataFrame]:
     """The comparison as one value, and its table."""
-    table = pl.concat([cleared(rank, ledger) for rank in judged])
+    table = pl.concat([rank.table for rank in judged])
     counts = _counts(judged, table)
     finished = finish(judged, counts)
     neighbours: list[Neighbour] = []
@@ -80,20 +80,6 @@ def summarise(
         ledger=ledger,
     )
     return comparison, table
-
-
-def cleared(rank: JudgedRank, ledger: Ledger | None) -> pl.DataFrame:
-    """The table of a rank; where execution has cleared all that was found, it has cleared its other calls, too."""
-    if ledger is None or rank.found:
-        return rank.table
-    evidence, number = rank.evidence, rank.evidence.plan.rank
-    executed = {entry.call_id for entry in ledger.entries if entry.rank == number}
-    slots = [birth.slot for birth in rank.flow.births]
-    rows = [s.row for s in slots if {evidence.calls["id"][s.pair], evidence.calls["forward"][s.pair]} & executed]
-    if not rows:
-        return rank.table
-    judgement = rank.table["judgement"].scatter(rows, Judgement.INHERITED.value)
-    return rank.table.with_columns(judgement=judgement)
 
 
 def _on_device(plan: Plan) -> bool:

@@ -19,7 +19,7 @@ from ulpscope.judge.rounding.limits import unit_roundoff
 from ulpscope.records.checks import GRADIENT, Direction
 from ulpscope.records.enums import Kind, Role
 from ulpscope.records.findings import Evidence, Finding, FindingKind, Numbers, Unlike
-from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker, Replay
+from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay
 from ulpscope.records.pairs import Judgement, Measured
 from ulpscope.replay.operations import STARTS_BACKWARD
 
@@ -38,7 +38,8 @@ def replay_ranks(
         found = with_contributions(found, contributions)
         finals += known
         entries += found
-        proven.append(prove(rank, found))
+        judged_again = prove(rank, found)
+        proven.append(replace(judged_again, table=cleared(judged_again, found)))
     if not entries and not left:
         return list(judged), None
     return proven, Ledger(replay, tuple(entries), tuple(finals), tuple(left.most_common()))
@@ -118,14 +119,11 @@ def _forward(evidence: RankEvidence, pair: int) -> int:
     return evidence.forwards[pair] if evidence.forwards[pair] >= 0 else pair
 
 
-GUILTY = frozenset((Maker.TARGET, Maker.REFERENCE))
-
-
 def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
     """The rank's findings with what the ledger says of them; what it clears is a note."""
     known = [_with_entry(rank.evidence, each, entries) for each in rank.found]
-    cleared = [each for each in known if _is_cleared(rank.evidence, each)]
-    kept = [each for each in known if each not in cleared]
+    innocent = [each for each in known if _is_innocent(rank.evidence, each)]
+    kept = [each for each in known if each not in innocent]
     told = {_key(each.finding) for each in kept}
     guilty = [
         (slot, entry)
@@ -141,9 +139,17 @@ def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
     return replace(
         rank,
         found=kept,
-        notes=[*rank.notes, *(each.finding for each in cleared)],
-        table=_judged(table, [each.birth.slot for each in cleared], Judgement.INHERITED),
+        notes=[*rank.notes, *(each.finding for each in innocent)],
+        table=_judged(table, [each.birth.slot for each in innocent], Judgement.INHERITED),
     )
+
+
+def cleared(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> pl.DataFrame:
+    """The table of a rank; where execution has cleared all that was found, it has cleared its other calls, too."""
+    ids, forwards = rank.evidence.calls["id"], rank.evidence.calls["forward"]
+    executed = {entry.call_id for entry in entries} if not rank.found else set()
+    slots = [birth.slot for birth in rank.flow.births]
+    return _judged(rank.table, [s for s in slots if {ids[s.pair], forwards[s.pair]} & executed], Judgement.INHERITED)
 
 
 def _is_another_function(entry: LedgerEntry) -> bool:
@@ -154,7 +160,7 @@ def _is_another_function(entry: LedgerEntry) -> bool:
     return entry.by_arguments.norm > max(coarsest * TELLING_ARGUMENT, LAST_BITS)
 
 
-def _is_cleared(evidence: RankEvidence, each: RankedFinding) -> bool:
+def _is_innocent(evidence: RankEvidence, each: RankedFinding) -> bool:
     """Whether execution has shown that the blamed call did nothing wrong, and what it was given is accounted for."""
     return _did_nothing_wrong(each) and not has_unknown_operand(evidence, each.birth.slot.pair)
 

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker, Replay, ledger_json
+from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay, ledger_json
 from ulpscope.report.words.language import NAMES_SHOWN, Phrases, number_text, shown_name
 from ulpscope.report.words.ledger_clauses import (
-    GUILTY,
     SMALLEST_SHARE,
     closes,
     largest_ulp,
