@@ -113,4 +113,8 @@ def _named(uses: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 MAKING = (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER)
 MAKING_ROLES = frozenset(role.value for role in MAKING)
+OWNED_ROLES = (Role.PARAMETER.value, Role.BUFFER.value)
+KEPT_ROLES = (*OWNED_ROLES, Role.STATE.value)
+"""What stays from step to step."""
+GRADIENT_ROLES = (Role.GRADIENT.value, Role.GRAD_INPUT.value, Role.GRAD_OUTPUT.value)
 BACKWARD_KINDS = (Kind.BACKWARD.value, Kind.MODULE_BACKWARD.value)

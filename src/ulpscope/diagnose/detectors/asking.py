@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ulpscope.align.tensors import OWNED_ROLES
 from ulpscope.diagnose.detectors.origins import Origins
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Birth, Cause
@@ -12,7 +13,6 @@ from ulpscope.diagnose.flow.unpaired import GapFinder, has_unknown_operand
 from ulpscope.diagnose.places import place_of_birth
 from ulpscope.records.enums import (
     BACKWARD_KIND,
-    BUFFER_ROLE,
     COLLECTIVE_KIND,
     COMPILED_KIND,
     GRADIENT_ROLE,
@@ -20,7 +20,6 @@ from ulpscope.records.enums import (
     MODULE_KIND,
     OPTIMIZER_KIND,
     PARAMETER_AFTER_ROLE,
-    PARAMETER_ROLE,
     SETUP_PHASE,
     STATE_AFTER_ROLE,
     STATE_ROLE,
@@ -86,7 +85,7 @@ class Case:
         slot = birth.slot
         if slot.role in (PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE, STATE_ROLE, GRADIENT_ROLE):
             return False
-        if not (slot.role in (PARAMETER_ROLE, BUFFER_ROLE) or self.gaps.is_parameter(slot)):
+        if not (slot.role in OWNED_ROLES or self.gaps.is_parameter(slot)):
             return False
         setup = self.evidence.calls["phase"][slot.pair] == SETUP_PHASE
         return setup or birth.cause in (Cause.OUTSIDE, Cause.GAP)

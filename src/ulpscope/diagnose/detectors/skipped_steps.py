@@ -12,14 +12,11 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.places import place_of_row
 from ulpscope.records.enums import (
     FORWARD_PHASE,
-    GRAD_INPUT_ROLE,
-    GRAD_OUTPUT_ROLE,
-    GRADIENT_ROLE,
     INPUT_ROLE,
     MODULE_KIND,
     OPTIMIZER_KIND,
@@ -29,7 +26,6 @@ from ulpscope.replay.operations import STARTS_BACKWARD
 from ulpscope.trace.reader import RankTrace
 
 BACKWARD, UPDATE = "B", "U"
-GRADIENT_ROLES = (GRADIENT_ROLE, GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE)
 OUTERMOST = (pl.col("kind") == MODULE_KIND) & pl.col("parent").is_null() & (pl.col("phase") == FORWARD_PHASE)
 NOT_FINITE = pl.sum_horizontal(pl.col("nan", "pos_inf", "neg_inf").fill_null(0)) > 0
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ulpscope.align.calls import bare_name
 from ulpscope.align.plan import RankPlan
-from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES
+from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES, OWNED_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
 from ulpscope.judge.rounding.choices import numbers_alike
@@ -20,7 +20,7 @@ from ulpscope.judge.rounding.families import Family, Operand
 from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, family_of, subnormal_spacing, unit_roundoff
 from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS, ValuePairs
 from ulpscope.judge.rounding.values import Values
-from ulpscope.records.enums import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind, Role
+from ulpscope.records.enums import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
@@ -323,8 +323,8 @@ class RankEvidence:
     def parameter_owners(self) -> dict[int, tuple[str, str]]:
         """For the storage of each parameter and buffer: the module that owns it, and its name there."""
         storages = self.sides.target.storage.tolist()
-        modules, owned = self.calls["module"], (Role.PARAMETER.value, Role.BUFFER.value)
-        shown = [slot for slot in self.slots if slot.role in owned and modules[slot.pair] is not None]
+        modules = self.calls["module"]
+        shown = [slot for slot in self.slots if slot.role in OWNED_ROLES and modules[slot.pair] is not None]
         return {storages[slot.values]: (str(modules[slot.pair]), slot.place) for slot in reversed(shown)}
 
     @cached_property

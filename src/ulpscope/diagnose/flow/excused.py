@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
+from ulpscope.align.tensors import KEPT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import SOUND, UNKNOWN, State
 from ulpscope.diagnose.flow.unpaired import GapFinder, first_from
 from ulpscope.diagnose.limits import STARTING_ERROR
 from ulpscope.judge.rounding.limits import Limits, update_error
-from ulpscope.records.enums import BUFFER_ROLE, GRADIENT_ROLE, OUTPUT_ROLE, PARAMETER_ROLE, STATE_ROLE, Kind
+from ulpscope.records.enums import GRADIENT_ROLE, OUTPUT_ROLE, PARAMETER_ROLE, Kind
 
 
 class Starts:
@@ -27,7 +28,7 @@ class Starts:
         unseen = (first != 0 and step == first) or (step != first and not updates_seen)
         if not unseen or not self.evidence.values.compared[slot.values]:
             return False
-        owned = slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE)
+        owned = slot.role in KEPT_ROLES
         persistent = owned or self.gaps.is_parameter(slot) or (step != first and not self.evidence.complete)
         allowed = max(STARTING_ERROR, self._of_update(slot, states))
         return persistent and 0 < self.evidence.operands[slot.values].error <= allowed

@@ -13,13 +13,13 @@ from operator import attrgetter
 import polars as pl
 
 from ulpscope.align.scans import uses_of
+from ulpscope.align.tensors import GRADIENT_ROLES, KEPT_ROLES, OWNED_ROLES
 from ulpscope.diagnose.arguments import tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.limits import LONGEST_GAP
 from ulpscope.judge.rounding.values import Values
 from ulpscope.records.enums import (
     BACKWARD_PHASE,
-    BUFFER_ROLE,
     GRAD_INPUT_ROLE,
     GRAD_OUTPUT_ROLE,
     GRADIENT_ROLE,
@@ -30,18 +30,14 @@ from ulpscope.records.enums import (
     OUTPUT_ROLE,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
-    STATE_ROLE,
     UPDATE_PHASE,
-    Role,
 )
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
 Gradients = dict[int, list[tuple[int, int]]]
 _Walk = tuple[list[int], tuple[int, ...]]
-READING = [
-    role.value for role in (Role.INPUT, Role.PARAMETER, Role.BUFFER, Role.GRAD_OUTPUT, Role.GRADIENT, Role.STATE)
-]
+READING = [INPUT_ROLE, *KEPT_ROLES, GRAD_OUTPUT_ROLE, GRADIENT_ROLE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +143,7 @@ class GapFinder:
             if sources:
                 sources = [*sources, *self._kept_gradient(slot)]
                 return Gap(tuple(sources), *self._walk_names(made), outside=False, adds=True)
-        if slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE) or self.is_parameter(slot):
+        if slot.role in KEPT_ROLES or self.is_parameter(slot):
             earlier = self.same_storage_before(slot)
             if earlier:
                 return Gap(tuple(earlier), *self._walk_names(made), outside=False, written=True)
@@ -165,7 +161,7 @@ class GapFinder:
         return [] if earlier is None else [earlier.values]
 
     def _is_gradient(self, slot: Slot) -> bool:
-        if slot.role in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE, GRADIENT_ROLE):
+        if slot.role in GRADIENT_ROLES:
             return True
         return self.evidence.storage(slot) in self.gradient_storages
 
@@ -304,7 +300,7 @@ class GapFinder:
 
     @cached_property
     def parameter_storages(self) -> set[int]:
-        return self.evidence.storages_of(PARAMETER_ROLE, BUFFER_ROLE, PARAMETER_AFTER_ROLE)
+        return self.evidence.storages_of(*OWNED_ROLES, PARAMETER_AFTER_ROLE)
 
     @cached_property
     def _storage_history(self) -> dict[int, list[Slot]]:
