@@ -5,14 +5,13 @@ from typing import Any
 
 from ulpscope.records.checks import Direction, Verdict
 from ulpscope.records.enums import Phase
+from ulpscope.records.evidence import ArgumentDifference, Evidence
 from ulpscope.records.findings import (
     Advice,
     AdviceKind,
     AnchorPart,
-    ArgumentDifference,
     Comparison,
     Counts,
-    Evidence,
     Finding,
     FindingKind,
     Nearness,

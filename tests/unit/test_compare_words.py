@@ -11,7 +11,8 @@ import pytest
 from tests.unit.comparisons import EPS, HARMLESS, HOSTILE, diverged, finding, place
 
 from ulpscope.records.enums import Phase
-from ulpscope.records.findings import Advice, AdviceKind, ArgumentDifference, FindingKind, Scope
+from ulpscope.records.evidence import ArgumentDifference
+from ulpscope.records.findings import Advice, AdviceKind, FindingKind, Scope
 from ulpscope.records.pairs import Measured
 from ulpscope.report.words import comparison_en as words_en
 from ulpscope.report.words import comparison_zh as words_zh

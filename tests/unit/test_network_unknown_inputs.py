@@ -8,7 +8,8 @@ from network_making import NAMES, Network, data, half, modules, random, spoilt
 
 from make_ascend_dumps import Tensor
 from ulpscope.dialects.ascend.dump_file.records import Side
-from ulpscope.records.findings import AdviceKind, Evidence, Outcome
+from ulpscope.records.evidence import Evidence
+from ulpscope.records.findings import AdviceKind, Outcome
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, OperatorChoice
 from ulpscope.workflows.network.detail import DetailWish, compare_tensor

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ulpscope.diagnose.limits import LAST_BITS, LONGEST_ARGUMENT, MASK_SIZE
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.findings import ArgumentDifference
+from ulpscope.records.evidence import ArgumentDifference
 from ulpscope.trace.objects import parse_arguments
 
 if TYPE_CHECKING:

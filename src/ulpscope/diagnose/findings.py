@@ -4,8 +4,9 @@ Finished are they in the order in which they happened, each told once, without w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
@@ -21,18 +22,8 @@ from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT
 from ulpscope.diagnose.places import coarsest_dtype, parameter_names
 from ulpscope.records.enums import GRADIENT_ROLE, Kind
-from ulpscope.records.findings import (
-    Amount,
-    ArgumentDifference,
-    Counts,
-    Evidence,
-    Finding,
-    FindingKind,
-    Numbers,
-    OneRun,
-    Overflow,
-    Unlike,
-)
+from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Overflow, Unlike
+from ulpscope.records.findings import Counts, Finding, FindingKind
 from ulpscope.records.pairs import PairMetrics
 
 # Told once a step, whatever the number of tensors.
@@ -131,18 +122,7 @@ def _with_answer(base: Evidence, evidence: RankEvidence, answer: Answer, alike: 
     if answer.kind in COLLECTED or leftover:
         known = replace(known, amount=Amount(count=len(alike)))
     numbers = replace(base.numbers, **dict.fromkeys(answer.unsaid))
-    return _joined(replace(base, numbers=numbers), known)
-
-
-def _joined(base: Evidence, known: Evidence) -> Evidence:
-    """The parts of one, with what the other knows."""
-    parts = {}
-    for name in (field.name for field in fields(Evidence) if field.name != "ledger"):
-        more = getattr(known, name)
-        entries = {field.name: getattr(more, field.name) for field in fields(more)}
-        told = {key: entry for key, entry in entries.items() if entry is not None and entry != ()}
-        parts[name] = replace(getattr(base, name), **told)
-    return replace(base, **parts)
+    return replace(base, numbers=numbers).with_known(known)
 
 
 def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains) -> Evidence:
@@ -185,14 +165,10 @@ def _followers(evidence: RankEvidence, flow: Flow) -> int:
 
 
 def _worst(metrics: PairMetrics, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    flat = metrics.worst
-    if flat is None or not shape:
+    """The index of the element that differs most."""
+    if metrics.worst is None or not shape:
         return None
-    index = []
-    for size in reversed(shape):
-        flat, place = divmod(flat, size)
-        index.append(place)
-    return tuple(reversed(index))
+    return tuple(map(int, np.unravel_index(metrics.worst, shape)))
 
 
 def _arguments(evidence: RankEvidence, birth: Birth) -> tuple[ArgumentDifference, ...]:

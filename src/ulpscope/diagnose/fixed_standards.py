@@ -9,7 +9,8 @@ from ulpscope.judge.rounding.measuring import DTYPE_DIFFERS, SHAPE_DIFFERS
 from ulpscope.judge.standards.by_name import MAKING, Standard
 from ulpscope.records.enums import ExitCode, Phase
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.findings import Comparison, Counts, Evidence, Finding, FindingKind, Numbers, Outcome, Place
+from ulpscope.records.evidence import Evidence, Numbers
+from ulpscope.records.findings import Comparison, Counts, Finding, FindingKind, Outcome, Place
 from ulpscope.records.pairs import Judgement, Measured
 
 CALLS = ["rank", "id_target"]

@@ -24,7 +24,8 @@ from ulpscope.records.enums import (
     STATE_AFTER_ROLE,
     STATE_ROLE,
 )
-from ulpscope.records.findings import Evidence, FindingKind, OperandOrigin, Place
+from ulpscope.records.evidence import Evidence, OperandOrigin
+from ulpscope.records.findings import FindingKind, Place
 
 ALWAYS_MODEL = (
     BACKWARD_KIND,

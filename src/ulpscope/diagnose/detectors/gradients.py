@@ -13,7 +13,7 @@ from ulpscope.diagnose.flow.unpaired import GapFinder
 from ulpscope.diagnose.limits import LEFTOVER_FEW, LEFTOVER_NEAR, LEFTOVER_NEAR_OF_FEW, LEFTOVERS_TRIED
 from ulpscope.numerics.summaries.sketch import Floats
 from ulpscope.records.enums import GRADIENT_ROLE, PARAMETER_ROLE
-from ulpscope.records.findings import ParameterHistory
+from ulpscope.records.evidence import ParameterHistory
 
 LEFTOVER = "leftover"
 

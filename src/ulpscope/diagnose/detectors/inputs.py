@@ -11,7 +11,8 @@ from ulpscope.diagnose.flow.states import Birth, Cause
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
 from ulpscope.diagnose.places import place_of_birth
 from ulpscope.records.enums import INPUT_ROLE, LOSS_ROLE, MODULE_KIND, SETUP_PHASE, STATE_ROLE
-from ulpscope.records.findings import Evidence, FindingKind, OperandOrigin
+from ulpscope.records.evidence import Evidence, OperandOrigin
+from ulpscope.records.findings import FindingKind
 from ulpscope.records.pairs import Pair
 
 Lines = set[tuple[str, object]]

@@ -14,17 +14,8 @@ from ulpscope.diagnose.places import coarsest_dtype, place_of
 from ulpscope.judge.rounding.families import MOVING
 from ulpscope.judge.rounding.values import NO_DTYPE
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.records.findings import (
-    Amount,
-    ArgumentDifference,
-    Evidence,
-    Finding,
-    FindingKind,
-    Numbers,
-    OneRun,
-    Place,
-    Unlike,
-)
+from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Unlike
+from ulpscope.records.findings import Finding, FindingKind, Place
 
 
 def arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:

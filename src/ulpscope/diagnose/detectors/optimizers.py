@@ -15,7 +15,8 @@ from ulpscope.records.enums import (
     STATE_AFTER_ROLE,
     STATE_ROLE,
 )
-from ulpscope.records.findings import Evidence, FindingKind, ParameterHistory
+from ulpscope.records.evidence import Evidence, ParameterHistory
+from ulpscope.records.findings import FindingKind
 from ulpscope.trace.reader import RankTrace
 
 

@@ -5,7 +5,8 @@ from ulpscope.diagnose.flow.states import Birth, finite
 from ulpscope.diagnose.overflow.asked_for import Ends, asked
 from ulpscope.diagnose.places import place_of_birth
 from ulpscope.records.enums import GRADIENT_ROLE
-from ulpscope.records.findings import Evidence, FindingKind, OperandOrigin, Overflow
+from ulpscope.records.evidence import Evidence, OperandOrigin, Overflow
+from ulpscope.records.findings import FindingKind
 
 
 class Overflowing(Detector):

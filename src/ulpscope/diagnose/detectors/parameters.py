@@ -21,7 +21,8 @@ from ulpscope.diagnose.places import (
     place_of_row,
 )
 from ulpscope.records.enums import OPTIMIZER_KIND, PARAMETER_AFTER_ROLE, SETUP_PHASE
-from ulpscope.records.findings import Evidence, FindingKind, ParameterHistory, Unlike
+from ulpscope.records.evidence import Evidence, ParameterHistory, Unlike
+from ulpscope.records.findings import FindingKind
 from ulpscope.trace.reader import RankTrace
 
 REFERENCE, TARGET = "reference", "target"

@@ -8,7 +8,8 @@ from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.places import place_of_birth
 from ulpscope.records.enums import SETUP_PHASE
-from ulpscope.records.findings import Evidence, FindingKind, Unlike
+from ulpscope.records.evidence import Evidence, Unlike
+from ulpscope.records.findings import FindingKind
 
 
 class Randomness(Detector):

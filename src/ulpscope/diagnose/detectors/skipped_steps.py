@@ -21,7 +21,8 @@ from ulpscope.records.enums import (
     MODULE_KIND,
     OPTIMIZER_KIND,
 )
-from ulpscope.records.findings import Evidence, Finding, FindingKind, OneRun
+from ulpscope.records.evidence import Evidence, OneRun
+from ulpscope.records.findings import Finding, FindingKind
 from ulpscope.replay.operations import STARTS_BACKWARD
 from ulpscope.trace.reader import RankTrace
 

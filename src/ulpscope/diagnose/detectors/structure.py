@@ -13,7 +13,8 @@ from ulpscope.diagnose.flow.unpaired import Gap, calls_in
 from ulpscope.diagnose.limits import FEW_PAIRED
 from ulpscope.diagnose.places import place_of_birth, place_of_pair, place_of_row
 from ulpscope.records.enums import Kind, Phase, Role
-from ulpscope.records.findings import Evidence, Finding, FindingKind, OneRun, Place
+from ulpscope.records.evidence import Evidence, OneRun
+from ulpscope.records.findings import Finding, FindingKind, Place
 from ulpscope.trace.reader import RankTrace
 
 

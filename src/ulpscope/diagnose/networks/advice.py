@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.findings import Advice, AdviceKind, Evidence, Finding, FindingKind
+from ulpscope.records.evidence import Evidence
+from ulpscope.records.findings import Advice, AdviceKind, Finding, FindingKind
 from ulpscope.records.pairs import Measured
 
 # MindStudio's measure of an acceptable tensor.

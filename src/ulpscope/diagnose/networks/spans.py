@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ulpscope.align.network_upstream import KnownTensors, Source
-from ulpscope.records.findings import Comparison, Evidence, Finding, FindingKind, Nearness, Neighbour
+from ulpscope.records.evidence import Evidence
+from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour
 
 BETWEEN = "between"
 _OF_INPUTS = frozenset((FindingKind.INPUT, FindingKind.PARAMETER))

@@ -6,7 +6,8 @@ Floats that JSON has no number for are written as text: "nan", "inf", "-inf".
 from dataclasses import asdict
 from typing import Any
 
-from ulpscope.records.findings import Comparison, Extent, Finding, Scope, evidence_json, extent_of
+from ulpscope.records.evidence import evidence_json
+from ulpscope.records.findings import Comparison, Extent, Finding, Scope, extent_of
 from ulpscope.report.files.finding_json import finding_entry, strict
 from ulpscope.report.terminal.compare_ledger import ledger_object
 from ulpscope.report.terminal.compare_lines import verdict

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Phase
-from ulpscope.records.findings import ArgumentDifference, Finding, FindingKind
+from ulpscope.records.evidence import ArgumentDifference
+from ulpscope.records.findings import Finding, FindingKind
 from ulpscope.records.pairs import Measured
 from ulpscope.report.words.language import NAMES_SHOWN, Phrases, element_text, number_text, shown_name
 
