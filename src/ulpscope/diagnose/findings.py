@@ -12,9 +12,8 @@ import polars as pl
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Case
 from ulpscope.diagnose.detectors.gradients import LEFTOVER
-from ulpscope.diagnose.detectors.order import OF_A_DIFFERENCE, OF_THE_MODELS
-from ulpscope.diagnose.detectors.skipped_steps import Skip, left_out_step, skipped_update
-from ulpscope.diagnose.detectors.structure import other_program
+from ulpscope.diagnose.detectors.order import OF_A_DIFFERENCE, OF_THE_MODELS, OF_THE_PROGRAMS, OF_THE_STEPS
+from ulpscope.diagnose.detectors.skipped_steps import Skip
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.peers import PeerGains
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow, State, finite
@@ -233,25 +232,23 @@ def finish(judged: Sequence[JudgedRank], counts: Counts) -> Finished:
 def _built_differently(judged: Sequence[JudgedRank], counts: Counts, *, some: bool) -> list[Finding]:
     """Another program, or modules that own other parameters, where numbers differ, too: they come before all else."""
     ranks = [rank.evidence for rank in judged]
-    fewer = min(counts.calls_reference, counts.calls_target)
-    program = other_program(ranks, counts.matched, fewer) if some else None
-    asked = OF_THE_MODELS if some or counts.after_choice > 0 else ()
-    models = (finding for look in asked for evidence in ranks if (finding := look(evidence)) is not None)
-    return [finding for finding in (program, next(models, None)) if finding is not None]
+    programs = (look(ranks, counts) for look in OF_THE_PROGRAMS if some)
+    models = (look(rank) for look in OF_THE_MODELS for rank in ranks if some or counts.after_choice > 0)
+    firsts = (next(filter(None, answers), None) for answers in (programs, models))
+    return [finding for finding in firsts if finding is not None]
 
 
 def _without_what_follows(judged: Sequence[JudgedRank], ordered: list[Told]) -> tuple[list[Told], list[Finding]]:
     """What differs before a step that only one run makes, and that step: it explains all the rest."""
     if not ordered:
         return ordered, []
-    found = [skip for rank in judged if (skip := skipped_update(rank.evidence)) is not None]
-    first, rank = ordered[0]
-    if not found and first.finding.kind in (FindingKind.INPUT, FindingKind.RANDOMNESS):
-        found = [skip for skip in [left_out_step(rank.evidence, first.finding.place.step)] if skip is not None]
-    if not found:
-        return ordered, []
-    skip = min(found, key=lambda each: each.step)
-    return [told for told in ordered if _is_before(told, skip)], [skip.finding]
+    first = ordered[0][0].finding
+    for look in OF_THE_STEPS:
+        found = [skip for rank in judged if (skip := look(rank.evidence, first)) is not None]
+        if found:
+            skip = min(found, key=lambda each: each.step)
+            return [told for told in ordered if _is_before(told, skip)], [skip.finding]
+    return ordered, []
 
 
 def _is_before(told: Told, skip: Skip) -> bool:

@@ -51,7 +51,7 @@ class _Events:
     """The call that starts each of them."""
 
 
-def skipped_update(evidence: RankEvidence) -> Skip | None:
+def skipped_update(evidence: RankEvidence, first: Finding) -> Skip | None:
     """The first update, or backward before one, that only one run makes; another accumulation of gradients is none."""
     runs = _runs(evidence)
     if not all(any(UPDATE in step.kinds for step in run.values()) for run in runs) or _accumulates(runs) is not None:
@@ -74,10 +74,11 @@ def other_accumulation(evidence: RankEvidence) -> Finding | None:
     return Finding(FindingKind.OPTIMIZER, place, Evidence(one_run=OneRun(backwards=found)))
 
 
-def left_out_step(evidence: RankEvidence, step: int) -> Skip | None:
-    """A whole step that only one run makes, if this is the first that does not get the same inputs."""
-    plan = evidence.plan
-    if step == plan.steps[0]:
+def left_out_step(evidence: RankEvidence, first: Finding) -> Skip | None:
+    """A whole step that only one run makes, if the first finding is that it does not get the same inputs."""
+    plan, step = evidence.plan, first.place.step
+    is_fed_otherwise = first.place.rank == plan.rank and first.kind in (FindingKind.INPUT, FindingKind.RANDOMNESS)
+    if not is_fed_otherwise or step == plan.steps[0]:
         return None
     inputs = [_first_inputs(trace) for trace in plan.traces]
     for shifted, (early, late) in ((1, inputs), (-1, inputs[::-1])):

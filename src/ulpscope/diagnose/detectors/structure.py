@@ -14,7 +14,7 @@ from ulpscope.diagnose.limits import FEW_PAIRED
 from ulpscope.diagnose.places import place_of_birth, place_of_pair, place_of_row
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.evidence import Evidence, OneRun
-from ulpscope.records.findings import Finding, FindingKind, Place
+from ulpscope.records.findings import Counts, Finding, FindingKind, Place
 from ulpscope.trace.reader import RankTrace
 
 
@@ -36,17 +36,18 @@ class LoneStructure(Detector):
         return any(module not in known for frame, known in sides for module in frame["module"].drop_nulls())
 
 
-def other_program(ranks: Sequence[RankEvidence], matched: int, fewer: int) -> Finding | None:
+def other_program(ranks: Sequence[RankEvidence], counts: Counts) -> Finding | None:
     """Where hardly any call has a partner: what differs between two models is no fault of any call.
 
     Of what other tools have dumped, networks with fused operators for one, many may have none.
     """
-    if matched >= FEW_PAIRED * fewer or not all(evidence.complete for evidence in ranks):
+    fewer = min(counts.calls_reference, counts.calls_target)
+    if counts.matched >= FEW_PAIRED * fewer or not all(evidence.complete for evidence in ranks):
         return None
     plans = [evidence.plan for evidence in ranks]
     first_step = min(step for plan in plans for step in plan.steps)
     place = Place(rank=plans[0].rank, step=first_step, phase=Phase.FORWARD)
-    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(paired=(matched, fewer))))
+    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(paired=(counts.matched, fewer))))
 
 
 def unshared_parameters(evidence: RankEvidence) -> Finding | None:
