@@ -35,20 +35,15 @@ def differing_arguments(evidence: "RankEvidence", pair: int) -> tuple[ArgumentDi
     return argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair])
 
 
-def numbers_differ(reference: str | None, target: str | None) -> bool:
-    """Whether a float among the arguments differs; a limit of an element type (a mask's value) may."""
+def numbers_differ(reference: str | None, target: str | None, *, unstated: float | None = None) -> bool:
+    """Whether a float among the arguments differs; a limit of an element type (a mask's value) may.
+
+    One that only one run states counts if there is a number for what is `unstated`.
+    """
     if reference == target:
         return False
     one, other = _stated(reference), _stated(target)
-    return any(_numbers_apart(one[place], other[place]) for place in one if place in other)
-
-
-def any_number_differs(reference: str | None, target: str | None) -> bool:
-    """The same, a number that only one run states counted in."""
-    if reference == target:
-        return False
-    one, other = _stated(reference), _stated(target)
-    return any(_numbers_apart(one.get(place, 0.0), other.get(place, 0.0)) for place in one | other)
+    return any(_numbers_apart(one.get(place, unstated), other.get(place, unstated)) for place in one | other)
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.diagnose.arguments import any_number_differs
+from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.numerics.dtypes import DTYPES
@@ -93,7 +93,7 @@ def _place_of_own(evidence: RankEvidence, slot: Slot) -> Place:
 
 def _arguments_differ(evidence: RankEvidence, pair: int) -> bool:
     calls = evidence.calls
-    return any_number_differs(calls["reference_arguments"][pair], calls["arguments"][pair])
+    return numbers_differ(calls["reference_arguments"][pair], calls["arguments"][pair], unstated=0.0)
 
 
 def _place_of_call(evidence: RankEvidence, call: int, *, target: bool) -> Place:
