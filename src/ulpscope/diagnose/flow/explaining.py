@@ -123,16 +123,17 @@ class Explainer:
     def explain(self, slot: Slot, sources: Sequence[int], gain: float, gap: Gap | None) -> Explained:
         """What of a tensor's error rounding and these sources explain, if a sound operation has at most this gain."""
         if slot.row in self.updates and gap is None:
-            return self._update(slot, [self.evidence.operands[source] for source in self._floats(sources)], gain)
+            return self._update(slot, [self.evidence.operands[source] for source in self.floats(sources)], gain)
         # A tensor is explained twice, the second time with what its peers allow.
         account = self._accounts.get(slot.row)
         if account is None or (gap is not None and not gap.sources):
-            account = self._accounts[slot.row] = self._account_of(slot, self._floats(sources), gap)
+            account = self._accounts[slot.row] = self._account_of(slot, self.floats(sources), gap)
         if self._measured[slot.values] is STATS:
             gain *= self.limits.stats_factor
         return self._finish(self.evidence.operands[slot.values], account, gain)
 
-    def _floats(self, sources: Sequence[int]) -> list[int]:
+    def floats(self, sources: Sequence[int]) -> list[int]:
+        """Those that are compared, and have a distance."""
         return [source for source in sources if not self._discrete[source] and self._compared[source]]
 
     def _account_of(self, slot: Slot, floats: list[int], gap: Gap | None) -> _Account:

@@ -229,7 +229,9 @@ class Follower:
         if states & WRONG:
             self.flow.states[slot.values] = INHERITED
         elif self._chose_wrongly(slot, states, cause, gap):
-            came_in = max((self.evidence.operands[source].error for source in self._floats(sources)), default=0.0)
+            came_in = max(
+                (self.evidence.operands[source].error for source in self.explainer.floats(sources)), default=0.0
+            )
             self._born(slot, Cause.DISCRETE, came_in, 0.0, gain=math.inf, gap=gap)
         elif AFTER_CHOICE in states:
             self.flow.states[slot.values] = AFTER_CHOICE
@@ -285,7 +287,7 @@ class Follower:
             return
         everything = self.explainer.explain(slot, sources, gain, gap)
         if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
-            everything = self.allowances.applied(slot, self._floats(sources), everything, gain)
+            everything = self.allowances.applied(slot, self.explainer.floats(sources), everything, gain)
         error, expected = everything.error, everything.expected * self._doubt(slot)
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, expected
         sound = [source for source in sources if self.flow.states[source] in SOUND]
@@ -306,9 +308,6 @@ class Follower:
         """Whether something was made wrong before, in the same step."""
         return self.evidence.calls["step"][slot.pair] in self.birth_steps
 
-    def _floats(self, sources: Sequence[int]) -> list[int]:
-        return [source for source in sources if self.compared[source] and not self.discrete[source]]
-
     def _doubt(self, slot: Slot) -> float:
         """By how much an error that was told from a sketch may be too large because it is one of few elements."""
         if self.measured[slot.values] is not Measured.SKETCH and slot.row not in self.explainer.updates:
@@ -323,7 +322,7 @@ class Follower:
 
     def _is_unresolved(self, sources: list[int], explained: Explained, gain: float) -> bool:
         """Whether only what cannot be resolved, here or in an operand, says that this is rounding."""
-        told = [source for source in self._floats(sources) if self.flow.states[source] is not UNRESOLVED]
+        told = [source for source in self.explainer.floats(sources) if self.flow.states[source] is not UNRESOLVED]
         if explained.is_rounding_of(max((self.evidence.operands[s].error for s in told), default=0.0), gain):
             return False
         return explained.explained_by(0.0, gain) or any(self.flow.states[source] is UNRESOLVED for source in sources)

@@ -101,7 +101,9 @@ def _entry(
     replayed: "ReplayedPair",
 ) -> LedgerEntry:
     parts = _parts(each)
-    entry = LedgerEntry(
+    maker = maker_of(Pair(parts["made_by_reference"], parts["made_by_target"]), verdicts, replayed)
+    blamed = verdicts.reference if maker is Maker.REFERENCE else verdicts.target
+    return LedgerEntry(
         rank=evidence.plan.rank,
         step=evidence.calls["step"][pair],
         call=recorded.target.call.name,
@@ -113,25 +115,13 @@ def _entry(
         direction=each.direction,
         dtypes=(each.reference.dtype, each.target.dtype),
         verdict_target=verdicts.target.verdict,
-        statistic=verdicts.target.statistic,
-        message=verdicts.target.message,
-        verdict_reference=verdicts.reference.verdict,
-        maker=Maker.NEITHER,
-        worst=verdicts.target.worst,
-        worst_values=_worst_values(verdicts.target),
-        **parts,
-    )
-    maker = maker_of(entry, verdicts, replayed)
-    if maker is not Maker.REFERENCE:
-        return replace(entry, maker=maker)
-    blamed = verdicts.reference
-    return replace(
-        entry,
-        maker=maker,
         statistic=blamed.statistic,
         message=blamed.message,
+        verdict_reference=verdicts.reference.verdict,
+        maker=maker,
         worst=blamed.worst,
         worst_values=_worst_values(blamed),
+        **parts,
     )
 
 
@@ -257,10 +247,11 @@ def _forward_phases(evidence: RankEvidence, step: int) -> frozenset[str]:
 
 def _takes_part(evidence: RankEvidence, pair: int, step: int, phases: frozenset[str]) -> bool:
     calls = evidence.calls
-    return bool(
-        calls["kind"][pair] == Kind.API.value
-        and calls["step"][pair] == step
-        and calls["phase"][pair] in phases
-        and not calls["recompute"][pair]
-        and calls["op"][pair] not in STARTS_BACKWARD
-    )
+    return calls["step"][pair] == step and calls["phase"][pair] in phases and is_replayable(evidence, pair)
+
+
+def is_replayable(evidence: RankEvidence, pair: int) -> bool:
+    """Whether these are calls of an operation, made once, and not only the start of a backward."""
+    calls = evidence.calls
+    is_own = calls["kind"][pair] == Kind.API.value and not calls["recompute"][pair]
+    return is_own and calls["op"][pair] not in STARTS_BACKWARD

@@ -12,17 +12,23 @@ from ulpscope.diagnose.findings import JudgedRank, RankedFinding
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow
 from ulpscope.diagnose.flow.unpaired import has_unknown_operand
-from ulpscope.diagnose.ledger.booking import Advance, Contributions, final_differences, keep_ledger, with_contributions
+from ulpscope.diagnose.ledger.booking import (
+    Advance,
+    Contributions,
+    final_differences,
+    is_replayable,
+    keep_ledger,
+    with_contributions,
+)
 from ulpscope.diagnose.limits import LAST_BITS, NEAREST_REPLAYED, SWEPT_UNASKED, TELLING_ARGUMENT
 from ulpscope.diagnose.places import place_of
 from ulpscope.judge.rounding.limits import unit_roundoff
 from ulpscope.records.checks import GRADIENT, Direction
-from ulpscope.records.enums import Kind, Role
+from ulpscope.records.enums import Role
 from ulpscope.records.evidence import Evidence, Numbers, Unlike
 from ulpscope.records.findings import Finding, FindingKind
 from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay
 from ulpscope.records.pairs import Judgement, Measured
-from ulpscope.replay.operations import STARTS_BACKWARD
 
 
 def replay_ranks(
@@ -72,20 +78,11 @@ def _finals(
 
 def pairs_to_replay(evidence: RankEvidence, flow: Flow, found: list[RankedFinding], replay: Replay) -> list[int]:
     """Rows of pairs of forward calls that differ, in the order of the target's calls."""
-    able = [pair for pair in range(len(evidence.calls["id"])) if _is_api(evidence, pair)]
+    able = [pair for pair in range(len(evidence.calls["id"])) if is_replayable(evidence, pair)]
     if replay is Replay.ON:
         return [pair for pair in able if _differs(evidence, pair)]
     chosen = _accused(evidence, found) | _nearest(evidence, flow)
     return [pair for pair in able if pair in chosen]
-
-
-def _is_api(evidence: RankEvidence, pair: int) -> bool:
-    calls = evidence.calls
-    return (
-        calls["kind"][pair] == Kind.API.value
-        and not calls["recompute"][pair]
-        and calls["op"][pair] not in STARTS_BACKWARD
-    )
 
 
 def _differs(evidence: RankEvidence, pair: int) -> bool:
@@ -112,7 +109,7 @@ def _nearest(evidence: RankEvidence, flow: Flow) -> set[int]:
         if slot.makes and expected and math.isfinite(error):
             pair = _forward(evidence, slot.pair)
             scores[pair] = max(scores.get(pair, 0.0), error / expected)
-    ordered = sorted((pair for pair in scores if _is_api(evidence, pair)), key=lambda pair: -scores[pair])
+    ordered = sorted((pair for pair in scores if is_replayable(evidence, pair)), key=lambda pair: -scores[pair])
     return set(ordered[:NEAREST_REPLAYED])
 
 

@@ -25,7 +25,7 @@ from ulpscope.judge.soundness.grid import Grid
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.checks import OutputEvidence, OutputResult, Verdict
-from ulpscope.records.ledger import LedgerEntry, Maker, Part
+from ulpscope.records.ledger import Maker, Part
 from ulpscope.records.pairs import Pair
 
 if TYPE_CHECKING:
@@ -110,9 +110,8 @@ def _made(each: OutputEvidence) -> Part:
     return Measure(each).part(each.computed, each.exact)
 
 
-def maker_of(entry: LedgerEntry, verdicts: Pair[OutputResult], replayed: "ReplayedPair") -> Maker:
-    """Whose call gave what no rounding of its own inputs explains."""
-    made = Pair(entry.made_by_reference, entry.made_by_target)
+def maker_of(made: Pair[Part], verdicts: Pair[OutputResult], replayed: "ReplayedPair") -> Maker:
+    """Whose call gave what no rounding of its own inputs explains, by what each made itself."""
     wrong = verdicts.map(_is_suspicious)
     if wrong.reference and wrong.target and _alike(made.reference, made.target):
         return Maker.BOTH
