@@ -74,17 +74,17 @@ def test_another_eps_is_named_with_its_argument(writer: Path, tmp_path: Path) ->
     assert found.kind is FindingKind.COMPUTATION
     assert (found.place.step, found.place.phase.value, found.place.module) == (0, "forward", "model.blocks.1.norm2")
     assert found.place.op == "torch.nn.functional.layer_norm"
-    (argument,) = found.evidence.arguments
+    (argument,) = found.evidence.unlike.arguments
     assert (float(argument.reference), float(argument.target)) == (1e-5, 0.1)
-    assert found.evidence.error_in == 0.0
-    assert found.evidence.measured is Measured.SKETCH
+    assert found.evidence.numbers.error_in == 0.0
+    assert found.evidence.numbers.measured is Measured.SKETCH
 
 
 def test_another_eps_of_a_batch_norm_is_named(viewer: Path, tmp_path: Path) -> None:
     found = answer(viewer, view(tmp_path / "t", lambda model: setattr(model.bn2, "eps", 0.1)))
     assert (found.kind, found.place.module) == (FindingKind.COMPUTATION, "model.bn2")
     assert found.place.phase.value == "forward"
-    assert [float(argument.target) for argument in found.evidence.arguments] == [0.1]
+    assert [float(argument.target) for argument in found.evidence.unlike.arguments] == [0.1]
 
 
 def test_an_output_that_a_hook_scales_is_named(writer: Path, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_wrong_weight_is_a_parameter(writer: Path, tmp_path: Path) -> None:
     found = answer(writer, write(tmp_path / "t", wrong_weight))
     assert found.kind is FindingKind.PARAMETER
     assert (found.place.module, found.place.tensor, found.place.step) == ("model.blocks.1.down", "weight", 0)
-    assert found.evidence.parameters == ("model.blocks.1.down.weight",)
+    assert found.evidence.history.parameters == ("model.blocks.1.down.weight",)
 
 
 def test_another_batch_is_an_input(writer: Path, tmp_path: Path) -> None:
@@ -115,14 +115,14 @@ def test_another_seed_is_randomness(tmp_path: Path) -> None:
     found = answer(*runs)
     assert found.kind is FindingKind.RANDOMNESS
     assert (found.place.module, found.place.step) == ("model.blocks.0.drop", 0)
-    assert found.evidence.generators is not None
-    assert len(set(found.evidence.generators)) == 2
+    assert found.evidence.unlike.generators is not None
+    assert len(set(found.evidence.unlike.generators)) == 2
 
 
 def test_another_learning_rate_is_the_optimizers(writer: Path, tmp_path: Path) -> None:
     found = answer(writer, write(tmp_path / "t", lr=0.07))
     assert (found.kind, found.place.step, found.place.phase.value) == (FindingKind.OPTIMIZER, 0, "update")
-    (argument,) = [argument for argument in found.evidence.arguments if argument.place.endswith("lr")]
+    (argument,) = [argument for argument in found.evidence.unlike.arguments if argument.place.endswith("lr")]
     assert (float(argument.reference), float(argument.target)) == (0.05, 0.07)
 
 
@@ -130,14 +130,14 @@ def test_a_planted_inf_is_an_overflow(writer: Path, tmp_path: Path) -> None:
     found = answer(writer, write(tmp_path / "t", inf_in_output))
     assert (found.kind, found.place.module) == (FindingKind.OVERFLOW, "model.blocks.1.up")
     assert (found.place.step, found.place.phase.value) == (0, "forward")
-    assert found.evidence.not_finite == (0, 18)
+    assert found.evidence.overflow.not_finite == (0, 18)
 
 
 def test_bfloat16_autocast_agrees_with_float32(writer: Path, tmp_path: Path) -> None:
     result = compare(writer, write(tmp_path / "t", autocast=True))
     check_agreement(result)
     assert result.comparison.counts.identical < result.comparison.counts.tensors_compared
-    dtypes = [note.evidence.dtypes for note in result.comparison.notes if note.kind is FindingKind.DTYPE]
+    dtypes = [note.evidence.unlike.dtypes for note in result.comparison.notes if note.kind is FindingKind.DTYPE]
     assert ("float32", "bfloat16") in dtypes
 
 
@@ -192,13 +192,13 @@ def test_saved_tensors_are_measured(tmp_path: Path) -> None:
     runs = [write(tmp_path / "r", save="tensors", steps=1), write(tmp_path / "t", other_eps, save="tensors", steps=1)]
     result = compare(*runs)
     found = result.comparison.findings[0]
-    assert (found.place.module, found.evidence.measured) == ("model.blocks.1.norm2", Measured.DATA)
+    assert (found.place.module, found.evidence.numbers.measured) == ("model.blocks.1.norm2", Measured.DATA)
     measured = dict(result.comparison.scope.measured)
     assert measured[Measured.DATA] > 20
     assert Measured.SKETCH not in measured
     shape = (3, 6, 16)
-    assert found.evidence.worst is not None
-    assert all(0 <= place < size for place, size in zip(found.evidence.worst, shape, strict=True))
+    assert found.evidence.numbers.worst is not None
+    assert all(0 <= place < size for place, size in zip(found.evidence.numbers.worst, shape, strict=True))
     row = result.pairs.filter(pl.col("judgement") == "made_here").row(0, named=True)
     assert row["error"] == pytest.approx(row["relative_distance"])
     assert row["max_abs"] > 0
@@ -211,8 +211,8 @@ def test_an_estimate_is_near_what_the_data_says(tmp_path: Path, writer: Path) ->
     ]
     exact = answer(*saved).evidence
     estimated = answer(writer, saved[1]).evidence
-    assert exact.error_out == pytest.approx(0.1, rel=1e-3)
-    assert estimated.error_out == pytest.approx(0.1, rel=4 * 0.09)
+    assert exact.numbers.error_out == pytest.approx(0.1, rel=1e-3)
+    assert estimated.numbers.error_out == pytest.approx(0.1, rel=4 * 0.09)
 
 
 def test_nothing_in_common_is_an_error_of_its_own(tmp_path: Path) -> None:

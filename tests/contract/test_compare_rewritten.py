@@ -66,8 +66,8 @@ def test_the_same_written_otherwise_agrees(reference: Path, tmp_path: Path) -> N
 def test_gradients_of_a_wrong_loss_are_no_rounding(reference: Path, tmp_path: Path) -> None:
     found = first(reference, train(tmp_path / "t", squared_once))
     assert (found.place.step, found.place.phase.value) == (2, "forward")
-    assert found.evidence.followers is not None
-    assert found.evidence.followers > 10
+    assert found.evidence.amount.followers is not None
+    assert found.evidence.amount.followers > 10
 
 
 def test_an_overflow_is_placed_in_its_own_step(reference: Path, tmp_path: Path) -> None:

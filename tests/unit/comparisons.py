@@ -1,18 +1,17 @@
 """Comparisons built by hand, with the numbers of a real one: eps of a norm differs in one layer."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from ulpscope.records.checks import Direction, Verdict
 from ulpscope.records.enums import Phase
+from ulpscope.records.evidence import ArgumentDifference, Evidence
 from ulpscope.records.findings import (
     Advice,
     AdviceKind,
     AnchorPart,
-    ArgumentDifference,
     Comparison,
     Counts,
-    Evidence,
     Finding,
     FindingKind,
     Nearness,
@@ -36,7 +35,17 @@ PLACE = Place(
     source="/home/me/modeling.py:66",
 )
 EPS = ArgumentDifference("args.1", "1e-06", "1e-02")
-EVIDENCE = Evidence(
+
+
+def evidence(**told: Any) -> Evidence:
+    """The evidence with these entries, each in the part that has it."""
+    parts = {part.name: type(getattr(Evidence(), part.name)) for part in fields(Evidence) if part.name != "ledger"}
+    names = {name: {entry.name for entry in fields(kind)} for name, kind in parts.items()}
+    found = {name: kind(**{key: told.pop(key) for key in names[name] & told.keys()}) for name, kind in parts.items()}
+    return Evidence(**found, **told)
+
+
+EVIDENCE = evidence(
     measured=Measured.SKETCH,
     error_in=1.0e-3,
     error_out=5.9,
@@ -50,9 +59,9 @@ HOSTILE = "[red]torch[/red].\x1b[2Jadd\n\x07:smile:\u202e\u2028{call}%s.0"
 HARMLESS = "[red]torch[/red].\\x1b[2Jadd\\n\\x07:smile:\\u202e\\u2028{call}%s.0"
 
 
-def finding(kind: FindingKind = FindingKind.COMPUTATION, place: Place = PLACE, **evidence: Any) -> Finding:
+def finding(kind: FindingKind = FindingKind.COMPUTATION, place: Place = PLACE, **told: Any) -> Finding:
     """A finding of this evidence; without any, that of the planted eps."""
-    return Finding(kind, place, Evidence(**evidence) if evidence else EVIDENCE)
+    return Finding(kind, place, evidence(**told) if told else EVIDENCE)
 
 
 def place(**changes: Any) -> Place:

@@ -96,7 +96,7 @@ def test_a_choice_that_its_operands_do_not_explain_is_named(tmp_path: Path, op: 
 
     first = result.comparison.findings[0]
     assert (first.kind, first.place.op) == (FindingKind.COMPUTATION, op)
-    assert first.evidence.error_in == pytest.approx(ROUNDING, rel=0.5)
+    assert first.evidence.numbers.error_in == pytest.approx(ROUNDING, rel=0.5)
     assert FindingKind.CHOICE not in {note.kind for note in result.comparison.notes}
     assert result.comparison.counts.after_choice == 0
     assert "differs." in result.text().splitlines()[3]

@@ -226,7 +226,7 @@ def test_nan_that_only_one_run_has_is_an_overflow(tmp_path: Path) -> None:
     broken[3, 4] = np.nan
     (finding,) = compared(tmp_path, linear_run(), linear_run(out=broken)).comparison.findings
     assert finding.kind is FindingKind.OVERFLOW
-    assert finding.evidence.not_finite == (0, 1)
+    assert finding.evidence.overflow.not_finite == (0, 1)
 
 
 def test_an_underflowing_dtype_rounds_coarsely(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.comparisons import agreeing, diverged, finding, ledger, place, sound_entry
 from tests.unit.handmade import HandmadeRun
 
-from ulpscope.diagnose.comparing import cleared
-from ulpscope.diagnose.detectors.arguments import telling_differences
+from ulpscope.diagnose.arguments import telling_differences
 from ulpscope.diagnose.flow.evidence import Slot
 from ulpscope.diagnose.flow.states import Birth, Cause
+from ulpscope.diagnose.ledger.replaying import cleared
 from ulpscope.diagnose.networks.advice import advise
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import AdviceKind, Counts, Finding, FindingKind, Outcome
@@ -126,9 +126,9 @@ def test_what_execution_has_cleared_is_not_counted_as_made_here() -> None:
         flow=SimpleNamespace(births=births),
         evidence=SimpleNamespace(plan=SimpleNamespace(rank=0), calls={"id": [57, 60], "forward": [None, None]}),
     )
-    executed = ledger(sound_entry("torch.relu.1", 57, None))
+    executed = [sound_entry("torch.relu.1", 57, None)]
     assert cleared(rank, executed)["judgement"].to_list() == ["inherited", "made_here", "rounding"]
-    assert cleared(rank, None)["judgement"].to_list() == ["made_here", "made_here", "rounding"]
+    assert cleared(rank, [])["judgement"].to_list() == ["made_here", "made_here", "rounding"]
     blamed: Any = SimpleNamespace(**{**vars(rank), "found": births})
     assert cleared(blamed, executed)["judgement"].to_list() == ["made_here", "made_here", "rounding"]
 
@@ -189,7 +189,7 @@ def test_an_argument_whose_effect_drowns_in_rounding_is_a_note(tmp_path: Path) -
     runs = [gelu_run(out, "none").write(tmp_path / "r"), gelu_run(moved, "tanh").write(tmp_path / "t")]
     comparison = compare(*runs).comparison
     assert comparison.outcome is Outcome.AGREE
-    (note,) = [note for note in comparison.notes if note.evidence.arguments]
+    (note,) = [note for note in comparison.notes if note.evidence.unlike.arguments]
     assert (note.kind, note.place.op) == (FindingKind.COMPUTATION, "torch.nn.functional.gelu")
     assert said(note, note_sentence).startswith("its inputs are identical, its output differs by ")
     assert "approximate is none in the reference, tanh in the target" in note_sentence(note)

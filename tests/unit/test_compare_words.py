@@ -10,7 +10,8 @@ import pytest
 from tests.unit.comparisons import EPS, HARMLESS, HOSTILE, diverged, finding, place
 
 from ulpscope.records.enums import Phase
-from ulpscope.records.findings import Advice, AdviceKind, ArgumentDifference, FindingKind, Scope
+from ulpscope.records.evidence import ArgumentDifference
+from ulpscope.records.findings import Advice, AdviceKind, FindingKind, Scope
 from ulpscope.records.pairs import Measured
 from ulpscope.report.words.comparison import advice_sentence, next_command, note_sentence, sentence
 from ulpscope.report.words.language import Language, number_text, phrases, shown_name

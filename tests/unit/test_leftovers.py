@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ulpscope.diagnose.detectors.stale_gradients import Leftovers
+from ulpscope.diagnose.detectors.gradients import Leftovers
 from ulpscope.diagnose.flow.evidence import Slot
 
 RNG = np.random.default_rng(0)
@@ -19,10 +19,10 @@ def leftovers(reference: list[Any], target: list[Any], *, steps: tuple[int, int]
     sides = [SimpleNamespace(summaries=SimpleNamespace(sketch=np.array(side))) for side in (reference, target)]
     errors = [float(np.linalg.norm(t - r) / np.linalg.norm(r)) for r, t in zip(reference, target, strict=True)]
     evidence: Any = SimpleNamespace(
-        values=SimpleNamespace(values=SimpleNamespace(reference=sides[0], target=sides[1])),
+        sides=SimpleNamespace(reference=sides[0], target=sides[1]),
         calls={"step": steps, "module": ["model", "model"]},
         operands=[SimpleNamespace(error=error, elements=elements) for error in errors],
-        slots=SHOWN,
+        by_role={"gradient": SHOWN},
     )
     return Leftovers(evidence, gaps=None).of(SHOWN[1])  # type: ignore[arg-type]
 

@@ -8,7 +8,8 @@ from network_making import NAMES, Network, data, half, modules, random, spoilt
 
 from make_ascend_dumps import Tensor
 from ulpscope.dialects.ascend.dump_file.records import Side
-from ulpscope.records.findings import AdviceKind, Evidence, Outcome
+from ulpscope.records.evidence import Evidence
+from ulpscope.records.findings import AdviceKind, Outcome
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, OperatorChoice
 from ulpscope.workflows.network.detail import DetailWish, compare_tensor
@@ -66,8 +67,12 @@ def test_evidence_and_advice_are_of_the_span(network: Network) -> None:
     result = without_a_reference(network)
     told = result.json()
 
-    assert (evidence(result).uncompared, evidence(result).error_in, evidence(result).gain) == (("add",), None, None)
-    assert evidence(result).error_before == pytest.approx(2e-4, rel=0.9)
+    assert (evidence(result).span.uncompared, evidence(result).numbers.error_in, evidence(result).numbers.gain) == (
+        ("add",),
+        None,
+        None,
+    )
+    assert evidence(result).span.error_before == pytest.approx(2e-4, rel=0.9)
     assert "error_in" not in told["findings"][0]["evidence"]
     assert told["findings"][0]["evidence"]["uncompared"] == ["add"]
     assert [(advice["kind"], advice["subject"]) for advice in told["advice"]] == [("compare_span", "add, relu")]
@@ -97,7 +102,7 @@ def test_an_operator_that_was_not_dumped_is_blamed_for_what_others_read_of_it(ne
     result = network.compare()
 
     assert modules(result) == ["tanh"]
-    assert evidence(result).seen_at == "sum:input:0"
+    assert evidence(result).span.seen_at == "sum:input:0"
     assert result.findings[0].next.endswith("--op=sum --input 0")
     assert here(result) == ("tanh", "made_here")
     assert AdviceKind.SWITCH_PASS_OFF not in {advice.kind for advice in result.comparison.advice}
@@ -116,7 +121,7 @@ def test_what_the_compiler_inserted_is_not_blamed_for_what_came_in(
     result = network.compare()
 
     assert heading(result) == "DIVERGED at step 0, forward, between product (not compared) and flat"
-    assert evidence(result).seen_at == ("cast:input:0" if inputs is None else "cast:output:0")
+    assert evidence(result).span.seen_at == ("cast:input:0" if inputs is None else "cast:output:0")
     assert [advice.kind for advice in result.comparison.advice] == [AdviceKind.COMPARE_SPAN]
 
 
@@ -159,7 +164,7 @@ def test_nothing_is_said_of_inputs_of_which_nothing_is_known(network: Network) -
 
     assert modules(result) == ["relu"]
     assert "its inputs" not in claims(result).lower()
-    assert evidence(result).error_in is None
+    assert evidence(result).numbers.error_in is None
 
 
 def test_operators_that_stand_for_one_original_are_no_span(network: Network) -> None:

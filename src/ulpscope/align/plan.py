@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
@@ -38,10 +38,7 @@ class RankPlan:
     @property
     def unmatched(self) -> Pair[pl.DataFrame]:
         """Calls without a partner."""
-        return Pair(
-            reference=self.calls.reference.join(self.pairs, left_on="id", right_on="reference", how="anti"),
-            target=self.calls.target.join(self.pairs, left_on="id", right_on="target", how="anti"),
-        )
+        return _unpaired(self.calls, self.pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +58,26 @@ def make_plan(
     traces: Pair[Trace], *, steps: IntRanges | None = None, ranks: IntRanges | None = None, mapped: Mapped | None = None
 ) -> Plan:
     """Plan the comparison of two traces."""
-    by_rank = Pair(_ranks(traces.reference, ranks), _ranks(traces.target, ranks))
+    by_rank = traces.map(lambda trace: _ranks(trace, ranks))
     common = [rank for rank in by_rank.reference if rank in by_rank.target]
     chosen = [(rank, by_rank.reference[rank], by_rank.target[rank]) for rank in common]
     if not common and len(by_rank.reference) == len(by_rank.target) == 1 and ranks is None:
-        chosen = [(next(iter(by_rank.target)), *_only(by_rank))]
+        reference, target = (next(iter(found.values())) for found in by_rank)
+        chosen = [(next(iter(by_rank.target)), reference, target)]
     if not chosen:
-        everything = Pair([r.info.rank for r in traces.reference.ranks], [r.info.rank for r in traces.target.ranks])
-        raise _nothing("rank", traces, everything, ranks)
+        raise _nothing("rank", traces, traces.map(lambda trace: [rank.info.rank for rank in trace.ranks]), ranks)
     plan = _plan_of(chosen, by_rank, steps, mapped or Mapped())
     if not plan.steps:
-        raise _nothing("step", traces, Pair(list(traces.reference.steps), list(traces.target.steps)), steps)
+        raise _nothing("step", traces, traces.map(lambda trace: list(trace.steps)), steps)
     return plan
 
 
-def _only(by_rank: Pair[dict[int, RankTrace]]) -> tuple[RankTrace, RankTrace]:
-    return next(iter(by_rank.reference.values())), next(iter(by_rank.target.values()))
+def _unpaired(calls: Pair[pl.DataFrame], pairs: pl.DataFrame) -> Pair[pl.DataFrame]:
+    """Calls that are in no pair."""
+    return Pair(
+        calls.reference.join(pairs, left_on="id", right_on="reference", how="anti"),
+        calls.target.join(pairs, left_on="id", right_on="target", how="anti"),
+    )
 
 
 def _plan_of(
@@ -89,24 +90,16 @@ def _plan_of(
         plan_rank(rank, Pair(reference, target), steps=steps, mapped=mapped) for rank, reference, target in chosen
     )
     planned = {rank for rank, _, _ in chosen}
-    all_steps = Pair(_all_steps(r for _, r, _ in chosen), _all_steps(t for _, _, t in chosen))
+    sides = Pair([trace for _, trace, _ in chosen], [trace for _, _, trace in chosen])
+    all_steps = sides.map(lambda traces: {step for trace in traces for step in trace.steps})
     common = {step for plan in plans for step in plan.steps}
     return Plan(
         ranks=plans,
-        ranks_only=Pair(
-            tuple(rank for rank in by_rank.reference if rank not in planned),
-            tuple(rank for rank in by_rank.target if rank not in planned),
+        ranks_only=by_rank.map(lambda found: tuple(rank for rank in found if rank not in planned)),
+        steps_only=all_steps.map(
+            lambda found: tuple(sorted(step for step in found - common if steps is None or step in steps))
         ),
-        steps_only=Pair(_without(all_steps.reference, common, steps), _without(all_steps.target, common, steps)),
     )
-
-
-def _all_steps(traces: Any) -> set[int]:
-    return {step for trace in traces for step in trace.steps}
-
-
-def _without(all_steps: set[int], common: set[int], wanted: IntRanges | None) -> tuple[int, ...]:
-    return tuple(sorted(step for step in all_steps - common if wanted is None or step in wanted))
 
 
 def _ranks(trace: Trace, wanted: IntRanges | None) -> dict[int, RankTrace]:
@@ -122,21 +115,17 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
     common = tuple(
         step for step in traces.reference.steps if step in traces.target.steps and (steps is None or step in steps)
     )
-    calls = Pair(_calls(traces.reference, common), _calls(traces.target, common))
+    calls = traces.map(lambda trace: _with_modules(calls_of(trace, common)))
     recorded = set(calls.reference["step"]) & set(calls.target["step"])
     common = tuple(step for step in common if step in recorded)
     names = _names(calls, mapped)
-    by_step = Pair(_by_step(calls.reference), _by_step(calls.target))
-    planned = [_plan_step(step, traces, Pair(by_step.reference[step], by_step.target[step]), names) for step in common]
+    by_step = calls.map(_by_step)
+    planned = [_plan_step(step, traces, Pair(*(calls[step] for calls in by_step)), names) for step in common]
     pairs = pl.concat([_pairs_frame(0, [], [], []), *planned])
     pairs = pl.concat([pairs, _mapped_calls(pairs, calls, mapped)])
     renamed = {path: name for path, name in names.modules.items() if path != name}
     shared = Pair(frozenset(names.modules.values()), frozenset(names.modules))
     return RankPlan(rank, traces, common, pairs, calls, renamed, shared)
-
-
-def _calls(trace: RankTrace, steps: tuple[int, ...]) -> pl.DataFrame:
-    return _with_modules(calls_of(trace, steps))
 
 
 def _with_modules(calls: pl.DataFrame) -> pl.DataFrame:
@@ -162,7 +151,7 @@ class _Names:
 
 
 def _names(calls: Pair[pl.DataFrame], mapped: Mapped) -> _Names:
-    classes = Pair(_classes(calls.reference), _classes(calls.target))
+    classes = calls.map(_classes)
     modules = map_modules(classes.reference, _renamed(classes.target, mapped.modules))
     by_user = {path: renamed for path in classes.target if (renamed := mapped.modules.to_reference(path))}
     translated = {path: modules.get(by_user.get(path, path)) for path in classes.target}
@@ -194,9 +183,9 @@ def _mapped_calls(pairs: pl.DataFrame, calls: Pair[pl.DataFrame], mapped: Mapped
         orient="row",
     ).unique()
     keys = ("step", "phase", "kind")
-    free = calls.target.join(pairs, left_on="id", right_on="target", how="anti").select(*keys, "name", target="id")
-    left = calls.reference.join(pairs, left_on="id", right_on="reference", how="anti")
-    partners = left.select(*keys, reference_name="name", reference="id")
+    left = _unpaired(calls, pairs)
+    free = left.target.select(*keys, "name", target="id")
+    partners = left.reference.select(*keys, reference_name="name", reference="id")
     found = free.join(names, on="name").join(partners, on=[*keys, "reference_name"])
     return found.select("step", "reference", "target", pl.lit(True).alias("replaced"))
 
@@ -259,8 +248,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     return {
         "schema": 1,
         "steps": list(plan.steps),
-        "ranks_only": {"reference": list(plan.ranks_only.reference), "target": list(plan.ranks_only.target)},
-        "steps_only": {"reference": list(plan.steps_only.reference), "target": list(plan.steps_only.target)},
+        "ranks_only": asdict(plan.ranks_only.map(list)),
+        "steps_only": asdict(plan.steps_only.map(list)),
         "ranks": [_rank_json(rank) for rank in plan.ranks],
     }
 
@@ -287,9 +276,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def _rank_lines(rank: RankPlan) -> list[str]:
-    named = Pair(
-        *(frame.select("id", "step", "name", "phase", "module") for frame in (rank.calls.reference, rank.calls.target))
-    )
+    named = rank.calls.map(lambda calls: calls.select("id", "step", "name", "phase", "module"))
     joined = named.target.join(
         rank.pairs.drop("step"), left_on="id", right_on="target", how="left", maintain_order="left"
     )

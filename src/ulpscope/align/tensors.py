@@ -19,10 +19,7 @@ def pair_tensors(plan: RankPlan, mapped: Mapped | None = None) -> pl.DataFrame:
     uses = Pair(_uses(plan, "reference"), _uses(plan, "target"))
     keyed = Pair(uses.reference.with_columns(key="place"), uses.target.with_columns(key=_reference_place(plan)))
     exact = _joined(keyed)
-    left = Pair(
-        keyed.reference.join(exact, on=KEYS, how="anti", maintain_order="left"),
-        keyed.target.join(exact, on=KEYS, how="anti", maintain_order="left"),
-    )
+    left = keyed.map(lambda frame: frame.join(exact, on=KEYS, how="anti", maintain_order="left"))
     moved = _moved(plan, left)
     left = Pair(
         left.reference.join(
@@ -60,7 +57,7 @@ def _reference_place(plan: RankPlan) -> pl.Expr:
 
 def _joined(uses: Pair[pl.DataFrame]) -> pl.DataFrame:
     """Uses with equal keys; one that stands twice under a key on both sides is paired in order."""
-    reference, target = (_counted(frame) for frame in (uses.reference, uses.target))
+    reference, target = uses.map(_counted)
     partners = reference.select(*KEYS, "again", reference="value", reference_call="call")
     joined = target.join(partners, on=[*KEYS, "again"], how="inner")
     columns = ("pair", "role", "key", "place", "reference")
@@ -76,7 +73,7 @@ def _counted(uses: pl.DataFrame) -> pl.DataFrame:
 def _moved(plan: RankPlan, left: Pair[pl.DataFrame]) -> pl.DataFrame:
     """Parameters that are in another group of the optimizer than in the reference."""
     sides = []
-    for uses, calls in ((left.reference, plan.calls.reference), (left.target, plan.calls.target)):
+    for uses, calls in zip(left, plan.calls, strict=True):
         groups = calls.filter(pl.col("kind") == Kind.OPTIMIZER.value).select(call="id", step="step")
         sides.append(uses.join(groups, on="call", how="inner", maintain_order="left"))
     reference = sides[0].select("step", "role", "key", reference="value", reference_call="call")
@@ -94,10 +91,7 @@ def _numbered(uses: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 
 def _mapped_by_user(plan: RankPlan, uses: Pair[pl.DataFrame], mapped: Mapped) -> pl.DataFrame:
     """Tensors that a mapping file pairs, whatever their calls."""
-    names = [
-        _named(frame, calls)
-        for frame, calls in ((uses.reference, plan.calls.reference), (uses.target, plan.calls.target))
-    ]
+    names = [_named(frame, calls) for frame, calls in zip(uses, plan.calls, strict=True)]
     wanted = pl.DataFrame(
         [(t.call, t.place, r.call, r.place) for t, r in mapped.tensors.items()],
         schema=["name", "place", "reference_name", "reference_place"],
@@ -119,4 +113,8 @@ def _named(uses: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 MAKING = (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER)
 MAKING_ROLES = frozenset(role.value for role in MAKING)
+OWNED_ROLES = (Role.PARAMETER.value, Role.BUFFER.value)
+KEPT_ROLES = (*OWNED_ROLES, Role.STATE.value)
+"""What stays from step to step."""
+GRADIENT_ROLES = (Role.GRADIENT.value, Role.GRAD_INPUT.value, Role.GRAD_OUTPUT.value)
 BACKWARD_KINDS = (Kind.BACKWARD.value, Kind.MODULE_BACKWARD.value)

@@ -1,34 +1,33 @@
-"""Findings of one rank: births named, told once each, in the order in which they happened."""
+"""Findings: differences of each rank named by detectors (find), and those of all ranks finished (finish).
+
+Finished are they in the order in which they happened, each told once, without what follows from another one.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+import numpy as np
 import polars as pl
 
-from ulpscope.diagnose.detectors.arguments import argument_differences
-from ulpscope.diagnose.detectors.causes import Causes
-from ulpscope.diagnose.detectors.changed_parameters import TARGET, Change
-from ulpscope.diagnose.detectors.stale_gradients import Leftovers
+from ulpscope.diagnose.arguments import argument_differences, differing_arguments
+from ulpscope.diagnose.detectors.asking import Answer, Case
+from ulpscope.diagnose.detectors.gradients import LEFTOVER
+from ulpscope.diagnose.detectors.order import OF_A_DIFFERENCE, OF_THE_MODELS, OF_THE_PROGRAMS, OF_THE_STEPS
+from ulpscope.diagnose.detectors.skipped_steps import Skip
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.peers import PeerGains
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow, State, finite
-from ulpscope.diagnose.flow.unpaired import calls_in, has_unknown_operand
-from ulpscope.diagnose.places import place_of, place_of_birth, place_of_parameter, place_of_row
-from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.diagnose.flow.unpaired import calls_in
+from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT
+from ulpscope.diagnose.places import coarsest_dtype, parameter_names
 from ulpscope.records.enums import GRADIENT_ROLE, Kind
-from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
+from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Overflow, Unlike
+from ulpscope.records.findings import Counts, Finding, FindingKind
 from ulpscope.records.pairs import PairMetrics
-
-# How many times more than explained a second fault must be, to stand out of what the first one left behind.
-STANDS_OUT = 10.0
-CLEAN_INPUT = 0.02
-NAMES_LISTED = 6
 
 # Told once a step, whatever the number of tensors.
 COLLECTED = (FindingKind.INPUT, FindingKind.PARAMETER, FindingKind.RANDOMNESS, FindingKind.OPTIMIZER)
 NAMED = (FindingKind.PARAMETER, FindingKind.OPTIMIZER)
-LEFTOVER, TIED = ("leftover",), ("tied",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,121 +40,70 @@ class RankedFinding:
     """Step, and position in the order of the target's calls."""
 
 
-def find(evidence: RankEvidence, flow: Flow, causes: Causes, peers: PeerGains) -> list[RankedFinding]:
-    """The findings of one rank, the first first; what merely follows is left out."""
-    positions = evidence.positions
-    leftovers = Leftovers(evidence, causes.gaps)
-    named = [
-        _Named(causes.kind(birth), birth, leftovers.of(birth.slot), causes.changes.tied(birth.slot))
-        for birth in flow.births
-    ]
-    ordered = sorted(named, key=lambda each: positions[each.birth.slot.pair])
-    found: list[RankedFinding] = []
-    told: set[tuple[object, ...]] = set()
-    for each in ordered:
-        writer, change = causes.writer(each.birth), causes.change(each.birth)
-        place = _place(evidence, each, writer, change)
-        key = _key(each, place)
-        follows = LEFTOVER in told and each.birth.slot.role == GRADIENT_ROLE
-        if key in told or follows or (found and not _stands_out(evidence, each.kind, each.birth)):
-            continue
-        told.add(key)
-        alike = [other.birth for other in ordered if _is_alike(evidence, other, each)]
-        finding = Finding(each.kind, place, _evidence(evidence, flow, each, alike, peers))
-        if writer is not None:
-            finding = _with(finding, arguments=differing_arguments(evidence, writer), error_in=None)
-        elif change is not None:
-            finding = _with_change(finding, change, _parameters(evidence, [each.birth, *alike]))
-        else:
-            finding = _with_operand(finding, causes, each)
-        found.append(RankedFinding(finding, each.birth, (place.step, positions[each.birth.slot.pair])))
-    return found
+@dataclass(frozen=True, slots=True)
+class JudgedRank:
+    evidence: RankEvidence
+    flow: Flow
+    found: list[RankedFinding]
+    notes: list[Finding]
+    table: pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A birth with what is known of its cause."""
+    """A difference, and what it is."""
 
-    kind: FindingKind
     birth: Birth
-    leftover: tuple[str, int] | None
-    tied: tuple[str, str] | None
+    answer: Answer
+    step: int
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What counts as the same finding; a fault shows again in every step."""
+        kind, place = self.answer.kind, self.answer.place
+        if self.answer.story:
+            return (self.answer.story,)
+        return (kind,) if kind in COLLECTED else (kind, place.module, place.op)
+
+    def is_like(self, other: "_Named") -> bool:
+        """Whether both would be told alike, of the same step."""
+        one, another = self.answer, other.answer
+        return (one.kind, one.story, self.step) == (another.kind, another.story, other.step)
 
 
-def _is_alike(evidence: RankEvidence, one: _Named, other: _Named) -> bool:
-    same = one.kind is other.kind and _step(evidence, one.birth) == _step(evidence, other.birth)
-    return same and (one.leftover is None) == (other.leftover is None)
+def find(case: Case, flow: Flow, peers: PeerGains) -> list[RankedFinding]:
+    """The findings of one rank, the first first; what merely follows is left out."""
+    evidence = case.evidence
+    named = _named(case)
+    found: list[RankedFinding] = []
+    told: set[tuple[object, ...]] = set()
+    for each in named:
+        follows = (LEFTOVER,) in told and each.birth.slot.role == GRADIENT_ROLE
+        if each.key in told or follows or (found and not _stands_out(evidence, each)):
+            continue
+        told.add(each.key)
+        base = _evidence(evidence, flow, each.birth, peers)
+        alike = [other.birth for other in named if other.is_like(each)]
+        finding = Finding(each.answer.kind, each.answer.place, _with_answer(base, evidence, each.answer, alike))
+        moment = finding.place.step, evidence.positions[each.birth.slot.pair]
+        found.append(RankedFinding(finding, each.birth, moment))
+    return found
 
 
-def _with(finding: Finding, **evidence: Any) -> Finding:
-    return replace(finding, evidence=replace(finding.evidence, **evidence))
+def _named(case: Case) -> list[_Named]:
+    """All differences, each named by the first detector that knows it, in the order of the target's calls."""
+    detectors = [detector(case) for detector in OF_A_DIFFERENCE]
+    positions, steps = case.evidence.positions, case.evidence.calls["step"]
+    ordered = sorted(case.births, key=lambda birth: positions[birth.slot.pair])
+    answers = [next(filter(None, (detector.ask(birth) for detector in detectors))) for birth in ordered]
+    return [_Named(birth, answer, steps[birth.slot.pair]) for birth, answer in zip(ordered, answers, strict=True)]
 
 
-def _with_change(finding: Finding, change: Change, names: tuple[str, ...]) -> Finding:
-    """A parameter that was the same before: who changed it, instead of what the call that shows it was given."""
-    if change.update is not None:
-        return _with(finding, updated_in=change.updated_in, parameters=names, error_in=None, expected=None)
-    if change.by_calls:
-        return _with(finding, parameters=names[:1])
-    return _with(finding, changed_unseen=True)
-
-
-def _with_operand(finding: Finding, causes: Causes, each: _Named) -> Finding:
-    """What a tensor is that the call did not make, and why it may differ."""
-    slot, gap = each.birth.slot, each.birth.gap
-    lost = causes.changes.without_gradient(slot)
-    if lost is not None:
-        return _with(finding, without_gradient=lost, error_in=None, expected=None)
-    if slot.makes or finding.place.tensor != slot.place or (gap and (gap.only_reference or gap.only_target)):
-        return finding
-    if finding.kind is FindingKind.INPUT:
-        return _with(finding, origins=causes.origins.of(slot))
-    if finding.kind is FindingKind.OVERFLOW:
-        return _with(finding, shown="summed" if slot.role == GRADIENT_ROLE else "given")
-    if finding.kind is not FindingKind.COMPUTATION:
-        return finding
-    if each.tied is not None:
-        return _with(finding, shown="summed", tied=each.tied, error_in=None, expected=None)
-    if slot.role == GRADIENT_ROLE:
-        return _with(finding, shown="summed", leftover=each.leftover)
-    origins = causes.origins.of(slot)
-    return _with(finding, shown="given", origins=origins, given_as=None if origins else causes.origins.given_as(slot))
-
-
-def _step(evidence: RankEvidence, birth: Birth) -> object:
-    return evidence.calls["step"][birth.slot.pair]
-
-
-def _place(evidence: RankEvidence, each: _Named, writer: int | None, change: Change | None) -> Place:
-    slot = each.birth.slot
-    if writer is not None:
-        shown = evidence.slots_of[writer][0]
-        return replace(place_of(evidence, shown), tensor=place_of_parameter(evidence, slot).tensor)
-    if change is not None and change.update is not None:
-        owner = place_of_parameter(evidence, slot)
-        place = place_of_row(evidence, change.update, in_target=change.updated_in == TARGET)
-        return replace(place, module=owner.module, tensor=full_name(owner))
-    if change is not None and change.by_calls:
-        return replace(place_of_birth(evidence, each.birth), tensor=place_of_parameter(evidence, slot).tensor)
-    if each.kind is FindingKind.PARAMETER:
-        return place_of_parameter(evidence, slot)
-    return place_of_birth(evidence, each.birth)
-
-
-def _key(each: _Named, place: Place) -> tuple[object, ...]:
-    """What counts as the same finding; a fault shows again in every step."""
-    if each.leftover is not None:
-        return LEFTOVER
-    if each.tied is not None:
-        return TIED
-    return (each.kind,) if each.kind in COLLECTED else (each.kind, place.module, place.op)
-
-
-def _stands_out(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> bool:
+def _stands_out(evidence: RankEvidence, each: _Named) -> bool:
     """Whether a later finding is not explained by the first one."""
-    first_step = evidence.plan.steps[0] == _step(evidence, birth)
+    kind, birth = each.answer.kind, each.birth
     if kind is FindingKind.PARAMETER:
-        return first_step
+        return evidence.plan.steps[0] == each.step
     if kind is FindingKind.OPTIMIZER:
         return bool(_arguments(evidence, birth))
     if kind in COLLECTED:
@@ -163,46 +111,50 @@ def _stands_out(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> bool
     return birth.score >= STANDS_OUT and birth.error_in <= CLEAN_INPUT
 
 
-def _evidence(evidence: RankEvidence, flow: Flow, each: _Named, alike: Sequence[Birth], peers: PeerGains) -> Evidence:
-    kind, birth, leftover = each.kind, each.birth, each.leftover is not None
-    slot, pair, calls = birth.slot, birth.slot.pair, evidence.calls
-    values = evidence.values.values
-    row = slot.values
-    dtypes = str(values.reference.dtype[row]), str(values.target.dtype[row])
-    shapes = values.reference.shape(row), values.target.shape(row)
-    not_finite = int(values.reference.not_finite()[row]), int(values.target.not_finite()[row])
-    generators = calls["reference_generator"][pair], calls["generator"][pair]
+def _with_answer(base: Evidence, evidence: RankEvidence, answer: Answer, alike: Sequence[Birth]) -> Evidence:
+    """What is known of every difference, with what its detector knows, and of how many tensors."""
+    own, known = answer.evidence.history.parameters, answer.evidence
+    leftover = answer.story == LEFTOVER
+    if answer.kind in NAMED or leftover:
+        names = dict.fromkeys((*own, *parameter_names(evidence, alike[: NAMES_LISTED - len(own)])))
+        known = replace(known, history=replace(known.history, parameters=tuple(names)))
+    if answer.kind in COLLECTED or leftover:
+        known = replace(known, amount=Amount(count=len(alike)))
+    numbers = replace(base.numbers, **dict.fromkeys(answer.unsaid))
+    return replace(base, numbers=numbers).with_known(known)
+
+
+def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains) -> Evidence:
+    """What is told of every difference."""
+    slot, pair, row = birth.slot, birth.slot.pair, birth.slot.values
+    reference, target = evidence.sides
+    dtypes = str(reference.dtype[row]), str(target.dtype[row])
+    shapes = reference.shape(row), target.shape(row)
+    not_finite = int(reference.not_finite()[row]), int(target.not_finite()[row])
     metrics = evidence.values.metrics.get(row)
-    gap_names = _gap_names(evidence, birth)
-    measured = evidence.values.measured[row]
-    return Evidence(
-        measured=measured,
+    numbers = Numbers(
+        measured=evidence.values.measured[row],
         error_in=None if birth.cause is Cause.OUTSIDE else birth.error_in,
         error_out=finite(birth.error_out) if shapes[0] == shapes[1] else None,
         expected=birth.expected or None,
-        dtype=coarsest_dtype(evidence, pair) if birth.gap is None or kind is not FindingKind.OVERFLOW else None,
+        dtype=coarsest_dtype(evidence, pair),
+        peers=peers.usual(pair, slot.place) if birth.gap is None else None,
+        gain=finite(birth.gain),
+        worst=_worst(metrics, shapes[1]) if metrics is not None else None,
+    )
+    unlike = Unlike(
         dtypes=dtypes if dtypes[0] != dtypes[1] else None,
         shapes=shapes if shapes[0] != shapes[1] else None,
         arguments=_arguments(evidence, birth),
-        only_reference=gap_names[0],
-        only_target=gap_names[1],
         classes=_classes(evidence, birth),
-        not_finite=not_finite if not_finite != (0, 0) else None,
-        extremes=_extremes(evidence, row) if kind is FindingKind.OVERFLOW and birth.gap is None else None,
-        generators=generators if kind is FindingKind.RANDOMNESS and None not in generators else None,
-        parameters=_parameters(evidence, alike) if kind in NAMED or leftover else (),
-        count=len(alike) if kind in COLLECTED or leftover else None,
-        followers=_followers(evidence, flow),
-        peers=peers.usual(pair, slot.place) if birth.gap is None else None,
-        gain=finite(birth.gain),
-        unknown_input=True if _reads_unknown(evidence, kind, birth) else None,
-        worst=_worst(metrics, shapes[1]) if metrics is not None else None,
     )
-
-
-def _reads_unknown(evidence: RankEvidence, kind: FindingKind, birth: Birth) -> bool:
-    own = kind is FindingKind.COMPUTATION and birth.gap is None and birth.slot.makes
-    return own and has_unknown_operand(evidence, birth.slot.pair)
+    return Evidence(
+        numbers,
+        unlike,
+        _lone_calls(evidence, birth),
+        overflow=Overflow(not_finite=not_finite if not_finite != (0, 0) else None),
+        amount=Amount(followers=_followers(evidence, flow)),
+    )
 
 
 def _followers(evidence: RankEvidence, flow: Flow) -> int:
@@ -212,27 +164,14 @@ def _followers(evidence: RankEvidence, flow: Flow) -> int:
 
 
 def _worst(metrics: PairMetrics, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    flat = metrics.worst
-    if flat is None or not shape:
+    """The index of the element that differs most."""
+    if metrics.worst is None or not shape:
         return None
-    index = []
-    for size in reversed(shape):
-        flat, place = divmod(flat, size)
-        index.append(place)
-    return tuple(reversed(index))
-
-
-def coarsest_dtype(evidence: RankEvidence, pair: int) -> str | None:
-    """The element type of a pair of calls that rounds most."""
-    values = evidence.values.values
-    rows = [slot.values for slot in evidence.slots_of[pair]]
-    names = {str(side.dtype[row]) for row in rows for side in (values.reference, values.target)}
-    floats = [name for name in names if name in DTYPES and DTYPES[name].unit_roundoff]
-    return max(floats, key=lambda name: DTYPES[name].unit_roundoff, default=None)
+    return tuple(map(int, np.unravel_index(metrics.worst, shape)))
 
 
 def _arguments(evidence: RankEvidence, birth: Birth) -> tuple[ArgumentDifference, ...]:
-    if birth.gap is not None and (birth.gap.only_target or birth.gap.only_reference):
+    if birth.gap is not None and birth.gap.calls:
         return ()
     pair = birth.slot.pair
     if birth.slot.row in evidence.regrouped:
@@ -244,17 +183,9 @@ def _arguments(evidence: RankEvidence, birth: Birth) -> tuple[ArgumentDifference
     return differing_arguments(evidence, forward)
 
 
-def differing_arguments(evidence: RankEvidence, pair: int) -> tuple[ArgumentDifference, ...]:
-    """What differs among the arguments of a pair of calls."""
-    calls = evidence.calls
-    return argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair])
-
-
-def _gap_names(evidence: RankEvidence, birth: Birth) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if birth.gap is None:
-        return (), ()
-    calls = calls_in(evidence, birth.gap)
-    return _names(calls.reference), _names(calls.target)
+def _lone_calls(evidence: RankEvidence, birth: Birth) -> OneRun:
+    """Names of the calls without partners through which it came."""
+    return OneRun() if birth.gap is None else OneRun(*calls_in(evidence, birth.gap).map(_names))
 
 
 def _names(calls: pl.DataFrame) -> tuple[str, ...]:
@@ -269,19 +200,73 @@ def _classes(evidence: RankEvidence, birth: Birth) -> tuple[str, str] | None:
     return str(calls["reference_op"][pair]), str(calls["op"][pair])
 
 
-def _extremes(evidence: RankEvidence, row: int) -> tuple[float | None, float | None]:
-    sides = evidence.values.values.reference.summaries, evidence.values.values.target.summaries
-    pairs = [(abs(float(side.min[row])), abs(float(side.max[row]))) for side in sides]
-    return finite(max(pairs[0])), finite(max(pairs[1]))
+Told = tuple[RankedFinding, JudgedRank]
 
 
-def _parameters(evidence: RankEvidence, births: Sequence[Birth]) -> tuple[str, ...]:
-    names = [full_name(place_of_parameter(evidence, birth.slot)) for birth in births[:NAMES_LISTED]]
-    return tuple(dict.fromkeys(name for name in names if name))
+@dataclass(frozen=True, slots=True)
+class Finished:
+    findings: list[Finding]
+    """The answer first."""
+    notes: list[Finding]
+    answer: Told | None
+    """The answer with its rank, where that is a difference of a call's numbers."""
 
 
-def full_name(place: Place) -> str | None:
-    """Of a parameter: with its module's path."""
-    if place.module and place.tensor and not place.tensor.startswith(place.module):
-        return f"{place.module}.{place.tensor}"
-    return place.tensor
+def finish(judged: Sequence[JudgedRank], counts: Counts) -> Finished:
+    """Put together what was found in all ranks, after replay has confirmed, cleared and added."""
+    everything: list[Told] = [(entry, rank) for rank in judged for entry in rank.found]
+    ordered = sorted(everything, key=lambda told: (told[0].moment, told[0].finding.place.rank))
+    ordered, skips = _without_what_follows(judged, ordered)
+    findings = _told_once(
+        [
+            *_built_differently(judged, counts, some=bool(ordered or skips)),
+            *(entry.finding for entry, _ in ordered),
+            *skips,
+        ]
+    )
+    notes = [note for rank in judged for note in rank.notes if not _is_told(note, findings)]
+    first = ordered[0] if ordered and findings[0] is ordered[0][0].finding else None
+    return Finished(findings, _told_once(notes), first)
+
+
+def _built_differently(judged: Sequence[JudgedRank], counts: Counts, *, some: bool) -> list[Finding]:
+    """Another program, or modules that own other parameters, where numbers differ, too: they come before all else."""
+    ranks = [rank.evidence for rank in judged]
+    programs = (look(ranks, counts) for look in OF_THE_PROGRAMS if some)
+    models = (look(rank) for look in OF_THE_MODELS for rank in ranks if some or counts.after_choice > 0)
+    firsts = (next(filter(None, answers), None) for answers in (programs, models))
+    return [finding for finding in firsts if finding is not None]
+
+
+def _without_what_follows(judged: Sequence[JudgedRank], ordered: list[Told]) -> tuple[list[Told], list[Finding]]:
+    """What differs before a step that only one run makes, and that step: it explains all the rest."""
+    if not ordered:
+        return ordered, []
+    first = ordered[0][0].finding
+    for look in OF_THE_STEPS:
+        found = [skip for rank in judged if (skip := look(rank.evidence, first)) is not None]
+        if found:
+            skip = min(found, key=lambda each: each.step)
+            return [told for told in ordered if _is_before(told, skip)], [skip.finding]
+    return ordered, []
+
+
+def _is_before(told: Told, skip: Skip) -> bool:
+    entry, rank = told
+    call = rank.evidence.calls["id"][entry.birth.slot.pair]
+    return entry.moment[0] < skip.step or (entry.moment[0] == skip.step and call <= skip.last)
+
+
+def _told_once(findings: Sequence[Finding]) -> list[Finding]:
+    """What several ranks show alike is told of the first."""
+    firsts: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        place = finding.place
+        firsts.setdefault((finding.kind, place.module, place.op, place.step, finding.evidence.unlike.dtypes), finding)
+    return list(firsts.values())
+
+
+def _is_told(note: Finding, findings: Sequence[Finding]) -> bool:
+    """Whether a finding blames the same arguments of the same operation."""
+    told = note.evidence.unlike.arguments, note.place.op
+    return bool(told[0]) and any(told == (each.evidence.unlike.arguments, each.place.op) for each in findings)

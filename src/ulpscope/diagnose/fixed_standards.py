@@ -9,7 +9,8 @@ from ulpscope.judge.rounding.measuring import DTYPE_DIFFERS, SHAPE_DIFFERS
 from ulpscope.judge.standards.by_name import MAKING, Standard
 from ulpscope.records.enums import ExitCode, Phase
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.findings import Comparison, Counts, Evidence, Finding, FindingKind, Outcome, Place
+from ulpscope.records.evidence import Evidence, Numbers
+from ulpscope.records.findings import Comparison, Counts, Finding, FindingKind, Outcome, Place
 from ulpscope.records.pairs import Judgement, Measured
 
 CALLS = ["rank", "id_target"]
@@ -70,7 +71,7 @@ def _finding(row: dict[str, Any]) -> Finding:
         tensor=row["place"],
     )
     measured = Measured(row["measured"]) if row["measured"] is not None else None
-    evidence = Evidence(measured=measured, error_in=row["error_in"], error_out=row["error"])
+    evidence = Evidence(Numbers(measured=measured, error_in=row["error_in"], error_out=row["error"]))
     return Finding(FindingKind.COMPUTATION, place, evidence)
 
 

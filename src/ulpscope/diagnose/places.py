@@ -1,39 +1,48 @@
 """Where something is, in the target's names, with the line of the user's source."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from ulpscope.diagnose.detectors.arguments import any_number_differs
+from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth
+from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Phase, Role
 from ulpscope.records.findings import Place
 
 
 def place_of(evidence: RankEvidence, slot: Slot) -> Place:
     """The place of a tensor of a pair of calls."""
-    calls, pair = evidence.calls, slot.pair
-    return Place(
-        rank=evidence.plan.rank,
-        step=calls["step"][pair],
-        phase=Phase(calls["phase"][pair]),
-        call=calls["name"][pair],
-        call_id=calls["id"][pair],
-        op=calls["op"][pair],
-        module=module_of(evidence, slot),
-        tensor=slot.place,
-        source=evidence.source_lines.target.get(calls["stack"][pair]),
-    )
+    return replace(place_of_pair(evidence, slot.pair), module=module_of(evidence, slot), tensor=slot.place)
+
+
+def place_of_pair(evidence: RankEvidence, pair: int) -> Place:
+    """The place of a pair of calls, in the target's names."""
+    row = {name: column[pair] for name, column in evidence.calls.items()}
+    return place_of_row(evidence, row, in_target=True)
 
 
 def place_of_parameter(evidence: RankEvidence, slot: Slot) -> Place:
     """Where a parameter belongs, whichever call has shown it."""
-    owner = evidence.parameter_owners.get(int(evidence.values.values.target.storage[slot.values]))
+    owner = evidence.parameter_owners.get(evidence.storage(slot))
     place = place_of(evidence, slot)
     return place if owner is None else replace(place, module=owner[0], tensor=owner[1])
+
+
+def full_name(place: Place) -> str | None:
+    """Of a parameter: with its module's path."""
+    if place.module and place.tensor and not place.tensor.startswith(place.module):
+        return f"{place.module}.{place.tensor}"
+    return place.tensor
+
+
+def parameter_names(evidence: RankEvidence, births: Sequence[Birth]) -> tuple[str, ...]:
+    """Full names of the parameters that these differences are of, each once."""
+    names = [full_name(place_of_parameter(evidence, birth.slot)) for birth in births]
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
@@ -43,8 +52,8 @@ def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
     """
     gap = birth.gap
     if gap is None or not (gap.only_target or gap.only_reference):
-        return _place_of_pair(evidence, birth.slot)
-    values = evidence.values.values
+        return _place_of_own(evidence, birth.slot)
+    values = evidence.sides
     overflowing = _first_overflow(evidence, gap.only_target) if evidence.values.pattern[birth.slot.values] else None
     if overflowing is not None:
         return _place_of_call(evidence, overflowing, target=True)
@@ -67,7 +76,7 @@ def _first_overflow(evidence: RankEvidence, calls: tuple[int, ...]) -> int | Non
     return found.item() if not found.is_empty() else None
 
 
-def _place_of_pair(evidence: RankEvidence, slot: Slot) -> Place:
+def _place_of_own(evidence: RankEvidence, slot: Slot) -> Place:
     """The pair's own place, or that of the first forward of its kind whose arguments differ."""
     calls, forward = evidence.calls, evidence.forwards[slot.pair]
     if forward < 0 or not _arguments_differ(evidence, forward):
@@ -84,7 +93,7 @@ def _place_of_pair(evidence: RankEvidence, slot: Slot) -> Place:
 
 def _arguments_differ(evidence: RankEvidence, pair: int) -> bool:
     calls = evidence.calls
-    return any_number_differs(calls["reference_arguments"][pair], calls["arguments"][pair])
+    return numbers_differ(calls["reference_arguments"][pair], calls["arguments"][pair], unstated=0.0)
 
 
 def _place_of_call(evidence: RankEvidence, call: int, *, target: bool) -> Place:
@@ -137,6 +146,13 @@ def _forward_is_identical(evidence: RankEvidence, module: str | None, step: int)
         and calls["phase"][slot.pair] == Phase.FORWARD.value
     ]
     return bool(made) and bool(evidence.values.identical[made].all())
+
+
+def coarsest_dtype(evidence: RankEvidence, pair: int) -> str | None:
+    """The element type of a pair of calls that rounds most."""
+    names = {str(side.dtype[slot.values]) for slot in evidence.slots_of[pair] for side in evidence.sides}
+    floats = [name for name in names if name in DTYPES and DTYPES[name].unit_roundoff]
+    return max(floats, key=lambda name: DTYPES[name].unit_roundoff, default=None)
 
 
 def module_of(evidence: RankEvidence, slot: Slot) -> str | None:

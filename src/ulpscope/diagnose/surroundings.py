@@ -4,11 +4,10 @@ import numpy as np
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, State, finite
+from ulpscope.diagnose.limits import BEFORE_SHOWN
 from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import FORWARD_PHASE, INPUT_ROLE, MODULE_KIND, OUTPUT_ROLE, PARAMETER_ROLE
 from ulpscope.records.findings import AnchorPart, Nearness, Neighbour, Place
-
-BEFORE_SHOWN = 3
 
 
 def anchor_of(evidence: RankEvidence) -> list[AnchorPart]:

@@ -53,7 +53,7 @@ def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
 def _value_columns(evidence: RankEvidence) -> dict[str, pl.Series]:
     """Columns that depend on the pair of values alone."""
     pairs = evidence.values
-    reference, target = pairs.values.reference, pairs.values.target
+    reference, target = pairs.sides.reference, pairs.sides.target
     compared = pairs.compared
     continuous = compared & ~pairs.discrete
     summaries = reference.summaries, target.summaries

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from ulpscope.records.enums import Phase
-from ulpscope.records.ledger import Ledger, LedgerEntry, ledger_json
+from ulpscope.records.evidence import Evidence
+from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Measured
 
 
@@ -49,94 +49,6 @@ class Place:
     """`output.0`, `args.1`, a parameter's name."""
     source: str | None = None
     """`model.py:57`, the innermost line of the user's code."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentDifference:
-    """An argument that is not the same in both runs, as readable text."""
-
-    place: str
-    reference: str
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a finding rests on; what does not apply is None or empty. Errors are relative L2 distances."""
-
-    measured: Measured | None = None
-    error_in: float | None = None
-    """Of the worst input."""
-    error_out: float | None = None
-    expected: float | None = None
-    """What rounding and the inputs' errors explain of error_out."""
-    dtype: str | None = None
-    """The coarsest element type of the call in either run."""
-    dtypes: tuple[str, str] | None = None
-    """Of the tensor, in reference and target, where they differ."""
-    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    arguments: tuple[ArgumentDifference, ...] = ()
-    only_reference: tuple[str, ...] = ()
-    """Calls without a partner between the last agreeing tensors and this one."""
-    only_target: tuple[str, ...] = ()
-    classes: tuple[str, str] | None = None
-    """Of a module that is of another class in the other run."""
-    not_finite: tuple[int, int] | None = None
-    """Elements that are inf or nan, in reference and target."""
-    extremes: tuple[float | None, float | None] | None = None
-    """Largest finite |x| in reference and target."""
-    generators: tuple[str, str] | None = None
-    """Digests of the generator's state before a random call."""
-    parameters: tuple[str, ...] = ()
-    """Parameters that differ (names; at most a few)."""
-    count: int | None = None
-    """How many tensors, calls or elements this is about."""
-    followers: int | None = None
-    """Calls that carry the error on."""
-    peers: float | None = None
-    """How much of its inputs' error the same operation passes on elsewhere in the run."""
-    gain: float | None = None
-    """error_out / error_in, each counted as at least the rounding of the dtype."""
-    scale: float | None = None
-    """Factor between the two runs (of a loss that is scaled)."""
-    worst: tuple[int, ...] | None = None
-    """Index of the element that differs most."""
-    worst_values: tuple[float, float] | None = None
-    """What the run to blame gave there, and the truth."""
-    ledger: LedgerEntry | None = None
-    """What executing the call again has shown."""
-    unknown_input: bool | None = None
-    """Whether the call is given a tensor that was not compared, or that one run lacks."""
-    uncompared: tuple[str, ...] = ()
-    """Operators of a network that were not compared, and of which the call was given what they made or led to."""
-    error_before: float | None = None
-    """In place of error_in: of the worst of the nearest tensors before those that were compared."""
-    given_by: str | None = None
-    """The operator of a network that made what the call was given, and made it otherwise."""
-    seen_at: str | None = None
-    """`fc1/Relu:input:0`: where an output was compared that is not there itself."""
-    shown: str | None = None
-    """Of a tensor that the call did not make: `given` (an operand) or `summed` (a parameter's gradient)."""
-    origins: tuple[str, str] | None = None
-    """What an operand is in reference and target, where it is not the result of the same call."""
-    given_as: str | None = None
-    """The place at which the reference's call is given what the target's is given here: operands are swapped."""
-    tied: tuple[str, str] | None = None
-    """The run in which the parameter is the same as another one, and that one's name."""
-    without_gradient: str | None = None
-    """The run in which an optimizer has no gradient for the parameter: reference or target."""
-    updated_in: str | None = None
-    """The run whose optimizer alone changes the parameter."""
-    changed_unseen: bool | None = None
-    """True of a parameter that was the same before, and that no recorded call has changed."""
-    leftover: tuple[str, int] | None = None
-    """The run whose gradient still holds that of an earlier step, and that step."""
-    backwards: tuple[int, int] | None = None
-    """How many backwards there are before an optimizer step, in reference and target."""
-    shifted: int | None = None
-    """How many whole steps only one run makes: positive of the reference, negative of the target."""
-    paired: tuple[int, int] | None = None
-    """How many calls have a partner, of how many in the run that makes fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,19 +244,3 @@ def extent_of(comparison: Comparison) -> Extent:
 
 def _share(common: tuple[int, ...], *others: tuple[int, ...]) -> Share:
     return Share(len(common), len({*common, *(number for numbers in others for number in numbers)}))
-
-
-def evidence_json(evidence: Evidence) -> dict[str, Any]:
-    """The evidence of a finding as JSON, without what does not apply."""
-    entries = {name: getattr(evidence, name) for name in Evidence.__slots__}
-    return {name: _plain(entry) for name, entry in entries.items() if entry is not None and entry != ()}
-
-
-def _plain(entry: Any) -> Any:
-    if isinstance(entry, ArgumentDifference):
-        return {"place": entry.place, "reference": entry.reference, "target": entry.target}
-    if isinstance(entry, LedgerEntry):
-        return ledger_json(entry)
-    if isinstance(entry, Enum):
-        return entry.value
-    return [_plain(item) for item in entry] if isinstance(entry, tuple) else entry

@@ -37,6 +37,10 @@ class Maker(str, Enum):
     NEITHER = "neither"
 
 
+GUILTY = frozenset((Maker.TARGET, Maker.REFERENCE))
+"""Makers that are one run: what it did is a fault of that run."""
+
+
 @dataclass(frozen=True, slots=True)
 class PairEvidence:
     """One output or gradient of a pair of calls, beside what is true for each run's inputs."""

@@ -1,10 +1,12 @@
 """Pairs: what of the reference belongs to what of the target, and how it was judged."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
 Side = TypeVar("Side")
+Other = TypeVar("Other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +15,13 @@ class Pair(Generic[Side]):
 
     reference: Side
     target: Side
+
+    def __iter__(self) -> Iterator[Side]:
+        return iter((self.reference, self.target))
+
+    def map(self, change: Callable[[Side], Other]) -> "Pair[Other]":
+        """The same of either side."""
+        return Pair(change(self.reference), change(self.target))
 
 
 class Measured(str, Enum):

@@ -22,7 +22,7 @@ class Origins:
 
     def of(self, slot: Slot) -> tuple[str, str] | None:
         """`torch.relu.0 output.0` of either run, where a tensor is not the result of the same call; else none."""
-        values, plan = self.evidence.values.values, self.evidence.plan
+        values, plan = self.evidence.sides, self.evidence.plan
         sides = (
             _made_as(plan.traces.reference, plan.calls.reference, values.reference, slot.values),
             _made_as(plan.traces.target, plan.calls.target, values.target, slot.values),
@@ -32,7 +32,7 @@ class Origins:
 
     def given_as(self, slot: Slot) -> str | None:
         """The other place at which the reference's call gets the bits that the target's gets here."""
-        values = self.evidence.values.values
+        values = self.evidence.sides
         if not values.target.has_digest[slot.values]:
             return None
         bits = values.target.digest[slot.values]
@@ -63,7 +63,7 @@ class Origins:
         return False
 
     def _behind(self, gap: Gap) -> list[int]:
-        producers = self.evidence.values.values.target.producer
+        producers = self.evidence.sides.target.producer
         return [*gap.only_target, *(int(producers[source]) for source in gap.sources)]
 
     @cached_property

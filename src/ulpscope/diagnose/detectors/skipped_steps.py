@@ -12,24 +12,21 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.places import place_of_row
 from ulpscope.operations.names import STARTS_BACKWARD
 from ulpscope.records.enums import (
     FORWARD_PHASE,
-    GRAD_INPUT_ROLE,
-    GRAD_OUTPUT_ROLE,
-    GRADIENT_ROLE,
     INPUT_ROLE,
     MODULE_KIND,
     OPTIMIZER_KIND,
 )
-from ulpscope.records.findings import Evidence, Finding, FindingKind
+from ulpscope.records.evidence import Evidence, OneRun
+from ulpscope.records.findings import Finding, FindingKind
 from ulpscope.trace.reader import RankTrace
 
 BACKWARD, UPDATE = "B", "U"
-GRADIENT_ROLES = (GRADIENT_ROLE, GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE)
 OUTERMOST = (pl.col("kind") == MODULE_KIND) & pl.col("parent").is_null() & (pl.col("phase") == FORWARD_PHASE)
 NOT_FINITE = pl.sum_horizontal(pl.col("nan", "pos_inf", "neg_inf").fill_null(0)) > 0
 
@@ -54,7 +51,7 @@ class _Events:
     """The call that starts each of them."""
 
 
-def skipped_update(evidence: RankEvidence) -> Skip | None:
+def skipped_update(evidence: RankEvidence, first: Finding) -> Skip | None:
     """The first update, or backward before one, that only one run makes; another accumulation of gradients is none."""
     runs = _runs(evidence)
     if not all(any(UPDATE in step.kinds for step in run.values()) for run in runs) or _accumulates(runs) is not None:
@@ -66,7 +63,7 @@ def skipped_update(evidence: RankEvidence) -> Skip | None:
     return None
 
 
-def accumulation(evidence: RankEvidence) -> Finding | None:
+def other_accumulation(evidence: RankEvidence) -> Finding | None:
     """A note: the runs always add gradients up over another number of backwards."""
     runs = _runs(evidence)
     found = _accumulates(runs)
@@ -74,15 +71,16 @@ def accumulation(evidence: RankEvidence) -> Finding | None:
         return None
     update = next(row for step in runs[1].values() for row in step.rows if _kind(row) == UPDATE)
     place = place_of_row(evidence, update, in_target=True)
-    return Finding(FindingKind.OPTIMIZER, place, Evidence(backwards=found))
+    return Finding(FindingKind.OPTIMIZER, place, Evidence(one_run=OneRun(backwards=found)))
 
 
-def left_out_step(evidence: RankEvidence, step: int) -> Skip | None:
-    """A whole step that only one run makes, if this is the first that does not get the same inputs."""
-    plan = evidence.plan
-    if step == plan.steps[0]:
+def left_out_step(evidence: RankEvidence, first: Finding) -> Skip | None:
+    """A whole step that only one run makes, if the first finding is that it does not get the same inputs."""
+    plan, step = evidence.plan, first.place.step
+    is_fed_otherwise = first.place.rank == plan.rank and first.kind in (FindingKind.INPUT, FindingKind.RANDOMNESS)
+    if not is_fed_otherwise or step == plan.steps[0]:
         return None
-    inputs = [_first_inputs(trace) for trace in (plan.traces.reference, plan.traces.target)]
+    inputs = [_first_inputs(trace) for trace in plan.traces]
     for shifted, (early, late) in ((1, inputs), (-1, inputs[::-1])):
         following = [number for number in sorted(late) if number >= step and number + 1 in early]
         if following and all(late[number] == early[number + 1] != () for number in following):
@@ -96,7 +94,9 @@ def _left_out(evidence: RankEvidence, step: int, shifted: int) -> Skip | None:
     row = calls.filter(pl.col("step") == step, OUTERMOST).sort("id").row(0, named=True)
     before = evidence.plan.calls.target.filter(pl.col("step") < step)["id"].max()
     finding = Finding(
-        FindingKind.STRUCTURE, place_of_row(evidence, row, in_target=in_target), Evidence(shifted=shifted)
+        FindingKind.STRUCTURE,
+        place_of_row(evidence, row, in_target=in_target),
+        Evidence(one_run=OneRun(shifted=shifted)),
     )
     return Skip(finding, step, -1 if before is None else int(str(before)))
 
@@ -162,7 +162,8 @@ def _skip(evidence: RankEvidence, step: int, reference: _Events, target: _Events
         else:
             kind, row, in_target = FindingKind.OPTIMIZER, made.rows[same], made is target
         backwards = _until_update(reference, same), _until_update(target, same)
-        finding = Finding(kind, place_of_row(evidence, row, in_target=in_target), Evidence(backwards=backwards))
+        told = Evidence(one_run=OneRun(backwards=backwards))
+        finding = Finding(kind, place_of_row(evidence, row, in_target=in_target), told)
         return Skip(finding, step, _last_backward(evidence, step, target, same))
     return None
 

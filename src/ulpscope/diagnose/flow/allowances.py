@@ -12,13 +12,11 @@ from dataclasses import replace
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained
+from ulpscope.diagnose.limits import COARSEST_ROUNDOFF
 from ulpscope.judge.rounding.families import Operand, felt_error, summed_length
 from ulpscope.judge.rounding.limits import Limits, unit_roundoff
 from ulpscope.operations.traits import Family, Trait
 from ulpscope.records.enums import GRAD_OUTPUT_ROLE
-
-# bfloat16's; what is stored in fewer bits is scaled, and no type to compute in.
-COARSEST = unit_roundoff("bfloat16")
 
 
 class Allowances:
@@ -29,8 +27,9 @@ class Allowances:
         self.evidence = evidence
         self.limits = limits
         self.parameters = parameters
-        sides = evidence.values.values.reference, evidence.values.values.target
-        self.coarsest = min(max(unit_roundoff(name) for side in sides for name in {"", *side.dtype}), COARSEST)
+        self.coarsest = min(
+            max(unit_roundoff(name) for side in evidence.sides for name in {"", *side.dtype}), COARSEST_ROUNDOFF
+        )
 
     def applied(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
         """The explanation of an output by its own call's operands, with what else is allowed, or counts for less."""
@@ -49,7 +48,7 @@ class Allowances:
             return 0.0
         weight = sources[1]
         rounding = self.limits.gain * self.limits.rounding * evidence.roundoffs[weight]
-        is_parameter = int(evidence.values.values.target.storage[weight]) in self.parameters
+        is_parameter = int(evidence.sides.target.storage[weight]) in self.parameters
         if not is_parameter or evidence.operands[weight].error <= rounding:
             return 0.0
         operands = [evidence.operands[source] for source in sources]
@@ -99,7 +98,7 @@ class Allowances:
         moved = max(forward, default=0.0)
         if not evidence.operations[slot.pair].has(Trait.KINKED) or not gradients or moved <= 0 or output.norm <= 0:
             return 0.0
-        stats = evidence.values.values.reference.summaries
+        stats = evidence.sides.reference.summaries
         largest = max(max(abs(stats.min[row]), abs(stats.max[row])) for row in gradients)
         return float(self.limits.kink * math.sqrt(min(moved, 1.0)) + largest / output.norm)
 

@@ -1,17 +1,18 @@
 """Everything that is known of one rank's pairs, as columns: what the flow of errors is judged on."""
 
 from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.align.plan import RankPlan
-from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES
-from ulpscope.diagnose.detectors.arguments import numbers_differ
+from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES, OWNED_ROLES
+from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
 from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.families import Operand
@@ -20,13 +21,17 @@ from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS, ValuePairs
 from ulpscope.judge.rounding.values import Values
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family, Operation
-from ulpscope.records.enums import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind, Role
+from ulpscope.records.enums import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
 if TYPE_CHECKING:
     from ulpscope.diagnose.flow.states import State
+
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +62,26 @@ class RankEvidence:
     scales: dict[int, float]
     """Loss scale of the target by step, where there is one; the pairs of values are without it."""
 
+    @property
+    def sides(self) -> Pair[Values]:
+        """Columns of the values of either run, a row a pair of values."""
+        return self.values.sides
+
+    def storage(self, slot: Slot) -> int:
+        """Where a tensor lies in the target's memory; -1 if nobody knows."""
+        return int(self.sides.target.storage[slot.values])
+
+    def storages_of(self, *roles: str) -> set[int]:
+        """Where tensors lie that calls have in these roles."""
+        return {self.storage(slot) for role in roles for slot in self.by_role.get(role, [])} - {-1}
+
     def arrays(self, slot: Slot) -> Pair[NDArray[Any]] | None:
         """The elements of a tensor in both runs, in the shape that the target has; none if they are not at hand."""
-        sides = self.values.values.reference, self.values.values.target
-        if not all(side.has_data[slot.values] for side in sides):
+        if not all(side.has_data[slot.values] for side in self.sides):
             return None
-        traces = self.plan.traces.reference, self.plan.traces.target
+        traces = self.plan.traces
         try:
-            values = [trace.value(int(side.id[slot.values])) for trace, side in zip(traces, sides, strict=True)]
+            values = [trace.value(int(side.id[slot.values])) for trace, side in zip(traces, self.sides, strict=True)]
             found = [trace.data(value) for trace, value in zip(traces, values, strict=True)]
         except TraceError:
             return None
@@ -77,20 +94,18 @@ class RankEvidence:
     @cached_property
     def complete(self) -> bool:
         """Whether both traces hold every call; other tools leave some out."""
-        traces = self.plan.traces.reference, self.plan.traces.target
-        return all("tool" not in trace.info.capture for trace in traces)
+        return all("tool" not in trace.info.capture for trace in self.plan.traces)
 
     @cached_property
     def has_compiled(self) -> bool:
         """Whether a run has compiled regions, inside of which no modules are seen."""
-        calls = self.plan.calls
-        return any((frame["kind"] == Kind.COMPILED.value).any() for frame in (calls.reference, calls.target))
+        return any((frame["kind"] == Kind.COMPILED.value).any() for frame in self.plan.calls)
 
     @cached_property
     def coarse_families(self) -> dict[Family, float]:
         """Families of operations that may round float32 operands further on a device of either run: TF32."""
         found: dict[Family, float] = {}
-        for trace in (self.plan.traces.reference, self.plan.traces.target):
+        for trace in self.plan.traces:
             switches = trace.info.environment.get("switches", {})
             if all(device.startswith("cpu") for device in trace.info.devices):
                 continue
@@ -110,7 +125,7 @@ class RankEvidence:
     @cached_property
     def source_lines(self) -> Pair[dict[int, str]]:
         """For each stack the innermost line of the user's code, as path:line."""
-        return Pair(_source_lines(self.plan.traces.reference), _source_lines(self.plan.traces.target))
+        return self.plan.traces.map(_source_lines)
 
     @cached_property
     def operations(self) -> list[Operation]:
@@ -120,16 +135,15 @@ class RankEvidence:
     @cached_property
     def executed(self) -> Pair[dict[int, Operation]]:
         """What every call of either side executes, by id."""
-        sides = [frame.select("id", "op").rows() for frame in (self.plan.calls.reference, self.plan.calls.target)]
-        return Pair(*({call: operation(op) for call, op in rows} for rows in sides))
+        return self.plan.calls.map(lambda calls: {call: operation(op) for call, op in calls.select("id", "op").rows()})
 
     @cached_property
     def operands(self) -> list[Operand]:
         """Each pair of values as an operand, with the reference's size."""
-        norms = np.nan_to_num(self.values.values.reference.summaries.norm)
-        elements = self.values.values.reference.summaries.elements
+        norms = np.nan_to_num(self.sides.reference.summaries.norm)
+        elements = self.sides.reference.summaries.elements
         errors = self._with_carried(np.nan_to_num(self.values.error, nan=0.0, posinf=np.inf))
-        shapes = self.values.values.target.shapes()
+        shapes = self.sides.target.shapes()
         scores = [self.values.score_errors.get(row) for row in range(len(errors))]
         columns = zip(errors.tolist(), norms.tolist(), elements.tolist(), shapes, scores, strict=True)
         return [Operand(*column) for column in columns]
@@ -149,15 +163,12 @@ class RankEvidence:
     @cached_property
     def resolutions(self) -> list[float]:
         """The relative distance below which the sketches of each pair of values tell nothing."""
-        sides = self.values.values.reference, self.values.values.target
-        return list(np.maximum(*(side.resolution for side in sides)).tolist())
+        return list(np.maximum(*(side.resolution for side in self.sides)).tolist())
 
     @cached_property
     def roundoffs(self) -> list[float]:
         """The coarser unit roundoff of each pair of values, below a type's normal numbers relative to their size."""
-        sides = self.values.values.reference, self.values.values.target
-        found = np.maximum(*(_roundoffs(side) for side in sides))
-        return list(found.tolist())
+        return list(np.maximum(*map(_roundoffs, self.sides)).tolist())
 
     @cached_property
     def differing_freely(self) -> list[bool]:
@@ -169,9 +180,9 @@ class RankEvidence:
     @cached_property
     def contents(self) -> list[tuple[int, int] | None]:
         """The digests of both sides, where both are known and the numbers are compared."""
-        sides = self.values.values.reference, self.values.values.target
-        known = sides[0].has_digest & sides[1].has_digest & self.values.compared
-        digests = zip(known.tolist(), sides[0].digest.tolist(), sides[1].digest.tolist(), strict=True)
+        sides = self.sides
+        known = sides.reference.has_digest & sides.target.has_digest & self.values.compared
+        digests = zip(known.tolist(), *(side.digest.tolist() for side in sides), strict=True)
         return [(reference, target) if both else None for both, reference, target in digests]
 
     @cached_property
@@ -182,24 +193,22 @@ class RankEvidence:
         return found
 
     def in_role(self, pair: int, role: str) -> list[Slot]:
-        """The tensors that a pair of calls has in one role: sorted once, since an optimizer's call has thousands."""
-        if pair not in self._roles:
-            roles = self._roles[pair] = {}
-            for slot in self.slots_of[pair]:
-                roles.setdefault(slot.role, []).append(slot)
-        return self._roles[pair].get(role, [])
+        """The tensors that a pair of calls has in one role: an optimizer's call has thousands."""
+        return self._roles.get((pair, role), [])
 
     @cached_property
-    def _roles(self) -> dict[int, dict[str, list[Slot]]]:
-        return {}
+    def _roles(self) -> dict[tuple[int, str], list[Slot]]:
+        return grouped(self.slots, lambda slot: (slot.pair, slot.role))
+
+    @cached_property
+    def by_role(self) -> dict[str, list[Slot]]:
+        """All tensors that the calls have in each role, in order."""
+        return grouped(self.slots, lambda slot: slot.role)
 
     @cached_property
     def at_place(self) -> dict[tuple[int, str, str], list[Slot]]:
         """The tensors by pair of calls, role and place."""
-        found: dict[tuple[int, str, str], list[Slot]] = defaultdict(list)
-        for slot in self.slots:
-            found[slot.pair, slot.role, slot.place].append(slot)
-        return dict(found)
+        return grouped(self.slots, lambda slot: (slot.pair, slot.role, slot.place))
 
     @cached_property
     def pair_of_target(self) -> dict[int, int]:
@@ -213,9 +222,7 @@ class RankEvidence:
     def makers(self) -> list[int]:
         """The pair of calls that made each pair of values; -1 if the two were not made by partners."""
         target, reference = self.pair_of_target, self.pair_of_reference
-        producers = zip(
-            self.values.values.reference.producer.tolist(), self.values.values.target.producer.tolist(), strict=True
-        )
+        producers = zip(*(side.producer.tolist() for side in self.sides), strict=True)
         found = []
         for made_reference, made_target in producers:
             pair = target.get(made_target, -1)
@@ -310,9 +317,9 @@ class RankEvidence:
     @cached_property
     def parameter_owners(self) -> dict[int, tuple[str, str]]:
         """For the storage of each parameter and buffer: the module that owns it, and its name there."""
-        storages = self.values.values.target.storage.tolist()
-        modules, owned = self.calls["module"], (Role.PARAMETER.value, Role.BUFFER.value)
-        shown = [slot for slot in self.slots if slot.role in owned and modules[slot.pair] is not None]
+        storages = self.sides.target.storage.tolist()
+        modules = self.calls["module"]
+        shown = [slot for slot in self.slots if slot.role in OWNED_ROLES and modules[slot.pair] is not None]
         owners = {storages[slot.values]: (str(modules[slot.pair]), slot.place) for slot in reversed(shown)}
         owners.pop(-1, None)  # other tools do not tell storages
         return owners
@@ -320,11 +327,9 @@ class RankEvidence:
     @cached_property
     def backwards_of(self) -> dict[tuple[int, str], list[int]]:
         """Pairs of backwards by step and module."""
-        found: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for pair, (kind, module) in enumerate(zip(self.calls["kind"], self.calls["module"], strict=True)):
-            if kind == Kind.BACKWARD.value and module is not None:
-                found[self.calls["step"][pair], module].append(pair)
-        return found
+        kinds, modules, steps = (self.calls[name] for name in ("kind", "module", "step"))
+        backwards = [pair for pair, kind in enumerate(kinds) if kind == BACKWARD_KIND and modules[pair] is not None]
+        return grouped(backwards, lambda pair: (steps[pair], modules[pair]))
 
     @cached_property
     def inner_outputs(self) -> dict[int, list[int]]:
@@ -335,6 +340,14 @@ class RankEvidence:
             if slot.makes and parents[slot.pair] >= 0:
                 found[parents[slot.pair]].append(slot.values)
         return found
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items by what they have in common, in order."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def _roundoffs(values: Values) -> NDArray[np.float64]:

@@ -1,4 +1,7 @@
-"""How much of an error rounding and the operands explain."""
+"""How much of an error rounding and the operands explain.
+
+What a collective gives depends on the operands of all ranks.
+"""
 
 import math
 from collections import defaultdict
@@ -9,6 +12,7 @@ from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.unpaired import Gap, operations_in
 from ulpscope.diagnose.flow.updates import compare_updates
+from ulpscope.diagnose.limits import COARSE_SKETCH
 from ulpscope.judge.rounding.families import (
     Operand,
     incoming,
@@ -18,12 +22,19 @@ from ulpscope.judge.rounding.families import (
 )
 from ulpscope.judge.rounding.limits import ACCUMULATOR, Limits, floor_of, kink_error, sum_floor, update_error
 from ulpscope.operations.traits import SUMMING, Family, Trait
-from ulpscope.records.enums import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, INPUT_ROLE, STATE_AFTER_ROLE, UPDATE_PHASE
+from ulpscope.records.enums import (
+    COLLECTIVE_KIND,
+    GRAD_INPUT_ROLE,
+    GRAD_OUTPUT_ROLE,
+    GRADIENT_ROLE,
+    INPUT_ROLE,
+    OPTIMIZER_KIND,
+    STATE_AFTER_ROLE,
+    UPDATE_PHASE,
+)
 from ulpscope.records.pairs import Measured
 
 STATS = Measured.STATS
-# How much coarser than rounding a sketch may be and still tell it: float32's is by 5.6 (SKETCH_FLOOR).
-COARSE = 8.0
 ForeignErrors = Mapping[tuple[int, str], float]
 """By pair of calls and place ("" for all): the largest error of the same operands in any rank."""
 
@@ -44,7 +55,7 @@ class Explained:
 
     def is_rounding_of(self, incoming: float, gain: float) -> bool:
         """Whether rounding in these dtypes and operands with this error explain all of it, as far as that is told."""
-        return self.error <= COARSE * gain * math.hypot(incoming, self.rounded) * self.widened
+        return self.error <= COARSE_SKETCH * gain * math.hypot(incoming, self.rounded) * self.widened
 
     def explained_by(self, incoming: float, gain: float) -> bool:
         """Whether operands with this error alone, at this gain, explain all of it."""
@@ -108,16 +119,17 @@ class Explainer:
     def explain(self, slot: Slot, sources: Sequence[int], gain: float, gap: Gap | None) -> Explained:
         """What of a tensor's error rounding and these sources explain, if a sound operation has at most this gain."""
         if slot.row in self.updates and gap is None:
-            return self._update(slot, [self.evidence.operands[source] for source in self._floats(sources)], gain)
+            return self._update(slot, [self.evidence.operands[source] for source in self.floats(sources)], gain)
         # A tensor is explained twice, the second time with what its peers allow.
         account = self._accounts.get(slot.row)
         if account is None or (gap is not None and not gap.sources):
-            account = self._accounts[slot.row] = self._account_of(slot, self._floats(sources), gap)
+            account = self._accounts[slot.row] = self._account_of(slot, self.floats(sources), gap)
         if self._measured[slot.values] is STATS:
             gain *= self.limits.stats_factor
         return self._finish(self.evidence.operands[slot.values], account, gain)
 
-    def _floats(self, sources: Sequence[int]) -> list[int]:
+    def floats(self, sources: Sequence[int]) -> list[int]:
+        """Those that are compared, and have a distance."""
         return [source for source in sources if not self._discrete[source] and self._compared[source]]
 
     def _account_of(self, slot: Slot, floats: list[int], gap: Gap | None) -> _Account:
@@ -238,3 +250,51 @@ class Explainer:
         expected = update_error(base, gain, self.limits, lost=2.0 * math.sqrt(update.uncertain))
         gained = update.error / base if base else math.inf
         return Explained(update.error, came_in, expected, gained, base, rounded=base)
+
+
+def errors_across_ranks(ranks: Sequence[RankEvidence]) -> list[dict[tuple[int, str], float]]:
+    """For each rank: by pair of calls and place, the largest error among the same operands of all ranks."""
+    if len(ranks) == 1:
+        return [{}]
+    worst: dict[tuple[object, ...], float] = defaultdict(float)
+    places: list[dict[tuple[int, str], tuple[object, ...]]] = []
+    for evidence in ranks:
+        known = {}
+        for pair, key in _shared(evidence).items():
+            known[pair] = key
+            worst[key] = max(worst[key], _error(evidence, pair))
+        places.append(known)
+    return [{pair: worst[key] for pair, key in known.items()} for known in places]
+
+
+def _shared(evidence: RankEvidence) -> dict[tuple[int, str], tuple[object, ...]]:
+    """Collectives, and gradients that a data-parallel wrapper has reduced out of sight."""
+    calls = evidence.calls
+    found: dict[tuple[int, str], tuple[object, ...]] = {}
+    for pair, kind in enumerate(calls["kind"]):
+        if kind == COLLECTIVE_KIND:
+            found[pair, ""] = (calls["step"][pair], calls["name"][pair])
+        elif kind == OPTIMIZER_KIND:
+            gradients = [slot for slot in evidence.slots_of[pair] if slot.role == GRADIENT_ROLE]
+            found |= {(pair, slot.place): (calls["step"][pair], slot.place) for slot in gradients}
+    return found
+
+
+def _error(evidence: RankEvidence, shared: tuple[int, str]) -> float:
+    pair, place = shared
+    slots = evidence.slots_of[pair]
+    if place:
+        return _gradient_error(evidence, place, evidence.calls["step"][pair])
+    return max((evidence.operands[slot.values].error for slot in slots if not slot.makes), default=0.0)
+
+
+def _gradient_error(evidence: RankEvidence, place: str, step: int) -> float:
+    """Of what this rank's own backwards gave to a parameter, before it was reduced."""
+    module = place.rpartition(".")[0]
+    errors = [
+        evidence.operands[slot.values].error
+        for pair in evidence.backwards_of.get((step, module), ())
+        for slot in evidence.slots_of[pair]
+        if slot.role == GRAD_INPUT_ROLE
+    ]
+    return max(errors, default=0.0)

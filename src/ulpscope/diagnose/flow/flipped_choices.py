@@ -2,7 +2,7 @@
 
 import math
 
-from ulpscope.diagnose.detectors.arguments import tensor_places
+from ulpscope.diagnose.arguments import tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.judge.rounding.choices import (
     AnyArray,
@@ -67,7 +67,7 @@ class Choosers:
         spread = [each.values for each in operands if evidence.operands[each.values].elements > 1]
         if len(spread) != 1 or evidence.operations[slot.pair].has(Trait.EXACT_COMPARISON):
             return True
-        sides, metrics = evidence.values.values, evidence.values.metrics.get(row)
+        sides, metrics = evidence.sides, evidence.values.metrics.get(row)
         share = float(abs(sides.reference.summaries.mean[row] - sides.target.summaries.mean[row]))
         if metrics is not None and metrics.elements:
             share = metrics.different / metrics.elements
@@ -90,5 +90,4 @@ class Choosers:
         return found[0] if len(found) == 1 else None
 
     def _dtypes(self, slot: Slot) -> set[str]:
-        values = self.evidence.values.values
-        return {str(side.dtype[slot.values]) for side in (values.reference, values.target)}
+        return {str(side.dtype[slot.values]) for side in self.evidence.sides}

@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from ulpscope.align.tensors import BACKWARD_KINDS
-from ulpscope.diagnose.detectors.arguments import numbers_differ
+from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.allowances import Allowances
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.excused import Starts, UnreadOutputs
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
 from ulpscope.diagnose.flow.flipped_choices import Choosers
 from ulpscope.diagnose.flow.states import (
@@ -33,8 +34,7 @@ from ulpscope.diagnose.flow.states import (
     State,
 )
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
-from ulpscope.diagnose.flow.unread import UnreadOutputs
-from ulpscope.diagnose.flow.unrecorded_updates import Starts
+from ulpscope.diagnose.limits import PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.numerics.summaries.estimates import scatter_of_few
@@ -68,47 +68,20 @@ class Follower:
         self.choosers = Choosers(evidence)
         self.starts = Starts(evidence, self.gaps, limits)
         self.unread = UnreadOutputs(evidence)
+        values = evidence.values
+        self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
+        self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
+        self.measured, self.unresolved = values.measured.tolist(), values.unresolved.tolist()
+        self.reshaped, self.lost = ((values.reason == reason).tolist() for reason in (SHAPE_DIFFERS, LOST))
 
     def follow(self, allowed: AllowedGain | None = None) -> Flow:
         """Judge with the gains that are allowed; without them, with those of the kinds of operations."""
         usual: AllowedGain = lambda pair, _place: default_gain(self.evidence.operations[pair], self.limits)  # noqa: E731
-        self.explainer.begin()
-        return _Pass(self, allowed or usual).run()
-
-
-# A copy in another dtype has the error of its original, give or take its own rounding.
-SAME_ERROR = 0.3
-
-
-class _Pass:
-    """One way through the run."""
-
-    def __init__(self, follower: Follower, allowed: AllowedGain) -> None:
-        evidence = follower.evidence
-        self.evidence = evidence
-        self.limits = follower.limits
-        self.gaps = follower.gaps
-        self.explainer = follower.explainer
-        self.allowances = follower.allowances
-        self.choosers = follower.choosers
-        self.starts = follower.starts
-        self.unread = follower.unread
-        self.allowed = allowed
-        self.flow = Flow([UNKNOWN] * len(evidence.operands))
-        self.identical = evidence.values.identical.tolist()
-        self.compared = evidence.values.compared.tolist()
-        self.discrete = evidence.values.discrete.tolist()
-        self.pattern = evidence.values.pattern.tolist()
-        self.measured = evidence.values.measured.tolist()
-        self.unresolved = evidence.values.unresolved.tolist()
-        self.reshaped = (evidence.values.reason == SHAPE_DIFFERS).tolist()
-        self.free = evidence.differing_freely
-        self.contents = evidence.contents
+        self.allowed = allowed or usual
+        self.flow = Flow([UNKNOWN] * len(self.evidence.operands))
         self.birth_steps: set[int] = set()
         self.made_contents: dict[tuple[int, int] | None, int] = {}
-        self.lost = (evidence.values.reason == LOST).tolist()
-
-    def run(self) -> Flow:
+        self.explainer.begin()
         for pair, begins in self.evidence.moments:
             for slot in self.evidence.slots_of[pair]:
                 if not slot.makes and begins is not self._is_shown_after(slot):
@@ -227,7 +200,7 @@ class _Pass:
             self.flow.states[value] = copied
             return
         if slot.makes and cause is Cause.ERROR:
-            self.made_contents.setdefault(self.contents[value], value)
+            self.made_contents.setdefault(self.evidence.contents[value], value)
         known = [source for source in sources if source != value]
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
@@ -245,7 +218,7 @@ class _Pass:
 
     def _known_content(self, value: int) -> State | None:
         """What is known of a call's own result with the same bits on either side, of which this is a copy."""
-        content = self.contents[value]
+        content = self.evidence.contents[value]
         state = UNKNOWN if content is None else self.flow.states[self.made_contents.get(content, value)]
         if state is UNKNOWN:
             return None
@@ -256,7 +229,9 @@ class _Pass:
         if states & WRONG:
             self.flow.states[slot.values] = INHERITED
         elif self._chose_wrongly(slot, states, cause, gap):
-            came_in = max((self.evidence.operands[source].error for source in self._floats(sources)), default=0.0)
+            came_in = max(
+                (self.evidence.operands[source].error for source in self.explainer.floats(sources)), default=0.0
+            )
             self._born(slot, Cause.DISCRETE, came_in, 0.0, gain=math.inf, gap=gap)
         elif AFTER_CHOICE in states:
             self.flow.states[slot.values] = AFTER_CHOICE
@@ -293,7 +268,10 @@ class _Pass:
         self._born(slot, Cause.NOT_FINITE if gap is None else cause, worst, 0.0, gain=math.inf, gap=gap)
 
     def _explains_anything(self, source: int) -> bool:
-        return self.flow.states[source] in WRONG | {AFTER_CHOICE} and not self.evidence.operands[source].error < 0.5
+        return (
+            self.flow.states[source] in WRONG | {AFTER_CHOICE}
+            and not self.evidence.operands[source].error < PLAINLY_WRONG
+        )
 
     def _inherited_state(self, sources: list[int]) -> State:
         if any(self.flow.states[source] in WRONG for source in sources):
@@ -303,13 +281,13 @@ class _Pass:
     def _settle_numbers(self, slot: Slot, sources: list[int], cause: Cause, *, gain: float, gap: Gap | None) -> None:
         if any(self.lost[source] for source in sources):
             return
-        free = [source for source in sources if self.free[source] and self._is_judged(source)]
+        free = [source for source in sources if self.evidence.differing_freely[source] and self._is_judged(source)]
         if free:
             self.flow.states[slot.values] = self._inherited_state(free)
             return
         everything = self.explainer.explain(slot, sources, gain, gap)
         if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
-            everything = self.allowances.applied(slot, self._floats(sources), everything, gain)
+            everything = self.allowances.applied(slot, self.explainer.floats(sources), everything, gain)
         error, expected = everything.error, everything.expected * self._doubt(slot)
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, expected
         sound = [source for source in sources if self.flow.states[source] in SOUND]
@@ -330,9 +308,6 @@ class _Pass:
         """Whether something was made wrong before, in the same step."""
         return self.evidence.calls["step"][slot.pair] in self.birth_steps
 
-    def _floats(self, sources: Sequence[int]) -> list[int]:
-        return [source for source in sources if self.compared[source] and not self.discrete[source]]
-
     def _doubt(self, slot: Slot) -> float:
         """By how much an error that was told from a sketch may be too large because it is one of few elements."""
         if self.measured[slot.values] is not Measured.SKETCH and slot.row not in self.explainer.updates:
@@ -347,7 +322,7 @@ class _Pass:
 
     def _is_unresolved(self, sources: list[int], explained: Explained, gain: float) -> bool:
         """Whether only what cannot be resolved, here or in an operand, says that this is rounding."""
-        told = [source for source in self._floats(sources) if self.flow.states[source] is not UNRESOLVED]
+        told = [source for source in self.explainer.floats(sources) if self.flow.states[source] is not UNRESOLVED]
         if explained.is_rounding_of(max((self.evidence.operands[s].error for s in told), default=0.0), gain):
             return False
         return explained.explained_by(0.0, gain) or any(self.flow.states[source] is UNRESOLVED for source in sources)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ulpscope.diagnose.limits import LEAST_UNANNOUNCED_SCALE, SCALE_NEARNESS, SCALE_SPREAD, SCALED_SHARE
 from ulpscope.judge.rounding.measuring import NO_REASON, ValuePairs, summary_distances, with_large
 from ulpscope.judge.rounding.set_aside import large_parts, largest
 from ulpscope.judge.rounding.values import Values, scaled
@@ -33,12 +34,6 @@ SCALED_ROLES = (
 )
 USED = "used by the optimizer"
 GRADIENT_ROLES = (GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE)
-# In binary exponents: how near a power of two the usual ratio must be, and how near the usual one a scaled value.
-NEARNESS = 0.1
-SPREAD = 0.6
-LEAST_SHARE = 0.5
-# A loss that is forgotten to be divided by 2 is no loss scale: without a GradScaler in sight it must be a large one.
-LEAST_UNANNOUNCED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +52,13 @@ def without_loss_scale(
     `slots` has role and pair, `rows` each slot's pair of values, `calls` the step and kind of each pair of calls;
     `ops` are all operations of the target, among which a GradScaler shows.
     """
-    ratios = _ratios(values.values)
+    ratios = _ratios(values.sides)
     by_step: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for pair, role, row in zip(slots["pair"].to_list(), slots["role"].to_list(), rows.tolist(), strict=True):
         if role in SCALED_ROLES:
             used = calls["kind"][pair] == OPTIMIZER_KIND
             by_step[calls["step"][pair]][USED if used else role].append(row)
-    least = 1 if any("_amp_" in op for op in ops) else LEAST_UNANNOUNCED
+    least = 1 if any("_amp_" in op for op in ops) else LEAST_UNANNOUNCED_SCALE
     found = {step: _scale(roles, ratios) for step, roles in by_step.items()}
     scales = {step: scale for step, scale in found.items() if scale is not None and abs(scale) >= least}
     exponents = {row: scale for step, scale in scales.items() for row in _scaled_rows(by_step[step], ratios, scale)}
@@ -74,9 +69,8 @@ def without_loss_scale(
 
 def _ratios(values: Pair[Values]) -> np.ndarray:
     """How much larger the target's values are, in binary exponents: by norms, or by extremes where some are large."""
-    sides = values.reference, values.target
-    large = np.maximum(*(side.large() for side in sides)) > 0
-    sizes = [np.where(large, largest(side), side.summaries.norm) for side in sides]
+    large = np.maximum(*(side.large() for side in values)) > 0
+    sizes = [np.where(large, largest(side), side.summaries.norm) for side in values]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios: np.ndarray = np.log2(sizes[1] / sizes[0])
     return ratios
@@ -89,11 +83,11 @@ def _scale(roles: dict[str, list[int]], ratios: np.ndarray) -> int | None:
         return None
     usual = median(gradients)
     exponent = round(usual)
-    near = sum(abs(ratio - exponent) < SPREAD for ratio in gradients)
+    near = sum(abs(ratio - exponent) < SCALE_SPREAD for ratio in gradients)
     used = [float(ratios[row]) for row in roles[USED] if np.isfinite(ratios[row])]
-    if used and abs(median(used)) > SPREAD:
+    if used and abs(median(used)) > SCALE_SPREAD:
         return None
-    if exponent == 0 or abs(usual - exponent) > NEARNESS or near < LEAST_SHARE * len(gradients):
+    if exponent == 0 or abs(usual - exponent) > SCALE_NEARNESS or near < SCALED_SHARE * len(gradients):
         return None
     return exponent
 
@@ -101,7 +95,7 @@ def _scale(roles: dict[str, list[int]], ratios: np.ndarray) -> int | None:
 def _scaled_rows(roles: dict[str, list[int]], ratios: np.ndarray, exponent: int) -> list[int]:
     """Values near that scale; what the optimizer reads is without, however noise of the same size may look."""
     used = set(roles[USED])
-    return [row for role in SCALED_ROLES for row in {*roles[role]} - used if abs(ratios[row] - exponent) < SPREAD]
+    return [row for role in SCALED_ROLES for row in {*roles[role]} - used if abs(ratios[row] - exponent) < SCALE_SPREAD]
 
 
 def _gradients(roles: dict[str, list[int]]) -> set[int]:
@@ -124,7 +118,7 @@ def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
         return values
     rows = np.array(list(exponents))
     factors = 2.0 ** -np.array(list(exponents.values()), dtype=np.float64)
-    sides = values.values.reference.take(rows), scaled(values.values.target.take(rows), factors)
+    sides = values.sides.reference.take(rows), scaled(values.sides.target.take(rows), factors)
     large = large_parts(*sides, rescaled=True)
     told, by = summary_distances(*sides)
     known = np.array([word is Measured.SKETCH for word in by])

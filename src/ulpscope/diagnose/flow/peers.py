@@ -8,10 +8,10 @@ from statistics import median
 
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Flow
+from ulpscope.diagnose.limits import MANY_MODULES
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, layer_pattern
 from ulpscope.operations.traits import Family
 
-MANY_MODULES = 8
 # What is rounded inside of these depends on sizes that are not seen (scores, states), other ones in every layer.
 COMPOSED = frozenset((Family.ATTENTION, Family.RECURRENT))
 ALL = ""

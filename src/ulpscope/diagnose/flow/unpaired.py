@@ -13,12 +13,14 @@ from operator import attrgetter
 import polars as pl
 
 from ulpscope.align.scans import uses_of
-from ulpscope.diagnose.detectors.arguments import tensor_places
-from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.align.tensors import GRADIENT_ROLES, KEPT_ROLES, OWNED_ROLES
+from ulpscope.diagnose.arguments import tensor_places
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
+from ulpscope.diagnose.limits import LONGEST_GAP
+from ulpscope.judge.rounding.values import Values
 from ulpscope.operations.traits import Operation
 from ulpscope.records.enums import (
     BACKWARD_PHASE,
-    BUFFER_ROLE,
     GRAD_INPUT_ROLE,
     GRAD_OUTPUT_ROLE,
     GRADIENT_ROLE,
@@ -29,19 +31,14 @@ from ulpscope.records.enums import (
     OUTPUT_ROLE,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
-    STATE_ROLE,
     UPDATE_PHASE,
-    Role,
 )
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
 Gradients = dict[int, list[tuple[int, int]]]
-# Calls that one gap may lead through: more is another program, not a difference.
-LONGEST = 400
-READING = [
-    role.value for role in (Role.INPUT, Role.PARAMETER, Role.BUFFER, Role.GRAD_OUTPUT, Role.GRADIENT, Role.STATE)
-]
+_Walk = tuple[list[int], tuple[int, ...]]
+READING = [INPUT_ROLE, *KEPT_ROLES, GRAD_OUTPUT_ROLE, GRADIENT_ROLE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +58,55 @@ class Gap:
     """A call wrote it unseen, as batch norm writes its running stats."""
 
     @property
+    def calls(self) -> tuple[int, ...]:
+        return (*self.only_reference, *self.only_target)
+
+    @property
     def one_sided(self) -> bool:
         """Only one run has calls here: if they are harmless, they change nothing."""
         return not (self.only_reference and self.only_target)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What calls of one run read and made, partners or not, each looked up once."""
+
+    trace: RankTrace
+    steps: Sequence[int]
+    calls: pl.DataFrame
+    partners: dict[int, int]
+    """Pairs of calls, by id of the call."""
+    values: Values
+
+    @cached_property
+    def forwards(self) -> dict[int, int]:
+        return dict(self.calls.select("id", "forward").drop_nulls().iter_rows())
+
+    @cached_property
+    def inputs(self) -> dict[int, list[int]]:
+        return self._uses(READING)
+
+    @cached_property
+    def outputs(self) -> dict[int, list[int]]:
+        return self._uses([OUTPUT_ROLE])
+
+    def _uses(self, roles: Sequence[str]) -> dict[int, list[int]]:
+        """Values that each call uses in these roles."""
+        used = uses_of(self.trace, self.steps).filter(pl.col("role").is_in(roles)).select("call", "value")
+        together = used.group_by("call", maintain_order=True).agg("value")
+        return dict(self.trace.collect(together).iter_rows())
+
+    @cached_property
+    def rows(self) -> dict[int, int]:
+        """Rows of pairs of values, by id of the value."""
+        return {value: row for row, value in enumerate(self.values.id.tolist())}
+
+    @cached_property
+    def producers(self) -> dict[int, int]:
+        """The call that made each value, where it is one of these; what other steps made came from outside."""
+        made = self.trace.values().select("id", "producer").drop_nulls()
+        by_these = made.join(self.calls.lazy().select(producer="id"), on="producer", how="semi")
+        return dict(self.trace.collect(by_these).iter_rows())
 
 
 class GapFinder:
@@ -94,35 +137,34 @@ class GapFinder:
 
     def find(self, slot: Slot) -> Gap:
         """The gap before a value that appears first as the input of a call."""
-        values = self.evidence.values.values
+        values = self.evidence.sides
         made = Pair(int(values.reference.producer[slot.values]), int(values.target.producer[slot.values]))
         if self._is_gradient(slot) and min(made.reference, made.target) < 0:
             sources = self.gradient_sources(slot)
             if sources:
                 sources = [*sources, *self._kept_gradient(slot)]
                 return Gap(tuple(sources), *self._walk_names(made), outside=False, adds=True)
-        if slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE) or self.is_parameter(slot):
+        if slot.role in KEPT_ROLES or self.is_parameter(slot):
             earlier = self.same_storage_before(slot)
             if earlier:
                 return Gap(tuple(earlier), *self._walk_names(made), outside=False, written=True)
         if made.reference < 0 and made.target < 0:
             return self._uncaptured(slot)
-        sources_reference, calls_reference = self._walk("reference", made.reference)
-        sources_target, calls_target = self._walk("target", made.target)
-        sources = list(dict.fromkeys([*sources_reference, *sources_target]))
-        return Gap(tuple(sources), tuple(sorted(calls_reference)), tuple(sorted(calls_target)), outside=False)
+        reference, target = self._walked(made)
+        together = dict.fromkeys([*reference[0], *target[0]])
+        return Gap(tuple(together), reference[1], target[1], outside=False)
 
     def _kept_gradient(self, slot: Slot) -> list[int]:
         """What was in a parameter's gradient when the step began, to which the step's own are added."""
-        storage, step = int(self.evidence.values.values.target.storage[slot.values]), self.evidence.calls["step"]
+        storage, step = self.evidence.storage(slot), self.evidence.calls["step"]
         shown = reversed(self.gradient_storages.get(storage, []))
         earlier = next((other for other in shown if step[other.pair] < step[slot.pair]), None)
         return [] if earlier is None else [earlier.values]
 
     def _is_gradient(self, slot: Slot) -> bool:
-        if slot.role in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE, GRADIENT_ROLE):
+        if slot.role in GRADIENT_ROLES:
             return True
-        return int(self.evidence.values.values.target.storage[slot.values]) in self.gradient_storages
+        return self.evidence.storage(slot) in self.gradient_storages
 
     def added_to(self, slot: Slot) -> list[int]:
         """Of a parameter's gradient: all gradients that were added up in it."""
@@ -130,82 +172,60 @@ class GapFinder:
 
     def passed_through(self, slot: Slot) -> bool:
         """Whether an output was made by other calls than the one that returned it."""
-        values, calls = self.evidence.values.values, self.evidence.calls
+        values, calls = self.evidence.sides, self.evidence.calls
         made = int(values.reference.producer[slot.values]), int(values.target.producer[slot.values])
         if calls["kind"][slot.pair] == MODULE_BACKWARD_KIND and max(made) < 0:
             return bool(self.gradient_sources(slot))
         return made != (calls["reference_id"][slot.pair], calls["id"][slot.pair]) and max(made) >= 0
 
-    def _walk_names(self, made: Pair[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return (
-            tuple(sorted(self._walk("reference", made.reference)[1])),
-            tuple(sorted(self._walk("target", made.target)[1])),
-        )
+    def _walked(self, made: Pair[int]) -> tuple["_Walk", "_Walk"]:
+        return self._walk(self._runs.reference, made.reference), self._walk(self._runs.target, made.target)
 
-    def _walk(self, side: str, start: int) -> tuple[list[int], list[int]]:
+    def _walk_names(self, made: Pair[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        reference, target = self._walked(made)
+        return reference[1], target[1]
+
+    def _walk(self, run: "_Run", start: int) -> "_Walk":
         """Values with a partner that lead into `start` through calls without one, and those calls."""
         if start < 0:
-            return [], []
-        inputs = self._inputs.reference if side == "reference" else self._inputs.target
-        rows = self._rows.reference if side == "reference" else self._rows.target
-        producers = self._producers.reference if side == "reference" else self._producers.target
-        partners = self.evidence.pair_of_reference if side == "reference" else self.evidence.pair_of_target
-        seen, waiting, found = {start}, [start], []
-        while waiting and len(seen) < LONGEST:
+            return [], ()
+        found: list[int] = []
+        seen, waiting = {start}, [start]
+        while waiting and len(seen) < LONGEST_GAP:
             call = waiting.pop()
-            if call in partners:
-                found += self.operands_of(partners[call])
+            if call in run.partners:
+                found += self.operands_of(run.partners[call])
                 continue
-            for value in inputs.get(call, ()):
-                if value in rows:
-                    found.append(rows[value])
-                elif value not in producers:
-                    found += self._gradients_into(side, call)
-                elif (producer := producers.get(value, -1)) >= 0 and producer not in seen:
+            for value in run.inputs.get(call, ()):
+                if value in run.rows:
+                    found.append(run.rows[value])
+                elif value not in run.producers:
+                    found += self._gradients_into(run, call)
+                elif (producer := run.producers.get(value, -1)) >= 0 and producer not in seen:
                     seen.add(producer)
                     waiting.append(producer)
-        return found, [call for call in seen if call not in partners]
+        return found, tuple(sorted(call for call in seen if call not in run.partners))
 
-    def _gradients_into(self, side: str, call: int) -> list[int]:
+    def _gradients_into(self, run: "_Run", call: int) -> list[int]:
         """Of a backward without a partner: the gradients that were added up for it."""
-        forwards = self._forwards.reference if side == "reference" else self._forwards.target
-        outputs = self._outputs.reference if side == "reference" else self._outputs.target
-        gradients = self._gradients_of_value.reference if side == "reference" else self._gradients_of_value.target
-        made = outputs.get(forwards.get(call, -1), ())
+        gradients = (
+            self._gradients_of_value.reference if run is self._runs.reference else self._gradients_of_value.target
+        )
+        made = run.outputs.get(run.forwards.get(call, -1), ())
         return [row for value in made for row, _ in gradients.get(value, ())]
 
     @cached_property
-    def _forwards(self) -> Pair[dict[int, int]]:
-        calls = self.evidence.plan.calls
-        sides = [frame.select("id", "forward").drop_nulls() for frame in (calls.reference, calls.target)]
-        return Pair(dict(sides[0].iter_rows()), dict(sides[1].iter_rows()))
-
-    @cached_property
-    def _outputs(self) -> Pair[dict[int, list[int]]]:
-        plan, roles = self.evidence.plan, [OUTPUT_ROLE]
-        return Pair(_uses_of(plan.traces.reference, plan.steps, roles), _uses_of(plan.traces.target, plan.steps, roles))
-
-    @cached_property
-    def _inputs(self) -> Pair[dict[int, list[int]]]:
-        plan = self.evidence.plan
+    def _runs(self) -> Pair["_Run"]:
+        evidence, plan = self.evidence, self.evidence.plan
         return Pair(
-            _uses_of(plan.traces.reference, plan.steps, READING), _uses_of(plan.traces.target, plan.steps, READING)
-        )
-
-    @cached_property
-    def _rows(self) -> Pair[dict[int, int]]:
-        values = self.evidence.values.values
-        return Pair(
-            {value: row for row, value in enumerate(values.reference.id.tolist())},
-            {value: row for row, value in enumerate(values.target.id.tolist())},
-        )
-
-    @cached_property
-    def _producers(self) -> Pair[dict[int, int]]:
-        plan = self.evidence.plan
-        return Pair(
-            _producers_of(plan.traces.reference, plan.calls.reference),
-            _producers_of(plan.traces.target, plan.calls.target),
+            _Run(
+                plan.traces.reference,
+                plan.steps,
+                plan.calls.reference,
+                evidence.pair_of_reference,
+                evidence.sides.reference,
+            ),
+            _Run(plan.traces.target, plan.steps, plan.calls.target, evidence.pair_of_target, evidence.sides.target),
         )
 
     @cached_property
@@ -213,7 +233,7 @@ class GapFinder:
         """For a forward value of either side: the gradients that its consumers gave it, as (row, consumer's id)."""
         evidence = self.evidence
         forward_inputs = {(s.pair, s.place): s.values for s in evidence.slots if s.role == INPUT_ROLE}
-        ids = evidence.values.values.reference.id.tolist(), evidence.values.values.target.id.tolist()
+        ids = [side.id.tolist() for side in evidence.sides]
         calls = evidence.calls["id"]
         found: tuple[Gradients, Gradients] = (defaultdict(list), defaultdict(list))
         for slot in evidence.slots:
@@ -229,9 +249,7 @@ class GapFinder:
     def _gradients_of_storage(self) -> dict[tuple[int, object], list[int]]:
         """Gradients by the storage of what they are of, and the step that made them."""
         evidence = self.evidence
-        storages = dict(
-            zip(evidence.values.values.target.id.tolist(), evidence.values.values.target.storage.tolist(), strict=True)
-        )
+        storages = dict(zip(evidence.sides.target.id.tolist(), evidence.sides.target.storage.tolist(), strict=True))
         steps = {slot.values: evidence.calls["step"][slot.pair] for slot in evidence.slots if slot.makes}
         found: dict[tuple[int, object], list[int]] = defaultdict(list)
         for value, rows in self._gradients_of_value.target.items():
@@ -242,12 +260,8 @@ class GapFinder:
     @cached_property
     def gradient_storages(self) -> dict[int, list[Slot]]:
         """Where parameters' gradients lie: the slots that show them, by storage of the target."""
-        storages = self.evidence.values.values.target.storage.tolist()
-        found: dict[int, list[Slot]] = defaultdict(list)
-        for slot in self.evidence.slots:
-            if slot.role == GRADIENT_ROLE and storages[slot.values] >= 0:
-                found[storages[slot.values]].append(slot)
-        return found
+        shown = grouped(self.evidence.by_role.get(GRADIENT_ROLE, []), self.evidence.storage)
+        return {storage: slots for storage, slots in shown.items() if storage >= 0}
 
     def gradient_sources(self, slot: Slot) -> list[int]:
         """Gradients whose sum this one is."""
@@ -255,14 +269,14 @@ class GapFinder:
         if slot.role == GRADIENT_ROLE:
             return self._parameter_gradients(slot)
         if slot.role not in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE):
-            shown = self.gradient_storages[int(evidence.values.values.target.storage[slot.values])]
+            shown = self.gradient_storages.get(evidence.storage(slot), [])
             return [row for other in shown for row in self._parameter_gradients(other)]
         forward = evidence.forwards[slot.pair]
         if forward < 0:
             return []
         role = OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE
         values = [s.values for s in evidence.at_place.get((forward, role, slot.place), ())]
-        ids = [int(evidence.values.values.target.id[row]) for row in values]
+        ids = [int(evidence.sides.target.id[row]) for row in values]
         found = [entry for value in ids for entry in self._gradients_of_value.target.get(value, [])]
         inside = self._inside(forward) if slot.role == GRAD_INPUT_ROLE else None
         return [row for row, call in found if row != slot.values and (inside is None or call in inside)]
@@ -278,31 +292,26 @@ class GapFinder:
         forward = evidence.forwards[slot.pair]
         for pair in (slot.pair, forward):
             for other in evidence.at_place.get((pair, PARAMETER_ROLE, slot.place), ()):
-                storage = int(evidence.values.values.target.storage[other.values])
+                storage = evidence.storage(other)
                 return self._gradients_of_storage.get((storage, evidence.calls["step"][slot.pair]), [])
         return []
 
     def is_parameter(self, slot: Slot) -> bool:
-        return int(self.evidence.values.values.target.storage[slot.values]) in self.parameter_storages
+        return self.evidence.storage(slot) in self.parameter_storages
 
     @cached_property
     def parameter_storages(self) -> set[int]:
-        storages = self.evidence.values.values.target.storage
-        owned = (PARAMETER_ROLE, BUFFER_ROLE, PARAMETER_AFTER_ROLE)
-        return {int(storages[slot.values]) for slot in self.evidence.slots if slot.role in owned} - {-1}
+        return self.evidence.storages_of(*OWNED_ROLES, PARAMETER_AFTER_ROLE)
 
     @cached_property
     def _storage_history(self) -> dict[int, list[Slot]]:
         """For each storage of the target: the slots that showed it, in order."""
-        storages = self.evidence.values.values.target.storage.tolist()
-        found: dict[int, list[Slot]] = defaultdict(list)
-        for slot in self.evidence.slots:
-            found[storages[slot.values]].append(slot)
-        return found
+        storages = self.evidence.sides.target.storage.tolist()
+        return grouped(self.evidence.slots, lambda slot: storages[slot.values])
 
     def users_before(self, slot: Slot) -> list[int]:
         """Pairs of calls that had the same memory at hand before, in order."""
-        storage = int(self.evidence.values.values.target.storage[slot.values])
+        storage = self.evidence.storage(slot)
         history = self._storage_history[storage] if storage >= 0 else []
         return [other.pair for other in history[: first_from(history, slot.row)]]
 
@@ -311,7 +320,7 @@ class GapFinder:
 
         Such a call may have written it unseen, as batch norm writes its running stats.
         """
-        storage = int(self.evidence.values.values.target.storage[slot.values])
+        storage = self.evidence.storage(slot)
         if storage < 0:
             return []
         history, compared = self._storage_history[storage], self.evidence.values.compared
@@ -327,10 +336,7 @@ class GapFinder:
     @cached_property
     def _slots_of_value(self) -> dict[int, list[Slot]]:
         """For each pair of values the slots that showed it, in order."""
-        found: dict[int, list[Slot]] = defaultdict(list)
-        for slot in self.evidence.slots:
-            found[slot.values].append(slot)
-        return found
+        return grouped(self.evidence.slots, lambda slot: slot.values)
 
     def _may_come_from_outside(self, slot: Slot) -> bool:
         """Losses and gradients do not, nor do the operands of an update that another tool has recorded call by call."""
@@ -360,22 +366,6 @@ class GapFinder:
 def first_from(slots: list[Slot], row: int) -> int:
     """Where in slots, which are in order, those from this row on begin."""
     return bisect_left(slots, row, key=attrgetter("row"))
-
-
-def _uses_of(trace: RankTrace, steps: Sequence[int], roles: Sequence[str]) -> dict[int, list[int]]:
-    """Values that each call uses in these roles."""
-    uses = trace.collect(uses_of(trace, steps).filter(pl.col("role").is_in(roles)).select("call", "value"))
-    found: dict[int, list[int]] = defaultdict(list)
-    for call, value in uses.iter_rows():
-        found[call].append(value)
-    return found
-
-
-def _producers_of(trace: RankTrace, calls: pl.DataFrame) -> dict[int, int]:
-    """The call that made each value, where it is one of these; what other steps made came from outside."""
-    made = trace.values().select("id", "producer").drop_nulls()
-    values = trace.collect(made.join(calls.lazy().select(producer="id"), on="producer", how="semi"))
-    return dict(values.iter_rows())
 
 
 def calls_in(evidence: RankEvidence, gap: Gap) -> Pair[pl.DataFrame]:

@@ -11,16 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.limits import AVERAGE_ERRORS, CHANCE, LARGE_ERRORS
 from ulpscope.judge.rounding.measuring import least_apart
 from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT
 from ulpscope.numerics.summaries.sketch import Floats
 from ulpscope.records.enums import GRADIENT_ROLE, PARAMETER_AFTER_ROLE, PARAMETER_ROLE
-
-# Gradients as small as so many errors of an average element may have the other sign: all that share their bin of
-# exponents, and where errors lie unevenly, as many of the larger ones as chance gives, in standard deviations.
-AVERAGE_ERRORS = 2.0
-LARGE_ERRORS = 4.0
-CHANCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +34,15 @@ def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
     """Updates by the row of the slot that holds the parameter after it."""
     before = {(s.pair, s.place): s for s in evidence.slots if s.role == PARAMETER_ROLE}
     after = [s for s in evidence.slots if s.role == PARAMETER_AFTER_ROLE and (s.pair, s.place) in before]
-    sketches = evidence.values.values.reference.summaries.sketch, evidence.values.values.target.summaries.sketch
-    if not after or sketches[0] is None or sketches[1] is None:
+    sketches = [side.summaries.sketch for side in evidence.sides if side.summaries.sketch is not None]
+    if not after or len(sketches) < 2:
         return {}
     rows_after = np.array([slot.values for slot in after])
     rows_before = np.array([before[slot.pair, slot.place].values for slot in after])
-    updates = [_update_sketch(side, rows_before, rows_after) for side in (sketches[0], sketches[1])]
+    updates = [_update_sketch(side, rows_before, rows_after) for side in sketches]
     norms = [
         np.maximum(np.linalg.norm(update, axis=1), least_apart(side.take(rows_before), side.take(rows_after)))
-        for update, side in zip(updates, (evidence.values.values.reference, evidence.values.values.target), strict=True)
+        for update, side in zip(updates, evidence.sides, strict=True)
     ]
     distance = np.linalg.norm(updates[1] - updates[0], axis=1)
     # From the same start the updates are as far apart as what they led to.
@@ -69,7 +64,7 @@ def _update_sketch(sketches: NDArray[np.floating[Any]], before: NDArray[np.intp]
 
 def _uncertain(evidence: RankEvidence, row: int | None) -> float:
     """Share of elements that the gradient's error may have turned to the other sign."""
-    exponents = evidence.values.values.reference.exponents
+    exponents = evidence.sides.reference.exponents
     if row is None or exponents is None:
         return 0.0
     operand = evidence.operands[row]

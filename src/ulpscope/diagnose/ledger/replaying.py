@@ -1,17 +1,34 @@
-"""Executes calls of two runs again, as many as are worth it, and lets the findings rest on what that shows."""
+"""Executes calls of two runs again, as many as are worth it: that confirms findings, clears them, or adds others."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ulpscope.diagnose.comparing import JudgedRank
-from ulpscope.diagnose.ledger.booking import Advance, keep_ledger
-from ulpscope.diagnose.ledger.contributions import Contributions, final_differences, with_contributions
-from ulpscope.diagnose.ledger.proven_findings import GUILTY, prove
-from ulpscope.diagnose.ledger.suspects import pairs_to_replay
-from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Replay
+import polars as pl
 
-# What each call adds to the final difference is told unasked up to so many calls a rank.
-SWEPT_UNASKED = 2000
+from ulpscope.diagnose.arguments import differing_arguments
+from ulpscope.diagnose.findings import JudgedRank, RankedFinding
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.states import Birth, Cause, Flow
+from ulpscope.diagnose.flow.unpaired import has_unknown_operand
+from ulpscope.diagnose.ledger.booking import (
+    Advance,
+    Contributions,
+    final_differences,
+    is_replayable,
+    keep_ledger,
+    with_contributions,
+)
+from ulpscope.diagnose.limits import LAST_BITS, NEAREST_REPLAYED, SWEPT_UNASKED, TELLING_ARGUMENT
+from ulpscope.diagnose.places import place_of
+from ulpscope.judge.rounding.limits import unit_roundoff
+from ulpscope.records.checks import GRADIENT, Direction
+from ulpscope.records.enums import Role
+from ulpscope.records.evidence import Evidence, Numbers, Unlike
+from ulpscope.records.findings import Finding, FindingKind
+from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay
+from ulpscope.records.pairs import Judgement, Measured
 
 
 def replay_ranks(
@@ -28,7 +45,8 @@ def replay_ranks(
         found = with_contributions(found, contributions)
         finals += known
         entries += found
-        proven.append(prove(rank, found))
+        judged_again = prove(rank, found)
+        proven.append(replace(judged_again, table=cleared(judged_again, found)))
     if not entries and not left:
         return list(judged), None
     return proven, Ledger(replay, tuple(entries), tuple(finals), tuple(left.most_common()))
@@ -56,3 +74,170 @@ def _finals(
         and any(entry.maker in GUILTY or entry.by_arguments is not None for entry in entries)
     )
     return final_differences(rank.evidence, advance) if wanted and entries else ([], {})
+
+
+def pairs_to_replay(evidence: RankEvidence, flow: Flow, found: list[RankedFinding], replay: Replay) -> list[int]:
+    """Rows of pairs of forward calls that differ, in the order of the target's calls."""
+    able = [pair for pair in range(len(evidence.calls["id"])) if is_replayable(evidence, pair)]
+    if replay is Replay.ON:
+        return [pair for pair in able if _differs(evidence, pair)]
+    chosen = _accused(evidence, found) | _nearest(evidence, flow)
+    return [pair for pair in able if pair in chosen]
+
+
+def _differs(evidence: RankEvidence, pair: int) -> bool:
+    """Whether anything about the calls is not the same bits: else both runs made the same error, if any."""
+    backward = evidence.backward_of.get(pair)
+    slots = [*evidence.slots_of[pair], *(evidence.slots_of[backward] if backward is not None else ())]
+    return any(not evidence.values.identical[slot.values] for slot in slots)
+
+
+def _accused(evidence: RankEvidence, found: list[RankedFinding]) -> set[int]:
+    """The calls of findings, those that made their operands, and those that read what they made."""
+    accused = {_forward(evidence, entry.birth.slot.pair) for entry in found}
+    slots = [slot for pair in accused for slot in evidence.slots_of[pair]]
+    made = {slot.values for slot in slots if slot.makes}
+    makers = {evidence.makers[slot.values] for slot in slots if not slot.makes}
+    readers = {slot.pair for slot in evidence.slots if not slot.makes and slot.values in made}
+    return {_forward(evidence, pair) for pair in accused | makers | readers if pair >= 0}
+
+
+def _nearest(evidence: RankEvidence, flow: Flow) -> set[int]:
+    scores: dict[int, float] = {}
+    for slot in evidence.slots:
+        expected, error = flow.expected.get(slot.row), evidence.operands[slot.values].error
+        if slot.makes and expected and math.isfinite(error):
+            pair = _forward(evidence, slot.pair)
+            scores[pair] = max(scores.get(pair, 0.0), error / expected)
+    ordered = sorted((pair for pair in scores if is_replayable(evidence, pair)), key=lambda pair: -scores[pair])
+    return set(ordered[:NEAREST_REPLAYED])
+
+
+def _forward(evidence: RankEvidence, pair: int) -> int:
+    return evidence.forwards[pair] if evidence.forwards[pair] >= 0 else pair
+
+
+def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
+    """The rank's findings with what the ledger says of them; what it clears is a note."""
+    known = [_with_entry(rank.evidence, each, entries) for each in rank.found]
+    innocent = [each for each in known if _is_innocent(rank.evidence, each)]
+    kept = [each for each in known if each not in innocent]
+    told = {_key(each.finding) for each in kept}
+    guilty = [
+        (slot, entry)
+        for entry in entries
+        if (entry.maker in GUILTY or _is_another_function(entry)) and (slot := _slot(rank.evidence, entry))
+    ]
+    for slot, entry in guilty:
+        finding = _finding(rank.evidence, slot, entry)
+        if _key(finding) not in told:
+            told.add(_key(finding))
+            kept.append(RankedFinding(finding, _birth(finding, slot), _moment(rank.evidence, slot)))
+    table = _judged(rank.table, [slot for slot, _ in guilty], Judgement.MADE_HERE)
+    return replace(
+        rank,
+        found=kept,
+        notes=[*rank.notes, *(each.finding for each in innocent)],
+        table=_judged(table, [each.birth.slot for each in innocent], Judgement.INHERITED),
+    )
+
+
+def cleared(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> pl.DataFrame:
+    """The table of a rank; where execution has cleared all that was found, it has cleared its other calls, too."""
+    ids, forwards = rank.evidence.calls["id"], rank.evidence.calls["forward"]
+    executed = {entry.call_id for entry in entries} if not rank.found else set()
+    slots = [birth.slot for birth in rank.flow.births]
+    return _judged(rank.table, [s for s in slots if {ids[s.pair], forwards[s.pair]} & executed], Judgement.INHERITED)
+
+
+def _is_another_function(entry: LedgerEntry) -> bool:
+    """Whether arguments that differ change the result by more than their own last bits could."""
+    if entry.by_arguments is None or entry.direction is not Direction.FORWARD:
+        return False
+    coarsest = max(unit_roundoff(dtype) for dtype in entry.dtypes)
+    return entry.by_arguments.norm > max(coarsest * TELLING_ARGUMENT, LAST_BITS)
+
+
+def _is_innocent(evidence: RankEvidence, each: RankedFinding) -> bool:
+    """Whether execution has shown that the blamed call did nothing wrong, and what it was given is accounted for."""
+    return _did_nothing_wrong(each) and not has_unknown_operand(evidence, each.birth.slot.pair)
+
+
+def _did_nothing_wrong(each: RankedFinding) -> bool:
+    entry, evidence = each.finding.evidence.ledger, each.finding.evidence
+    blamed_for_numbers = (
+        each.finding.kind is FindingKind.COMPUTATION
+        and each.birth.cause is Cause.ERROR
+        and not (evidence.unlike.arguments or evidence.one_run.calls or evidence.unlike.classes)
+    )
+    return entry is not None and blamed_for_numbers and entry.maker is Maker.NEITHER and entry.by_arguments is None
+
+
+def _with_entry(evidence: RankEvidence, each: RankedFinding, entries: Sequence[LedgerEntry]) -> RankedFinding:
+    slot = each.birth.slot
+    if each.birth.gap is not None:
+        return each
+    entry = next((entry for entry in entries if _slot(evidence, entry) == slot), None)
+    if entry is None:
+        return each
+    told = replace(each.finding.evidence, ledger=entry)
+    return replace(each, finding=replace(each.finding, evidence=told))
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    """A fault shows again in every step, under the same name."""
+    return finding.place.call, finding.place.phase
+
+
+def _slot(evidence: RankEvidence, entry: LedgerEntry) -> Slot | None:
+    """The tensor of the comparison that an entry is about."""
+    pair = evidence.pair_of_target.get(entry.call_id)
+    if pair is None:
+        return None
+    if entry.direction is Direction.FORWARD:
+        return next((slot for slot in evidence.slots_of[pair] if slot.makes and slot.place == entry.place), None)
+    place = entry.place.removeprefix(GRADIENT)
+    backward = evidence.backward_of.get(pair)
+    if backward is None:
+        return None
+    made = evidence.slots_of[backward]
+    return next((slot for slot in made if slot.role == Role.GRAD_INPUT.value and slot.place == place), None)
+
+
+def _finding(evidence: RankEvidence, slot: Slot, entry: LedgerEntry) -> Finding:
+    incoming = [evidence.operands[each.values].error for each in evidence.slots_of[slot.pair] if not each.makes]
+    dtype = entry.dtypes[0 if entry.maker is Maker.REFERENCE else 1]
+    numbers = Numbers(
+        measured=Measured.DATA,
+        error_in=max(incoming, default=0.0),
+        error_out=evidence.operands[slot.values].error,
+        dtype=dtype,
+        worst=entry.worst,
+        worst_values=entry.worst_values,
+    )
+    arguments = differing_arguments(evidence, slot.pair) if entry.by_arguments is not None else ()
+    told = Evidence(numbers, Unlike(arguments=arguments), ledger=entry)
+    return Finding(FindingKind.COMPUTATION, place_of(evidence, slot), told)
+
+
+def _birth(finding: Finding, slot: Slot) -> Birth:
+    told = finding.evidence
+    return Birth(
+        slot,
+        Cause.ERROR,
+        error_in=told.numbers.error_in or 0.0,
+        error_out=told.numbers.error_out or 0.0,
+        expected=0.0,
+        gain=1.0,
+    )
+
+
+def _moment(evidence: RankEvidence, slot: Slot) -> tuple[int, int]:
+    return evidence.calls["step"][slot.pair], evidence.positions[slot.pair]
+
+
+def _judged(table: pl.DataFrame, slots: Sequence[Slot], judgement: Judgement) -> pl.DataFrame:
+    """The table with these tensors judged so."""
+    if not slots:
+        return table
+    return table.with_columns(judgement=table["judgement"].scatter([slot.row for slot in slots], judgement.value))

@@ -11,32 +11,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.diagnose.limits import (
+    ALIKE,
+    AS_GOOD,
+    FEW_STRANGE,
+    LARGEST_ROUNDING,
+    LOST_BY_UNDERFLOW,
+    MANY_ELEMENTS,
+    MUCH_WORSE,
+    WORSE,
+)
 from ulpscope.judge.soundness.grid import Grid
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.checks import OutputEvidence, OutputResult, Verdict
-from ulpscope.records.ledger import LedgerEntry, Maker, Part
+from ulpscope.records.ledger import Maker, Part
 from ulpscope.records.pairs import Pair
 
 if TYPE_CHECKING:
     from ulpscope.replay.torch.ledger import ReplayedCall, ReplayedPair
 
-# Errors of two kernels within this factor are alike.
-ALIKE = 2.0
-# A run's error within this factor of this machine's own kernel's is that of a sound kernel.
-AS_GOOD = 1.25
-# What a stored rounding could explain is wrong all the same if this machine's kernel does so much better: in norm, and
-# in the worst element, of which there is one among many.
-WORSE = 3.0
-MUCH_WORSE = 8.0
-# Errors of rounding to nearest are at most the square root of 3 times their rms.
-LARGEST_ROUNDING = 3.0**0.5
-FEW = 0.01
-# Of fewer elements no statistic says how they came about.
-MANY = 64
 SOUND = "sound"
-# More than this share of a result is not lost by underflow alone.
-LOST = 0.5
 SUSPICIOUS = frozenset((Verdict.WARN, Verdict.FAIL))
 # Statistics of errors that all go one way, as no sum of roundings does.
 ONE_SIDED = frozenset(("bias", "structure"))
@@ -115,10 +110,9 @@ def _made(each: OutputEvidence) -> Part:
     return Measure(each).part(each.computed, each.exact)
 
 
-def maker_of(entry: LedgerEntry, verdicts: Pair[OutputResult], replayed: "ReplayedPair") -> Maker:
-    """Whose call gave what no rounding of its own inputs explains."""
-    made = Pair(entry.made_by_reference, entry.made_by_target)
-    wrong = Pair(_is_suspicious(verdicts.reference), _is_suspicious(verdicts.target))
+def maker_of(made: Pair[Part], verdicts: Pair[OutputResult], replayed: "ReplayedPair") -> Maker:
+    """Whose call gave what no rounding of its own inputs explains, by what each made itself."""
+    wrong = verdicts.map(_is_suspicious)
     if wrong.reference and wrong.target and _alike(made.reference, made.target):
         return Maker.BOTH
     if wrong.target and (not wrong.reference or made.target.norm > made.reference.norm):
@@ -140,7 +134,7 @@ def _alike(some: Part, other: Part) -> bool:
 def _blamed(run: Maker, call: "ReplayedCall", result: OutputResult, made: Part) -> Maker:
     """The run, unless this machine's own kernel errs as much with the same inputs: then no run is to blame."""
     failed = result.verdict is Verdict.FAIL
-    if _underflows(call.evidence()[result.place]) and made.norm < LOST:
+    if _underflows(call.evidence()[result.place]) and made.norm < LOST_BY_UNDERFLOW:
         return Maker.KERNEL if failed else Maker.NEITHER
     each = call.native().get(result.place)
     native = None if each is None else judge_output(each)
@@ -149,7 +143,7 @@ def _blamed(run: Maker, call: "ReplayedCall", result: OutputResult, made: Part) 
     usual = _made(each)
     if failed:
         return Maker.KERNEL if native.verdict in SUSPICIOUS and made.norm <= ALIKE * usual.norm else run
-    if each.exact.size < MANY:
+    if each.exact.size < MANY_ELEMENTS:
         return Maker.NEITHER
     if result.verdict is Verdict.WARN and made.norm > _limit(call, result) * usual.norm:
         return run
@@ -173,7 +167,7 @@ def _underflows(each: OutputEvidence) -> bool:
 def _has_few_strange(each: OutputEvidence, native: OutputEvidence) -> bool:
     """Whether all is as this machine's kernel gives it, but for a few elements: a rounding that is stored hits many."""
     strange = np.reshape(strange_elements(each, native), each.exact.shape)
-    few = 0 < int(strange.sum()) <= max(1.0, FEW * strange.size)
+    few = 0 < int(strange.sum()) <= max(1.0, FEW_STRANGE * strange.size)
     if not few:
         return False
     rest = replace(each, computed=np.where(strange, each.exact, each.computed))

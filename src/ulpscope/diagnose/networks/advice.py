@@ -7,7 +7,8 @@ import polars as pl
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait
-from ulpscope.records.findings import Advice, AdviceKind, Evidence, Finding, FindingKind
+from ulpscope.records.evidence import Evidence
+from ulpscope.records.findings import Advice, AdviceKind, Finding, FindingKind
 from ulpscope.records.pairs import Measured
 
 # MindStudio's measure of an acceptable tensor.
@@ -34,11 +35,11 @@ def advise(findings: Sequence[Finding], pairs: pl.DataFrame, *, on_device: bool 
 
 def _subject(finding: Finding) -> str | None:
     evidence = finding.evidence
-    if evidence.without_gradient is not None:
+    if evidence.history.without_gradient is not None:
         return finding.place.tensor
-    alone = bool(evidence.only_reference or evidence.only_target)
-    if evidence.parameters and (finding.kind is FindingKind.PARAMETER or (evidence.updated_in and not alone)):
-        return evidence.parameters[0]
+    history, alone = evidence.history, bool(evidence.one_run.calls)
+    if history.parameters and (finding.kind is FindingKind.PARAMETER or (history.updated_in and not alone)):
+        return history.parameters[0]
     return finding.place.call
 
 
@@ -50,37 +51,37 @@ def _of_finding(finding: Finding, *, on_device: bool) -> list[AdviceKind]:
         return _of_overflow(finding)
     if finding.kind in _BY_KIND:
         return list(_BY_KIND[finding.kind])
-    if finding.evidence.arguments:
+    if finding.evidence.unlike.arguments:
         return [AdviceKind.SAME_ARGUMENT]
-    if finding.evidence.only_reference or finding.evidence.only_target or finding.evidence.classes:
+    if finding.evidence.one_run.calls or finding.evidence.unlike.classes:
         return [AdviceKind.COMPARE_LOGIC]
-    if finding.evidence.shown is not None:
+    if finding.evidence.operand.shown is not None:
         return [AdviceKind.COMPARE_LOGIC]
-    if finding.evidence.error_out is None or operation(finding.place.op or "").has(
-        Trait.MOVING
-    ):  # no precision to raise
+    # What only moves data has no precision to raise.
+    if finding.evidence.numbers.error_out is None or operation(finding.place.op or "").has(Trait.MOVING):
         return [AdviceKind.COMPARE_LOGIC]
     return _tries(finding, on_device=on_device)
 
 
 def _of_one_sided(evidence: Evidence) -> AdviceKind | None:
     """What only one run does says itself what to look at."""
-    if evidence.paired is not None:
+    history, one_run = evidence.history, evidence.one_run
+    if one_run.paired is not None:
         return AdviceKind.SAME_MODEL
-    alone = evidence.updated_in is not None and bool(evidence.only_reference or evidence.only_target)
-    if evidence.backwards is not None or evidence.shifted is not None or alone:
+    alone = history.updated_in is not None and bool(one_run.calls)
+    if one_run.backwards is not None or one_run.shifted is not None or alone:
         return AdviceKind.SAME_STEPS
-    if evidence.without_gradient is not None or evidence.updated_in is not None:
+    if history.without_gradient is not None or history.updated_in is not None:
         return AdviceKind.SAME_TRAINED
-    if evidence.leftover is not None:
+    if history.leftover is not None:
         return AdviceKind.ZERO_GRADIENTS
-    return AdviceKind.FIND_WRITER if evidence.changed_unseen else None
+    return AdviceKind.FIND_WRITER if history.changed_unseen else None
 
 
 def _of_overflow(finding: Finding) -> list[AdviceKind]:
-    is_fp16 = "float16" in (finding.evidence.dtype, *(finding.evidence.dtypes or ()))
+    is_fp16 = "float16" in (finding.evidence.numbers.dtype, *(finding.evidence.unlike.dtypes or ()))
     told = [AdviceKind.FP16_OVERFLOW] * is_fp16
-    if finding.evidence.only_reference or finding.evidence.only_target:
+    if finding.evidence.one_run.calls:
         return [*told, AdviceKind.COMPARE_LOGIC]
     return [*told, AdviceKind.RAISE_PRECISION if _is_coarse(finding) else AdviceKind.COMPARE_LOGIC]
 
@@ -91,13 +92,13 @@ def _tries(finding: Finding, *, on_device: bool) -> list[AdviceKind]:
     tries = [AdviceKind.RAISE_PRECISION] * _is_coarse(finding) + [AdviceKind.RUN_ON_CPU] * on_device
     tries += [AdviceKind.UNFUSE] * fused
     return (tries or [AdviceKind.COMPARE_LOGIC]) + [AdviceKind.SAVE_TENSORS] * (
-        finding.evidence.measured is not Measured.DATA
+        finding.evidence.numbers.measured is not Measured.DATA
     )
 
 
 def _is_coarse(finding: Finding) -> bool:
     """Whether anything in the call is less precise than float32, as far as is known."""
-    names = [finding.evidence.dtype, *(finding.evidence.dtypes or ())]
+    names = [finding.evidence.numbers.dtype, *(finding.evidence.unlike.dtypes or ())]
     known = [DTYPES[name].unit_roundoff for name in names if name in DTYPES]
     return not known or max(known) > DTYPES["float32"].unit_roundoff
 

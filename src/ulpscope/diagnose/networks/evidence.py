@@ -35,7 +35,7 @@ class NetworkEvidence(RankEvidence):
         return self.sound.get(values)
 
     def arrays(self, slot: Slot) -> Pair[NDArray[Any]] | None:
-        return self.read(self.calls["module"][slot.pair], int(self.values.values.target.id[slot.values]))
+        return self.read(self.calls["module"][slot.pair], int(self.sides.target.id[slot.values]))
 
     @cached_property
     def roundoffs(self) -> list[float]:

@@ -46,13 +46,13 @@ def _on_blamed(comparison: Comparison, operators: Mapping[str, Operator]) -> tup
     if is_span(first):
         return (Advice(AdviceKind.COMPARE_SPAN, ", ".join(_span(first, operator))),)
     kept = [advice for advice in told if advice.kind not in _REPLACED]
-    own = _on_operator(first, operator) if first.evidence.shown is None else ()
+    own = _on_operator(first, operator) if first.evidence.operand.shown is None else ()
     return tuple(dict.fromkeys((*own, *kept)))
 
 
 def _span(finding: Finding, operator: Operator) -> tuple[str, ...]:
     """Operators one of which is wrong; the last is the one that was compared."""
-    before = finding.evidence.uncompared or tuple(filter(None, (finding.evidence.given_by,)))
+    before = finding.evidence.span.uncompared or tuple(filter(None, (finding.evidence.span.given_by,)))
     return *before[:_NAMED], operator.name
 
 
@@ -80,7 +80,7 @@ def is_custom(operator: Operator) -> bool:
 def _on_operator(finding: Finding, operator: Operator) -> Iterable[Advice]:
     if is_custom(operator):
         yield Advice(AdviceKind.CUSTOM_OPERATOR, operator.name)
-    elif "float16" in (finding.evidence.dtype, *(desc.dtype for desc in operator.outputs)):
+    elif "float16" in (finding.evidence.numbers.dtype, *(desc.dtype for desc in operator.outputs)):
         yield Advice(AdviceKind.KEEP_DTYPE, operator.name)
     if operator.passes:
         yield Advice(AdviceKind.SWITCH_PASS_OFF, ", ".join(operator.passes))

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ulpscope.align.network_upstream import KnownTensors, Source
-from ulpscope.records.findings import Comparison, Evidence, Finding, FindingKind, Nearness, Neighbour
+from ulpscope.records.evidence import Evidence
+from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour
 
 BETWEEN = "between"
 _OF_INPUTS = frozenset((FindingKind.INPUT, FindingKind.PARAMETER))
@@ -24,7 +25,7 @@ def with_spans(comparison: Comparison, known: KnownTensors[int], seen: Mapping[S
 
 def is_span(finding: Finding) -> bool:
     """Whether others than the operator itself may have made what is wrong."""
-    return bool(finding.evidence.uncompared) or finding.evidence.given_by is not None
+    return bool(finding.evidence.span.uncompared) or finding.evidence.span.given_by is not None
 
 
 def _spanned(finding: Finding, known: KnownTensors[int], seen: Mapping[Source, str]) -> Finding:
@@ -32,21 +33,23 @@ def _spanned(finding: Finding, known: KnownTensors[int], seen: Mapping[Source, s
     if operator not in known.members or finding.kind in _OF_INPUTS or not number.isdigit():
         return finding
     if side == _OUTPUT:
-        shown = replace(finding.evidence, seen_at=seen.get((operator, int(number))))
-        return replace(finding, evidence=_without_claims(shown, operator, known))
-    return replace(finding, evidence=replace(finding.evidence, given_by=_maker(operator, int(number), known)))
+        span = replace(finding.evidence.span, seen_at=seen.get((operator, int(number))))
+        return replace(finding, evidence=_without_claims(replace(finding.evidence, span=span), operator, known))
+    span = replace(finding.evidence.span, given_by=_maker(operator, int(number), known))
+    return replace(finding, evidence=replace(finding.evidence, span=span))
 
 
 def _without_claims(evidence: Evidence, operator: str, known: KnownTensors[int]) -> Evidence:
     """Nothing is said of inputs that were not compared; what is known before them is called that."""
     uncompared = known.uncompared(operator)
-    if evidence.uncompared or not (uncompared.operators or uncompared.given):
+    if evidence.span.uncompared or not (uncompared.operators or uncompared.given):
         return evidence
-    before = evidence.error_in if _has_known(operator, known) else None
+    before = evidence.numbers.error_in if _has_known(operator, known) else None
     if not uncompared.operators:
-        return replace(evidence, unknown_input=True, error_in=before)
-    names = uncompared.operators
-    return replace(evidence, uncompared=names, error_before=before, error_in=None, gain=None, peers=None)
+        operand = replace(evidence.operand, unknown_input=True)
+        return replace(evidence, operand=operand, numbers=replace(evidence.numbers, error_in=before))
+    span = replace(evidence.span, uncompared=uncompared.operators, error_before=before)
+    return replace(evidence, span=span, numbers=replace(evidence.numbers, error_in=None, gain=None, peers=None))
 
 
 def _has_known(operator: str, known: KnownTensors[int]) -> bool:
@@ -66,7 +69,7 @@ def _maker(operator: str, place: int, known: KnownTensors[int]) -> str | None:
 def _neighbours(rows: tuple[Neighbour, ...], findings: tuple[Finding, ...]) -> tuple[Neighbour, ...]:
     if not findings or not is_span(findings[0]):
         return rows
-    came_in = findings[0].evidence.error_in
+    came_in = findings[0].evidence.numbers.error_in
     here = (row.nearness is Nearness.HERE for row in rows)
     return tuple(
         replace(row, judgement=BETWEEN, error_in=came_in) if is_here else row

@@ -23,6 +23,8 @@ class Row(NamedTuple):
     """A tensor of a call in which something shows."""
 
     call: int
+    role: str
+    place: str
     value: int
     made: bool
     wrong: bool
@@ -142,9 +144,7 @@ class ShownStep:
 
 def shown_step(calls: pl.DataFrame, uses: pl.DataFrame) -> ShownStep:
     """Of the calls of a step, and their tensors as signs_of() has them."""
-    rows: dict[int, list[Row]] = {}
-    for row in _rows(uses):
-        rows.setdefault(row.call, []).append(row)
+    rows = rows_by_call(_without_handed_back(uses))
     told = calls.filter(pl.col("id").is_in(list(rows)))
     optimizers = calls.filter(pl.col("kind") == Kind.OPTIMIZER.value)["id"].implode()
     trained = uses.filter(pl.col("call").is_in(optimizers) & pl.col("role").is_in(_TRAINED))["storage"].drop_nulls()
@@ -160,13 +160,20 @@ def shown_step(calls: pl.DataFrame, uses: pl.DataFrame) -> ShownStep:
     )
 
 
-def _rows(uses: pl.DataFrame) -> Iterator[Row]:
-    shown = uses.filter("sign").sort("call", maintain_order=True)
-    read = shown.filter(~pl.col("made")).select("call", "value").unique().with_columns(read=pl.lit(True))
+def rows_by_call(uses: pl.DataFrame) -> dict[int, list[Row]]:
+    """Of tensors as signs_of() has them, those in which something shows; in the order of execution."""
+    rows: dict[int, list[Row]] = {}
+    for row in map(Row._make, uses.filter("sign").sort("call", maintain_order=True).select(Row._fields).iter_rows()):
+        rows.setdefault(row.call, []).append(row)
+    return rows
+
+
+def _without_handed_back(uses: pl.DataFrame) -> pl.DataFrame:
+    """What a call hands back as it got it (aten.lift_fresh) it has not made."""
+    shown = uses.filter("sign")
+    read = shown.filter(~pl.col("made")).select("call", "value").unique().with_columns(read=True)
     marked = shown.join(read, on=["call", "value"], how="left", maintain_order="left")
-    # What a call hands back as it got it (aten.lift_fresh) it has not made.
-    is_made = pl.col("made") & pl.col("read").is_null()
-    yield from map(Row._make, marked.with_columns(made=is_made).select(Row._fields).iter_rows())
+    return marked.with_columns(made=pl.col("made") & pl.col("read").is_null())
 
 
 def ends(rows: Sequence[Row]) -> Ends:

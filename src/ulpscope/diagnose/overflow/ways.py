@@ -5,37 +5,23 @@ What a loss has passed already, such as a gradient that was written into, goes o
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import polars as pl
 
-from ulpscope.diagnose.overflow.steps import signs_of
+from ulpscope.diagnose.limits import STEPS_FOLLOWED
+from ulpscope.diagnose.overflow.steps import Row, rows_by_call, signs_of
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.overflows import NotFinite, WayCall
 from ulpscope.trace.reader import RankTrace
-
-STEPS_FOLLOWED = 4
-"""Later steps that are looked at for a loss: networks that are trained in turns have a step each."""
-
-
-class _Shown(NamedTuple):
-    """A tensor in which an overflow shows."""
-
-    call: int
-    role: str
-    place: str
-    value: int
-    made: bool
-    digest: int | None
-    storage: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
     """The calls of a step in which something shows."""
 
-    calls: tuple[tuple[int, tuple[_Shown, ...]], ...]
+    calls: dict[int, list[Row]]
+    """What shows, by call, in the order of execution."""
     around: frozenset[int]
     """Calls with calls inside, in which the same shows."""
 
@@ -59,7 +45,7 @@ class _Spread:
     is_elsewhere: bool = False
     """It shows in other memory than that in which it was born."""
 
-    def giver(self, given: Sequence[_Shown]) -> int | None:
+    def giver(self, given: Sequence[Row]) -> int | None:
         """Whose result the first of these is that the overflow has reached."""
         for shown in given:
             maker = self.makers.get(shown.value)
@@ -69,13 +55,13 @@ class _Spread:
                 return maker
         return None
 
-    def _unseen(self, shown: _Shown) -> int | None:
+    def _unseen(self, shown: Row) -> int | None:
         """Whose result this is that no call is known to have made."""
         if shown.storage is not None and shown.storage in self.storages:
             return self.storages[shown.storage]
         return None if shown.digest is None else self.alike.get(shown.digest)
 
-    def reach(self, call: int, giver: int | None, made: Sequence[_Shown]) -> None:
+    def reach(self, call: int, giver: int | None, made: Sequence[Row]) -> None:
         self.is_elsewhere |= giver is not None and any(shown.storage not in self.storages for shown in made)
         self.before[call] = giver
         for shown in made:
@@ -87,9 +73,9 @@ class _Spread:
 
     def follow(self, step: _Step, born: int) -> None:
         """Go on through the calls of a step."""
-        inner = (shown for call, shown in step.calls if call not in step.around)
+        inner = (shown for call, shown in step.calls.items() if call not in step.around)
         self.made |= {one.value for shown in inner for one in shown if one.made}
-        for call, shown in step.calls:
+        for call, shown in step.calls.items():
             if call < born or (call in step.around and call != born):
                 continue
             made, given = [one for one in shown if one.made], [one for one in shown if not one.made]
@@ -144,8 +130,10 @@ class OverflowWays:
         return self._read[number]
 
     def _told(self, calls: Sequence[Call], loss: int | None) -> Iterator[WayCall]:
-        shown = {call: tensors for step in {call.step for call in calls} for call, tensors in self._step(step).calls}
-        followers = [*(shown[call.id] for call in calls[1:]), ()]
+        shown = {
+            number: rows for step in {call.step for call in calls} for number, rows in self._step(step).calls.items()
+        }
+        followers = [*(shown[call.id] for call in calls[1:]), []]
         tensors = [_handed_on(shown[call.id], after) for call, after in zip(calls, followers, strict=True)]
         values = self._rank.find_values(tensor.value for tensor in tensors)
         for call, tensor in zip(calls, tensors, strict=True):
@@ -164,7 +152,7 @@ class OverflowWays:
             )
 
 
-def _handed_on(shown: Sequence[_Shown], after: Sequence[_Shown]) -> _Shown:
+def _handed_on(shown: Sequence[Row], after: Sequence[Row]) -> Row:
     """Of what a call made, that which the next one reads."""
     made = [one for one in shown if one.made] or list(shown)
     read = {one.value for one in after if not one.made}
@@ -172,15 +160,11 @@ def _handed_on(shown: Sequence[_Shown], after: Sequence[_Shown]) -> _Shown:
 
 
 def _read_step(rank: RankTrace, number: int) -> _Step:
-    table = signs_of(rank, number).filter("sign").sort("call", maintain_order=True).select(_Shown._fields)
     calls = rank.collect(rank.calls(number).select("id", "kind", "parent"))
     # An optimizer's kernels have the weights as they are inside of it; the next step reads its own.
     optimizers = calls.filter(pl.col("kind") == Kind.OPTIMIZER.value)["id"]
     around = set(calls["parent"].drop_nulls()) - set(optimizers)
-    parts: dict[int, list[_Shown]] = {}
-    for shown in map(_Shown._make, table.iter_rows()):
-        parts.setdefault(shown.call, []).append(shown)
-    return _Step(tuple((call, tuple(tensors)) for call, tensors in parts.items()), frozenset(around))
+    return _Step(rows_by_call(signs_of(rank, number)), frozenset(around))
 
 
 def _last(reached: dict[int, Call], born: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.judge.rounding.limits import APART, BLOCK, FLIPPED, NARROW
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
 from ulpscope.operations.traits import Choosing
 from ulpscope.records.pairs import Pair
@@ -19,14 +20,6 @@ from ulpscope.records.pairs import Pair
 AnyArray = NDArray[Any]
 Floats = NDArray[np.float64]
 Shape = tuple[int, ...]
-
-_BLOCK = 2**20
-"""Elements that are widened at a time."""
-
-
-FLIPPED = 0.9
-"""Share of all bools above which rounding would have to have met nearly every element at the threshold."""
-_APART, _NARROW = 10.0, 12.0
 
 
 def numbers_alike(arrays: Pair[AnyArray | None], dtypes: Pair[str]) -> Pair[AnyArray] | None:
@@ -128,7 +121,7 @@ def _lie_within(index: AnyArray, size: int) -> bool:
 
 
 def _blocks(rows: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
-    step = max(_BLOCK // max(size, 1), 1)
+    step = max(BLOCK // max(size, 1), 1)
     return (rows[start : start + step] for start in range(0, len(rows), step))
 
 
@@ -204,4 +197,4 @@ def all_at_the_threshold(share: float, *, deviation: float, error: float, width:
     `deviation` is the operand's own, `error` how far its elements are apart in the two runs, and `width` from its
     smallest to its largest element.
     """
-    return share < FLIPPED or not (deviation > _APART * error and deviation > width / _NARROW)
+    return share < FLIPPED or not (deviation > APART * error and deviation > width / NARROW)

@@ -18,13 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.summaries.constants import SET_ASIDE_EXPONENT
 from ulpscope.operations.traits import Family, Operation, Trait
 from ulpscope.records.pairs import Measured
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Numbers of the rule: what healthy pairs of the fault zoo need, rounded up (docs/benchmarks.md, Fault zoo)."""
+    """Numbers of the rule: what healthy pairs of the fault zoo need, rounded up (docs/benchmarks.md, Fault zoo).
+
+    Gains are ratios of errors, and shares are parts of 1; another unit is named.
+    """
 
     rounding: float = 0.6
     """RMS error of a sound result, in unit roundoffs: sqrt(1/3) for one rounding, a little more for two."""
@@ -87,6 +91,21 @@ STATS_FLOOR = 1.0e-6
 TF32_ROUNDOFF = 2.0**-11
 # Unit roundoff of float32, in which matrix units accumulate, whatever the dtype of the operands.
 ACCUMULATOR = 2.0**-24
+# What is masked is less than the one, all else smaller than the other: scores have two digits, masks five and more.
+MASK, SCORES = -4096.0, 256.0
+# From here on elements are set aside in summaries; float16 ends before.
+FAR = 2.0**SET_ASIDE_EXPONENT
+# How far bfloat16 may be from the number that is meant, relative to it.
+COARSEST_STEP = 2.0**-7
+# Extremes that differ by a larger share say by themselves that two values differ, whatever has crossed 2**29.
+PLAIN = 0.25
+# Share of all bools above which rounding would have to have met nearly every element at the threshold.
+FLIPPED = 0.9
+# They lie apart if their standard deviation is more than so many errors, and more than their range over the second
+# number (chosen: numbers that are spread evenly have a range of 3.5 standard deviations, normal ones of less than 12).
+APART, NARROW = 10.0, 12.0
+# Elements that are widened at a time: 8 MiB of doubles.
+BLOCK = 2**20
 
 
 def unit_roundoff(dtype: str) -> float:

@@ -12,21 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.judge.rounding.limits import COARSEST_STEP, FAR, MASK, SCORES
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
 from ulpscope.numerics.pairs.metrics import compare_arrays
-from ulpscope.numerics.summaries.constants import SET_ASIDE_EXPONENT
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.values import Stats
 
 AnyArray = NDArray[Any]
 
-MASK, SCORES = -4096.0, 256.0
-"""What is masked is less than the one, all else smaller than the other: scores have two digits, masks five and more."""
-
-FAR = 2.0**SET_ASIDE_EXPONENT
-"""From here on elements are set aside in summaries; float16 ends before."""
-_COARSEST = 2.0**-7
-"""How far bfloat16 may be from the number that is meant, relative to it."""
 _LEAST = tuple(-DTYPES[name].largest for name in ("float16", "bfloat16", "float32", "float64"))
 _USUAL = (-np.inf, *_LEAST, *(-(10.0**digits) for digits in range(4, 39)))
 """Masks that networks use: the least number of a type (Hugging Face), -10000 (BERT), -1e9 (T5), other powers of ten."""
@@ -142,7 +135,7 @@ def _near(one: float, other: float) -> bool:
 
 
 def _allowance(number: float) -> float:
-    return 2 * SCORES + _COARSEST * abs(number)
+    return 2 * SCORES + COARSEST_STEP * abs(number)
 
 
 def _explained(numbers: Pair[float], dtypes: Pair[str]) -> bool:

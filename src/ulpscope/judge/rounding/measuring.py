@@ -28,8 +28,8 @@ TOO_SMALL = "bits differ by less than the sketch resolves"
 class ValuePairs:
     """Pairs of values with what is known of their difference."""
 
-    values: Pair[Values]
-    """Rows of the pairs on each side."""
+    sides: Pair[Values]
+    """Columns of what the pairs are made of, a row a pair."""
     identical: Bools
     distance: Floats
     """L2 distance over what is finite and not set aside; nan if not known."""
@@ -218,22 +218,22 @@ def compared_by_data(pairs: ValuePairs, norms: Mapping[int, float]) -> ValuePair
     if not rows:
         return pairs
     reason, compared, measured = pairs.reason.copy(), pairs.compared.copy(), pairs.measured.copy()
-    pattern, norm = pairs.pattern.copy(), pairs.values.reference.summaries.norm.copy()
+    pattern, norm = pairs.pattern.copy(), pairs.sides.reference.summaries.norm.copy()
     reason[rows], compared[rows], measured[rows], pattern[rows] = NO_REASON, True, None, False
     norm[rows] = list(norms.values())
-    values = pairs.values.reference
+    values = pairs.sides.reference
     reference = replace(values, summaries=replace(values.summaries, norm=norm))
-    sides = Pair(reference, pairs.values.target)
-    return replace(pairs, reason=reason, compared=compared, measured=measured, pattern=pattern, values=sides)
+    sides = Pair(reference, pairs.sides.target)
+    return replace(pairs, reason=reason, compared=compared, measured=measured, pattern=pattern, sides=sides)
 
 
 def refine(pairs: ValuePairs, found_by_row: Mapping[int, PairMetrics | None]) -> ValuePairs:
     """Replace estimates by what the saved data says."""
     distance, error, measured = pairs.distance.copy(), pairs.error.copy(), pairs.measured.copy()
     identical, pattern, unresolved = pairs.identical.copy(), pairs.pattern.copy(), pairs.unresolved.copy()
-    reference, metrics = pairs.values.reference, dict(pairs.metrics)
-    large = reference.large(), pairs.values.target.large()
-    masks = masked_rows(reference) & masked_rows(pairs.values.target)
+    reference, metrics = pairs.sides.reference, dict(pairs.metrics)
+    large = reference.large(), pairs.sides.target.large()
+    masks = masked_rows(reference) & masked_rows(pairs.sides.target)
     norm = reference.summaries.norm.copy()
     for row, found in found_by_row.items():
         if found is None:
@@ -253,10 +253,10 @@ def refine(pairs: ValuePairs, found_by_row: Mapping[int, PairMetrics | None]) ->
         identical[row] = found.different == 0 and found.mismatched == 0
         if pairs.discrete[row]:
             error[row] = 0.0 if identical[row] else np.inf
-    sides = Pair(replace(reference, summaries=replace(reference.summaries, norm=norm)), pairs.values.target)
+    sides = Pair(replace(reference, summaries=replace(reference.summaries, norm=norm)), pairs.sides.target)
     return replace(
         pairs,
-        values=sides,
+        sides=sides,
         distance=distance,
         error=error,
         measured=measured,

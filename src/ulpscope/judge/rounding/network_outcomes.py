@@ -64,7 +64,7 @@ def comparable_by_data(pairs: ValuePairs, measured: Mapping[int, Measurement]) -
 
 
 def _counts_in_floats(pairs: ValuePairs, row: int) -> bool:
-    reference, target = (DTYPES[side.dtype[row]].kind for side in (pairs.values.reference, pairs.values.target))
+    reference, target = (DTYPES[side.dtype[row]].kind for side in (pairs.sides.reference, pairs.sides.target))
     whole = reference in (DtypeKind.INT, DtypeKind.BOOL)
     return bool(pairs.reason[row] == DTYPE_DIFFERS) and whole and target is DtypeKind.FLOAT
 

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ulpscope.judge.rounding.masks import FAR, MASK, SCORES, usual_masks
+from ulpscope.judge.rounding.limits import FAR, MASK, PLAIN, SCORES
+from ulpscope.judge.rounding.masks import usual_masks
 from ulpscope.judge.rounding.values import Bools, Floats, Values
 from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT, SET_ASIDE_EXPONENT
 
 # The bin of exponents in which numbers begin to be set aside, and the first that holds none of what masks leave.
 FAR_BIN = (SET_ASIDE_EXPONENT + EXPONENT_BIAS) >> EXPONENT_BIN_SHIFT
 MASK_BIN = (int(SCORES).bit_length() + EXPONENT_BIAS) >> EXPONENT_BIN_SHIFT
-PLAIN = 0.25
-"""Extremes that differ by more say by themselves that two values differ, whatever has crossed 2**29."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ulpscope.records.evidence import evidence_json
 from ulpscope.records.findings import (
     Comparison,
     Finding,
@@ -31,7 +32,6 @@ from ulpscope.records.findings import (
     Outcome,
     Place,
     Scope,
-    evidence_json,
     extent_of,
 )
 from ulpscope.records.ledger import Ledger
@@ -139,10 +139,10 @@ def _divergence(words: Phrases, finding: Finding, *, several_ranks: bool) -> str
 def _in_module(words: Phrases, finding: Finding, told: str, module: str) -> str:
     """Where it is; of operators of a network that could not all be compared, between which."""
     evidence = finding.evidence
-    if evidence.uncompared:
-        return words.say("heading.span", heading=told, names=_names(words, evidence.uncompared), module=module)
-    if evidence.given_by is not None:
-        return words.say("heading.given", heading=told, name=shown_name(evidence.given_by), module=module)
+    if evidence.span.uncompared:
+        return words.say("heading.span", heading=told, names=_names(words, evidence.span.uncompared), module=module)
+    if evidence.span.given_by is not None:
+        return words.say("heading.given", heading=told, name=shown_name(evidence.span.given_by), module=module)
     return words.say("heading.module", heading=told, module=module)
 
 
@@ -269,7 +269,7 @@ def _shared_root(modules: Sequence[str]) -> str:
 
 
 def _followers(comparison: Comparison, words: Phrases) -> str | None:
-    followers = comparison.findings[0].evidence.followers if comparison.findings else None
+    followers = comparison.findings[0].evidence.amount.followers if comparison.findings else None
     if followers is None:
         return None
     if followers == 0:

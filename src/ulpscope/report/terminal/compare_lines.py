@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ulpscope.records.findings import AnchorPart, Comparison, Outcome, extent_of
-from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker, Replay, ledger_json
+from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay, ledger_json
 from ulpscope.records.pairs import Judgement, Measured
 from ulpscope.report.record_json import fields_of
 from ulpscope.report.words.comparison import next_command, show_trace
 from ulpscope.report.words.language import NAMES_SHOWN, Phrases, number_text, ranges_text, short_name, shown_name
 from ulpscope.report.words.ledger_clauses import (
-    GUILTY,
     SMALLEST_SHARE,
     closes,
     largest_ulp,
@@ -76,7 +75,7 @@ def _judgement_key(judgement: Judgement, comparison: Comparison) -> str:
 def _is_between(comparison: Comparison) -> bool:
     """Whether operators that were not compared may have made what was found."""
     first = [finding.evidence for finding in comparison.findings[:1]]
-    return any(evidence.uncompared or evidence.given_by is not None for evidence in first)
+    return any(evidence.span.uncompared or evidence.span.given_by is not None for evidence in first)
 
 
 def extent_parts(comparison: Comparison, words: Phrases) -> list[str]:

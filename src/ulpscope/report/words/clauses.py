@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Phase
-from ulpscope.records.findings import ArgumentDifference, Finding, FindingKind
+from ulpscope.records.evidence import ArgumentDifference
+from ulpscope.records.findings import Finding, FindingKind
 from ulpscope.records.pairs import Measured
 from ulpscope.report.words.language import NAMES_SHOWN, Phrases, element_text, number_text, shown_name
 
@@ -25,8 +26,8 @@ _HAS_DISTANCE = (
 def tensor_text(phrases: Phrases, finding: Finding) -> str:
     """What the finding is about, as a part of its call."""
     name, phase = finding.place.tensor, finding.place.phase
-    if finding.evidence.shown is not None and name is not None:
-        return phrases.say(_shown_key(finding.evidence.shown, name), name=shown_name(name))
+    if finding.evidence.operand.shown is not None and name is not None:
+        return phrases.say(_shown_key(finding.evidence.operand.shown, name), name=shown_name(name))
     if _is_instead(finding):
         return phrases.say("tensor.instead")
     if finding.kind is FindingKind.INPUT and not (name or "").startswith("output"):
@@ -57,7 +58,7 @@ def _is_instead(finding: Finding) -> bool:
 
 def inputs_clause(phrases: Phrases, finding: Finding) -> str | None:
     """How far the inputs agree."""
-    error, dtype = _before(finding), finding.evidence.dtype
+    error, dtype = _before(finding), finding.evidence.numbers.dtype
     if error is None:
         return None
     inputs = phrases.say(_inputs_key(finding))
@@ -72,28 +73,28 @@ def inputs_clause(phrases: Phrases, finding: Finding) -> str | None:
 
 def inputs_exceed_rounding(finding: Finding) -> bool:
     """Whether the inputs are known to differ by more than a few roundings of their type."""
-    error, dtype = _before(finding), finding.evidence.dtype
+    error, dtype = _before(finding), finding.evidence.numbers.dtype
     return error is not None and dtype is not None and error > _rounding(dtype)
 
 
 def _before(finding: Finding) -> float | None:
     """The error of the inputs; where these were not compared, of what was compared before them."""
-    return finding.evidence.error_before if finding.evidence.uncompared else finding.evidence.error_in
+    return finding.evidence.span.error_before if finding.evidence.span.uncompared else finding.evidence.numbers.error_in
 
 
 def _inputs_key(finding: Finding) -> str:
-    if finding.evidence.uncompared:
+    if finding.evidence.span.uncompared:
         return "inputs.nearest"
     if finding.kind is FindingKind.OPTIMIZER:
         return "inputs.update"
-    if finding.evidence.unknown_input:
+    if finding.evidence.operand.unknown_input:
         return "inputs.compared"
-    return f"inputs.{finding.evidence.shown or 'call'}"
+    return f"inputs.{finding.evidence.operand.shown or 'call'}"
 
 
 def output_clause(phrases: Phrases, finding: Finding) -> str | None:
     """How far the output differs."""
-    error = finding.evidence.error_out
+    error = finding.evidence.numbers.error_out
     tensor = tensor_text(phrases, finding)
     if error is None:
         return phrases.say("out.different", tensor=tensor) if _differs_unmeasured(finding) else None
@@ -107,26 +108,26 @@ def output_clause(phrases: Phrases, finding: Finding) -> str | None:
 def _differs_unmeasured(finding: Finding) -> bool:
     """Whether only that it differs is known: by digests, or of integers, which have no distance."""
     evidence = finding.evidence
-    told = evidence.shapes is None and evidence.not_finite is None
-    measured = evidence.measured in (Measured.DIGEST, Measured.DATA)
+    told = evidence.unlike.shapes is None and evidence.overflow.not_finite is None
+    measured = evidence.numbers.measured in (Measured.DIGEST, Measured.DATA)
     return told and finding.kind is FindingKind.COMPUTATION and measured
 
 
 def distance_clause(phrases: Phrases, finding: Finding, *, key: str = "distance") -> str | None:
     """The distance alone, of what has been named already."""
-    error = finding.evidence.error_out
+    error = finding.evidence.numbers.error_out
     return phrases.say(key, error=number_text(error)) if error and math.isfinite(error) else None
 
 
 def span_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
     """Which operators of a network were not compared, so that others may have made the difference."""
     evidence = finding.evidence
-    if evidence.uncompared:
-        yield phrases.say("span", names=phrases.names(evidence.uncompared))
-    if evidence.given_by is not None:
-        yield phrases.say("given_by", name=shown_name(evidence.given_by))
-    if evidence.seen_at is not None:
-        yield phrases.say("seen_at", tensor=shown_name(evidence.seen_at))
+    if evidence.span.uncompared:
+        yield phrases.say("span", names=phrases.names(evidence.span.uncompared))
+    if evidence.span.given_by is not None:
+        yield phrases.say("given_by", name=shown_name(evidence.span.given_by))
+    if evidence.span.seen_at is not None:
+        yield phrases.say("seen_at", tensor=shown_name(evidence.span.seen_at))
 
 
 def errors_clause(phrases: Phrases, finding: Finding) -> str | None:
@@ -143,18 +144,22 @@ def blaming_clause(phrases: Phrases, finding: Finding) -> str | None:
 
 def is_explained(finding: Finding) -> bool:
     """Whether rounding and the inputs' errors account for all of the output's."""
-    error, expected = finding.evidence.error_out, finding.evidence.expected
+    error, expected = finding.evidence.numbers.error_out, finding.evidence.numbers.expected
     return error is not None and expected is not None and error <= expected
 
 
 def is_scaled(finding: Finding) -> bool:
     """Whether there is a factor between the runs that can be told."""
-    return finding.evidence.scale is not None and math.isfinite(finding.evidence.scale)
+    return finding.evidence.numbers.scale is not None and math.isfinite(finding.evidence.numbers.scale)
 
 
 def _beside(phrases: Phrases, finding: Finding) -> Iterator[str]:
     """The ratio to what came in, where it says something; else what would be explained."""
-    error, came_in, expected = finding.evidence.error_out, finding.evidence.error_in, finding.evidence.expected
+    error, came_in, expected = (
+        finding.evidence.numbers.error_out,
+        finding.evidence.numbers.error_in,
+        finding.evidence.numbers.expected,
+    )
     if not error or not math.isfinite(error):
         return
     ratio = error / came_in if came_in and math.isfinite(came_in) else math.inf
@@ -166,15 +171,15 @@ def _beside(phrases: Phrases, finding: Finding) -> Iterator[str]:
 
 def _expected_key(finding: Finding) -> str:
     evidence = finding.evidence
-    if _before(finding) is None and (evidence.uncompared or evidence.unknown_input):
+    if _before(finding) is None and (evidence.span.uncompared or evidence.operand.unknown_input):
         return "out.expected.alone"
-    own = evidence.shown is None and not evidence.uncompared
+    own = evidence.operand.shown is None and not evidence.span.uncompared
     return "out.expected" if own else "out.expected.shown"
 
 
 def not_finite_clause(phrases: Phrases, finding: Finding) -> str | None:
     """How many elements are inf or nan."""
-    counts = finding.evidence.not_finite
+    counts = finding.evidence.overflow.not_finite
     if counts is None or not any(counts):
         return None
     reference, target = (
@@ -188,7 +193,7 @@ def not_finite_clause(phrases: Phrases, finding: Finding) -> str | None:
 
 def extremes_clause(phrases: Phrases, finding: Finding) -> str | None:
     """How near the numbers came to the end of their type."""
-    extremes, dtype = finding.evidence.extremes, finding.evidence.dtype
+    extremes, dtype = finding.evidence.overflow.extremes, finding.evidence.numbers.dtype
     if extremes is None or None in extremes:
         return None
     reference, target = (element_text(extreme) for extreme in extremes if extreme is not None)
@@ -201,7 +206,7 @@ def extremes_clause(phrases: Phrases, finding: Finding) -> str | None:
 
 def arguments_clause(phrases: Phrases, finding: Finding) -> str | None:
     """Arguments that differ, or settings of an optimizer."""
-    differences = finding.evidence.arguments
+    differences = finding.evidence.unlike.arguments
     if not differences:
         return None
     word = "setting" if finding.kind is FindingKind.OPTIMIZER else "argument"
@@ -216,29 +221,29 @@ def arguments_clause(phrases: Phrases, finding: Finding) -> str | None:
 def two_sided_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
     """What has another class, shape or dtype in the other run."""
     evidence, tensor = finding.evidence, tensor_text(phrases, finding)
-    if evidence.classes is not None:
-        reference, target = map(shown_name, evidence.classes)
+    if evidence.unlike.classes is not None:
+        reference, target = map(shown_name, evidence.unlike.classes)
         yield phrases.say("classes", reference=reference, target=target)
-    if evidence.shapes is not None:
-        reference, target = (str(list(shape)) for shape in evidence.shapes)
+    if evidence.unlike.shapes is not None:
+        reference, target = (str(list(shape)) for shape in evidence.unlike.shapes)
         yield phrases.say("shapes", tensor=tensor, reference=reference, target=target)
-    if evidence.dtypes is not None:
-        reference, target = map(shown_name, evidence.dtypes)
+    if evidence.unlike.dtypes is not None:
+        reference, target = map(shown_name, evidence.unlike.dtypes)
         yield phrases.say("dtypes", tensor=tensor, reference=reference, target=target)
 
 
 def only_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
     """Calls that one run makes and the other does not."""
     evidence = finding.evidence
-    if evidence.only_reference:
-        yield phrases.say("only.reference", names=phrases.names(evidence.only_reference))
-    if evidence.only_target:
-        yield phrases.say("only.target", names=phrases.names(evidence.only_target))
+    if evidence.one_run.only_reference:
+        yield phrases.say("only.reference", names=phrases.names(evidence.one_run.only_reference))
+    if evidence.one_run.only_target:
+        yield phrases.say("only.target", names=phrases.names(evidence.one_run.only_target))
 
 
 def generators_clause(phrases: Phrases, finding: Finding) -> str | None:
     """The states that random numbers were drawn from, where they are not the same."""
-    states = finding.evidence.generators
+    states = finding.evidence.unlike.generators
     if states is None or states[0] == states[1]:
         return None
     reference, target = map(shown_name, states)
@@ -248,14 +253,18 @@ def generators_clause(phrases: Phrases, finding: Finding) -> str | None:
 def detail_clauses(phrases: Phrases, finding: Finding) -> Iterator[str]:
     """What comes last: the factor between the runs, the same operation elsewhere, one element, how it is known."""
     evidence = finding.evidence
-    if evidence.scale is not None and is_scaled(finding):
-        yield phrases.say("scale", scale=element_text(evidence.scale))
-    if evidence.peers is not None and math.isfinite(evidence.peers):
-        yield phrases.say("peers", peers=number_text(evidence.peers))
-    if evidence.ledger is None and evidence.worst is not None and evidence.worst_values is not None:
-        computed, exact = map(element_text, evidence.worst_values)
-        yield phrases.say("worst", index=list(evidence.worst), computed=computed, exact=exact)
-    if finding.kind in _HAS_DISTANCE and evidence.measured is Measured.DIGEST and evidence.error_out is None:
+    if evidence.numbers.scale is not None and is_scaled(finding):
+        yield phrases.say("scale", scale=element_text(evidence.numbers.scale))
+    if evidence.numbers.peers is not None and math.isfinite(evidence.numbers.peers):
+        yield phrases.say("peers", peers=number_text(evidence.numbers.peers))
+    if evidence.ledger is None and evidence.numbers.worst is not None and evidence.numbers.worst_values is not None:
+        computed, exact = map(element_text, evidence.numbers.worst_values)
+        yield phrases.say("worst", index=list(evidence.numbers.worst), computed=computed, exact=exact)
+    if (
+        finding.kind in _HAS_DISTANCE
+        and evidence.numbers.measured is Measured.DIGEST
+        and evidence.numbers.error_out is None
+    ):
         yield phrases.say("digests")
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind, Place
-from ulpscope.records.ledger import Ledger, LedgerEntry, Maker
+from ulpscope.records.ledger import GUILTY, Ledger, LedgerEntry, Maker
 from ulpscope.report.words import clauses
 from ulpscope.report.words.language import LONGEST_NAME, Language, Phrases, is_plain, phrases, shown_name, typed_path
-from ulpscope.report.words.ledger_clauses import GUILTY, ledger_clauses
+from ulpscope.report.words.ledger_clauses import ledger_clauses
 from ulpscope.report.words.one_sided_clauses import backwards_clause, operand_clauses, optimizer_lead, structure_lead
 
 _DEFAULT_SUBJECTS = {
@@ -103,8 +103,8 @@ def _operator_detail(finding: Finding, comparison: Comparison, graph: str) -> st
     sides = [typed_path(comparison.reference), typed_path(comparison.target), "--graph", typed_path(graph)]
     side, _, position = (finding.place.tensor or "").partition(".")
     operator, side = finding.place.module, "input" if side == "args" else "output"
-    if finding.evidence.seen_at is not None:
-        operator, side, position = finding.evidence.seen_at.rsplit(":", 2)
+    if finding.evidence.span.seen_at is not None:
+        operator, side, position = finding.evidence.span.seen_at.rsplit(":", 2)
     which = [f"--{side}", position] if position.isdigit() else []
     words = ["ulpscope", "compare", *sides, *comparison.graph_options, f"--op={operator}", *which]
     return " ".join(map(_quoted, words))
@@ -182,7 +182,7 @@ def _optimizer(words: Phrases, finding: Finding) -> Iterator[str]:
         yield from _computation(words, finding)
         return
     yield lead
-    if finding.evidence.without_gradient is not None or finding.evidence.updated_in is not None:
+    if finding.evidence.history.without_gradient is not None or finding.evidence.history.updated_in is not None:
         yield from _concerned(words, finding, lead)
         yield from _present(clauses.distance_clause(words, finding))
     yield from _present(clauses.arguments_clause(words, finding))
@@ -190,9 +190,9 @@ def _optimizer(words: Phrases, finding: Finding) -> Iterator[str]:
 
 def _concerned(words: Phrases, finding: Finding, told: str) -> Iterator[str]:
     """Names of parameters, unless they are told already."""
-    names = finding.evidence.parameters
+    names = finding.evidence.history.parameters
     if names and shown_name(names[0]) not in told:
-        yield words.say("parameters", names=words.names(names, total=finding.evidence.count))
+        yield words.say("parameters", names=words.names(names, total=finding.evidence.amount.count))
 
 
 def _input(words: Phrases, finding: Finding) -> Iterator[str]:
@@ -204,13 +204,13 @@ def _input(words: Phrases, finding: Finding) -> Iterator[str]:
 
 
 def _parameter(words: Phrases, finding: Finding, *, lead: str = "lead.parameter") -> Iterator[str]:
-    yield words.say("lead.changed" if finding.evidence.changed_unseen else lead)
-    names = finding.evidence.parameters or ((finding.place.tensor,) if finding.place.tensor else ())
+    yield words.say("lead.changed" if finding.evidence.history.changed_unseen else lead)
+    names = finding.evidence.history.parameters or ((finding.place.tensor,) if finding.place.tensor else ())
     if names:
-        yield words.say("parameters", names=words.names(names, total=finding.evidence.count))
-    elif finding.evidence.count:
-        yield words.say("count.tensors", tensors=words.count(finding.evidence.count, "tensor"))
-    several = len(names) > 1 or (finding.evidence.count or 0) > 1
+        yield words.say("parameters", names=words.names(names, total=finding.evidence.amount.count))
+    elif finding.evidence.amount.count:
+        yield words.say("count.tensors", tensors=words.count(finding.evidence.amount.count, "tensor"))
+    several = len(names) > 1 or (finding.evidence.amount.count or 0) > 1
     key = "distance.up_to" if several else "distance"
     yield from _present(clauses.distance_clause(words, finding, key=key))
     yield from _circumstances(words, finding)
@@ -244,7 +244,7 @@ def _structure(words: Phrases, finding: Finding, *, lead: str = "lead.structure"
 
 
 def _dtype(words: Phrases, finding: Finding) -> Iterator[str]:
-    if finding.evidence.dtypes is None:
+    if finding.evidence.unlike.dtypes is None:
         yield words.say("lead.dtype")
     yield from _circumstances(words, finding)
     yield from _present(clauses.errors_clause(words, finding))
@@ -253,13 +253,13 @@ def _dtype(words: Phrases, finding: Finding) -> Iterator[str]:
 
 def _choice(words: Phrases, finding: Finding, *, lead: str = "lead.choice", depend: str = "depend") -> Iterator[str]:
     yield words.say(f"{lead}.inputs" if clauses.inputs_exceed_rounding(finding) else lead)
-    if finding.evidence.count is not None:
-        yield words.say("count.elements", elements=words.count(finding.evidence.count, "element"))
+    if finding.evidence.amount.count is not None:
+        yield words.say("count.elements", elements=words.count(finding.evidence.amount.count, "element"))
     yield from _present(clauses.errors_clause(words, finding))
     yield from clauses.span_clauses(words, finding)
     yield from _circumstances(words, finding)
-    if finding.evidence.followers:
-        yield words.say(depend, calls=words.count(finding.evidence.followers, "call"))
+    if finding.evidence.amount.followers:
+        yield words.say(depend, calls=words.count(finding.evidence.amount.followers, "call"))
 
 
 def _note_computation(words: Phrases, finding: Finding) -> Iterator[str]:
@@ -293,13 +293,13 @@ def _circumstances(words: Phrases, finding: Finding) -> Iterator[str]:
         yield from _present(clauses.not_finite_clause(words, finding))
     if finding.kind is not FindingKind.RANDOMNESS:
         yield from _present(clauses.generators_clause(words, finding))
-    if finding.kind is not FindingKind.PARAMETER and finding.evidence.parameters:
-        yield words.say("parameters", names=words.names(finding.evidence.parameters))
+    if finding.kind is not FindingKind.PARAMETER and finding.evidence.history.parameters:
+        yield words.say("parameters", names=words.names(finding.evidence.history.parameters))
 
 
 def _amount(words: Phrases, finding: Finding) -> Iterator[str]:
-    if finding.evidence.count is not None and finding.evidence.count > 1:
-        yield words.say("count.tensors", tensors=words.count(finding.evidence.count, "tensor"))
+    if finding.evidence.amount.count is not None and finding.evidence.amount.count > 1:
+        yield words.say("count.tensors", tensors=words.count(finding.evidence.amount.count, "tensor"))
 
 
 def _present(*told: str | None) -> Iterator[str]:

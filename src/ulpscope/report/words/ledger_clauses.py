@@ -11,10 +11,9 @@ import numpy as np
 
 from ulpscope.judge.soundness.grid import Grid
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker
+from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker
 from ulpscope.report.words.language import Phrases, element_text, number_text, short_name
 
-GUILTY = frozenset((Maker.TARGET, Maker.REFERENCE))
 # Shares are told to first order: where the parts do not add up to the whole, that order does not describe it.
 CLOSES = (0.9, 1.1)
 SMALLEST_SHARE = 0.01

@@ -13,7 +13,8 @@ import polars as pl
 from ulpscope.align.mapping import Mapped, read_mapping
 from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json, unused_rules
 from ulpscope.align.tensors import pair_tensors
-from ulpscope.diagnose.comparing import JudgedRank, judge_ranks, summarise
+from ulpscope.diagnose.comparing import judge_ranks, summarise
+from ulpscope.diagnose.findings import JudgedRank
 from ulpscope.diagnose.fixed_standards import judge_by
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
 from ulpscope.diagnose.ledger.replaying import replay_ranks

@@ -41,7 +41,7 @@ class Reading:
 
 def measure_data(traces: Pair[RankTrace], pairs: ValuePairs, reading: Reading, told: list[str]) -> ValuePairs:
     """Measure what is not identical and saved on both sides; `told` gets what cannot be read, and other masks."""
-    saved = pairs.values.reference.has_data & pairs.values.target.has_data
+    saved = pairs.sides.reference.has_data & pairs.sides.target.has_data
     measurable = pairs.compared | (pairs.reason == MASK_DIFFERS)
     rows = np.flatnonzero(saved & measurable & ~pairs.identical).tolist()
     if not rows:
@@ -83,13 +83,13 @@ class _Reader:
         self.score_errors: dict[int, float] = {}
         self.masks: dict[int, Mask] = {}
         self.values = Pair(
-            traces.reference.find_values(pairs.values.reference.id[rows].tolist()),
-            traces.target.find_values(pairs.values.target.id[rows].tolist()),
+            traces.reference.find_values(pairs.sides.reference.id[rows].tolist()),
+            traces.target.find_values(pairs.sides.target.id[rows].tolist()),
         )
 
     def __call__(self, row: int) -> PairMetrics | None:
-        reference = self.values.reference[int(self.pairs.values.reference.id[row])]
-        target = self.values.target[int(self.pairs.values.target.id[row])]
+        reference = self.values.reference[int(self.pairs.sides.reference.id[row])]
+        target = self.values.target[int(self.pairs.sides.target.id[row])]
         try:
             one, other = self.traces.reference.data(reference), self.traces.target.data(target)
         except TraceError as error:

@@ -224,7 +224,7 @@ def _sound(whole: NetworkRun, read: ReadTensor) -> dict[int, State]:
     Of chosen operators alone nobody could tell: what they read has the rounding of all that lies before them.
     """
     [judged] = judge_ranks([_evidence(whole, read, {})])
-    ids = judged.evidence.values.values.target.id.tolist()
+    ids = judged.evidence.sides.target.id.tolist()
     found = zip(ids, judged.flow.states, strict=True)
     return {value: state for value, state in found if state not in WRONG and state is not State.UNKNOWN}
 

@@ -1,21 +1,59 @@
-"""Parameters that a module has in one run only: the models are not built alike."""
+"""Are the models built alike?"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
+from ulpscope.diagnose.detectors.asking import Answer, Detector
 from ulpscope.diagnose.flow.evidence import RankEvidence
-from ulpscope.diagnose.places import place_of_row
+from ulpscope.diagnose.flow.states import Birth
+from ulpscope.diagnose.flow.unpaired import Gap, calls_in
+from ulpscope.diagnose.limits import FEW_PAIRED
+from ulpscope.diagnose.places import place_of_birth, place_of_pair, place_of_row
 from ulpscope.records.enums import Kind, Phase, Role
-from ulpscope.records.findings import Evidence, Finding, FindingKind, Place
+from ulpscope.records.evidence import Evidence, OneRun
+from ulpscope.records.findings import Counts, Finding, FindingKind, Place
 from ulpscope.trace.reader import RankTrace
+
+
+class LoneStructure(Detector):
+    """Did it come through a collective or a whole module that only one run has?"""
+
+    def ask(self, birth: Birth) -> Answer | None:
+        if birth.gap is None or not self._is_structural(birth.gap):
+            return None
+        return Answer(FindingKind.STRUCTURE, place_of_birth(self.evidence, birth))
+
+    def _is_structural(self, gap: Gap) -> bool:
+        calls = calls_in(self.evidence, gap)
+        if any((frame["kind"] == Kind.COLLECTIVE.value).any() for frame in calls):
+            return True
+        if self.evidence.has_compiled:
+            return False
+        sides = zip(calls, self.evidence.plan.shared_modules, strict=True)
+        return any(module not in known for frame, known in sides for module in frame["module"].drop_nulls())
+
+
+def other_program(ranks: Sequence[RankEvidence], counts: Counts) -> Finding | None:
+    """Where hardly any call has a partner: what differs between two models is no fault of any call.
+
+    Of what other tools have dumped, networks with fused operators for one, many may have none.
+    """
+    fewer = min(counts.calls_reference, counts.calls_target)
+    if counts.matched >= FEW_PAIRED * fewer or not all(evidence.complete for evidence in ranks):
+        return None
+    plans = [evidence.plan for evidence in ranks]
+    first_step = min(step for plan in plans for step in plan.steps)
+    place = Place(rank=plans[0].rank, step=first_step, phase=Phase.FORWARD)
+    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(paired=(counts.matched, fewer))))
 
 
 def unshared_parameters(evidence: RankEvidence) -> Finding | None:
     """The first pair of modules that do not own the same parameters and buffers."""
     plan, calls = evidence.plan, evidence.calls
-    names = [_owned(trace, plan.steps) for trace in (plan.traces.reference, plan.traces.target)]
+    names = [_owned(trace, plan.steps) for trace in plan.traces]
     for pair, kind in enumerate(calls["kind"]):
         if kind != Kind.MODULE.value:
             continue
@@ -59,8 +97,8 @@ def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict
 def _absence(evidence: RankEvidence, row: dict[str, Any], *, in_target: bool) -> Finding:
     place = place_of_row(evidence, row, in_target=in_target)
     names = (row["name"],)
-    only = Evidence(only_target=names) if in_target else Evidence(only_reference=names)
-    return Finding(FindingKind.STRUCTURE, place, only)
+    only = OneRun(only_target=names) if in_target else OneRun(only_reference=names)
+    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
 
 
 def _owned(trace: RankTrace, steps: Sequence[int]) -> dict[int, set[str]]:
@@ -74,16 +112,6 @@ def _owned(trace: RankTrace, steps: Sequence[int]) -> dict[int, set[str]]:
 
 
 def _finding(evidence: RankEvidence, pair: int, reference: list[str], target: list[str]) -> Finding:
-    calls = evidence.calls
-    place = Place(
-        rank=evidence.plan.rank,
-        step=calls["step"][pair],
-        phase=Phase(calls["phase"][pair]),
-        call=calls["name"][pair],
-        call_id=calls["id"][pair],
-        op=calls["op"][pair],
-        module=calls["module"][pair],
-        tensor=(target or reference)[0],
-        source=evidence.source_lines.target.get(calls["stack"][pair]),
-    )
-    return Finding(FindingKind.STRUCTURE, place, Evidence(only_reference=tuple(reference), only_target=tuple(target)))
+    place = replace(place_of_pair(evidence, pair), tensor=(target or reference)[0])
+    only = OneRun(only_reference=tuple(reference), only_target=tuple(target))
+    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))

@@ -3,22 +3,21 @@
 import json
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ulpscope.diagnose.limits import LAST_BITS, LONGEST_ARGUMENT, MASK_SIZE
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.findings import ArgumentDifference
+from ulpscope.records.evidence import ArgumentDifference
 from ulpscope.trace.objects import parse_arguments
+
+if TYPE_CHECKING:
+    from ulpscope.diagnose.flow.evidence import RankEvidence
 
 # How a run is carried out, not what it computes.
 IMPLEMENTATION = frozenset(
     "foreach fused capturable differentiable device non_blocking layout pin_memory inplace is_causal keepdim copy "
     "requires_grad enable_gqa need_weights memory_format out".split()
 )
-LONGEST_TEXT = 60
-# From here on a number is a mask's: finfo(float16).min is the smallest of them.
-MASK_SIZE = 1.0e4
-# What numbers that were computed differently may differ by.
-LAST_BITS = 1e-5
 
 
 def argument_differences(reference: str | None, target: str | None) -> tuple[ArgumentDifference, ...]:
@@ -30,20 +29,21 @@ def argument_differences(reference: str | None, target: str | None) -> tuple[Arg
     return tuple(ArgumentDifference(place, _text(one, place), _text(other, place)) for place in differing)
 
 
-def numbers_differ(reference: str | None, target: str | None) -> bool:
-    """Whether a float among the arguments differs; a limit of an element type (a mask's value) may."""
+def differing_arguments(evidence: "RankEvidence", pair: int) -> tuple[ArgumentDifference, ...]:
+    """What differs among the arguments of a pair of calls."""
+    calls = evidence.calls
+    return argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair])
+
+
+def numbers_differ(reference: str | None, target: str | None, *, unstated: float | None = None) -> bool:
+    """Whether a float among the arguments differs; a limit of an element type (a mask's value) may.
+
+    One that only one run states counts if there is a number for what is `unstated`.
+    """
     if reference == target:
         return False
     one, other = _stated(reference), _stated(target)
-    return any(_numbers_apart(one[place], other[place]) for place in one if place in other)
-
-
-def any_number_differs(reference: str | None, target: str | None) -> bool:
-    """The same, a number that only one run states counted in."""
-    if reference == target:
-        return False
-    one, other = _stated(reference), _stated(target)
-    return any(_numbers_apart(one.get(place, 0.0), other.get(place, 0.0)) for place in one | other)
+    return any(_numbers_apart(one.get(place, unstated), other.get(place, unstated)) for place in one | other)
 
 
 @lru_cache(maxsize=4096)
@@ -128,4 +128,4 @@ def _text(side: dict[str, Any], place: str) -> str:
     if place not in side:
         return ""
     text = str(side[place]) if isinstance(side[place], str) else json.dumps(side[place])
-    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+    return text if len(text) <= LONGEST_ARGUMENT else text[: LONGEST_ARGUMENT - 1] + "…"

@@ -1,38 +1,24 @@
-"""Notes: what differs and is not wrong."""
+"""What differs and is not wrong? Each question is answered by notes."""
 
 from collections import Counter
 from dataclasses import replace
 
 import polars as pl
 
-from ulpscope.diagnose.detectors.arguments import telling_differences
-from ulpscope.diagnose.detectors.skipped_steps import accumulation
-from ulpscope.diagnose.findings import coarsest_dtype
+from ulpscope.diagnose.arguments import telling_differences
+from ulpscope.diagnose.detectors.skipped_steps import other_accumulation
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Flow, State
-from ulpscope.diagnose.places import place_of
+from ulpscope.diagnose.limits import NAMES_LISTED
+from ulpscope.diagnose.places import coarsest_dtype, place_of
 from ulpscope.judge.rounding.values import NO_DTYPE
 from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.records.findings import ArgumentDifference, Evidence, Finding, FindingKind, Place
-
-NAMES_LISTED = 6
-
-
-def notes_of(evidence: RankEvidence, flow: Flow) -> list[Finding]:
-    """The notes of one rank."""
-    return [
-        *_arguments(evidence, flow),
-        *_accumulation(evidence),
-        *_scale(evidence),
-        *_dtypes(evidence),
-        *_structure(evidence),
-        *_choices(evidence, flow),
-        *_start(evidence, flow),
-    ]
+from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Unlike
+from ulpscope.records.findings import Finding, FindingKind, Place
 
 
-def _arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
+def arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for all calls of an operation whose arguments differ alike, though rounding explains what they give."""
     calls = evidence.calls
     firsts: dict[tuple[object, ...], Finding] = {}
@@ -48,7 +34,11 @@ def _arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
         counts[key] += 1
         if key not in firsts:
             firsts[key] = _argument_note(evidence, flow, made[0], differences)
-    return [replace(note, evidence=replace(note.evidence, count=counts[key])) for key, note in firsts.items()]
+    return [_counted(note, counts[key]) for key, note in firsts.items()]
+
+
+def _counted(note: Finding, count: int) -> Finding:
+    return replace(note, evidence=replace(note.evidence, amount=Amount(count=count)))
 
 
 def _is_rounded(evidence: RankEvidence, flow: Flow, slot: Slot) -> bool:
@@ -67,33 +57,34 @@ def _may_be_theirs(evidence: RankEvidence, pair: int, differences: tuple[Argumen
 def _argument_note(
     evidence: RankEvidence, flow: Flow, slot: Slot, differences: tuple[ArgumentDifference, ...]
 ) -> Finding:
-    told = Evidence(
+    numbers = Numbers(
         measured=evidence.values.measured[slot.values],
         error_in=flow.error_in.get(slot.row),
         error_out=evidence.operands[slot.values].error,
         expected=flow.expected.get(slot.row),
         dtype=coarsest_dtype(evidence, slot.pair),
-        arguments=differences,
     )
+    told = Evidence(numbers, Unlike(arguments=differences))
     return Finding(FindingKind.COMPUTATION, place_of(evidence, slot), told)
 
 
-def _accumulation(evidence: RankEvidence) -> list[Finding]:
-    note = accumulation(evidence)
+def accumulation(evidence: RankEvidence, flow: Flow) -> list[Finding]:
+    """Gradients that are always added up over another number of backwards."""
+    note = other_accumulation(evidence)
     return [] if note is None else [note]
 
 
-def _scale(evidence: RankEvidence) -> list[Finding]:
+def loss_scale(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     if not evidence.scales:
         return []
     step, scale = next(iter(evidence.scales.items()))
     place = Place(rank=evidence.plan.rank, step=step, phase=Phase.BACKWARD)
-    return [Finding(FindingKind.OPTIMIZER, place, Evidence(scale=scale))]
+    return [Finding(FindingKind.OPTIMIZER, place, Evidence(Numbers(scale=scale)))]
 
 
-def _dtypes(evidence: RankEvidence) -> list[Finding]:
+def dtypes(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for each pair of element types, at the first tensor that has them."""
-    values = evidence.values.values
+    values = evidence.sides
     firsts: dict[tuple[str, str], Finding] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for slot in evidence.slots:
@@ -102,14 +93,15 @@ def _dtypes(evidence: RankEvidence) -> list[Finding]:
             continue
         counts[pair] += 1
         if pair not in firsts:
-            firsts[pair] = Finding(FindingKind.DTYPE, place_of(evidence, slot), Evidence(dtypes=pair))
-    return [Finding(note.kind, note.place, Evidence(dtypes=pair, count=counts[pair])) for pair, note in firsts.items()]
+            told = Evidence(unlike=Unlike(dtypes=pair))
+            firsts[pair] = Finding(FindingKind.DTYPE, place_of(evidence, slot), told)
+    return [_counted(note, counts[pair]) for pair, note in firsts.items()]
 
 
-def _structure(evidence: RankEvidence) -> list[Finding]:
+def unmatched_calls(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for all calls without a partner."""
     unmatched = evidence.plan.unmatched
-    sides = [_interesting(frame) for frame in (unmatched.reference, unmatched.target)]
+    sides = [_interesting(frame) for frame in unmatched]
     if sides[0].is_empty() and sides[1].is_empty():
         return []
     first = (sides[1] if not sides[1].is_empty() else sides[0]).row(0, named=True)
@@ -123,8 +115,8 @@ def _structure(evidence: RankEvidence) -> list[Finding]:
         module=first["module"],
     )
     names = [tuple(side["name"].head(NAMES_LISTED).to_list()) for side in sides]
-    count = sides[0].height + sides[1].height
-    return [Finding(FindingKind.STRUCTURE, place, Evidence(only_reference=names[0], only_target=names[1], count=count))]
+    note = Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(names[0], names[1])))
+    return [_counted(note, sides[0].height + sides[1].height)]
 
 
 def _interesting(calls: pl.DataFrame) -> pl.DataFrame:
@@ -134,24 +126,24 @@ def _interesting(calls: pl.DataFrame) -> pl.DataFrame:
     return shown.filter(pl.col("step") == pl.col("step").min()).sort("id")
 
 
-def _choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
+def flipped_choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note a call whose discrete output flipped, the first of each operation and module."""
     found: dict[tuple[object, object], Finding] = {}
     for choice in flow.choices:
         pair = choice.slot.pair
         key = evidence.calls["op"][pair], evidence.calls["module"][pair]
         if key not in found:
-            note = Evidence(error_in=choice.error_in, dtype=coarsest_dtype(evidence, pair))
+            note = Evidence(Numbers(error_in=choice.error_in, dtype=coarsest_dtype(evidence, pair)))
             found[key] = Finding(FindingKind.CHOICE, place_of(evidence, choice.slot), note)
     return list(found.values())
 
 
-def _start(evidence: RankEvidence, flow: Flow) -> list[Finding]:
+def starting_parameters(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     first = evidence.plan.steps[0] if evidence.plan.steps else 0
     started = [slot for slot in flow.started if evidence.calls["step"][slot.pair] == first]
     if not started:
         return []
     worst = max(started, key=lambda slot: evidence.operands[slot.values].error)
     size = evidence.operands[worst.values].error
-    note = Evidence(error_out=size, count=len(started))
+    note = Evidence(Numbers(error_out=size), amount=Amount(count=len(started)))
     return [Finding(FindingKind.PARAMETER, place_of(evidence, worst), note)]

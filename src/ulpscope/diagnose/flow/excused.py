@@ -1,24 +1,23 @@
-"""Parameters and states that differ a little because nobody recorded their last update."""
+"""Differences that are excused: nobody recorded what made them, or nobody reads them."""
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.states import SOUND, State
+from ulpscope.align.tensors import KEPT_ROLES
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
+from ulpscope.diagnose.flow.states import SOUND, UNKNOWN, State
 from ulpscope.diagnose.flow.unpaired import GapFinder, first_from
+from ulpscope.diagnose.limits import STARTING_ERROR
 from ulpscope.judge.rounding.limits import Limits, update_error
-from ulpscope.records.enums import BUFFER_ROLE, GRADIENT_ROLE, PARAMETER_ROLE, STATE_ROLE
-
-STARTING_ERROR = 0.02
-"""Parameters that differ by no more at a first captured step after the first of the run are a starting condition."""
+from ulpscope.records.enums import GRADIENT_ROLE, OUTPUT_ROLE, PARAMETER_ROLE, Kind
 
 
 class Starts:
-    """Of one rank."""
+    """Parameters and states of one rank that differ a little because nobody recorded their last update."""
 
     def __init__(self, evidence: RankEvidence, gaps: GapFinder, limits: Limits) -> None:
         self.evidence = evidence
@@ -32,7 +31,7 @@ class Starts:
         unseen = (first != 0 and step == first) or (step != first and not updates_seen)
         if not unseen or not self.evidence.values.compared[slot.values]:
             return False
-        owned = slot.role in (PARAMETER_ROLE, BUFFER_ROLE, STATE_ROLE)
+        owned = slot.role in KEPT_ROLES
         persistent = owned or self.gaps.is_parameter(slot) or (step != first and not self.evidence.complete)
         allowed = max(STARTING_ERROR, self._of_update(slot, states))
         return persistent and 0 < self.evidence.operands[slot.values].error <= allowed
@@ -60,8 +59,30 @@ class Starts:
     @cached_property
     def _gradients(self) -> dict[tuple[str | None, str], list[Slot]]:
         """Parameters' gradients that modules show, by module and name, in order."""
-        found: dict[tuple[str | None, str], list[Slot]] = defaultdict(list)
-        for slot in self.evidence.slots:
-            if slot.role == GRADIENT_ROLE:
-                found[self.evidence.calls["module"][slot.pair], slot.place].append(slot)
-        return found
+        modules = self.evidence.calls["module"]
+        return grouped(self.evidence.by_role.get(GRADIENT_ROLE, []), lambda slot: (modules[slot.pair], slot.place))
+
+
+class UnreadOutputs:
+    """Outputs of one rank that nothing reads: other tools record them although nobody may have written them.
+
+    A kernel may return memory that it reserves for its backward (the batch norm of an inference). A capture of ours
+    knows what was never written; another tool's dump shows numbers that lay there before.
+    """
+
+    def __init__(self, evidence: RankEvidence) -> None:
+        self.evidence = evidence
+
+    def has(self, slot: Slot, states: Sequence[State]) -> bool:
+        """Whether nothing reads this output, and what is read of its call agrees: then it did to no one any harm."""
+        evidence = self.evidence
+        is_api = evidence.calls["kind"][slot.pair] == Kind.API.value
+        if evidence.complete or not is_api or slot.role != OUTPUT_ROLE or self._readers[slot.values]:
+            return False
+        others = [other.values for other in evidence.in_role(slot.pair, OUTPUT_ROLE) if self._readers[other.values]]
+        return bool(others) and all(states[other] in SOUND - {UNKNOWN} for other in others)
+
+    @cached_property
+    def _readers(self) -> Counter[int]:
+        """How many calls, backwards among them, read each pair of values."""
+        return Counter(slot.values for slot in self.evidence.slots if not slot.makes)

@@ -1,0 +1,112 @@
+"""Is it what the run is fed with, and not what recorded calls made of the same operands?"""
+
+from functools import cached_property
+
+import polars as pl
+
+from ulpscope.diagnose.detectors.asking import Answer, Case, Detector, computed, is_only_shown
+from ulpscope.diagnose.flow.states import Birth, Cause
+from ulpscope.diagnose.flow.unpaired import Gap, calls_in
+from ulpscope.diagnose.places import place_of_birth
+from ulpscope.operations.names import operation_name
+from ulpscope.operations.traits import Trait
+from ulpscope.records.enums import INPUT_ROLE, LOSS_ROLE, MODULE_KIND, SETUP_PHASE, STATE_ROLE
+from ulpscope.records.evidence import Evidence, OperandOrigin
+from ulpscope.records.findings import FindingKind
+from ulpscope.records.pairs import Pair
+
+Lines = set[tuple[str, object]]
+"""Operations of calls with their stacks, where these are known."""
+
+
+class Data(Detector):
+    """By where it comes from."""
+
+    def ask(self, birth: Birth) -> Answer | None:
+        return _input(self.case, birth) if self._is_data(birth) else None
+
+    def _is_data(self, birth: Birth) -> bool:
+        calls, pair, gap = self.evidence.calls, birth.slot.pair, birth.gap
+        if self._is_other_batch(birth):
+            return True
+        # What a backward starts from is computed, also where no call was recorded that did so.
+        if birth.slot.role == LOSS_ROLE or calls["replaced"][pair] or self._computes(birth):
+            return False
+        if birth.cause is Cause.OUTSIDE:
+            return True
+        if self._is_set_up(birth):
+            return self.case.origins.holds_data(pair, gap)
+        if gap is not None:
+            return not gap.calls
+        return self.evidence.operations[pair].has(Trait.PICKING)
+
+    def _is_other_batch(self, birth: Birth) -> bool:
+        """Whether the model, or a call beside it, is handed another tensor of the data made before the first step."""
+        calls, slot, gap = self.evidence.calls, birth.slot, birth.gap
+        maker = self._maker(birth)
+        if slot.role != INPUT_ROLE or gap is None or gap.calls or maker < 0:
+            return False
+        inside = calls["module"][slot.pair] is not None
+        if inside and (calls["kind"][slot.pair] != MODULE_KIND or calls["parent"][slot.pair] is not None):
+            return False
+        if calls["phase"][maker] != SETUP_PHASE or self.case.origins.given_as(slot) is not None:
+            return False
+        return self.case.origins.holds_data(maker, None)
+
+    def _maker(self, birth: Birth) -> int:
+        """The pair to which the target's call belongs that made it; -1 if none does."""
+        return self.evidence.pair_of_target.get(int(self.evidence.sides.target.producer[birth.slot.values]), -1)
+
+    def _is_set_up(self, birth: Birth) -> bool:
+        """Whether it was made before the first step, and not by what the loop does again in every step."""
+        if birth.gap is None or not birth.gap.calls:
+            pair = birth.slot.pair
+            line = self.evidence.operations[pair].name, self.evidence.calls["stack"][pair]
+            return bool(self.evidence.calls["phase"][pair] == SETUP_PHASE) and line not in self._repeated.target
+        sides = zip(calls_in(self.evidence, birth.gap), self._repeated, strict=True)
+        return all((calls["phase"] == SETUP_PHASE).all() and not repeated & _lines(calls) for calls, repeated in sides)
+
+    @cached_property
+    def _repeated(self) -> Pair[Lines]:
+        """What runs after the set-up as well."""
+        return self.evidence.plan.calls.map(lambda calls: _lines(calls.filter(pl.col("phase") != SETUP_PHASE)))
+
+    def _computes(self, birth: Birth) -> bool:
+        """Whether the model has to do with it; an input of the model comes from outside or from calls before it."""
+        if not birth.slot.makes:
+            is_input = birth.slot.role == INPUT_ROLE
+            if birth.cause is Cause.OUTSIDE:
+                return not is_input
+            if birth.gap is not None and is_input and self._maker(birth) < 0:
+                return any(map(self._from_model, birth.gap.sources)) or self._is_inside(birth.gap)
+        return self.case.model[birth.slot.pair]
+
+    def _is_inside(self, gap: Gap) -> bool:
+        """Whether a call of the gap ran inside of a module."""
+        return any(calls["module"].is_not_null().any() for calls in calls_in(self.evidence, gap))
+
+    def _from_model(self, values: int) -> bool:
+        maker = self.evidence.makers[values]
+        return maker >= 0 and self.case.model[maker]
+
+
+class Outside(Detector):
+    """What no recorded call made, and what the run is not known to be fed with."""
+
+    def ask(self, birth: Birth) -> Answer | None:
+        if birth.cause is not Cause.OUTSIDE:
+            return None
+        if birth.slot.role == STATE_ROLE:
+            return Answer(FindingKind.OPTIMIZER, place_of_birth(self.case.evidence, birth))
+        return _input(self.case, birth) if birth.slot.role == INPUT_ROLE else computed(self.case, birth)
+
+
+def _input(case: Case, birth: Birth) -> Answer:
+    place = place_of_birth(case.evidence, birth)
+    origins = case.origins.of(birth.slot) if is_only_shown(birth, place) else None
+    return Answer(FindingKind.INPUT, place, Evidence(operand=OperandOrigin(origins=origins)))
+
+
+def _lines(calls: pl.DataFrame) -> Lines:
+    known = calls.filter(pl.col("stack").is_not_null()).select("op", "stack").unique()
+    return {(operation_name(op), stack) for op, stack in known.iter_rows()}

@@ -1,0 +1,52 @@
+"""All detectors, in the order in which they are asked."""
+
+from collections.abc import Callable, Sequence
+
+from ulpscope.diagnose.detectors import notes
+from ulpscope.diagnose.detectors.asking import Computation, Detector
+from ulpscope.diagnose.detectors.gradients import StaleGradient, TiedWeight
+from ulpscope.diagnose.detectors.inputs import Data, Outside
+from ulpscope.diagnose.detectors.optimizers import OptimizerState, OptimizerUpdate
+from ulpscope.diagnose.detectors.overflows import Overflowing
+from ulpscope.diagnose.detectors.parameters import Parameter, WrittenParameter
+from ulpscope.diagnose.detectors.randomness import LoneRandomness, Randomness
+from ulpscope.diagnose.detectors.skipped_steps import Skip, left_out_step, skipped_update
+from ulpscope.diagnose.detectors.structure import LoneStructure, missing_module, other_program, unshared_parameters
+from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.states import Flow
+from ulpscope.records.findings import Counts, Finding
+
+OF_A_DIFFERENCE: tuple[type[Detector], ...] = (
+    Randomness,
+    WrittenParameter,
+    Parameter,
+    OptimizerState,
+    Data,
+    LoneRandomness,
+    Overflowing,
+    Outside,
+    LoneStructure,
+    OptimizerUpdate,
+    TiedWeight,
+    StaleGradient,
+    Computation,
+)
+"""Asked of each difference that began somewhere: the first that knows it names it, and the last knows all."""
+
+OF_THE_PROGRAMS: tuple[Callable[[Sequence[RankEvidence], Counts], Finding | None], ...] = (other_program,)
+OF_THE_MODELS: tuple[Callable[[RankEvidence], Finding | None], ...] = (missing_module, unshared_parameters)
+"""Asked where numbers differ, of all ranks together and of each: the first answer comes before all that differs."""
+
+OF_THE_STEPS: tuple[Callable[[RankEvidence, Finding], Skip | None], ...] = (skipped_update, left_out_step)
+"""Asked of each rank, with the first finding: a step that only one run makes explains all that comes after it."""
+
+OF_WHAT_IS_NOT_WRONG: tuple[Callable[[RankEvidence, Flow], list[Finding]], ...] = (
+    notes.arguments,
+    notes.accumulation,
+    notes.loss_scale,
+    notes.dtypes,
+    notes.unmatched_calls,
+    notes.flipped_choices,
+    notes.starting_parameters,
+)
+"""Asked of each rank; all answers are notes."""

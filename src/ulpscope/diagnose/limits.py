@@ -1,0 +1,105 @@
+"""Every number by which diagnose decides, each with its unit and where it comes from. Those of rounding itself are in
+judge.rounding.limits, those of a single call executed again in judge.soundness.limits.
+
+"Zoo" is the fault zoo of docs/benchmarks.md, "sound kernels" the benchmark of that name there: with such a number their
+healthy pairs are clean and their faults are found, and no finer measurement stands behind it. "Chosen" is what neither
+tests. Errors are relative L2 distances of whole tensors.
+"""
+
+from ulpscope.judge.rounding.limits import unit_roundoff
+
+# --- errors through the run (flow/) ---
+
+COARSE_SKETCH = 8.0
+"""Factor of rounding up to which a sketch tells it all the same. Float32's is coarser by 5.6 (SKETCH_FLOOR)."""
+COARSEST_ROUNDOFF = unit_roundoff("bfloat16")
+"""Relative. What is stored in fewer bits is scaled, and no type to compute in."""
+SAME_ERROR = 0.3
+"""Share of an error. A copy in another dtype has the error of its original, give or take its own rounding. Zoo."""
+PLAINLY_WRONG = 0.5
+"""Error of an operand from which on it explains inf and nan. Half of the number is wrong. Chosen."""
+MANY_MODULES = 8
+"""Modules. Among so many layers one does not move the median of their gains, faulty or not. Chosen."""
+LONGEST_GAP = 400
+"""Calls that one gap may lead through. More is another program, not a difference. Chosen."""
+STARTING_ERROR = 0.02
+"""Error of a parameter at a first captured step after the first of the run that is a starting condition. Zoo."""
+
+AVERAGE_ERRORS = 2.0
+LARGE_ERRORS = 4.0
+"""Errors of an average element. Gradients as small as that may have the other sign: all that share their bin of
+exponents, and where errors lie unevenly, as many of the larger ones as chance gives. Zoo."""
+CHANCE = 3.0
+"""Standard deviations of that number. Beyond it lies one of 400 by chance."""
+
+SCALE_NEARNESS = 0.1
+SCALE_SPREAD = 0.6
+"""Binary exponents: how near a power of two the usual ratio of gradients must be, and how near that a scaled value.
+Zoo (gpt.fp16_scaler)."""
+SCALED_SHARE = 0.5
+"""Share of the gradients that a loss scale is on: most of them."""
+LEAST_UNANNOUNCED_SCALE = 6
+"""Binary exponents. A loss that is not divided by 2 is no loss scale: without a GradScaler in sight it is a large
+one. torch's GradScaler begins at 16."""
+
+# --- what a difference is (detectors/) ---
+
+MASK_SIZE = 1.0e4
+"""Size from which on a number among the arguments is a mask's: -10000 (BERT) is the smallest that networks use."""
+LAST_BITS = 1e-5
+"""Relative. What numbers that were computed differently may differ by: float32 has 6e-8, and a few operations."""
+LEFTOVER_NEAR = 0.1
+LEFTOVER_NEAR_OF_FEW = 1e-4
+LEFTOVER_FEW = 16
+"""Of its norm: how near a gradient's surplus must come to the earlier gradient. Between dtypes it has their noise
+(zoo: stale_gradients); of fewer elements than the third number so much could be chance."""
+LEFTOVERS_TRIED = 4
+"""Earlier contents: as the backward left it, as clipping left it, and those of a step before."""
+FEW_PAIRED = 1 / 3
+"""Share of the calls, in the run that makes fewer, below which two runs are not of one model. Two runs of one model
+pair nine tenths and more, two of different models a quarter at most (measured)."""
+
+# --- which differences are told (findings, finishing, surroundings) ---
+
+STANDS_OUT = 10.0
+"""Times more than explained: so much stands out of what the first fault left behind. Zoo."""
+CLEAN_INPUT = 0.02
+"""Error of the inputs of such a second fault at most. Zoo."""
+NAMES_LISTED = 6
+"""Names of calls or parameters in one finding; a line's worth."""
+LONGEST_ARGUMENT = 60
+"""Characters of an argument's text."""
+BEFORE_SHOWN = 3
+"""Calls before the answer."""
+
+# --- calls executed again (ledger/) ---
+
+NEAREST_REPLAYED = 24
+"""Pairs of calls beside those of findings: the ones whose errors come nearest to what is explained. Chosen."""
+REPLAY_BATCH = 256
+"""Pairs of calls that are read at a time."""
+SWEPT_UNASKED = 2000
+"""Calls of a rank up to which each call's share of the final difference is told unasked. Chosen."""
+TELLING_ARGUMENT = 1 / 32
+"""Roundoffs of the output. Below, an argument's effect drowns even in the mean of many elements. Chosen."""
+ALIKE = 2.0
+"""Factor within which the errors of two kernels are alike. Sound kernels."""
+AS_GOOD = 1.25
+"""Factor within which a run's error is that of this machine's own kernel. Sound kernels."""
+WORSE = 3.0
+MUCH_WORSE = 8.0
+"""Factors by which this machine's kernel must do better for a run to be wrong although a stored rounding could explain
+it: in norm, and in the worst element, of which there is one among many. Sound kernels."""
+LARGEST_ROUNDING = 3.0**0.5
+"""Errors of rounding to nearest are at most so many times their rms."""
+FEW_STRANGE = 0.01
+"""Share of the elements. A rounding that is stored hits many. Chosen."""
+MANY_ELEMENTS = 64
+"""Elements. Of fewer no statistic says how they came about. Chosen."""
+LOST_BY_UNDERFLOW = 0.5
+"""Share of a result's norm. More is not lost by underflow alone. Chosen."""
+
+# --- inf and nan (overflow/) ---
+
+STEPS_FOLLOWED = 4
+"""Later steps that are looked at for a loss. Networks that are trained in turns have a step each."""

@@ -1,0 +1,186 @@
+"""What a finding rests on, in small parts that belong together. report.words makes sentences of them."""
+
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Any
+
+from ulpscope.records.ledger import LedgerEntry, ledger_json
+from ulpscope.records.pairs import Measured
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentDifference:
+    """An argument that is not the same in both runs, as readable text."""
+
+    place: str
+    reference: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How far a tensor is off, beside what rounding and its call's inputs explain. Errors are relative L2 distances."""
+
+    measured: Measured | None = None
+    error_in: float | None = None
+    """Of the worst input."""
+    error_out: float | None = None
+    expected: float | None = None
+    """What rounding and the inputs' errors explain of error_out."""
+    dtype: str | None = None
+    """The coarsest element type of the call in either run."""
+    peers: float | None = None
+    """How much of its inputs' error the same operation passes on elsewhere in the run."""
+    gain: float | None = None
+    """error_out / error_in, each counted as at least the rounding of the dtype."""
+    scale: float | None = None
+    """Factor between the two runs (of a loss that is scaled)."""
+    worst: tuple[int, ...] | None = None
+    """Index of the element that differs most."""
+    worst_values: tuple[float, float] | None = None
+    """What the run to blame gave there, and the truth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """What a call or tensor that both runs have is in reference and target, where that differs."""
+
+    dtypes: tuple[str, str] | None = None
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    arguments: tuple[ArgumentDifference, ...] = ()
+    classes: tuple[str, str] | None = None
+    """Of a module that is of another class in the other run."""
+    generators: tuple[str, str] | None = None
+    """Digests of the generator's state before a random call."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneRun:
+    """What only one run does."""
+
+    only_reference: tuple[str, ...] = ()
+    """Calls without a partner between the last agreeing tensors and this one."""
+    only_target: tuple[str, ...] = ()
+    backwards: tuple[int, int] | None = None
+    """How many backwards there are before an optimizer step, in reference and target."""
+    shifted: int | None = None
+    """How many whole steps only one run makes: positive of the reference, negative of the target."""
+    paired: tuple[int, int] | None = None
+    """How many calls have a partner, of how many in the run that makes fewer."""
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        return (*self.only_reference, *self.only_target)
+
+
+@dataclass(frozen=True, slots=True)
+class OperandOrigin:
+    """Where what a call was given comes from."""
+
+    unknown_input: bool | None = None
+    """Whether the call is given a tensor that was not compared, or that one run lacks."""
+    shown: str | None = None
+    """Of a tensor that the call did not make: `given` (an operand) or `summed` (a parameter's gradient)."""
+    origins: tuple[str, str] | None = None
+    """What an operand is in reference and target, where it is not the result of the same call."""
+    given_as: str | None = None
+    """The place at which the reference's call is given what the target's is given here: operands are swapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterHistory:
+    """What became of parameters and their gradients. A run is `reference` or `target`."""
+
+    parameters: tuple[str, ...] = ()
+    """Parameters that differ (names; at most a few)."""
+    tied: tuple[str, str] | None = None
+    """The run in which the parameter is the same as another one, and that one's name."""
+    without_gradient: str | None = None
+    """The run in which an optimizer has no gradient for the parameter."""
+    updated_in: str | None = None
+    """The run whose optimizer alone changes the parameter."""
+    changed_unseen: bool | None = None
+    """True of a parameter that was the same before, and that no recorded call has changed."""
+    leftover: tuple[str, int] | None = None
+    """The run whose gradient still holds that of an earlier step, and that step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Numbers that left their type, in reference and target."""
+
+    not_finite: tuple[int, int] | None = None
+    """Elements that are inf or nan."""
+    extremes: tuple[float | None, float | None] | None = None
+    """Largest finite |x|."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    count: int | None = None
+    """How many tensors, calls or elements this is about."""
+    followers: int | None = None
+    """Calls that carry the error on."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSpan:
+    """Of a device's network: operators that may have made the difference as well as the one that shows it."""
+
+    uncompared: tuple[str, ...] = ()
+    """Operators that were not compared, and of which the call was given what they made or led to."""
+    error_before: float | None = None
+    """In place of error_in: of the worst of the nearest tensors before those that were compared."""
+    given_by: str | None = None
+    """The operator that made what the call was given, and made it otherwise."""
+    seen_at: str | None = None
+    """`fc1/Relu:input:0`: where an output was compared that is not there itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a finding rests on: of each part what applies; the rest of it is None or empty."""
+
+    numbers: Numbers = Numbers()
+    unlike: Unlike = Unlike()
+    one_run: OneRun = OneRun()
+    operand: OperandOrigin = OperandOrigin()
+    history: ParameterHistory = ParameterHistory()
+    overflow: Overflow = Overflow()
+    amount: Amount = Amount()
+    span: NetworkSpan = NetworkSpan()
+    ledger: LedgerEntry | None = None
+    """What executing the call again has shown."""
+
+    def with_known(self, more: "Evidence") -> "Evidence":
+        """The same, with what the other knows in its parts."""
+        parts = {name: replace(getattr(self, name), **_told(part)) for name, part in _parts(more).items()}
+        return replace(self, **parts)
+
+
+def evidence_json(evidence: Evidence) -> dict[str, Any]:
+    """The evidence of a finding as JSON: all parts in one object, without what does not apply."""
+    entries = {name: entry for part in _parts(evidence).values() for name, entry in _told(part).items()}
+    if evidence.ledger is not None:
+        entries["ledger"] = evidence.ledger
+    return {name: _plain(entry) for name, entry in entries.items()}
+
+
+def _parts(evidence: Evidence) -> dict[str, Any]:
+    return {field.name: getattr(evidence, field.name) for field in fields(Evidence) if field.name != "ledger"}
+
+
+def _told(part: Any) -> dict[str, Any]:
+    """What applies of a part."""
+    entries = {field.name: getattr(part, field.name) for field in fields(part)}
+    return {name: entry for name, entry in entries.items() if entry is not None and entry != ()}
+
+
+def _plain(entry: Any) -> Any:
+    if isinstance(entry, ArgumentDifference):
+        return {"place": entry.place, "reference": entry.reference, "target": entry.target}
+    if isinstance(entry, LedgerEntry):
+        return ledger_json(entry)
+    if isinstance(entry, Enum):
+        return entry.value
+    return [_plain(item) for item in entry] if isinstance(entry, tuple) else entry
