@@ -27,7 +27,7 @@ from ulpscope.records.checks import (
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.trace.reader import RankTrace
-from ulpscope.workflows.check.messages import Message, WorkerSettings, case_json
+from ulpscope.workflows.check.journal import Message, WorkerSettings, case_json
 from ulpscope.workflows.check.worker import Bench, Engine, failing_name, serve
 
 

@@ -12,7 +12,7 @@ from ulpscope.cli.main import main
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.network import pool as compare_network_pool
+from ulpscope.workflows.network import measuring as compare_network_pool
 from ulpscope.workflows.network.command import NetworkOptions, compare_network
 
 
@@ -159,7 +159,7 @@ def test_several_find_what_one_finds(
 
 def test_steps_and_devices_are_chosen_and_what_is_left_is_told(network: Network, tmp_path: Path) -> None:
     from ulpscope.capture.settings import parse_ranges
-    from ulpscope.workflows.network.sides import Chosen
+    from ulpscope.workflows.network.pairing import Chosen
 
     chain(network)
     tree = tmp_path / "tree/20260101000000"

@@ -15,7 +15,7 @@ from ulpscope.cli.main import main
 from ulpscope.records.enums import ExitCode
 from ulpscope.report.words.language import Language
 from ulpscope.report.words.overflow import CHINESE, ENGLISH
-from ulpscope.workflows.overflow.command import OverflowAnswer, overflow
+from ulpscope.workflows.overflow import OverflowAnswer, overflow
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
 EXPECTED = DATA / "expected" / "msprobe_26.2.0"

@@ -37,9 +37,9 @@ def _open_foreign(root: Path) -> Trace | None:
     # Other tools' readers take 40 ms to import, which a look into a trace need not wait for.
     from ulpscope.dialects.api_checker.files import TRACE_FOLDER, is_api_checker, open_api_checker
     from ulpscope.dialects.ascend import opening as ascend
+    from ulpscope.dialects.files.npy_folder import looks_like as is_npy_folder
+    from ulpscope.dialects.files.npy_folder import open_npy_folder
     from ulpscope.dialects.msprobe.layout import is_dump, open_dump
-    from ulpscope.dialects.npy_folder import looks_like as is_npy_folder
-    from ulpscope.dialects.npy_folder import open_npy_folder
     from ulpscope.dialects.tfdbg import opening as tfdbg
 
     if is_api_checker(root):

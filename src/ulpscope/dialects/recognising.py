@@ -87,9 +87,9 @@ def _command_of(summary: Path) -> str | None:
 
 
 def _of_another_tool(path: Path) -> Recognised | None:
-    from ulpscope.dialects import npy_folder
     from ulpscope.dialects.api_checker.files import is_api_checker
     from ulpscope.dialects.ascend import opening as ascend
+    from ulpscope.dialects.files import npy_folder
     from ulpscope.dialects.msprobe.layout import is_dump
     from ulpscope.dialects.tfdbg import opening as tfdbg
 

@@ -5,17 +5,40 @@
         tensor.stored().array()
 
 Operators' names are written otherwise in each tool's files, so the index has them as file names do: sanitised.
+
+A reference dump as the tables of a trace: a call an operator, a value an output.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from ulpscope.dialects.stored import StoredTensor
+import polars as pl
+from numpy.typing import NDArray
+
+from ulpscope.dialects.files.stored import StoredTensor
+from ulpscope.dialects.tables import (
+    CALL_COLUMNS,
+    VALUE_COLUMNS,
+    call_row,
+    foreign_rank,
+    use_row,
+    value_row,
+    with_summaries,
+)
 from ulpscope.graph.names import sanitised
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.summaries.constants import SUMMARY_ID
+from ulpscope.records.enums import Role
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.remarks import Counted, remark
+from ulpscope.records.values import Value
+from ulpscope.trace.frames import FrameRank, StepFrames
+from ulpscope.trace.reader import Trace
+from ulpscope.trace.schema import STACKS, TENSORS
 
 _DIGITS = re.compile(r"(\D*)(\d{0,18})")
 
@@ -73,7 +96,7 @@ def reference_tensors(path: Path) -> list[ReferenceTensor] | None:
 
 
 def _dialect(path: Path) -> Callable[[Path], list[ReferenceTensor]] | None:
-    from ulpscope.dialects import npy_folder
+    from ulpscope.dialects.files import npy_folder
     from ulpscope.dialects.tfdbg import opening as tfdbg
 
     if npy_folder.looks_like(path):
@@ -108,3 +131,108 @@ def executions(tensors: Iterable[ReferenceTensor]) -> list[tuple[ReferenceTensor
         number = seen[output] = seen.get(output, -1) + 1
         found.setdefault((tensor.op, number, tensor.device), []).append(tensor)
     return [tuple(sorted(outputs, key=lambda each: each.index)) for outputs in found.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceCall:
+    """One execution of an operator."""
+
+    op: str
+    """Its type, or its name where the dump does not tell types."""
+    name: str
+    outputs: tuple[ReferenceTensor, ...]
+    inputs: tuple[tuple[str, int], ...] = ()
+    """The operator and output that each input is; where the dump tells."""
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of the step that is being read."""
+
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    values: list[dict[str, Any]] = field(default_factory=list)
+    uses: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    latest: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The value that an operator's output has by now."""
+
+
+class ReferenceRank:
+    """A source of frames: the calls of each step."""
+
+    def __init__(self, steps: Mapping[int, Sequence[ReferenceCall]], *, missing: Sequence[str]) -> None:
+        self._steps = steps
+        self._missing = list(missing)
+        self._stored: dict[str, StoredTensor] = {}
+        self._calls = 0
+
+    @property
+    def summary_id(self) -> str:
+        return SUMMARY_ID
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(self._missing)
+
+    def load(self, step: int) -> StepFrames:
+        rows, skipped = _Rows(), Counter[str]()
+        for call in self._steps[step]:
+            self._add_call(rows, call, step=step, skipped=skipped)
+        self._missing += [
+            remark("step", step=step, remark=remark("type_not_read", tensors=Counted(count, "tensor"), dtype=dtype))
+            for dtype, count in skipped.items()
+        ]
+        values = pl.DataFrame(rows.values, schema=VALUE_COLUMNS)
+        return StepFrames(
+            calls=pl.DataFrame(rows.calls, schema=CALL_COLUMNS),
+            values=with_summaries(values, self.data),
+            tensors=pl.DataFrame(rows.uses, schema=dict(TENSORS)),
+            stacks=pl.DataFrame(schema=dict(STACKS)),
+        )
+
+    def data(self, value: Value) -> NDArray[Any] | None:
+        return None if value.data is None else self._stored[value.data.file].array()
+
+    def _add_call(self, rows: _Rows, call: ReferenceCall, *, step: int, skipped: Counter[str]) -> None:
+        number, self._calls = self._calls, self._calls + 1
+        name = f"{call.op}.{rows.counts[call.op]}"
+        rows.calls.append(call_row(number, name=name, op=call.op, operator=call.name, step=step))
+        rows.counts[call.op] += 1
+        for place, source in enumerate(call.inputs):
+            if source in rows.latest:
+                rows.uses.append(use_row(number, Role.INPUT, f"args.{place}", rows.latest[source]))
+        for tensor in call.outputs:
+            stored = self._describe(tensor, skipped)
+            if stored is not None:
+                value = self._add_value(rows, tensor, stored, producer=number)
+                rows.uses.append(use_row(number, Role.OUTPUT, f"output.{tensor.index}", value))
+
+    def _describe(self, tensor: ReferenceTensor, skipped: Counter[str]) -> StoredTensor | None:
+        try:
+            stored = tensor.stored()
+            if stored.dtype not in DTYPES:
+                skipped[stored.dtype] += 1
+                return None
+            # A file that is cut off is told here, once, instead of by every command that meets its value.
+            stored.array()
+        except UlpscopeError as error:
+            self._missing.append(remark("problem", problem=error.seen))
+            return None
+        return stored
+
+    def _add_value(self, rows: _Rows, tensor: ReferenceTensor, stored: StoredTensor, *, producer: int) -> int:
+        number = len(self._stored)
+        self._stored[str(number)] = stored
+        described = value_row(number, producer=producer, dtype=stored.dtype, shape=stored.shape, device=tensor.device)
+        rows.values.append(described)
+        rows.latest[tensor.op, tensor.index] = number
+        return number
+
+
+def open_reference(
+    path: Path, steps: Mapping[int, Sequence[ReferenceCall]], *, tool: str, framework: str, missing: Sequence[str]
+) -> Trace:
+    """A reference dump as a trace; a step is read when it is first asked for."""
+    info = foreign_rank(tool=tool, framework=framework)
+    source = ReferenceRank(steps, missing=missing)
+    return Trace(path, [FrameRank(path, name="rank0", info=info, steps=sorted(steps), source=source)])

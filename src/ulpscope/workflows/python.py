@@ -11,13 +11,12 @@ from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Replay
 from ulpscope.trace.query import CallFilter
-from ulpscope.workflows.check.command import CheckResult
+from ulpscope.workflows.check.command import CheckResult, plan_check
 from ulpscope.workflows.check.command import check as check_plan
-from ulpscope.workflows.check.planning import plan_check
 from ulpscope.workflows.compare.command import CompareOptions, CompareResult
 from ulpscope.workflows.compare.command import compare as compare_traces
-from ulpscope.workflows.overflow.command import OverflowAnswer
-from ulpscope.workflows.overflow.command import overflow as find_overflows
+from ulpscope.workflows.overflow import OverflowAnswer
+from ulpscope.workflows.overflow import overflow as find_overflows
 from ulpscope.workflows.report.command import make_report
 from ulpscope.workflows.repro import ReproOptions, ReproResult
 from ulpscope.workflows.repro import repro as write_repro

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.rank_infos import ASCEND, is_network
+from ulpscope.dialects.tables import ASCEND, is_network
 from ulpscope.judge.soundness.reproduction import expected_error, script_limits
 from ulpscope.records.calls import Call
 from ulpscope.records.checks import CaseId, DataSource, Variant

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ulpscope.dialects.api_checker.entries import bad_file
-from ulpscope.dialects.api_checker.reading import ApiCheckerRank, InfoFiles
-from ulpscope.dialects.rank_infos import foreign_rank
+from ulpscope.dialects.api_checker.reading import ApiCheckerRank, InfoFiles, bad_file
+from ulpscope.dialects.tables import foreign_rank
 from ulpscope.records.enums import Save
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.frames import FrameRank

@@ -10,10 +10,9 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.dialects.msprobe.writing_entries import EntryForm, Json
+from ulpscope.dialects.files.torch_files import save_pt
+from ulpscope.dialects.msprobe.writing_entries import EntryForm, Json, four_numbers
 from ulpscope.dialects.msprobe.writing_names import Entry, Part, plan_step
-from ulpscope.dialects.msprobe.writing_stats import four_numbers
-from ulpscope.dialects.pt_writing import save_pt
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind
 from ulpscope.records.errors import UlpscopeError

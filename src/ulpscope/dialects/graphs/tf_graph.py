@@ -2,6 +2,8 @@
 
 An input is `name`, `name:1`, or `^name`, which is only waited for. Inside of a function it is `name:output:1`, counted
 within the named output; the function's own arguments are sources that no operator makes.
+
+The fields of TensorFlow's graph.proto and meta_graph.proto that a graph is made of.
 """
 
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from ulpscope.dialects.graphs.dtypes import tensorflow_dtype
 from ulpscope.dialects.graphs.messages import (
     GraphFileError,
     Message,
+    Schemas,
     as_choice,
     as_flag,
     as_integer,
@@ -21,14 +24,14 @@ from ulpscope.dialects.graphs.messages import (
     integer,
     last,
     messages,
+    read_message,
     size_of,
     sub_message,
     text,
     texts,
     unfit,
 )
-from ulpscope.dialects.graphs.tf_schema import TENSORFLOW_SCHEMAS
-from ulpscope.dialects.graphs.wire_messages import read_message
+from ulpscope.dialects.wire import Scalar
 from ulpscope.records.graphs import (
     Attributes,
     AttributeValue,
@@ -197,4 +200,54 @@ _KINDS: dict[str, Callable[[Any], AttributeValue]] = {
     "tensor": _tensor,
     "placeholder": lambda value: as_text(value, "placeholder"),
     "func": _function,
+}
+
+
+TENSORFLOW_SCHEMAS: Schemas = {
+    "SavedModel": {1: ("saved_model_schema_version", Scalar.INT), 2: ("meta_graphs", "MetaGraphDef")},
+    "MetaGraphDef": {1: ("meta_info_def", "MetaInfoDef"), 2: ("graph_def", "GraphDef")},
+    "MetaInfoDef": {4: ("tags", Scalar.BYTES), 5: ("tensorflow_version", Scalar.BYTES)},
+    "GraphDef": {1: ("node", "NodeDef"), 2: ("library", "FunctionDefLibrary"), 4: ("versions", "VersionDef")},
+    "VersionDef": {1: ("producer", Scalar.INT), 2: ("min_consumer", Scalar.INT)},
+    "FunctionDefLibrary": {1: ("function", "FunctionDef")},
+    "FunctionDef": {1: ("signature", "OpDef"), 3: ("node_def", "NodeDef")},
+    "OpDef": {1: ("name", Scalar.BYTES)},
+    "NodeDef": {
+        1: ("name", Scalar.BYTES),
+        2: ("op", Scalar.BYTES),
+        3: ("input", Scalar.BYTES),
+        4: ("device", Scalar.BYTES),
+        5: ("attr", "AttrEntry"),
+    },
+    "AttrEntry": {1: ("key", Scalar.BYTES), 2: ("value", "AttrValue")},
+    "AttrValue": {
+        1: ("list", "ListValue"),
+        2: ("s", Scalar.BYTES),
+        3: ("i", Scalar.INT),
+        4: ("f", Scalar.FLOAT),
+        5: ("b", Scalar.BOOL),
+        6: ("type", Scalar.INT),
+        7: ("shape", "TensorShapeProto"),
+        8: ("tensor", "TensorProto"),
+        9: ("placeholder", Scalar.BYTES),
+        10: ("func", "NameAttrList"),
+    },
+    "ListValue": {
+        2: ("s", Scalar.BYTES),
+        3: ("i", Scalar.INT),
+        4: ("f", Scalar.FLOAT),
+        5: ("b", Scalar.BOOL),
+        6: ("type", Scalar.INT),
+        7: ("shape", "TensorShapeProto"),
+        8: ("tensor", "TensorProto"),
+        9: ("func", "NameAttrList"),
+    },
+    "NameAttrList": {1: ("name", Scalar.BYTES)},
+    "TensorShapeProto": {2: ("dim", "Dim"), 3: ("unknown_rank", Scalar.BOOL)},
+    "Dim": {1: ("size", Scalar.INT)},
+    "TensorProto": {
+        1: ("dtype", Scalar.INT),
+        2: ("tensor_shape", "TensorShapeProto"),
+        4: ("tensor_content", Scalar.BYTES),
+    },
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from ulpscope.dialects.msprobe.json_files import Header, bad_file, read_header, read_object
 from ulpscope.dialects.msprobe.ptdbg import SUFFIX, is_ptdbg, ptdbg_header
 from ulpscope.dialects.msprobe.reading import DumpFolder, MsprobeRank
-from ulpscope.dialects.rank_infos import foreign_rank
+from ulpscope.dialects.tables import foreign_rank
 from ulpscope.records.enums import Level, Save
 from ulpscope.records.remarks import remark
 from ulpscope.records.runs import RankInfo

@@ -17,10 +17,9 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.dialects.msprobe.writing_entries import EntryForm, Json
+from ulpscope.dialects.files.torch_files import require_torch, save_pt
+from ulpscope.dialects.msprobe.writing_entries import EntryForm, Json, four_numbers
 from ulpscope.dialects.msprobe.writing_names import Entry, LeftOut, Part, StepPlan, module_gradients, plan_step
-from ulpscope.dialects.msprobe.writing_stats import four_numbers
-from ulpscope.dialects.pt_writing import require_torch, save_pt
 from ulpscope.records.calls import Frame
 from ulpscope.records.enums import Level
 from ulpscope.records.errors import UlpscopeError

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ulpscope.align.network_pairs import Listing, NetworkRow
-from ulpscope.align.network_references import DumpedTensor
+from ulpscope.align.network.pairs import DumpedTensor, Listing, NetworkRow
 from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome
 from ulpscope.numerics.pairs.msaccucmp.metrics import ALGORITHMS, FAILED, Generation
 

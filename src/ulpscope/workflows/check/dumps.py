@@ -8,12 +8,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ulpscope.align.network_names import by_file_name, possible_owners, tell_whole_names
+from ulpscope.align.network.names import by_file_name, possible_owners, tell_whole_names
 from ulpscope.dialects.ascend.executed import Executed, read_executed
 from ulpscope.dialects.ascend.logical import Preferred, preferred_layouts
-from ulpscope.dialects.ascend.names import without_parts
-from ulpscope.dialects.ascend.runs import entry_of, one_run
-from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps, told_unnamed
+from ulpscope.dialects.ascend.tree import DumpEntry, entry_of, list_dumps, one_run, told_unnamed, without_parts
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.graph.names import sanitised
 from ulpscope.graph.query import all_operators
@@ -29,7 +27,7 @@ from ulpscope.replay.ascend.engine import Dumped, ExecutedOperator
 from ulpscope.replay.planning import matches
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.workflows.check.command import CheckResult, Heard
-from ulpscope.workflows.check.messages import WorkerSettings
+from ulpscope.workflows.check.journal import WorkerSettings
 from ulpscope.workflows.check.worker import judge, judged_case, reason_of, skipped
 
 

@@ -17,8 +17,7 @@ from ulpscope.report.files.check_tables import write_overflows, write_perturbati
 from ulpscope.report.terminal.check_overflow import overflow_text
 from ulpscope.report.terminal.check_perturb import perturb_text
 from ulpscope.report.words.language import Language
-from ulpscope.workflows.check.command import check
-from ulpscope.workflows.check.planning import CheckPlan, plan_check
+from ulpscope.workflows.check.command import CheckPlan, check, plan_check
 from ulpscope.workflows.report.command import write_report
 from ulpscope.workflows.results import writing
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ulpscope.judge.soundness.overflows import judge_overflow
 from ulpscope.judge.soundness.perturbation import judge_perturbed
 from ulpscope.records.checks import OutputResult, Perturbation, PerturbStandard, Verdict
-from ulpscope.workflows.check.messages import WorkerSettings
+from ulpscope.workflows.check.journal import WorkerSettings
 from ulpscope.workflows.check.worker import Engine, Executed, forget_stderr, private_stdout, serve
 
 

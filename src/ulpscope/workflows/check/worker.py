@@ -36,7 +36,7 @@ from ulpscope.records.checks import (
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.trace.reader import RankTrace
-from ulpscope.workflows.check.messages import Message, WorkerSettings, case_from_json, checked_json
+from ulpscope.workflows.check.journal import Message, WorkerSettings, case_from_json, checked_json
 
 LONGEST_REASON = 200
 LONGEST_NAME = 80

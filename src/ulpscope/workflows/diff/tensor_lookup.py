@@ -18,13 +18,11 @@ from functools import partial
 from pathlib import Path
 
 from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor, read_executed
-from ulpscope.dialects.ascend.names import DumpName
-from ulpscope.dialects.ascend.runs import newest_runs
-from ulpscope.dialects.ascend.tree import STATS_SUFFIX, DumpEntry, list_dumps
+from ulpscope.dialects.ascend.tree import STATS_SUFFIX, DumpEntry, DumpName, list_dumps, newest_runs
+from ulpscope.dialects.files.opening import load_tensor_file
+from ulpscope.dialects.files.stored import AnyArray, StoredTensor
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import reference_index
-from ulpscope.dialects.stored import AnyArray, StoredTensor
-from ulpscope.dialects.tensor_files import load_tensor_file
 from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value

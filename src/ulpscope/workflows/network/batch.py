@@ -18,8 +18,14 @@ from ulpscope.records.remarks import remark
 from ulpscope.report.words.language import Language
 from ulpscope.report.words.remarks import remark_text
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, judge_network
-from ulpscope.workflows.network.pairing import network_name, paired_network
-from ulpscope.workflows.network.sides import Chosen, dumped_run, matching_model, read_dumps
+from ulpscope.workflows.network.pairing import (
+    Chosen,
+    dumped_run,
+    matching_model,
+    network_name,
+    paired_network,
+    read_dumps,
+)
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 if TYPE_CHECKING:

@@ -4,6 +4,8 @@
     result.findings[0].module                                  fc1/Relu
 
 Plan (from the graph alone), pairs (with what was dumped), measurements (in processes), then judging as of any two runs.
+
+Two dumps of a device without a graph: operators of equal names, with msaccucmp's tables beside our own verdict.
 """
 
 import time
@@ -16,19 +18,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ulpscope.align.network_layouts import Stated
-from ulpscope.align.network_pairs import Listing, NetworkRow
-from ulpscope.align.network_printing import network_plan_json
-from ulpscope.align.network_references import DumpedTensor
-from ulpscope.align.network_upstream import members_of
+from ulpscope.align.network.layouts import Stated
+from ulpscope.align.network.pairs import DumpedTensor, Listing, NetworkRow
+from ulpscope.align.network.planning import network_plan_json
+from ulpscope.align.network.upstream import members_of
 from ulpscope.align.plan import Plan
 from ulpscope.align.tensors import pair_tensors
 from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
 from ulpscope.diagnose.fixed_standards import judge_by
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
 from ulpscope.diagnose.flow.states import WRONG, State
+from ulpscope.diagnose.networks.advice import advise_on_network
 from ulpscope.diagnose.networks.evidence import ReadTensor, network_evidence
-from ulpscope.diagnose.networks.operator_advice import advise_on_network
 from ulpscope.diagnose.networks.spans import with_spans
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.judge.rounding.masks import masks_differ
@@ -46,20 +47,31 @@ from ulpscope.trace.objects import collector_paused
 from ulpscope.workflows.compare.command import CompareResult
 from ulpscope.workflows.compare.saved_data import other_masks
 from ulpscope.workflows.network.frames import Moment, NetworkRun, network_run
-from ulpscope.workflows.network.masks import TensorReader
-from ulpscope.workflows.network.measuring import TensorOrder, Wanted
+from ulpscope.workflows.network.measuring import TensorOrder, TensorReader, Wanted, measure_all
 from ulpscope.workflows.network.pairing import (
     NetworkOptions,
     OperatorChoice,
     PairedNetwork,
     pair_with_graph,
 )
-from ulpscope.workflows.network.pool import measure_all
 from ulpscope.workflows.report.command import write_report
 from ulpscope.workflows.results import write_json, writing
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
+from typing import TYPE_CHECKING
+
+from ulpscope.align.network.names import names_in_both
+from ulpscope.align.network.pairs import DumpReferences, pair_dumps
+from ulpscope.dialects.ascend.tree import has_dumps
+from ulpscope.dialects.files import npy_folder
+from ulpscope.records.network import NetworkPlan
+from ulpscope.workflows.compare.command import CompareOptions, compare
+from ulpscope.workflows.network.pairing import Reference, find_dumps
+
+if TYPE_CHECKING:
+    from ulpscope.report.progress import Advance
+
 
 __all__ = [
     "NetworkOptions",
@@ -265,3 +277,36 @@ def _masks(outcomes: Mapping[int, RowOutcome]) -> list[str]:
 
 def _unseen(number: int, /, *, text: str | None = None) -> None:
     """Progress that nobody watches."""
+
+
+def are_dumps(reference: Path, target: Path) -> bool:
+    """Whether a device dumped both sides."""
+    return all(path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path) for path in (reference, target))
+
+
+def pair_without_graph(reference: Path, target: Path, options: NetworkOptions) -> PairedNetwork:
+    """Which tensor is compared with which, by names alone."""
+    theirs = find_dumps(reference, graph=None, chosen=options.chosen)
+    mine = find_dumps(target, graph=None, chosen=options.chosen)
+    named, nothing = names_in_both(Pair(theirs.operations, mine.operations)), NetworkPlan("", ())
+    return PairedNetwork(
+        names=Pair(str(reference), str(target)),
+        graph=None,
+        plan=nothing,
+        whole=nothing,
+        dumps=mine,
+        rows=tuple(pair_dumps(named.target, named.reference, DumpReferences(named.reference))),
+        reference=Reference(operations=theirs.operations, missing=theirs.missing),
+        choice=options.operators,
+    )
+
+
+def compare_dumps(
+    reference: Path, target: Path, options: NetworkOptions, ordinary: CompareOptions, *, advance: "Advance"
+) -> NetworkResult:
+    """Compare two dumps: judged as any two runs are, with a row a tensor for msaccucmp's table."""
+    paired = pair_without_graph(reference, target, options)
+    orders = [] if options.csv is None else tensor_orders(paired.rows, overflow=options.overflow)
+    wanted = Wanted(options.csv, options.overflow, options.details)
+    outcomes = measure_all(orders, wanted, jobs=options.jobs, advance=lambda number: advance(number))
+    return NetworkResult(compare(reference, target, ordinary), paired, outcomes, options)

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.align.network_layouts import Stated
-from ulpscope.align.network_pairs import NetworkRow
+from ulpscope.align.network.layouts import Stated
+from ulpscope.align.network.pairs import NetworkRow
 from ulpscope.dialects.ascend.dump_file.content import AnyArray
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.logical import has_data

@@ -15,16 +15,24 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.align.network import PASSING
-from ulpscope.align.network_pairs import NetworkRow
-from ulpscope.align.network_quantised import makes_integers
-from ulpscope.align.network_upstream import KnownTensors, Source, members_of
+from ulpscope.align.network.pairs import NetworkRow
+from ulpscope.align.network.planning import PASSING
+from ulpscope.align.network.quantised import makes_integers
+from ulpscope.align.network.upstream import KnownTensors, Source, members_of
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.scans import calls_of
 from ulpscope.dialects.ascend.dump_file.records import Side
-from ulpscope.dialects.operator_rows import CALL_COLUMNS, VALUE_COLUMNS, Row, call_row, use_row, value_row
-from ulpscope.dialects.rank_infos import ASCEND, foreign_rank
-from ulpscope.dialects.summaries import frame_of_rows
+from ulpscope.dialects.tables import (
+    ASCEND,
+    CALL_COLUMNS,
+    VALUE_COLUMNS,
+    Row,
+    call_row,
+    foreign_rank,
+    frame_of_rows,
+    use_row,
+    value_row,
+)
 from ulpscope.judge.rounding.families_ge import GE_RANDOM
 from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome, Shape
 from ulpscope.numerics.summaries.constants import SUMMARY_ID
