@@ -5,8 +5,7 @@
         tensor.stored().array()
 
 Operators' names are written otherwise in each tool's files, so the index has them as file names do: sanitised.
-
-A reference dump as the tables of a trace: a call an operator, a value an output.
+As a trace, a dump has a call an operator and a value an output.
 """
 
 import re
@@ -16,18 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.dialects.files.stored import StoredTensor
 from ulpscope.dialects.tables import (
-    CALL_COLUMNS,
-    VALUE_COLUMNS,
+    CallNames,
+    Row,
     call_row,
     foreign_rank,
+    frame_of_rows,
+    operator_frames,
+    summary_row,
     use_row,
     value_row,
-    with_summaries,
 )
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.dtypes import DTYPES
@@ -38,7 +38,6 @@ from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.reader import Trace
-from ulpscope.trace.schema import STACKS, TENSORS
 
 _DIGITS = re.compile(r"(\D*)(\d{0,18})")
 
@@ -145,67 +144,53 @@ class ReferenceCall:
     """The operator and output that each input is; where the dump tells."""
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Rows of the step that is being read."""
-
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    values: list[dict[str, Any]] = field(default_factory=list)
-    uses: list[dict[str, Any]] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    latest: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The value that an operator's output has by now."""
-
-
 class ReferenceRank:
     """A source of frames: the calls of each step."""
+
+    summary_id = SUMMARY_ID
 
     def __init__(self, steps: Mapping[int, Sequence[ReferenceCall]], *, missing: Sequence[str]) -> None:
         self._steps = steps
         self._missing = list(missing)
-        self._stored: dict[str, StoredTensor] = {}
+        self._stored: list[StoredTensor] = []
         self._calls = 0
-
-    @property
-    def summary_id(self) -> str:
-        return SUMMARY_ID
 
     @property
     def missing(self) -> tuple[str, ...]:
         return tuple(self._missing)
 
     def load(self, step: int) -> StepFrames:
-        rows, skipped = _Rows(), Counter[str]()
-        for call in self._steps[step]:
-            self._add_call(rows, call, step=step, skipped=skipped)
+        calls, values, uses = list[Row](), list[Row](), list[Row]()
+        names, skipped, first = CallNames(), Counter[str](), len(self._stored)
+        latest: dict[tuple[str, int], int] = {}
+        for number, call in enumerate(self._steps[step], start=self._calls):
+            calls.append(call_row(number, name=names.next(call.op), op=call.op, operator=call.name, step=step))
+            read = [(place, latest[source]) for place, source in enumerate(call.inputs) if source in latest]
+            uses += [use_row(number, Role.INPUT, f"args.{place}", value) for place, value in read]
+            for tensor in call.outputs:
+                stored = self._describe(tensor, skipped)
+                if stored is None:
+                    continue
+                value = latest[tensor.op, tensor.index] = len(self._stored)
+                self._stored.append(stored)
+                form = value_row(value, producer=number, dtype=stored.dtype, shape=stored.shape, device=tensor.device)
+                values.append(form)
+                uses.append(use_row(number, Role.OUTPUT, f"output.{tensor.index}", value))
+        self._calls += len(calls)
         self._missing += [
             remark("step", step=step, remark=remark("type_not_read", tensors=Counted(count, "tensor"), dtype=dtype))
             for dtype, count in skipped.items()
         ]
-        values = pl.DataFrame(rows.values, schema=VALUE_COLUMNS)
-        return StepFrames(
-            calls=pl.DataFrame(rows.calls, schema=CALL_COLUMNS),
-            values=with_summaries(values, self.data),
-            tensors=pl.DataFrame(rows.uses, schema=dict(TENSORS)),
-            stacks=pl.DataFrame(schema=dict(STACKS)),
+        new = self._stored[first:]
+        summaries = frame_of_rows(
+            [summary_row(each.array(), each.dtype) for each in new],
+            dtypes=[each.dtype for each in new],
+            shapes=[each.shape for each in new],
         )
+        return operator_frames(calls=calls, values=values, uses=uses, summaries=summaries)
 
     def data(self, value: Value) -> NDArray[Any] | None:
-        return None if value.data is None else self._stored[value.data.file].array()
-
-    def _add_call(self, rows: _Rows, call: ReferenceCall, *, step: int, skipped: Counter[str]) -> None:
-        number, self._calls = self._calls, self._calls + 1
-        name = f"{call.op}.{rows.counts[call.op]}"
-        rows.calls.append(call_row(number, name=name, op=call.op, operator=call.name, step=step))
-        rows.counts[call.op] += 1
-        for place, source in enumerate(call.inputs):
-            if source in rows.latest:
-                rows.uses.append(use_row(number, Role.INPUT, f"args.{place}", rows.latest[source]))
-        for tensor in call.outputs:
-            stored = self._describe(tensor, skipped)
-            if stored is not None:
-                value = self._add_value(rows, tensor, stored, producer=number)
-                rows.uses.append(use_row(number, Role.OUTPUT, f"output.{tensor.index}", value))
+        return None if value.data is None else self._stored[value.id].array()
 
     def _describe(self, tensor: ReferenceTensor, skipped: Counter[str]) -> StoredTensor | None:
         try:
@@ -219,14 +204,6 @@ class ReferenceRank:
             self._missing.append(remark("problem", problem=error.seen))
             return None
         return stored
-
-    def _add_value(self, rows: _Rows, tensor: ReferenceTensor, stored: StoredTensor, *, producer: int) -> int:
-        number = len(self._stored)
-        self._stored[str(number)] = stored
-        described = value_row(number, producer=producer, dtype=stored.dtype, shape=stored.shape, device=tensor.device)
-        rows.values.append(described)
-        rows.latest[tensor.op, tensor.index] = number
-        return number
 
 
 def open_reference(

@@ -1,12 +1,9 @@
-"""Executed operators of another tool's dump as rows of a trace's tables.
+"""What another tool's dump becomes: a rank's description, rows of a trace's tables, and summaries of its data.
 
 A dump tells operators in their order, with what each read and made; modules, phases and gradients it does not tell.
-
-What a trace knows of a rank that another tool wrote down.
-
-Real data summarised as a capture would: the files themselves tell a range only, which compares nothing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -21,8 +18,9 @@ from ulpscope.numerics.summaries.summary import empty_row, flat_elements
 from ulpscope.records.enums import Kind, Level, Phase, Role, Save
 from ulpscope.records.runs import RankInfo
 from ulpscope.records.values import Stats, Value
+from ulpscope.trace.frames import StepFrames
 from ulpscope.trace.objects import value_from_row
-from ulpscope.trace.schema import CALLS, VALUE_SUMMARY, VALUES
+from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUE_SUMMARY, VALUES
 
 Row: TypeAlias = dict[str, Any]
 
@@ -83,6 +81,30 @@ def value_row(
 def use_row(call: int, role: Role, place: str, value: int) -> Row:
     """A value that a call read or made."""
     return {"call": call, "role": role.value, "place": place, "value": value}
+
+
+class CallNames:
+    """Names of executions: `Relu.0`, a type and how many of it came before in the step."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def next(self, op: str) -> str:
+        name = f"{op}.{self._counts[op]}"
+        self._counts[op] += 1
+        return name
+
+
+def operator_frames(
+    *, calls: Sequence[Row], values: Sequence[Row], uses: Sequence[Row], summaries: pl.DataFrame
+) -> StepFrames:
+    """The tables of a step; `summaries` has a row a value, as `frame_of_rows` gives them."""
+    return StepFrames(
+        calls=pl.DataFrame(calls, schema=CALL_COLUMNS),
+        values=pl.DataFrame(values, schema=VALUE_COLUMNS).hstack(summaries),
+        tensors=pl.DataFrame(uses, schema=dict(TENSORS)),
+        stacks=pl.DataFrame(schema=dict(STACKS)),
+    )
 
 
 ASCEND, NPY, TFDBG = "ascend", "npy", "tfdbg"

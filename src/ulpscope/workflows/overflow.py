@@ -16,7 +16,7 @@ from ulpscope.diagnose.overflow.births import Births, BirthSearch
 from ulpscope.diagnose.overflow.steps import is_made
 from ulpscope.diagnose.overflow.ways import OverflowWays
 from ulpscope.dialects.ascend.dump_file.file import read_dump
-from ulpscope.dialects.ascend.executed import ExecutedTensor, executed_stats, read_executed
+from ulpscope.dialects.ascend.executed import ExecutedTensor, read_executed
 from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
 from ulpscope.dialects.ascend.overflow_search import FoundRecord, RecordSearch, find_records
 from ulpscope.dialects.opening import open_run
@@ -160,8 +160,7 @@ def _record(found: FoundRecord) -> DeviceRecord:
 
 
 def _seen_in_dump(tensor: ExecutedTensor) -> SeenTensor:
-    side = Side(tensor.side.value)
-    return SeenTensor(side, f"{side.value}.{tensor.index}", tensor.dtype, tensor.shape, executed_stats(tensor))
+    return SeenTensor(Side(tensor.side.value), tensor.place, tensor.dtype, tensor.shape, tensor.stats())
 
 
 Told = Callable[[str], None]

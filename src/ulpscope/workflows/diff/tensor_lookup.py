@@ -213,7 +213,7 @@ def _only_stats(path: Path) -> UlpscopeError:
 
 def _tensors_of(entry: DumpEntry, executed: Executed) -> Iterator[FoundTensor]:
     for tensor in executed.tensors:
-        place = f"{tensor.side.value}.{tensor.index}"
+        place = tensor.place
         stored = StoredTensor(tensor.dtype, tensor.shape, partial(_read, tensor, f"{entry.path.name}.{place}"))
         for name in dict.fromkeys((entry.path.name, _whole_name(entry.name))):
             yield FoundTensor(f"{name}.{place}", entry.path, stored)

@@ -20,9 +20,9 @@ from ulpscope.report.words.remarks import remark_text
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, judge_network
 from ulpscope.workflows.network.pairing import (
     Chosen,
-    dumped_run,
     matching_model,
     network_name,
+    npu_run,
     paired_network,
     read_dumps,
 )
@@ -156,7 +156,7 @@ def _is_copy(path: Path) -> bool:
 def _networks(
     dumps: Path, graphs: Sequence[tuple[Path, GraphModel]], chosen: Chosen
 ) -> tuple[list[Network], list[str]]:
-    run = dumped_run(dumps)
+    run = npu_run(dumps)
     networks, left_out = [], run.left_out
     for path, model in graphs:
         found, missing = _folders_of(model, run.folders, chosen)

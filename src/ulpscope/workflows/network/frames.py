@@ -24,12 +24,11 @@ from ulpscope.align.scans import calls_of
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.tables import (
     ASCEND,
-    CALL_COLUMNS,
-    VALUE_COLUMNS,
     Row,
     call_row,
     foreign_rank,
     frame_of_rows,
+    operator_frames,
     use_row,
     value_row,
 )
@@ -42,7 +41,6 @@ from ulpscope.records.network import NetworkPlan
 from ulpscope.records.pairs import Pair
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
-from ulpscope.trace.schema import STACKS, TENSORS
 
 _CONVOLUTIONS = frozenset(("Conv2D", "Conv2DCompress", "Conv3D", "DepthwiseConv2D", "DepthwiseConv2DD"))
 _WEIGHT = 1
@@ -300,12 +298,8 @@ class _Builder:
             dtypes=[getattr(found.dtypes, side) for found in measured],
             shapes=[getattr(found.shapes, side) for found in measured],
         )
-        return StepFrames(
-            calls=_calls_frame(calls, moment.step),
-            values=pl.DataFrame(values, schema=VALUE_COLUMNS).hstack(summaries),
-            tensors=pl.DataFrame(uses, schema=dict(TENSORS)),
-            stacks=pl.DataFrame(schema=dict(STACKS)),
-        )
+        made = [_call_row(number, call, moment.step) for number, call in enumerate(calls)]
+        return operator_frames(calls=made, values=values, uses=uses, summaries=summaries)
 
     def _value_row(self, value: int, side: str, ids: Mapping[str, int], device: int) -> Row:
         row, found = self.values[value]
@@ -349,16 +343,6 @@ def _rank(frames: StepFrames, moment: Moment, path: Path) -> FrameRank:
     return FrameRank(path, name=f"device{device}", info=info, steps=[moment.step], source=_Frames(frames))
 
 
-def _calls_frame(calls: Sequence[_Call], step: int) -> pl.DataFrame:
-    rows = [
-        call_row(
-            number,
-            name=call.name,
-            op=call.operator.type,
-            operator=call.operator.name,
-            step=step,
-            random=call.random,
-        )
-        for number, call in enumerate(calls)
-    ]
-    return pl.DataFrame(rows, schema=CALL_COLUMNS)
+def _call_row(number: int, call: _Call, step: int) -> Row:
+    operator = call.operator
+    return call_row(number, name=call.name, op=operator.type, operator=operator.name, step=step, random=call.random)

@@ -1,9 +1,8 @@
 """Which tensor of a network is compared with which: its graph's plan brought together with what was dumped.
 
-Finds the two sides of a network's comparison: the dumps of one step of one device, and the reference.
+Its two sides are the dumps of one step of one device, and the reference.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,8 @@ from ulpscope.align.network.names import assign_dumps
 from ulpscope.align.network.pairs import DumpReferences, FileReferences, Listing, NetworkRow, References, pair_network
 from ulpscope.align.network.planning import plan_network, plan_other_compilation, plan_same_network
 from ulpscope.align.network.upstream import ancestors, members_of
-from ulpscope.dialects.ascend.operations import Operation, read_operations
+from ulpscope.dialects.ascend.executed import read_operators
+from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.dialects.ascend.tree import (
     DumpEntry,
     DumpFolder,
@@ -88,23 +88,21 @@ class _Narrowing:
 
 def read_dumps(folder: DumpFolder, missing: Sequence[str] = ()) -> Dumps:
     """The operators of a directory; files that cannot be read are told, and those that hold stats only."""
-    failures: list[UlpscopeError] = []
     entries = [entry for entry in list_dumps(folder.path) if not entry.name.is_overflow_record]
-    found = read_operations((entry for entry in entries if not entry.is_stats), lambda _, error: failures.append(error))
+    executed, problems = read_operators(entries)
+    found = [(each.operation, each.name) for each in executed if each.operation is not None]
+    failures = list(problems.values())
     if failures and not found:
         raise failures[0]
     told = [*told_unnamed(folder.path), *_told_stats(entries)]
     if failures:
         told.append(remark("dumps_unreadable", files=Counted(len(failures), "file"), problem=failures[0].seen))
     latest: dict[object, Operation] = {}
-    names: dict[DumpName, str] = {}
-    counts: Counter[str] = Counter()
-    for operation in sorted(found, key=lambda each: each.name.timestamp):
-        key, kind = (operation.name.operator, operation.op_name, operation.name.op_type), operation.name.op_type
+    for operation, _ in found:
+        key = operation.name.operator, operation.op_name, operation.name.op_type
         latest.pop(key, None)
         latest[key] = operation
-        names[operation.name] = f"{kind}.{counts[kind]}"
-        counts[kind] += 1
+    names = {operation.name: name for operation, name in found}
     return Dumps(folder, tuple(latest.values()), names, (*missing, *told))
 
 
@@ -117,7 +115,7 @@ def _told_stats(entries: Sequence[DumpEntry]) -> list[str]:
 
 def find_dumps(path: Path, *, graph: str | None, chosen: Chosen) -> Dumps:
     """The dumps of a network below a directory: its highest step on its first device, unless others are chosen."""
-    run = dumped_run(path)
+    run = npu_run(path)
     narrowing = _Narrowing(list(run.folders), run.left_out)
     if graph is not None:
         narrowing.folders = _of_graph(narrowing, graph)
@@ -133,7 +131,7 @@ def find_dumps(path: Path, *, graph: str | None, chosen: Chosen) -> Dumps:
     return read_dumps(narrowing.folders[0], narrowing.missing)
 
 
-def dumped_run(path: Path) -> Run:
+def npu_run(path: Path) -> Run:
     """The newest run; UlpscopeError if there is none, or more than one dump path."""
     run = one_run(path)
     if not run.folders:
@@ -173,7 +171,7 @@ class Reference:
 def find_reference(path: Path, *, graph: str, chosen: Chosen) -> Reference:
     """The reference at a path; of several networks that a device dumped there, the one of the graph's name."""
     if path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path):
-        models = [folder.model for folder in dumped_run(path).folders if folder.model is not None]
+        models = [folder.model for folder in npu_run(path).folders if folder.model is not None]
         named = None if matching_model(graph, models) is None else graph
         dumps = find_dumps(path, graph=named, chosen=chosen)
         return Reference(operations=dumps.operations, missing=dumps.missing)

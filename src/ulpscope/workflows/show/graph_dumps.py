@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ulpscope.align.network.names import fed_output
-from ulpscope.dialects.ascend.executed import ExecutedTensor, executed_stats, read_executed
+from ulpscope.dialects.ascend.executed import ExecutedTensor, read_executed
 from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps, newest_runs, without_parts
 from ulpscope.dialects.reference import ReferenceIndex, ReferenceTensor, reference_index
 from ulpscope.dialects.tables import stats_of
@@ -80,8 +80,7 @@ def _file(entries: Iterable[DumpEntry], timestamp: int, directory: Path) -> str:
 
 
 def _dumped(tensor: ExecutedTensor, file: str) -> SummarisedTensor:
-    place, stats = f"{tensor.side.value}.{tensor.index}", executed_stats(tensor)
-    return SummarisedTensor(file=file, place=place, dtype=tensor.dtype, shape=tensor.shape, stats=stats)
+    return SummarisedTensor(file=file, place=tensor.place, dtype=tensor.dtype, shape=tensor.shape, stats=tensor.stats())
 
 
 def _reference(tensor: ReferenceTensor, position: int, directory: Path) -> SummarisedTensor:
