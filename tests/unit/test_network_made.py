@@ -12,7 +12,7 @@ from ulpscope.cli.main import main
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.network import measuring as compare_network_pool
+from ulpscope.workflows.network import orders as compare_network_pool
 from ulpscope.workflows.network.command import NetworkOptions, compare_network
 
 

@@ -1,8 +1,7 @@
 """The plan of a network brought together with what was dumped: a row a tensor, with its partner or why it has none.
 
 Which rows there are, in which order, and the words for what is missing are those of msaccucmp's result tables.
-
-Where originals are found: in reference dumps of a framework, or in dumps of another run on a device.
+Originals are found in reference dumps of a framework, or in dumps of another run on a device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from ulpscope.align.network.layouts import Stated
 from ulpscope.align.network.names import FoundDumps, OriginalNames, SharedName, fed_output, tell_whole_names
 from ulpscope.align.network.quantised import makes_integers, reads_integers
 from ulpscope.dialects.ascend.dump_file.records import DumpTensor, Side
@@ -165,6 +165,11 @@ class NetworkRow:
         if self.tensor is None:
             return None
         return f"{self.operator.name}:{self.tensor.side.value}:{self.tensor.position}"
+
+    @property
+    def stated(self) -> Stated:
+        """What the graph says about the tensor's original."""
+        return Stated() if self.original is None else Stated(self.original.layout, self.original.shape)
 
 
 def pair_network(plan: NetworkPlan, dumps: FoundDumps, references: References) -> list[NetworkRow]:

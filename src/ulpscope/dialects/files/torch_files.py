@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ulpscope.dialects.files.stored import COMPLEX32, AnyArray, StoredTensor, unreadable, unsupported
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
@@ -21,7 +22,6 @@ from ulpscope.trace.files import open_file
 
 if TYPE_CHECKING:
     import torch
-from numpy.typing import NDArray
 
 from ulpscope.trace.data import BIT_DTYPES
 

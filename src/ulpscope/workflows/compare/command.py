@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ulpscope.align.mapping import Mapped, read_mapping
 from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json, unused_rules
@@ -22,7 +23,7 @@ from ulpscope.diagnose.ledger.replaying import replay_ranks
 from ulpscope.dialects.msprobe.json_files import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.tables import ASCEND
-from ulpscope.judge.rounding.measuring import measure
+from ulpscope.judge.rounding.measuring import ValuePairs, measure
 from ulpscope.judge.rounding.values import read_values
 from ulpscope.judge.standards.by_name import parse_standard
 from ulpscope.records.enums import ExitCode
@@ -257,6 +258,13 @@ def compare_configured(path: Path) -> Pair[Path] | None:
 def _evidence(
     plan: RankPlan, mapped: Mapped | None, options: CompareOptions, advance: "Advance", failures: list[str]
 ) -> RankEvidence:
+    slots, rows, pairs = paired_values(plan, mapped)
+    reading = Reading(jobs=options.jobs, detailed=options.details, advance=advance)
+    return gather(plan, slots, rows, measure_data(plan.traces, pairs, reading, failures))
+
+
+def paired_values(plan: RankPlan, mapped: Mapped | None = None) -> tuple[pl.DataFrame, NDArray[Any], ValuePairs]:
+    """The tensors of paired calls, for each the row of its values, and these values as far as summaries tell."""
     slots = pair_tensors(plan, mapped)
     unique = slots.select("reference", "target").unique(maintain_order=True).with_row_index("row")
     rows = slots.join(unique, on=["reference", "target"], how="left", maintain_order="left")["row"].to_numpy()
@@ -270,8 +278,7 @@ def _evidence(
         known.target.take(np.searchsorted(known.target.id, ids.target)),
         same_digests=plan.traces.reference.summary_id == plan.traces.target.summary_id,
     )
-    reading = Reading(jobs=options.jobs, detailed=options.details, advance=advance)
-    return gather(plan, slots, rows, measure_data(plan.traces, pairs, reading, failures))
+    return slots, rows, pairs
 
 
 def captured_alike(traces: Pair[Trace], plan: Plan) -> Captured:

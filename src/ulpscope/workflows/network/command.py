@@ -4,8 +4,7 @@
     result.findings[0].module                                  fc1/Relu
 
 Plan (from the graph alone), pairs (with what was dumped), measurements (in processes), then judging as of any two runs.
-
-Two dumps of a device without a graph: operators of equal names, with msaccucmp's tables beside our own verdict.
+Two dumps of a device need no graph: operators of equal names are pairs, with msaccucmp's tables beside our own verdict.
 """
 
 import time
@@ -15,15 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
-from ulpscope.align.network.layouts import Stated
-from ulpscope.align.network.pairs import DumpedTensor, Listing, NetworkRow
+from ulpscope.align.network.pairs import NetworkRow
 from ulpscope.align.network.planning import network_plan_json
 from ulpscope.align.network.upstream import members_of
 from ulpscope.align.plan import Plan
-from ulpscope.align.tensors import pair_tensors
 from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
 from ulpscope.diagnose.fixed_standards import judge_by
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
@@ -31,11 +27,9 @@ from ulpscope.diagnose.flow.states import WRONG, State
 from ulpscope.diagnose.networks.advice import advise_on_network
 from ulpscope.diagnose.networks.evidence import ReadTensor, network_evidence
 from ulpscope.diagnose.networks.spans import with_spans
-from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.judge.rounding.masks import masks_differ
-from ulpscope.judge.rounding.measuring import measure, refine
+from ulpscope.judge.rounding.measuring import refine
 from ulpscope.judge.rounding.network_outcomes import RowOutcome, comparable_by_data
-from ulpscope.judge.rounding.values import read_values
 from ulpscope.judge.standards.by_name import parse_standard
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.findings import Comparison
@@ -44,10 +38,11 @@ from ulpscope.records.remarks import Counted, remark
 from ulpscope.report.files.network_csv import ResultColumns, result_table, write_table
 from ulpscope.report.words.language import Language
 from ulpscope.trace.objects import collector_paused
-from ulpscope.workflows.compare.command import CompareResult
+from ulpscope.workflows.compare.command import CompareResult, paired_values
 from ulpscope.workflows.compare.saved_data import other_masks
 from ulpscope.workflows.network.frames import Moment, NetworkRun, network_run
-from ulpscope.workflows.network.measuring import TensorOrder, TensorReader, Wanted, measure_all
+from ulpscope.workflows.network.measuring import Wanted
+from ulpscope.workflows.network.orders import TensorReader, measure_all, tensor_orders
 from ulpscope.workflows.network.pairing import (
     NetworkOptions,
     OperatorChoice,
@@ -59,7 +54,6 @@ from ulpscope.workflows.results import write_json, writing
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
-from typing import TYPE_CHECKING
 
 from ulpscope.align.network.names import names_in_both
 from ulpscope.align.network.pairs import DumpReferences, pair_dumps
@@ -80,7 +74,6 @@ __all__ = [
     "compare_network",
     "judge_network",
     "stamp",
-    "tensor_orders",
 ]
 
 
@@ -155,38 +148,6 @@ def compare_network(
         return judge_network(paired, options, advance or _unseen)
 
 
-def tensor_orders(rows: Sequence[NetworkRow], *, overflow: bool) -> list[TensorOrder]:
-    """What is to be measured: rows with a partner, and all that may overflow."""
-    outputs = {
-        (row.operator.name, row.tensor.position): number
-        for number, row in enumerate(rows)
-        if row.tensor is not None and row.tensor.side is Side.OUTPUT
-    }
-    orders = []
-    for number, row in enumerate(rows):
-        if row.tensor is None or row.listing is Listing.PART or (row.reference is None and not overflow):
-            continue
-        original = row.original
-        stated = Stated() if original is None else Stated(original.layout, original.shape)
-        twin = _twin(row, rows, outputs)
-        orders.append(TensorOrder(number, row.operator.name, row.tensor, row.reference, stated, twin))
-    return orders
-
-
-def _twin(
-    row: NetworkRow, rows: Sequence[NetworkRow], outputs: Mapping[tuple[str, int], int]
-) -> tuple[int, DumpedTensor] | None:
-    """The output that an input should be, if that is compared with the same original."""
-    if row.tensor is None or row.tensor.side is Side.OUTPUT or row.planned.source is None or row.reference is None:
-        return None
-    number = outputs.get(row.planned.source)
-    other = None if number is None else rows[number]
-    if number is None or other is None or other.tensor is None or other.reference is None:
-        return None
-    same = other.reference.path == row.reference.path and other.original == row.original
-    return (number, other.tensor) if same else None
-
-
 def judge_network(paired: PairedNetwork, options: NetworkOptions, advance: "Advance") -> NetworkResult:
     """Measure all pairs and judge them."""
     rows, standard = (*paired.rows, *paired.context), parse_standard(options.standard)
@@ -242,14 +203,11 @@ def _sound(whole: NetworkRun, read: ReadTensor) -> dict[int, State]:
 
 
 def _evidence(run: NetworkRun, read: ReadTensor, sound: Mapping[int, State]) -> RankEvidence:
-    slots = pair_tensors(run.plan)
-    ids = np.unique(slots["target"].to_numpy())
-    rows = np.searchsorted(ids, slots["target"].to_numpy())
-    sides = (read_values(trace, ids) for trace in (run.plan.traces.reference, run.plan.traces.target))
-    measured = {row: run.measured[value] for row, value in enumerate(ids.tolist())}
-    pairs = comparable_by_data(measure(*sides, same_digests=True), measured)
+    slots, rows, known = paired_values(run.plan)
+    row_of = {value: row for row, value in enumerate(known.values.target.id.tolist())}
+    measured = {row: run.measured[value] for value, row in row_of.items()}
+    pairs = comparable_by_data(known, measured)
     compared = {row: found.metrics for row, found in measured.items() if pairs.compared[row]}
-    row_of = {value: row for row, value in enumerate(ids.tolist())}
     return network_evidence(
         gather(run.plan, slots, rows, refine(pairs, compared)),
         dequantised=frozenset(row_of[value] for value in run.dequantised if value in row_of),

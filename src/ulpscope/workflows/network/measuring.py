@@ -1,34 +1,19 @@
-"""Measures the pairs of a network: lays dumped tensors out as their partners are, and sets the two side by side.
+"""Measures the pairs of a network: lays dumped tensors out as their partners are, and sets the two side by side."""
 
-Measures attention scores without what their masks leave out, which would drown everything else.
-
-Reads tensors of a measured network once more, for what only their elements tell.
-
-Measures the tensors of a network side by side: small ones in processes, since most of their work holds the lock.
-"""
-
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.align.network.layouts import Stated, comparable_form, in_form, is_flat
-from ulpscope.align.network.pairs import DumpedTensor, FileReference, FoundReference, NetworkRow
+from ulpscope.align.network.pairs import DumpedTensor, FileReference, FoundReference
 from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
-from ulpscope.dialects.ascend.dump_file.records import DumpTensor, Side
+from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.logical import Logical, has_data, logical_type
 from ulpscope.dialects.tables import summary_row
-from ulpscope.judge.rounding.choices import numbers_alike
-from ulpscope.judge.rounding.masks import attention_mask, compare_unmasked, far_on_one_side, may_be_masked
+from ulpscope.judge.rounding.masks import far_on_one_side, may_be_masked
 from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.numerics.pairs.msaccucmp.metrics import FAILED, Figure, Generation, msaccucmp_metrics, overflow_flag
 from ulpscope.numerics.pairs.msaccucmp.sums import Spread
 from ulpscope.numerics.summaries.constants import MAX, MIN, NAN, NEG_INF, POS_INF
@@ -36,7 +21,7 @@ from ulpscope.numerics.summaries.rows import stats_from_row
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.values import Stats
-from ulpscope.workflows.worker_pool import WorkerPool
+from ulpscope.workflows.compare.saved_data import measure_arrays
 
 SIZES_DIFFER = (
     "[{name}] Due to the different shapes on the left and right,the left dump data({target}) can not be compared to "
@@ -79,12 +64,8 @@ class Wanted:
     details: bool = False
 
 
-def measure_tensors(orders: Iterable[TensorOrder], wanted: Wanted) -> list[RowOutcome]:
-    """Measure each; what cannot be read says why."""
-    return [_outcome(order, wanted) for order in orders]
-
-
-def _outcome(order: TensorOrder, wanted: Wanted) -> RowOutcome:
+def measure_tensor(order: TensorOrder, wanted: Wanted) -> RowOutcome:
+    """What came of one tensor; if it cannot be read, why."""
     try:
         if order.twin is not None and _is_copy(order.tensor, order.twin[1]):
             return RowOutcome(order.row, twin=order.twin[0])
@@ -153,29 +134,33 @@ def _told_shape(tensor: DumpTensor, form: Logical, shape: Shape, reference: Foun
 
 
 def _measured(order: TensorOrder, pair: TwoTensors, wanted: Wanted) -> Measurement:
-    mine, theirs = pair.target, pair.reference
-    if mine.shape != theirs.shape:
-        mine, theirs = mine.reshape(-1), theirs.reshape(-1)
-    summaries = Pair(summary_row(theirs, pair.dtypes.reference), summary_row(mine, pair.dtypes.target))
-    metrics = compare_arrays(
-        theirs,
-        mine,
-        reference_dtype=pair.dtypes.reference,
-        target_dtype=pair.dtypes.target,
-        detailed=wanted.details,
-    )
+    shapes, dtypes = Pair(pair.reference.shape, pair.target.shape), pair.dtypes
+    arrays = Pair(pair.reference, pair.target.reshape(shapes.reference))
+    summaries = Pair(summary_row(arrays.reference, dtypes.reference), summary_row(arrays.target, dtypes.target))
+    reference = stats_from_row(summaries.reference, dtypes.reference, shapes.reference)
+    target = stats_from_row(summaries.target, dtypes.target, shapes.target)
+    masked = may_be_masked(reference, dtypes.reference) and may_be_masked(target, dtypes.target)
+    uneven = masked or _large(reference) != _large(target)
+    metrics, mask = measure_arrays(arrays, dtypes, masked=uneven, detailed=wanted.details)
     figures = None
     if wanted.figures is not None:
-        known = _spreads(pair.dtypes, summaries, metrics)
-        figures = _figures(mine, theirs, order, generation=wanted.figures, known=known)
+        whole = metrics if mask is None else measure_arrays(arrays, dtypes, masked=False, detailed=False)[0]
+        figures = _figures(arrays, order, generation=wanted.figures, known=_spreads(dtypes, summaries, whole))
     return Measurement(
         summaries=summaries,
-        dtypes=pair.dtypes,
-        shapes=Pair(pair.reference.shape, pair.target.shape),
+        dtypes=dtypes,
+        shapes=shapes,
         metrics=metrics,
         told_shape=pair.told_shape,
         figures=figures,
+        mask=None if mask is None else mask.numbers,
+        far_on_one_side=uneven and mask is None and far_on_one_side(arrays, dtypes),
     )
+
+
+def _large(stats: Stats) -> int:
+    """Finite elements that are set aside."""
+    return stats.set_aside - stats.nan - stats.pos_inf - stats.neg_inf
 
 
 def _spreads(
@@ -198,14 +183,10 @@ def _spread(summary: NDArray[np.float64], mean: float | None, deviation: float |
 
 
 def _figures(
-    mine: AnyArray,
-    theirs: AnyArray,
-    order: TensorOrder,
-    *,
-    generation: Generation,
-    known: tuple[Spread, Spread] | None,
+    arrays: Pair[AnyArray], order: TensorOrder, *, generation: Generation, known: tuple[Spread, Spread] | None
 ) -> dict[str, Figure]:
     assert order.reference is not None
+    mine, theirs = arrays.target, arrays.reference
     names = str(order.tensor.path), str(order.reference.path)
     if isinstance(order.reference, DumpedTensor) and mine.dtype == theirs.dtype == np.bool_:
         # Of two dumps msaccucmp takes bools for numbers.
@@ -232,172 +213,3 @@ def _same_bytes(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
 
 def _no_data(order: TensorOrder, tensor: DumpTensor) -> str:
     return NO_DATA.format(name=order.operator, tensor=tensor.name, dtype=tensor.type_name, size=tensor.content.size)
-
-
-def measure_batch(orders: Sequence[TensorOrder], wanted: Wanted) -> list[RowOutcome]:
-    """Measure tensors; those with a mask once more, without what it masks."""
-    return list(_without_masks(orders, measure_tensors(orders, wanted), wanted))
-
-
-def _without_masks(
-    orders: Iterable[TensorOrder], outcomes: Iterable[RowOutcome], wanted: Wanted
-) -> Iterator[RowOutcome]:
-    by_row = {order.row: order for order in orders}
-    for outcome in outcomes:
-        found = outcome.measurement
-        if found is not None and _may_have_masks(found):
-            found = _unmasked(by_row[outcome.row], found, wanted)
-        yield replace(outcome, measurement=found)
-
-
-def _may_have_masks(found: Measurement) -> bool:
-    """Whether scores may be masked on both sides, or more elements are large on one of them."""
-    dtypes = found.dtypes.reference, found.dtypes.target
-    reference = stats_from_row(found.summaries.reference, dtypes[0], found.shapes.reference)
-    target = stats_from_row(found.summaries.target, dtypes[1], found.shapes.target)
-    masked = may_be_masked(reference, dtypes[0]) and may_be_masked(target, dtypes[1])
-    return masked or _large(reference) != _large(target)
-
-
-def _large(stats: Stats) -> int:
-    """Finite elements that are set aside."""
-    return stats.set_aside - stats.nan - stats.pos_inf - stats.neg_inf
-
-
-def _unmasked(order: TensorOrder, found: Measurement, wanted: Wanted) -> Measurement:
-    assert order.reference is not None
-    try:
-        pair = read_pair(order.tensor.whole(), order.reference, order.stated)
-        arrays = Pair(pair.reference, pair.target.reshape(pair.reference.shape))
-        mask = attention_mask(arrays, pair.dtypes)
-        if mask is None:
-            return replace(found, far_on_one_side=far_on_one_side(arrays, pair.dtypes))
-        metrics = compare_unmasked(arrays, mask, pair.dtypes, detailed=wanted.details)
-    except (UlpscopeError, OSError, MemoryError):
-        # Measured as a whole it is already.
-        return found
-    return replace(found, metrics=metrics, mask=mask.numbers)
-
-
-class TensorReader:
-    """Of operators and the values that they read or make themselves; nothing of what only stands for those."""
-
-    def __init__(
-        self, rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome], measured: Mapping[int, Measurement]
-    ) -> None:
-        self._rows = rows
-        numbers = {id(outcome.measurement): number for number, outcome in outcomes.items() if outcome.measurement}
-        self._row_of = {value: numbers[id(found)] for value, found in measured.items() if id(found) in numbers}
-        self._own = _own_rows(rows, outcomes)
-
-    def __call__(self, operator: str, value: int) -> Pair[NDArray[Any]] | None:
-        number = self._row_of.get(value)
-        if number is None or number not in self._own[operator]:
-            return None
-        row = self._rows[number]
-        if row.tensor is None or row.reference is None:
-            return None
-        original = row.original
-        stated = Stated() if original is None else Stated(original.layout, original.shape)
-        try:
-            found = read_pair(row.tensor.whole(), row.reference, stated)
-        except (UlpscopeError, OSError, MemoryError):
-            return None
-        return numbers_alike(Pair(found.reference, found.target), found.dtypes)
-
-
-def _own_rows(rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome]) -> dict[str, set[int]]:
-    """Rows by the operators that read or made their tensors."""
-    own: dict[str, set[int]] = defaultdict(set)
-    outputs = {
-        (row.operator.name, row.tensor.position): number
-        for number, row in enumerate(rows)
-        if row.tensor is not None and row.tensor.side is Side.OUTPUT
-    }
-    for number, row in enumerate(rows):
-        source, outcome = row.planned.source, outcomes.get(number)
-        own[row.operator.name].add(number)
-        if outcome is not None and outcome.twin is not None:
-            own[row.operator.name].add(outcome.twin)
-        if source is not None:
-            own[source[0]].add(number)
-        if source in outputs:
-            own[row.operator.name].add(outputs[source])
-    return own
-
-
-_WORTH_WORKERS = 128 * 2**20
-"""Bytes below which starting others takes longer than the work."""
-_WORTH_THREADS = 2**20
-"""Bytes of a tensor, on average, from which on most of the work is done without the interpreter's lock."""
-_BATCH = 16 * 2**20
-"""Bytes of an order: small enough that all processes end at about the same time."""
-_AHEAD = 2
-"""Batches that each of the other processes has at hand: one in work, and one that it need not wait for."""
-
-
-def measure_all(
-    orders: Sequence[TensorOrder], wanted: Wanted, *, jobs: int, advance: Callable[[int], None]
-) -> dict[int, RowOutcome]:
-    """The outcome of each order's row; `advance` is told how many are done."""
-    outcomes: dict[int, RowOutcome] = {}
-    for found in _in_batches(orders, wanted, jobs):
-        outcomes |= {each.row: each for each in found}
-        advance(len(found))
-    return outcomes
-
-
-def _in_batches(orders: Sequence[TensorOrder], wanted: Wanted, jobs: int) -> Iterator[list[RowOutcome]]:
-    # The largest first, so that none of them is begun when the others are done.
-    batches = sorted(_batches(orders), key=_size, reverse=True)
-    workers = min(jobs, len(batches))
-    size = sum(order.size for order in orders)
-    if workers < 2 or size < _WORTH_WORKERS:
-        yield from (measure_batch(batch, wanted) for batch in batches)
-        return
-    if size >= _WORTH_THREADS * len(orders):
-        with ThreadPoolExecutor(workers) as threads:
-            yield from threads.map(partial(measure_batch, wanted=wanted), batches)
-        return
-    with WorkerPool(workers - 1) as pool:
-        try:
-            yield from _shared(pool, batches, wanted, ahead=_AHEAD * (workers - 1))
-        except BrokenProcessPool as error:
-            raise UlpscopeError(
-                "a process that compares tensors has died",
-                expected="memory for the largest tensor, four times, in each process",
-                next_step="repeat with --jobs 1",
-            ) from error
-
-
-def _shared(
-    pool: WorkerPool, batches: Sequence[Sequence[TensorOrder]], wanted: Wanted, *, ahead: int
-) -> Iterator[list[RowOutcome]]:
-    """The others get batches from the beginning, while this process takes them from the end.
-
-    Nothing is handed out long before it is begun, so that nothing need be called back: up to Python 3.11 a pool
-    whose process has died fails over what was called back.
-    """
-    left, running = deque(batches), set[Future[list[RowOutcome]]]()
-    while left or running:
-        while left and len(running) < ahead:
-            running.add(pool.submit(measure_batch, left.popleft(), wanted))
-        if left:
-            yield measure_batch(left.pop(), wanted)
-        done, running = wait(running, timeout=0 if left else None, return_when=FIRST_COMPLETED)
-        yield from (future.result() for future in done)
-
-
-def _batches(orders: Sequence[TensorOrder]) -> Iterator[list[TensorOrder]]:
-    batch: list[TensorOrder] = []
-    for order in orders:
-        batch.append(order)
-        if _size(batch) >= _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def _size(batch: Sequence[TensorOrder]) -> int:
-    return sum(order.size for order in batch)
