@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from ulpscope.dialects.files.stored import StoredTensor
+from ulpscope.dialects.files.stored import StoredTensor, TensorFile
+from ulpscope.dialects.registry import Dialect, known_dialects
 from ulpscope.dialects.tables import (
     CallNames,
     Row,
@@ -83,24 +84,37 @@ def reference_index(path: Path) -> ReferenceIndex:
     )
 
 
-def is_reference(path: Path) -> bool:
-    """Whether this is a reference dump, as far as names tell."""
-    return _dialect(path) is not None
-
-
 def reference_tensors(path: Path) -> list[ReferenceTensor] | None:
     """Every array of a reference dump; none if this is none."""
-    dialect = _dialect(path)
-    return None if dialect is None else dialect(path)
+    read = next((each.reference for each in known_dialects() if each.reference and each.recognises(path)), None)
+    return None if read is None else read(path)
 
 
-def _dialect(path: Path) -> Callable[[Path], list[ReferenceTensor]] | None:
-    from ulpscope.dialects.files import npy_folder
-    from ulpscope.dialects.tfdbg import opening as tfdbg
+def reference_dialect(
+    *,
+    recognises: Callable[[Path], bool],
+    open: Callable[[Path], Trace],
+    tensors: Callable[[Path], list[ReferenceTensor]],
+) -> Dialect:
+    """A dialect whose dumps have a file an operator's output."""
+    return Dialect(
+        what="a reference dump, of operators of a network",
+        next_step="ulpscope show {path}, or set it beside the dumps of an NPU: "
+        "ulpscope compare {path} DUMPS --graph GRAPH",
+        recognises=recognises,
+        open=open,
+        tensors=lambda path: _by_operator(tensors(path)),
+        reference=tensors,
+    )
 
-    if npy_folder.looks_like(path):
-        return npy_folder.tensors_of
-    return tfdbg.tensors_of if tfdbg.looks_like(path) else None
+
+def _by_operator(tensors: Iterable[ReferenceTensor]) -> TensorFile:
+    """`fc1_Relu.0`, whenever it was dumped; of an operator that ran several times `fc1_Relu.0#1` is the second."""
+    return {
+        f"{operator}.{output}{f'#{number}' if number else ''}": tensor.stored()
+        for (operator, output), several in index_of(tensors).items()
+        for number, tensor in enumerate(several)
+    }
 
 
 def index_of(tensors: Iterable[ReferenceTensor]) -> ReferenceIndex:

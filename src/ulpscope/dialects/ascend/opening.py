@@ -17,6 +17,7 @@ from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.executed import DumpedStep, ExecutedTensor, Problems, dumped_run, summary_frame
 from ulpscope.dialects.ascend.tree import entry_of, has_dumps
 from ulpscope.dialects.files.stored import AnyArray, StoredTensor, TensorFile, unsupported
+from ulpscope.dialects.registry import Dialect
 from ulpscope.dialects.tables import ASCEND, Row, call_row, foreign_rank, operator_frames, use_row, value_row
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.summaries.constants import SUMMARY_ID
@@ -33,12 +34,7 @@ _ROLES = {Side.INPUT: (Role.INPUT, "args"), Side.OUTPUT: (Role.OUTPUT, "output")
 
 def looks_like(path: Path) -> bool:
     """Whether this is a dump of an NPU, as far as names of files tell."""
-    return path.exists() and holds_dumps(path)
-
-
-def holds_dumps(path: Path) -> bool:
-    """Whether this is a directory with dump files below it, or called as a dump file is."""
-    return has_dumps(path) if path.is_dir() else entry_of(path) is not None
+    return path.exists() and (has_dumps(path) if path.is_dir() else entry_of(path) is not None)
 
 
 def open_npu_dump(path: Path) -> Trace:
@@ -194,3 +190,13 @@ def _tensors(dumped: DumpedStep, prefix: Callable[[str], str]) -> dict[str, Stor
 
 def _refuse(error: UlpscopeError) -> AnyArray:
     raise error
+
+
+NPU = Dialect(
+    what="a dump of an NPU",
+    next_step="ulpscope show {path}, ulpscope convert {path} --to npy -o DIR, or set it beside a reference: "
+    "ulpscope compare REFERENCE {path} --graph GRAPH",
+    recognises=looks_like,
+    open=open_npu_dump,
+    tensors=read_dump_tensors,
+)

@@ -16,7 +16,7 @@ from ulpscope.dialects.ascend.logical import logical_array, logical_form, logica
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, read_mapping
 from ulpscope.dialects.files.mapped import read_npy
 from ulpscope.dialects.files.stored import StoredTensor, unreadable
-from ulpscope.dialects.reference import ReferenceCall, ReferenceTensor, executions, open_reference
+from ulpscope.dialects.reference import ReferenceCall, ReferenceTensor, executions, open_reference, reference_dialect
 from ulpscope.dialects.tables import NPY
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import Counted, remark
@@ -114,3 +114,6 @@ def _load_dumped(path: Path) -> StoredTensor:
     output = outputs[0]
     form = logical_form(output)
     return StoredTensor(logical_type(output), form.shape, lambda: logical_array(output, form))
+
+
+NPY_FOLDER = reference_dialect(recognises=looks_like, open=open_npy_folder, tensors=tensors_of)

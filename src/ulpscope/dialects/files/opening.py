@@ -9,11 +9,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ulpscope.dialects.ascend.opening import holds_dumps, read_dump_tensors
 from ulpscope.dialects.files.mapped import read_npy, read_npz, read_safetensors
 from ulpscope.dialects.files.stored import StoredTensor, TensorFile, unreadable
 from ulpscope.dialects.files.torch_files import read_pt
-from ulpscope.dialects.reference import ReferenceTensor, index_of, is_reference, reference_tensors
+from ulpscope.dialects.registry import known_dialects
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.files import open_file, read_json
 
@@ -40,8 +39,9 @@ _PICKLE_MAGIC = b"\x80\x02"
 
 def load_tensor_file(path: Path) -> TensorFile:
     """The tensors of a file, or of a directory of shards, by name; the one tensor of a nameless file has the key ''."""
-    if holds_dumps(path):
-        return read_dump_tensors(path)
+    read = _dialects_reader(path)
+    if read is not None:
+        return read(path)
     if path.is_dir():
         return _load_directory(path)
     try:
@@ -56,8 +56,13 @@ def load_tensor_file(path: Path) -> TensorFile:
 def holds_tensors(path: Path) -> bool:
     """Whether this is a file of tensors, or a directory with some, as far as names and first bytes tell."""
     if path.is_dir():
-        return is_reference(path) or any(any(path.glob(pattern)) for pattern in _SHARDS)
+        return _dialects_reader(path) is not None or any(any(path.glob(pattern)) for pattern in _SHARDS)
     return path.is_file() and (path.suffix.lower() in READERS or _reader_by_content(path) is not None)
+
+
+def _dialects_reader(path: Path) -> Callable[[Path], TensorFile] | None:
+    """What reads the tensors of another tool's dump; none if it is none, or has no tensors that have names."""
+    return next((each.tensors for each in known_dialects() if each.tensors and each.recognises(path)), None)
 
 
 def _reader_by_content(path: Path) -> Reader | None:
@@ -92,9 +97,6 @@ def _holds_npy(path: Path) -> bool:
 
 
 def _load_directory(path: Path) -> TensorFile:
-    operators = reference_tensors(path)
-    if operators is not None:
-        return _by_operator(operators)
     tensors: dict[str, StoredTensor] = {}
     origin: dict[str, str] = {}
     shards = _shards(path)
@@ -109,15 +111,6 @@ def _load_directory(path: Path) -> TensorFile:
                 )
             tensors[key], origin[key] = tensor, shard.name
     return tensors
-
-
-def _by_operator(tensors: list[ReferenceTensor]) -> TensorFile:
-    """`fc1_Relu.0`, whenever it was dumped; of an operator that ran several times `fc1_Relu.0#1` is the second."""
-    found: dict[str, StoredTensor] = {}
-    for (operator, output), several in index_of(tensors).items():
-        for number, tensor in enumerate(several):
-            found[f"{operator}.{output}{f'#{number}' if number else ''}"] = tensor.stored()
-    return found
 
 
 def _shards(path: Path) -> list[Path]:

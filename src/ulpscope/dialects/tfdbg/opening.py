@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ulpscope.dialects.graphs.messages import GraphFileError
 from ulpscope.dialects.graphs.tf_graph import read_graph_def
-from ulpscope.dialects.reference import ReferenceCall, ReferenceTensor, executions, open_reference
+from ulpscope.dialects.reference import ReferenceCall, ReferenceTensor, executions, open_reference, reference_dialect
 from ulpscope.dialects.tables import TFDBG
 from ulpscope.dialects.tfdbg.event import bad_event, load_tensor, read_event, read_graph_bytes
 from ulpscope.graph.names import sanitised
@@ -225,3 +225,6 @@ def _call(outputs: tuple[ReferenceTensor, ...], nodes: Mapping[str, Node]) -> Re
         # As folders of .npy files have it, so that a dump compares with what was taken out of it.
         return ReferenceCall(op=sanitised(name), name=name, outputs=outputs)
     return ReferenceCall(op=node.type, name=name, outputs=outputs, inputs=node.inputs)
+
+
+TFDBG_DUMP = reference_dialect(recognises=looks_like, open=open_tfdbg, tensors=tensors_of)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.dialects.ascend.converting import Wanted, Written, convert_dump, save_whole
-from ulpscope.dialects.ascend.opening import holds_dumps
+from ulpscope.dialects.ascend.opening import looks_like
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, entry_of, find_folders, list_dumps, unnamed_dumps
 from ulpscope.dialects.files.array_writing import FileKind, write_array
 from ulpscope.dialects.files.opening import holds_tensors, load_tensor_file
@@ -41,7 +41,7 @@ class ArrayJob:
 
 def plan_arrays(sources: Sequence[Path], wanted: Wanted) -> list[ArrayJob]:
     """Those of the sources that hold arrays."""
-    found = [source for source in sources if not holds_dumps(source) and holds_tensors(source)]
+    found = [source for source in sources if not looks_like(source) and holds_tensors(source)]
     if found and (wanted.layout is not None or wanted.side is not None):
         option = "--layout" if wanted.side is None else f"--{wanted.side.value}"
         raise UlpscopeError(

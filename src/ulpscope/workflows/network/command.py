@@ -48,6 +48,7 @@ from ulpscope.workflows.network.pairing import (
     OperatorChoice,
     PairedNetwork,
     pair_with_graph,
+    was_dumped,
 )
 from ulpscope.workflows.report.command import write_report
 from ulpscope.workflows.results import write_json, writing
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
 
 from ulpscope.align.network.names import names_in_both
 from ulpscope.align.network.pairs import DumpReferences, pair_dumps
-from ulpscope.dialects.ascend.tree import has_dumps
-from ulpscope.dialects.files import npy_folder
 from ulpscope.records.network import NetworkPlan
 from ulpscope.workflows.compare.command import CompareOptions, compare
 from ulpscope.workflows.network.pairing import Reference, find_dumps
@@ -239,7 +238,7 @@ def _unseen(number: int, /, *, text: str | None = None) -> None:
 
 def are_dumps(reference: Path, target: Path) -> bool:
     """Whether a device dumped both sides."""
-    return all(path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path) for path in (reference, target))
+    return was_dumped(reference) and was_dumped(target)
 
 
 def pair_without_graph(reference: Path, target: Path, options: NetworkOptions) -> PairedNetwork:

@@ -168,9 +168,14 @@ class Reference:
     missing: tuple[str, ...] = ()
 
 
+def was_dumped(path: Path) -> bool:
+    """Whether a device dumped this: not what a folder of reference arrays happens to have below it."""
+    return path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path)
+
+
 def find_reference(path: Path, *, graph: str, chosen: Chosen) -> Reference:
     """The reference at a path; of several networks that a device dumped there, the one of the graph's name."""
-    if path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path):
+    if was_dumped(path):
         models = [folder.model for folder in npu_run(path).folders if folder.model is not None]
         named = None if matching_model(graph, models) is None else graph
         dumps = find_dumps(path, graph=named, chosen=chosen)
