@@ -1,6 +1,6 @@
 """One process of the first API accuracy checker as the tables of a trace. Its files have no outputs, only inputs.
 
-Its entries, checked and in the form of a dump's, which says the same in other words.
+Their entries are checked, and brought into the form of a dump's, which says the same in other words.
 
     forward_info    {"Functional*silu*0": {"args": [...], "kwargs": {...}}}   ->  Functional.silu.0.forward
     backward_info   {"Functional*silu*0": [gradients of outputs]}             ->  Functional.silu.0.backward
@@ -20,17 +20,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.dialects.msprobe.arguments import Found, encode
-from ulpscope.dialects.msprobe.entry_names import NameReader
-from ulpscope.dialects.msprobe.frames import calls_frame, data_names, uses_frame, values_frame
-from ulpscope.dialects.msprobe.identity import Values, wrong_field
+from ulpscope.dialects.msprobe.frames import data_names, values_frame
+from ulpscope.dialects.msprobe.identity import wrong_field
 from ulpscope.dialects.msprobe.json_files import read_if_there, read_object, shortened
-from ulpscope.dialects.msprobe.reading import read_file
-from ulpscope.dialects.msprobe.structure import Parents, StackTable, plan_calls
-from ulpscope.dialects.msprobe.uses import EntryReader
+from ulpscope.dialects.msprobe.reading import EntryRank, read_file
+from ulpscope.dialects.msprobe.structure import Parents
 from ulpscope.dialects.tables import with_summaries
 from ulpscope.numerics.summaries.constants import SUMMARY_ID
 from ulpscope.records.errors import TraceError
-from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import StepFrames
 from ulpscope.trace.objects import collector_paused
@@ -49,25 +46,17 @@ class InfoFiles:
     stack: Path
 
 
-class ApiCheckerRank:
-    """A source of frames: the files of one process by step."""
+class ApiCheckerRank(EntryRank):
+    """The files of one process by step."""
 
     def __init__(self, files: Mapping[int, InfoFiles]) -> None:
+        super().__init__("pytorch", missing=[])
         self._files = files
-        self._names = NameReader("pytorch")
-        self._values = Values()
-        self._stacks = StackTable()
-        self._missing: list[str] = []
-        self._calls = 0
         self._has_data = False
 
     @property
     def summary_id(self) -> str:
         return SUMMARY_ID if self._has_data else RANGE_ID
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        return tuple(self._missing)
 
     def load(self, step: int) -> StepFrames:
         files = self._files[step]
@@ -87,38 +76,20 @@ class ApiCheckerRank:
         return None if path is None else read_file(path, value)
 
     def _read(self, step: int, files: InfoFiles) -> StepFrames:
-        forward = forward_entries(files.forward, read_object(files.forward))
-        backward = backward_entries(files.backward, read_if_there(files.backward))
+        data = {
+            files.forward: forward_entries(files.forward, read_object(files.forward)),
+            files.backward: backward_entries(files.backward, read_if_there(files.backward)),
+        }
         stacks = self._stacks.read(files.stack, stack_entries(files.stack, read_if_there(files.stack)))
-        calls = plan_calls([*forward, *backward], names=self._names, parents=Parents({}, {}), stacks=stacks)
-        ids = {entry: self._calls + index for index, entry in enumerate(calls)}
-        self._calls += len(calls)
-        self._values.begin_step({})
-        reader = EntryReader(calls, ids, self._values)
-        reader.read(files.forward, forward)
-        reader.read(files.backward, backward)
-        frames = StepFrames(
-            calls=calls_frame(step, calls, ids, reader.arguments, stacks),
-            values=self._values_frame(step, files),
-            tensors=uses_frame(reader.uses),
-            stacks=self._stacks.take_new(),
-        )
-        self._values.end_step()
-        return frames
+        return self._tables(step, data, stacks, Parents({}, {}))
 
-    def _values_frame(self, step: int, files: InfoFiles) -> pl.DataFrame:
-        names = self._data_names(step, files)
-        frame = values_frame(self._values.new, names, path=files.forward, step=step)
+    def _values_frame(self, step: int, path: Path) -> pl.DataFrame:
+        named, new = data_names(self._values.new), self._values.new
+        absent = {name for name in named if name is not None and find_data(path.parent, name) is None}
+        names = self._names_there(step, named, absent)
+        frame = values_frame(new, names, path=path, step=step)
         self._has_data = self._has_data or any(names)
         return with_summaries(frame, self.data) if any(names) else frame
-
-    def _data_names(self, step: int, files: InfoFiles) -> list[str | None]:
-        names = data_names(self._values.new)
-        absent = {name for name in names if name is not None and find_data(files.forward.parent, name) is None}
-        if absent:
-            told = remark("tensor_files", files=Counted(len(absent), "tensor file"), example=min(absent))
-            self._missing.append(remark("step", step=step, remark=told))
-        return [None if name in absent else name for name in names]
 
 
 def find_data(folder: Path, stated: str) -> Path | None:

@@ -129,7 +129,8 @@ def _graph(row: Sequence[Any]) -> Graph:
 def _operator(row: Sequence[Any]) -> Operator:
     name, kind, graph, number, stream, inputs, outputs, *plain, attributes = row
     read, made = tuple([_input(each) for each in inputs]), tuple([_desc(each) for each in outputs])
-    return Operator(name, kind, graph, number, stream, read, made, *map(_value, plain), _attributes(attributes))
+    told: list[Any] = [name, kind, graph, number, stream, read, made, *map(_value, plain), _attributes(attributes)]
+    return Operator(*told)
 
 
 def _input(row: Sequence[Any]) -> Input:
@@ -140,7 +141,8 @@ def _input(row: Sequence[Any]) -> Input:
 def _desc(row: Sequence[Any]) -> TensorDesc:
     *plain, origin, fusion_origin, attributes = row
     origins = (None if each is None else Origin(*each) for each in (origin, fusion_origin))
-    return TensorDesc(*map(_value, plain), *origins, _attributes(attributes))
+    told: list[Any] = [*map(_value, plain), *origins, _attributes(attributes)]
+    return TensorDesc(*told)
 
 
 def _attributes(row: dict[str, Any]) -> Attributes:

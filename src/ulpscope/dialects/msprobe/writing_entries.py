@@ -169,12 +169,12 @@ def _below(place: str) -> list[str]:
 Number: TypeAlias = float | int | bool | None
 Elements: TypeAlias = Callable[[], NDArray[Any] | None]
 
-NAMES = ("Max", "Min", "Mean", "Norm")
+NUMBER_NAMES = ("Max", "Min", "Mean", "Norm")
 
 
 def four_numbers(value: Value, elements: Elements) -> dict[str, Number]:
     """The four statistics of a tensor; null where msprobe has none or the trace cannot tell."""
-    return dict(zip(NAMES, _numbers(value, elements), strict=True))
+    return dict(zip(NUMBER_NAMES, _numbers(value, elements), strict=True))
 
 
 def _numbers(value: Value, elements: Elements) -> tuple[Number, Number, Number, Number]:
