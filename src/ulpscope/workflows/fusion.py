@@ -139,6 +139,6 @@ def analyse_fusion(
     options = NetworkOptions(close_graph=close_graph, jobs=jobs)
     compared = compare_network(unfused, fused, graph, options, advance=advance)
     operators = {operator.name: operator for operator in all_operators(open_graph(graph))}
-    found = fused_operators(compared.compared.pairs, operators)
+    found = fused_operators(compared.pairs, operators)
     graphs = str(graph), str(close_graph)
     return FusionAnalysisResult(FusionAnalysis(str(fused), str(unfused), graphs, found, compared.comparison.missing))

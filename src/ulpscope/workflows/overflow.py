@@ -9,6 +9,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -43,8 +44,8 @@ from ulpscope.report.files.overflow_table import write_overflow_table
 from ulpscope.report.terminal.overflow import survey_text
 from ulpscope.report.words.language import Language
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.report.command import write_report
-from ulpscope.workflows.results import TellsItself, writing
+from ulpscope.workflows.report.command import write_result
+from ulpscope.workflows.results import TellsItself
 
 MOST_EXECUTED = 20
 """The first answer the question; `ulpscope check --overflow` executes all of them."""
@@ -122,16 +123,15 @@ def device_findings(path: Path, search: RecordSearch, missing: list[str]) -> Ite
 
 def write_survey(out: Path, survey: OverflowSurvey, searches: tuple[RecordSearch, ...]) -> None:
     """A row an overflow, and each record as the older tools write it."""
-    with writing(out):
-        for number, search in enumerate(searches, start=1):
-            # Several devices, and several runs, may have written records of one name.
-            own = out / RECORDS / (str(number) if len(searches) > 1 else "")
-            for path in sorted({found.entry.path for found in search.found}):
-                folder = own / (path.parent.relative_to(search.root) if search.root.is_dir() else "")
-                folder.mkdir(parents=True, exist_ok=True)
-                content = json.dumps(record_json(read_overflow_record(read_dump(path))), indent=4)
-                (folder / f"{path.name}.output.0.json").write_text(content, encoding="utf-8")
-        write_overflow_table(survey, out / TABLE)
+    for number, search in enumerate(searches, start=1):
+        # Several devices, and several runs, may have written records of one name.
+        own = out / RECORDS / (str(number) if len(searches) > 1 else "")
+        for path in sorted({found.entry.path for found in search.found}):
+            folder = own / (path.parent.relative_to(search.root) if search.root.is_dir() else "")
+            folder.mkdir(parents=True, exist_ok=True)
+            content = json.dumps(record_json(read_overflow_record(read_dump(path))), indent=4)
+            (folder / f"{path.name}.output.0.json").write_text(content, encoding="utf-8")
+    write_overflow_table(survey, out / TABLE)
 
 
 def _record_place(found: FoundRecord, name: str | None, tensors: tuple[SeenTensor, ...]) -> Place:
@@ -189,11 +189,8 @@ class OverflowAnswer(TellsItself):
 
     def write(self, out: str | Path, *, language: Language = Language.EN) -> Path:
         """summary.json, overflow.csv, each record as JSON, and the page, which it gives; `out` is empty."""
-        out = Path(out)
-        with writing(out):
-            out.mkdir(parents=True, exist_ok=True)
-        write_survey(out, self.survey, self.searches)
-        return write_report(out, self, language=language)
+        tables = partial(write_survey, survey=self.survey, searches=self.searches)
+        return write_result(out, self, tables, language=language)
 
 
 def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> OverflowAnswer:

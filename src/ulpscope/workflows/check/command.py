@@ -31,7 +31,7 @@ from ulpscope.report.words.quantities import ranges_text
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.check.journal import FAILING, Journal, WorkerSettings
 from ulpscope.workflows.check.pool import WORKER, Pool, PoolSettings, device_of
-from ulpscope.workflows.report.command import write_report
+from ulpscope.workflows.report.command import write_result
 from ulpscope.workflows.results import TellsItself, writing
 
 NEAR_NAMES = 3
@@ -188,12 +188,12 @@ class CheckResult(TellsItself):
 
     def write(self, out: str | Path, *, language: Language = Language.EN) -> Path:
         """Write summary.json, the tables and the page, beside the journal if there is one; gives the page."""
-        out = Path(out)
-        with writing(out, next_step="make room, and go on with --resume"):
-            out.mkdir(parents=True, exist_ok=True)
-            write_results(self.run, out / "result.csv")
-            write_details(self.run, out / "details.csv")
-        return write_report(out, self, language=language)
+        next_step = "make room, and go on with --resume"
+        return write_result(out, self, self._write_tables, language=language, next_step=next_step)
+
+    def _write_tables(self, out: Path) -> None:
+        write_results(self.run, out / "result.csv")
+        write_details(self.run, out / "details.csv")
 
     def write_msprobe_tables(self, out: Path) -> None:
         """Beside the others, the tables that msprobe's pre-check writes."""

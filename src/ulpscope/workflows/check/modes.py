@@ -18,8 +18,7 @@ from ulpscope.report.terminal.check_overflow import overflow_text
 from ulpscope.report.terminal.check_perturb import perturb_text
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.check.command import CheckPlan, check, plan_check
-from ulpscope.workflows.report.command import write_report
-from ulpscope.workflows.results import writing
+from ulpscope.workflows.report.command import write_result
 
 WORKER = (sys.executable, "-m", "ulpscope.workflows.check.modes_worker")
 OVERFLOW_TABLE, PERTURB_TABLE = "overflow.csv", "perturb.csv"
@@ -53,9 +52,9 @@ class OverflowResult:
         return overflow_json(self.found, language)
 
     def write(self, out: Path, *, language: Language = Language.EN) -> Path:
-        with writing(out):
-            write_overflows(self.found, out / OVERFLOW_TABLE)
-        return write_report(out, self, language=language)
+        return write_result(
+            out, self, lambda folder: write_overflows(self.found, folder / OVERFLOW_TABLE), language=language
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +74,9 @@ class PerturbResult:
         return perturb_json(self.found, language)
 
     def write(self, out: Path, *, language: Language = Language.EN) -> Path:
-        with writing(out):
-            write_perturbations(self.found, out / PERTURB_TABLE)
-        return write_report(out, self, language=language)
+        return write_result(
+            out, self, lambda folder: write_perturbations(self.found, folder / PERTURB_TABLE), language=language
+        )
 
 
 def plan_overflow(path: str | Path, options: CheckOptions) -> OverflowPlan:

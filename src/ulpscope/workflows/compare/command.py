@@ -6,6 +6,7 @@ Whether the calls of two traces can be executed again; if not, why, and what to 
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,8 @@ from ulpscope.report.words.quantities import ranges_text
 from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.reader import Trace
 from ulpscope.workflows.compare.saved_data import Reading, measure_data
-from ulpscope.workflows.report.command import finding_stacks, write_report
-from ulpscope.workflows.results import TellsItself, write_json, writing
+from ulpscope.workflows.report.command import finding_stacks, write_result
+from ulpscope.workflows.results import TellsItself, write_json
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
@@ -124,14 +125,13 @@ class CompareResult(TellsItself):
 
     def write(self, out: str | Path, *, xlsx: bool = False, language: Language = Language.EN) -> Path:
         """Write summary.json, the tables behind it and their page into a directory that is empty; gives the page."""
-        out = Path(out)
-        with writing(out):
-            out.mkdir(parents=True, exist_ok=True)
-            self.write_tables(out, xlsx=xlsx, language=language)
-        return write_report(out, self, language=language, stacks=finding_stacks(self.comparison, self.plan))
+        tables = partial(self._write_tables, xlsx=xlsx, language=language)
+        return write_result(out, self, tables, language=language, stacks=self._stacks())
 
-    def write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
-        """The tables alone."""
+    def _stacks(self) -> list[list[dict[str, Any]]]:
+        return finding_stacks(self.comparison, self.plan)
+
+    def _write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
         write_json(out / "plan.json", plan_json(self.plan))
         self.pairs.write_parquet(out / "pairs.parquet")
         write_csv(self.pairs, out / "tensors.csv")

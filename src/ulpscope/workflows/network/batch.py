@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,9 +91,8 @@ class BatchResult:
         """Write a directory a network, and summary.json of all."""
         with writing(out):
             for network, result in self.results:
-                folder = _free(out / network.name)
-                folder.mkdir()
-                result.write(folder, xlsx=xlsx, language=language, table_name=f"{network.name}_result")
+                named = replace(result, table_name=f"{network.name}_result")
+                named.write(_free(out / network.name), xlsx=xlsx, language=language)
             write_json(out / SUMMARY, self.json(language))
 
 

@@ -50,8 +50,7 @@ from ulpscope.workflows.network.pairing import (
     pair_with_graph,
     was_dumped,
 )
-from ulpscope.workflows.report.command import write_report
-from ulpscope.workflows.results import write_json, writing
+from ulpscope.workflows.results import write_json
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
@@ -76,33 +75,18 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class NetworkResult(CompareResult):
     """What comparing a network found."""
 
-    compared: CompareResult
     paired: PairedNetwork
     outcomes: Mapping[int, RowOutcome]
     options: NetworkOptions
-
-    @property
-    def comparison(self) -> Comparison:
-        return self.compared.comparison
-
-    @property
-    def code(self) -> Any:
-        return self.compared.code
-
-    @property
-    def findings(self) -> Any:
-        """What is wrong; the first is the answer."""
-        return self.compared.findings
-
-    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return self.compared.text(width=width, color=color, language=language)
+    table_name: str = "result"
+    """What the file of msaccucmp's table begins with."""
 
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        return {**self.compared.json(language), "graph": self.paired.graph}
+        return {**CompareResult.json(self, language), "graph": self.paired.graph}
 
     def table(self) -> list[list[str]]:
         """msaccucmp's result table, the header first."""
@@ -114,17 +98,15 @@ class NetworkResult:
         )
         return list(result_table(self.paired.rows, self.outcomes, columns, others=self.paired.context))
 
-    def write(
-        self, out: Path, *, xlsx: bool = False, language: Language = Language.EN, table_name: str = "result"
-    ) -> Path:
-        """Write summary.json, the tables behind it, msaccucmp's result table and the page into an empty directory."""
-        with writing(out):
-            self.compared.write_tables(out, xlsx=xlsx, language=language)
-            if self.paired.graph is not None:
-                write_json(out / "plan.json", network_plan_json(self.paired.plan))
-            if self.options.csv is not None:
-                write_table(self.table(), out / f"{table_name}_{stamp()}.csv")
-        return write_report(out, self, language=language)
+    def _stacks(self) -> list[list[dict[str, Any]]]:
+        return []
+
+    def _write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
+        CompareResult._write_tables(self, out, xlsx=xlsx, language=language)
+        if self.paired.graph is not None:
+            write_json(out / "plan.json", network_plan_json(self.paired.plan))
+        if self.options.csv is not None:
+            write_table(self.table(), out / f"{self.table_name}_{stamp()}.csv")
 
 
 def stamp() -> str:
@@ -166,7 +148,7 @@ def judge_network(paired: PairedNetwork, options: NetworkOptions, advance: "Adva
     if standard is not None:
         comparison, table = judge_by(standard, comparison, table)
         comparison = with_spans(comparison, run.known, run.seen)
-    return NetworkResult(CompareResult(comparison, table, plan), paired, outcomes, options)
+    return NetworkResult(comparison, table, plan, paired, outcomes, options)
 
 
 def _call_names(paired: PairedNetwork) -> dict[str, str]:
@@ -266,4 +248,5 @@ def compare_dumps(
     orders = [] if options.csv is None else tensor_orders(paired.rows, overflow=options.overflow)
     wanted = Wanted(options.csv, options.overflow, options.details)
     outcomes = measure_all(orders, wanted, jobs=options.jobs, advance=lambda number: advance(number))
-    return NetworkResult(compare(reference, target, ordinary), paired, outcomes, options)
+    found = compare(reference, target, ordinary)
+    return NetworkResult(found.comparison, found.pairs, found.plan, paired, outcomes, options)

@@ -117,7 +117,7 @@ def compare_tensor(
         table = compare(paired.names.reference, paired.names.target, ordinary).pairs
     else:
         unwritten = replace(options or NetworkOptions(), csv=None)
-        table = judge_network(only(paired, row.index), unwritten, lambda *_, **__: None).compared.pairs
+        table = judge_network(only(paired, row.index), unwritten, lambda *_, **__: None).pairs
     return DetailResult(detail, paired.graph, _judgement(paired, row, table))
 
 
