@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from ulpscope.report.terminal.check import check_text
 from ulpscope.report.words.language import Language
 from ulpscope.report.words.quantities import ranges_text
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.check.journal import FAILING, Journal, WorkerSettings
+from ulpscope.workflows.check.journal import FAILING, Journal, WorkerSettings, record_json
 from ulpscope.workflows.check.pool import WORKER, Pool, PoolSettings, device_of
 from ulpscope.workflows.report.command import write_result
 from ulpscope.workflows.results import TellsItself, writing
@@ -233,18 +233,16 @@ def _pool_settings(
     plan: CheckPlan, options: CheckOptions, journal: Journal | None, command: Sequence[str]
 ) -> PoolSettings:
     failing = journal.out / FAILING if journal is not None and options.save_failing else None
-    first_line = {
-        device: WorkerSettings(
-            trace=str(plan.trace.path),
-            device=device,
-            seed=options.seed,
-            standard=options.standard,
-            references=options.references,
-            failing=failing,
-            figures=journal is not None,
-        ).json()
-        for device in options.devices
-    }
+    whole = WorkerSettings(
+        trace=str(plan.trace.path),
+        device="",
+        seed=options.seed,
+        standard=options.standard,
+        references=options.references,
+        failing=failing,
+        figures=journal is not None,
+    )
+    first_line = {device: record_json(replace(whole, device=device)) for device in options.devices}
     return PoolSettings(first_line, jobs=options.jobs, timeout=options.timeout, command=command)
 
 

@@ -3,28 +3,31 @@
 The first line tells what the results depend on; a check that asks for something else does not go on with them. A line
 that was cut off by a kill is dropped.
 
-Cases and their results as JSON: between processes, and in cases.jsonl.
-
-Everything that a report is made of went through here, so that a resumed check cannot tell other numbers than a single
-one. Floats that JSON has no number for are written as text: "nan", "inf", "-inf".
+Everything that a report is made of goes through the same JSON, between processes and in the file, so that a resumed
+check cannot tell other numbers than a single one. Floats that JSON has no number for are text: "nan", "inf", "-inf".
 """
 
 import json
 import math
 import shlex
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from ulpscope.records.check_runs import CheckedCase, CheckOptions, CheckStandard
-from ulpscope.records.checks import CaseId, CaseResult, DataSource, Direction, OutputResult, Variant, Verdict
+from ulpscope.records.checks import CaseResult
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.files import LARGEST_DESCRIPTION, LARGEST_DUMP, open_file, parse_json, read_bytes
 from ulpscope.trace.reader import Trace
 from ulpscope.workflows.results import SUMMARY, check_result, prepare_result
 
 Message = dict[str, Any]
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,125 +44,63 @@ class WorkerSettings:
     figures: bool = False
     """Whether every metric is wanted, also those that no verdict needs."""
 
-    def json(self) -> Message:
-        return {
-            "trace": self.trace,
-            "device": self.device,
-            "seed": self.seed,
-            "standard": self.standard.value,
-            "references": [str(path) for path in self.references],
-            "failing": None if self.failing is None else str(self.failing),
-            "figures": self.figures,
-        }
-
-    @classmethod
-    def from_json(cls, message: Message) -> "WorkerSettings":
-        return cls(
-            trace=str(message["trace"]),
-            device=str(message["device"]),
-            seed=int(message["seed"]),
-            standard=CheckStandard(message["standard"]),
-            references=tuple(Path(path) for path in message["references"]),
-            failing=None if message["failing"] is None else Path(message["failing"]),
-            figures=bool(message["figures"]),
-        )
-
-
-def case_json(case: CaseId) -> Message:
-    """What a worker needs to find and execute a case."""
-    return {
-        "process": case.process,
-        "call": case.call,
-        "name": case.name,
-        "op": case.op,
-        "variant": case.variant.value,
-        "source": case.source.value,
-    }
-
-
-def case_from_json(message: Message) -> CaseId:
-    """The case that `case_json` wrote."""
-    return CaseId(
-        process=str(message["process"]),
-        call=int(message["call"]),
-        name=str(message["name"]),
-        op=str(message["op"]),
-        variant=Variant(message["variant"]),
-        source=DataSource(message["source"]),
-    )
-
 
 def checked_json(checked: CheckedCase) -> Message:
     """A result with everything that reports are made of."""
-    result = checked.result
-    return {
-        "case": case_json(result.case),
-        "device": checked.device,
-        "forward": None if result.forward is None else result.forward.value,
-        "backward": None if result.backward is None else result.backward.value,
-        "message": result.message,
-        "outputs": [_output_json(output) for output in result.outputs],
-        "seconds": round(result.seconds, 6),
-    }
+    result = record_json(checked.result)
+    metrics = ({name: _plain(float(figure)) for name, figure in output.metrics} for output in checked.result.outputs)
+    outputs = [output | {"metrics": figures} for output, figures in zip(result["outputs"], metrics, strict=True)]
+    told = {"case": result["case"], "device": checked.device} | result | {"outputs": outputs}
+    return told | {"seconds": round(checked.result.seconds, 6)}
 
 
 def checked_from_json(message: Message) -> CheckedCase:
     """The result that `checked_json` wrote."""
-    result = CaseResult(
-        case=case_from_json(message["case"]),
-        forward=_verdict(message["forward"]),
-        backward=_verdict(message["backward"]),
-        message=str(message["message"]),
-        outputs=tuple(_output_from_json(output) for output in message["outputs"]),
-        seconds=float(message["seconds"]),
-    )
-    return CheckedCase(result, str(message["device"]))
+    outputs = [output | {"metrics": list(output["metrics"].items())} for output in message["outputs"]]
+    return CheckedCase(record_from_json(CaseResult, message | {"outputs": outputs}), str(message["device"]))
 
 
-def _output_json(output: OutputResult) -> Message:
-    return {
-        "place": output.place,
-        "direction": output.direction.value,
-        "verdict": output.verdict.value,
-        "statistic": output.statistic,
-        "message": output.message,
-        "dtype": output.dtype,
-        "shape": list(output.shape),
-        "worst": None if output.worst is None else [int(index) for index in output.worst],
-        "worst_computed": _number(output.worst_computed),
-        "worst_exact": _number(output.worst_exact),
-        "metrics": {name: _number(figure) for name, figure in output.metrics},
-    }
+def record_json(record: Any) -> Message:
+    """A record by its fields."""
+    return {each.name: _plain(getattr(record, each.name)) for each in fields(record)}
 
 
-def _output_from_json(message: Message) -> OutputResult:
-    return OutputResult(
-        place=str(message["place"]),
-        direction=Direction(message["direction"]),
-        verdict=Verdict(message["verdict"]),
-        statistic=str(message["statistic"]),
-        message=str(message["message"]),
-        dtype=message["dtype"],
-        shape=tuple(message["shape"]),
-        worst=None if message["worst"] is None else tuple(message["worst"]),
-        worst_computed=_float(message["worst_computed"]),
-        worst_exact=_float(message["worst_exact"]),
-        metrics=tuple((name, float(figure)) for name, figure in message["metrics"].items()),
-    )
+def record_from_json(kind: type[Record], message: Message) -> Record:
+    """The record that `record_json` wrote; errors as of any wrong value where it wrote none."""
+    described: Any = kind
+    return kind(**{name: _typed(hint, message[name]) for name, hint in _hints(described).items()})
 
 
-def _verdict(text: str | None) -> Verdict | None:
-    return None if text is None else Verdict(text)
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
-def _number(figure: float | None) -> float | str | None:
-    if figure is None:
-        return None
-    return float(figure) if math.isfinite(figure) else str(float(figure))
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return record_json(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
-def _float(figure: float | str | None) -> float | None:
-    return None if figure is None else float(figure)
+def _typed(hint: Any, value: Any) -> Any:
+    """A value of a field's type; none only where the field may be none."""
+    inner = get_args(hint)
+    if type(None) in inner:
+        return None if value is None else _typed(inner[0], value)
+    if get_origin(hint) is tuple:
+        of = inner[:1] * len(value) if inner[-1] is ... else inner
+        return tuple(_typed(each, item) for each, item in zip(of, value, strict=True))
+    if isinstance(hint, type) and is_dataclass(hint):
+        return record_from_json(hint, value)
+    return hint(value)
 
 
 CASES = "cases.jsonl"

@@ -1,6 +1,5 @@
 """`ulpscope check --overflow` and `ulpscope check --perturb`: the calls of a trace, asked other questions."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +17,9 @@ from ulpscope.report.terminal.check_overflow import overflow_text
 from ulpscope.report.terminal.check_perturb import perturb_text
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.check.command import CheckPlan, check, plan_check
+from ulpscope.workflows.check.pool import WORKER
 from ulpscope.workflows.report.command import write_result
 
-WORKER = (sys.executable, "-m", "ulpscope.workflows.check.modes_worker")
 OVERFLOW_TABLE, PERTURB_TABLE = "overflow.csv", "perturb.csv"
 
 Heard = Callable[[CheckedCase], None]

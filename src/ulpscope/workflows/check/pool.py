@@ -26,7 +26,7 @@ from ulpscope.records.check_runs import CheckedCase
 from ulpscope.records.checks import CaseId, CaseResult, Verdict
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import remark
-from ulpscope.workflows.check.journal import Message, case_json, checked_from_json
+from ulpscope.workflows.check.journal import Message, checked_from_json, record_json
 
 LAST_LINES = 3
 LONGEST_LAST_WORDS = 400
@@ -197,7 +197,7 @@ class Pool:
         # Small orders towards the end, so that all workers end at about the same time.
         number = min(CASES_AT_ONCE, -(-len(waiting) // (2 * staff)))
         worker.orders = deque(waiting.popleft() for _ in range(number))
-        worker.send([case_json(case) for case in worker.orders])
+        worker.send([record_json(case) for case in worker.orders])
         worker.deadline = time.monotonic() + self._settings.timeout
 
     def _patience(self) -> float:
