@@ -140,8 +140,7 @@ def _tell_plan(paired: "PairedNetwork", *, as_json: bool) -> int:
 def _tell_mapping(args: argparse.Namespace, paired: "PairedNetwork") -> int:
     """As CSV: in a file of --out, else on stdout."""
     from ulpscope.report.files.network_csv import write_table
-    from ulpscope.workflows.network.command import stamp
-    from ulpscope.workflows.results import writing
+    from ulpscope.workflows.results import stamp, writing
 
     table = paired.mapping()
     if args.out is not None:

@@ -46,6 +46,7 @@ from ulpscope.report.words.language import Language
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.report.command import write_result
 from ulpscope.workflows.results import TellsItself
+from ulpscope.workflows.traces import place_of
 
 MOST_EXECUTED = 20
 """The first answer the question; `ulpscope check --overflow` executes all of them."""
@@ -360,13 +361,4 @@ def _seen(call: Call, use: Use, value: Value) -> SeenTensor:
 
 def _place(rank: RankTrace, call: Call) -> Place:
     frames = () if call.stack is None else rank.stack(call.stack)
-    return Place(
-        rank=call.rank,
-        step=call.step,
-        phase=call.phase,
-        call=call.name,
-        call_id=call.id,
-        op=call.op,
-        module=call.module,
-        source=f"{frames[0].file}:{frames[0].line}" if frames else None,
-    )
+    return place_of(call, f"{frames[0].file}:{frames[0].line}" if frames else None)

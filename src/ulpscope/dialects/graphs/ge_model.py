@@ -17,12 +17,14 @@ from ulpscope.dialects.graphs.dtypes import ge_dtype
 from ulpscope.dialects.graphs.messages import (
     GraphFileError,
     Message,
+    all_by_kind,
     as_choice,
     as_flag,
     as_integer,
     as_message,
     as_number,
     as_text,
+    by_kind,
     integer,
     integers,
     last,
@@ -234,44 +236,11 @@ def ge_text_model(message: Message) -> GraphModel:
 
 def attributes_of(message: Message) -> dict[str, AttributeValue]:
     """The map `attr` of a model, graph, operator or tensor."""
-    return {text(entry, "key"): _value(sub_message(entry, "value")) for entry in messages(message, "attr")}
+    return {text(entry, "key"): by_kind(_KINDS, sub_message(entry, "value")) for entry in messages(message, "attr")}
 
 
 def described_dtype(found: object) -> str:
     return ge_dtype(as_choice(found, "dtype"))
-
-
-def _value(definition: Message) -> AttributeValue:
-    """One of the kinds that an attribute may be; none if the file holds an empty one."""
-    for kind, values in definition.items():
-        read = _KINDS.get(kind)
-        if read is not None and values:
-            return read(values[-1])
-    return None
-
-
-def _list(definition: Any) -> AttributeValue:
-    for kind, values in as_message(definition, "list").items():
-        read = _KINDS.get(kind)
-        if read is not None and values:
-            return tuple([read(value) for value in values])
-    return ()
-
-
-def _number(value: Any) -> float:
-    return as_number(value, "f")
-
-
-def _flag(value: Any) -> bool:
-    return as_flag(value, "b")
-
-
-def _text_attribute(value: Any) -> str:
-    return as_text(value, "s")
-
-
-def _integer(value: Any) -> int:
-    return as_integer(value, "i")
 
 
 def _bytes(value: Any) -> Attributes:
@@ -308,12 +277,12 @@ def _graph_attribute(value: Any) -> Attributes:
 
 
 _KINDS: dict[str, Callable[[Any], AttributeValue]] = {
-    "s": _text_attribute,
-    "i": _integer,
-    "f": _number,
-    "b": _flag,
+    "s": lambda value: as_text(value, "s"),
+    "i": lambda value: as_integer(value, "i"),
+    "f": lambda value: as_number(value, "f"),
+    "b": lambda value: as_flag(value, "b"),
     "bt": _bytes,
-    "list": _list,
+    "list": lambda value: all_by_kind(_KINDS, as_message(value, "list")),
     "func": _named_attributes,
     "na": _named_attributes,
     "td": _tensor_desc,

@@ -74,6 +74,26 @@ def sub_message(message: Message, field: str) -> Message:
     return found[-1] if found else {}
 
 
+Kinds: TypeAlias = Mapping[str, Callable[[Any], Any]]
+"""What reads the fields of which a message has one: the kinds that an attribute may be."""
+
+
+def by_kind(kinds: Kinds, message: Message) -> Any:
+    """The value of the first field that is one of these kinds; none if the file holds an empty one."""
+    for kind, values in message.items():
+        if values and kind in kinds:
+            return kinds[kind](values[-1])
+    return None
+
+
+def all_by_kind(kinds: Kinds, message: Message) -> tuple[Any, ...]:
+    """All values of that field."""
+    for kind, values in message.items():
+        if values and kind in kinds:
+            return tuple([kinds[kind](value) for value in values])
+    return ()
+
+
 def size_of(message: Message, field: str) -> int:
     """How many bytes a field of bytes holds."""
     value = last(message, field, b"")

@@ -15,12 +15,14 @@ from ulpscope.dialects.graphs.messages import (
     GraphFileError,
     Message,
     Schemas,
+    all_by_kind,
     as_choice,
     as_flag,
     as_integer,
     as_message,
     as_number,
     as_text,
+    by_kind,
     integer,
     last,
     messages,
@@ -50,7 +52,9 @@ _DTYPES = ("DstT", "output_type", "out_type", "dtype", "T")
 
 def tf_operator(message: Message) -> Operator:
     """A NodeDef that does not know yet which graph it belongs to, nor its number in it."""
-    attributes = {text(entry, "key"): _value(sub_message(entry, "value")) for entry in messages(message, "attr")}
+    attributes = {
+        text(entry, "key"): by_kind(_KINDS, sub_message(entry, "value")) for entry in messages(message, "attr")
+    }
     entries = texts(message, "input")
     device = text(message, "device")
     return Operator(
@@ -149,22 +153,6 @@ def _functions(attributes: Attributes) -> list[str]:
     return [str(value["function"]) for value in attributes.values() if isinstance(value, dict) and "function" in value]
 
 
-def _value(value: Message) -> AttributeValue:
-    for kind, values in value.items():
-        read = _list if kind == "list" else _KINDS.get(kind)
-        if read is not None and values:
-            return read(values[-1])
-    return None
-
-
-def _list(value: Any) -> AttributeValue:
-    for kind, values in as_message(value, "attr").items():
-        read = _KINDS.get(kind)
-        if read is not None and values:
-            return tuple([read(item) for item in values])
-    return ()
-
-
 def _shape(value: Any) -> AttributeValue:
     shape = as_message(value, "attr")
     if as_flag(last(shape, "unknown_rank"), "unknown_rank"):
@@ -200,6 +188,7 @@ _KINDS: dict[str, Callable[[Any], AttributeValue]] = {
     "tensor": _tensor,
     "placeholder": lambda value: as_text(value, "placeholder"),
     "func": _function,
+    "list": lambda value: all_by_kind(_KINDS, as_message(value, "attr")),
 }
 
 

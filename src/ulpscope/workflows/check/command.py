@@ -5,7 +5,6 @@ Which cases a check executes: of these ranks and steps, of calls that patterns n
 
 import difflib
 import shlex
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ from typing import Any
 import polars as pl
 
 from ulpscope.dialects.opening import open_run
-from ulpscope.records.calls import Call
 from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckOptions, CheckRun
 from ulpscope.records.checks import CaseId, CaseResult, DataSource, Variant, Verdict
 from ulpscope.records.enums import ExitCode, Kind
@@ -32,7 +30,8 @@ from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.check.journal import FAILING, Journal, WorkerSettings, record_json
 from ulpscope.workflows.check.pool import WORKER, Pool, PoolSettings, device_of
 from ulpscope.workflows.report.command import write_result
-from ulpscope.workflows.results import TellsItself, writing
+from ulpscope.workflows.results import TellsItself, stamp, writing
+from ulpscope.workflows.traces import place_of, with_ranks
 
 NEAR_NAMES = 3
 
@@ -51,7 +50,7 @@ class CheckPlan:
 def plan_check(path: str | Path, options: CheckOptions) -> CheckPlan:
     """Open a trace and choose its cases; nothing to choose from is an error that says why."""
     whole = open_run(path)
-    trace = _with_ranks(whole, options)
+    trace = with_ranks(whole, options.ranks, see="see what is there")
     _check_steps(trace, options)
     calls = _api_calls(trace, options)
     if calls.is_empty():
@@ -82,17 +81,6 @@ def _left_cases(process: str, plan: CasePlan, options: CheckOptions) -> Iterable
     source = options.source or DataSource.RANDOM
     for each in plan.left:
         yield CaseId(process, each.call, each.name, each.op, Variant.RECORDED, source), each.reason
-
-
-def _with_ranks(trace: Trace, options: CheckOptions) -> Trace:
-    ranks = [rank for rank in trace.ranks if options.ranks is None or rank.info.rank in options.ranks]
-    if not ranks:
-        raise _nothing(
-            trace,
-            f"{trace.path} has no rank {options.ranks}",
-            expected=f"rank {ranges_text(rank.info.rank for rank in trace.ranks)}",
-        )
-    return Trace(trace.path, ranks, missing_ranks=trace.missing_ranks)
 
 
 def _check_steps(trace: Trace, options: CheckOptions) -> None:
@@ -198,7 +186,7 @@ class CheckResult(TellsItself):
     def write_msprobe_tables(self, out: Path) -> None:
         """Beside the others, the tables that msprobe's pre-check writes."""
         with writing(out):
-            write_msprobe_tables(self.run, out, stamp=time.strftime("%Y%m%d%H%M%S"))
+            write_msprobe_tables(self.run, out, stamp=stamp())
 
 
 def check(
@@ -290,7 +278,8 @@ def _places(plan: CheckPlan, keys: Iterable[tuple[str, int]]) -> dict[tuple[str,
         rank = plan.trace.process(process)
         lines = _source_lines(rank)
         for number, call in rank.find_calls(wanted).items():
-            places[process, number] = _place(call, lines)
+            source = None if call.stack is None else lines.get(call.stack)
+            places[process, number] = place_of(call, source)
     return places
 
 
@@ -298,16 +287,3 @@ def _source_lines(rank: RankTrace) -> dict[int, str]:
     """`model.py:57` by stack: the innermost line of the user's code."""
     innermost = rank.stacks().filter(pl.col("depth") == 0).select("stack", "file", "line")
     return {stack: f"{file}:{line}" for stack, file, line in rank.collect(innermost).iter_rows()}
-
-
-def _place(call: Call, lines: Mapping[int, str]) -> Place:
-    return Place(
-        rank=call.rank,
-        step=call.step,
-        phase=call.phase,
-        call=call.name,
-        call_id=call.id,
-        op=call.op,
-        module=call.module,
-        source=None if call.stack is None else lines.get(call.stack),
-    )

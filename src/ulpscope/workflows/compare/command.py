@@ -194,10 +194,10 @@ def compare(
 ) -> CompareResult:
     """Compare two traces and name the first operation that went wrong."""
     with collector_paused():
-        return _compare(reference, target, options or CompareOptions(), advance or _unseen)
+        return _compare(reference, target, options or CompareOptions(), advance or unseen)
 
 
-def _unseen(number: int, /, *, text: str | None = None) -> None:
+def unseen(number: int, /, *, text: str | None = None) -> None:
     """Progress that nobody watches."""
 
 

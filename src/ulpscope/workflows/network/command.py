@@ -7,7 +7,6 @@ Plan (from the graph alone), pairs (with what was dumped), measurements (in proc
 Two dumps of a device need no graph: operators of equal names are pairs, with msaccucmp's tables beside our own verdict.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,7 +37,7 @@ from ulpscope.records.remarks import Counted, remark
 from ulpscope.report.files.network_csv import ResultColumns, result_table, write_table
 from ulpscope.report.words.language import Language
 from ulpscope.trace.objects import collector_paused
-from ulpscope.workflows.compare.command import CompareResult, paired_values
+from ulpscope.workflows.compare.command import CompareResult, paired_values, unseen
 from ulpscope.workflows.compare.saved_data import other_masks
 from ulpscope.workflows.network.frames import Moment, NetworkRun, network_run
 from ulpscope.workflows.network.measuring import Wanted
@@ -50,7 +49,7 @@ from ulpscope.workflows.network.pairing import (
     pair_with_graph,
     was_dumped,
 )
-from ulpscope.workflows.results import write_json
+from ulpscope.workflows.results import stamp, write_json
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
@@ -71,7 +70,6 @@ __all__ = [
     "OperatorChoice",
     "compare_network",
     "judge_network",
-    "stamp",
 ]
 
 
@@ -109,11 +107,6 @@ class NetworkResult(CompareResult):
             write_table(self.table(), out / f"{self.table_name}_{stamp()}.csv")
 
 
-def stamp() -> str:
-    """As msaccucmp names its files."""
-    return time.strftime("%Y%m%d%H%M%S")
-
-
 def compare_network(
     reference: str | Path,
     dumps: str | Path,
@@ -126,7 +119,7 @@ def compare_network(
     options = options or NetworkOptions()
     paired = pair_with_graph(Path(reference), Path(dumps), Path(graph), options)
     with collector_paused():
-        return judge_network(paired, options, advance or _unseen)
+        return judge_network(paired, options, advance or unseen)
 
 
 def judge_network(paired: PairedNetwork, options: NetworkOptions, advance: "Advance") -> NetworkResult:
@@ -212,10 +205,6 @@ def _failures(rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome]) ->
 def _masks(outcomes: Mapping[int, RowOutcome]) -> list[str]:
     measured = [outcome.measurement for _, outcome in sorted(outcomes.items()) if outcome.measurement is not None]
     return other_masks([found.mask for found in measured if found.mask is not None and masks_differ(found.mask)])
-
-
-def _unseen(number: int, /, *, text: str | None = None) -> None:
-    """Progress that nobody watches."""
 
 
 def are_dumps(reference: Path, target: Path) -> bool:

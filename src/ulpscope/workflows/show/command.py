@@ -42,6 +42,7 @@ from ulpscope.trace.overview import Overview, overview_of
 from ulpscope.trace.query import CallFilter, FoundCall, find_call, match_calls, nearest_names, with_outputs
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.results import TellsItself
+from ulpscope.workflows.traces import with_ranks
 
 DEFAULT_LIMIT = 50
 DEFAULT_ELEMENTS = 10
@@ -97,19 +98,7 @@ def show(
         return ShowResult(_call_view(trace, found, tensor=tensor, elements=elements, limit=limit or None))
     if wanted and aspect is Aspect.OVERVIEW:
         return _call_list(trace, wanted, limit=limit or None)
-    return ShowResult(_WHOLE_VIEWS[aspect](overview_of(_with_ranks(trace, wanted.rank))))
-
-
-def _with_ranks(trace: Trace, wanted: IntRanges | None) -> Trace:
-    ranks = [rank for rank in trace.ranks if wanted is None or rank.info.rank in wanted]
-    if not ranks:
-        raise TraceError(
-            f"{trace.path} has no rank {wanted}",
-            expected=f"rank {ranges_text(rank.info.rank for rank in trace.ranks)}",
-            next_step=f"see all of it: ulpscope show {trace.path}",
-            code=ExitCode.NOTHING,
-        )
-    return Trace(trace.path, ranks, missing_ranks=trace.missing_ranks)
+    return ShowResult(_WHOLE_VIEWS[aspect](overview_of(with_ranks(trace, wanted.rank, see="see all of it"))))
 
 
 def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> ShowResult:
