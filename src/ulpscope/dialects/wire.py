@@ -1,11 +1,8 @@
-"""Reads protobuf's wire format: a message is a sequence of tags, each with a number, eight or four bytes, or a length.
+"""Protobuf's wire format: a message is a sequence of tags, each with a number, eight or four bytes, or a length.
 
 Nothing is copied: what has a length is a view into the data. Lengths are checked before anything is made of them.
-
-Messages read and written by a table of fields, byte for byte.
-
-Strict where a reader that guesses would allocate or loop: every length is checked against what is there, nesting is as
-deep as the tables. Fields that no table knows are kept as they are, so that what is written again is the same.
+By a table of fields a message is read and written byte for byte: nesting is as deep as the tables, and fields that no
+table knows are kept as they are.
 """
 
 import struct

@@ -1,6 +1,5 @@
-"""`ulpscope fusion`: what an Ascend compiler fused, and a file that switches passes off.
-
-`ulpscope fusion ON OFF --graph GRAPH --close-graph GRAPH`: which passes' operators part.
+"""`ulpscope fusion`: what an Ascend compiler fused, a file that switches passes off, and which
+passes' operators part (`ulpscope fusion ON OFF --graph GRAPH --close-graph GRAPH`).
 """
 
 import difflib

@@ -1,8 +1,6 @@
 """`ulpscope overflow`: which operations overflowed, by what the device noted and by the numbers themselves.
 
-Whether an overflow is the type's own limit: its call executed again on the CPU, where that is possible.
-
-From overflow records to findings, and what `ulpscope overflow --out` writes.
+Whether an overflow is the type's own limit, its call tells, executed again on the CPU where that is possible.
 """
 
 import importlib.util

@@ -2,9 +2,7 @@
 
 The compiler writes down which operators of the original network each of its own stands for, and which original tensor
 an output is. An input is what its producer made. What the compiler inserted (Cast, TransData) has no original: what it
-passes on is compared with what went into it.
-
-A network's plan as text: which tensor is compared with which original.
+passes on is compared with what went into it. As text, a plan is:
 
 graph ge_default_20260101000000_11: target <- reference
   14 MatMulV2 fc1/MatMul [several to one]

@@ -1,6 +1,6 @@
 """What an expert would say to a result: the checks of MindStudio's expert system, and what to try next.
 
-Advice on an operator of a device's network: what its graph says about it decides what is worth trying.
+Of an operator of a device's network, what its graph says about it decides what is worth trying.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

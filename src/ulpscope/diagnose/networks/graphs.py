@@ -1,6 +1,5 @@
-"""Whether two compilations of a network gave the same operators the same types and layouts.
-
-Casts in a graph that lose what a network may need.
+"""What graphs alone tell: whether two compilations gave the same operators the same types and layouts, and casts that
+lose what a network may need.
 """
 
 from collections.abc import Iterator, Sequence

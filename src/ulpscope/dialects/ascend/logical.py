@@ -1,9 +1,7 @@
 """A dumped tensor as the operator's author knows it: tiles joined, padding taken off, in its original shape.
 
 A dump does not say in which order its original shape is. Most shapes fill the device's tiles in one order only; for the
-others, the order that most tensors of the same run have is taken.
-
-A dumped tensor in the layout that a user asks for.
+others, the order that most tensors of the same run have is taken, unless a user asks for a layout.
 """
 
 import math

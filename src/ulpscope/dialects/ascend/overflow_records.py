@@ -2,8 +2,7 @@
 
 A record is a dump file of its own (`Opdebug.Node_OpDebug.59.2.1767225600027623`) whose one output is the record. The
 old layout, of 2048 bytes, has places for three units; the new one begins with a magic number and tells of one unit.
-
-What the status of an overflow record means, by the unit that set it.
+What a status means depends on the unit that set it.
 """
 
 import struct

@@ -3,17 +3,14 @@
 dump_path/20260101000000/0/ge_default_11/1/0/Relu.fc1_Relu.21.0.1767225600021123      time/device/model/model id/step
 dump_path/20260101000000/0/Relu.fc1_Relu.21.0.1767225600021123                        single operators: time/device
 
-A device leaves out what its run does not have: the model's name, its id, or the step.
-
-What the name of a dump file tells.
+A device leaves out what its run does not have: the model's name, its id, or the step. The name of a file tells:
 
 Relu.fc1_Relu.21.1767225600021123                       type, operator, task, time in microseconds
 Relu.fc1_Relu.21.0.1767225600021123                     with a stream after the task
 Relu.fc1_Relu.21.0.1767225600021123.4.7.1.0             and, of an FFTS+ task, its type, context, thread and device
 
-A name of 255 and more characters is replaced by digits; mapping.csv beside the file has the real one (tree.py).
-
-Which dump files belong together: one file, or the directories of one run.
+A name of 255 and more characters is replaced by digits; mapping.csv beside the file has the real one. What
+belongs together is one file, or the directories of one run.
 """
 
 import csv

@@ -1,7 +1,4 @@
-"""Arrays in .npy and .npz files, mapped where they lie uncompressed; nothing is ever unpickled.
-
-Tensors of a safetensors file, mapped; of a directory, all its shards together.
-"""
+"""Arrays in .npy, .npz and safetensors files, mapped where they lie uncompressed; nothing is ever unpickled."""
 
 import lzma
 import math

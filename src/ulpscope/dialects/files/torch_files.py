@@ -1,8 +1,7 @@
 """Tensors that torch.save wrote, read without executing anything: only torch.load(weights_only=True) is used.
 
-It imports torch only when such a file is read.
-
-Writes arrays as .pt files, one tensor a file, with the element type they had in torch.
+Arrays are written as .pt files, too, one tensor a file, with the element type they had in torch. torch is imported only
+when such a file is read or written.
 """
 
 import pickle

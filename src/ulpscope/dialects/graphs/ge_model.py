@@ -2,10 +2,7 @@
 
 Edges are rebuilt from `input`: "producer:0" reads an output, "producer:-1" only waits, "" is an optional input with
 nothing connected. `dst_name` counts connected outputs only and cannot tell which output it means.
-
-GE's graphs in protobuf's text format, ge_proto_*_Build.txt, and in JSON, the form that atc makes of them.
-
-Attributes of GE's operators and tensors (AttrDef of ge.proto) as plain values.
+Attributes (AttrDef) become plain values.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -2,8 +2,7 @@
 
 JSON spells values in many ways: numbers of 64 bits, floats and booleans as texts ("0.01", "NaN", "true"),
 enumerations by name or number, null for what is not there. A look that knows what a field is takes them all.
-
-Messages in protobuf's wire format, with the fields that a schema names; all other fields are passed over.
+Of the wire format, only the fields that a schema names are read.
 """
 
 import re

@@ -1,9 +1,7 @@
 """ONNX models as graphs, binary or text, without the onnx package.
 
 Nodes name the tensors they read and make; an edge joins nodes that name the same one. A weight or an input of the graph
-is a source that no operator makes.
-
-The fields of onnx.proto that a graph is made of; contents of tensors are passed over.
+is a source that no operator makes. Contents of tensors are passed over.
 """
 
 from collections.abc import Iterator, Mapping

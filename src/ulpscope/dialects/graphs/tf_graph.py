@@ -2,8 +2,6 @@
 
 An input is `name`, `name:1`, or `^name`, which is only waited for. Inside of a function it is `name:output:1`, counted
 within the named output; the function's own arguments are sources that no operator makes.
-
-The fields of TensorFlow's graph.proto and meta_graph.proto that a graph is made of.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""The values of a step as a frame: msprobe's four numbers become stats, its checksums digests.
-
-The calls and uses of a step as frames.
-"""
+"""The calls, uses and values of a step as frames: msprobe's four numbers become stats, its checksums digests."""
 
 import math
 from collections.abc import Sequence

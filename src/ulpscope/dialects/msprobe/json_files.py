@@ -1,7 +1,6 @@
 """Reads msprobe's JSON files; what is not one, or holds something else than it should, is named by file and field.
 
-The compare.json that users of msprobe have: which two dumps its compare command was to compare.
-
+A compare.json, which users of msprobe have, says which two dumps its compare command was to compare:
 {"npu_path": "./npu/step0/rank0/dump.json", "bench_path": "./gpu/step0/rank0/dump.json", "stack_path": "..."}
 """
 

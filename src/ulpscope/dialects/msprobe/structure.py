@@ -8,10 +8,9 @@ belongs to the update, unless a module runs there again. One between backwards b
 accumulation), or is run again by activation checkpointing: its stack tells which. Without a stack it counts as
 recomputed if a forward from before it still waits for its backward.
 
-stack.json: where in the source each forward entry was called.
-
-Two forms: `{"0": [[entries], [frames]], ...}`, and in older dumps `{entry: [frames]}`. Frames are texts, innermost
-first: `File /home/user/model.py, line 54, in forward, \n x = self.tok(ids)`.
+stack.json tells where in the source each forward entry was called. It has two forms:
+`{"0": [[entries], [frames]], ...}`, and in older dumps `{entry: [frames]}`. Frames are texts, innermost first:
+`File /home/user/model.py, line 54, in forward, \n x = self.tok(ids)`.
 """
 
 import re

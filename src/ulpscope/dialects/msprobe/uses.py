@@ -1,6 +1,6 @@
 """Walks the entries of a step in the order in which they ended, and notes which call used which value as what.
 
-Which argument each gradient of a backward entry belongs to, as msprobe writes them without a name.
+Which argument a gradient of a backward entry belongs to, its shape tells: msprobe writes gradients without a name.
 """
 
 from collections.abc import Mapping, Sequence

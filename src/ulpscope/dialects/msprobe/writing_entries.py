@@ -1,6 +1,6 @@
 """Entries of dump.json: the arguments, outputs, parameters and gradients of a call in msprobe's own form.
 
-Max, Min, Mean and Norm of a value as torch itself would answer, from a summary that leaves nan and inf aside.
+Max, Min, Mean and Norm are what torch itself would answer, made of a summary that leaves nan and inf aside.
 """
 
 import math

@@ -5,9 +5,7 @@ run_1794723388421334_0/
     _tfdbg_graph_hash15740254456525809019_1794723388459904
     fc1/MatMul_0_DebugIdentity_1794723388533175
 
-The graph beside a dump: which type each operator has, and what it reads.
-
-The order in which operators ran.
+The graph beside a dump tells which type each operator has and what it reads, and so the order in which they ran.
 """
 
 import heapq

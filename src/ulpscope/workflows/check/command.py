@@ -1,7 +1,4 @@
-"""`ulpscope check`: every API call of a trace against a high-precision reference.
-
-Which cases a check executes: of these ranks and steps, of calls that patterns name.
-"""
+"""`ulpscope check`: every API call of a trace against a high-precision reference."""
 
 import difflib
 import shlex

@@ -2,9 +2,7 @@
 
 A worker that dies or hangs costs the case it was at: that one is a CRASH or a TIMEOUT, what it had not begun is given
 to another worker. Which device a case runs on depends on the case alone, so that results do not depend on how many
-workers there are or on who is fastest.
-
-One worker process, seen from its parent: lines of JSON to it and from it, and its last words.
+workers there are or on who is fastest. Lines of JSON go to it and come from it.
 """
 
 import json

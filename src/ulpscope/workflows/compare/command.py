@@ -1,9 +1,4 @@
-"""`ulpscope compare`: two runs, aligned, judged and told.
-
-How the two runs of a comparison were captured: at which level, with which filters, and whether they are one run.
-
-Whether the calls of two traces can be executed again; if not, why, and what to do about it.
-"""
+"""`ulpscope compare`: two runs, aligned, judged, executed again where both saved their data, and told."""
 
 from dataclasses import dataclass, replace
 from functools import partial

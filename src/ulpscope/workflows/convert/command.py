@@ -1,6 +1,6 @@
 """`ulpscope convert`: traces in the layout of another tool.
 
-Converters of layouts that a user names on the command line: Python files, executed because the user asked for it.
+Converters of layouts that a user names are Python files, executed because the user asked for it:
 
 convert_NC1HWC0_to_MYLAYOUT.py      def convert(shape_from, shape_to, array): ...
 

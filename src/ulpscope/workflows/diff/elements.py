@@ -1,6 +1,5 @@
-"""Two tensors element by element: the first ones, the first that differ, and the metrics of all.
-
-One tensor: its first elements, its numbers, and all of it as text.
+"""Two tensors element by element: the first ones, the first that differ, and the metrics of all; and one
+tensor: its first elements, its numbers, and all of it as text.
 """
 
 from collections.abc import Iterable, Iterator

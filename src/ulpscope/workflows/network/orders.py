@@ -1,7 +1,5 @@
 """What of a network is measured, and all of it measured side by side: small tensors in processes, since most of their
-work holds the lock.
-
-Reads tensors of a measured network once more, for what only their elements tell.
+work holds the lock. Some are read once more, for what only their elements tell.
 """
 
 from collections import defaultdict, deque

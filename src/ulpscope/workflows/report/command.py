@@ -1,10 +1,6 @@
-"""`ulpscope report`: the page of a result, made from the files of its directory.
+"""`ulpscope report`: the page of a result, made from the files of its directory; or of a single run.
 
-The table of a comparison's result, and the traces that it names.
-
-Call stacks of what a comparison found, for its page.
-
-The page of a single run: its statistics by module and step.
+Every command that writes a result with a page writes it here.
 """
 
 import shlex

@@ -1,7 +1,4 @@
-"""`ulpscope report --tensorboard`, `--model-explorer`: a trace or a comparison for viewers that people already use.
-
-Graphs of one step, of a trace or of both runs of a comparison, for Model Explorer.
-"""
+"""`ulpscope report --tensorboard`, `--model-explorer`: a trace or a comparison for viewers that people already use."""
 
 import json
 import shlex

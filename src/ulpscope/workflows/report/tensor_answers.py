@@ -6,7 +6,7 @@ pairs/RANK/REFERENCE/TARGET/histogram     both over equal bins of their range
 pairs/RANK/REFERENCE/TARGET/heat?rows=1&columns=2
 pairs/RANK/REFERENCE/TARGET/slice?rows=1&columns=2&at=0,0,256,0      a window of it, from these indices on
 
-Long reads of big tensors: each is done once, in the background, and tells how far it is to all who ask.
+A long read of big tensors is done once, in the background, and tells how far it is to all who ask.
 """
 
 import re

@@ -1,6 +1,6 @@
 """`ulpscope run`: starts the user's command with the capture injected, watches it, and says what came of it.
 
-Runs the user's command as a child that keeps our terminal, and hands on the signals that only we receive.
+The command is a child that keeps our terminal; signals that only we receive are handed on.
 """
 
 import json

@@ -1,8 +1,5 @@
-"""`ulpscope show`: lists, filters and looks into the calls and values of a trace.
-
-`ulpscope show` on a table of msprobe's own results.
-
-Results of earlier network-wide comparisons: the operators whose outputs are the least alike.
+"""`ulpscope show`: lists, filters and looks into the calls and values of a trace, or into a table of
+msprobe's or msaccucmp's results.
 """
 
 from collections.abc import Callable, Iterable

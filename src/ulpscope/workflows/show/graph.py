@@ -1,8 +1,5 @@
-"""`ulpscope show GRAPH`: counts, lists and looks into the operators of a graph file.
-
-Draws what lies around an operator: by graphviz if it is installed, else by ourselves.
-
-What graphs alone tell: casts that lose something, and what another compilation of the network did otherwise.
+"""`ulpscope show GRAPH`: counts, lists and looks into the operators of a graph file; draws what lies around one;
+tells casts that lose something, and what another compilation of the network did otherwise.
 """
 
 import shutil

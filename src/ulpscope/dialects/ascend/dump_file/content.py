@@ -1,8 +1,5 @@
-"""Bytes of a dump that stay where they are until they are asked for.
-
-The numbers that stand for element types and formats in dump files.
-
-The error of a dump file that is not what it says it is.
+"""What all forms of a dump file share: bytes that stay where they are until they are asked for, the numbers that stand
+for element types and formats, and the error of a file that is not what it says it is.
 """
 
 from dataclasses import dataclass, field
