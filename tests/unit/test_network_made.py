@@ -159,7 +159,7 @@ def test_several_find_what_one_finds(
 
 def test_steps_and_devices_are_chosen_and_what_is_left_is_told(network: Network, tmp_path: Path) -> None:
     from ulpscope.capture.settings import parse_ranges
-    from ulpscope.workflows.network.pairing import Chosen
+    from ulpscope.workflows.network.sides import Chosen
 
     chain(network)
     tree = tmp_path / "tree/20260101000000"

@@ -330,7 +330,7 @@ def test_pairs_of_a_missing_directory() -> None:
 
 def test_no_step_of_that_number() -> None:
     from ulpscope.capture.settings import parse_ranges
-    from ulpscope.workflows.network.pairing import Chosen
+    from ulpscope.workflows.network.sides import Chosen
 
     with pytest.raises(UlpscopeError, match="no step 7"):
         compared(NetworkOptions(chosen=Chosen(steps=parse_ranges("7", option="--steps"))))

@@ -160,7 +160,7 @@ def _tell_mapping(args: argparse.Namespace, paired: "PairedNetwork") -> int:
 def _options(args: argparse.Namespace, ordinary: "CompareOptions") -> "NetworkOptions":
     from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
     from ulpscope.workflows.network.command import NetworkOptions
-    from ulpscope.workflows.network.pairing import Chosen
+    from ulpscope.workflows.network.sides import Chosen
 
     layout = Generation(args.csv_layout or Generation.OF_2025.value)
     return NetworkOptions(

@@ -49,7 +49,7 @@ def plan_network(model: GraphModel, *, quantised: GraphModel | None = None) -> N
     for planned in planner.operators():
         groups.setdefault(_group_key(planned), []).append(planned)
     return NetworkPlan(
-        graph=_name(model),
+        graph=network_name(model),
         groups=tuple(
             OperatorGroup(index, _relation(members), tuple(members)) for index, members in enumerate(groups.values())
         ),
@@ -68,7 +68,7 @@ def plan_same_network(model: GraphModel) -> NetworkPlan:
         inputs = tuple(_same_input(known, operator, own) for own in _read_originals(operator))
         planned = PlannedOperator(operator, (operator.name,), inputs, outputs)
         groups.append(OperatorGroup(index, Relation.ONE_TO_ONE, (planned,)))
-    return NetworkPlan(_name(model), tuple(groups))
+    return NetworkPlan(network_name(model), tuple(groups))
 
 
 def _same_input(known: Borders, operator: Operator, own: Original) -> PlannedTensor:
@@ -270,7 +270,8 @@ class _Planner:
         return self._known.operators.get((place.graph, place.source.operator))
 
 
-def _name(model: GraphModel) -> str:
+def network_name(model: GraphModel) -> str:
+    """By which the directories of its dumps are called."""
     return model.graphs[0].name if model.graphs else model.name
 
 

@@ -7,6 +7,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ulpscope.align.network.planning import network_name
 from ulpscope.dialects.ascend.tree import DumpFolder
 from ulpscope.dialects.graphs.opening import is_graph, open_graph
 from ulpscope.records.enums import ExitCode
@@ -18,14 +19,8 @@ from ulpscope.records.remarks import remark
 from ulpscope.report.words.language import Language
 from ulpscope.report.words.remarks import remark_text
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, judge_network
-from ulpscope.workflows.network.pairing import (
-    Chosen,
-    matching_model,
-    network_name,
-    npu_run,
-    paired_network,
-    read_dumps,
-)
+from ulpscope.workflows.network.pairing import paired_network
+from ulpscope.workflows.network.sides import Chosen, matching_model, npu_run, read_dumps
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 if TYPE_CHECKING:

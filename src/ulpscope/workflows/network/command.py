@@ -42,13 +42,8 @@ from ulpscope.workflows.compare.saved_data import other_masks
 from ulpscope.workflows.network.frames import Moment, NetworkRun, network_run
 from ulpscope.workflows.network.measuring import Wanted
 from ulpscope.workflows.network.orders import TensorReader, measure_all, tensor_orders
-from ulpscope.workflows.network.pairing import (
-    NetworkOptions,
-    OperatorChoice,
-    PairedNetwork,
-    pair_with_graph,
-    was_dumped,
-)
+from ulpscope.workflows.network.pairing import NetworkOptions, OperatorChoice, PairedNetwork, pair_with_graph
+from ulpscope.workflows.network.sides import was_dumped
 from ulpscope.workflows.results import stamp, write_json
 
 if TYPE_CHECKING:
@@ -58,7 +53,7 @@ from ulpscope.align.network.names import names_in_both
 from ulpscope.align.network.pairs import DumpReferences, pair_dumps
 from ulpscope.records.network import NetworkPlan
 from ulpscope.workflows.compare.command import CompareOptions, compare
-from ulpscope.workflows.network.pairing import Reference, find_dumps
+from ulpscope.workflows.network.sides import Reference, find_dumps
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
