@@ -36,7 +36,7 @@ from ulpscope.records.check_runs import CheckStandard
 from ulpscope.records.checks import CaseResult, DataSource, Direction, OutputResult, Verdict
 from ulpscope.replay.planning import Choice, plan_cases
 from ulpscope.replay.torch.engine import Engine
-from ulpscope.workflows.check.messages import WorkerSettings
+from ulpscope.workflows.check.journal import WorkerSettings
 from ulpscope.workflows.check.worker import Bench
 
 DTYPES = ("float32", "bfloat16", "float16")

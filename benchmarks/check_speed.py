@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 import ulpscope
 from ulpscope.records.check_runs import CheckedCase, CheckOptions
-from ulpscope.workflows.check.command import check
-from ulpscope.workflows.check.planning import plan_check
+from ulpscope.workflows.check.command import check, plan_check
 
 LAYERS, WIDTH, HEADS, LENGTH, BATCH, VOCABULARY = 4, 128, 4, 64, 4, 300
 VIEWS = ("*.view", "*.transpose", "*.chunk", "*.reshape", "*.__getitem__", "*.triu", "*.bool", "*.arange", "*.ones")

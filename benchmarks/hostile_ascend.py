@@ -8,8 +8,8 @@ import numpy as np
 from hostile_references import REFERENCE_CASES
 from make_ascend_dumps import Tensor, file_bytes
 from ulpscope.dialects.ascend.dump_file.file import read_dump, write_dump
+from ulpscope.dialects.ascend.executed import read_stats
 from ulpscope.dialects.ascend.logical import has_data, logical_array, logical_form
-from ulpscope.dialects.ascend.stats_file import read_stats
 from ulpscope.dialects.ascend.tree import read_mapping
 from ulpscope.records.errors import UlpscopeError
 

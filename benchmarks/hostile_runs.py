@@ -24,7 +24,7 @@ from ulpscope.cli.main import main
 from ulpscope.records.checks import Verdict
 from ulpscope.records.enums import ExitCode
 from ulpscope.trace.schema import part_name
-from ulpscope.workflows.check.messages import checked_json
+from ulpscope.workflows.check.journal import checked_json
 from ulpscope.workflows.compare.command import compare
 from ulpscope.workflows.results import prepare_result
 

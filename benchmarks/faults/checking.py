@@ -20,7 +20,7 @@ from ulpscope.records.check_runs import CheckStandard, worst_tested
 from ulpscope.records.checks import CaseResult, Verdict
 from ulpscope.replay.planning import Choice, plan_cases
 from ulpscope.replay.torch.engine import Engine
-from ulpscope.workflows.check.messages import WorkerSettings
+from ulpscope.workflows.check.journal import WorkerSettings
 from ulpscope.workflows.check.worker import Bench
 
 SEED = 0

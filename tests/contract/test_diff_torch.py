@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from ulpscope.cli.main import main
-from ulpscope.dialects.pt import read_pt
-from ulpscope.dialects.tensor_files import load_tensor_file
+from ulpscope.dialects.files.opening import load_tensor_file
+from ulpscope.dialects.files.torch_files import read_pt
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.errors import UlpscopeError
 

@@ -11,7 +11,7 @@ import pytest
 
 from hostile import CASES, Laid
 from make_ascend_dumps import Tensor, bytes_field, file_bytes, number_field
-from ulpscope.dialects.ascend.dump_file.codes import DATA_TYPES, FORMATS, data_type_name, format_name
+from ulpscope.dialects.ascend.dump_file.content import DATA_TYPES, FORMATS, data_type_name, format_name
 from ulpscope.dialects.ascend.dump_file.file import parse_dump, read_dump, write_dump
 from ulpscope.dialects.ascend.dump_file.records import Container, DumpTensor
 from ulpscope.dialects.ascend.elements import widened

@@ -7,10 +7,19 @@ import numpy as np
 import pytest
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
-from ulpscope.dialects.ascend.names import DumpName, TaskType, parse_name, without_parts
 from ulpscope.dialects.ascend.operations import Operation, read_operations
-from ulpscope.dialects.ascend.runs import one_run
-from ulpscope.dialects.ascend.tree import find_folders, has_dumps, list_dumps, read_mapping, unnamed_dumps
+from ulpscope.dialects.ascend.tree import (
+    DumpName,
+    TaskType,
+    find_folders,
+    has_dumps,
+    list_dumps,
+    one_run,
+    parse_name,
+    read_mapping,
+    unnamed_dumps,
+    without_parts,
+)
 from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
 

@@ -10,9 +10,9 @@ import pytest
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
 from ulpscope.cli.main import main
+from ulpscope.dialects.files.opening import load_tensor_file
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.summaries import stats_of
-from ulpscope.dialects.tensor_files import load_tensor_file
+from ulpscope.dialects.tables import stats_of
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import Trace
 from ulpscope.workflows.diff.tensor_lookup import DumpTensors

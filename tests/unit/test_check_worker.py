@@ -27,7 +27,7 @@ from ulpscope.records.checks import (
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.trace.reader import RankTrace
-from ulpscope.workflows.check.messages import Message, WorkerSettings, case_json
+from ulpscope.workflows.check.journal import Message, WorkerSettings, record_json
 from ulpscope.workflows.check.worker import Bench, Engine, failing_name, serve
 
 
@@ -176,7 +176,7 @@ def test_a_file_name_is_one_whatever_a_trace_calls_things() -> None:
 
 
 def conversation(trace: Path, engine: Any, *orders: Any) -> list[Message]:
-    lines = [json.dumps(settings_of(trace).json()), *(json.dumps(order) for order in orders)]
+    lines = [json.dumps(record_json(settings_of(trace))), *(json.dumps(order) for order in orders)]
     answers = io.StringIO()
     serve(lambda _: engine() if callable(engine) else engine, orders=io.StringIO("\n".join(lines)), answers=answers)
     return [json.loads(line) for line in answers.getvalue().splitlines()]
@@ -184,7 +184,7 @@ def conversation(trace: Path, engine: Any, *orders: Any) -> list[Message]:
 
 def test_it_greets_and_answers_a_line_a_case(trace: Path) -> None:
     engine = ByName({"right": [RIGHT], "wrong": [WRONG]})
-    told = conversation(trace, engine, [case_json(case(0, "right")), case_json(case(1, "wrong"))])
+    told = conversation(trace, engine, [record_json(case(0, "right")), record_json(case(1, "wrong"))])
     assert told[0] == {"hello": "cpu"}
     assert [answer["forward"] for answer in told[1:]] == ["PASS", "FAIL"]
     assert told[2]["case"]["name"] == "wrong.0"

@@ -17,7 +17,7 @@ from ulpscope.records.check_runs import CheckedCase, CheckOptions
 from ulpscope.records.checks import Verdict
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.settings import IntRanges
-from ulpscope.workflows.check.command import CheckResult, check
+from ulpscope.workflows.check.command import CheckResult, check, plan_check
 from ulpscope.workflows.check.journal import (
     CASES,
     Journal,
@@ -25,7 +25,6 @@ from ulpscope.workflows.check.journal import (
     check_destination,
     resume_journal,
 )
-from ulpscope.workflows.check.planning import plan_check
 
 OPS = ("torch.relu", "torch.wrong", "torch.gelu", "torch.segfault", "torch.silu", "torch.empty")
 OPTIONS = CheckOptions(stress=False, jobs=2)

@@ -11,7 +11,7 @@ from tests.unit.checking import checked, output
 
 from ulpscope.cli.main import main
 from ulpscope.records.checks import Verdict
-from ulpscope.workflows.check.messages import checked_json
+from ulpscope.workflows.check.journal import checked_json
 from ulpscope.workflows.compare.checks import is_check_result
 
 QUIET = {"rmse": 1e-2, "max_rel": 1e-2, "mean_rel": 1e-2, "small_value_ratio": 0.0, "error_balance": 0.0}

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ulpscope.cli.main import main
-from ulpscope.dialects.tensor_files import load_tensor_file
+from ulpscope.dialects.files.opening import load_tensor_file
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.diff.command import diff
 

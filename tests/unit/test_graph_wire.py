@@ -4,8 +4,7 @@ import struct
 
 import pytest
 
-from ulpscope.dialects.graphs.messages import DEEPEST, GraphFileError, Message
-from ulpscope.dialects.graphs.wire_messages import Schemas, read_message
+from ulpscope.dialects.graphs.messages import DEEPEST, GraphFileError, Message, Schemas, read_message
 from ulpscope.dialects.wire import Scalar, WireError, fields, varint
 
 SCHEMAS: Schemas = {

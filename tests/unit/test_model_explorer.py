@@ -33,8 +33,7 @@ from ulpscope.report.viewers.model_explorer_data import (
 )
 from ulpscope.trace.reader import open_trace
 from ulpscope.workflows.compare.command import compare
-from ulpscope.workflows.report.exports import Export, export_model_explorer
-from ulpscope.workflows.report.graphs import Wanted
+from ulpscope.workflows.report.exports import Export, Wanted, export_model_explorer
 from ulpscope.workflows.results import write_json
 
 Json = dict[str, Any]

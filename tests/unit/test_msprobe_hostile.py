@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.unit.msprobe_dumps import forward, scalar, tensor, write_dump
 
-from ulpscope.dialects.msprobe.compare_config import is_compare_config, read_compare_config
+from ulpscope.dialects.msprobe.json_files import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.pairs import Pair

@@ -15,10 +15,9 @@ from ulpscope.numerics.pairs.elements import element_errors, range_of
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.files import network_tables as network_detail
-from ulpscope.workflows.network.command import NetworkOptions
+from ulpscope.workflows.network.command import NetworkOptions, pair_without_graph
 from ulpscope.workflows.network.detail import DetailWish, compare_tensor
 from ulpscope.workflows.network.pairing import PairedNetwork, pair_with_graph
-from ulpscope.workflows.network.without_graph import pair_without_graph
 
 CONV = "conv1/Conv2Dconv1/BiasAddconv1/Relu"
 

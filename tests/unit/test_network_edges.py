@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from network_making import NAMES, NOTHING, Array, Network, data, half, modules, random, spoilt
 
-from make_ascend_dumps import Tensor
+from make_ascend_dumps import FIRST_TIME, Tensor
+from ulpscope.dialects.opening import open_run
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.network.command import NetworkOptions, OperatorChoice, compare_network
 
@@ -324,7 +325,7 @@ def test_what_is_known_may_lie_a_thousand_operators_upstream(network: Network) -
 DYING = """
 import os, sys
 from ulpscope.cli import main as cli
-from ulpscope.workflows.network import pool as compare_network_pool
+from ulpscope.workflows.network import orders as compare_network_pool
 
 def die(orders, wanted):
     import multiprocessing
@@ -352,3 +353,18 @@ def test_a_process_that_dies_is_told_in_one_sentence(network: Network) -> None:
     assert done.stdout == ""
     assert "a process that compares tensors has died" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_operators_have_the_names_that_a_trace_of_the_same_dump_gives_them(network: Network) -> None:
+    exact = data(network, "x", random(4, 64))
+    network.add("y", "Relu", half(exact), reads=("x",), reference=exact)
+    network.add("z", "Relu", spoilt(exact), reads=("y",), reference=exact)
+    # Of one that ran before them only stats were dumped.
+    stats = "Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Min Value,Avg Value\n"
+    (network.root / "dump" / f"Relu.first.9.0.{FIRST_TIME - 5}.csv").write_text(stats + "Output,0,4,FLOAT,ND,1,1,1,1\n")
+    (finding,) = network.compare().findings
+    trace = open_run(network.root / "dump")
+    called = dict(trace.collect(trace.calls().select("module", "name")).iter_rows())
+
+    assert finding.module == "z"
+    assert finding.call == called["z"] == "Relu.2"

@@ -12,7 +12,7 @@ from ulpscope.cli.main import main
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.network import pool as compare_network_pool
+from ulpscope.workflows.network import orders as compare_network_pool
 from ulpscope.workflows.network.command import NetworkOptions, compare_network
 
 
@@ -153,8 +153,8 @@ def test_several_find_what_one_finds(
 
     assert shared.table() == alone.table()
     assert shared.json()["findings"] == alone.json()["findings"]
-    assert not alone.compared.pairs.is_empty()
-    assert shared.compared.pairs.equals(alone.compared.pairs)
+    assert not alone.pairs.is_empty()
+    assert shared.pairs.equals(alone.pairs)
 
 
 def test_steps_and_devices_are_chosen_and_what_is_left_is_told(network: Network, tmp_path: Path) -> None:

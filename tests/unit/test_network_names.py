@@ -9,11 +9,11 @@ from network_data import model, operator
 from network_making import Array, Network, half, modules, random
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
-from ulpscope.align.network import plan_network
-from ulpscope.align.network_names import OriginalNames, SharedName, assign_dumps
+from ulpscope.align.network.names import OriginalNames, SharedName, assign_dumps
+from ulpscope.align.network.planning import plan_network
 from ulpscope.dialects.ascend.operations import Operation, read_operations
 from ulpscope.dialects.ascend.tree import list_dumps
-from ulpscope.dialects.npy_folder import tensors_of
+from ulpscope.dialects.files.npy_folder import tensors_of
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import Verdict
 from ulpscope.records.errors import UlpscopeError
@@ -21,9 +21,8 @@ from ulpscope.records.graphs import Input, Source, TensorDesc
 from ulpscope.records.network import Original
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.check.dumps import check_dumps, plan_dump_check
-from ulpscope.workflows.network.command import NetworkOptions, compare_network
+from ulpscope.workflows.network.command import NetworkOptions, compare_network, pair_without_graph
 from ulpscope.workflows.network.detail import DetailWish, compare_tensor
-from ulpscope.workflows.network.without_graph import pair_without_graph
 from ulpscope.workflows.show.graph_dumps import dumps_of
 
 

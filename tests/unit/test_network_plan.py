@@ -3,8 +3,13 @@
 import pytest
 from network_data import GRAPH, desc, model, operator
 
-from ulpscope.align.network import plan_network, plan_other_compilation, plan_same_network
-from ulpscope.align.network_printing import network_plan_json, network_plan_lines
+from ulpscope.align.network.planning import (
+    network_plan_json,
+    network_plan_lines,
+    plan_network,
+    plan_other_compilation,
+    plan_same_network,
+)
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.records.graphs import GraphModel, TensorDesc
 from ulpscope.records.network import NetworkPlan, PlannedOperator, Relation

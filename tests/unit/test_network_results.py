@@ -15,10 +15,11 @@ from ulpscope.workflows.network.command import (
     NetworkOptions,
     NetworkResult,
     OperatorChoice,
+    compare_dumps,
     compare_network,
+    pair_without_graph,
 )
 from ulpscope.workflows.network.pairing import pair_with_graph
-from ulpscope.workflows.network.without_graph import compare_dumps, pair_without_graph
 
 Row = dict[str, str]
 
@@ -138,7 +139,7 @@ def test_the_first_operator_that_made_error_is_the_answer(result: NetworkResult)
 
 
 def test_what_follows_from_it_is_inherited_by_inserted_operators_too(result: NetworkResult) -> None:
-    rows = result.compared.pairs.filter(result.compared.pairs["role"] == "output")
+    rows = result.pairs.filter(result.pairs["role"] == "output")
     judged = dict(zip(rows["module"], rows["judgement"], strict=True))
 
     assert judged["trans_TransData_7"] == judged["trans_Cast_8"] == judged["fc2/MatMul"] == "inherited"

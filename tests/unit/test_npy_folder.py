@@ -7,7 +7,7 @@ import pytest
 
 from make_ascend_dumps import Tensor, file_bytes
 from ulpscope.cli.main import main
-from ulpscope.dialects.npy_folder import looks_like, open_npy_folder
+from ulpscope.dialects.files.npy_folder import looks_like, open_npy_folder
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import reference_index
 from ulpscope.records.errors import UlpscopeError

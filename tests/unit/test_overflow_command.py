@@ -14,7 +14,7 @@ from make_ascend_dumps import Tensor, file_bytes
 from ulpscope.cli.main import main
 from ulpscope.records.enums import ExitCode
 from ulpscope.report.words.language import Language, phrases
-from ulpscope.workflows.overflow.command import OverflowAnswer, overflow
+from ulpscope.workflows.overflow import OverflowAnswer, overflow
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
 EXPECTED = DATA / "expected" / "msprobe_26.2.0"

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from ulpscope.dialects.ascend.dump_file.file import read_dump
-from ulpscope.dialects.ascend.overflow.records import MAGIC, OLD_SIZE, read_overflow_record, record_json
-from ulpscope.dialects.ascend.overflow.search import RecordSearch, find_records
-from ulpscope.dialects.ascend.overflow.status import Meaning, Unit, meanings
+from ulpscope.dialects.ascend.overflow_records import (
+    MAGIC,
+    OLD_SIZE,
+    Meaning,
+    Unit,
+    meanings,
+    read_overflow_record,
+    record_json,
+)
+from ulpscope.dialects.ascend.overflow_search import RecordSearch, find_records
 from ulpscope.records.errors import UlpscopeError
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"

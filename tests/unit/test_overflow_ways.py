@@ -9,7 +9,7 @@ from ulpscope.diagnose.overflow.ways import OverflowWays
 from ulpscope.records.enums import Phase
 from ulpscope.records.overflows import WayCall
 from ulpscope.trace.reader import open_trace
-from ulpscope.workflows.overflow.command import overflow
+from ulpscope.workflows.overflow import overflow
 
 INF, NAN = math.inf, math.nan
 

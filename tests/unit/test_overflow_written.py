@@ -8,7 +8,7 @@ import pytest
 from tests.unit.handmade import HandmadeRun
 
 from ulpscope.records.enums import ExitCode
-from ulpscope.workflows.overflow.command import OverflowAnswer, overflow
+from ulpscope.workflows.overflow import OverflowAnswer, overflow
 
 INF, NAN = math.inf, math.nan
 

@@ -5,11 +5,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ulpscope.diagnose.networks.casts import dangerous_casts
-from ulpscope.diagnose.networks.similarity import session_graph, similar_graphs
+from ulpscope.diagnose.networks.graphs import dangerous_casts, session_graph, similar_graphs
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.graphs import Graph, GraphFormat, GraphModel, Input, Operator, Source, TensorDesc
-from ulpscope.workflows.check.graphs import SimilarityResult, check_casts, check_similarity
+from ulpscope.workflows.show.graph import SimilarityResult, check_casts, check_similarity
 
 GRAPH = Path(__file__).parents[1] / "data/ascend/precision_data/npu/debug_0/graph/ge_proto_00000_Build.txt"
 

@@ -9,7 +9,7 @@ import pytest
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.result_table import is_result_table, read_result_table
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.compare.earlier_results import low_operators
+from ulpscope.workflows.show.command import low_operators
 
 EXPECTED = Path(__file__).parents[1] / "data" / "ascend" / "expected"
 GENERATIONS = [

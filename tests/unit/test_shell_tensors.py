@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ulpscope.dialects.stored import StoredTensor
+from ulpscope.dialects.files.stored import StoredTensor
 from ulpscope.numerics.pairs.elements import Tolerance, first_outside
 from ulpscope.numerics.pairs.pieces import PairPieces
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.tables import render
 from ulpscope.shell.panels_tensors import comparison, tensor_panel
-from ulpscope.workflows.diff.elements import pair_elements
+from ulpscope.workflows.diff.elements import pair_elements, view_tensor
 from ulpscope.workflows.diff.tensor_lookup import DumpTensors, FoundTensor, TraceTensors
-from ulpscope.workflows.show.tensor import view_tensor
 
 ASCEND = Path(__file__).parents[1] / "data" / "ascend"
 DUMPS = ASCEND / "precision_data" / "npu" / "debug_0" / "dump"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ulpscope.workflows.report import tensor_jobs
-from ulpscope.workflows.report.tensor_jobs import Done, Running, TensorJobs
+from ulpscope.workflows.report import tensor_answers as tensor_jobs
+from ulpscope.workflows.report.tensor_answers import Done, Running, TensorJobs
 
 
 def test_long_work_tells_how_far_it_is_and_is_done_once() -> None:

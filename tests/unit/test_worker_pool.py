@@ -23,7 +23,7 @@ GRAPH = DATA / "npu" / "debug_0" / "graph" / "ge_proto_00000_Build.txt"
 COMMAND = """
 import sys
 from ulpscope.cli.main import main
-from ulpscope.workflows.network import pool as compare_network_pool
+from ulpscope.workflows.network import orders as compare_network_pool
 from ulpscope.workflows.convert import dumps as convert_dumps
 from ulpscope.workflows.worker_pool import WorkerPool
 

@@ -28,9 +28,8 @@ from ulpscope.workflows.worker_pool import usable_cores
 if TYPE_CHECKING:
     from ulpscope.records.check_runs import CheckOptions
     from ulpscope.report.words.language import Language
-    from ulpscope.workflows.check.command import CheckResult
+    from ulpscope.workflows.check.command import CheckPlan, CheckResult
     from ulpscope.workflows.check.journal import Journal
-    from ulpscope.workflows.check.planning import CheckPlan
 
 MSPROBE = "msprobe"
 USAGE = "ulpscope check TRACE [options]   or   ulpscope check DUMP --graph GRAPH [options]"
@@ -113,8 +112,8 @@ def _add_output(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check, and give the exit code."""
     from ulpscope.report.words.language import Language
+    from ulpscope.workflows.check.command import plan_check
     from ulpscope.workflows.check.journal import check_destination
-    from ulpscope.workflows.check.planning import plan_check
 
     _check(args)
     options, language = _options(args), Language(args.language)

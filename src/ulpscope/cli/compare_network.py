@@ -69,7 +69,7 @@ def is_wanted(args: argparse.Namespace) -> bool:
 def run(args: argparse.Namespace, reference: Path, target: Path, ordinary: "CompareOptions") -> int:
     """Compare a network, and give the exit code."""
     from ulpscope.report.words.language import Language
-    from ulpscope.workflows.network.without_graph import are_dumps
+    from ulpscope.workflows.network.command import are_dumps
     from ulpscope.workflows.results import check_result, prepare_result
 
     _check(args)
@@ -98,9 +98,8 @@ def _compared(
 ) -> Any:
     from ulpscope.report.progress import progress
     from ulpscope.workflows.network.batch import compare_networks
-    from ulpscope.workflows.network.command import compare_network
+    from ulpscope.workflows.network.command import compare_dumps, compare_network
     from ulpscope.workflows.network.detail import compare_tensor
-    from ulpscope.workflows.network.without_graph import compare_dumps
 
     if args.op is not None:
         paired = _paired(args, reference, target, options)
@@ -114,8 +113,8 @@ def _compared(
 
 
 def _paired(args: argparse.Namespace, reference: Path, target: Path, options: "NetworkOptions") -> "PairedNetwork":
+    from ulpscope.workflows.network.command import pair_without_graph
     from ulpscope.workflows.network.pairing import pair_with_graph
-    from ulpscope.workflows.network.without_graph import pair_without_graph
 
     if args.graph is not None and args.graph.is_dir():
         word = "--op" if args.op is not None else "--plan" if args.plan else "--mapping"
@@ -128,7 +127,7 @@ def _paired(args: argparse.Namespace, reference: Path, target: Path, options: "N
 
 
 def _tell_plan(paired: "PairedNetwork", *, as_json: bool) -> int:
-    from ulpscope.align.network_printing import network_plan_json, network_plan_lines
+    from ulpscope.align.network.planning import network_plan_json, network_plan_lines
     from ulpscope.report.tables import plain
 
     if as_json:
@@ -141,8 +140,7 @@ def _tell_plan(paired: "PairedNetwork", *, as_json: bool) -> int:
 def _tell_mapping(args: argparse.Namespace, paired: "PairedNetwork") -> int:
     """As CSV: in a file of --out, else on stdout."""
     from ulpscope.report.files.network_tables import write_table
-    from ulpscope.workflows.network.command import stamp
-    from ulpscope.workflows.results import writing
+    from ulpscope.workflows.results import stamp, writing
 
     table = paired.mapping()
     if args.out is not None:

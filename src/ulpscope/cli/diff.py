@@ -27,8 +27,8 @@ from ulpscope.cli.output import write_answer
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.check.graphs import SimilarityResult
     from ulpscope.workflows.diff.command import DiffResult
+    from ulpscope.workflows.show.graph import SimilarityResult
 
 USAGE = "ulpscope diff X Y [options]"
 PIPE_WIDTH = 240
@@ -72,7 +72,7 @@ def _are_graphs(args: argparse.Namespace) -> bool:
 
 def _diff_graphs(args: argparse.Namespace) -> "SimilarityResult":
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.check.graphs import diff_graphs
+    from ulpscope.workflows.show.graph import diff_graphs
 
     given = [f"--{option}" for option in ("key", "atol", "rtol") if getattr(args, option) is not None]
     if given:

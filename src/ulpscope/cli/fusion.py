@@ -20,8 +20,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import usable_cores
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.fusion.analysis import FusionAnalysisResult
-    from ulpscope.workflows.fusion.command import FusionResult
+    from ulpscope.workflows.fusion import FusionAnalysisResult, FusionResult
 
 USAGE = (
     "ulpscope fusion FILE [--switch-off PASS[,PASS] --out FILE] [--json]   or   "
@@ -57,14 +56,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _file(args: argparse.Namespace, names: list[str]) -> "FusionResult":
-    from ulpscope.workflows.fusion.command import fusion
+    from ulpscope.workflows.fusion import fusion
 
     return fusion(args.file, switch_off=names, out=args.out, overwrite=args.overwrite)
 
 
 def _analysis(args: argparse.Namespace) -> "FusionAnalysisResult":
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.fusion.analysis import analyse_fusion
+    from ulpscope.workflows.fusion import analyse_fusion
 
     with progress("comparing operators") as advance:
         return analyse_fusion(

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Look for overflows, and give the exit code."""
     from ulpscope.report.progress import progress
     from ulpscope.report.words.language import Language
-    from ulpscope.workflows.overflow.command import overflow
+    from ulpscope.workflows.overflow import overflow
     from ulpscope.workflows.results import check_result, prepare_result
 
     if args.overwrite and args.out is None:

@@ -28,8 +28,7 @@ def run_exports(args: argparse.Namespace) -> int | None:
     if args.tensorboard is None and args.model_explorer is None:
         return None
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.report.exports import export_model_explorer, export_tensorboard
-    from ulpscope.workflows.report.graphs import Wanted
+    from ulpscope.workflows.report.exports import Wanted, export_model_explorer, export_tensorboard
 
     exports = []
     with progress("exporting"):

@@ -8,8 +8,7 @@ from ulpscope.cli.arguments import Parser, count
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.check.graphs import CastsResult
-    from ulpscope.workflows.show.graph import ShowGraphResult
+    from ulpscope.workflows.show.graph import CastsResult, ShowGraphResult
 
 _FILTERS = ("name", "type", "pass", "kernel")
 _ABOUT_A_NODE = ("attributes", "dumps", "reference", "depth", "svg")
@@ -67,7 +66,7 @@ def show_graph_file(args: argparse.Namespace) -> "ShowGraphResult":
 def show_casts_of(args: argparse.Namespace) -> "CastsResult":
     """The dangerous casts of the graph."""
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.check.graphs import check_casts
+    from ulpscope.workflows.show.graph import check_casts
 
     _check(args)
     with progress("reading the graph"):

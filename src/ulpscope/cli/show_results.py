@@ -9,8 +9,7 @@ from ulpscope.cli.show_graph import ABOUT_GRAPHS, ABOUT_TRACES, refuse
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.compare.earlier_results import LowResult
-    from ulpscope.workflows.show.foreign_tables import TableResult
+    from ulpscope.workflows.show.command import LowResult, TableResult
 
 
 def add_results_options(parser: Parser) -> None:
@@ -37,7 +36,7 @@ def asks_results(args: argparse.Namespace) -> bool:
 
 def show_results_of(args: argparse.Namespace) -> "LowResult":
     """What was asked about the result."""
-    from ulpscope.workflows.compare.earlier_results import DEFAULT_COSINE, show_results
+    from ulpscope.workflows.show.command import DEFAULT_COSINE, show_results
 
     expected = "--cosine and --limit only"
     refuse(args, (*ABOUT_TRACES, *ABOUT_GRAPHS), beside="a comparison's result", expected=expected)
@@ -61,7 +60,7 @@ def asks_table(args: argparse.Namespace) -> bool:
 
 def show_table_of(args: argparse.Namespace) -> "TableResult":
     """What the table says."""
-    from ulpscope.workflows.show.foreign_tables import show_table
+    from ulpscope.workflows.show.command import show_table
 
     expected = "--limit and --json only"
     refuse(args, (*ABOUT_TRACES, *ABOUT_GRAPHS, "cosine"), beside="a table of msprobe's", expected=expected)

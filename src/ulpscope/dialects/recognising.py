@@ -8,13 +8,12 @@ wrong_kind(Path("build.vis.db"), "a run")
 import re
 import shlex
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ulpscope.dialects.registry import dialect_of, is_trace
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.files import open_file
-from ulpscope.trace.schema import RANK_FILE
 
 _HEAD = 1 << 16
 """Bytes that are looked at."""
@@ -62,18 +61,15 @@ def recognise(path: Path) -> Recognised | None:
             head = file.read(_HEAD)
     except OSError:
         return None
-    for known in (_by_magic, _by_name, _by_table, _by_graph, _by_json):
-        found = known(path, head)
-        if found is not None:
-            return found
-    return None
+    found = _by_magic(path, head) or _of_another_tool(path) or _by_table(path, head)
+    return found or _by_graph(path) or _by_json(path, head)
 
 
 def _directory(path: Path) -> Recognised | None:
     command = _command_of(path / "summary.json")
     if command is not None:
         return Recognised(f"a result of ulpscope {command}", f"see its page: ulpscope report {_quoted(path)}")
-    if (path / RANK_FILE).is_file() or any((entry / RANK_FILE).is_file() for entry in path.iterdir()):
+    if is_trace(path):
         return Recognised("a trace", f"ulpscope show {_quoted(path)}, or ulpscope compare {_quoted(path)} TARGET")
     return _of_another_tool(path)
 
@@ -87,29 +83,8 @@ def _command_of(summary: Path) -> str | None:
 
 
 def _of_another_tool(path: Path) -> Recognised | None:
-    from ulpscope.dialects import npy_folder
-    from ulpscope.dialects.api_checker.files import is_api_checker
-    from ulpscope.dialects.ascend import opening as ascend
-    from ulpscope.dialects.msprobe.layout import is_dump
-    from ulpscope.dialects.tfdbg import opening as tfdbg
-
-    kinds: tuple[tuple[Callable[[Path], bool], str, str], ...] = (
-        (is_api_checker, "what the API accuracy checker recorded", "ulpscope check {path}"),
-        (is_dump, "a dump of msprobe", "ulpscope show {path}, or ulpscope compare {path} TARGET"),
-        (
-            ascend.looks_like,
-            "a dump of an NPU",
-            "ulpscope show {path}, ulpscope convert {path} --to npy -o DIR, or set it beside a reference: "
-            "ulpscope compare REFERENCE {path} --graph GRAPH",
-        ),
-        (
-            lambda place: tfdbg.looks_like(place) or npy_folder.looks_like(place),
-            "a reference dump, of operators of a network",
-            "ulpscope show {path}, or set it beside the dumps of an NPU: ulpscope compare {path} DUMPS --graph GRAPH",
-        ),
-    )
-    fitting = ((what, next_step) for fits, what, next_step in kinds if fits(path))
-    return next((Recognised(what, next_step.format(path=_quoted(path))) for what, next_step in fitting), None)
+    dialect = dialect_of(path)
+    return None if dialect is None else Recognised(dialect.what, dialect.next_step.format(path=_quoted(path)))
 
 
 def _by_magic(path: Path, head: bytes) -> Recognised | None:
@@ -162,10 +137,6 @@ def _tensors(path: Path, what: str) -> Recognised:
     return Recognised(what, f"compare it with another one: ulpscope diff {_quoted(path)} OTHER")
 
 
-def _by_name(path: Path, head: bytes) -> Recognised | None:
-    return _of_another_tool(path)
-
-
 def _by_table(path: Path, head: bytes) -> Recognised | None:
     from ulpscope.dialects.ascend.result_table import is_result_table
     from ulpscope.dialects.msprobe.result_tables import table_kind
@@ -181,7 +152,7 @@ def _by_table(path: Path, head: bytes) -> Recognised | None:
     return None
 
 
-def _by_graph(path: Path, head: bytes) -> Recognised | None:
+def _by_graph(path: Path) -> Recognised | None:
     from ulpscope.dialects.graphs.opening import is_graph
 
     if not is_graph(path):

@@ -5,17 +5,40 @@
         tensor.stored().array()
 
 Operators' names are written otherwise in each tool's files, so the index has them as file names do: sanitised.
+As a trace, a dump has a call an operator and a value an output.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from ulpscope.dialects.stored import StoredTensor
+from numpy.typing import NDArray
+
+from ulpscope.dialects.files.stored import StoredTensor, TensorFile
+from ulpscope.dialects.registry import Dialect, known_dialects
+from ulpscope.dialects.tables import (
+    CallNames,
+    Row,
+    call_row,
+    foreign_rank,
+    frame_of_rows,
+    operator_frames,
+    summary_row,
+    use_row,
+    value_row,
+)
 from ulpscope.graph.names import sanitised
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.summaries.constants import SUMMARY_ID
+from ulpscope.records.enums import Role
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.remarks import Counted, remark
+from ulpscope.records.values import Value
+from ulpscope.trace.frames import FrameRank, StepFrames
+from ulpscope.trace.reader import Trace
 
 _DIGITS = re.compile(r"(\D*)(\d{0,18})")
 
@@ -61,24 +84,37 @@ def reference_index(path: Path) -> ReferenceIndex:
     )
 
 
-def is_reference(path: Path) -> bool:
-    """Whether this is a reference dump, as far as names tell."""
-    return _dialect(path) is not None
-
-
 def reference_tensors(path: Path) -> list[ReferenceTensor] | None:
     """Every array of a reference dump; none if this is none."""
-    dialect = _dialect(path)
-    return None if dialect is None else dialect(path)
+    read = next((each.reference for each in known_dialects() if each.reference and each.recognises(path)), None)
+    return None if read is None else read(path)
 
 
-def _dialect(path: Path) -> Callable[[Path], list[ReferenceTensor]] | None:
-    from ulpscope.dialects import npy_folder
-    from ulpscope.dialects.tfdbg import opening as tfdbg
+def reference_dialect(
+    *,
+    recognises: Callable[[Path], bool],
+    open: Callable[[Path], Trace],
+    tensors: Callable[[Path], list[ReferenceTensor]],
+) -> Dialect:
+    """A dialect whose dumps have a file an operator's output."""
+    return Dialect(
+        what="a reference dump, of operators of a network",
+        next_step="ulpscope show {path}, or set it beside the dumps of an NPU: "
+        "ulpscope compare {path} DUMPS --graph GRAPH",
+        recognises=recognises,
+        open=open,
+        tensors=lambda path: _by_operator(tensors(path)),
+        reference=tensors,
+    )
 
-    if npy_folder.looks_like(path):
-        return npy_folder.tensors_of
-    return tfdbg.tensors_of if tfdbg.looks_like(path) else None
+
+def _by_operator(tensors: Iterable[ReferenceTensor]) -> TensorFile:
+    """`fc1_Relu.0`, whenever it was dumped; of an operator that ran several times `fc1_Relu.0#1` is the second."""
+    return {
+        f"{operator}.{output}{f'#{number}' if number else ''}": tensor.stored()
+        for (operator, output), several in index_of(tensors).items()
+        for number, tensor in enumerate(several)
+    }
 
 
 def index_of(tensors: Iterable[ReferenceTensor]) -> ReferenceIndex:
@@ -108,3 +144,86 @@ def executions(tensors: Iterable[ReferenceTensor]) -> list[tuple[ReferenceTensor
         number = seen[output] = seen.get(output, -1) + 1
         found.setdefault((tensor.op, number, tensor.device), []).append(tensor)
     return [tuple(sorted(outputs, key=lambda each: each.index)) for outputs in found.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceCall:
+    """One execution of an operator."""
+
+    op: str
+    """Its type, or its name where the dump does not tell types."""
+    name: str
+    outputs: tuple[ReferenceTensor, ...]
+    inputs: tuple[tuple[str, int], ...] = ()
+    """The operator and output that each input is; where the dump tells."""
+
+
+class ReferenceRank:
+    """A source of frames: the calls of each step."""
+
+    summary_id = SUMMARY_ID
+
+    def __init__(self, steps: Mapping[int, Sequence[ReferenceCall]], *, missing: Sequence[str]) -> None:
+        self._steps = steps
+        self._missing = list(missing)
+        self._stored: list[StoredTensor] = []
+        self._calls = 0
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(self._missing)
+
+    def load(self, step: int) -> StepFrames:
+        calls, values, uses = list[Row](), list[Row](), list[Row]()
+        names, skipped, first = CallNames(), Counter[str](), len(self._stored)
+        latest: dict[tuple[str, int], int] = {}
+        for number, call in enumerate(self._steps[step], start=self._calls):
+            calls.append(call_row(number, name=names.next(call.op), op=call.op, operator=call.name, step=step))
+            read = [(place, latest[source]) for place, source in enumerate(call.inputs) if source in latest]
+            uses += [use_row(number, Role.INPUT, f"args.{place}", value) for place, value in read]
+            for tensor in call.outputs:
+                stored = self._describe(tensor, skipped)
+                if stored is None:
+                    continue
+                value = latest[tensor.op, tensor.index] = len(self._stored)
+                self._stored.append(stored)
+                form = value_row(value, producer=number, dtype=stored.dtype, shape=stored.shape, device=tensor.device)
+                values.append(form)
+                uses.append(use_row(number, Role.OUTPUT, f"output.{tensor.index}", value))
+        self._calls += len(calls)
+        self._missing += [
+            remark("step", step=step, remark=remark("type_not_read", tensors=Counted(count, "tensor"), dtype=dtype))
+            for dtype, count in skipped.items()
+        ]
+        new = self._stored[first:]
+        summaries = frame_of_rows(
+            [summary_row(each.array(), each.dtype) for each in new],
+            dtypes=[each.dtype for each in new],
+            shapes=[each.shape for each in new],
+        )
+        return operator_frames(calls=calls, values=values, uses=uses, summaries=summaries)
+
+    def data(self, value: Value) -> NDArray[Any] | None:
+        return None if value.data is None else self._stored[value.id].array()
+
+    def _describe(self, tensor: ReferenceTensor, skipped: Counter[str]) -> StoredTensor | None:
+        try:
+            stored = tensor.stored()
+            if stored.dtype not in DTYPES:
+                skipped[stored.dtype] += 1
+                return None
+            # A file that is cut off is told here, once, instead of by every command that meets its value.
+            stored.array()
+        except UlpscopeError as error:
+            self._missing.append(remark("problem", problem=error.seen))
+            return None
+        return stored
+
+
+def open_reference(
+    path: Path, steps: Mapping[int, Sequence[ReferenceCall]], *, tool: str, framework: str, missing: Sequence[str]
+) -> Trace:
+    """A reference dump as a trace; a step is read when it is first asked for."""
+    info = foreign_rank(tool=tool, framework=framework)
+    source = ReferenceRank(steps, missing=missing)
+    return Trace(path, [FrameRank(path, name="rank0", info=info, steps=sorted(steps), source=source)])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from ulpscope.diagnose.networks.casts import DangerousCast
+from ulpscope.diagnose.networks.graphs import DangerousCast
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.progress import progress
@@ -21,10 +21,10 @@ from ulpscope.shell.panels_checks import (
 )
 from ulpscope.shell.telling import complain, say, show
 from ulpscope.shell.words import Command, Values, Words, add_limit
-from ulpscope.workflows.check.graphs import check_casts, check_similarity
-from ulpscope.workflows.compare.earlier_results import DEFAULT_COSINE, DEFAULT_LIMIT
-from ulpscope.workflows.fusion.command import fusion
-from ulpscope.workflows.overflow.command import overflow
+from ulpscope.workflows.fusion import fusion
+from ulpscope.workflows.overflow import overflow
+from ulpscope.workflows.show.command import DEFAULT_COSINE, LOW_LISTED
+from ulpscope.workflows.show.graph import check_casts, check_similarity
 
 DIFFERENCES_SHOWN = 20
 
@@ -74,7 +74,7 @@ def _last_comparison(context: Context) -> ExitCode:
     if newest is None:
         say("Comparison: none was made yet; ac -c or vc makes one.")
         return ExitCode.NOTHING
-    return show_low(newest, cosine=DEFAULT_COSINE, limit=DEFAULT_LIMIT)
+    return show_low(newest, cosine=DEFAULT_COSINE, limit=LOW_LISTED)
 
 
 def _fusion(context: Context) -> ExitCode:

@@ -17,12 +17,11 @@ from ulpscope.shell.panels_checks import low_panel
 from ulpscope.shell.telling import complain, say, show, show_text
 from ulpscope.shell.words import Command, Values, Words, add_limit, add_parse_output, similarity
 from ulpscope.workflows.compare.command import CompareOptions
-from ulpscope.workflows.compare.earlier_results import DEFAULT_COSINE, DEFAULT_LIMIT, show_results
 from ulpscope.workflows.convert.command import prepare_out
 from ulpscope.workflows.diff.command import diff
-from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, compare_network
-from ulpscope.workflows.network.without_graph import are_dumps, compare_dumps
+from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, are_dumps, compare_dumps, compare_network
 from ulpscope.workflows.results import write_json, writing
+from ulpscope.workflows.show.command import DEFAULT_COSINE, LOW_LISTED, show_results
 from ulpscope.workflows.worker_pool import usable_cores
 
 
@@ -104,7 +103,7 @@ def _vc(context: Context, values: Values) -> ExitCode:
     codes = [_compared(sides, graph, out / f"result_{out.name}_{number}.csv") for number, graph in enumerate(graphs)]
     if any(out.glob("*.csv")):
         # What is wrong may have a cosine near 1, and what is alike may be too far off: both verdicts count.
-        codes.append(show_low(out, cosine=DEFAULT_COSINE, limit=DEFAULT_LIMIT))
+        codes.append(show_low(out, cosine=DEFAULT_COSINE, limit=LOW_LISTED))
     return next((code for code in (ExitCode.DIFFERENCE, ExitCode.OK) if code in codes), codes[0])
 
 

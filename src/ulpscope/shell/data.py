@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ulpscope.dialects import npy_folder
 from ulpscope.dialects.ascend.tree import has_dumps
+from ulpscope.dialects.files import npy_folder
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.tfdbg import opening as tfdbg

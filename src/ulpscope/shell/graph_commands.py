@@ -16,8 +16,7 @@ from ulpscope.shell.data import DebugData, file_name
 from ulpscope.shell.panels import operator_list, operator_panel, type_table
 from ulpscope.shell.telling import complain, say, show, show_text
 from ulpscope.shell.words import Command, Values, Words, count
-from ulpscope.workflows.show.drawing import draw
-from ulpscope.workflows.show.graph import GRAPHS_NAMED, NodeWishes, show_graph
+from ulpscope.workflows.show.graph import GRAPHS_NAMED, NodeWishes, draw, show_graph
 
 
 def ls_command() -> Command:

@@ -11,9 +11,8 @@ from rich.table import Table
 from ulpscope.records.values import Stats
 from ulpscope.report.tables import plain
 from ulpscope.shell.panels import framed_table, panel, spec
-from ulpscope.workflows.diff.elements import ElementRow, PairedElements
+from ulpscope.workflows.diff.elements import ElementRow, PairedElements, TensorView
 from ulpscope.workflows.diff.tensor_lookup import FoundTensor
-from ulpscope.workflows.show.tensor import TensorView
 
 IN_A_ROW = 8
 ROWS = 16

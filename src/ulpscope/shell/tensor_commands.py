@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ulpscope.dialects.ascend.array_files import FileKind
 from ulpscope.dialects.ascend.converting import Wanted
+from ulpscope.dialects.files.array_writing import FileKind
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.pairs.elements import Tolerance
 from ulpscope.records.enums import ExitCode
@@ -20,9 +20,8 @@ from ulpscope.shell.panels_tensors import IN_A_ROW, ROWS, comparison, tensor_pan
 from ulpscope.shell.telling import say, show
 from ulpscope.shell.words import Command, Values, Words, add_parse_output, count, tolerance
 from ulpscope.workflows.convert.dumps import convert_dumps
-from ulpscope.workflows.diff.elements import pair_elements
+from ulpscope.workflows.diff.elements import pair_elements, view_tensor
 from ulpscope.workflows.diff.tensor_lookup import ENDING, SEPARATOR, FoundTensor
-from ulpscope.workflows.show.tensor import view_tensor
 
 PRINTED = 20
 TOLERANCE = 0.001

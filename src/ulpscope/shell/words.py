@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.shell.context import Context
-from ulpscope.workflows.compare.earlier_results import DEFAULT_LIMIT
+from ulpscope.workflows.show.command import LOW_LISTED
 
 Values = argparse.Namespace
 Run = Callable[[Context, Values], ExitCode]
@@ -54,8 +54,8 @@ class Command:
 
 def add_limit(words: Words, what: str) -> None:
     """`-l N`."""
-    told = f"{what} (default: {DEFAULT_LIMIT}; 0: all)"
-    words.add_argument("-l", "--limit", metavar="N", type=count, default=DEFAULT_LIMIT, help=told)
+    told = f"{what} (default: {LOW_LISTED}; 0: all)"
+    words.add_argument("-l", "--limit", metavar="N", type=count, default=LOW_LISTED, help=told)
 
 
 def add_parse_output(words: Words) -> None:

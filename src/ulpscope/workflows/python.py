@@ -1,34 +1,29 @@
 """The commands as Python functions, with options as a user writes them."""
 
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import TypeVar
 
 from ulpscope.records.check_runs import CheckOptions, CheckStandard
 from ulpscope.records.checks import DataSource, Variant
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Replay
 from ulpscope.trace.query import CallFilter
-from ulpscope.workflows.check.command import CheckResult
+from ulpscope.workflows.check.command import CheckResult, plan_check
 from ulpscope.workflows.check.command import check as check_plan
-from ulpscope.workflows.check.planning import plan_check
 from ulpscope.workflows.compare.command import CompareOptions, CompareResult
 from ulpscope.workflows.compare.command import compare as compare_traces
-from ulpscope.workflows.overflow.command import OverflowAnswer
-from ulpscope.workflows.overflow.command import overflow as find_overflows
+from ulpscope.workflows.overflow import OverflowAnswer
+from ulpscope.workflows.overflow import overflow as find_overflows
 from ulpscope.workflows.report.command import make_report
 from ulpscope.workflows.repro import ReproOptions, ReproResult
 from ulpscope.workflows.repro import repro as write_repro
-from ulpscope.workflows.run.python_capture import int_ranges
+from ulpscope.workflows.run.python_capture import int_ranges, parse_word
 from ulpscope.workflows.show.command import DEFAULT_LIMIT, ShowResult
 from ulpscope.workflows.show.command import show as show_trace
 from ulpscope.workflows.worker_pool import usable_cores
 
 Numbers = str | Sequence[int] | None
 """Steps or ranks: "0,2-4", [0, 2, 3, 4], or None for all."""
-Word = TypeVar("Word", bound=Enum)
 
 
 def compare(
@@ -51,7 +46,7 @@ def compare(
         standard=standard,
         details=details,
         jobs=max(jobs, 1),
-        replay=_word(Replay, replay, option="replay"),
+        replay=parse_word(Replay, replay, option="replay"),
     )
     return compare_traces(reference, target, options)
 
@@ -82,8 +77,8 @@ def check(
         skip=tuple(skip),
         every=every,
         stress=stress,
-        source=None if data is None else _word(DataSource, data, option="data"),
-        standard=_word(CheckStandard, standard, option="standard"),
+        source=None if data is None else parse_word(DataSource, data, option="data"),
+        standard=parse_word(CheckStandard, standard, option="standard"),
         jobs=usable_cores() if jobs is None else max(jobs, 1),
         timeout=timeout,
         seed=seed,
@@ -113,13 +108,13 @@ def repro(
 ) -> ReproResult:
     """Write one call of a trace as a script of its own, as `ulpscope repro` does."""
     options = ReproOptions(
-        source=None if data is None else _word(DataSource, data, option="data"),
-        variant=_word(Variant, variant, option="variant"),
+        source=None if data is None else parse_word(DataSource, data, option="data"),
+        variant=parse_word(Variant, variant, option="variant"),
         seed=seed,
         device=device,
         overwrite=overwrite,
     )
-    chosen = None if phase is None else _word(Phase, phase, option="phase")
+    chosen = None if phase is None else parse_word(Phase, phase, option="phase")
     return write_repro(trace, call, Path(out), options, step=step, rank=rank, phase=chosen)
 
 
@@ -143,8 +138,8 @@ def show(
         op=op,
         module=module,
         text=text,
-        phase=None if phase is None else _word(Phase, phase, option="phase"),
-        kind=None if kind is None else _word(Kind, kind, option="kind"),
+        phase=None if phase is None else parse_word(Phase, phase, option="phase"),
+        kind=None if kind is None else parse_word(Kind, kind, option="kind"),
         step=int_ranges([step] if isinstance(step, int) else step, option="step"),
         rank=int_ranges([rank] if isinstance(rank, int) else rank, option="rank"),
     )
@@ -154,13 +149,3 @@ def show(
 def report(result: str | Path, out: str | Path | None = None) -> Path:
     """Make the page of a result or trace, as `ulpscope report` does; gives its path."""
     return make_report(Path(result), page=None if out is None else Path(out))
-
-
-def _word(words: type[Word], given: str, *, option: str) -> Word:
-    try:
-        return words(given)
-    except ValueError:
-        known = ", ".join(str(word.value) for word in words)
-        raise UlpscopeError(
-            f"{option}={given!r}", expected=f"one of {known}", next_step="leave it out for the usual one"
-        ) from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.rank_infos import ASCEND, is_network
+from ulpscope.dialects.tables import ASCEND, is_network
 from ulpscope.judge.soundness.reproduction import expected_error, script_limits
 from ulpscope.records.calls import Call
 from ulpscope.records.checks import CaseId, DataSource, Variant
@@ -20,13 +20,14 @@ from ulpscope.replay.stress import can_be_longer
 from ulpscope.report.repro_script import repro_text, script_text, test_text
 from ulpscope.trace.query import FoundCall, find_call
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.results import TellsItself
+from ulpscope.workflows.results import TellsItself, occupied
 
 if TYPE_CHECKING:
     from ulpscope.replay.torch.reproduction import Reproduced
 
 SCRIPT, TEST, DATA = "repro.py", "test_repro.py", "data.safetensors"
 FILES = (SCRIPT, TEST, DATA)
+_ELSEWHERE = "choose another directory with -o"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def _write(
         raise UlpscopeError(
             f"{out} cannot be written: {error}",
             expected="a directory that you may create and write",
-            next_step="choose another directory with -o",
+            next_step=_ELSEWHERE,
         ) from error
     return ReproResult(
         out=out,
@@ -145,21 +146,13 @@ def _write(
 def check_files(out: Path, *, overwrite: bool) -> None:
     """Refuse a directory whose contents must stay: only an earlier script may go, and only if that was asked for."""
     if out.exists() and not out.is_dir():
-        raise _occupied(out, "is not a directory")
+        raise occupied(out, "is not a directory", next_step=_ELSEWHERE)
     present = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
     others = [name for name in present if name not in (*FILES, "__pycache__", ".pytest_cache")]
     if others:
-        raise _occupied(out, f"holds other files ({others[0]})")
+        raise occupied(out, f"holds other files ({others[0]})", next_step=_ELSEWHERE)
     if present and not overwrite:
-        raise _occupied(out, "already holds a script; add --overwrite to replace it")
-
-
-def _occupied(out: Path, problem: str) -> UlpscopeError:
-    return UlpscopeError(
-        f"{out} {problem}",
-        expected="a directory that does not exist yet or is empty",
-        next_step="choose another directory with -o",
-    )
+        raise occupied(out, "already holds a script; add --overwrite to replace it", next_step=_ELSEWHERE)
 
 
 def _no_function(found: FoundCall, trace: Trace) -> UlpscopeError:

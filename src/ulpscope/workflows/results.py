@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,12 +31,12 @@ class TellsItself:
 def check_result(out: Path, *, overwrite: bool) -> None:
     """Refuse a directory whose contents must stay: only an earlier result may go, and only if that was asked for."""
     if out.exists() and not out.is_dir():
-        raise _occupied(out, "is not a directory")
+        raise occupied(out, "is not a directory")
     if out.is_dir() and any(out.iterdir()):
         if not (out / SUMMARY).is_file():
-            raise _occupied(out, "holds files that are no result of ulpscope")
+            raise occupied(out, "holds files that are no result of ulpscope")
         if not overwrite:
-            raise _occupied(out, f"already holds a result; add --overwrite to replace it ({shlex.quote(str(out))})")
+            raise occupied(out, f"already holds a result; add --overwrite to replace it ({shlex.quote(str(out))})")
 
 
 def prepare_result(out: Path, *, overwrite: bool) -> None:
@@ -50,7 +51,7 @@ def prepare_result(out: Path, *, overwrite: bool) -> None:
             else:
                 entry.unlink()
     except OSError as error:
-        raise _occupied(out, f"cannot be made: {error.strerror}") from error
+        raise occupied(out, f"cannot be made: {error.strerror}") from error
 
 
 @contextmanager
@@ -75,9 +76,13 @@ def with_page(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {**summary, "report": REPORT}
 
 
-def _occupied(out: Path, problem: str) -> UlpscopeError:
+def occupied(out: Path, problem: str, *, next_step: str = "choose another directory for --out") -> UlpscopeError:
+    """A directory that cannot be written to as it is."""
     return UlpscopeError(
-        f"{out} {problem}",
-        expected="a directory that does not exist yet or is empty",
-        next_step="choose another directory for --out",
+        f"{out} {problem}", expected="a directory that does not exist yet or is empty", next_step=next_step
     )
+
+
+def stamp() -> str:
+    """The time, as msaccucmp and msprobe name their files."""
+    return time.strftime("%Y%m%d%H%M%S")

@@ -2,10 +2,6 @@
 
 A terminal sends the signal to all of them. A worker that hears it tells where it was interrupted, at its worst while it
 still imports; the one that started it says what there is to say.
-
-How many processor cores there are to work with.
-
-Ctrl-C that is not lost.
 """
 
 import multiprocessing

@@ -6,7 +6,7 @@ Where the inputs of an operator could not be compared, those that made them may 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ulpscope.align.network_upstream import KnownTensors, Source
+from ulpscope.align.network.upstream import KnownTensors, Source
 from ulpscope.records.evidence import Evidence
 from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ulpscope.dialects.api_checker.entries import bad_file
-from ulpscope.dialects.api_checker.reading import ApiCheckerRank, InfoFiles
-from ulpscope.dialects.rank_infos import foreign_rank
+from ulpscope.dialects.api_checker.reading import ApiCheckerRank, InfoFiles, bad_file
+from ulpscope.dialects.registry import Dialect, is_trace
+from ulpscope.dialects.tables import foreign_rank
 from ulpscope.records.enums import Save
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.files import open_file
 from ulpscope.trace.frames import FrameRank
-from ulpscope.trace.reader import Trace
+from ulpscope.trace.reader import Trace, open_trace
 
 TRACE_FOLDER = "trace"
 """Beside the files that our own capture wrote."""
@@ -57,6 +57,19 @@ def open_api_checker(path: Path) -> Trace:
         name = f"{'rank' if are_ranks else 'proc'}{number}"
         ranks.append(FrameRank(path, name=name, info=info, steps=sorted(steps), source=ApiCheckerRank(steps)))
     return Trace(path, ranks, missing_ranks=[])
+
+
+def _open(path: Path) -> Trace:
+    """A capture that wrote these files left a trace beside them, which says more."""
+    return open_trace(path / TRACE_FOLDER) if is_trace(path / TRACE_FOLDER) else open_api_checker(path)
+
+
+API_CHECKER = Dialect(
+    what="what the API accuracy checker recorded",
+    next_step="ulpscope check {path}",
+    recognises=is_api_checker,
+    open=_open,
+)
 
 
 def _places(path: Path) -> list[_Place]:

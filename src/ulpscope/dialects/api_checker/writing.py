@@ -6,19 +6,14 @@ out/forward_real_data/, backward_real_data/                                     
 
 import json
 from pathlib import Path
-from typing import Any
 
-import polars as pl
-
-from ulpscope.dialects.msprobe.writing_entries import EntryForm, Json
+from ulpscope.dialects.files.torch_files import save_pt
+from ulpscope.dialects.msprobe.writing import StepTables
+from ulpscope.dialects.msprobe.writing_entries import Json
 from ulpscope.dialects.msprobe.writing_names import Entry, Part, plan_step
-from ulpscope.dialects.msprobe.writing_stats import four_numbers
-from ulpscope.dialects.pt_writing import save_pt
-from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.values import Use, Value
-from ulpscope.trace.objects import call_from_row, use_from_row, value_from_row
+from ulpscope.records.values import Value
 from ulpscope.trace.reader import RankTrace
 
 _MODULES = frozenset({Kind.MODULE, Kind.MODULE_BACKWARD})
@@ -45,37 +40,21 @@ class _Step:
     """One step of one process."""
 
     def __init__(self, rank: RankTrace, step: int, folder: Path) -> None:
-        self._rank = rank
-        self._step = step
+        self._tables = StepTables(rank, step)
         self._folder = folder
-        self._has_data = rank.info.capture.get("save") == "tensors"
-        self._values = {row["id"]: value_from_row(row) for row in self._rows(rank.values(step))}
 
     def contents(self) -> dict[str, dict[str, Json]]:
         """What the three files hold."""
-        calls = {call.id: call for call in map(call_from_row, self._rows(self._rank.calls(self._step)))}
-        uses: dict[int, list[Use]] = {}
-        for use in map(use_from_row, self._rows(self._rank.tensors(self._step))):
-            uses.setdefault(use.call, []).append(use)
-        frames = self._frames()
+        frames = self._tables.frames(lambda frame: f"File {frame.file}, line {frame.line}, in {frame.function}")
         found: dict[str, dict[str, Json]] = {"forward": {}, "backward": {}, "stack": {}}
-        for entry in plan_step(list(calls.values()), frozenset()).entries:
+        for entry in plan_step(list(self._tables.calls.values()), frozenset()).entries:
             if entry.call.kind not in _MODULES:
-                self._add(entry, uses.get(entry.call.id, []), calls, frames, found)
+                self._add(entry, frames, found)
         return found
 
-    def _add(
-        self,
-        entry: Entry,
-        uses: list[Use],
-        calls: dict[int, Call],
-        frames: dict[int, list[str]],
-        found: dict[str, dict[str, Json]],
-    ) -> None:
-        direction = _DIRECTIONS[entry.part]
-        key = entry.name.removesuffix(f".{direction}").replace(".", "*")
-        forward = None if entry.call.forward is None else calls.get(entry.call.forward)
-        form = EntryForm(entry, uses, self._tensor).json(forward)
+    def _add(self, entry: Entry, frames: dict[int, list[str]], found: dict[str, dict[str, Json]]) -> None:
+        key = entry.name.removesuffix(f".{_DIRECTIONS[entry.part]}").replace(".", "*")
+        form = self._tables.entry(entry, self._tensor)
         if entry.part is Part.BACKWARD:
             found["backward"][key] = form["input"]
             return
@@ -84,23 +63,15 @@ class _Step:
             found["stack"][key] = frames[entry.call.stack]
 
     def _tensor(self, value_id: int, name: str, *, requires_grad: bool | None = None) -> Json:
-        value = self._values.get(value_id)
+        value = self._tables.values.get(value_id)
         if value is None:
             return None
-        numbers = four_numbers(value, lambda: self._rank.data(value))
-        form: dict[str, Json] = {
-            "type": "torch.Tensor",
-            "dtype": f"torch.{value.dtype}",
-            "shape": list(value.shape),
-            "Max": numbers["Max"],
-            "Min": numbers["Min"],
-            "requires_grad": value.requires_grad if requires_grad is None else requires_grad,
-        }
-        data = self._save(value, name) if self._has_data and ".output." not in name else None
+        form = self._tables.tensor(value, requires_grad=requires_grad, numbers=("Max", "Min"))
+        data = self._save(value, name) if self._tables.has_data and ".output." not in name else None
         return form if data is None else form | {"datapath": str(data)}
 
     def _save(self, value: Value, name: str) -> Path | None:
-        data = self._rank.data(value) if value.initialized else None
+        data = self._tables.rank.data(value) if value.initialized else None
         if data is None:
             return None
         folder = self._folder / ("backward_real_data" if ".backward." in name else "forward_real_data")
@@ -108,13 +79,3 @@ class _Step:
         path = (folder / f"{name}.pt").absolute()
         save_pt(path, data, value.dtype)
         return path
-
-    def _rows(self, frame: pl.LazyFrame) -> Any:
-        return self._rank.collect(frame).iter_rows(named=True)
-
-    def _frames(self) -> dict[int, list[str]]:
-        frames: dict[int, list[str]] = {}
-        for row in self._rows(self._rank.stacks().sort("stack", "depth")):
-            text = f"File {row['file']}, line {row['line']}, in {row['function']}"
-            frames.setdefault(row["stack"], []).append(text)
-        return frames

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ulpscope.dialects.ascend.array_files import FileKind, write_array, written_type
 from ulpscope.dialects.ascend.dump_file.content import AnyArray
 from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.dump_file.records import DumpBlock, DumpFile, DumpTensor, Side
-from ulpscope.dialects.ascend.logical import preferred_layouts
-from ulpscope.dialects.ascend.overflow.records import read_overflow_record, record_json
-from ulpscope.dialects.ascend.relayout import in_layout
+from ulpscope.dialects.ascend.logical import in_layout, preferred_layouts
+from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
+from ulpscope.dialects.files.array_writing import FileKind, write_array, written_type
 from ulpscope.numerics.layouts.orders import Converters, Shape
 from ulpscope.records.errors import UlpscopeError
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ulpscope.dialects.ascend.dump_file.codes import bad_dump
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Content, Shape
-from ulpscope.dialects.stored import COMPLEX32
+from ulpscope.dialects.ascend.dump_file.content import AnyArray, Content, Shape, bad_dump
+from ulpscope.dialects.files.stored import COMPLEX32
 from ulpscope.numerics.dtypes import (
     BITS,
     DTYPES,

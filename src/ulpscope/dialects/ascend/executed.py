@@ -1,21 +1,30 @@
-"""Executed operators in the form in which a trace tells them, whether a device dumped their tensors or only stats.
+"""Operators that a device executed, by their dumps or by stats alone: what every command knows of a dump's step.
 
-What is known of dumped tensors in numbers: made of their data, or told by the device.
+    run = dumped_run(Path("npu/dump"))
+    for dumped in run.steps:                                   devices and their steps, in order
+        executed, problems = dumped.read()
+        executed[0].name                                       'Relu.0', as in a trace of the same dump
+        executed[0].tensors[0].stats()
+
+Stats are a CSV file an operator, a row a tensor:
+Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Min Value,Avg Value,Count,Nan Count,...
 """
 
+import csv
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
 from ulpscope.dialects.ascend.dump_file.records import DumpTensor, Side
+from ulpscope.dialects.ascend.elements import ELEMENT_TYPES, plain_type
 from ulpscope.dialects.ascend.logical import (
     Preferred,
     has_data,
@@ -25,14 +34,32 @@ from ulpscope.dialects.ascend.logical import (
     preferred_layouts,
 )
 from ulpscope.dialects.ascend.operations import Operation, read_operations
-from ulpscope.dialects.ascend.stats_file import StatsTensor, read_stats
-from ulpscope.dialects.ascend.tree import DumpEntry
-from ulpscope.dialects.summaries import frame_of_rows, stats_of, summary_row
+from ulpscope.dialects.ascend.tree import (
+    DumpEntry,
+    DumpFolder,
+    Place,
+    entries_of,
+    entry_of,
+    one_run,
+    told_unnamed,
+)
+from ulpscope.dialects.tables import CallNames, frame_of_rows, stats_of, summary_row
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.layouts.orders import is_plain
-from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.errors import TraceError, UlpscopeError
+from ulpscope.records.remarks import remark
 from ulpscope.records.values import Stats
+from ulpscope.trace.files import open_text
 from ulpscope.trace.schema import VALUE_SUMMARY
+
+_SIDE, _INDEX, _TYPE, _FORMAT, _SHAPE = "Input/Output", "Index", "Data Type", "Format", "Shape"
+_NUMBERS = {"min": "Min Value", "max": "Max Value", "mean": "Avg Value", "norm": "l2norm"}
+_COUNTS = {"nan": "Nan Count", "pos_inf": "Positive Inf Count", "neg_inf": "Negative Inf Count"}
+_LIMIT = 64 * 2**20
+_LARGEST = 2**62
+
+Problems = dict[Path, UlpscopeError]
+"""What is wrong with files that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,47 +69,142 @@ class ExecutedTensor:
     side: Side
     index: int
     dtype: str
+    """A name of numerics.dtypes, or the device's word for others."""
     shape: Shape
     layout: str
     """`strided`, or the device's word for an order that is not known here."""
     read: Callable[[], AnyArray] | None = None
     numbers: Mapping[str, float | int | None] = field(default_factory=dict)
+    """By columns of a trace's values: min, max, mean, norm, nan, pos_inf, neg_inf; none where it does not tell."""
+
+    @property
+    def place(self) -> str:
+        """`output.0`."""
+        return f"{self.side.value}.{self.index}"
+
+    def stats(self) -> Stats | None:
+        """None if there is no data, and the device tells nothing."""
+        if self.read is not None:
+            return stats_of(self.read(), self.dtype)
+        told = self.numbers
+        if all(number is None for number in told.values()):
+            return None
+        counts = {name: int(told.get(name) or 0) for name in _COUNTS}
+        return Stats(
+            min=told.get("min"),
+            max=told.get("max"),
+            mean=told.get("mean"),
+            norm=told.get("norm"),
+            abs_sum=None,
+            set_aside=sum(counts.values()),
+            zero=None,
+            subnormal=0,
+            exponents=(),
+            **counts,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Executed:
     """One execution of an operator."""
 
+    name: str
+    """`Relu.0`: its type, counted in the step."""
     op_type: str
     op_name: str
     timestamp: int
-    tensors: tuple[ExecutedTensor, ...]
     operation: Operation | None = None
     """Its dump; none where only stats are there."""
+    stats: Path | None = None
+    tensors: tuple[ExecutedTensor, ...] = ()
 
 
-def read_executed(entries: Iterable[DumpEntry]) -> tuple[list[Executed], dict[Path, UlpscopeError]]:
-    """The operators of some files in the order in which they ran, and what is wrong with files that cannot be read."""
+@dataclass(frozen=True, slots=True)
+class DumpedStep:
+    """What one device dumped in one step."""
+
+    device: int
+    step: int
+    places: tuple[Place, ...]
+
+    @property
+    def entries(self) -> list[DumpEntry]:
+        return [entry for place in self.places for entry in entries_of(place)]
+
+    @property
+    def unnamed(self) -> list[str]:
+        """What is told of files that have no names."""
+        found = [told for place in self.places if isinstance(place, DumpFolder) for told in told_unnamed(place.path)]
+        return [remark("step", step=self.step, remark=told) for told in found]
+
+    def read(self) -> tuple[list[Executed], Problems]:
+        return read_executed(self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedRun:
+    """What a dump path holds of its newest run, or one file."""
+
+    steps: tuple[DumpedStep, ...]
+    """By device, and by step."""
+    left_out: tuple[str, ...] = ()
+
+
+def dumped_run(path: Path) -> DumpedRun:
+    """The steps of a dump path, of any directory of it, or of one file; none if there is nothing of a dump."""
+    entry = None if path.is_dir() else entry_of(path)
+    if entry is not None:
+        return DumpedRun((DumpedStep(0, 0, (entry,)),))
+    run = one_run(path)
+    places: dict[tuple[int, int], list[Place]] = {}
+    for folder in run.folders:
+        places.setdefault((folder.device, folder.step), []).append(folder)
+    steps = (DumpedStep(*key, tuple(folders)) for key, folders in sorted(places.items()))
+    return DumpedRun(tuple(steps), tuple(run.left_out))
+
+
+def read_operators(entries: Iterable[DumpEntry]) -> tuple[list[Executed], Problems]:
+    """The operators of some files in the order in which they ran, by the heads of their dumps: without tensors."""
     entries = [entry for entry in entries if not entry.name.is_overflow_record]
-    problems: dict[Path, UlpscopeError] = {}
+    problems: Problems = {}
     operations = read_operations((entry for entry in entries if not entry.is_stats), problems.__setitem__)
-    preferred = preferred_layouts(tensor for operation in operations for tensor in operation.heads)
-    executed = [_of_dump(operation, preferred, problems) for operation in operations]
+    found = [Executed("", one.name.op_type, one.op_name, one.name.timestamp, operation=one) for one in operations]
     dumped = {entry.name for entry in entries if not entry.is_stats}
     for entry in entries:
         if entry.is_stats and entry.name not in dumped:
-            executed.append(_of_stats(entry, problems))
-    found = [one for one in executed if one is not None]
-    return sorted(found, key=lambda one: one.timestamp), problems
+            name = entry.name
+            found.append(Executed("", name.op_type, name.operator, name.timestamp, stats=entry.path))
+    names = CallNames()
+    return [
+        replace(one, name=names.next(one.op_type)) for one in sorted(found, key=lambda one: one.timestamp)
+    ], problems
 
 
-def _of_dump(operation: Operation, preferred: Preferred, problems: dict[Path, UlpscopeError]) -> Executed | None:
-    """An operator with the tensors that can be had; none if there are some and none of them can."""
+def read_executed(entries: Iterable[DumpEntry]) -> tuple[list[Executed], Problems]:
+    """The same with their tensors; without operators of which no tensor can be had, though they have some."""
+    executed, problems = read_operators(entries)
+    preferred = preferred_of(executed)
+    told = (_with_tensors(one, preferred, problems) for one in executed)
+    return [one for one in told if one is not None], problems
+
+
+def preferred_of(executed: Iterable[Executed]) -> Preferred:
+    """The layouts that most tensors of a step have."""
+    dumps = (one.operation for one in executed if one.operation is not None)
+    return preferred_layouts(tensor for operation in dumps for tensor in operation.heads)
+
+
+def _with_tensors(one: Executed, preferred: Preferred, problems: Problems) -> Executed | None:
+    operation, path = one.operation, one.stats
     tensors: list[ExecutedTensor] = []
-    path = operation.dumps[0].path
     try:
+        if path is not None:
+            return replace(one, tensors=tuple(read_stats(path)))
+        assert operation is not None
+        path = operation.dumps[0].path
         found = (*operation.inputs, *operation.outputs)
     except UlpscopeError as error:
+        assert path is not None
         problems[path] = error
         return None
     for tensor in found:
@@ -90,9 +212,7 @@ def _of_dump(operation: Operation, preferred: Preferred, problems: dict[Path, Ul
             tensors.append(_tensor(tensor, preferred))
         except UlpscopeError as error:
             problems.setdefault(path, error)
-    if path in problems and not tensors:
-        return None
-    return Executed(operation.name.op_type, operation.op_name, operation.name.timestamp, tuple(tensors), operation)
+    return None if path in problems and not tensors else replace(one, tensors=tuple(tensors))
 
 
 def _tensor(tensor: DumpTensor, preferred: Preferred) -> ExecutedTensor:
@@ -113,55 +233,81 @@ def _tensor(tensor: DumpTensor, preferred: Preferred) -> ExecutedTensor:
     )
 
 
-def _of_stats(entry: DumpEntry, problems: dict[Path, UlpscopeError]) -> Executed | None:
-    try:
-        tensors = read_stats(entry.path)
-    except UlpscopeError as error:
-        problems[entry.path] = error
-        return None
-    told = tuple(_of_row(row) for row in tensors)
-    return Executed(entry.name.op_type, entry.name.operator, entry.name.timestamp, told)
-
-
-def _of_row(row: StatsTensor) -> ExecutedTensor:
-    layout = "strided" if is_plain(row.format_name) or not row.format_name else row.format_name
-    return ExecutedTensor(row.side, row.index, row.dtype, row.shape, layout, numbers=row.numbers)
-
-
 def summary_frame(tensors: Sequence[ExecutedTensor]) -> pl.DataFrame:
     """Stats, sketch and digest of each tensor, a row each; what a device's own stats do not tell is null."""
     # Mapped files and compiled sums let threads work at once.
-    read = [tensor for tensor in tensors if tensor.read is not None]
+    read = [(tensor, tensor.read) for tensor in tensors if tensor.read is not None]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        rows = list(threads.map(_row, read))
-    own = frame_of_rows(rows, dtypes=[one.dtype for one in read], shapes=[one.shape for one in read])
+        rows = list(threads.map(lambda each: summary_row(each[1](), each[0].dtype), read))
+    own = frame_of_rows(rows, dtypes=[one.dtype for one, _ in read], shapes=[one.shape for one, _ in read])
     told = pl.DataFrame([dict(tensor.numbers) for tensor in tensors if tensor.read is None], schema=dict(VALUE_SUMMARY))
     order = np.argsort([tensor.read is None for tensor in tensors], kind="stable")
     return pl.concat([own, told]).select(pl.all().gather(np.argsort(order)))
 
 
-def executed_stats(tensor: ExecutedTensor) -> Stats | None:
-    """A tensor's stats; none if there is no data, and the device tells nothing."""
-    if tensor.read is not None:
-        return stats_of(tensor.read(), tensor.dtype)
-    told = tensor.numbers
-    if all(number is None for number in told.values()):
-        return None
-    counts = {name: int(told.get(name) or 0) for name in ("nan", "pos_inf", "neg_inf")}
-    return Stats(
-        min=told.get("min"),
-        max=told.get("max"),
-        mean=told.get("mean"),
-        norm=told.get("norm"),
-        abs_sum=None,
-        set_aside=sum(counts.values()),
-        zero=None,
-        subnormal=0,
-        exponents=(),
-        **counts,
+def read_stats(path: Path) -> list[ExecutedTensor]:
+    """The rows of a stats file."""
+    try:
+        with open_text(path, limit=_LIMIT, newline="") as file:
+            reader = csv.DictReader(file, skipinitialspace=True)
+            missing = [name for name in (_SIDE, _INDEX, _TYPE, _SHAPE) if name not in (reader.fieldnames or ())]
+            if missing:
+                raise _bad_stats(path, f"has no column {missing[0]}")
+            return [_of_row(path, row, number) for number, row in enumerate(reader, start=2)]
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise _bad_stats(path, f"cannot be read ({error})") from error
+
+
+def _of_row(path: Path, row: dict[str, str | None], line: int) -> ExecutedTensor:
+    try:
+        shape = tuple(int(size) for size in (row[_SHAPE] or "").split("x") if size.strip())
+        index = int(row[_INDEX] or "")
+        side = Side((row[_SIDE] or "").strip().lower())
+        if not 0 <= index < _LARGEST or min(shape, default=0) < 0 or math.prod(shape) >= _LARGEST:
+            raise ValueError(f"index {index}, shape {list(shape)}")
+        numbers: dict[str, float | int | None] = {name: _number(row.get(column)) for name, column in _NUMBERS.items()}
+        numbers |= {name: _count(row.get(column)) for name, column in _COUNTS.items()}
+    except ValueError as error:
+        raise _bad_stats(path, f"line {line} cannot be read ({error})") from error
+    type_name, layout = (row[_TYPE] or "").strip().removeprefix("DT_"), (row.get(_FORMAT) or "").strip()
+    kind = ELEMENT_TYPES.get(type_name)
+    return ExecutedTensor(
+        side=side,
+        index=index,
+        dtype=type_name.lower() if kind is None else plain_type(kind),
+        shape=shape,
+        layout="strided" if is_plain(layout) or not layout else layout,
+        numbers=_with_signs(numbers),
     )
 
 
-def _row(tensor: ExecutedTensor) -> NDArray[np.float64]:
-    assert tensor.read is not None
-    return summary_row(tensor.read(), tensor.dtype)
+def _number(text: str | None) -> float | None:
+    return float(text) if text is not None and text.strip() else None
+
+
+def _count(text: str | None) -> int | None:
+    count = _number(text)
+    return None if count is None or not math.isfinite(count) else int(count)
+
+
+def _with_signs(numbers: dict[str, float | int | None]) -> dict[str, float | int | None]:
+    """Without counts, a range that is not finite tells of one element at least; without a range, nothing does."""
+    ends = [end for end in (numbers["min"], numbers["max"]) if end is not None]
+    if not ends:
+        return numbers
+    signs = {
+        "nan": any(map(math.isnan, ends)),
+        "pos_inf": math.inf in ends,
+        "neg_inf": -math.inf in ends,
+    }
+    told = {name: int(seen) if numbers[name] is None else numbers[name] for name, seen in signs.items()}
+    finite = {name: number if number is None or math.isfinite(number) else None for name, number in numbers.items()}
+    return finite | told
+
+
+def _bad_stats(path: Path, problem: str) -> TraceError:
+    return TraceError(
+        f"{path}: {problem}",
+        expected=f"a CSV file with the columns {_SIDE}, {_INDEX}, {_TYPE}, {_SHAPE} and values",
+        next_step="copy the file again, or dump again",
+    )

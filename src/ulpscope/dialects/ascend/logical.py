@@ -1,21 +1,29 @@
 """A dumped tensor as the operator's author knows it: tiles joined, padding taken off, in its original shape.
 
 A dump does not say in which order its original shape is. Most shapes fill the device's tiles in one order only; for the
-others, the order that most tensors of the same run have is taken.
+others, the order that most tensors of the same run have is taken, unless a user asks for a layout.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ulpscope.dialects.ascend.dump_file.codes import format_name
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
+from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape, format_name
 from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.elements import plain_type, widened
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.layouts.orders import TILED, Conversion, convert_layout, plain_layouts
+from ulpscope.numerics.layouts.orders import (
+    TILED,
+    Conversion,
+    Converters,
+    bad_shape,
+    convert_layout,
+    is_plain,
+    permuted_shape,
+    plain_layouts,
+)
 
 VECTOR = "C"
 """The order of a tensor with one axis, such as a bias, in tiles that are made for pictures."""
@@ -100,3 +108,62 @@ def _is_vector(tiled: str, device: Shape, length: int) -> bool:
         return False
     others = [size for place, size in enumerate(device[:-1]) if place != tiles]
     return set(others) == {1} and 0 <= device[tiles] * device[-1] - length < device[-1]
+
+
+_ANY = "ND"
+
+
+def in_layout(
+    tensor: DumpTensor,
+    layout: str,
+    *,
+    shape: Shape | None = None,
+    preferred: Preferred | None = None,
+    own: Converters | None = None,
+) -> AnyArray:
+    """The elements in `layout`; without a shape, the original one that the dump states, its axes put in order."""
+    array = tensor.array()
+    source = _source(tensor, array)
+    if source == layout and shape is None:
+        return array
+    stated = tensor if shape is None else replace(tensor, original_shape=shape)
+    if layout == _ANY and (source, layout) not in (own or {}):
+        return _reshaped(stated, array, shape) if is_plain(source) else _as_it_was(stated, array, preferred)
+    target = _target_shape(tensor, array, source, layout) if shape is None else shape
+    return convert_layout(array, Conversion(source, layout, target, tensor.groups), own)
+
+
+def _source(tensor: DumpTensor, array: AnyArray) -> str:
+    """The layout that it has: a bias that is said to be NHWC has no such axes."""
+    said = tensor.format_name
+    return _ANY if is_plain(said) and array.ndim != len(said) else said
+
+
+def _reshaped(tensor: DumpTensor, array: AnyArray, shape: Shape | None) -> AnyArray:
+    if shape is None:
+        return array
+    if math.prod(shape) != array.size:
+        raise bad_shape(f"{tensor.name} is {tensor.format_name} {list(array.shape)}; asked for was {list(shape)}")
+    return array.reshape(shape)
+
+
+def _as_it_was(tensor: DumpTensor, array: AnyArray, preferred: Preferred | None) -> AnyArray:
+    form = logical_form(tensor, preferred)
+    if form.layout == VECTOR:
+        return array.reshape(-1)[: form.shape[0]]
+    if form.layout == tensor.format_name:
+        original = "none" if tensor.original_shape is None else list(tensor.original_shape)
+        raise bad_shape(f"{tensor.name} is {form.layout} {list(array.shape)}; its original shape: {original}")
+    return convert_layout(array, Conversion(tensor.format_name, form.layout, form.shape, tensor.groups))
+
+
+def _target_shape(tensor: DumpTensor, array: AnyArray, source: str, layout: str) -> Shape | None:
+    form = Logical(array.shape, source) if is_plain(source) else logical_form(tensor)
+    if form.layout == source and not is_plain(source):
+        # A converter of the user's own may know what to do with the stated shape, or without any.
+        return tensor.original_shape
+    if not is_plain(layout):
+        return None
+    if set(form.layout) == set(layout) and len(form.shape) == len(layout):
+        return permuted_shape(form.shape, form.layout, layout)
+    return form.shape

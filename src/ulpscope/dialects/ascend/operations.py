@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ulpscope.dialects.ascend.dump_file.codes import bad_dump
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Content, Shape
+from ulpscope.dialects.ascend.dump_file.content import AnyArray, Content, Shape, bad_dump
 from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.dump_file.records import DumpFile, DumpTensor
 from ulpscope.dialects.ascend.elements import is_packed
-from ulpscope.dialects.ascend.names import DumpName, TaskType, without_parts
-from ulpscope.dialects.ascend.tree import DumpEntry
+from ulpscope.dialects.ascend.tree import DumpEntry, DumpName, TaskType, without_parts
 from ulpscope.records.errors import UlpscopeError
 
 _ATTRIBUTE_LIMIT = 2**20

@@ -3,22 +3,112 @@
 dump_path/20260101000000/0/ge_default_11/1/0/Relu.fc1_Relu.21.0.1767225600021123      time/device/model/model id/step
 dump_path/20260101000000/0/Relu.fc1_Relu.21.0.1767225600021123                        single operators: time/device
 
-A device leaves out what its run does not have: the model's name, its id, or the step.
+A device leaves out what its run does not have: the model's name, its id, or the step. The name of a file tells:
+
+Relu.fc1_Relu.21.1767225600021123                       type, operator, task, time in microseconds
+Relu.fc1_Relu.21.0.1767225600021123                     with a stream after the task
+Relu.fc1_Relu.21.0.1767225600021123.4.7.1.0             and, of an FFTS+ task, its type, context, thread and device
+
+A name of 255 and more characters is replaced by digits; mapping.csv beside the file has the real one. What
+belongs together is one file, or the directories of one run.
 """
 
 import csv
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
-from ulpscope.dialects.ascend.dump_file.codes import bad_dump
-from ulpscope.dialects.ascend.names import DumpName, parse_name
+from ulpscope.dialects.ascend.dump_file.content import bad_dump
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.trace.files import open_text
+
+
+class TaskType(int, Enum):
+    """Which unit a task ran on."""
+
+    AICORE = 0
+    AICPU = 1
+    DEBUG = 2
+    HCCL = 3
+    FFTSPLUS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DumpName:
+    """A dump file's name, taken apart."""
+
+    op_type: str
+    op_name: str
+    """As in the name: '/', '.', '\\' and blanks are '_'."""
+    task: int
+    stream: int | None
+    timestamp: int
+    """Microseconds."""
+    task_type: TaskType | None = None
+    context: int | None = None
+    thread: int | None = None
+    device: int | None = None
+
+    @property
+    def is_overflow_record(self) -> bool:
+        """Whether the file is an overflow record, not the dump of an operator."""
+        return self.op_type.lower() == "opdebug"
+
+    @property
+    def operator(self) -> str:
+        """The name without what stands for a part of the operator or of the graph."""
+        return without_parts(self.op_name)
+
+    @property
+    def slice(self) -> int | None:
+        """Which part of the operator this is, if it was cut by hand; threads cut it otherwise."""
+        found = _SLICE.search(self.op_name)
+        return None if found is None else int(found[1])
+
+
+# A part of a name may be long, but no number of these files has more than 20 digits (64 bits). The vendor's documents
+# put the stream of an FFTS+ name before the task; what writes the files (OpDumpTask::DumpPath of CANN) puts it after.
+_NAME = re.compile(
+    r"(?P<op_type>[^./\\\s]+)\.(?P<op_name>[^./\\\s]+)\.(?P<task>\d{1,20})(?:\.(?P<stream>\d{1,20}))?"
+    r"\.(?P<timestamp>\d{13,20})"
+    r"(?:\.(?P<task_type>[0-4])\.(?P<context>\d{1,20})\.(?P<thread>\d{1,20})\.(?P<device>\d{1,20}))?",
+    re.ASCII,
+)
+_SLICE = re.compile(r"_lxslice(\d{1,9})\Z", re.ASCII)
+_SUBGRAPH = re.compile(r"\A.*sgt_graph_\d+[_/]", re.ASCII)
+
+
+def parse_name(name: str) -> DumpName | None:
+    """A file's name, taken apart; none if it is not the name of a dump file."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    numbers = {key: _number(found[key]) for key in ("stream", "context", "thread", "device")}
+    return DumpName(
+        op_type=found["op_type"],
+        op_name=found["op_name"],
+        task=int(found["task"]),
+        timestamp=int(found["timestamp"]),
+        task_type=None if found["task_type"] is None else TaskType(int(found["task_type"])),
+        **numbers,
+    )
+
+
+def without_parts(name: str) -> str:
+    """An operator's name without what ends in `sgt_graph_N_` before it, and without `_lxsliceN` after it."""
+    return _SLICE.sub("", _SUBGRAPH.sub("", name))
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
 
 MAPPING_FILE = "mapping.csv"
 STATS_SUFFIX = ".csv"
@@ -168,3 +258,65 @@ def _file_names(folder: Path) -> list[str]:
 
 def _unlisted(error: OSError) -> None:
     raise bad_dump(Path(error.filename), f"cannot be listed ({error.strerror})") from error
+
+
+Place: TypeAlias = DumpFolder | DumpEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The directories of one run."""
+
+    place: Path
+    """Its dump path."""
+    folders: tuple[DumpFolder, ...]
+    older: tuple[str, ...]
+    """Times of runs before it in the same place."""
+
+    @property
+    def left_out(self) -> list[str]:
+        """What is told of the others."""
+        if not self.older:
+            return []
+        return [remark("dumps_older", older=", ".join(self.older), newest=self.folders[0].time)]
+
+
+def entry_of(path: Path) -> DumpEntry | None:
+    """A dump file by its name, or by mapping.csv beside it; none if it is no dump file."""
+    name = parse_name(path.name.removesuffix(STATS_SUFFIX))
+    if name is not None:
+        return DumpEntry(path, name)
+    if path.name.isdigit() and (path.parent / MAPPING_FILE).is_file():
+        return next((entry for entry in list_dumps(path.parent) if entry.path.name == path.name), None)
+    return None
+
+
+def entries_of(place: Place) -> list[DumpEntry]:
+    """The dump files of a directory, or the one file that is meant."""
+    return [place] if isinstance(place, DumpEntry) else list_dumps(place.path)
+
+
+def newest_runs(path: Path) -> list[Run]:
+    """Of each dump path below a directory, or the one that it is or lies in, the newest run."""
+    places: dict[Path, list[DumpFolder]] = {}
+    for folder in find_folders(path):
+        places.setdefault(folder.root if folder.time is None else folder.root.parent, []).append(folder)
+    return [_newest(place, places[place]) for place in sorted(places)]
+
+
+def one_run(path: Path) -> Run:
+    """The newest run of a dump path; UlpscopeError if there are several dump paths below a directory."""
+    found = newest_runs(path)
+    if len(found) > 1:
+        raise TraceError(
+            f"{path} holds dumps of {len(found)} places: {', '.join(str(run.place) for run in found)}",
+            expected="one dump path, with the dump of one run or several of them",
+            next_step=f"name one of them: {shlex.quote(str(found[0].place))}",
+        )
+    return found[0] if found else Run(path, (), ())
+
+
+def _newest(place: Path, folders: list[DumpFolder]) -> Run:
+    times = sorted({folder.time for folder in folders if folder.time is not None})
+    kept = (None, times[-1] if times else None)
+    return Run(place, tuple(folder for folder in folders if folder.time in kept), tuple(times[:-1]))

@@ -10,13 +10,14 @@ import os
 import tempfile
 import zlib
 from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ulpscope._version import __version__
 from ulpscope.records.graphs import (
     Attributes,
-    AttributeValue,
     Graph,
     GraphFormat,
     GraphModel,
@@ -32,7 +33,7 @@ from ulpscope.trace.objects import collector_paused
 WORTH_KEEPING = 1 << 20
 """Bytes of a file from which on it is kept: less is parsed in a tenth of a second."""
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 Header: TypeAlias = dict[str, object]
@@ -61,7 +62,7 @@ def store(path: Path, header: Header | None, model: GraphModel) -> None:
         return
     try:
         with collector_paused():
-            body = json.dumps(_model_row(model), separators=(",", ":")).encode()
+            body = json.dumps(model, default=_row, separators=(",", ":")).encode()
         first = json.dumps({**header, "checksum": zlib.crc32(body)}).encode()
         _write(_entry(path), first + b"\n" + body)
     except (OSError, RuntimeError):
@@ -103,92 +104,33 @@ def _write(entry: Path, data: bytes) -> None:
         raise
 
 
-def _model_row(model: GraphModel) -> list[Any]:
-    return [model.name, model.format.value, [_graph_row(graph) for graph in model.graphs], dict(model.attributes)]
+_ROWS = {
+    kind: attrgetter(*(each.name for each in fields(kind)))
+    for kind in (GraphModel, Graph, Operator, Input, Source, TensorDesc, Origin)
+}
+"""Each record as a row of its fields, in their order."""
 
 
-def _graph_row(graph: Graph) -> list[Any]:
-    return [graph.name, [_operator_row(operator) for operator in graph.operators], dict(graph.attributes)]
-
-
-def _operator_row(operator: Operator) -> list[Any]:
-    return [
-        operator.name,
-        operator.type,
-        operator.id,
-        operator.stream,
-        [_input_row(each) for each in operator.inputs],
-        [_desc_row(desc) for desc in operator.outputs],
-        operator.controls,
-        operator.kernel,
-        operator.kernel_library,
-        operator.passes,
-        operator.originals,
-        operator.multiple,
-        operator.l1_fusion,
-        operator.subgraphs,
-        operator.attributes,
-    ]
-
-
-def _input_row(each: Input) -> list[Any]:
-    source = None if each.source is None else [each.source.operator, each.source.output]
-    return [source, None if each.desc is None else _desc_row(each.desc)]
-
-
-def _desc_row(desc: TensorDesc) -> list[Any]:
-    return [
-        desc.name,
-        desc.dtype,
-        desc.layout,
-        desc.shape,
-        desc.origin_shape,
-        desc.origin_layout,
-        desc.value_range,
-        desc.shape_range,
-        _origin_row(desc.origin),
-        _origin_row(desc.fusion_origin),
-        desc.attributes,
-    ]
-
-
-def _origin_row(origin: Origin | None) -> list[Any] | None:
-    return None if origin is None else [origin.name, origin.output, origin.layout, origin.dtype]
+def _row(record: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = _ROWS[type(record)](record)
+    return found
 
 
 def _model(row: Sequence[Any]) -> GraphModel:
     name, file_format, graphs, attributes = row
-    return GraphModel(
-        name, GraphFormat(file_format), tuple([_graph(graph) for graph in graphs]), _attributes(attributes)
-    )
+    return GraphModel(name, GraphFormat(file_format), tuple(map(_graph, graphs)), _attributes(attributes))
 
 
 def _graph(row: Sequence[Any]) -> Graph:
     name, operators, attributes = row
-    return Graph(name, tuple([_operator(operator, name) for operator in operators]), _attributes(attributes))
+    return Graph(name, tuple(map(_operator, operators)), _attributes(attributes))
 
 
-def _operator(row: Sequence[Any], graph: str) -> Operator:
-    name, kind, number, stream, inputs, outputs, controls, kernel, library, passes, originals, *rest = row
-    multiple, l1_fusion, subgraphs, attributes = rest
-    return Operator(
-        name=name,
-        type=kind,
-        graph=graph,
-        id=number,
-        stream=stream,
-        inputs=tuple([_input(each) for each in inputs]),
-        outputs=tuple([_desc(desc) for desc in outputs]),
-        controls=tuple(controls),
-        kernel=kernel,
-        kernel_library=library,
-        passes=tuple(passes),
-        originals=None if originals is None else tuple(originals),
-        multiple=multiple,
-        l1_fusion=l1_fusion,
-        subgraphs=tuple(subgraphs),
-        attributes=_attributes(attributes),
-    )
+def _operator(row: Sequence[Any]) -> Operator:
+    name, kind, graph, number, stream, inputs, outputs, *plain, attributes = row
+    read, made = tuple([_input(each) for each in inputs]), tuple([_desc(each) for each in outputs])
+    told: list[Any] = [name, kind, graph, number, stream, read, made, *map(_value, plain), _attributes(attributes)]
+    return Operator(*told)
 
 
 def _input(row: Sequence[Any]) -> Input:
@@ -197,27 +139,17 @@ def _input(row: Sequence[Any]) -> Input:
 
 
 def _desc(row: Sequence[Any]) -> TensorDesc:
-    name, dtype, layout, shape, origin_shape, origin_layout, value_range, shape_range, origin, fusion_origin, rest = row
-    return TensorDesc(
-        name=name,
-        dtype=dtype,
-        layout=layout,
-        shape=None if shape is None else tuple(shape),
-        origin_shape=None if origin_shape is None else tuple(origin_shape),
-        origin_layout=origin_layout,
-        value_range=tuple([tuple(each) for each in value_range]),
-        shape_range=tuple([tuple(each) for each in shape_range]),
-        origin=None if origin is None else Origin(*origin),
-        fusion_origin=None if fusion_origin is None else Origin(*fusion_origin),
-        attributes=_attributes(rest),
-    )
+    *plain, origin, fusion_origin, attributes = row
+    origins = (None if each is None else Origin(*each) for each in (origin, fusion_origin))
+    told: list[Any] = [*map(_value, plain), *origins, _attributes(attributes)]
+    return TensorDesc(*told)
 
 
 def _attributes(row: dict[str, Any]) -> Attributes:
     return {key: _value(value) if type(value) in (list, dict) else value for key, value in row.items()}
 
 
-def _value(value: Any) -> AttributeValue:
+def _value(value: Any) -> Any:
     """Lists were tuples before they became JSON."""
     if isinstance(value, list):
         return tuple([_value(item) for item in value])

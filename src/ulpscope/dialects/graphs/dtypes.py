@@ -1,6 +1,6 @@
 """Element types as graph files number and name them, in ulpscope's names."""
 
-from ulpscope.dialects.ascend.dump_file.codes import DATA_TYPES
+from ulpscope.dialects.ascend.dump_file.content import DATA_TYPES
 
 TENSORFLOW_DTYPES = dict(
     enumerate(

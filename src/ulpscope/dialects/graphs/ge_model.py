@@ -2,20 +2,32 @@
 
 Edges are rebuilt from `input`: "producer:0" reads an output, "producer:-1" only waits, "" is an optional input with
 nothing connected. `dst_name` counts connected outputs only and cannot tell which output it means.
+Attributes (AttrDef) become plain values.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from typing import Any
 
-from ulpscope.dialects.graphs.ge_attributes import attributes_of, described_dtype
+from ulpscope.dialects.graphs.dtypes import ge_dtype
 from ulpscope.dialects.graphs.messages import (
     GraphFileError,
     Message,
+    all_by_kind,
+    as_choice,
+    as_flag,
+    as_integer,
+    as_message,
+    as_number,
+    as_text,
+    by_kind,
     integer,
     integers,
     last,
     messages,
+    numbers,
+    size_of,
     sub_message,
     text,
     texts,
@@ -205,3 +217,75 @@ def _integers(value: AttributeValue) -> tuple[int, ...] | None:
 def _ranges(value: AttributeValue) -> Ranges:
     rows = value if isinstance(value, tuple) else ()
     return tuple([_integers(row) or () for row in rows])
+
+
+FINISHED = {OPERATOR_PATH: ge_operator}
+
+
+def is_ge_text(message: Message) -> bool:
+    """Whether a message that was read with FINISHED is a ModelDef."""
+    return any(isinstance(graph, dict) and "op" in graph for graph in message.get("graph", ()))
+
+
+def ge_text_model(message: Message) -> GraphModel:
+    return ge_model(message, GraphFormat.GE_TEXT)
+
+
+def attributes_of(message: Message) -> dict[str, AttributeValue]:
+    """The map `attr` of a model, graph, operator or tensor."""
+    return {text(entry, "key"): by_kind(_KINDS, sub_message(entry, "value")) for entry in messages(message, "attr")}
+
+
+def described_dtype(found: object) -> str:
+    return ge_dtype(as_choice(found, "dtype"))
+
+
+def _bytes(value: Any) -> Attributes:
+    return {"bytes": size_of({"bt": [value]}, "bt")}
+
+
+def _rows(field: str, item: str, read: Callable[[Message, str], AttributeValue]) -> Callable[[Any], AttributeValue]:
+    return lambda value: tuple([read(row, item) for row in messages(as_message(value, "attr"), field)])
+
+
+def _named_attributes(value: Any) -> Attributes:
+    function = as_message(value, "attr")
+    return {"name": text(function, "name"), "attr": attributes_of(function)}
+
+
+def _tensor_desc(value: Any) -> Attributes:
+    desc = as_message(value, "attr")
+    shape = integers(sub_message(desc, "shape"), "dim")
+    return {
+        "dtype": described_dtype(last(desc, "dtype", "undefined")),
+        "layout": text(desc, "layout"),
+        "shape": shape,
+    }
+
+
+def _tensor(value: Any) -> Attributes:
+    tensor = as_message(value, "attr")
+    return {**_tensor_desc(sub_message(tensor, "desc")), "bytes": size_of(tensor, "data")}
+
+
+def _graph_attribute(value: Any) -> Attributes:
+    graph = as_message(value, "attr")
+    return {"graph": text(graph, "name"), "operators": len(graph.get("op", ()))}
+
+
+_KINDS: dict[str, Callable[[Any], AttributeValue]] = {
+    "s": lambda value: as_text(value, "s"),
+    "i": lambda value: as_integer(value, "i"),
+    "f": lambda value: as_number(value, "f"),
+    "b": lambda value: as_flag(value, "b"),
+    "bt": _bytes,
+    "list": lambda value: all_by_kind(_KINDS, as_message(value, "list")),
+    "func": _named_attributes,
+    "na": _named_attributes,
+    "td": _tensor_desc,
+    "t": _tensor,
+    "g": _graph_attribute,
+    "list_list_int": _rows("list_list_i", "list_i", integers),
+    "list_list_float": _rows("list_list_f", "list_f", numbers),
+    "dt": described_dtype,
+}

@@ -2,11 +2,14 @@
 
 JSON spells values in many ways: numbers of 64 bits, floats and booleans as texts ("0.01", "NaN", "true"),
 enumerations by name or number, null for what is not there. A look that knows what a field is takes them all.
+Of the wire format, only the fields that a schema names are read.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
+
+from ulpscope.dialects.wire import LENGTH, Scalar, WireError, fields, scalars
 
 Message: TypeAlias = dict[str, list[Any]]
 """Fields by name, each with all its values: texts, bytes, numbers, messages, or what a finished message became."""
@@ -68,6 +71,26 @@ def sub_message(message: Message, field: str) -> Message:
     """One message; an empty one if there is none."""
     found = messages(message, field)
     return found[-1] if found else {}
+
+
+Kinds: TypeAlias = Mapping[str, Callable[[Any], Any]]
+"""What reads the fields of which a message has one: the kinds that an attribute may be."""
+
+
+def by_kind(kinds: Kinds, message: Message) -> Any:
+    """The value of the first field that is one of these kinds; none if the file holds an empty one."""
+    for kind, values in message.items():
+        if values and kind in kinds:
+            return kinds[kind](values[-1])
+    return None
+
+
+def all_by_kind(kinds: Kinds, message: Message) -> tuple[Any, ...]:
+    """All values of that field."""
+    for kind, values in message.items():
+        if values and kind in kinds:
+            return tuple([kinds[kind](value) for value in values])
+    return ()
 
 
 def size_of(message: Message, field: str) -> int:
@@ -164,3 +187,40 @@ def _spelled(value: object) -> object:
         return int(value)
     except ValueError:
         return float(value)
+
+
+Schema: TypeAlias = Mapping[int, tuple[str, Scalar | str]]
+"""Field numbers with the field's name and its encoding: a scalar, or the name of a message."""
+
+Schemas: TypeAlias = Mapping[str, Schema]
+
+
+def read_message(data: memoryview, name: str, schemas: Schemas, finished: Finished) -> Message:
+    """The message of this name that the bytes hold; GraphFileError if they hold something else."""
+    try:
+        return _message(data, name, schemas, finished, path="", depth=0)
+    except WireError as error:
+        raise GraphFileError(f"{error}; it is damaged, or no {name}") from error
+
+
+def _message(data: memoryview, name: str, schemas: Schemas, finished: Finished, *, path: str, depth: int) -> Message:
+    if depth > DEEPEST:
+        raise GraphFileError(f"nests messages more than {DEEPEST} deep")
+    message: Message = {}
+    schema = schemas[name]
+    for number, wire_type, content in fields(data):
+        known = schema.get(number)
+        if known is None:
+            continue
+        field, kind = known
+        values = message.setdefault(field, [])
+        if isinstance(kind, Scalar):
+            values.extend(scalars(kind, wire_type, content))
+            continue
+        if wire_type != LENGTH or isinstance(content, int):
+            raise WireError(f"has wire type {wire_type} where the message {kind} is expected")
+        below = f"{path}.{field}" if path else field
+        inner = _message(content, kind, schemas, finished, path=below, depth=depth + 1)
+        finish = finished.get(below)
+        values.append(inner if finish is None else finish(inner))
+    return message

@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from ulpscope.dialects.graphs import cache, ge_onnx_text, ge_text, onnx_graph, tf_graph
+from ulpscope.dialects.graphs import cache, ge_onnx_text, onnx_graph, tf_graph
+from ulpscope.dialects.graphs import ge_model as ge_text
 from ulpscope.dialects.graphs.json_proto import parse_json
 from ulpscope.dialects.graphs.messages import GraphFileError, Message
 from ulpscope.dialects.graphs.text_proto import parse_text

@@ -12,23 +12,26 @@ from ulpscope.dialects.graphs.dtypes import tensorflow_dtype
 from ulpscope.dialects.graphs.messages import (
     GraphFileError,
     Message,
+    Schemas,
+    all_by_kind,
     as_choice,
     as_flag,
     as_integer,
     as_message,
     as_number,
     as_text,
+    by_kind,
     integer,
     last,
     messages,
+    read_message,
     size_of,
     sub_message,
     text,
     texts,
     unfit,
 )
-from ulpscope.dialects.graphs.tf_schema import TENSORFLOW_SCHEMAS
-from ulpscope.dialects.graphs.wire_messages import read_message
+from ulpscope.dialects.wire import Scalar
 from ulpscope.records.graphs import (
     Attributes,
     AttributeValue,
@@ -47,7 +50,9 @@ _DTYPES = ("DstT", "output_type", "out_type", "dtype", "T")
 
 def tf_operator(message: Message) -> Operator:
     """A NodeDef that does not know yet which graph it belongs to, nor its number in it."""
-    attributes = {text(entry, "key"): _value(sub_message(entry, "value")) for entry in messages(message, "attr")}
+    attributes = {
+        text(entry, "key"): by_kind(_KINDS, sub_message(entry, "value")) for entry in messages(message, "attr")
+    }
     entries = texts(message, "input")
     device = text(message, "device")
     return Operator(
@@ -146,22 +151,6 @@ def _functions(attributes: Attributes) -> list[str]:
     return [str(value["function"]) for value in attributes.values() if isinstance(value, dict) and "function" in value]
 
 
-def _value(value: Message) -> AttributeValue:
-    for kind, values in value.items():
-        read = _list if kind == "list" else _KINDS.get(kind)
-        if read is not None and values:
-            return read(values[-1])
-    return None
-
-
-def _list(value: Any) -> AttributeValue:
-    for kind, values in as_message(value, "attr").items():
-        read = _KINDS.get(kind)
-        if read is not None and values:
-            return tuple([read(item) for item in values])
-    return ()
-
-
 def _shape(value: Any) -> AttributeValue:
     shape = as_message(value, "attr")
     if as_flag(last(shape, "unknown_rank"), "unknown_rank"):
@@ -197,4 +186,55 @@ _KINDS: dict[str, Callable[[Any], AttributeValue]] = {
     "tensor": _tensor,
     "placeholder": lambda value: as_text(value, "placeholder"),
     "func": _function,
+    "list": lambda value: all_by_kind(_KINDS, as_message(value, "attr")),
+}
+
+
+TENSORFLOW_SCHEMAS: Schemas = {
+    "SavedModel": {1: ("saved_model_schema_version", Scalar.INT), 2: ("meta_graphs", "MetaGraphDef")},
+    "MetaGraphDef": {1: ("meta_info_def", "MetaInfoDef"), 2: ("graph_def", "GraphDef")},
+    "MetaInfoDef": {4: ("tags", Scalar.BYTES), 5: ("tensorflow_version", Scalar.BYTES)},
+    "GraphDef": {1: ("node", "NodeDef"), 2: ("library", "FunctionDefLibrary"), 4: ("versions", "VersionDef")},
+    "VersionDef": {1: ("producer", Scalar.INT), 2: ("min_consumer", Scalar.INT)},
+    "FunctionDefLibrary": {1: ("function", "FunctionDef")},
+    "FunctionDef": {1: ("signature", "OpDef"), 3: ("node_def", "NodeDef")},
+    "OpDef": {1: ("name", Scalar.BYTES)},
+    "NodeDef": {
+        1: ("name", Scalar.BYTES),
+        2: ("op", Scalar.BYTES),
+        3: ("input", Scalar.BYTES),
+        4: ("device", Scalar.BYTES),
+        5: ("attr", "AttrEntry"),
+    },
+    "AttrEntry": {1: ("key", Scalar.BYTES), 2: ("value", "AttrValue")},
+    "AttrValue": {
+        1: ("list", "ListValue"),
+        2: ("s", Scalar.BYTES),
+        3: ("i", Scalar.INT),
+        4: ("f", Scalar.FLOAT),
+        5: ("b", Scalar.BOOL),
+        6: ("type", Scalar.INT),
+        7: ("shape", "TensorShapeProto"),
+        8: ("tensor", "TensorProto"),
+        9: ("placeholder", Scalar.BYTES),
+        10: ("func", "NameAttrList"),
+    },
+    "ListValue": {
+        2: ("s", Scalar.BYTES),
+        3: ("i", Scalar.INT),
+        4: ("f", Scalar.FLOAT),
+        5: ("b", Scalar.BOOL),
+        6: ("type", Scalar.INT),
+        7: ("shape", "TensorShapeProto"),
+        8: ("tensor", "TensorProto"),
+        9: ("func", "NameAttrList"),
+    },
+    "NameAttrList": {1: ("name", Scalar.BYTES)},
+    "TensorShapeProto": {2: ("dim", "Dim"), 3: ("unknown_rank", Scalar.BOOL)},
+    "Dim": {1: ("size", Scalar.INT)},
+    "TensorProto": {
+        1: ("dtype", Scalar.INT),
+        2: ("tensor_shape", "TensorShapeProto"),
+        4: ("tensor_content", Scalar.BYTES),
+    },
 }

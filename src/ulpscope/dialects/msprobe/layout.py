@@ -12,7 +12,8 @@ from pathlib import Path
 from ulpscope.dialects.msprobe.json_files import Header, bad_file, read_header, read_object
 from ulpscope.dialects.msprobe.ptdbg import SUFFIX, is_ptdbg, ptdbg_header
 from ulpscope.dialects.msprobe.reading import DumpFolder, MsprobeRank
-from ulpscope.dialects.rank_infos import foreign_rank
+from ulpscope.dialects.registry import Dialect
+from ulpscope.dialects.tables import foreign_rank
 from ulpscope.records.enums import Level, Save
 from ulpscope.records.remarks import remark
 from ulpscope.records.runs import RankInfo
@@ -61,6 +62,14 @@ def open_dump(path: Path) -> Trace:
         for order, name in enumerate(names)
     ]
     return Trace(path, ranks, missing_ranks=lost)
+
+
+MSPROBE = Dialect(
+    what="a dump of msprobe",
+    next_step="ulpscope show {path}, or ulpscope compare {path} TARGET",
+    recognises=is_dump,
+    open=open_dump,
+)
 
 
 def _survey(path: Path) -> Survey:

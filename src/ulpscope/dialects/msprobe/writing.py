@@ -10,17 +10,17 @@ out/step0/rank0/
 import json
 import linecache
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from ulpscope.dialects.msprobe.writing_entries import EntryForm, Json
+from ulpscope.dialects.files.torch_files import require_torch, save_pt
+from ulpscope.dialects.msprobe.writing_entries import NUMBER_NAMES, EntryForm, Json, TensorForm, four_numbers
 from ulpscope.dialects.msprobe.writing_names import Entry, LeftOut, Part, StepPlan, module_gradients, plan_step
-from ulpscope.dialects.msprobe.writing_stats import four_numbers
-from ulpscope.dialects.pt_writing import require_torch, save_pt
 from ulpscope.records.calls import Frame
 from ulpscope.records.enums import Level
 from ulpscope.records.errors import UlpscopeError
@@ -67,35 +67,78 @@ def _rank_folder(rank: RankTrace, *, taken: set[str]) -> str:
     return name if name not in taken else f"proc{rank.info.process.get('pid', len(taken))}"
 
 
+class StepTables:
+    """One step of one rank, for who writes it in another form."""
+
+    def __init__(self, rank: RankTrace, step: int) -> None:
+        self.rank = rank
+        self.calls = {call.id: call for call in map(call_from_row, self._rows(rank.calls(step)))}
+        self.uses = [use_from_row(row) for row in self._rows(rank.tensors(step))]
+        self.has_data = rank.info.capture.get("save") == "tensors"
+        self._step = step
+        self._by_call: dict[int, list[Use]] = {}
+        for use in self.uses:
+            self._by_call.setdefault(use.call, []).append(use)
+
+    @cached_property
+    def values(self) -> dict[int, Value]:
+        # Sketches and exponents are most of a row, and nothing here needs them.
+        lean = self.rank.values(self._step).with_columns(
+            sketch=pl.lit(None), sketch_rest=pl.lit(None), exponents=pl.lit(None)
+        )
+        return {row["id"]: value_from_row(row) for row in self._rows(lean)}
+
+    def frames(self, text: Callable[[Frame], str]) -> dict[int, list[str]]:
+        """The frames of each stack."""
+        frames: dict[int, list[str]] = {}
+        for row in self._rows(self.rank.stacks().sort("stack", "depth")):
+            frame = Frame(file=row["file"], line=row["line"], function=row["function"])
+            frames.setdefault(row["stack"], []).append(text(frame))
+        return frames
+
+    def entry(self, entry: Entry, tensor: TensorForm) -> dict[str, Json]:
+        """An entry of dump.json; `tensor` gives the form of each value."""
+        forward = None if entry.call.forward is None else self.calls.get(entry.call.forward)
+        return EntryForm(entry, self._by_call.get(entry.call.id, ()), tensor).json(forward)
+
+    def tensor(
+        self, value: Value, *, requires_grad: bool | None, numbers: Sequence[str] = NUMBER_NAMES
+    ) -> dict[str, Json]:
+        """The form of a value, with these of its numbers."""
+        known = four_numbers(value, lambda: self.rank.data(value))
+        return {
+            "type": "torch.Tensor",
+            "dtype": f"torch.{value.dtype}",
+            "shape": list(value.shape),
+            **{name: known[name] for name in numbers},
+            "requires_grad": value.requires_grad if requires_grad is None else requires_grad,
+        }
+
+    def _rows(self, frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
+        return self.rank.collect(frame).iter_rows(named=True)
+
+
 class _StepWriter:
     """One step of one rank."""
 
     def __init__(self, rank: RankTrace, step: int, folder: Path, written: Written) -> None:
+        self._tables = StepTables(rank, step)
         self._rank = rank
         self._step = step
         self._folder = folder.absolute()
         self._written = written
-        self._has_data = rank.info.capture.get("save") == "tensors"
-        self._values: dict[int, Value] = {}
+        self._has_data = self._tables.has_data
 
     def write(self) -> None:
-        calls = {call.id: call for call in map(call_from_row, self._rows(self._rank.calls(self._step)))}
-        uses = [use_from_row(row) for row in self._rows(self._rank.tensors(self._step))]
-        plan = plan_step(list(calls.values()), module_gradients(uses))
+        tables = self._tables
+        plan = plan_step(list(tables.calls.values()), module_gradients(tables.uses))
         self._count(plan)
         if not plan.entries:
             return
-        self._values = self._read_values()
         self._make_folders()
-        by_call: dict[int, list[Use]] = {}
-        for use in uses:
-            by_call.setdefault(use.call, []).append(use)
-        data = {}
-        for entry in plan.entries:
-            forward = None if entry.call.forward is None else calls.get(entry.call.forward)
-            data[entry.name] = EntryForm(entry, by_call.get(entry.call.id, ()), self._tensor).json(forward)
+        data = {entry.name: tables.entry(entry, self._tensor) for entry in plan.entries}
         self._write_json("dump.json", self._head() | {"data": data})
-        self._write_json("stack.json", _stacks(plan.entries, self._frames()))
+        self._write_json("stack.json", _stacks(plan.entries, tables.frames(_frame_text)))
         named = [entry for entry in plan.entries if entry.part is not Part.PARAMETERS_GRAD]
         self._write_json("construct.json", {entry.name: entry.parent for entry in named})
 
@@ -114,37 +157,12 @@ class _StepWriter:
             "dump_data_dir": str(self._folder / DATA_FOLDER) if self._has_data else None,
         }
 
-    def _rows(self, frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
-        return self._rank.collect(frame).iter_rows(named=True)
-
-    def _read_values(self) -> dict[int, Value]:
-        # Sketches and exponents are most of a row, and nothing here needs them.
-        lean = self._rank.values(self._step).with_columns(
-            sketch=pl.lit(None), sketch_rest=pl.lit(None), exponents=pl.lit(None)
-        )
-        return {row["id"]: value_from_row(row) for row in self._rows(lean)}
-
-    def _frames(self) -> dict[int, list[str]]:
-        frames: dict[int, list[str]] = {}
-        for row in self._rows(self._rank.stacks().sort("stack", "depth")):
-            frame = Frame(file=row["file"], line=row["line"], function=row["function"])
-            frames.setdefault(row["stack"], []).append(_frame_text(frame))
-        return frames
-
     def _tensor(self, value_id: int, name: str, *, requires_grad: bool | None = None) -> Json:
-        value = self._values.get(value_id)
+        value = self._tables.values.get(value_id)
         if value is None:
             return None
-        form: dict[str, Json] = {
-            "type": "torch.Tensor",
-            "dtype": f"torch.{value.dtype}",
-            "shape": list(value.shape),
-            **four_numbers(value, lambda: self._rank.data(value)),
-            "requires_grad": value.requires_grad if requires_grad is None else requires_grad,
-        }
-        if self._has_data and self._save(value, name):
-            form["data_name"] = f"{name}.pt"
-        return form
+        form = self._tables.tensor(value, requires_grad=requires_grad)
+        return form | {"data_name": f"{name}.pt"} if self._has_data and self._save(value, name) else form
 
     def _save(self, value: Value, name: str) -> bool:
         if not value.initialized:

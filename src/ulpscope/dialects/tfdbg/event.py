@@ -6,7 +6,7 @@ An Event holds a tensor (summary.value) or the graph that ran (graph_def).
 from dataclasses import dataclass
 from pathlib import Path
 
-from ulpscope.dialects.stored import AnyArray, StoredTensor, unreadable, unsupported
+from ulpscope.dialects.files.stored import AnyArray, StoredTensor, unreadable, unsupported
 from ulpscope.dialects.tfdbg.tensor_message import TensorMessage, parse_tensor
 from ulpscope.dialects.wire import LENGTH, WireError, fields
 from ulpscope.numerics.dtypes import DTYPES

@@ -4,23 +4,104 @@ run_1794723388421334_0/
   _tfdbg_device_,job_localhost,replica_0,task_0,device_CPU_0/
     _tfdbg_graph_hash15740254456525809019_1794723388459904
     fc1/MatMul_0_DebugIdentity_1794723388533175
+
+The graph beside a dump tells which type each operator has and what it reads, and so the order in which they ran.
 """
 
+import heapq
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ulpscope.dialects.rank_infos import TFDBG
-from ulpscope.dialects.reference import ReferenceTensor, executions
-from ulpscope.dialects.reference_frames import ReferenceCall, open_reference
-from ulpscope.dialects.tfdbg.event import load_tensor, read_event
-from ulpscope.dialects.tfdbg.graph import Node, read_nodes
-from ulpscope.dialects.tfdbg.ordering import in_order
+from ulpscope.dialects.graphs.messages import GraphFileError
+from ulpscope.dialects.graphs.tf_graph import read_graph_def
+from ulpscope.dialects.reference import ReferenceCall, ReferenceTensor, executions, open_reference, reference_dialect
+from ulpscope.dialects.tables import TFDBG
+from ulpscope.dialects.tfdbg.event import bad_event, load_tensor, read_event, read_graph_bytes
 from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.graphs import Operator
 from ulpscope.records.remarks import remark
 from ulpscope.trace.reader import Trace
+
+COPIES = ("Copy", "CopyHost")
+"""What the debugger puts between an operator and its readers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator of the graph."""
+
+    type: str
+    inputs: tuple[tuple[str, int], ...]
+    """Operators and their outputs, without control edges."""
+
+
+def read_nodes(path: Path) -> dict[str, Node]:
+    """Operators by name, without what the debugger added; UlpscopeError if the file is no graph."""
+    try:
+        model = read_graph_def(read_graph_bytes(path))
+    except GraphFileError as problem:
+        raise bad_event(path, str(problem)) from problem
+    nodes = {operator.name: _node(operator) for operator in model.graphs[0].operators}
+    return {
+        name: Node(node.type, tuple(_behind_copies(source, nodes) for source in node.inputs))
+        for name, node in nodes.items()
+    }
+
+
+def _node(operator: Operator) -> Node:
+    sources = [each.source for each in operator.inputs]
+    return Node(operator.type, tuple((source.operator, source.output) for source in sources if source is not None))
+
+
+def _behind_copies(source: tuple[str, int], nodes: dict[str, Node]) -> tuple[str, int]:
+    for _ in range(len(COPIES)):
+        node = nodes.get(source[0])
+        if node is None or node.type not in COPIES or not node.inputs:
+            break
+        source = node.inputs[0]
+    return source
+
+
+def in_order(calls: Sequence[ReferenceCall]) -> list[ReferenceCall]:
+    """By time, but never before what an operator reads: the debugger dumps an output a little after it was made."""
+    waiting = _waiting(calls)
+    times = [min(tensor.timestamp for tensor in call.outputs) for call in calls]
+    readers: dict[int, list[int]] = {}
+    for reader, sources in waiting.items():
+        for source in sources:
+            readers.setdefault(source, []).append(reader)
+    ready = [(times[number], number) for number, sources in waiting.items() if not sources]
+    heapq.heapify(ready)
+    # A loop's operators wait for each other: then the earliest goes first.
+    rest = sorted(((times[number], number) for number in waiting), reverse=True)
+    ordered: dict[int, ReferenceCall] = {}
+    while len(ordered) < len(calls):
+        _, number = heapq.heappop(ready) if ready else rest.pop()
+        if number in ordered:
+            continue
+        ordered[number] = calls[number]
+        for reader in readers.get(number, ()):
+            waiting[reader].discard(number)
+            if not waiting[reader]:
+                heapq.heappush(ready, (times[reader], reader))
+    return list(ordered.values())
+
+
+def _waiting(calls: Sequence[ReferenceCall]) -> dict[int, set[int]]:
+    """What each call waits for; an operator that ran several times is in a loop, where only time tells."""
+    numbers: dict[str, list[int]] = {}
+    for number, call in enumerate(calls):
+        numbers.setdefault(call.name, []).append(number)
+    single = {name: found[0] for name, found in numbers.items() if len(found) == 1}
+    return {
+        number: {single[name] for name, _ in call.inputs if name in single and single[name] != number}
+        for number, call in enumerate(calls)
+    }
+
 
 DEVICE = "_tfdbg_device_"
 GRAPH = "_tfdbg_graph_"
@@ -142,3 +223,6 @@ def _call(outputs: tuple[ReferenceTensor, ...], nodes: Mapping[str, Node]) -> Re
         # As folders of .npy files have it, so that a dump compares with what was taken out of it.
         return ReferenceCall(op=sanitised(name), name=name, outputs=outputs)
     return ReferenceCall(op=node.type, name=name, outputs=outputs, inputs=node.inputs)
+
+
+TFDBG_DUMP = reference_dialect(recognises=looks_like, open=open_tfdbg, tensors=tensors_of)

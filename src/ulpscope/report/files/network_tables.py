@@ -28,8 +28,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ulpscope.align.network_pairs import Listing, NetworkRow
-from ulpscope.align.network_references import DumpedTensor
+from ulpscope.align.network.pairs import DumpedTensor, Listing, NetworkRow
 from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome
 from ulpscope.numerics.pairs.elements import ElementErrors, element_errors, range_of
 from ulpscope.numerics.pairs.msaccucmp.metrics import ALGORITHMS, FAILED, Generation

@@ -11,8 +11,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from ulpscope.diagnose.networks.casts import DangerousCast
-from ulpscope.diagnose.networks.similarity import GraphSimilarity, OperatorDifference
+from ulpscope.diagnose.networks.graphs import DangerousCast, GraphSimilarity, OperatorDifference
 from ulpscope.records.graphs import TensorDesc
 from ulpscope.report.tables import apart, left_out, plain, render, section, table
 from ulpscope.report.words.language import count_text

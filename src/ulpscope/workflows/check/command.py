@@ -1,29 +1,148 @@
 """`ulpscope check`: every API call of a trace against a high-precision reference."""
 
-import time
+import difflib
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from ulpscope.records.calls import Call
+from ulpscope.dialects.opening import open_run
 from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckOptions, CheckRun
-from ulpscope.records.checks import CaseId, CaseResult, Verdict
-from ulpscope.records.enums import ExitCode
+from ulpscope.records.checks import CaseId, CaseResult, DataSource, Variant, Verdict
+from ulpscope.records.enums import ExitCode, Kind
+from ulpscope.records.errors import TraceError
 from ulpscope.records.findings import Place
+from ulpscope.replay.planning import CasePlan, Choice, matches, plan_cases
 from ulpscope.report.files.check_tables import write_details, write_msprobe_tables, write_results
 from ulpscope.report.terminal.check import check_json, check_text
-from ulpscope.report.words.language import Language
-from ulpscope.trace.reader import RankTrace
-from ulpscope.workflows.check.journal import FAILING, Journal
-from ulpscope.workflows.check.messages import WorkerSettings
-from ulpscope.workflows.check.planning import CheckPlan
+from ulpscope.report.words.language import Language, ranges_text
+from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.workflows.check.journal import FAILING, Journal, WorkerSettings, record_json
 from ulpscope.workflows.check.pool import WORKER, Pool, PoolSettings, device_of
-from ulpscope.workflows.report.command import write_report
-from ulpscope.workflows.results import TellsItself, writing
+from ulpscope.workflows.report.command import write_result
+from ulpscope.workflows.results import TellsItself, stamp, writing
+from ulpscope.workflows.traces import place_of, with_ranks
+
+NEAR_NAMES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """What of a trace is executed, and what is left out and why."""
+
+    trace: Trace
+    cases: tuple[CaseId, ...]
+    left: tuple[tuple[CaseId, str], ...]
+    repeated: int = 0
+    """Calls that are the same test as an earlier one."""
+
+
+def plan_check(path: str | Path, options: CheckOptions) -> CheckPlan:
+    """Open a trace and choose its cases; nothing to choose from is an error that says why."""
+    whole = open_run(path)
+    trace = with_ranks(whole, options.ranks, see="see what is there")
+    _check_steps(trace, options)
+    calls = _api_calls(trace, options)
+    if calls.is_empty():
+        raise _no_api_calls(trace)
+    for option, patterns in (("--only", options.only), ("--skip", options.skip)):
+        for pattern in patterns:
+            _check_pattern(trace, calls, option, pattern)
+    choice = Choice(
+        steps=options.steps,
+        only=options.only,
+        skip=options.skip,
+        every=options.every,
+        stress=options.stress,
+        source=options.source,
+    )
+    plans = [(rank.name, plan_cases(rank, choice)) for rank in trace.ranks]
+    if not any(plan.cases or plan.left for _, plan in plans):
+        raise _no_api_calls(trace) if not (options.only or options.skip) else _none_left(trace, options)
+    return CheckPlan(
+        trace,
+        cases=tuple(case for _, plan in plans for case in plan.cases),
+        left=tuple(left for process, plan in plans for left in _left_cases(process, plan, options)),
+        repeated=sum(plan.repeated for _, plan in plans),
+    )
+
+
+def _left_cases(process: str, plan: CasePlan, options: CheckOptions) -> Iterable[tuple[CaseId, str]]:
+    source = options.source or DataSource.RANDOM
+    for each in plan.left:
+        yield CaseId(process, each.call, each.name, each.op, Variant.RECORDED, source), each.reason
+
+
+def _check_steps(trace: Trace, options: CheckOptions) -> None:
+    if options.steps is not None and not any(step in options.steps for step in trace.steps):
+        raise _nothing(
+            trace, f"{trace.path} has no step {options.steps}", expected=f"step {ranges_text(trace.steps) or 'none'}"
+        )
+
+
+def _api_calls(trace: Trace, options: CheckOptions) -> pl.DataFrame:
+    """Different names and operations of the calls to choose from."""
+    frames = [_api_calls_of(rank, options) for rank in trace.ranks]
+    return pl.concat(frames).unique(maintain_order=True)
+
+
+def _api_calls_of(rank: RankTrace, options: CheckOptions) -> pl.DataFrame:
+    calls = rank.calls().filter(pl.col("kind") == Kind.API.value)
+    if options.steps is not None:
+        calls = calls.filter(pl.any_horizontal(pl.col("step").is_between(*each) for each in options.steps.ranges))
+    return rank.collect(calls.select("name", "op").unique(maintain_order=True))
+
+
+def _check_pattern(trace: Trace, calls: pl.DataFrame, option: str, pattern: str) -> None:
+    if any(matches([pattern], name, op) for name, op in calls.iter_rows()):
+        return
+    ops = calls["op"].unique(maintain_order=True).to_list()
+    near = _near(pattern, [*(op.rpartition(".")[2] for op in ops), *ops])
+    expected = "an operation or a call of the trace"
+    raise _nothing(
+        trace,
+        f"{option} {pattern!r} matches none of the API calls of {trace.path}",
+        expected=f"{expected}; did you mean {' or '.join(near)}" if near else f"{expected}, such as {ops[0]}",
+        next_step=f"{option} {shlex.quote(near[0])}" if near else None,
+    )
+
+
+def _near(pattern: str, names: Iterable[str]) -> list[str]:
+    unique = {name.lower(): name for name in names}
+    found = difflib.get_close_matches(pattern.strip("*?").lower(), unique, n=NEAR_NAMES, cutoff=0.5)
+    return [unique[name] for name in found]
+
+
+def _no_api_calls(trace: Trace) -> TraceError:
+    levels = {str(rank.info.capture.get("level", "")) for rank in trace.ranks}
+    captured = f" (it was captured at level {', '.join(sorted(levels))})" if levels != {""} else ""
+    return TraceError(
+        f"{trace.path} holds no API calls{captured}",
+        expected="a trace of level api or kernel, or a dump of msprobe at level L1 or mix",
+        next_step="capture again: ulpscope run -o DIR --level api -- python train.py",
+        code=ExitCode.NOTHING,
+    )
+
+
+def _none_left(trace: Trace, options: CheckOptions) -> TraceError:
+    given = [*(f"--only {word}" for word in options.only), *(f"--skip {word}" for word in options.skip)]
+    return _nothing(
+        trace, f"{' '.join(given)} leaves no API call of {trace.path}", expected="patterns that leave some to check"
+    )
+
+
+def _nothing(trace: Trace, seen: str, *, expected: str, next_step: str | None = None) -> TraceError:
+    return TraceError(
+        seen,
+        expected=expected,
+        next_step=next_step or f"see what is there: ulpscope show {shlex.quote(str(trace.path))}",
+        code=ExitCode.NOTHING,
+    )
+
 
 Heard = Callable[[CheckedCase], None]
 
@@ -51,17 +170,17 @@ class CheckResult(TellsItself):
 
     def write(self, out: str | Path, *, language: Language = Language.EN) -> Path:
         """Write summary.json, the tables and the page, beside the journal if there is one; gives the page."""
-        out = Path(out)
-        with writing(out, next_step="make room, and go on with --resume"):
-            out.mkdir(parents=True, exist_ok=True)
-            write_results(self.run, out / "result.csv")
-            write_details(self.run, out / "details.csv")
-        return write_report(out, self, language=language)
+        next_step = "make room, and go on with --resume"
+        return write_result(out, self, self._write_tables, language=language, next_step=next_step)
+
+    def _write_tables(self, out: Path) -> None:
+        write_results(self.run, out / "result.csv")
+        write_details(self.run, out / "details.csv")
 
     def write_msprobe_tables(self, out: Path) -> None:
         """Beside the others, the tables that msprobe's pre-check writes."""
         with writing(out):
-            write_msprobe_tables(self.run, out, stamp=time.strftime("%Y%m%d%H%M%S"))
+            write_msprobe_tables(self.run, out, stamp=stamp())
 
 
 def check(
@@ -96,18 +215,16 @@ def _pool_settings(
     plan: CheckPlan, options: CheckOptions, journal: Journal | None, command: Sequence[str]
 ) -> PoolSettings:
     failing = journal.out / FAILING if journal is not None and options.save_failing else None
-    first_line = {
-        device: WorkerSettings(
-            trace=str(plan.trace.path),
-            device=device,
-            seed=options.seed,
-            standard=options.standard,
-            references=options.references,
-            failing=failing,
-            figures=journal is not None,
-        ).json()
-        for device in options.devices
-    }
+    whole = WorkerSettings(
+        trace=str(plan.trace.path),
+        device="",
+        seed=options.seed,
+        standard=options.standard,
+        references=options.references,
+        failing=failing,
+        figures=journal is not None,
+    )
+    first_line = {device: record_json(replace(whole, device=device)) for device in options.devices}
     return PoolSettings(first_line, jobs=options.jobs, timeout=options.timeout, command=command)
 
 
@@ -155,7 +272,8 @@ def _places(plan: CheckPlan, keys: Iterable[tuple[str, int]]) -> dict[tuple[str,
         rank = plan.trace.process(process)
         lines = _source_lines(rank)
         for number, call in rank.find_calls(wanted).items():
-            places[process, number] = _place(call, lines)
+            source = None if call.stack is None else lines.get(call.stack)
+            places[process, number] = place_of(call, source)
     return places
 
 
@@ -163,16 +281,3 @@ def _source_lines(rank: RankTrace) -> dict[int, str]:
     """`model.py:57` by stack: the innermost line of the user's code."""
     innermost = rank.stacks().filter(pl.col("depth") == 0).select("stack", "file", "line")
     return {stack: f"{file}:{line}" for stack, file, line in rank.collect(innermost).iter_rows()}
-
-
-def _place(call: Call, lines: Mapping[int, str]) -> Place:
-    return Place(
-        rank=call.rank,
-        step=call.step,
-        phase=call.phase,
-        call=call.name,
-        call_id=call.id,
-        op=call.op,
-        module=call.module,
-        source=None if call.stack is None else lines.get(call.stack),
-    )

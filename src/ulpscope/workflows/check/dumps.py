@@ -8,12 +8,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ulpscope.align.network_names import by_file_name, possible_owners, tell_whole_names
-from ulpscope.dialects.ascend.executed import Executed, read_executed
-from ulpscope.dialects.ascend.logical import Preferred, preferred_layouts
-from ulpscope.dialects.ascend.names import without_parts
-from ulpscope.dialects.ascend.runs import entry_of, one_run
-from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps, told_unnamed
+from ulpscope.align.network.names import by_file_name, possible_owners, tell_whole_names
+from ulpscope.dialects.ascend.executed import DumpedStep, Executed, dumped_run, preferred_of
+from ulpscope.dialects.ascend.logical import Preferred
+from ulpscope.dialects.ascend.tree import without_parts
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.graph.names import sanitised
 from ulpscope.graph.query import all_operators
@@ -29,7 +27,7 @@ from ulpscope.replay.ascend.engine import Dumped, ExecutedOperator
 from ulpscope.replay.planning import matches
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.workflows.check.command import CheckResult, Heard
-from ulpscope.workflows.check.messages import WorkerSettings
+from ulpscope.workflows.check.journal import WorkerSettings
 from ulpscope.workflows.check.worker import judge, judged_case, reason_of, skipped
 
 
@@ -169,55 +167,33 @@ def _executed(each: DumpedCase) -> ExecutedOperator:
 def _cases(path: Path, operators: Mapping[str, Sequence[Operator]], missing: list[str]) -> Iterator[DumpedCase]:
     """All executions in the order, and with the names and ids, that they have where the dump is opened as a trace."""
     numbers: Counter[int] = Counter()
-    for device, step, entries in _steps(path, missing):
-        executed, problems = read_executed(entries)
+    for dumped in _steps(path, missing):
+        device, step = dumped.device, dumped.step
+        missing += dumped.unnamed
+        executed, problems = dumped.read()
         missing += [
             remark("step", step=step, remark=remark("problem", problem=error.seen)) for error in problems.values()
         ]
-        dumps = [each.operation for each in executed if each.operation is not None]
-        preferred = preferred_layouts(tensor for operation in dumps for tensor in operation.heads)
-        whole = tell_whole_names(operation.op_name for operation in dumps)
-        names: Counter[str] = Counter()
+        preferred = preferred_of(executed)
+        whole = tell_whole_names(each.op_name for each in executed if each.operation is not None)
         for each in executed:
-            place = _place(each, device, step, number=numbers[device], count=names[each.op_type])
+            place = Place(device, step, Phase.FORWARD, each.name, numbers[device], each.op_type, each.op_name)
             numbers[device] += 1
-            names[each.op_type] += 1
             rivals = operators.get(without_parts(sanitised(each.op_name)), ())
             owners = rivals if each.operation is None else possible_owners(each.operation, rivals, whole=whole)
             yield DumpedCase(_case_id(place), place, each, tuple(owners), preferred)
 
 
-def _steps(path: Path, missing: list[str]) -> Iterator[tuple[int, int, list[DumpEntry]]]:
-    """Device, step and files, in order."""
-    entry = entry_of(path) if path.is_file() else None
-    if entry is not None:
-        yield 0, 0, [entry]
-        return
-    run = one_run(path)
-    if not run.folders:
+def _steps(path: Path, missing: list[str]) -> Sequence[DumpedStep]:
+    run = dumped_run(path)
+    if not run.steps:
         raise UlpscopeError(
             f"{path} holds no dump of an NPU",
             expected="a dump path, or a directory of it: files called TYPE.OPERATOR.TASK.STREAM.TIME",
             next_step="check the path; for a trace of ulpscope leave out --graph",
         )
     missing += run.left_out
-    for device, step in sorted({(folder.device, folder.step) for folder in run.folders}):
-        folders = [folder for folder in run.folders if (folder.device, folder.step) == (device, step)]
-        unnamed = (told for folder in folders for told in told_unnamed(folder.path))
-        missing += [remark("step", step=step, remark=told) for told in unnamed]
-        yield device, step, [entry for folder in folders for entry in list_dumps(folder.path)]
-
-
-def _place(each: Executed, device: int, step: int, *, number: int, count: int) -> Place:
-    return Place(
-        rank=device,
-        step=step,
-        phase=Phase.FORWARD,
-        call=f"{each.op_type}.{count}",
-        call_id=number,
-        op=each.op_type,
-        module=each.op_name,
-    )
+    return run.steps
 
 
 def _case_id(place: Place) -> CaseId:

@@ -2,20 +2,106 @@
 
 The first line tells what the results depend on; a check that asks for something else does not go on with them. A line
 that was cut off by a kill is dropped.
+
+Everything that a report is made of goes through the same JSON, between processes and in the file, so that a resumed
+check cannot tell other numbers than a single one. Floats that JSON has no number for are text: "nan", "inf", "-inf".
 """
 
 import json
+import math
 import shlex
 import shutil
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from ulpscope.records.check_runs import CheckedCase, CheckOptions
+import numpy as np
+
+from ulpscope.records.check_runs import CheckedCase, CheckOptions, CheckStandard
+from ulpscope.records.checks import CaseResult
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.files import LARGEST_DESCRIPTION, LARGEST_DUMP, open_file, parse_json, read_bytes
 from ulpscope.trace.reader import Trace
-from ulpscope.workflows.check.messages import Message, checked_from_json, checked_json
 from ulpscope.workflows.results import SUMMARY, check_result, prepare_result
+
+Message = dict[str, Any]
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """The first line that a worker reads."""
+
+    trace: str
+    device: str
+    seed: int
+    standard: CheckStandard
+    references: tuple[Path, ...] = ()
+    failing: Path | None = None
+    """Where the tensors of failing cases go."""
+    figures: bool = False
+    """Whether every metric is wanted, also those that no verdict needs."""
+
+
+def checked_json(checked: CheckedCase) -> Message:
+    """A result with everything that reports are made of."""
+    result = record_json(checked.result)
+    metrics = ({name: _plain(float(figure)) for name, figure in output.metrics} for output in checked.result.outputs)
+    outputs = [output | {"metrics": figures} for output, figures in zip(result["outputs"], metrics, strict=True)]
+    told = {"case": result["case"], "device": checked.device} | result | {"outputs": outputs}
+    return told | {"seconds": round(checked.result.seconds, 6)}
+
+
+def checked_from_json(message: Message) -> CheckedCase:
+    """The result that `checked_json` wrote."""
+    outputs = [output | {"metrics": list(output["metrics"].items())} for output in message["outputs"]]
+    return CheckedCase(record_from_json(CaseResult, message | {"outputs": outputs}), str(message["device"]))
+
+
+def record_json(record: Any) -> Message:
+    """A record by its fields."""
+    return {each.name: _plain(getattr(record, each.name)) for each in fields(record)}
+
+
+def record_from_json(kind: type[Record], message: Message) -> Record:
+    """The record that `record_json` wrote; errors as of any wrong value where it wrote none."""
+    described: Any = kind
+    return kind(**{name: _typed(hint, message[name]) for name, hint in _hints(described).items()})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return record_json(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    """A value of a field's type; none only where the field may be none."""
+    inner = get_args(hint)
+    if type(None) in inner:
+        return None if value is None else _typed(inner[0], value)
+    if get_origin(hint) is tuple:
+        of = inner[:1] * len(value) if inner[-1] is ... else inner
+        return tuple(_typed(each, item) for each, item in zip(of, value, strict=True))
+    if isinstance(hint, type) and is_dataclass(hint):
+        return record_from_json(hint, value)
+    return hint(value)
+
 
 CASES = "cases.jsonl"
 FAILING = "failing"

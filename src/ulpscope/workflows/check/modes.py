@@ -1,6 +1,5 @@
 """`ulpscope check --overflow` and `ulpscope check --perturb`: the calls of a trace, asked other questions."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +14,10 @@ from ulpscope.replay.recorded import read_calls
 from ulpscope.report.files.check_tables import write_overflows, write_perturbations
 from ulpscope.report.terminal.check_modes import overflow_json, overflow_text, perturb_json, perturb_text
 from ulpscope.report.words.language import Language
-from ulpscope.workflows.check.command import check
-from ulpscope.workflows.check.planning import CheckPlan, plan_check
-from ulpscope.workflows.report.command import write_report
-from ulpscope.workflows.results import writing
+from ulpscope.workflows.check.command import CheckPlan, check, plan_check
+from ulpscope.workflows.check.pool import WORKER
+from ulpscope.workflows.report.command import write_result
 
-WORKER = (sys.executable, "-m", "ulpscope.workflows.check.modes_worker")
 OVERFLOW_TABLE, PERTURB_TABLE = "overflow.csv", "perturb.csv"
 
 Heard = Callable[[CheckedCase], None]
@@ -52,9 +49,9 @@ class OverflowResult:
         return overflow_json(self.found, language)
 
     def write(self, out: Path, *, language: Language = Language.EN) -> Path:
-        with writing(out):
-            write_overflows(self.found, out / OVERFLOW_TABLE)
-        return write_report(out, self, language=language)
+        return write_result(
+            out, self, lambda folder: write_overflows(self.found, folder / OVERFLOW_TABLE), language=language
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +71,9 @@ class PerturbResult:
         return perturb_json(self.found, language)
 
     def write(self, out: Path, *, language: Language = Language.EN) -> Path:
-        with writing(out):
-            write_perturbations(self.found, out / PERTURB_TABLE)
-        return write_report(out, self, language=language)
+        return write_result(
+            out, self, lambda folder: write_perturbations(self.found, folder / PERTURB_TABLE), language=language
+        )
 
 
 def plan_overflow(path: str | Path, options: CheckOptions) -> OverflowPlan:

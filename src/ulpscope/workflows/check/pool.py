@@ -2,25 +2,103 @@
 
 A worker that dies or hangs costs the case it was at: that one is a CRASH or a TIMEOUT, what it had not begun is given
 to another worker. Which device a case runs on depends on the case alone, so that results do not depend on how many
-workers there are or on who is fastest.
+workers there are or on who is fastest. Lines of JSON go to it and come from it.
 """
 
+import json
 import os
 import selectors
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import IO, Any
 
 from ulpscope.records.check_runs import CheckedCase
 from ulpscope.records.checks import CaseId, CaseResult, Verdict
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import remark
-from ulpscope.workflows.check.messages import Message, case_json, checked_from_json
-from ulpscope.workflows.check.process import WorkerProcess
+from ulpscope.workflows.check.journal import Message, checked_from_json, record_json
+
+LAST_LINES = 3
+LONGEST_LAST_WORDS = 400
+_TAIL_BYTES = 4096
+_PIECE = 65_536
+
+
+class WorkerProcess:
+    """A process that answers JSON lines with JSON lines."""
+
+    def __init__(self, command: Sequence[str], *, device: str, environment: Mapping[str, str]) -> None:
+        self.device = device
+        self.environment = dict(environment)
+        self.greeted = False
+        self.orders: deque[CaseId] = deque()
+        """What it was given and has not answered; it is at the first of them."""
+        self.deadline = float("inf")
+        self.last_words = ""
+        """Once it has ended: the end of what it wrote to stderr since it began its last case, on one line."""
+        self._buffer = b""
+        self._stderr = tempfile.TemporaryFile(prefix="ulpscope-")  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=self.environment
+        )
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def idle(self) -> bool:
+        return self.greeted and not self.orders
+
+    def send(self, message: object) -> None:
+        """Write one line; that nobody reads it any more is noticed at the other pipe."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def receive(self) -> list[dict[str, Any]] | None:
+        """The whole lines that have come; none once the process has closed its end."""
+        piece = self.stdout.read1(_PIECE)  # type: ignore[attr-defined]
+        if not piece:
+            return None
+        *lines, self._buffer = (self._buffer + piece).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def wait(self) -> int:
+        """How it ended: an exit code, or -n after signal n."""
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """End it, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Close what led to a process that has ended."""
+        self.last_words = self._read_last_words()
+        for stream in (self._process.stdin, self._process.stdout, self._stderr):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
+
+    def _read_last_words(self) -> str:
+        begin = max(0, os.fstat(self._stderr.fileno()).st_size - _TAIL_BYTES)
+        # Not read(): the process writes where this file's position is.
+        tail = os.pread(self._stderr.fileno(), _TAIL_BYTES, begin).decode(errors="replace")
+        lines = [line.strip() for line in tail.splitlines() if line.strip()]
+        return " | ".join(lines[-LAST_LINES:])[-LONGEST_LAST_WORDS:]
+
 
 WORKER = (sys.executable, "-m", "ulpscope.workflows.check.worker")
 
@@ -117,7 +195,7 @@ class Pool:
         # Small orders towards the end, so that all workers end at about the same time.
         number = min(CASES_AT_ONCE, -(-len(waiting) // (2 * staff)))
         worker.orders = deque(waiting.popleft() for _ in range(number))
-        worker.send([case_json(case) for case in worker.orders])
+        worker.send([record_json(case) for case in worker.orders])
         worker.deadline = time.monotonic() + self._settings.timeout
 
     def _patience(self) -> float:

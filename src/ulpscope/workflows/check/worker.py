@@ -2,6 +2,10 @@
 
 It reads JSON lines and answers with JSON lines: first its settings, answered by a greeting or by an error of the
 user's; then lists of cases, answered by one result a case, in order. It ends when nothing more comes.
+
+python -m ulpscope.workflows.check.worker                                      is each case right?
+python -m ulpscope.workflows.check.worker overflow                             is an overflow the type's own limit?
+python -m ulpscope.workflows.check.worker perturb bit_noise condition          how far does a small change move it?
 """
 
 import json
@@ -20,6 +24,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from ulpscope.dialects.opening import open_run
+from ulpscope.judge.soundness.overflows import judge_overflow
+from ulpscope.judge.soundness.perturbation import judge_perturbed
 from ulpscope.judge.soundness.verdicts import judge_output, judge_share
 from ulpscope.judge.standards.check_metrics import metrics_of
 from ulpscope.judge.standards.check_standards import judge_msprobe_a, judge_thousandth
@@ -30,13 +36,15 @@ from ulpscope.records.checks import (
     Direction,
     OutputEvidence,
     OutputResult,
+    Perturbation,
+    PerturbStandard,
     ShareEvidence,
     Verdict,
 )
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.trace.reader import RankTrace
-from ulpscope.workflows.check.messages import Message, WorkerSettings, case_from_json, checked_json
+from ulpscope.workflows.check.journal import Message, WorkerSettings, checked_json, record_from_json
 
 LONGEST_REASON = 200
 LONGEST_NAME = 80
@@ -82,7 +90,7 @@ def serve(
     between: Callable[[], None] = lambda: None,
 ) -> None:
     """Greet, then execute what is ordered until nothing more comes; `between` is done before each case."""
-    settings = WorkerSettings.from_json(json.loads(orders.readline()))
+    settings = record_from_json(WorkerSettings, json.loads(orders.readline()))
     try:
         bench = Bench(settings, make_engine(settings), judged_by)
     except UlpscopeError as error:
@@ -91,7 +99,7 @@ def serve(
     _answer(answers, {"hello": settings.device})
     for line in orders:
         between()
-        for checked in bench.check([case_from_json(message) for message in json.loads(line)]):
+        for checked in bench.check([record_from_json(CaseId, message) for message in json.loads(line)]):
             _answer(answers, checked_json(checked))
             between()
 
@@ -272,13 +280,73 @@ def _answer(answers: TextIO, message: Message) -> None:
 
 def _torch_engine(settings: WorkerSettings) -> Engine:
     from ulpscope.replay.torch.engine import Engine as TorchEngine
-    from ulpscope.replay.torch.running import probe
 
-    probe()
     return TorchEngine(settings.device, seed=settings.seed, references=list(settings.references))
 
 
-if __name__ == "__main__":
+def _overflow_engine(settings: WorkerSettings) -> Engine:
+    from ulpscope.replay.torch.overflow import Overflower
+
+    return Overflower(settings.device, seed=settings.seed, references=settings.references)
+
+
+def _judge_overflows(executed: Executed, _settings: WorkerSettings) -> tuple[OutputResult, ...]:
+    return tuple(judge_overflow(each) for each in executed.evidence)
+
+
+class Perturbing:
+    """How far outputs move: the engine that changes inputs, and the judge."""
+
+    def __init__(self, mode: Perturbation, standard: PerturbStandard) -> None:
+        self._mode = mode
+        self._standard = standard
+
+    def engine(self, settings: WorkerSettings) -> Engine:
+        from ulpscope.replay.torch.perturb import Perturber
+
+        return Perturber(
+            settings.device,
+            mode=self._mode,
+            first_only=self._standard is PerturbStandard.FREE_BENCHMARK,
+            seed=settings.seed,
+            references=settings.references,
+        )
+
+    def judge(self, executed: Executed, _settings: WorkerSettings) -> tuple[OutputResult, ...]:
+        judged = self._judged(executed)
+        if self._standard is PerturbStandard.CONDITION and any(each.verdict is not Verdict.PASS for each in judged):
+            # Without sensitivities the bounds are narrower, never wider.
+            executed.refine()
+            judged = self._judged(executed)
+        return judged
+
+    def _judged(self, executed: Executed) -> tuple[OutputResult, ...]:
+        return tuple(judge_perturbed(each, self._standard) for each in executed.evidence)
+
+
+def _asked(words: Sequence[str]) -> tuple[EngineMaker, Judge]:
+    """What executes and what judges: by default whether calls are right, else another question."""
+    if not words:
+        return _torch_engine, judge
+    if words[0] == "overflow":
+        return _overflow_engine, _judge_overflows
+    perturbing = Perturbing(Perturbation(words[1]), PerturbStandard(words[2]))
+    return perturbing.engine, perturbing.judge
+
+
+def _main(words: Sequence[str]) -> None:
+    from ulpscope.replay.torch.running import probe
+
     # Ctrl-C reaches the whole terminal: it is the parent's to decide, and no crash of the case at hand.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    serve(_torch_engine, orders=sys.stdin, answers=private_stdout(), between=forget_stderr)
+    make_engine, judged_by = _asked(words)
+
+    def probed(settings: WorkerSettings) -> Engine:
+        probe()
+        return make_engine(settings)
+
+    serve(probed, judged_by=judged_by, orders=sys.stdin, answers=private_stdout(), between=forget_stderr)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

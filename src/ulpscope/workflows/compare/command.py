@@ -1,14 +1,13 @@
-"""`ulpscope compare`: two runs, aligned, judged and told.
-
-How the two runs of a comparison were captured: at which level, with which filters, and whether they are one run.
-"""
+"""`ulpscope compare`: two runs, aligned, judged, executed again where both saved their data, and told."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ulpscope.align.mapping import Mapped, read_mapping
 from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json, unused_rules
@@ -18,10 +17,10 @@ from ulpscope.diagnose.findings import JudgedRank
 from ulpscope.diagnose.fixed_standards import judge_by
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
 from ulpscope.diagnose.ledger.replaying import replay_ranks
-from ulpscope.dialects.msprobe.compare_config import is_compare_config, read_compare_config
+from ulpscope.dialects.msprobe.json_files import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.rank_infos import ASCEND
-from ulpscope.judge.rounding.measuring import measure
+from ulpscope.dialects.tables import ASCEND
+from ulpscope.judge.rounding.measuring import ValuePairs, measure
 from ulpscope.judge.rounding.values import read_values
 from ulpscope.judge.standards.by_name import parse_standard
 from ulpscope.records.enums import ExitCode
@@ -36,14 +35,19 @@ from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.outer_calls import outer_calls
 from ulpscope.trace.reader import Trace
-from ulpscope.workflows.compare.replay import nothing_executed, obstacles, refuse
 from ulpscope.workflows.compare.saved_data import Reading, measure_data
-from ulpscope.workflows.report.command import finding_stacks, write_report
-from ulpscope.workflows.results import TellsItself, write_json, writing
+from ulpscope.workflows.report.command import finding_stacks, write_result
+from ulpscope.workflows.results import TellsItself, write_json
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
+import importlib.util
+
 from ulpscope.diagnose.comparing import Captured
+from ulpscope.dialects.tables import is_network
+from ulpscope.operations.names import STARTS_BACKWARD
+from ulpscope.records.enums import Kind
+from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import RankTrace
 
 
@@ -116,14 +120,13 @@ class CompareResult(TellsItself):
 
     def write(self, out: str | Path, *, xlsx: bool = False, language: Language = Language.EN) -> Path:
         """Write summary.json, the tables behind it and their page into a directory that is empty; gives the page."""
-        out = Path(out)
-        with writing(out):
-            out.mkdir(parents=True, exist_ok=True)
-            self.write_tables(out, xlsx=xlsx, language=language)
-        return write_report(out, self, language=language, stacks=finding_stacks(self.comparison, self.plan))
+        tables = partial(self._write_tables, xlsx=xlsx, language=language)
+        return write_result(out, self, tables, language=language, stacks=self._stacks())
 
-    def write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
-        """The tables alone."""
+    def _stacks(self) -> list[list[dict[str, Any]]]:
+        return finding_stacks(self.comparison, self.plan)
+
+    def _write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
         write_json(out / "plan.json", plan_json(self.plan))
         write_parquet(self.pairs, out / "pairs.parquet")
         write_csv(self.pairs, out / "tensors.csv")
@@ -188,10 +191,10 @@ def compare(
 ) -> CompareResult:
     """Compare two traces and name the first operation that went wrong."""
     with collector_paused():
-        return _compare(reference, target, options or CompareOptions(), advance or _unseen)
+        return _compare(reference, target, options or CompareOptions(), advance or unseen)
 
 
-def _unseen(number: int, /, *, text: str | None = None) -> None:
+def unseen(number: int, /, *, text: str | None = None) -> None:
     """Progress that nobody watches."""
 
 
@@ -290,6 +293,13 @@ def compare_configured(path: Path) -> Pair[Path] | None:
 def _evidence(
     plan: RankPlan, mapped: Mapped | None, options: CompareOptions, advance: "Advance", failures: list[str]
 ) -> RankEvidence:
+    slots, rows, pairs = paired_values(plan, mapped)
+    reading = Reading(jobs=options.jobs, detailed=options.details, advance=advance)
+    return gather(plan, slots, rows, measure_data(plan.traces, pairs, reading, failures))
+
+
+def paired_values(plan: RankPlan, mapped: Mapped | None = None) -> tuple[pl.DataFrame, NDArray[Any], ValuePairs]:
+    """The tensors of paired calls, for each the row of its values, and these values as far as summaries tell."""
     slots = pair_tensors(plan, mapped)
     unique = slots.select("reference", "target").unique(maintain_order=True).with_row_index("row")
     rows = slots.join(unique, on=["reference", "target"], how="left", maintain_order="left")["row"].to_numpy()
@@ -303,8 +313,7 @@ def _evidence(
         known.target.take(np.searchsorted(known.target.id, ids.target)),
         same_digests=plan.traces.reference.summary_id == plan.traces.target.summary_id,
     )
-    reading = Reading(jobs=options.jobs, detailed=options.details, advance=advance)
-    return gather(plan, slots, rows, measure_data(plan.traces, pairs, reading, failures))
+    return slots, rows, pairs
 
 
 def captured_alike(traces: Pair[Trace], plan: Plan) -> Captured:
@@ -328,3 +337,58 @@ def _is_one(traces: Pair[RankTrace]) -> bool:
     """Whether both are one process of one run."""
     one, other = traces.reference, traces.target
     return (one.directory.resolve(), one.name) == (other.directory.resolve(), other.name)
+
+
+NO_TORCH = "torch is not installed here"
+NO_CALLS = "no pair of API calls"
+NOT_TORCH = "the operators are a network's, which torch does not have"
+NO_DATA = {side: f"the {side} has no saved data" for side in ("reference", "target")}
+_NEXT_STEPS = {
+    NO_TORCH: "install torch, or leave --replay on out",
+    NO_CALLS: "capture both runs again at level api with --save tensors, or leave --replay on out",
+    NOT_TORCH: "leave --replay on out; ulpscope check DUMP --graph GRAPH computes operators that an NPU dumped",
+}
+_CAPTURE_AGAIN = "capture both runs again with --save tensors, or leave --replay on out"
+
+
+def obstacles(plan: Plan) -> list[str]:
+    """Why these calls cannot be executed again; the dearest to mend first."""
+    if any(is_network(trace.info) for side in NO_DATA for trace in _side(plan, side)):
+        return [NOT_TORCH]
+    without = [text for side, text in NO_DATA.items() if not all(_has_data(traces) for traces in _side(plan, side))]
+    found = [*without, *([] if api_pairs(plan) else [NO_CALLS])]
+    return found if importlib.util.find_spec("torch") is not None else [*found, NO_TORCH]
+
+
+def refuse(seen: list[str]) -> UlpscopeError:
+    """What to say to a user who asked for it."""
+    return UlpscopeError(
+        f"--replay on, but {seen[0]}",
+        expected="two traces with API calls and the data of their tensors, and torch to execute them with",
+        next_step=_NEXT_STEPS.get(seen[0], _CAPTURE_AGAIN),
+    )
+
+
+def nothing_executed(plan: Plan, seen: list[str]) -> Ledger | None:
+    """What to say to a user who did not ask: nothing, if no trace holds data, or calls of torch."""
+    if NOT_TORCH in seen or all(text in seen for text in NO_DATA.values()):
+        return None
+    return Ledger(Replay.AUTO, left=((seen[0], api_pairs(plan)),))
+
+
+def api_pairs(plan: Plan) -> int:
+    """How many pairs of API calls there are, beside those that only run backwards."""
+    found = 0
+    for rank in plan.ranks:
+        calls = rank.calls.target.filter(pl.col("kind") == Kind.API.value, ~pl.col("op").is_in(STARTS_BACKWARD))
+        found += rank.pairs.join(calls, left_on="target", right_on="id", how="semi").height
+    return found
+
+
+def _side(plan: Plan, side: str) -> list[RankTrace]:
+    return [rank.traces.reference if side == "reference" else rank.traces.target for rank in plan.ranks]
+
+
+def _has_data(trace: RankTrace) -> bool:
+    saved = trace.values().filter(pl.col("data_file").is_not_null()).select("id").head(1)
+    return not trace.collect(saved).is_empty()

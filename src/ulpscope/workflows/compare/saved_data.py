@@ -102,26 +102,25 @@ class _Reader:
         return self._compared(row, Pair(reference, target), Pair(one, other))
 
     def _compared(self, row: int, values: Pair[Value], arrays: Pair[AnyArray]) -> PairMetrics | None:
-        dtypes = Pair(values.reference.dtype, values.target.dtype)
-        mask = _mask(values, arrays)
+        dtypes, sides = Pair(values.reference.dtype, values.target.dtype), (values.reference, values.target)
+        masked = values.reference.shape == values.target.shape and all(
+            may_be_masked(one.stats, one.dtype) for one in sides
+        )
+        found, mask = measure_arrays(arrays, dtypes, masked=masked, detailed=self.detailed)
         if mask is not None:
-            found = compare_unmasked(arrays, mask, dtypes, detailed=self.detailed)
             self.masks[row] = mask
             self.score_errors[row] = found.rmse or 0.0
-            return found
-        if not self.pairs.compared[row] and not far_on_one_side(arrays, dtypes):
+        elif not self.pairs.compared[row] and not far_on_one_side(arrays, dtypes):
             return None
-        return compare_arrays(
-            arrays.reference,
-            arrays.target,
-            reference_dtype=dtypes.reference,
-            target_dtype=dtypes.target,
-            detailed=self.detailed,
-        )
+        return found
 
 
-def _mask(values: Pair[Value], arrays: Pair[AnyArray]) -> Mask | None:
-    sides = values.reference, values.target
-    if values.reference.shape != values.target.shape or not all(may_be_masked(one.stats, one.dtype) for one in sides):
-        return None
-    return attention_mask(arrays, Pair(values.reference.dtype, values.target.dtype))
+def measure_arrays(
+    arrays: Pair[AnyArray], dtypes: Pair[str], *, masked: bool, detailed: bool
+) -> tuple[PairMetrics, Mask | None]:
+    """Set two arrays side by side; where they may be `masked` scores, without what the mask sets aside."""
+    mask = attention_mask(arrays, dtypes) if masked else None
+    if mask is not None:
+        return compare_unmasked(arrays, mask, dtypes, detailed=detailed), mask
+    names = {"reference_dtype": dtypes.reference, "target_dtype": dtypes.target}
+    return compare_arrays(arrays.reference, arrays.target, **names, detailed=detailed), None

@@ -1,26 +1,32 @@
-"""`ulpscope convert` for dumps of Ascend NPUs, many files in processes side by side, and for files of arrays."""
+"""`ulpscope convert` for dumps of Ascend NPUs, many files in processes side by side, and for files of arrays:
+files of tensors, folders of them, dumps of tfdbg.
+"""
 
 import csv
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ulpscope.dialects.ascend.array_files import FileKind
-from ulpscope.dialects.ascend.converting import Wanted, Written, convert_dump
-from ulpscope.dialects.ascend.runs import entry_of
-from ulpscope.dialects.ascend.tree import MAPPING_FILE, find_folders, list_dumps, unnamed_dumps
-from ulpscope.dialects.pt_writing import require_torch
+from ulpscope.dialects.ascend.converting import Wanted, Written, convert_dump, save_whole
+from ulpscope.dialects.ascend.opening import looks_like
+from ulpscope.dialects.ascend.tree import MAPPING_FILE, entry_of, find_folders, list_dumps, unnamed_dumps
+from ulpscope.dialects.files.array_writing import FileKind, write_array
+from ulpscope.dialects.files.opening import holds_tensors, load_tensor_file
+from ulpscope.dialects.files.stored import StoredTensor
+from ulpscope.dialects.files.torch_files import require_torch
 from ulpscope.dialects.recognising import wrong_kind
+from ulpscope.dialects.reference import ReferenceTensor, reference_tensors
+from ulpscope.graph.names import sanitised
 from ulpscope.numerics.layouts.orders import LAYOUTS, Converter, Converters
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.terminal.convert import DumpsConverted, FileFailure, dumps_json, dumps_text
 from ulpscope.report.words.language import Language
-from ulpscope.workflows.convert.arrays import ArrayJob, convert_arrays, plan_arrays
-from ulpscope.workflows.convert.command import prepare_out
-from ulpscope.workflows.convert.converters import load_converters
+from ulpscope.workflows.convert.command import load_converters, prepare_out
 from ulpscope.workflows.worker_pool import WorkerPool, usable_cores
 
 FAILED_LIST = "convert_failed_file_list.txt"
@@ -68,6 +74,55 @@ class _Outcome:
     written: Written
 
 
+def _plan_arrays(sources: Sequence[Path], wanted: Wanted, out: Path) -> list[Job]:
+    """Those of the sources that hold arrays, and are no dumps of an NPU."""
+    found = [source for source in sources if not looks_like(source) and holds_tensors(source)]
+    if found and (wanted.layout is not None or wanted.side is not None):
+        option = "--layout" if wanted.side is None else f"--{wanted.side.value}"
+        raise UlpscopeError(
+            f"{option} with {found[0]}, which is no dump of an NPU",
+            expected="a dump file: arrays of other files have neither a device's layout nor inputs and outputs",
+            next_step=f"leave {option} out",
+        )
+    return [Job(source, out, record=False, size=_size(source)) for source in found]
+
+
+def _convert_arrays(job: Job, kind: FileKind) -> Written:
+    """Write every array of a source; a name that is there already is a failure."""
+    written, out = Written(), job.folder
+    for name, found in _named(job.source):
+        file = f"{name.replace('/', '_')}.{kind.value}"
+        try:
+            if os.path.lexists(out / file):
+                raise UlpscopeError(
+                    f"{file} would be written twice", expected="names of their own", next_step="convert one by one"
+                )
+            tensor = found.stored() if isinstance(found, ReferenceTensor) else found
+            array = tensor.array()
+            save_whole(out, file, partial(write_array, array=array, kind=tensor.dtype, file_kind=kind), written)
+        except (UlpscopeError, OSError, ValueError, MemoryError) as error:
+            problem = error.seen if isinstance(error, UlpscopeError) else str(error)
+            written.failures.append(f"{job.source}: {problem}")
+    return written
+
+
+def _named(source: Path) -> Iterator[tuple[str, StoredTensor | ReferenceTensor]]:
+    """Arrays by the names of their files: those of operators as reference data is named, with output and time."""
+    operators = reference_tensors(source)
+    if operators is not None:
+        for tensor in operators:
+            yield f"{sanitised(tensor.op)}.{tensor.index}.{tensor.timestamp}", tensor
+        return
+    stem = "" if source.is_dir() else source.stem
+    for key, stored in load_tensor_file(source).items():
+        yield ".".join(part for part in (stem, key) if part), stored
+
+
+def _size(source: Path) -> int:
+    files = source.rglob("*") if source.is_dir() else [source]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 def convert_dumps(
     sources: Sequence[Path],
     wanted: Wanted,
@@ -82,12 +137,12 @@ def convert_dumps(
     _check_layout(wanted.layout, own)
     if wanted.kind is FileKind.PT:
         require_torch()
-    arrays = plan_arrays(sources, wanted)
+    arrays = _plan_arrays(sources, wanted, out)
     planned = _plan([source for source in sources if source not in [job.source for job in arrays]], out)
     prepare_out(out)
     for folder in {job.folder for job in planned}:
         folder.mkdir(parents=True, exist_ok=True)
-    outcomes = [_of_arrays(job, wanted.kind, out) for job in arrays]
+    outcomes = [_outcome(job, partial(_convert_arrays, job, wanted.kind)) for job in arrays]
     done = 0
     total = sum(job.size for job in planned)
     processes = min(jobs or usable_cores(), len(planned))
@@ -189,20 +244,16 @@ def _convert_here(job: Job) -> _Outcome:
 
 
 def _convert(job: Job, wanted: Wanted, own: dict[tuple[str, str], Converter]) -> _Outcome:
+    return _outcome(job, lambda: convert_dump(job.source, wanted, job.folder, record=job.record, own=own))
+
+
+def _outcome(job: Job, convert: Callable[[], Written]) -> _Outcome:
     try:
-        return _Outcome(job, convert_dump(job.source, wanted, job.folder, record=job.record, own=own))
+        return _Outcome(job, convert())
     except UlpscopeError as error:
         return _Outcome(job, Written(failures=[error.seen]))
     except (OSError, MemoryError) as error:
         return _Outcome(job, Written(failures=[f"{job.source}: {error}"]))
-
-
-def _of_arrays(job: ArrayJob, kind: FileKind, out: Path) -> _Outcome:
-    told = Job(job.source, out, record=False, size=job.size)
-    try:
-        return _Outcome(told, convert_arrays(job, kind, out))
-    except UlpscopeError as error:
-        return _Outcome(told, Written(failures=[error.seen]))
 
 
 def _finish(out: Path, outcomes: Sequence[_Outcome], kind: FileKind, *, of_npu: bool) -> DumpsConverted:

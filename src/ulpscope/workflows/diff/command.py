@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.dialects.tensor_files import StoredTensor, TensorFile, load_tensor_file
+from ulpscope.dialects.files.opening import StoredTensor, TensorFile, load_tensor_file
 from ulpscope.numerics.pairs.elements import ElementScan, Tolerance, scan_elements
 from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.numerics.pairs.pieces import PairPieces

@@ -18,13 +18,11 @@ from functools import partial
 from pathlib import Path
 
 from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor, read_executed
-from ulpscope.dialects.ascend.names import DumpName
-from ulpscope.dialects.ascend.runs import newest_runs
-from ulpscope.dialects.ascend.tree import STATS_SUFFIX, DumpEntry, list_dumps
+from ulpscope.dialects.ascend.tree import STATS_SUFFIX, DumpEntry, DumpName, list_dumps, newest_runs
+from ulpscope.dialects.files.opening import load_tensor_file
+from ulpscope.dialects.files.stored import AnyArray, StoredTensor
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import reference_index
-from ulpscope.dialects.stored import AnyArray, StoredTensor
-from ulpscope.dialects.tensor_files import load_tensor_file
 from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
@@ -215,7 +213,7 @@ def _only_stats(path: Path) -> UlpscopeError:
 
 def _tensors_of(entry: DumpEntry, executed: Executed) -> Iterator[FoundTensor]:
     for tensor in executed.tensors:
-        place = f"{tensor.side.value}.{tensor.index}"
+        place = tensor.place
         stored = StoredTensor(tensor.dtype, tensor.shape, partial(_read, tensor, f"{entry.path.name}.{place}"))
         for name in dict.fromkeys((entry.path.name, _whole_name(entry.name))):
             yield FoundTensor(f"{name}.{place}", entry.path, stored)

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ulpscope.align.network.planning import network_name
 from ulpscope.dialects.ascend.tree import DumpFolder
 from ulpscope.dialects.graphs.opening import is_graph, open_graph
 from ulpscope.records.enums import ExitCode
@@ -17,8 +18,8 @@ from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark
 from ulpscope.report.words.language import Language, remark_text
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, judge_network
-from ulpscope.workflows.network.pairing import network_name, paired_network
-from ulpscope.workflows.network.sides import Chosen, dumped_run, matching_model, read_dumps
+from ulpscope.workflows.network.pairing import paired_network
+from ulpscope.workflows.network.sides import Chosen, matching_model, npu_run, read_dumps
 from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 if TYPE_CHECKING:
@@ -84,9 +85,8 @@ class BatchResult:
         """Write a directory a network, and summary.json of all."""
         with writing(out):
             for network, result in self.results:
-                folder = _free(out / network.name)
-                folder.mkdir()
-                result.write(folder, xlsx=xlsx, language=language, table_name=f"{network.name}_result")
+                named = replace(result, table_name=f"{network.name}_result")
+                named.write(_free(out / network.name), xlsx=xlsx, language=language)
             write_json(out / SUMMARY, self.json(language))
 
 
@@ -149,7 +149,7 @@ def _is_copy(path: Path) -> bool:
 def _networks(
     dumps: Path, graphs: Sequence[tuple[Path, GraphModel]], chosen: Chosen
 ) -> tuple[list[Network], list[str]]:
-    run = dumped_run(dumps)
+    run = npu_run(dumps)
     networks, left_out = [], run.left_out
     for path, model in graphs:
         found, missing = _folders_of(model, run.folders, chosen)

@@ -4,37 +4,31 @@
     result.findings[0].module                                  fc1/Relu
 
 Plan (from the graph alone), pairs (with what was dumped), measurements (in processes), then judging as of any two runs.
+Two dumps of a device need no graph: operators of equal names are pairs, with msaccucmp's tables beside our own verdict.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
-from ulpscope.align.network_layouts import Stated
-from ulpscope.align.network_pairs import Listing, NetworkRow
-from ulpscope.align.network_printing import network_plan_json
-from ulpscope.align.network_references import DumpedTensor
-from ulpscope.align.network_upstream import members_of
+from ulpscope.align.network.pairs import NetworkRow
+from ulpscope.align.network.planning import network_plan_json
+from ulpscope.align.network.upstream import members_of
 from ulpscope.align.plan import Plan
-from ulpscope.align.tensors import pair_tensors
 from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
 from ulpscope.diagnose.fixed_standards import judge_by
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
 from ulpscope.diagnose.flow.states import WRONG, State
+from ulpscope.diagnose.networks.advice import advise_on_network
 from ulpscope.diagnose.networks.evidence import ReadTensor, network_evidence
-from ulpscope.diagnose.networks.operator_advice import advise_on_network
 from ulpscope.diagnose.networks.spans import with_spans
-from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.judge.rounding.masks import masks_differ
-from ulpscope.judge.rounding.measuring import measure, refine
+from ulpscope.judge.rounding.measuring import refine
 from ulpscope.judge.rounding.network_outcomes import RowOutcome, comparable_by_data
-from ulpscope.judge.rounding.values import read_values
 from ulpscope.judge.standards.by_name import parse_standard
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.findings import Comparison
@@ -43,23 +37,27 @@ from ulpscope.records.remarks import Counted, remark
 from ulpscope.report.files.network_tables import ResultColumns, result_table, write_table
 from ulpscope.report.words.language import Language
 from ulpscope.trace.objects import collector_paused
-from ulpscope.workflows.compare.command import CompareResult
+from ulpscope.workflows.compare.command import CompareResult, paired_values, unseen
 from ulpscope.workflows.compare.saved_data import other_masks
 from ulpscope.workflows.network.frames import Moment, NetworkRun, network_run
-from ulpscope.workflows.network.masks import TensorReader
-from ulpscope.workflows.network.measuring import TensorOrder, Wanted
-from ulpscope.workflows.network.pairing import (
-    NetworkOptions,
-    OperatorChoice,
-    PairedNetwork,
-    pair_with_graph,
-)
-from ulpscope.workflows.network.pool import measure_all
-from ulpscope.workflows.report.command import write_report
-from ulpscope.workflows.results import write_json, writing
+from ulpscope.workflows.network.measuring import Wanted
+from ulpscope.workflows.network.orders import TensorReader, measure_all, tensor_orders
+from ulpscope.workflows.network.pairing import NetworkOptions, OperatorChoice, PairedNetwork, pair_with_graph
+from ulpscope.workflows.network.sides import was_dumped
+from ulpscope.workflows.results import stamp, write_json
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
+
+from ulpscope.align.network.names import names_in_both
+from ulpscope.align.network.pairs import DumpReferences, pair_dumps
+from ulpscope.records.network import NetworkPlan
+from ulpscope.workflows.compare.command import CompareOptions, compare
+from ulpscope.workflows.network.sides import Reference, find_dumps
+
+if TYPE_CHECKING:
+    from ulpscope.report.progress import Advance
+
 
 __all__ = [
     "NetworkOptions",
@@ -67,38 +65,21 @@ __all__ = [
     "OperatorChoice",
     "compare_network",
     "judge_network",
-    "stamp",
-    "tensor_orders",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class NetworkResult(CompareResult):
     """What comparing a network found."""
 
-    compared: CompareResult
     paired: PairedNetwork
     outcomes: Mapping[int, RowOutcome]
     options: NetworkOptions
-
-    @property
-    def comparison(self) -> Comparison:
-        return self.compared.comparison
-
-    @property
-    def code(self) -> Any:
-        return self.compared.code
-
-    @property
-    def findings(self) -> Any:
-        """What is wrong; the first is the answer."""
-        return self.compared.findings
-
-    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return self.compared.text(width=width, color=color, language=language)
+    table_name: str = "result"
+    """What the file of msaccucmp's table begins with."""
 
     def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        return {**self.compared.json(language), "graph": self.paired.graph}
+        return {**CompareResult.json(self, language), "graph": self.paired.graph}
 
     def table(self) -> list[list[str]]:
         """msaccucmp's result table, the header first."""
@@ -110,22 +91,15 @@ class NetworkResult:
         )
         return list(result_table(self.paired.rows, self.outcomes, columns, others=self.paired.context))
 
-    def write(
-        self, out: Path, *, xlsx: bool = False, language: Language = Language.EN, table_name: str = "result"
-    ) -> Path:
-        """Write summary.json, the tables behind it, msaccucmp's result table and the page into an empty directory."""
-        with writing(out):
-            self.compared.write_tables(out, xlsx=xlsx, language=language)
-            if self.paired.graph is not None:
-                write_json(out / "plan.json", network_plan_json(self.paired.plan))
-            if self.options.csv is not None:
-                write_table(self.table(), out / f"{table_name}_{stamp()}.csv")
-        return write_report(out, self, language=language)
+    def _stacks(self) -> list[list[dict[str, Any]]]:
+        return []
 
-
-def stamp() -> str:
-    """As msaccucmp names its files."""
-    return time.strftime("%Y%m%d%H%M%S")
+    def _write_tables(self, out: Path, *, xlsx: bool, language: Language) -> None:
+        CompareResult._write_tables(self, out, xlsx=xlsx, language=language)
+        if self.paired.graph is not None:
+            write_json(out / "plan.json", network_plan_json(self.paired.plan))
+        if self.options.csv is not None:
+            write_table(self.table(), out / f"{self.table_name}_{stamp()}.csv")
 
 
 def compare_network(
@@ -140,39 +114,7 @@ def compare_network(
     options = options or NetworkOptions()
     paired = pair_with_graph(Path(reference), Path(dumps), Path(graph), options)
     with collector_paused():
-        return judge_network(paired, options, advance or _unseen)
-
-
-def tensor_orders(rows: Sequence[NetworkRow], *, overflow: bool) -> list[TensorOrder]:
-    """What is to be measured: rows with a partner, and all that may overflow."""
-    outputs = {
-        (row.operator.name, row.tensor.position): number
-        for number, row in enumerate(rows)
-        if row.tensor is not None and row.tensor.side is Side.OUTPUT
-    }
-    orders = []
-    for number, row in enumerate(rows):
-        if row.tensor is None or row.listing is Listing.PART or (row.reference is None and not overflow):
-            continue
-        original = row.original
-        stated = Stated() if original is None else Stated(original.layout, original.shape)
-        twin = _twin(row, rows, outputs)
-        orders.append(TensorOrder(number, row.operator.name, row.tensor, row.reference, stated, twin))
-    return orders
-
-
-def _twin(
-    row: NetworkRow, rows: Sequence[NetworkRow], outputs: Mapping[tuple[str, int], int]
-) -> tuple[int, DumpedTensor] | None:
-    """The output that an input should be, if that is compared with the same original."""
-    if row.tensor is None or row.tensor.side is Side.OUTPUT or row.planned.source is None or row.reference is None:
-        return None
-    number = outputs.get(row.planned.source)
-    other = None if number is None else rows[number]
-    if number is None or other is None or other.tensor is None or other.reference is None:
-        return None
-    same = other.reference.path == row.reference.path and other.original == row.original
-    return (number, other.tensor) if same else None
+        return judge_network(paired, options, advance or unseen)
 
 
 def judge_network(paired: PairedNetwork, options: NetworkOptions, advance: "Advance") -> NetworkResult:
@@ -194,7 +136,7 @@ def judge_network(paired: PairedNetwork, options: NetworkOptions, advance: "Adva
     if standard is not None:
         comparison, table = judge_by(standard, comparison, table)
         comparison = with_spans(comparison, run.known, run.seen)
-    return NetworkResult(CompareResult(comparison, table, plan), paired, outcomes, options)
+    return NetworkResult(comparison, table, plan, paired, outcomes, options)
 
 
 def _call_names(paired: PairedNetwork) -> dict[str, str]:
@@ -230,14 +172,11 @@ def _sound(whole: NetworkRun, read: ReadTensor) -> dict[int, State]:
 
 
 def _evidence(run: NetworkRun, read: ReadTensor, sound: Mapping[int, State]) -> RankEvidence:
-    slots = pair_tensors(run.plan)
-    ids = np.unique(slots["target"].to_numpy())
-    rows = np.searchsorted(ids, slots["target"].to_numpy())
-    sides = (read_values(trace, ids) for trace in (run.plan.traces.reference, run.plan.traces.target))
-    measured = {row: run.measured[value] for row, value in enumerate(ids.tolist())}
-    pairs = comparable_by_data(measure(*sides, same_digests=True), measured)
+    slots, rows, known = paired_values(run.plan)
+    row_of = {value: row for row, value in enumerate(known.sides.target.id.tolist())}
+    measured = {row: run.measured[value] for value, row in row_of.items()}
+    pairs = comparable_by_data(known, measured)
     compared = {row: found.metrics for row, found in measured.items() if pairs.compared[row]}
-    row_of = {value: row for row, value in enumerate(ids.tolist())}
     return network_evidence(
         gather(run.plan, slots, rows, refine(pairs, compared)),
         dequantised=frozenset(row_of[value] for value in run.dequantised if value in row_of),
@@ -263,5 +202,35 @@ def _masks(outcomes: Mapping[int, RowOutcome]) -> list[str]:
     return other_masks([found.mask for found in measured if found.mask is not None and masks_differ(found.mask)])
 
 
-def _unseen(number: int, /, *, text: str | None = None) -> None:
-    """Progress that nobody watches."""
+def are_dumps(reference: Path, target: Path) -> bool:
+    """Whether a device dumped both sides."""
+    return was_dumped(reference) and was_dumped(target)
+
+
+def pair_without_graph(reference: Path, target: Path, options: NetworkOptions) -> PairedNetwork:
+    """Which tensor is compared with which, by names alone."""
+    theirs = find_dumps(reference, graph=None, chosen=options.chosen)
+    mine = find_dumps(target, graph=None, chosen=options.chosen)
+    named, nothing = names_in_both(Pair(theirs.operations, mine.operations)), NetworkPlan("", ())
+    return PairedNetwork(
+        names=Pair(str(reference), str(target)),
+        graph=None,
+        plan=nothing,
+        whole=nothing,
+        dumps=mine,
+        rows=tuple(pair_dumps(named.target, named.reference, DumpReferences(named.reference))),
+        reference=Reference(operations=theirs.operations, missing=theirs.missing),
+        choice=options.operators,
+    )
+
+
+def compare_dumps(
+    reference: Path, target: Path, options: NetworkOptions, ordinary: CompareOptions, *, advance: "Advance"
+) -> NetworkResult:
+    """Compare two dumps: judged as any two runs are, with a row a tensor for msaccucmp's table."""
+    paired = pair_without_graph(reference, target, options)
+    orders = [] if options.csv is None else tensor_orders(paired.rows, overflow=options.overflow)
+    wanted = Wanted(options.csv, options.overflow, options.details)
+    outcomes = measure_all(orders, wanted, jobs=options.jobs, advance=lambda number: advance(number))
+    found = compare(reference, target, ordinary)
+    return NetworkResult(found.comparison, found.pairs, found.plan, paired, outcomes, options)

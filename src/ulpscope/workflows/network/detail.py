@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.align.network_layouts import Stated
-from ulpscope.align.network_pairs import NetworkRow
+from ulpscope.align.network.pairs import NetworkRow
 from ulpscope.dialects.ascend.dump_file.content import AnyArray
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.logical import has_data
@@ -98,8 +97,7 @@ def compare_tensor(
     tensor = row.tensor.whole()
     if not has_data(tensor):
         raise _nothing_to_compare(f"{row.tensor_id} has no numbers in {row.tensor.path}")
-    stated = Stated() if row.original is None else Stated(row.original.layout, row.original.shape)
-    pair = read_pair(tensor, row.reference, stated)
+    pair = read_pair(tensor, row.reference, row.stated)
     if pair.target.size != pair.reference.size:
         sizes = {"target": pair.target.size, "reference": pair.reference.size}
         raise _nothing_to_compare(SIZES_DIFFER.format(name=wish.operator, **sizes))
@@ -119,7 +117,7 @@ def compare_tensor(
         table = compare(paired.names.reference, paired.names.target, ordinary).pairs
     else:
         unwritten = replace(options or NetworkOptions(), csv=None)
-        table = judge_network(only(paired, row.index), unwritten, lambda *_, **__: None).compared.pairs
+        table = judge_network(only(paired, row.index), unwritten, lambda *_, **__: None).pairs
     return DetailResult(detail, paired.graph, _judgement(paired, row, table))
 
 

@@ -15,15 +15,22 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.align.network_pairs import NetworkRow
-from ulpscope.align.network_quantised import makes_integers
-from ulpscope.align.network_upstream import KnownTensors, Source, members_of
+from ulpscope.align.network.pairs import NetworkRow
+from ulpscope.align.network.quantised import makes_integers
+from ulpscope.align.network.upstream import KnownTensors, Source, members_of
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.scans import calls_of
 from ulpscope.dialects.ascend.dump_file.records import Side
-from ulpscope.dialects.operator_rows import CALL_COLUMNS, VALUE_COLUMNS, Row, call_row, use_row, value_row
-from ulpscope.dialects.rank_infos import ASCEND, foreign_rank
-from ulpscope.dialects.summaries import frame_of_rows
+from ulpscope.dialects.tables import (
+    ASCEND,
+    Row,
+    call_row,
+    foreign_rank,
+    frame_of_rows,
+    operator_frames,
+    use_row,
+    value_row,
+)
 from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome, Shape
 from ulpscope.numerics.summaries.constants import SUMMARY_ID
 from ulpscope.operations.registry import operation
@@ -34,7 +41,6 @@ from ulpscope.records.network import NetworkPlan
 from ulpscope.records.pairs import Pair
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
-from ulpscope.trace.schema import STACKS, TENSORS
 
 _WEIGHT = 1
 """Which input of a convolution its weight is."""
@@ -297,12 +303,8 @@ class _Builder:
             dtypes=[getattr(found.dtypes, side) for found in measured],
             shapes=[getattr(found.shapes, side) for found in measured],
         )
-        return StepFrames(
-            calls=_calls_frame(calls, moment.step),
-            values=pl.DataFrame(values, schema=VALUE_COLUMNS).hstack(summaries),
-            tensors=pl.DataFrame(uses, schema=dict(TENSORS)),
-            stacks=pl.DataFrame(schema=dict(STACKS)),
-        )
+        made = [_call_row(number, call, moment.step) for number, call in enumerate(calls)]
+        return operator_frames(calls=made, values=values, uses=uses, summaries=summaries)
 
     def _value_row(self, value: int, side: str, ids: Mapping[str, int], device: int) -> Row:
         row, found = self.values[value]
@@ -346,16 +348,6 @@ def _rank(frames: StepFrames, moment: Moment, path: Path) -> FrameRank:
     return FrameRank(path, name=f"device{device}", info=info, steps=[moment.step], source=_Frames(frames))
 
 
-def _calls_frame(calls: Sequence[_Call], step: int) -> pl.DataFrame:
-    rows = [
-        call_row(
-            number,
-            name=call.name,
-            op=call.operator.type,
-            operator=call.operator.name,
-            step=step,
-            random=call.random,
-        )
-        for number, call in enumerate(calls)
-    ]
-    return pl.DataFrame(rows, schema=CALL_COLUMNS)
+def _call_row(number: int, call: _Call, step: int) -> Row:
+    operator = call.operator
+    return call_row(number, name=call.name, op=operator.type, operator=operator.name, step=step, random=call.random)

@@ -1,25 +1,27 @@
 """Measures the pairs of a network: lays dumped tensors out as their partners are, and sets the two side by side."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.align.network_layouts import Stated, comparable_form, in_form, is_flat
-from ulpscope.align.network_references import DumpedTensor, FileReference, FoundReference
+from ulpscope.align.network.layouts import Stated, comparable_form, in_form, is_flat
+from ulpscope.align.network.pairs import DumpedTensor, FileReference, FoundReference
 from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
 from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.logical import Logical, has_data, logical_type
-from ulpscope.dialects.summaries import summary_row
+from ulpscope.dialects.tables import summary_row
+from ulpscope.judge.rounding.masks import far_on_one_side, may_be_masked
 from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.numerics.pairs.msaccucmp.metrics import FAILED, Figure, Generation, msaccucmp_metrics, overflow_flag
 from ulpscope.numerics.pairs.msaccucmp.sums import Spread
 from ulpscope.numerics.summaries.constants import MAX, MIN, NAN, NEG_INF, POS_INF
+from ulpscope.numerics.summaries.rows import stats_from_row
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair, PairMetrics
+from ulpscope.records.values import Stats
+from ulpscope.workflows.compare.saved_data import measure_arrays
 
 SIZES_DIFFER = (
     "[{name}] Due to the different shapes on the left and right,the left dump data({target}) can not be compared to "
@@ -62,12 +64,8 @@ class Wanted:
     details: bool = False
 
 
-def measure_tensors(orders: Iterable[TensorOrder], wanted: Wanted) -> list[RowOutcome]:
-    """Measure each; what cannot be read says why."""
-    return [_outcome(order, wanted) for order in orders]
-
-
-def _outcome(order: TensorOrder, wanted: Wanted) -> RowOutcome:
+def measure_tensor(order: TensorOrder, wanted: Wanted) -> RowOutcome:
+    """What came of one tensor; if it cannot be read, why."""
     try:
         if order.twin is not None and _is_copy(order.tensor, order.twin[1]):
             return RowOutcome(order.row, twin=order.twin[0])
@@ -136,29 +134,33 @@ def _told_shape(tensor: DumpTensor, form: Logical, shape: Shape, reference: Foun
 
 
 def _measured(order: TensorOrder, pair: TwoTensors, wanted: Wanted) -> Measurement:
-    mine, theirs = pair.target, pair.reference
-    if mine.shape != theirs.shape:
-        mine, theirs = mine.reshape(-1), theirs.reshape(-1)
-    summaries = Pair(summary_row(theirs, pair.dtypes.reference), summary_row(mine, pair.dtypes.target))
-    metrics = compare_arrays(
-        theirs,
-        mine,
-        reference_dtype=pair.dtypes.reference,
-        target_dtype=pair.dtypes.target,
-        detailed=wanted.details,
-    )
+    shapes, dtypes = Pair(pair.reference.shape, pair.target.shape), pair.dtypes
+    arrays = Pair(pair.reference, pair.target.reshape(shapes.reference))
+    summaries = Pair(summary_row(arrays.reference, dtypes.reference), summary_row(arrays.target, dtypes.target))
+    reference = stats_from_row(summaries.reference, dtypes.reference, shapes.reference)
+    target = stats_from_row(summaries.target, dtypes.target, shapes.target)
+    masked = may_be_masked(reference, dtypes.reference) and may_be_masked(target, dtypes.target)
+    uneven = masked or _large(reference) != _large(target)
+    metrics, mask = measure_arrays(arrays, dtypes, masked=uneven, detailed=wanted.details)
     figures = None
     if wanted.figures is not None:
-        known = _spreads(pair.dtypes, summaries, metrics)
-        figures = _figures(mine, theirs, order, generation=wanted.figures, known=known)
+        whole = metrics if mask is None else measure_arrays(arrays, dtypes, masked=False, detailed=False)[0]
+        figures = _figures(arrays, order, generation=wanted.figures, known=_spreads(dtypes, summaries, whole))
     return Measurement(
         summaries=summaries,
-        dtypes=pair.dtypes,
-        shapes=Pair(pair.reference.shape, pair.target.shape),
+        dtypes=dtypes,
+        shapes=shapes,
         metrics=metrics,
         told_shape=pair.told_shape,
         figures=figures,
+        mask=None if mask is None else mask.numbers,
+        far_on_one_side=uneven and mask is None and far_on_one_side(arrays, dtypes),
     )
+
+
+def _large(stats: Stats) -> int:
+    """Finite elements that are set aside."""
+    return stats.set_aside - stats.nan - stats.pos_inf - stats.neg_inf
 
 
 def _spreads(
@@ -181,14 +183,10 @@ def _spread(summary: NDArray[np.float64], mean: float | None, deviation: float |
 
 
 def _figures(
-    mine: AnyArray,
-    theirs: AnyArray,
-    order: TensorOrder,
-    *,
-    generation: Generation,
-    known: tuple[Spread, Spread] | None,
+    arrays: Pair[AnyArray], order: TensorOrder, *, generation: Generation, known: tuple[Spread, Spread] | None
 ) -> dict[str, Figure]:
     assert order.reference is not None
+    mine, theirs = arrays.target, arrays.reference
     names = str(order.tensor.path), str(order.reference.path)
     if isinstance(order.reference, DumpedTensor) and mine.dtype == theirs.dtype == np.bool_:
         # Of two dumps msaccucmp takes bools for numbers.

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ulpscope.align.network import plan_network, plan_other_compilation, plan_same_network
-from ulpscope.align.network_names import assign_dumps
-from ulpscope.align.network_pairs import Listing, NetworkRow, pair_network
-from ulpscope.align.network_references import DumpReferences, FileReferences, References
-from ulpscope.align.network_upstream import ancestors, members_of
+from ulpscope.align.network.names import assign_dumps
+from ulpscope.align.network.pairs import DumpReferences, FileReferences, Listing, NetworkRow, References, pair_network
+from ulpscope.align.network.planning import network_name, plan_network, plan_other_compilation, plan_same_network
+from ulpscope.align.network.upstream import ancestors, members_of
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.graph.query import all_operators
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
@@ -149,11 +148,6 @@ def pair_with_graph(reference: Path, dumps: Path, graph: Path, options: NetworkO
     model = open_graph(graph)
     found = find_dumps(dumps, graph=network_name(model), chosen=options.chosen)
     return paired_network(model, found, Pair(reference, dumps), graph, options)
-
-
-def network_name(model: GraphModel) -> str:
-    """By which the directories of its dumps are called."""
-    return model.graphs[0].name if model.graphs else model.name
 
 
 def paired_network(

@@ -1,15 +1,22 @@
 """Finds the two sides of a network's comparison: the dumps of one step of one device, and the reference."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ulpscope.dialects import npy_folder
-from ulpscope.dialects.ascend.names import DumpName
-from ulpscope.dialects.ascend.operations import Operation, read_operations
-from ulpscope.dialects.ascend.runs import Run, one_run
-from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, has_dumps, list_dumps, told_unnamed
+from ulpscope.dialects.ascend.executed import read_operators
+from ulpscope.dialects.ascend.operations import Operation
+from ulpscope.dialects.ascend.tree import (
+    DumpEntry,
+    DumpFolder,
+    DumpName,
+    Run,
+    has_dumps,
+    list_dumps,
+    one_run,
+    told_unnamed,
+)
+from ulpscope.dialects.files import npy_folder
 from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.dialects.reference import ReferenceIndex, reference_index
 from ulpscope.records.enums import ExitCode
@@ -67,23 +74,21 @@ class _Narrowing:
 
 def read_dumps(folder: DumpFolder, missing: Sequence[str] = ()) -> Dumps:
     """The operators of a directory; files that cannot be read are told, and those that hold stats only."""
-    failures: list[UlpscopeError] = []
     entries = [entry for entry in list_dumps(folder.path) if not entry.name.is_overflow_record]
-    found = read_operations((entry for entry in entries if not entry.is_stats), lambda _, error: failures.append(error))
+    executed, problems = read_operators(entries)
+    found = [(each.operation, each.name) for each in executed if each.operation is not None]
+    failures = list(problems.values())
     if failures and not found:
         raise failures[0]
     told = [*told_unnamed(folder.path), *_told_stats(entries)]
     if failures:
         told.append(remark("dumps_unreadable", files=Counted(len(failures), "file"), problem=failures[0].seen))
     latest: dict[object, Operation] = {}
-    names: dict[DumpName, str] = {}
-    counts: Counter[str] = Counter()
-    for operation in sorted(found, key=lambda each: each.name.timestamp):
-        key, kind = (operation.name.operator, operation.op_name, operation.name.op_type), operation.name.op_type
+    for operation, _ in found:
+        key = operation.name.operator, operation.op_name, operation.name.op_type
         latest.pop(key, None)
         latest[key] = operation
-        names[operation.name] = f"{kind}.{counts[kind]}"
-        counts[kind] += 1
+    names = {operation.name: name for operation, name in found}
     return Dumps(folder, tuple(latest.values()), names, (*missing, *told))
 
 
@@ -96,7 +101,7 @@ def _told_stats(entries: Sequence[DumpEntry]) -> list[str]:
 
 def find_dumps(path: Path, *, graph: str | None, chosen: Chosen) -> Dumps:
     """The dumps of a network below a directory: its highest step on its first device, unless others are chosen."""
-    run = dumped_run(path)
+    run = npu_run(path)
     narrowing = _Narrowing(list(run.folders), run.left_out)
     if graph is not None:
         narrowing.folders = _of_graph(narrowing, graph)
@@ -112,7 +117,7 @@ def find_dumps(path: Path, *, graph: str | None, chosen: Chosen) -> Dumps:
     return read_dumps(narrowing.folders[0], narrowing.missing)
 
 
-def dumped_run(path: Path) -> Run:
+def npu_run(path: Path) -> Run:
     """The newest run; UlpscopeError if there is none, or more than one dump path."""
     run = one_run(path)
     if not run.folders:
@@ -149,10 +154,15 @@ class Reference:
     missing: tuple[str, ...] = ()
 
 
+def was_dumped(path: Path) -> bool:
+    """Whether a device dumped this: not what a folder of reference arrays happens to have below it."""
+    return path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path)
+
+
 def find_reference(path: Path, *, graph: str, chosen: Chosen) -> Reference:
     """The reference at a path; of several networks that a device dumped there, the one of the graph's name."""
-    if path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path):
-        models = [folder.model for folder in dumped_run(path).folders if folder.model is not None]
+    if was_dumped(path):
+        models = [folder.model for folder in npu_run(path).folders if folder.model is not None]
         named = None if matching_model(graph, models) is None else graph
         dumps = find_dumps(path, graph=named, chosen=chosen)
         return Reference(operations=dumps.operations, missing=dumps.missing)

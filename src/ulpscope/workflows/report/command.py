@@ -1,10 +1,6 @@
-"""`ulpscope report`: the page of a result, made from the files of its directory.
+"""`ulpscope report`: the page of a result, made from the files of its directory; or of a single run.
 
-The table of a comparison's result, and the traces that it names.
-
-Call stacks of what a comparison found, for its page.
-
-The page of a single run: its statistics by module and step.
+Every command that writes a result with a page writes it here.
 """
 
 import shlex
@@ -78,9 +74,20 @@ KINDS: Mapping[str, PageKind] = {
 """By the `command` of summary.json."""
 
 
-def write_report(out: Path, answer: Answer, *, language: Language, stacks: Sequence[Sequence[JsonObject]] = ()) -> Path:
-    """Write summary.json and the page of a result whose tables are written; `stacks` are those of its findings."""
-    with writing(out):
+def write_result(
+    out: str | Path,
+    answer: Answer,
+    write_tables: Callable[[Path], None],
+    *,
+    language: Language,
+    stacks: Sequence[Sequence[JsonObject]] = (),
+    next_step: str = "choose another directory for --out",
+) -> Path:
+    """Make a directory of a result: its tables, summary.json and its page, which it gives."""
+    out = Path(out)
+    with writing(out, next_step=next_step):
+        out.mkdir(parents=True, exist_ok=True)
+        write_tables(out)
         write_json(out / SUMMARY, with_page(answer.json(language)))
         write_json(out / TOLD, told_json(answer.json, [list(stack) for stack in stacks]))
     return make_report(out)

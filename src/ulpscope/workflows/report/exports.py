@@ -2,19 +2,190 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import polars as pl
 
 from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.pairs import Pair
+from ulpscope.report.viewers.model_explorer import (
+    OWN_IDS,
+    Json,
+    NodeIds,
+    RunStep,
+    captured_step,
+    collection_json,
+    compared_step,
+    graph_json,
+)
+from ulpscope.report.viewers.model_explorer_data import error_data, judgement_data, magnitude_data, not_finite_data
 from ulpscope.report.viewers.tensorboard import EVENTS, comparison_scalars, trend_scalars, write_scalars
 from ulpscope.trace.trends import module_trends
-from ulpscope.workflows.report.command import is_result, read_pairs, understanding
-from ulpscope.workflows.report.graphs import Wanted, comparison_graphs, run_graphs
+from ulpscope.workflows.report.command import is_result, located, read_pairs, read_summary, understanding
 from ulpscope.workflows.results import writing
+
+REFERENCE, TARGET = "reference", "target"
+LISTED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """The content of the files, and what is missing of it."""
+
+    collection: Json
+    node_data: Mapping[str, Json]
+    """By the name of the quantity that stands on the nodes."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank and a step of a run."""
+
+    rank: int
+    step: int
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} step {self.step}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rank and step are shown; without a wish, those of the finding, or the first."""
+
+    rank: int | None = None
+    step: int | None = None
+
+    def choose(self, places: Iterable[Place], *, path: Path, preferred: Place | None = None) -> Place:
+        known = list(places)
+        fitting = [place for place in known if self.rank in (None, place.rank) and self.step in (None, place.step)]
+        if not fitting:
+            raise _no_place(path, self, known)
+        return preferred if preferred in fitting else fitting[0]
+
+    def __str__(self) -> str:
+        given = {"rank": self.rank, "step": self.step}
+        return " ".join(f"{word} {number}" for word, number in given.items() if number is not None)
+
+
+def run_graphs(path: Path, wanted: Wanted) -> Graphs:
+    """The graph of a trace, with the size of numbers and the count of nan and inf on its nodes."""
+    trace = open_run(path)
+    ranks = {Place(rank.info.rank, step): rank for rank in reversed(trace.ranks) for step in rank.steps}
+    place = wanted.choose(sorted(ranks, key=lambda place: (place.rank, place.step)), path=path)
+    step = captured_step(ranks[place], place.step)
+    name = path.resolve().name
+    graph = graph_json(step, name=name, facts=_facts(str(path), place))
+    node_data = {
+        "max_abs": {name: magnitude_data(step, OWN_IDS)},
+        "not_finite": {name: not_finite_data(step, OWN_IDS)},
+    }
+    return Graphs(collection_json(name, [graph]), node_data, (*trace.missing, *_without_edges(graph)))
+
+
+def comparison_graphs(result: Path, wanted: Wanted) -> Graphs:
+    """The graphs of both runs, with errors and judgements on their nodes; calls that are partners have the same id."""
+    summary, pairs = read_summary(result), read_pairs(result)
+    places = pairs.select("rank", "step").drop_nulls().unique().sort("rank", "step").iter_rows()
+    place = wanted.choose((Place(*each) for each in places), path=result, preferred=_found_at(summary))
+    rows = pairs.filter(pl.col("rank") == place.rank, pl.col("step") == place.step)
+    ids = Pair(_reference_ids(rows), OWN_IDS)
+    notes: list[str] = []
+    steps = Pair(
+        _step_of(summary, result, REFERENCE, place, rows, notes), _step_of(summary, result, TARGET, place, rows, notes)
+    )
+    sides = ((TARGET, steps.target, ids.target), (REFERENCE, steps.reference, ids.reference))
+    told = _told(summary)
+    graphs = [
+        graph_json(step, name=side, facts={**told, **_facts(str(summary[side]), place)}, ids=own)
+        for side, step, own in sides
+    ]
+    node_data = {
+        "error": {side: error_data(step, rows, side, own) for side, step, own in sides},
+        "judgement": {side: judgement_data(step, rows, side, own) for side, step, own in sides},
+    }
+    return Graphs(collection_json(result.resolve().name, graphs), node_data, tuple(notes))
+
+
+def _without_edges(graph: Json) -> list[str]:
+    """A dump of single operators knows their tensors, but not who reads them."""
+    linked = any(node["incomingEdges"] for node in graph["nodes"])
+    return [] if linked else ["the trace does not tell which call reads what another made: the graph has no edges"]
+
+
+def _reference_ids(rows: pl.DataFrame) -> NodeIds:
+    # Several calls may be partners of one; an id must be that of one node.
+    partners = rows.select("id_reference", "id_target").drop_nulls().unique(maintain_order=True)
+    for side in ("id_reference", "id_target"):
+        partners = partners.unique(side, keep="first", maintain_order=True)
+    return NodeIds(dict(partners.iter_rows()), apart=f"{REFERENCE} ")
+
+
+def _step_of(
+    summary: Mapping[str, Any], result: Path, side: str, place: Place, rows: pl.DataFrame, notes: list[str]
+) -> RunStep:
+    """The step of one run: of its trace, and if that is not there, of what the table keeps."""
+    path = str(summary[side])
+    if summary.get("graph") is not None:
+        # The dumps of a network have no calls that both sides know.
+        return compared_step(rows, side)
+    try:
+        trace = open_run(located(path, result))
+        rank = next((rank for rank in trace.ranks if rank.info.rank == place.rank), None)
+        if rank is not None and place.step in rank.steps:
+            step = captured_step(rank, place.step)
+            if _is_compared(step, rows, side):
+                return step
+        problem = f"{path} has no {place} any more that was compared"
+    except UlpscopeError as error:
+        problem = error.seen
+    notes.append(f"the graph of the {side} has only the calls that were compared: {problem}")
+    return compared_step(rows, side)
+
+
+def _is_compared(step: RunStep, rows: pl.DataFrame, side: str) -> bool:
+    """Whether the calls are called as in the table; a trace that was captured anew has others."""
+    compared = rows.select(id=f"id_{side}", name=f"call_{side}").drop_nulls().unique()
+    return not compared.is_empty() and compared.join(step.calls, on=["id", "name"], how="anti").is_empty()
+
+
+def _found_at(summary: Mapping[str, Any]) -> Place | None:
+    findings = summary.get("findings") or [{}]
+    rank, step = findings[0].get("rank"), findings[0].get("step")
+    return Place(rank, step) if isinstance(rank, int) and isinstance(step, int) else None
+
+
+def _told(summary: Mapping[str, Any]) -> dict[str, str]:
+    told = {"verdict": str(summary.get("verdict"))}
+    findings = summary.get("findings")
+    return {**told, "finding": str(findings[0].get("sentence"))} if findings else told
+
+
+def _facts(trace: str, place: Place) -> dict[str, str]:
+    return {"trace": trace, "rank": str(place.rank), "step": str(place.step)}
+
+
+def _no_place(path: Path, wanted: Wanted, known: list[Place]) -> UlpscopeError:
+    if not known:
+        return UlpscopeError(
+            f"{path} has no step with calls",
+            expected="a trace with at least one step, or a result with compared tensors",
+            next_step="see what was captured: ulpscope show TRACE",
+            code=ExitCode.NOTHING,
+        )
+    more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+    return UlpscopeError(
+        f"{path} has no {wanted}",
+        expected=f"one of {', '.join(map(str, known[:LISTED]))}{more}",
+        next_step=f"choose one of these: --rank {known[0].rank} --step {known[0].step}",
+    )
+
 
 JSON_ENDING = ".ulpscope.json"
 OURS = (EVENTS, JSON_ENDING)

@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
+from ulpscope.dialects.files.stored import AnyArray
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.stored import AnyArray
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.pairs.boxes import PairBoxes
 from ulpscope.records.errors import TraceError, UlpscopeError

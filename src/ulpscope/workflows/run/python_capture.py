@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +22,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.workflows.run.destination import held_destination, prepare_destination
 
-Word = TypeVar("Word", Level, Save, Compiled)
+Word = TypeVar("Word", bound=Enum)
 
 if TYPE_CHECKING:
     from ulpscope.capture.torch.session import Session
@@ -127,13 +128,18 @@ def capture(
 
 
 def _word(words: type[Word], given: str, *, option: str) -> Word:
+    return parse_word(words, given, option=option, next_step=f"ulpscope.capture(..., {option}=...)")
+
+
+def parse_word(
+    words: type[Word], given: str, *, option: str, next_step: str = "leave it out for the usual one"
+) -> Word:
+    """One of the words that an option takes."""
     try:
         return words(given)
     except ValueError:
-        known = ", ".join(word.value for word in words)
-        raise UlpscopeError(
-            f"{option}={given!r}", expected=f"one of {known}", next_step=f"ulpscope.capture(..., {option}=...)"
-        ) from None
+        known = ", ".join(str(word.value) for word in words)
+        raise UlpscopeError(f"{option}={given!r}", expected=f"one of {known}", next_step=next_step) from None
 
 
 def int_ranges(given: str | Sequence[int] | None, *, option: str) -> IntRanges | None:

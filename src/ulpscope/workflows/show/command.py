@@ -1,4 +1,6 @@
-"""`ulpscope show`: lists, filters and looks into the calls and values of a trace."""
+"""`ulpscope show`: lists, filters and looks into the calls and values of a trace, or into a table of
+msprobe's or msaccucmp's results.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,11 +10,15 @@ from typing import Any
 
 import polars as pl
 
+from ulpscope.dialects.ascend.dump_file.records import Side
+from ulpscope.dialects.ascend.result_table import is_result_table, read_result_table
+from ulpscope.dialects.msprobe.result_tables import read_table
 from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import ExitCode
-from ulpscope.records.errors import TraceError
+from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Use, Value
+from ulpscope.report.terminal.earlier_results import LowOperators, TableView, low_json, low_text, table_json, table_text
 from ulpscope.report.terminal.show import show_json, show_text
 from ulpscope.report.terminal.views import (
     CallListView,
@@ -31,6 +37,7 @@ from ulpscope.trace.overview import Overview, overview_of
 from ulpscope.trace.query import CallFilter, FoundCall, find_call, match_calls, nearest_names, with_outputs
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.results import TellsItself
+from ulpscope.workflows.traces import with_ranks
 
 DEFAULT_LIMIT = 50
 DEFAULT_ELEMENTS = 10
@@ -86,19 +93,7 @@ def show(
         return ShowResult(_call_view(trace, found, tensor=tensor, elements=elements, limit=limit or None))
     if wanted and aspect is Aspect.OVERVIEW:
         return _call_list(trace, wanted, limit=limit or None)
-    return ShowResult(_WHOLE_VIEWS[aspect](overview_of(_with_ranks(trace, wanted.rank))))
-
-
-def _with_ranks(trace: Trace, wanted: IntRanges | None) -> Trace:
-    ranks = [rank for rank in trace.ranks if wanted is None or rank.info.rank in wanted]
-    if not ranks:
-        raise TraceError(
-            f"{trace.path} has no rank {wanted}",
-            expected=f"rank {ranges_text(rank.info.rank for rank in trace.ranks)}",
-            next_step=f"see all of it: ulpscope show {trace.path}",
-            code=ExitCode.NOTHING,
-        )
-    return Trace(trace.path, ranks, missing_ranks=trace.missing_ranks)
+    return ShowResult(_WHOLE_VIEWS[aspect](overview_of(with_ranks(trace, wanted.rank, see="see all of it"))))
 
 
 def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> ShowResult:
@@ -201,3 +196,89 @@ def _tensor_elements(rank: RankTrace, use: Use, value: Value, *, count: int) -> 
         return None
     indices, picked = pick_elements(data, count or None)
     return TensorElements(use=use, value=value, indices=indices, elements=picked, total=data.size)
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """A table, to be told as text or JSON."""
+
+    view: TableView
+
+    @property
+    def code(self) -> ExitCode:
+        if not self.view.content.rows:
+            return ExitCode.NOTHING
+        return ExitCode.DIFFERENCE if self.view.failing else ExitCode.OK
+
+    def text(self, *, width: int = 80, color: bool = False) -> str:
+        return table_text(self.view, width=width, color=color)
+
+    def json(self) -> dict[str, Any]:
+        return table_json(self.view)
+
+
+def show_table(path: Path, *, limit: int) -> TableResult:
+    """Look at a table; 0 lists all of its rows that do not pass."""
+    return TableResult(TableView(path, read_table(path), limit or None))
+
+
+DEFAULT_COSINE = 0.98
+"""At or below it an output counts as wrong: what precision_tool has always taken."""
+LOW_LISTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LowResult:
+    """The operators of some results that are not alike, to be told as text or JSON."""
+
+    found: tuple[LowOperators, ...]
+
+    @property
+    def code(self) -> ExitCode:
+        if not any(each.compared for each in self.found):
+            return ExitCode.NOTHING
+        return ExitCode.DIFFERENCE if any(each.total for each in self.found) else ExitCode.OK
+
+    def text(self, *, width: int = 80, color: bool = False) -> str:
+        return low_text(self.found, width=width, color=color)
+
+    def json(self) -> dict[str, Any]:
+        return low_json(self.found)
+
+
+def show_results(path: Path, *, cosine: float = DEFAULT_COSINE, limit: int = LOW_LISTED) -> LowResult:
+    """Look at a result CSV, or at each one of a directory; 0 lists all operators."""
+    return LowResult(low_operators(path, cosine=cosine, limit=limit or None))
+
+
+def low_operators(
+    path: Path, *, cosine: float = DEFAULT_COSINE, limit: int | None = LOW_LISTED
+) -> tuple[LowOperators, ...]:
+    """Of a result CSV, or of each one of a directory, the operators with an output's cosine at or below `cosine`."""
+    return tuple(_low(file, cosine, limit) for file in _tables(path))
+
+
+def _low(path: Path, cosine: float, limit: int | None) -> LowOperators:
+    operators = read_result_table(path)
+    # A comparison with nan is false: what was not computed is not low.
+    low = [one for one in operators if any(tensor.cosine <= cosine for tensor in one.of(Side.OUTPUT))]
+    return LowOperators(path, cosine, tuple(low[:limit]), total=len(low), compared=len(operators))
+
+
+def _results(path: Path, pattern: str) -> list[Path]:
+    return [file for file in sorted(path.glob(pattern)) if is_result_table(file)]
+
+
+def _tables(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    # Results of several times lie each in a directory of its own.
+    found = next(filter(None, (_results(path, pattern) for pattern in ("*.csv", "*/*.csv"))), [])
+    if not found:
+        raise UlpscopeError(
+            f"{path} {'holds no result of a comparison' if path.is_dir() else 'does not exist'}",
+            expected="a result CSV, a directory with some, or a directory of such directories",
+            next_step="check the path, or compare again: ulpscope compare REFERENCE DUMPS --graph GRAPH",
+            code=ExitCode.NOTHING if path.is_dir() else ExitCode.USAGE,
+        )
+    return found

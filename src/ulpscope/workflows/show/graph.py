@@ -1,27 +1,41 @@
-"""`ulpscope show GRAPH`: counts, lists and looks into the operators of a graph file."""
+"""`ulpscope show GRAPH`: counts, lists and looks into the operators of a graph file; draws what lies around one;
+tells casts that lose something, and what another compilation of the network did otherwise.
+"""
 
+import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ulpscope.diagnose.networks.graphs import (
+    DangerousCast,
+    GraphSimilarity,
+    compared_graphs,
+    dangerous_casts,
+    similar_graphs,
+)
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.graph.borders import Borders, borders, made_at
+from ulpscope.graph.cutting import Cut, cut_out
 from ulpscope.graph.query import OperatorFilter, find_operators, fits, match_operators, nearest_names, type_counts
 from ulpscope.graph.wiring import wiring
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Graph, GraphModel, Operator
+from ulpscope.report.terminal.check_graphs import casts_json, casts_text, similarity_json, similarity_text
 from ulpscope.report.terminal.show_graph import show_graph_json, show_graph_text
 from ulpscope.report.terminal.views import (
     AnyGraphView,
+    Drawing,
     FoundDumps,
     GraphView,
     OperatorListView,
     OperatorsView,
     OperatorView,
 )
-from ulpscope.workflows.show.drawing import draw
+from ulpscope.report.viewers.graph_drawing import dot_text, svg_text
 
 DEFAULT_LIMIT = 50
 DEFAULT_DEPTH = 2
@@ -180,3 +194,96 @@ def _no_such_operator(model: GraphModel, path: str, node: str) -> UlpscopeError:
         else "the name of an operator, or a part of it",
         next_step=f"list them: ulpscope show {path} --name ''",
     )
+
+
+GRAPHVIZ_SECONDS = 60
+"""Graphviz takes very long for some graphs of a thousand operators; ours never does."""
+
+
+def draw(graph: Graph, name: str, *, depth: int, path: Path) -> Drawing:
+    """Write an SVG of an operator and what can be reached from it in this many steps."""
+    cut = cut_out(graph, name, depth=depth)
+    drawn = _by_graphviz(cut)
+    text, by = (drawn, "graphviz") if drawn is not None else (svg_text(cut), "ulpscope")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UlpscopeError(
+            f"{path} cannot be written: {error.strerror}",
+            expected="a file in a directory that exists",
+            next_step="choose another one with --svg",
+        ) from error
+    return Drawing(path=path, depth=depth, operators=len(cut.operators), by=by)
+
+
+def _by_graphviz(cut: Cut) -> str | None:
+    program = shutil.which("dot")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "-Tsvg"], input=dot_text(cut), capture_output=True, encoding="utf-8", timeout=GRAPHVIZ_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return done.stdout if done.returncode == 0 and "<svg" in done.stdout else None
+
+
+@dataclass(frozen=True, slots=True)
+class CastsResult:
+    """The dangerous casts of some graph files, in their order."""
+
+    casts: tuple[DangerousCast, ...]
+    limit: int | None = DEFAULT_LIMIT
+    """How many are told as text; none for all."""
+
+    @property
+    def code(self) -> ExitCode:
+        return ExitCode.DIFFERENCE if self.casts else ExitCode.OK
+
+    def text(self, *, width: int = 80, color: bool = False) -> str:
+        return casts_text(self.casts, limit=self.limit, width=width, color=color)
+
+    def json(self) -> dict[str, Any]:
+        return {"schema": 1, "command": "show", "view": "casts", "casts": casts_json(self.casts)}
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityResult:
+    """Graphs of two compilations that belong together."""
+
+    found: tuple[GraphSimilarity, ...]
+    limit: int | None = DEFAULT_LIMIT
+    """How many operators of each are told as text; none for all."""
+
+    @property
+    def code(self) -> ExitCode:
+        if not any(each.compared for each in self.found):
+            return ExitCode.NOTHING
+        return ExitCode.OK if all(each.agrees for each in self.found) else ExitCode.DIFFERENCE
+
+    def text(self, *, width: int = 80, color: bool = False) -> str:
+        return similarity_text(self.found, limit=self.limit, width=width, color=color)
+
+    def json(self) -> dict[str, Any]:
+        return {"schema": 1, "command": "diff", "verdict": _VERDICTS[self.code], "graphs": similarity_json(self.found)}
+
+
+_VERDICTS = {ExitCode.OK: "agree", ExitCode.DIFFERENCE: "differ", ExitCode.NOTHING: "nothing_compared"}
+
+
+def check_casts(paths: Sequence[Path], *, limit: int = DEFAULT_LIMIT) -> CastsResult:
+    """Look for dangerous casts in graph files; 0 tells all."""
+    return CastsResult(tuple(cast for path in paths for cast in dangerous_casts(open_graph(path))), limit or None)
+
+
+def check_similarity(reference: Sequence[Path], target: Sequence[Path]) -> SimilarityResult:
+    """Compare the graph files of two compilations: graphs of the same session and number."""
+    others = [open_graph(path) for path in target]
+    found = (similar_graphs(model, other) for model in map(open_graph, reference) for other in others)
+    return SimilarityResult(tuple(similarity for several in found for similarity in several))
+
+
+def diff_graphs(reference: Path, target: Path, *, limit: int = DEFAULT_LIMIT) -> SimilarityResult:
+    """Compare two graph files; 0 tells all operators that differ."""
+    return SimilarityResult(compared_graphs(open_graph(reference), open_graph(target)), limit or None)

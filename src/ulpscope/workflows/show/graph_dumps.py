@@ -4,13 +4,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from ulpscope.align.network_names import fed_output
-from ulpscope.dialects.ascend.executed import ExecutedTensor, executed_stats, read_executed
-from ulpscope.dialects.ascend.names import without_parts
-from ulpscope.dialects.ascend.runs import newest_runs
-from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps
+from ulpscope.align.network.names import fed_output
+from ulpscope.dialects.ascend.executed import ExecutedTensor, read_executed
+from ulpscope.dialects.ascend.tree import DumpEntry, list_dumps, newest_runs, without_parts
 from ulpscope.dialects.reference import ReferenceIndex, ReferenceTensor, reference_index
-from ulpscope.dialects.summaries import stats_of
+from ulpscope.dialects.tables import stats_of
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.errors import UlpscopeError
@@ -82,8 +80,7 @@ def _file(entries: Iterable[DumpEntry], timestamp: int, directory: Path) -> str:
 
 
 def _dumped(tensor: ExecutedTensor, file: str) -> SummarisedTensor:
-    place, stats = f"{tensor.side.value}.{tensor.index}", executed_stats(tensor)
-    return SummarisedTensor(file=file, place=place, dtype=tensor.dtype, shape=tensor.shape, stats=stats)
+    return SummarisedTensor(file=file, place=tensor.place, dtype=tensor.dtype, shape=tensor.shape, stats=tensor.stats())
 
 
 def _reference(tensor: ReferenceTensor, position: int, directory: Path) -> SummarisedTensor:

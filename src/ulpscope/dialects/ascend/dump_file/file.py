@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ulpscope.dialects.ascend.dump_file.codes import bad_dump
-from ulpscope.dialects.ascend.dump_file.content import Content
+from ulpscope.dialects.ascend.dump_file.content import Content, bad_dump
 from ulpscope.dialects.ascend.dump_file.message import (
     decode_head,
     dump_with_data_after,
@@ -23,8 +22,7 @@ from ulpscope.dialects.ascend.dump_file.message import (
 )
 from ulpscope.dialects.ascend.dump_file.nano import MAGIC, NanoError, decode_nano, encode_nano
 from ulpscope.dialects.ascend.dump_file.records import Container, DumpFile, DumpTensor
-from ulpscope.dialects.ascend.dump_file.wire import Values
-from ulpscope.dialects.wire import WireError
+from ulpscope.dialects.wire import Values, WireError
 from ulpscope.trace.files import map_bytes
 
 __all__ = ["DumpFile", "DumpTensor", "parse_dump", "read_dump", "write_dump"]

@@ -15,7 +15,7 @@ from ulpscope.dialects.ascend.dump_file.records import (
     OriginalOp,
     Side,
 )
-from ulpscope.dialects.ascend.dump_file.wire import UNKNOWN, Field, Kind, Table, Values, decode, encode
+from ulpscope.dialects.wire import UNKNOWN, Field, Kind, Table, Values, decode, encode
 
 _SHAPE: Table = {1: Field("dim", Kind.UNSIGNED_LIST, most=RANK_LIMIT)}
 _ORIGINAL_OP: Table = {

@@ -1,7 +1,7 @@
 """The head of a dump file of a nano device: records of tag, length and value instead of a protobuf message."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ulpscope.dialects.ascend.dump_file.content import RANK_LIMIT, Content, Shape
@@ -56,9 +56,9 @@ def decode_nano(head: memoryview, whole: Content, *, start: int) -> DumpFile:
         if tag not in (_INPUTS, _OUTPUTS) or tag in found:
             raise NanoError(f"record {tag} in the head, where one {_INPUTS} and one {_OUTPUTS} are expected")
         found[tag] = value
-    inputs = _tensors(found.get(_INPUTS), _input, whole, start=start)
+    inputs = _tensors(found.get(_INPUTS), Side.INPUT, whole, start=start)
     start += sum(tensor.size for tensor in inputs)
-    outputs = _tensors(found.get(_OUTPUTS), _output, whole, start=start)
+    outputs = _tensors(found.get(_OUTPUTS), Side.OUTPUT, whole, start=start)
     return DumpFile(
         path=whole.path,
         container=Container.NANO,
@@ -82,10 +82,7 @@ def encode_nano(dump: DumpFile) -> bytes:
     return head
 
 
-_ReadTensor = Callable[[_Reader, int, Content, int], tuple[DumpTensor, _Reader]]
-
-
-def _tensors(value: memoryview | None, read: _ReadTensor, whole: Content, *, start: int) -> tuple[DumpTensor, ...]:
+def _tensors(value: memoryview | None, side: Side, whole: Content, *, start: int) -> tuple[DumpTensor, ...]:
     if value is None:
         return ()
     (count,), rest = _Reader(value).record(_COUNT, "a list of tensors")
@@ -93,7 +90,7 @@ def _tensors(value: memoryview | None, read: _ReadTensor, whole: Content, *, sta
         raise NanoError(f"{count} tensors are announced, {len(rest.view)} bytes describe them")
     tensors = []
     for index in range(count):
-        tensor, rest = read(rest, index, whole, start)
+        tensor, rest = _tensor(rest, side, index, whole, start)
         start += tensor.size
         tensors.append(tensor)
     if len(rest.view):
@@ -101,13 +98,14 @@ def _tensors(value: memoryview | None, read: _ReadTensor, whole: Content, *, sta
     return tuple(tensors)
 
 
-def _input(reader: _Reader, index: int, whole: Content, start: int) -> tuple[DumpTensor, _Reader]:
-    fields, rest = reader.record(_INPUT, f"input {index}")
-    data_type, layout, address_type, address, offset, size, length = fields
-    value, rest = rest.split(length, f"the list of input {index}")
-    shapes, _, unknown = _details(_Reader(value), f"input {index}")
+def _tensor(reader: _Reader, side: Side, index: int, whole: Content, start: int) -> tuple[DumpTensor, _Reader]:
+    what = f"{side.value} {index}"
+    fields, rest = reader.record(_INPUT if side is Side.INPUT else _OUTPUT, what)
+    data_type, layout, address_type, *original, address, offset, size, length = fields
+    value, rest = rest.split(length, f"the list of {what}")
+    shapes, name, unknown = _details(_Reader(value), what)
     tensor = DumpTensor(
-        side=Side.INPUT,
+        side=side,
         index=index,
         data_type=data_type,
         format=layout,
@@ -117,34 +115,18 @@ def _input(reader: _Reader, index: int, whole: Content, start: int) -> tuple[Dum
         content=Content(whole.path, start, size, whole.memory),
         address=address,
         offset=offset,
-        nano=NanoFields(address_type),
+        original_op=_original(name, original),
+        nano=NanoFields(address_type, *original),
         unknown=unknown,
     )
     return tensor, rest
 
 
-def _output(reader: _Reader, index: int, whole: Content, start: int) -> tuple[DumpTensor, _Reader]:
-    fields, rest = reader.record(_OUTPUT, f"output {index}")
-    data_type, layout, address_type, original_index, original_type, original_format, *places = fields
-    address, offset, size, length = places
-    value, rest = rest.split(length, f"the list of output {index}")
-    shapes, name, unknown = _details(_Reader(value), f"output {index}")
-    tensor = DumpTensor(
-        side=Side.OUTPUT,
-        index=index,
-        data_type=data_type,
-        format=layout,
-        shape=shapes.get(_SHAPE),
-        original_shape=shapes.get(_ORIGINAL_SHAPE),
-        size=size,
-        content=Content(whole.path, start, size, whole.memory),
-        address=address,
-        offset=offset,
-        original_op=None if name is None else OriginalOp(name, original_index, original_type, original_format),
-        nano=NanoFields(address_type, original_index, original_type, original_format),
-        unknown=unknown,
-    )
-    return tensor, rest
+def _original(name: str | None, stated: list[int]) -> OriginalOp | None:
+    if name is None or not stated:
+        return None
+    output_index, data_type, layout = stated
+    return OriginalOp(name, output_index, data_type, layout)
 
 
 def _details(reader: _Reader, what: str) -> tuple[dict[int, Shape], str | None, bytes]:

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ulpscope.dialects.ascend.dump_file.codes import data_type_name, format_name
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Content, Shape
+from ulpscope.dialects.ascend.dump_file.content import AnyArray, Content, Shape, data_type_name, format_name
 from ulpscope.dialects.ascend.elements import ELEMENT_TYPES, elements_of
 from ulpscope.records.errors import UlpscopeError
 

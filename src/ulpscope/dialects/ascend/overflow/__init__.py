@@ -1,1 +1,0 @@
-"""Overflow records of a device: found, read, and what their status means."""

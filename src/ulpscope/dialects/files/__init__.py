@@ -1,0 +1,1 @@
+"""Files of tensors, whoever wrote them, and folders of reference arrays."""

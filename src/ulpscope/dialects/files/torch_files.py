@@ -1,0 +1,162 @@
+"""Tensors that torch.save wrote, read without executing anything: only torch.load(weights_only=True) is used.
+
+Arrays are written as .pt files, too, one tensor a file, with the element type they had in torch. torch is imported only
+when such a file is read or written.
+"""
+
+import pickle
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.dialects.files.stored import COMPLEX32, AnyArray, StoredTensor, unreadable, unsupported
+from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.files import open_file
+
+if TYPE_CHECKING:
+    import torch
+
+from ulpscope.trace.data import BIT_DTYPES
+
+EXPECTED = "tensors in dicts and lists, written by torch.save"
+_NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+
+
+def read_pt(path: Path) -> dict[str, StoredTensor]:
+    """Tensors and numbers by their place, e.g. `model.layers.0.weight`; a file that is one tensor has the key ''."""
+    content = _load(path)
+    try:
+        return {key: _stored(path, key, leaf) for key, leaf in _leaves("", content)}
+    except RecursionError as error:
+        raise unreadable(path, "its dicts and lists hold themselves", expected=EXPECTED) from error
+
+
+def _load(path: Path) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise UlpscopeError(
+            f"{path} was written by torch.save, and torch is not here ({error})",
+            expected="torch, to read its files",
+            next_step="pip install torch, or save the tensors as .npy or .safetensors",
+        ) from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # The form that torch wrote before 1.6, and still writes on request, cannot be mapped.
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+    except pickle.UnpicklingError as error:
+        raise _refused(path, error) from error
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise unreadable(path, error.strerror or str(error), expected=EXPECTED) from error
+    except Exception as error:  # of a damaged file torch raises what its parsers happen to raise
+        raise unreadable(path, f"torch cannot read it ({_first_sentence(error)})", expected=EXPECTED) from error
+
+
+def _is_zip(path: Path) -> bool:
+    with open_file(path) as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _refused(path: Path, error: Exception) -> UlpscopeError:
+    # torch's own text advises to load such a file without protection.
+    named = re.search(r"GLOBAL (\S+)", str(error))
+    problem = (
+        f"it would call {named[1]}, and is not loaded" if named else "it is no file of tensors that torch.save wrote"
+    )
+    return unreadable(
+        path, problem, expected=EXPECTED, next_step="save the tensors alone, e.g. torch.save(model.state_dict(), ...)"
+    )
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
+
+
+def _leaves(prefix: str, content: Any) -> Iterator[tuple[str, Any]]:
+    import torch
+
+    if isinstance(content, torch.Tensor) or type(content) in _NUMBERS:
+        yield prefix, content
+    elif isinstance(content, Mapping):
+        for key, inner in content.items():
+            yield from _leaves(_joined(prefix, key), inner)
+    elif isinstance(content, Sequence) and not isinstance(content, str | bytes):
+        for index, inner in enumerate(content):
+            yield from _leaves(_joined(prefix, index), inner)
+
+
+def _joined(prefix: str, key: object) -> str:
+    return f"{prefix}.{key}" if prefix else str(key)
+
+
+def _stored(path: Path, key: str, leaf: Any) -> StoredTensor:
+    if type(leaf) in _NUMBERS:
+        return _number(path, key, leaf)
+    return _tensor(path, key, leaf)
+
+
+def _number(path: Path, key: str, number: Any) -> StoredTensor:
+    dtype = _NUMBERS[type(number)]
+    if type(number) is int and not -(2**63) <= number < 2**63:
+        return unsupported(path, key, dtype="an integer of more than 64 bits", shape=())
+    return StoredTensor(dtype, (), lambda: np.array(number, dtype=dtype))
+
+
+def _tensor(path: Path, key: str, tensor: "torch.Tensor") -> StoredTensor:
+    import torch
+
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    if tensor.layout is not torch.strided:
+        return unsupported(path, key, dtype=f"a {tensor.layout} tensor".replace("torch.", ""), shape=shape)
+    if dtype not in DTYPES or tensor.is_quantized or tensor.device.type != "cpu":
+        return unsupported(path, key, dtype=dtype if tensor.device.type == "cpu" else tensor.device.type, shape=shape)
+    return StoredTensor(dtype, shape, lambda: _array(tensor.detach(), dtype))
+
+
+def _array(tensor: "torch.Tensor", dtype: str) -> AnyArray:
+    """The same memory as a numpy array."""
+    import torch
+
+    settled = tensor.resolve_conj().resolve_neg()
+    if dtype == "complex32":
+        return np.asarray(settled.view(torch.int32).numpy()).view(COMPLEX32)
+    if dtype == "bfloat16" or dtype.startswith("float8"):
+        bits = torch.uint8 if settled.element_size() == 1 else torch.int16
+        return np.asarray(settled.view(bits).numpy()).view(numpy_dtype(dtype))
+    return np.asarray(settled.numpy())
+
+
+# numpy knows no name for the elements; torch takes the bits and looks at them anew.
+_BITS = {1: np.int8, 2: np.int16, 4: np.int32}
+
+
+def require_torch() -> None:
+    """Say what to do if torch, which alone writes .pt files, is not here."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise UlpscopeError(
+            f"saved data can be written as .pt files only with torch ({error})",
+            expected="an environment with torch",
+            next_step="pip install torch",
+        ) from error
+
+
+def save_pt(path: Path, array: NDArray[Any], dtype: str) -> None:
+    """Write an array as torch.save would write the tensor it was."""
+    import torch
+
+    whole = np.array(array, order="C", copy=True)
+    if whole.dtype.isbuiltin != 1:  # numpy itself does not know it, nor does torch
+        whole = whole.reshape(-1).view(_BITS[whole.dtype.itemsize]).reshape(whole.shape)
+    tensor, kind = torch.from_numpy(whole), getattr(torch, dtype)
+    if tensor.dtype != kind and dtype not in BIT_DTYPES:
+        tensor = tensor.view(kind)
+    torch.save(tensor, path)

@@ -1,0 +1,142 @@
+"""`ulpscope fusion`: what an Ascend compiler fused, a file that switches passes off, and which
+passes' operators part (`ulpscope fusion ON OFF --graph GRAPH --close-graph GRAPH`).
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ulpscope.diagnose.networks.fusion_analysis import fused_operators
+from ulpscope.dialects.ascend.fusion_files import (
+    ALL,
+    FusionSwitch,
+    GraphFusion,
+    Stage,
+    is_switch_file,
+    read_fusion_result,
+    read_fusion_switch,
+)
+from ulpscope.dialects.graphs.opening import open_graph
+from ulpscope.dialects.recognising import wrong_kind
+from ulpscope.graph.query import all_operators
+from ulpscope.records.enums import ExitCode
+from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.network import FusionAnalysis
+from ulpscope.report.terminal.fusion import FusionView, analysis_json, analysis_text, fusion_json, fusion_text
+from ulpscope.report.words.language import Language
+from ulpscope.workflows.network.command import NetworkOptions, compare_network
+from ulpscope.workflows.results import writing
+
+if TYPE_CHECKING:
+    from ulpscope.report.progress import Advance
+
+
+NEAR_NAMES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FusionResult:
+    """What a file says, and what was written."""
+
+    view: FusionView
+
+    @property
+    def code(self) -> ExitCode:
+        """Nothing to tell of a result in which no pass has run."""
+        view = self.view
+        told = view.switch is not None or any(graph.passes for graph in view.graphs)
+        return ExitCode.OK if told else ExitCode.NOTHING
+
+    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
+        return fusion_text(self.view, width=width, color=color, language=language)
+
+    def json(self, language: Language = Language.EN) -> dict[str, Any]:
+        """Of a file, values alone, which are the same in every language."""
+        return fusion_json(self.view)
+
+
+def fusion(
+    file: str | Path, *, switch_off: Sequence[str] = (), out: Path | None = None, overwrite: bool = False
+) -> FusionResult:
+    """Read a fusion_result.json or a switch file; write a switch file with passes off to `out`."""
+    path = Path(file)
+    graphs: tuple[GraphFusion, ...] = ()
+    switch: FusionSwitch | None = None
+    try:
+        if is_switch_file(path):
+            switch = read_fusion_switch(path)
+        else:
+            graphs = read_fusion_result(path)
+    except UlpscopeError as error:
+        wanted = "a fusion_result.json or fusion_switch.cfg of the Ascend compiler"
+        raise (wrong_kind(path, wanted, command="fusion") or error) from error
+    if switch_off:
+        switch = (switch or FusionSwitch({})).without(_chosen(path, switch_off, graphs, switch))
+        if out is not None:
+            _write(out, switch.text(), overwrite=overwrite)
+    return FusionResult(FusionView(str(path), graphs, switch, tuple(switch_off), None if out is None else str(out)))
+
+
+def _chosen(
+    path: Path, names: Sequence[str], graphs: Sequence[GraphFusion], switch: FusionSwitch | None
+) -> list[tuple[Stage, str]]:
+    """Each pass with its stage, of which it may have several. A name that no pass has would switch nothing off."""
+    known = {(each.stage, each.name) for graph in graphs for each in graph.passes}
+    known |= {(stage, name) for stage in Stage for name in (switch.states.get(stage, {}) if switch else ())}
+    known |= {(stage, ALL) for stage in Stage}
+    for name in names:
+        if not any(name == each for _, each in known):
+            raise _unknown(path, name, sorted({each for _, each in known}))
+    return sorted(pair for pair in known if pair[1] in names)
+
+
+def _unknown(path: Path, name: str, known: Sequence[str]) -> UlpscopeError:
+    near = difflib.get_close_matches(name, known, n=NEAR_NAMES)
+    return UlpscopeError(
+        f"--switch-off {name}: {path} has no such pass",
+        expected=f"one of {', '.join(near)}" if near else f"a pass of {path}, or {ALL}",
+        next_step=f"list the passes: ulpscope fusion {path}",
+    )
+
+
+def _write(out: Path, text: str, *, overwrite: bool) -> None:
+    if out.exists() and not overwrite:
+        raise UlpscopeError(
+            f"{out} is there already",
+            expected="a file that does not exist yet",
+            next_step="choose another file for --out, or add --overwrite",
+        )
+    with writing(out, next_step="choose another file for --out"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class FusionAnalysisResult:
+    """What was found, to be told."""
+
+    analysis: FusionAnalysis
+
+    @property
+    def code(self) -> ExitCode:
+        return self.analysis.code
+
+    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
+        return analysis_text(self.analysis, width=width, color=color, language=language)
+
+    def json(self, language: Language = Language.EN) -> dict[str, Any]:
+        return analysis_json(self.analysis, language)
+
+
+def analyse_fusion(
+    fused: Path, unfused: Path, *, graph: Path, close_graph: Path, jobs: int = 1, advance: "Advance | None" = None
+) -> FusionAnalysisResult:
+    """Compare dumps of both compilations, and say what each pass did; `graph` is that with fusion."""
+    options = NetworkOptions(close_graph=close_graph, jobs=jobs)
+    compared = compare_network(unfused, fused, graph, options, advance=advance)
+    operators = {operator.name: operator for operator in all_operators(open_graph(graph))}
+    found = fused_operators(compared.pairs, operators)
+    graphs = str(graph), str(close_graph)
+    return FusionAnalysisResult(FusionAnalysis(str(fused), str(unfused), graphs, found, compared.comparison.missing))
