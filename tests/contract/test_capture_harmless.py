@@ -16,8 +16,8 @@ from torch import nn
 from watched import watch
 
 import ulpscope
-from ulpscope.capture.torch import watching
-from ulpscope.capture.torch.values import ValueTable
+from ulpscope.capture.recording.values import ValueTable
+from ulpscope.capture.torch.watching import calls as watching
 from ulpscope.trace.reader import open_trace
 
 PATCHED = (

@@ -19,7 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import ulpscope
-from ulpscope.capture.torch.host import loading, part, writing
+from ulpscope.capture.recording import writing_process as writing
+from ulpscope.capture.torch.host import loading
+from ulpscope.capture.torch.host import recorder as part
 from ulpscope.capture.torch.host.bridge import Bridge
 from ulpscope.numerics.machine_code import NoCompilerError
 from ulpscope.records.enums import Save

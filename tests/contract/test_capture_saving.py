@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 from torch import nn
 from watched import Watched, watch
 
-from ulpscope.capture.torch import crossing, saving
-from ulpscope.capture.torch.crossing import Crossings
-from ulpscope.capture.torch.ring import ALIGNMENT, Ring
-from ulpscope.capture.torch.saving import Content, Saver
-from ulpscope.capture.torch.storages import StorageState, StorageTable
+from ulpscope.capture.recording import saving
+from ulpscope.capture.recording.ring import ALIGNMENT, Ring
+from ulpscope.capture.recording.saving import Content, Saver
+from ulpscope.capture.recording.storages import StorageState, StorageTable
+from ulpscope.capture.torch.summaries import copies as crossing
+from ulpscope.capture.torch.summaries.copies import Crossings
 from ulpscope.numerics import copying
 from ulpscope.numerics.summaries.digest import finish_digest
 from ulpscope.numerics.summaries.rows import raw_digest_of_row
@@ -381,7 +382,7 @@ def check_data(watched: Watched) -> int:
 @pytest.mark.parametrize("device", [False, True])
 def test_a_training_through_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, device: bool) -> None:
     monkeypatch.setattr(saving, "PENDING_BYTES", 12 * KIB)
-    monkeypatch.setattr("ulpscope.capture.torch.recorder.PART_DATA_BYTES", 2 * KIB)
+    monkeypatch.setattr("ulpscope.capture.recording.recorder.PART_DATA_BYTES", 2 * KIB)
     monkeypatch.setattr(data, "PACK_BYTES", KIB)
     module = FakeDevice(queries_needed=2)
     if device:
@@ -405,7 +406,7 @@ def test_large_contents_go_past_the_caches_and_are_whole(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(copying, "_streamer", lambda: counted)
     monkeypatch.setattr(saving, "PENDING_BYTES", 4 * copying.STREAMED_BYTES)
-    monkeypatch.setattr("ulpscope.capture.torch.recorder.PART_DATA_BYTES", copying.STREAMED_BYTES)
+    monkeypatch.setattr("ulpscope.capture.recording.recorder.PART_DATA_BYTES", copying.STREAMED_BYTES)
     watched = watch(tmp_path, change_often, save="tensors")
     assert check_data(watched) >= 21
     assert len(streamed) >= 21
@@ -449,7 +450,7 @@ def test_memory_is_given_back_before_the_tables_are_written(tmp_path: Path, monk
 
 def test_an_optimizer_of_many_parameters_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "PENDING_BYTES", 64 * KIB)
-    monkeypatch.setattr("ulpscope.capture.torch.recorder.PART_DATA_BYTES", 16 * KIB)
+    monkeypatch.setattr("ulpscope.capture.recording.recorder.PART_DATA_BYTES", 16 * KIB)
     most = []
     claim = Saver._claim
 

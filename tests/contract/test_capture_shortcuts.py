@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from watched import Watched, watch
 
 import ulpscope
-from ulpscope.capture.torch.bare import is_bare, run_without
-from ulpscope.capture.torch.rows import HostBatch, RowPool, RowRef
+from ulpscope.capture.torch.summaries.device import HostBatch, RowPool, RowRef
+from ulpscope.capture.torch.watching.mode import is_bare, run_without
 from ulpscope.trace.reader import open_trace
 
 View = Callable[[torch.Tensor], torch.Tensor]

@@ -1,11 +1,14 @@
 """Arguments of a call: the tensors in them, each with its place, and the rest as closed JSON values.
 
 torch.clamp(x, min=0.0)  ->  [("args.0", x)],  {"args": [{"$tensor": "args.0"}], "kwargs": {"min": 0.0}}
+
+And the state of the generator that a call draws from, as a digest.
 """
 
 import base64
 import dataclasses
 import enum
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -148,3 +151,34 @@ def _encode_number_like(item: Any, place: str, tensors: Placed, depth: int) -> A
 
 def _class_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def generator_digest(tensors: Placed, kwargs: Mapping[str, Any]) -> str | None:
+    """Digest of the state of the generator this call would use; None if that cannot be told."""
+    generator = _generator_of(tensors, kwargs)
+    if generator is None:
+        return None
+    return state_digest(generator.get_state().numpy().tobytes())
+
+
+def state_digest(state: bytes) -> str:
+    return hashlib.blake2b(state, digest_size=8).hexdigest()
+
+
+def _generator_of(tensors: Placed, kwargs: Mapping[str, Any]) -> torch.Generator | None:
+    given = kwargs.get("generator")
+    if isinstance(given, torch.Generator):
+        return given
+    device = _device_of(tensors, kwargs)
+    if device.type == "cpu":
+        return torch.default_generator
+    generators = getattr(getattr(torch, device.type, None), "default_generators", ())
+    index = device.index or 0
+    return generators[index] if index < len(generators) else None
+
+
+def _device_of(tensors: Placed, kwargs: Mapping[str, Any]) -> torch.device:
+    given = kwargs.get("device")
+    if given is not None:
+        return torch.device(given)
+    return tensors[0][1].device if tensors else torch.get_default_device()

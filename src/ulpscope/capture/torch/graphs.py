@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ulpscope.capture.torch.arguments import find_tensors
-from ulpscope.capture.torch.edges import is_transformed, may_be_stale
+from ulpscope.capture.torch.watching.edges import is_transformed, may_be_stale
 
 _KEY = "ulpscope"
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from ulpscope.capture.interruptions import is_interruption
-from ulpscope.capture.torch.quiet import quiet
-from ulpscope.capture.torch.recorder import Recorder
+from ulpscope.capture.exceptions import is_interruption
+from ulpscope.capture.recording.recorder import Recorder
+from ulpscope.capture.torch.tensors import quiet
 
 
 def guarded(recorder: Recorder, where: str, work: Callable[..., Any], *args: Any) -> Any:

@@ -6,7 +6,7 @@ from types import FrameType
 
 from torch import nn
 
-from ulpscope.capture.torch.stacks import is_of_the_user
+from ulpscope.capture.recording.stacks import is_of_the_user
 from ulpscope.records.runs import Root
 
 

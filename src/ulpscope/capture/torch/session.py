@@ -17,24 +17,24 @@ import torch
 from torch import nn
 
 from ulpscope.capture.events import EventLog
-from ulpscope.capture.interruptions import pass_on_interruption
+from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.processes import rank_and_world_size
+from ulpscope.capture.recording.limits import DiskLimit
+from ulpscope.capture.recording.output import Output
+from ulpscope.capture.recording.recorder import Part, Recorder
+from ulpscope.capture.recording.saving import Saver
+from ulpscope.capture.recording.scopes import Scopes
+from ulpscope.capture.recording.steps import optimizer_exists
+from ulpscope.capture.recording.writing_process import WritingProcess
 from ulpscope.capture.settings import settings_to_json
 from ulpscope.capture.torch import environment, running
-from ulpscope.capture.torch.custom import CustomCalls
-from ulpscope.capture.torch.disk import DiskLimit
 from ulpscope.capture.torch.guard import guarded
 from ulpscope.capture.torch.host.loading import is_built
-from ulpscope.capture.torch.host.part import LaterHost, can_serve, make_host
-from ulpscope.capture.torch.host.writing import WritingProcess
-from ulpscope.capture.torch.output import Output
-from ulpscope.capture.torch.pairing import Pairing
-from ulpscope.capture.torch.patches import Patches, leave_data_workers_alone
-from ulpscope.capture.torch.recorder import Part, Recorder
-from ulpscope.capture.torch.saving import Saver
-from ulpscope.capture.torch.scopes import Scopes
-from ulpscope.capture.torch.steps import optimizer_exists
-from ulpscope.capture.torch.watching import CallWatcher
+from ulpscope.capture.torch.host.recorder import LaterHost, can_serve, make_host
+from ulpscope.capture.torch.watching.calls import CallWatcher
+from ulpscope.capture.torch.watching.functions import CustomCalls
+from ulpscope.capture.torch.watching.pairing import Pairing
+from ulpscope.capture.torch.watching.patches import Patches, leave_data_workers_alone
 from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.numerics.summaries.compiled import Found, find_compiled
 from ulpscope.records.enums import Save

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.overrides import get_overridable_functions
 
-from ulpscope.capture.torch.apis import COMPUTING_PROPERTIES
+from ulpscope.capture.torch.watching.apis import COMPUTING_PROPERTIES
 from ulpscope.replay.operations import bare
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.registry import registered

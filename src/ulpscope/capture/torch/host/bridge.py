@@ -7,22 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ulpscope.capture.interruptions import is_interruption, pass_on_interruption
-from ulpscope.capture.torch.arguments import Placed, encode_scalar, find_tensors
-from ulpscope.capture.torch.fused import launching
-from ulpscope.capture.torch.fused.driver import Kernel
-from ulpscope.capture.torch.fused.numbers import PARTIAL_LENGTH, WARPS
-from ulpscope.capture.torch.quiet import quiet
-from ulpscope.capture.torch.randomness import generator_digest, state_digest
-from ulpscope.capture.torch.readable import READABLE_DTYPES, unsummarizable_reason
-from ulpscope.capture.torch.rows import BATCH_ROWS, ROW_BYTES, Batch, DeviceBatch, RowPool
+from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
+from ulpscope.capture.recording.values import Described, describe_opaque, local_tensor, shard_of, word_of
+from ulpscope.capture.torch.arguments import Placed, encode_scalar, find_tensors, generator_digest, state_digest
 from ulpscope.capture.torch.signatures import encode_anew, with_entry
-from ulpscope.capture.torch.summary import summarize_tensor_into
-from ulpscope.capture.torch.values import Described, describe_opaque, local_tensor, shard_of, word_of
+from ulpscope.capture.torch.summaries.device import BATCH_ROWS, ROW_BYTES, Batch, DeviceBatch, RowPool
+from ulpscope.capture.torch.summaries.fused import launching
+from ulpscope.capture.torch.summaries.fused.kernels import PARTIAL_LENGTH, WARPS, Kernel
+from ulpscope.capture.torch.summaries.summary import summarize_tensor_into
+from ulpscope.capture.torch.tensors import READABLE_DTYPES, quiet, unsummarizable_reason
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
 
 if TYPE_CHECKING:
-    from ulpscope.capture.torch.recorder import Recorder
+    from ulpscope.capture.recording.recorder import Recorder
 
 LIMITS = (
     BLOCK_ELEMENTS,
@@ -153,7 +150,7 @@ class Bridge:
         return text if returned is None else with_entry(text, "returned", returned)
 
     def describe_error(self, error: BaseException) -> str:
-        from ulpscope.capture.torch.watching import describe_error
+        from ulpscope.capture.torch.watching.calls import describe_error
 
         return describe_error(error)
 

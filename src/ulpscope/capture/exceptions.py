@@ -1,0 +1,99 @@
+"""Exceptions on their way through a capture: what interrupts our own work, and what a script prints that ends by one.
+
+A signal's handler runs between two instructions of whatever code is running, and another thread can have an exception
+raised there (PyThreadState_SetAsyncExc, by which some libraries end what takes too long). Such exceptions are the
+run's, and must reach it. A script that ends by an exception prints the traceback it would have without a capture: only
+what is printed changes, exceptions keep the frames that they have, and a hook of the user's is left alone.
+"""
+
+import dis
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+
+_OURS = str(Path(__file__).parent.parent) + os.sep
+_CAPTURE = str(Path(__file__).parent) + os.sep
+
+# What compiled code raises without a word.
+_RAISED_BARE = (MemoryError, StopIteration, StopAsyncIteration)
+_RAISE = dis.opmap["RAISE_VARARGS"]
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether this comes from outside of the code that it was raised in."""
+    if not isinstance(error, Exception):
+        return True
+    entries = list(_entries(error.__traceback__))
+    return _is_injected(error, entries) or any(_handles_signal(entry.tb_frame) for entry in entries)
+
+
+def pass_on_interruption(error: BaseException) -> None:
+    """Raise what is no error of ours; to be called where errors are caught."""
+    if is_interruption(error):
+        raise error
+
+
+def _is_injected(error: Exception, entries: list[TracebackType]) -> bool:
+    """Whether another thread had it raised: such an exception is a class, made without words, and no code raises it."""
+    if error.args or isinstance(error, _RAISED_BARE) or not entries:
+        return False
+    innermost = entries[-1]
+    return innermost.tb_frame.f_code.co_code[innermost.tb_lasti] != _RAISE
+
+
+def _handles_signal(frame: FrameType) -> bool:
+    """Whether a frame was handed the very one that it interrupts, as a signal's handler is."""
+    interrupted = frame.f_back
+    if interrupted is None or frame.f_code.co_filename.startswith(_OURS):
+        return False
+    for value in frame.f_locals.values():
+        if value is interrupted or (type(value) is tuple and any(item is interrupted for item in value)):
+            return True
+    return False
+
+
+def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def hide_our_frames() -> None:
+    """Print uncaught exceptions without the frames of a capture, unless somebody else prints them."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = show
+
+
+def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """What Python prints, less our own frames."""
+    whole = [(one, one.__traceback__) for one in _chain(error)]
+    try:
+        for one, frames in whole:
+            one.__traceback__ = without_ours(frames)
+        sys.__excepthook__(kind, error, error.__traceback__)
+    finally:
+        for one, frames in whole:
+            one.__traceback__ = frames
+
+
+def without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback of the same frames but ours; the whole one if there are no others."""
+    kept = [entry for entry in _entries(traceback) if not entry.tb_frame.f_code.co_filename.startswith(_CAPTURE)]
+    shown: TracebackType | None = None
+    for entry in reversed(kept):
+        shown = TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return shown or traceback
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An exception and those that led to it."""
+    found: dict[int, BaseException] = {}
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in found:
+            found[id(one)] = one
+            waiting += [one.__cause__, one.__context__]
+    return list(found.values())

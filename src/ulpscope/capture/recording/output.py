@@ -1,0 +1,250 @@
+"""Brings parts to disk in a thread of its own, so that the run does not wait for files."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ulpscope.capture.recording.columns import Taken
+from ulpscope.capture.recording.limits import DiskLimit, Lag
+from ulpscope.capture.recording.recorder import OpenCall, Part
+from ulpscope.capture.recording.saving import Content, Saver
+from ulpscope.capture.recording.tables import StepWriter, Tables, attributes, series, spread, turned
+from ulpscope.capture.recording.values import Recheck, ValueRow
+from ulpscope.capture.recording.writing_process import WritingProcess
+from ulpscope.capture.torch.summaries.device import gather
+from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
+from ulpscope.numerics.summaries.rows import Column, rows_to_columns
+from ulpscope.records.calls import Frame
+from ulpscope.records.runs import RankInfo
+from ulpscope.trace.data import DataPacker
+from ulpscope.trace.schema import (
+    CALLS,
+    STACKS,
+    TENSORS,
+    VALUE_DATA,
+    VALUE_IDENTITY,
+    VALUE_SHARD,
+)
+from ulpscope.trace.writer import RankWriter
+
+# Parts with data may be large; those without are small, and a process that writes them takes a second to start.
+WAITING_PARTS = 4
+WAITING_PARTS_WITHOUT_DATA = 16
+
+# Of a row; sums depend on how many programs have shared in reading a value.
+_EXACT = (slice(MIN, SUM), slice(NAN, SKETCH), slice(DIGEST, ROW_LENGTH))
+
+Stacks = list[tuple[int, tuple[Frame, ...]]]
+
+
+class Output:
+    """The writer's side of a capture. Parts are written in the order in which they come."""
+
+    def __init__(
+        self,
+        directory: Path,
+        info: RankInfo,
+        *,
+        saver: Saver | None,
+        failed: Callable[[BaseException], None],
+        changed_unseen: Callable[[int], None],
+        elsewhere: WritingProcess | None,
+        disk: DiskLimit | None,
+    ):
+        self._writer = RankWriter(directory, info)
+        self._packer = DataPacker(directory)
+        self._saver = saver
+        self._failed = failed
+        self._changed_unseen = changed_unseen
+        self._queue: queue.Queue[Part | None] = queue.Queue(
+            WAITING_PARTS if saver is not None else WAITING_PARTS_WITHOUT_DATA
+        )
+        self._steps = StepWriter(self._writer)
+        self._elsewhere = elsewhere
+        """What writes the parts of the compiled host part."""
+        self._disk = disk
+        self._broken = False
+        self.lag = Lag()
+        self.table_bytes = 0
+        self.verified = 0
+        self.wrong = 0
+        self.waits = 0
+        self._thread = threading.Thread(target=self._work, name="ulpscope-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def bytes_written(self) -> int:
+        return self.table_bytes + self._packer.bytes_written
+
+    def put(self, part: Part) -> None:
+        """Take a part over; waits while too many are waiting."""
+        if self._disk is not None:
+            self._disk.handed_over(part.rows)
+        if self._queue.full():
+            self.waits += 1
+        if part.ends_work:
+            self.lag.add(on_device=part.waits_for_device)
+        self._queue.put(part)
+        if part.ends_work:
+            self.lag.keep_up()
+
+    def move(self, directory: Path) -> None:
+        """Go on in another rank directory; call it while no part is being written."""
+        self._queue.join()
+        self._writer.move(directory)
+        self._packer.move(directory)
+
+    def settle(self) -> None:
+        """Wait until what was put is on disk; more may come."""
+        self._queue.join()
+
+    def drain(self) -> None:
+        """Wait until everything that was put is on disk."""
+        self._queue.put(None)
+        self._thread.join()
+        if self._saver is not None:
+            self._saver.close()
+
+    def close(self, info: RankInfo) -> None:
+        if not self._broken:
+            self._writer.close(info)
+
+    def _work(self) -> None:
+        while (part := self._queue.get()) is not None:
+            try:
+                if not self._broken:
+                    self._write(part)
+            except BaseException as error:  # polars' panics are no Exceptions, and the run would wait for ever
+                self._broken = True
+                self._failed(error)
+            finally:
+                self._release(part.contents)
+                if part.ends_work:
+                    self.lag.wrote()
+                self._queue.task_done()
+        self._queue.task_done()
+
+    def _write(self, part: Part) -> None:
+        size = self._write_tables(part, part.seconds if part.finishes_step else None)
+        self.table_bytes += size
+        if self._disk is not None:
+            self._disk.wrote(part.rows, size)
+
+    def _write_tables(self, part: Part, finished_after: float | None) -> int:
+        if part.host is not None:
+            return self._write_elsewhere(part, part.host, finished_after)
+        summaries, columns = _summaries(part.values)
+        before = self._packer.bytes_written
+        self._save_contents(part, summaries)
+        if self._disk is not None:
+            booked = sum(content.nbytes for content in part.contents)
+            self._disk.saved(booked, self._packer.bytes_written - before)
+        tables = Tables(
+            calls=pl.DataFrame(_call_columns(part.calls), schema=CALLS),
+            values=_values_frame(part.values, columns),
+            tensors=pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
+            stacks=_stacks_frame(part.stacks),
+        )
+        size = self._steps.write(part.step, tables, finished_after=finished_after)
+        self._recheck(part.rechecks)
+        return size
+
+    def _write_elsewhere(self, part: Part, taken: Taken, finished_after: float | None) -> int:
+        assert self._elsewhere is not None
+        described = taken.described() | {
+            "step": part.step,
+            "finished_after": finished_after,
+            "calls": _call_columns(part.calls),
+            "stacks": list(_stack_rows(part.stacks)),
+        }
+        return self._elsewhere.write(self._writer.directory, described, taken.buffers(), taken.words)
+
+    def _save_contents(self, part: Part, digests: dict[int, int]) -> None:
+        whole: dict[Content, int | None] = {}
+        for row in part.values:
+            if row.place is not None:  # the first value that points to a content is the one that brought it
+                whole.setdefault(row.place.content, digests.get(row.id))
+        packed: list[Content] = []
+        for content in part.contents:
+            digest = whole.get(content) if content.whole_value else None
+            content.file, content.key = self._packer.add(
+                part.step, raw=content.raw(), dtype=content.dtype, shape=content.shape, digest=digest
+            )
+            packed.append(content)
+            if not self._packer.has_pending:
+                self._release(packed)
+                packed.clear()
+        if packed:
+            self._packer.flush(part.step)
+
+    def _release(self, contents: list[Content]) -> None:
+        if self._saver is not None:
+            for content in contents:
+                self._saver.release(content)
+
+    def _recheck(self, rechecks: list[Recheck]) -> None:
+        if not rechecks:
+            return
+        reused = gather([recheck.reused for recheck in rechecks])
+        fresh = gather([recheck.fresh for recheck in rechecks])
+        for recheck, one, other in zip(rechecks, reused, fresh, strict=True):
+            self.verified += 1
+            if any(one[part].tobytes() != other[part].tobytes() for part in _EXACT):
+                self.wrong += 1
+                self._changed_unseen(recheck.value)
+
+
+def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column]]:
+    """Digests by value id, and the summary columns of the values that have a summary."""
+    having = [row for row in values if row.summary is not None]
+    rows = gather([row.summary for row in having if row.summary is not None])
+    columns = rows_to_columns(rows, dtype_names=[row.dtype for row in having], shapes=[row.shape for row in having])
+    digests = columns["digest"].values
+    return {row.id: int(digest) for row, digest in zip(having, digests.tolist(), strict=True)}, columns
+
+
+def _call_columns(calls: list[OpenCall]) -> dict[str, Sequence[Any]]:
+    columns = attributes(calls, CALLS)
+    for name in ("kind", "phase"):
+        columns[name] = [member.value for member in columns[name]]
+    return columns
+
+
+def _values_frame(values: list[ValueRow], summary: dict[str, Column]) -> pl.DataFrame:
+    identity = attributes(values, VALUE_IDENTITY)
+    places = [row.place for row in values]
+    data: dict[str, Sequence[Any]] = {
+        "data_file": [None if place is None else place.content.file for place in places],
+        "data_key": [None if place is None else place.content.key for place in places],
+        "data_offset": [None if place is None else place.offset for place in places],
+        "data_strides": [None if place is None else place.strides for place in places],
+    }
+    shard: dict[str, Sequence[Any]] = {
+        "global_shape": [None if row.shard is None else row.shard[0] for row in values],
+        "global_offset": [None] * len(values),
+        "mesh": [None if row.shard is None else row.shard[1] for row in values],
+    }
+    having = np.fromiter((row.summary is not None for row in values), dtype=np.bool_, count=len(values))
+    return pl.DataFrame(
+        [
+            *(series(name, identity[name], dtype) for name, dtype in VALUE_IDENTITY.items()),
+            *spread(summary, having),
+            *(series(name, data[name], dtype) for name, dtype in VALUE_DATA.items()),
+            *(series(name, shard[name], dtype) for name, dtype in VALUE_SHARD.items()),
+        ]
+    )
+
+
+def _stacks_frame(stacks: Stacks) -> pl.DataFrame:
+    return pl.DataFrame(turned(_stack_rows(stacks), STACKS), schema=STACKS)
+
+
+def _stack_rows(stacks: Stacks) -> Iterator[tuple[int, int, str, int, str]]:
+    for number, frames in stacks:
+        for depth, frame in enumerate(frames):
+            yield number, depth, frame.file, frame.line, frame.function
