@@ -16,7 +16,7 @@ from torch import nn
 from watched import watch
 
 import ulpscope
-from ulpscope.capture.recording.values import ValueTable
+from ulpscope.capture.torch.recorder import TorchValues
 from ulpscope.capture.torch.watching import calls as watching
 from ulpscope.trace.reader import open_trace
 
@@ -287,7 +287,7 @@ def test_an_error_of_ours_is_noted_and_the_run_goes_on(tmp_path: Path, monkeypat
     def fail(*_args: Any, **_kwargs: Any) -> int:
         raise ValueError("planted")
 
-    monkeypatch.setattr(ValueTable, "observe", fail)
+    monkeypatch.setattr(TorchValues, "observe", fail)
     model = nn.Linear(2, 2)
     with ulpscope.capture(tmp_path / "t"):
         model(torch.ones(1, 2)).sum().backward()

@@ -18,6 +18,7 @@ _CAPTURE = str(Path(__file__).parent) + os.sep
 
 # What compiled code raises without a word.
 _RAISED_BARE = (MemoryError, StopIteration, StopAsyncIteration)
+MAX_ERROR_TEXT = 500
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
@@ -58,6 +59,15 @@ def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
     while traceback is not None:
         yield traceback
         traceback = traceback.tb_next
+
+
+def describe_error(error: BaseException) -> str:
+    """An exception in words; one whose own text raises is told by its class."""
+    try:
+        return f"{type(error).__name__}: {error}"[:MAX_ERROR_TEXT]
+    except Exception as untold:
+        pass_on_interruption(untold)
+        return type(error).__name__
 
 
 def hide_our_frames() -> None:

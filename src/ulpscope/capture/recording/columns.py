@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ulpscope.capture.recording.rows import Batch
 from ulpscope.capture.recording.tables import Tables, series, spread
-from ulpscope.capture.torch.summaries.device import Batch
 from ulpscope.numerics.summaries.constants import ROW_LENGTH
 from ulpscope.numerics.summaries.rows import rows_to_columns
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUE_DATA, VALUE_IDENTITY, VALUE_SHARD
@@ -195,7 +195,7 @@ def _sparse(ids: list[int], known: dict[str, Any], other: Any) -> list[Any]:
 
 
 class Taken:
-    """What Core.take() gives; `seen` of the calls are not counted anywhere else."""
+    """What the compiled core gives; `seen` of the calls are not counted anywhere else."""
 
     def __init__(self, taken: tuple[Any, ...], seen: int) -> None:
         self._calls, self._uses, (self._values, self._shards), self.words = taken

@@ -1,22 +1,23 @@
-"""Brings parts to disk in a thread of its own, so that the run does not wait for files."""
+"""Parts of a trace on their way to disk, in a thread of its own, so that the run does not wait for files."""
 
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.columns import Taken
 from ulpscope.capture.recording.limits import DiskLimit, Lag
-from ulpscope.capture.recording.recorder import OpenCall, Part
+from ulpscope.capture.recording.rows import gather
 from ulpscope.capture.recording.saving import Content, Saver
 from ulpscope.capture.recording.tables import StepWriter, Tables, attributes, series, spread, turned
 from ulpscope.capture.recording.values import Recheck, ValueRow
 from ulpscope.capture.recording.writing_process import WritingProcess
-from ulpscope.capture.torch.summaries.device import gather
 from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
 from ulpscope.numerics.summaries.rows import Column, rows_to_columns
 from ulpscope.records.calls import Frame
@@ -42,6 +43,62 @@ _EXACT = (slice(MIN, SUM), slice(NAN, SKETCH), slice(DIGEST, ROW_LENGTH))
 Stacks = list[tuple[int, tuple[Frame, ...]]]
 
 
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """Rows that go to disk together."""
+
+    step: int
+    calls: list[OpenCall]
+    values: list[ValueRow]
+    uses: list[tuple[int, str, str, int]]
+    stacks: list[tuple[int, tuple[Frame, ...]]]
+    contents: list[Content]
+    rechecks: list[Recheck]
+    finishes_step: bool
+    ends_work: bool
+    """A step or an update has just ended: what it did should be on disk."""
+    seconds: float
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.recorded or self.contents)
+
+    @property
+    def recorded(self) -> int:
+        """How many calls it holds."""
+        return len(self.calls)
+
+    @property
+    def rows(self) -> int:
+        """Calls and values; of what a compiled recorder has kept, calls."""
+        return self.recorded + len(self.values)
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether its summaries may still be on their way from a device."""
+        return any(row.summary is not None and row.summary[0].on_device for row in self.values)
+
+    @property
+    def finished_after(self) -> float | None:
+        """How long its step took, if that is whole with it."""
+        return self.seconds if self.finishes_step else None
+
+
+@dataclass(slots=True, kw_only=True)
+class TakenPart(Part):
+    """A part with calls and values that a compiled recorder has kept."""
+
+    taken: Taken
+
+    @property
+    def recorded(self) -> int:
+        return len(self.calls) + self.taken.recorded
+
+    @property
+    def waits_for_device(self) -> bool:
+        return self.taken.on_device
+
+
 class Output:
     """The writer's side of a capture. Parts are written in the order in which they come."""
 
@@ -53,10 +110,9 @@ class Output:
         saver: Saver | None,
         failed: Callable[[BaseException], None],
         changed_unseen: Callable[[int], None],
-        elsewhere: WritingProcess | None,
         disk: DiskLimit | None,
     ):
-        self._writer = RankWriter(directory, info)
+        self.writer = RankWriter(directory, info)
         self._packer = DataPacker(directory)
         self._saver = saver
         self._failed = failed
@@ -64,9 +120,7 @@ class Output:
         self._queue: queue.Queue[Part | None] = queue.Queue(
             WAITING_PARTS if saver is not None else WAITING_PARTS_WITHOUT_DATA
         )
-        self._steps = StepWriter(self._writer)
-        self._elsewhere = elsewhere
-        """What writes the parts of the compiled host part."""
+        self._steps = StepWriter(self.writer)
         self._disk = disk
         self._broken = False
         self.lag = Lag()
@@ -96,7 +150,7 @@ class Output:
     def move(self, directory: Path) -> None:
         """Go on in another rank directory; call it while no part is being written."""
         self._queue.join()
-        self._writer.move(directory)
+        self.writer.move(directory)
         self._packer.move(directory)
 
     def settle(self) -> None:
@@ -112,7 +166,7 @@ class Output:
 
     def close(self, info: RankInfo) -> None:
         if not self._broken:
-            self._writer.close(info)
+            self.writer.close(info)
 
     def _work(self) -> None:
         while (part := self._queue.get()) is not None:
@@ -130,14 +184,13 @@ class Output:
         self._queue.task_done()
 
     def _write(self, part: Part) -> None:
-        size = self._write_tables(part, part.seconds if part.finishes_step else None)
+        size = self._write_tables(part)
         self.table_bytes += size
         if self._disk is not None:
             self._disk.wrote(part.rows, size)
 
-    def _write_tables(self, part: Part, finished_after: float | None) -> int:
-        if part.host is not None:
-            return self._write_elsewhere(part, part.host, finished_after)
+    def _write_tables(self, part: Part) -> int:
+        """Gives the bytes written."""
         summaries, columns = _summaries(part.values)
         before = self._packer.bytes_written
         self._save_contents(part, summaries)
@@ -150,19 +203,9 @@ class Output:
             tensors=pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
             stacks=_stacks_frame(part.stacks),
         )
-        size = self._steps.write(part.step, tables, finished_after=finished_after)
+        size = self._steps.write(part.step, tables, finished_after=part.finished_after)
         self._recheck(part.rechecks)
         return size
-
-    def _write_elsewhere(self, part: Part, taken: Taken, finished_after: float | None) -> int:
-        assert self._elsewhere is not None
-        described = taken.described() | {
-            "step": part.step,
-            "finished_after": finished_after,
-            "calls": _call_columns(part.calls),
-            "stacks": list(_stack_rows(part.stacks)),
-        }
-        return self._elsewhere.write(self._writer.directory, described, taken.buffers(), taken.words)
 
     def _save_contents(self, part: Part, digests: dict[int, int]) -> None:
         whole: dict[Content, int | None] = {}
@@ -197,6 +240,24 @@ class Output:
             if any(one[part].tobytes() != other[part].tobytes() for part in _EXACT):
                 self.wrong += 1
                 self._changed_unseen(recheck.value)
+
+
+class OutputElsewhere(Output):
+    """That of a compiled recorder: another process makes its tables."""
+
+    def __init__(self, directory: Path, info: RankInfo, process: WritingProcess, **options: Any) -> None:
+        self._process = process
+        super().__init__(directory, info, **options)
+
+    def _write_tables(self, part: Part) -> int:
+        assert isinstance(part, TakenPart)
+        described = part.taken.described() | {
+            "step": part.step,
+            "finished_after": part.finished_after,
+            "calls": _call_columns(part.calls),
+            "stacks": list(_stack_rows(part.stacks)),
+        }
+        return self._process.write(self.writer.directory, described, part.taken.buffers(), part.taken.words)
 
 
 def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column]]:

@@ -1,29 +1,34 @@
-"""Turns what is observed into rows of a trace: numbers calls, gathers their uses, hands full parts over."""
+"""Turns what is observed into rows of a trace: numbers calls, gathers their uses, hands full parts over.
+
+`Recorder` is the interface by which whoever watches a framework knows it, and what its two implementations share:
+PythonRecorder here, which keeps rows in Python's lists, and a compiled one where a framework has it.
+"""
 
 import itertools
 import math
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
+from typing import Any, Protocol
 
-import torch
-
-from ulpscope.capture.events import LastCallFile
-from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.columns import Taken
-from ulpscope.capture.recording.filters import CallPatterns
+from ulpscope.capture.events import EventLog, LastCallFile
+from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
+from ulpscope.capture.recording.calls import MAKING, CallCounts, CallPatterns, OpenCall
 from ulpscope.capture.recording.limits import DiskLimit
-from ulpscope.capture.recording.saving import Content, Saver
+from ulpscope.capture.recording.output import Output, Part
+from ulpscope.capture.recording.saving import Saver
 from ulpscope.capture.recording.stacks import StackTable
 from ulpscope.capture.recording.steps import Steps
-from ulpscope.capture.recording.values import Recheck, ValueRow, ValueTable
-from ulpscope.capture.torch.arguments import Placed
-from ulpscope.capture.torch.host.recorder import Host, HostValues
-from ulpscope.records.calls import Frame
-from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.capture.recording.tensors import Placed, Tensors
+from ulpscope.capture.recording.values import ValueCounts, ValueTable
+from ulpscope.records.enums import Kind, Phase
+from ulpscope.records.runs import RankInfo
 from ulpscope.records.settings import CaptureSettings
 
 PART_CALLS = 20_000
@@ -32,105 +37,71 @@ PART_SECONDS = 10.0
 PART_DATA_BYTES = 128 * 2**20
 MAX_ERRORS = 100
 
-# Words of enums, for code that runs several times a call: asking an enum for its word takes longer than a use.
-INPUT, OUTPUT = Role.INPUT.value, Role.OUTPUT.value
-PARAMETER, BUFFER = Role.PARAMETER.value, Role.BUFFER.value
-GRAD_OUTPUT, GRAD_INPUT = Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value
-MAKING = frozenset(role.value for role in (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER))
+
+def _ignore() -> None:
+    """Nobody wants to know."""
 
 
-@dataclass(slots=True, eq=False)
-class OpenCall:
-    """A call while it runs, and after it for as long as its backward may still come."""
+class Storages(Protocol):
+    """All storages met so far."""
 
-    id: int
-    name: str
-    kind: Kind
-    op: str
-    module: str | None
-    module_class: str | None
-    phase: Phase
-    step: int
-    micro_step: int
-    parent: int | None
-    wanted: bool
-    recompute: bool = False
-    forward: int | None = None
-    stack: int | None = None
-    autocast: str | None = None
-    random: bool = False
-    generator: str | None = None
-    arguments: str = "{}"
-    error: str | None = None
+    def forget_all(self) -> None:
+        """Any storage may have changed: code ran that was not observed."""
+
+    def lose_track(self) -> None:
+        """Steps follow that are not observed: nothing known about a storage will hold after them."""
+
+    def clear(self) -> None: ...
 
 
-@dataclass(slots=True)
-class Part:
-    """Rows that go to disk together."""
-
-    step: int
-    calls: list[OpenCall]
-    values: list[ValueRow]
-    uses: list[tuple[int, str, str, int]]
-    stacks: list[tuple[int, tuple[Frame, ...]]]
-    contents: list[Content]
-    rechecks: list[Recheck]
-    finishes_step: bool
-    ends_work: bool
-    """A step or an update has just ended: what it did should be on disk."""
-    seconds: float
-    host: Taken | None = None
-    """What the compiled host part has recorded."""
+class Values(Protocol):
+    """What watchers tell about contents; ValueTable and its compiled twin."""
 
     @property
-    def is_empty(self) -> bool:
-        return not (self.recorded or self.contents)
-
+    def storages(self) -> Storages: ...
     @property
-    def recorded(self) -> int:
-        """How many calls it holds."""
-        return len(self.calls) + (0 if self.host is None else self.host.recorded)
-
+    def counts(self) -> ValueCounts: ...
     @property
-    def rows(self) -> int:
-        """Calls and values; of what the host part has recorded, calls."""
-        return self.recorded + len(self.values)
-
+    def trouble(self) -> Exception | None: ...
     @property
-    def waits_for_device(self) -> bool:
-        """Whether its summaries may still be on their way from a device."""
-        own = any(row.summary is not None and row.summary[0].on_device for row in self.values)
-        return own or (self.host is not None and self.host.on_device)
+    def unsettled(self) -> bool: ...
+    def settle(self) -> None: ...
+    def observe(self, tensor: Any, producer: int | None = None) -> int: ...
+    def wrote_all(self, tensors: Placed, call: int) -> None: ...
+    def wrote(self, tensor: Any, call: int, *, nbytes: int) -> None: ...
+    def initialized(self, tensor: Any) -> None: ...
+    def suspect(self, tensor: Any) -> None: ...
+    def expose(self, tensor: Any) -> None: ...
+    def uninitialized(self, tensor: Any) -> None: ...
 
 
-@dataclass(slots=True)
-class CallCounts:
-    """What became of the calls."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a recorder works with."""
 
-    seen: int = 0
-    recorded: int = 0
-    filtered: int = 0
-    unobserved: dict[str, int] = field(default_factory=dict)
-    other_threads: int = 0
+    settings: CaptureSettings
+    tensors: Tensors
+    steps: Steps
+    stacks: StackTable
+    hand_over: Callable[[Part], None]
+    on_first_call: Callable[[], None] = _ignore
+    quiet: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """How code of ours is run so that nobody sees the framework's calls in it."""
+    saver: Saver | None = None
+    disk: DiskLimit | None = None
+    last_call: LastCallFile | None = None
 
 
-class Recorder:
-    """The rows of the step that is running. All methods may be called from autograd's threads."""
+class Recorder(ABC):
+    """The rows of the step that is running. All methods may be called from any of the framework's threads."""
 
-    def __init__(
-        self,
-        settings: CaptureSettings,
-        *,
-        saver: Saver | None,
-        disk: DiskLimit | None = None,
-        last_call: LastCallFile | None = None,
-        on_first_call: Callable[[], None],
-        hand_over: Callable[[Part], None],
-    ) -> None:
-        self.settings = settings
-        self.steps = Steps()
-        self.values: ValueTable | HostValues = ValueTable(saver=saver, verify=settings.verify)
-        self.host: Host | None = None
+    values: Values
+
+    def __init__(self, around: Surroundings) -> None:
+        self.settings = around.settings
+        self.steps = around.steps
+        self.stacks = around.stacks
+        self.last_call = around.last_call
         self.counts = CallCounts()
         self.errors: list[str] = []
         self.postponed: dict[int, BaseException] = {}
@@ -140,26 +111,62 @@ class Recorder:
         self.on_recorded_step: Callable[[], None] = _ignore
         """Called before the first call of a recorded step; whoever installs the capture sets it."""
         self.lock = threading.RLock()
-        self._saver = saver
-        self._disk = disk
-        self.last_call = last_call
-        self._on_first_call = on_first_call
-        self._hand_over = hand_over
-        self._patterns = CallPatterns(only=settings.only, skip=settings.skip)
-        self.stacks = StackTable()
-        self._ids = itertools.count()
-        self._numbers: dict[tuple[str, bool, str], int] = {}
+        self._quiet = around.quiet
+        self._saver = around.saver
+        self._disk = around.disk
+        self._on_first_call = around.on_first_call
+        self._hand_over = around.hand_over
+        self._patterns = CallPatterns(only=self.settings.only, skip=self.settings.skip)
         self._chosen: set[int] = set()
         """Calls of this step that patterns have chosen from others."""
         self._calls: list[OpenCall] = []
-        self._uses: list[tuple[int, str, str, int]] = []
         self._step_began = time.monotonic()
         self._flushed = math.inf  # never, which is not long ago: a first part too early would not know its rank
 
-    def use_host(self, host: Host) -> None:
-        """Let the compiled host part keep values, uses and numbers."""
-        self.host = host
-        self.values = host.values
+    @abstractmethod
+    def next_id(self) -> int:
+        """The id of another call."""
+
+    @abstractmethod
+    def next_number(self, phase: str, recompute: bool, stem: str) -> int:
+        """Of a call in a phase, recomputed or not, by its stem."""
+
+    @abstractmethod
+    def clear_numbers(self) -> None:
+        """Calls are counted anew."""
+
+    @abstractmethod
+    def use(self, call: OpenCall, role: str, place: str, tensor: Any) -> None:
+        """The call reads or makes this tensor's content, as it is now."""
+
+    @abstractmethod
+    def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
+        """As use, of several."""
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls were recorded since the last part."""
+        return bool(self._calls)
+
+    @property
+    def fresh_rows(self) -> int:
+        """Rows that nobody was handed yet; a compiled recorder's own are counted when a part is made."""
+        return len(self._calls)
+
+    @abstractmethod
+    def make_part(self, **known: Any) -> Part:
+        """Everything since the last part; `known` is what the recorders share of it."""
+
+    def start(self, events: EventLog | None) -> None:  # noqa: B027 most have nothing to do
+        """The capture begins."""
+
+    def make_output(self, directory: Path, info: RankInfo, **options: Any) -> Output:
+        """What brings its parts to disk; the options are Output's."""
+        return Output(directory, info, **options)
+
+    def release(self) -> None:
+        """The capture has ended: let go of everything."""
+        self.values.storages.clear()
 
     def open_backward(self, kind: Kind, forward: OpenCall, *, called: str | None = None) -> OpenCall:
         """Number the backward of a call."""
@@ -196,7 +203,7 @@ class Recorder:
         with self.lock:
             phase = phase or self.steps.phase
             stem = called or op
-            number = self._next_number(phase, recompute, stem)
+            number = self.next_number(phase._value_, recompute, stem)  # an enum's own hash is slow
             name = f"{stem}.{number}@recompute" if recompute else f"{stem}.{number}"
             if self.counts.seen == 0:
                 self._on_first_call()
@@ -207,7 +214,7 @@ class Recorder:
                 inside = kind is Kind.KERNEL and parent in self._chosen
                 wanted = self._patterns.wants(op, module, name, inside=inside)
             call = OpenCall(
-                next(self._ids) if self.host is None else self.host.next_id(),
+                self.next_id(),
                 name,
                 kind,
                 op,
@@ -232,42 +239,6 @@ class Recorder:
             else:
                 self.counts.filtered += 1
             return call
-
-    def _next_number(self, phase: Phase, recompute: bool, stem: str) -> int:
-        if self.host is not None:
-            return self.host.next_number(phase._value_, recompute, stem)
-        key = (phase._value_, recompute, stem)  # an enum's own hash is slow
-        number = self._numbers.get(key, 0)
-        self._numbers[key] = number + 1
-        return number
-
-    def use(self, call: OpenCall, role: str, place: str, tensor: torch.Tensor) -> None:
-        """The call reads or makes this tensor's content, as it is now."""
-        if self.host is not None:
-            self.use_all(call, role, [(place, tensor)])
-            return
-        with self.lock:
-            if self._given_up:
-                return
-            producer = call.id if role in MAKING else None
-            try:
-                self._uses.append((call.id, role, place, self.values.observe(tensor, producer)))
-            except Exception as error:
-                pass_on_interruption(error)
-                self.own_error(f"{place} of {call.op}", error)
-            if self._much_data():  # one call of an optimizer may bring gigabytes
-                self._flush(finishes_step=False)
-
-    def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
-        if self.host is not None:
-            try:
-                self.host.use_all(call.id, role, tensors, role in MAKING)
-            except Exception as error:
-                pass_on_interruption(error)
-                self.own_error(f"{role} of {call.op}", error)
-            return
-        for place, tensor in tensors:
-            self.use(call, role, place, tensor)
 
     def settle(self) -> None:
         """A block of our own work ends: what it wants to know of the run's tensors must not wait any longer."""
@@ -333,7 +304,7 @@ class Recorder:
     def begin_at(self, step: int) -> None:
         """The running step has this number; only steps that are marked by hand follow it."""
         with self.lock:
-            if self._calls or (self.host is not None and self.host.has_calls):
+            if self.has_calls:
                 self.finish_step()
             self.steps.step, self.steps.manual = step, True
             self._look_at_step()
@@ -349,10 +320,8 @@ class Recorder:
         with self.lock:
             if self._wants_step(self.steps.step):
                 self._flush(finishes_step=True)
-            self._numbers.clear()
+            self.clear_numbers()
             self._chosen.clear()
-            if self.host is not None:
-                self.host.clear_numbers()
             self._step_began = time.monotonic()
 
     def flush(self, *, ends_work: bool = False) -> None:
@@ -360,50 +329,121 @@ class Recorder:
         with self.lock:
             self._flush(finishes_step=False, ends_work=ends_work)
 
+    def guarded(self, where: str, work: Callable[..., Any], *args: Any) -> Any:
+        """What `work` of ours gives, or None if it raised: nobody sees its calls, its errors are noted in the trace.
+
+        Summaries that it asked for are on their way when this returns: the run may write into the tensors then. What
+        interrupts it is the run's own.
+        """
+        try:
+            with self._quiet():
+                try:
+                    return work(*args)
+                finally:
+                    self.settle()
+        except BaseException as error:
+            if is_interruption(error):
+                self.unobserved("interrupted")
+                raise
+            self.own_error(where, error)
+            return None
+
+    def guarded_in_hook(self, where: str, work: Callable[..., Any], *args: Any) -> None:
+        """As guarded, in a hook of a backward pass: without us no code of Python's would run there to be interrupted.
+
+        An exception would end the pass with half of its gradients, so it waits for the end.
+        """
+        try:
+            self.guarded(where, work, *args)
+        except BaseException as error:
+            if not self.postpone(error):
+                raise
+
     def _wants_step(self, step: int) -> bool:
         return not self._given_up and (self.settings.steps is None or step in self.settings.steps)
 
     def _is_long_ago(self) -> bool:
         return time.monotonic() - self._flushed >= PART_SECONDS
 
+    def _much_data(self) -> bool:
+        return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES
+
     def _much_disk(self) -> bool:
         if self._disk is None:
             return False
-        self._disk.fresh_rows = len(self._calls) + self.values.fresh_rows
+        self._disk.fresh_rows = self.fresh_rows
         return self._disk.may_be_full
-
-    def _much_data(self) -> bool:
-        return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES
 
     def _flush(self, *, finishes_step: bool, ends_work: bool = False) -> None:
         if self.values.trouble is not None:
             self.own_error("fused kernels, slower ones are used", self.values.trouble)
         calls, self._calls = self._calls, []
-        uses, self._uses = self._uses, []
-        part = Part(
+        part = self.make_part(
             step=self.steps.step,
             calls=calls,
-            values=self.values.take_fresh(),
-            uses=uses,
             stacks=self.stacks.take_fresh(),
-            contents=self._saver.take_fresh() if self._saver is not None else [],
-            rechecks=self.values.take_rechecks(),
             finishes_step=finishes_step,
             ends_work=finishes_step or ends_work,
             seconds=time.monotonic() - self._step_began,
-            host=self._take_host(),
         )
         self._flushed = time.monotonic()
         self._hand_over(part)
 
-    def _take_host(self) -> Taken | None:
-        if self.host is None:
-            return None
-        columns = self.host.take()
-        self.counts.seen += columns.seen
-        self.counts.recorded += columns.recorded
-        return columns
 
+class PythonRecorder(Recorder):
+    """Keeps rows in lists."""
 
-def _ignore() -> None:
-    """Nobody wants to know."""
+    values: ValueTable
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        self.values = self.make_values(around)
+        self._ids = itertools.count()
+        self._numbers: dict[tuple[str, bool, str], int] = {}
+        self._uses: list[tuple[int, str, str, int]] = []
+
+    def make_values(self, around: Surroundings) -> ValueTable:
+        return ValueTable(around.tensors, saver=around.saver, verify=around.settings.verify)
+
+    def next_id(self) -> int:
+        return next(self._ids)
+
+    def next_number(self, phase: str, recompute: bool, stem: str) -> int:
+        key = (phase, recompute, stem)
+        number = self._numbers.get(key, 0)
+        self._numbers[key] = number + 1
+        return number
+
+    def clear_numbers(self) -> None:
+        self._numbers.clear()
+
+    def use(self, call: OpenCall, role: str, place: str, tensor: Any) -> None:
+        with self.lock:
+            if self._given_up:
+                return
+            producer = call.id if role in MAKING else None
+            try:
+                self._uses.append((call.id, role, place, self.values.observe(tensor, producer)))
+            except Exception as error:
+                pass_on_interruption(error)
+                self.own_error(f"{place} of {call.op}", error)
+            if self._much_data():  # one call of an optimizer may bring gigabytes
+                self._flush(finishes_step=False)
+
+    def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
+        for place, tensor in tensors:
+            self.use(call, role, place, tensor)
+
+    @property
+    def fresh_rows(self) -> int:
+        return len(self._calls) + len(self.values.fresh)
+
+    def make_part(self, **known: Any) -> Part:
+        uses, self._uses = self._uses, []
+        return Part(
+            values=self.values.take_fresh(),
+            uses=uses,
+            contents=self._saver.take_fresh() if self._saver is not None else [],
+            rechecks=self.values.take_rechecks(),
+            **known,
+        )

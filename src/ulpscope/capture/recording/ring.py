@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-
-import torch
+from typing import Any
 
 # A cache line; and a multiple of every element's size, so that a room can be seen as any dtype.
 ALIGNMENT = 64
@@ -15,7 +14,7 @@ ALIGNMENT = 64
 class Room:
     """A stretch of host memory that is in use."""
 
-    bytes: torch.Tensor
+    bytes: Any
     ring: Ring | None = None
     """None for memory beside every ring."""
     start: int = 0
@@ -31,9 +30,9 @@ class Room:
 class Ring:
     """One piece of memory. Rooms may come back in any order, but one is used again only after all before it."""
 
-    def __init__(self, memory: torch.Tensor) -> None:
+    def __init__(self, memory: Any) -> None:
         self._memory = memory
-        self._capacity = memory.numel()
+        self._capacity = len(memory)
         self._used: deque[Room] = deque()
 
     def claim(self, nbytes: int) -> Room | None:

@@ -1,18 +1,19 @@
 """Saves data of values: each content once, a view as a look into its base."""
 
+import math
 import threading
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.ring import Ring, Room
 from ulpscope.capture.recording.storages import SavedContent, StorageState
-from ulpscope.capture.torch.summaries.copies import Crossing, Crossings
-from ulpscope.numerics.copying import copy_memory, prepare_copies
+from ulpscope.capture.recording.tensors import Copies, Key, Tensors, is_contiguous
+from ulpscope.numerics.copying import prepare_copies
+from ulpscope.numerics.dtypes import DTYPES
 
 # How much copied data may wait for the writer before the run has to.
 PENDING_BYTES = 512 * 2**20
@@ -30,8 +31,9 @@ class Content:
     nbytes: int
     room: Room | None
     """None once the writer is done with it."""
-    crossing: Crossing | None
-    """How it comes from its device, if it does."""
+    copies: Copies
+    landing: Any
+    """What tells when it has come from its device, if it does."""
     whole_value: bool
     """Its elements are exactly those of the value that brought it, so the value's digest is its digest."""
     file: str | None = None
@@ -40,9 +42,10 @@ class Content:
     def raw(self) -> NDArray[np.uint8]:
         """Its bytes; waits for a device's copy to arrive."""
         assert self.room is not None
-        if self.crossing is not None:
-            self.crossing.wait()
-        return self.room.bytes.numpy()
+        if self.landing is not None:
+            self.landing.wait()
+        found: NDArray[np.uint8] = self.copies.bytes_of(self.room.bytes)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,44 +60,46 @@ class PendingPlace:
 class Saver:
     """Copies contents aside and keeps what waits for the writer within bounds."""
 
-    def __init__(self, disk: DiskLimit | None) -> None:
+    def __init__(self, tensors: Tensors, disk: DiskLimit | None) -> None:
         prepare_copies()
+        self._tensors = tensors
+        self._copies = tensors.make_copies()
         self._disk = disk
         self._released = threading.Condition()
         self._pending = 0
         self._rings: dict[bool, Ring] = {}
-        self._crossings: dict[torch.device, Crossings] = {}
         self.fresh_bytes = 0
         self._fresh: list[Content] = []
         self.taken_bytes = 0
         self.not_saved = 0
         self.waits = 0
 
-    def save(self, tensor: torch.Tensor, state: StorageState, version: int | None) -> PendingPlace | None:
+    def save(self, tensor: Any, state: StorageState, key: Key) -> PendingPlace | None:
         """Where the tensor's elements will lie on disk; None once the disk budget is spent."""
-        first, length = _extent(tensor)
-        lazy = tensor.is_conj() or tensor.is_neg()
-        found = None if lazy else _covering(state, tensor.dtype, version, first, length)
+        version, first, shape, strides, dtype, lazy, _ = key
+        word, count, length = self._tensors.dtype_word(dtype), math.prod(shape), _extent(shape, strides)
+        is_lazy = lazy is not False and lazy != (False, False)
+        found = None if is_lazy else _covering(state, dtype, version, first, length)
         if found is not None:
-            return PendingPlace(found.content, int(tensor.storage_offset()) - found.start, tensor.stride())
-        dense = length <= tensor.numel() * SPARE_SHARE and not lazy
-        if not self._take((length if dense else tensor.numel()) * tensor.element_size()):
+            return PendingPlace(found.content, first - found.start, strides)
+        dense = length <= count * SPARE_SHARE and not is_lazy
+        nbytes = (length if dense else count) * DTYPES[word].item_size
+        if not self._take(nbytes):
             self.not_saved += 1
             return None
         if not dense:
-            whole = tensor.detach().resolve_conj().resolve_neg()
-            return PendingPlace(self._copy(whole, whole_value=True), 0, _contiguous_strides(whole.shape))
-        if tensor.is_contiguous():
-            content = self._copy(tensor.detach(), whole_value=True)
+            content = self._copy(tensor, None, word, tuple(shape), nbytes)
+            return PendingPlace(content, 0, _contiguous_strides(shape))
+        if is_contiguous(shape, strides):
+            content = self._copy(tensor, None, word, tuple(shape), nbytes)
         else:
-            content = self._copy(tensor.detach().as_strided((length,), (1,), first), whole_value=False)
-        state.saved.append(SavedContent(version, tensor.dtype, first, length, content))
-        return PendingPlace(content, int(tensor.storage_offset()) - first, tensor.stride())
+            content = self._copy(tensor, (first, length), word, (length,), nbytes)
+        state.saved.append(SavedContent(version, dtype, first, length, content))
+        return PendingPlace(content, 0, strides)
 
     def take_fresh(self) -> list[Content]:
         """Contents for the writer, all of them on their way to the host."""
-        for crossings in self._crossings.values():
-            crossings.send()
+        self._copies.send()
         fresh, self._fresh = self._fresh, []
         self.fresh_bytes = 0
         return fresh
@@ -104,14 +109,14 @@ class Saver:
         with self._released:
             if content.room is not None:
                 content.room.give_back()
-                content.room = content.crossing = None
+                content.room = content.landing = None
                 self._pending -= content.nbytes
                 self._released.notify()
 
     def close(self) -> None:
         """Let go of all memory; everything has been written."""
         self._rings.clear()
-        self._crossings.clear()
+        self._copies.close()
 
     def _take(self, nbytes: int) -> bool:
         if self._disk is not None and not self._disk.takes(nbytes):
@@ -119,31 +124,24 @@ class Saver:
         self.taken_bytes += int(nbytes)
         return True
 
-    def _copy(self, source: torch.Tensor, *, whole_value: bool) -> Content:
-        nbytes = source.numel() * source.element_size()
-        on_host = _is_on_host(source)
+    def _copy(
+        self, tensor: Any, run: tuple[int, int] | None, dtype: str, shape: tuple[int, ...], nbytes: int
+    ) -> Content:
+        """Of all elements of a tensor, or of a run of its storage's."""
+        copies = self._copies
+        on_host = copies.on_host(tensor)
         room = self._claim(nbytes, pinned=not on_host)
-        host = room.bytes.view(source.dtype).view(source.shape)
-        content = Content(_word(source.dtype), tuple(source.shape), nbytes, room, None, whole_value)
+        content = Content(dtype, shape, nbytes, room, copies, None, whole_value=run is None)
         try:
-            if on_host:
-                _copy_on_host(source, host)
-            else:
-                content.crossing = self._cross(source, host, nbytes)
+            if not on_host:
+                self.waits += copies.make_room(tensor, nbytes)
+            content.landing = copies.begin(tensor, run, room.bytes)
         except BaseException:  # a device without memory for the copy: the room must not be lost
             self.release(content)
             raise
         self._fresh.append(content)
         self.fresh_bytes += nbytes
         return content
-
-    def _cross(self, source: torch.Tensor, host: torch.Tensor, nbytes: int) -> Crossing:
-        crossings = self._crossings.get(source.device)
-        if crossings is None:
-            module = torch.get_device_module(source.device)
-            crossings = self._crossings[source.device] = Crossings(source.device, module)
-        self.waits += crossings.make_room(nbytes)
-        return crossings.begin(source, host)
 
     def _claim(self, nbytes: int, *, pinned: bool) -> Room:
         with self._released:
@@ -154,13 +152,13 @@ class Saver:
                     self._released.wait()
                     room = self._room_within_bounds(nbytes, pinned=pinned)
             self._pending += nbytes
-        return room or Room(_allocate(nbytes, pinned=pinned))
+        return room or Room(self._copies.allocate(nbytes, pinned=pinned))
 
     def _room_within_bounds(self, nbytes: int, *, pinned: bool) -> Room | None:
         if self._pending + nbytes > PENDING_BYTES:
             return None
         if pinned not in self._rings:
-            self._rings[pinned] = Ring(_allocate(PENDING_BYTES, pinned=pinned))
+            self._rings[pinned] = Ring(self._copies.allocate(PENDING_BYTES, pinned=pinned))
         return self._rings[pinned].claim(nbytes)
 
     def _only_fresh(self) -> bool:
@@ -168,34 +166,14 @@ class Saver:
         return self._pending <= self.fresh_bytes
 
 
-def _copy_on_host(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Torch's own copy takes half as long again as the C library's, and fills the caches."""
-    if source.is_contiguous():
-        copy_memory(target.data_ptr(), source.data_ptr(), source.numel() * source.element_size())
-    else:
-        target.copy_(source)
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """How many elements of its storage there are from the first to the last that a tensor reaches."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def _is_on_host(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu"
-
-
-def _allocate(nbytes: int, *, pinned: bool) -> torch.Tensor:
-    with torch.inference_mode(mode=False):  # memory from within could not be written outside of it
-        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """The first element of its storage that a tensor reaches, and how many there are up to the last."""
-    first = int(tensor.storage_offset())
-    if tensor.is_contiguous():
-        return first, tensor.numel()
-    if tensor.numel() == 0:
-        return first, 0
-    return first, 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
+def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides, stride = [], 1
     for size in reversed(shape):
         strides.append(stride)
@@ -203,9 +181,7 @@ def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _covering(
-    state: StorageState, dtype: torch.dtype, version: int | None, first: int, length: int
-) -> SavedContent | None:
+def _covering(state: StorageState, dtype: Any, version: int | None, first: int, length: int) -> SavedContent | None:
     if version is None or not state.trusted:
         return None
     for saved in state.saved:
@@ -213,8 +189,3 @@ def _covering(
         if inside and saved.version == version and saved.dtype == dtype:
             return saved
     return None
-
-
-@lru_cache(maxsize=64)
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

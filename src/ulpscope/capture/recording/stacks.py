@@ -1,11 +1,8 @@
 """Call stacks of the user's code, each kept once: by code positions, whose lines are worked out when it is written."""
 
 import os
-import sys
 from types import CodeType, FrameType
 from typing import Any
-
-import torch
 
 from ulpscope.records.calls import Frame
 
@@ -13,14 +10,16 @@ MAX_DEPTH = 64
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("capture", "workflows", "compat"))
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_HIDDEN_PREFIXES = (*_OURS, _TORCH, "<frozen ")
+HIDDEN = (*_OURS, "<frozen ")
+"""How names of files begin whose frames are not the user's, whatever the framework."""
 
 
 class StackTable:
     """Numbers stacks. Codes are told apart by their ids, and kept: to hash a code is to hash all that is in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *framework: str) -> None:
+        """With the folders of the framework, whose frames are left out of stacks."""
+        self._prefixes = (*HIDDEN, *framework)
         self.module_call: CodeType | None = None
         """The code of ours that every observed module call runs through; whoever observes them sets it."""
         self._ids: dict[tuple[int | None, ...], int] = {}
@@ -69,9 +68,9 @@ class StackTable:
         return tuple(key)
 
     def is_hidden(self, code: CodeType) -> bool:
-        """Whether a code is torch's or ours; from now on it is known."""
+        """Whether a code is the framework's or ours; from now on it is known."""
         self._codes[id(code)] = code
-        is_hidden = self._hidden[id(code)] = not is_of_the_user(code)
+        is_hidden = self._hidden[id(code)] = code.co_filename.startswith(self._prefixes)
         return is_hidden
 
     def _number(self, key: tuple[Any, ...]) -> int:
@@ -91,28 +90,6 @@ class StackTable:
 
 def is_ours(code: CodeType) -> bool:
     return code.co_filename.startswith(_OURS)
-
-
-def is_of_the_user(code: CodeType) -> bool:
-    """Whether a code is neither torch's nor ours."""
-    return not code.co_filename.startswith(_HIDDEN_PREFIXES)
-
-
-class TorchFiles:
-    """Tells whether some of torch's own source files are on the stack."""
-
-    def __init__(self, *files: str) -> None:
-        self._files = frozenset(_TORCH + file for file in files)
-
-    def are_calling(self, depth: int = 12) -> bool:
-        frame: FrameType | None = sys._getframe(1)
-        files = self._files
-        while frame is not None and depth:
-            if frame.f_code.co_filename in files:
-                return True
-            frame = frame.f_back
-            depth -= 1
-        return False
 
 
 def _frame(code: CodeType, position: int) -> Frame:

@@ -6,23 +6,17 @@ root module runs again; but a forward without gradients never parts another one 
 the update that they wait for.
 """
 
-import gc
 import itertools
 from typing import Any
 
-import torch
-
-from ulpscope.capture.torch.graphs import OpenGraphs
 from ulpscope.records.enums import Phase
 from ulpscope.records.runs import Stepping
 
-# Torch hands it on to autograd's own threads; host/passes.h knows it, too.
-_PASS = "ulpscope.pass"
 _PASSES = itertools.count()
 
 
 class Steps:
-    """The state of a run's iteration."""
+    """The state of a run's iteration, of a framework that knows no gradients; others override what they know better."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -39,7 +33,7 @@ class Steps:
         self._ever_updated = False
         self._has_gradients = False
         """Whether the running step has left gradients in parameters."""
-        self._graphs = OpenGraphs()
+        self._pass: int | None = None
         self._roots: list[int] = []
         self._begun = dict.fromkeys(("update", "forward", "mark"), 0)
         self._updaters: set[int] = set()
@@ -57,13 +51,13 @@ class Steps:
             return True
         if self._ever_updated or root not in self._roots:
             return False
-        if torch.is_grad_enabled():
+        if self.builds_graphs:
             return not self.optimizers_exist
         return not self._is_under_way()
 
     def _is_under_way(self) -> bool:
         """Whether a backward may still come of what this step has computed, or an update of its gradients."""
-        return (self.optimizers_exist and self._has_gradients) or self._graphs.any_alive()
+        return (self.optimizers_exist and self._has_gradients) or self.any_graph_alive()
 
     def advance(self) -> None:
         """Go to the next step."""
@@ -73,7 +67,7 @@ class Steps:
         self._updated = self._has_gradients = False
         self._updating = 0
         self._roots.clear()
-        self._graphs.forget()
+        self.forget_graphs()
         self._look_at_phase()
 
     @property
@@ -96,11 +90,22 @@ class Steps:
     @property
     def asks_for_graphs(self) -> bool:
         """Whether an outermost forward that ends now matters to what begins a step."""
-        return not self._ever_updated and not self.manual and not self._backward and torch.is_grad_enabled()
+        return not self._ever_updated and not self.manual and not self._backward and self.builds_graphs
+
+    @property
+    def builds_graphs(self) -> bool:
+        """Whether gradients of what is computed now may be asked for."""
+        return False
 
     def note_graph(self, result: Any) -> None:
         """What an outermost module call with gradients has given."""
-        self._graphs.note(result)
+
+    def any_graph_alive(self) -> bool:
+        """Whether a backward may still come of what was noted."""
+        return False
+
+    def forget_graphs(self) -> None:
+        """A backward has passed, or a step has ended."""
 
     def enter_backward(self) -> None:
         self._backward += 1
@@ -108,17 +113,15 @@ class Steps:
 
     @property
     def backward_pass(self) -> int | None:
-        """The pass that runs here: in the thread that has begun it, in autograd's, and in backwards inside of it."""
-        running: int | None = torch._C._get_obj_in_tls(_PASS) if torch._C._is_key_in_tls(_PASS) else None
-        return running
+        """The pass that runs here: in the thread that has begun it, in those it uses, and in backwards inside of it."""
+        return self._pass
 
     def begin_pass(self) -> int:
-        running = next(_PASSES)
-        torch._C._stash_obj_in_tls(_PASS, running)
-        return running
+        self._pass = next(_PASSES)
+        return self._pass
 
     def end_pass(self) -> None:
-        torch._C._stash_obj_in_tls(_PASS, None)
+        self._pass = None
 
     def leave_backward(self, *, accumulates: bool, keeps_graph: bool) -> None:
         """`accumulates` gradients in parameters, as `torch.autograd.grad` does not; `keeps_graph` for another one."""
@@ -126,7 +129,7 @@ class Steps:
         if accumulates:
             self._has_gradients = True
             if not keeps_graph:
-                self._graphs.forget()
+                self.forget_graphs()
         if not self._updating:
             self._between = Phase.OTHER
         self._look_at_phase()
@@ -176,9 +179,3 @@ class Steps:
     def _look_at_phase(self) -> None:
         # Calls ask for it thousands of times a step, and it changes a few times.
         self.phase = Phase.BACKWARD if self._backward else Phase.UPDATE if self._updating else self._between
-
-
-def optimizer_exists() -> bool:
-    """Whether the process has made an optimizer already."""
-    kinds = set(map(type, gc.get_objects()))  # of hundreds of thousands of objects
-    return any(issubclass(kind, torch.optim.Optimizer) for kind in kinds)

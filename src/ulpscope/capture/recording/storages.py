@@ -1,13 +1,13 @@
 """Storages that capture has met: who wrote them last, and which summaries of them still hold.
 
-A storage is known by the address of its C++ object. Holding a weak reference keeps that address from being used again
-without keeping the data alive, so an address is an identity for as long as its entry stands here.
+A storage is known by its address. A weak reference to it tells whether it is still the same one: it keeps that address
+from being used again (torch's), or leads nowhere once it is gone.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+from ulpscope.capture.recording.tensors import Tensors
 
 SWEEP_EVERY = 4096
 
@@ -17,7 +17,7 @@ class SavedContent:
     """Data of a storage that was saved: a run of elements from `start` on, valid at one version."""
 
     version: int | None
-    dtype: torch.dtype
+    dtype: Any
     start: int
     length: int
     content: Any
@@ -30,7 +30,7 @@ class StorageState:
     number: int
     weak: Any
     trusted: bool
-    """False once its memory can be changed behind torch's back."""
+    """False once its memory can be changed behind the framework's back."""
     values: dict[tuple[Any, ...], int] = field(default_factory=dict)
     """Numbers of the contents that still hold, by version and view."""
     summaries: dict[tuple[Any, ...], Any] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class StorageState:
     """Whether a content of it was seen before: a view's call did not make what was there already."""
     writer: int | None = None
     unwritten: int = 0
-    """Bytes of a torch.empty nobody has written yet."""
+    """Bytes of an empty tensor nobody has written yet."""
 
     def forget(self) -> None:
         """Its content may have changed."""
@@ -61,25 +61,25 @@ class StorageState:
 class StorageTable:
     """All storages met so far that are still alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: Tensors) -> None:
         self.states: dict[int, StorageState] = {}
         """By address."""
+        self._tensors = tensors
         self._numbered = 0
         self._until_sweep = SWEEP_EVERY
 
-    def of(self, tensor: torch.Tensor) -> StorageState:
-        storage = tensor.untyped_storage()
-        state = self.states.get(storage._cdata)
-        return self._add(storage) if state is None else state
+    def of(self, tensor: Any) -> StorageState:
+        address = self._tensors.address(tensor)
+        state = self.states.get(address)
+        return self._add(tensor, address) if state is None or self._tensors.is_gone(state.weak) else state
 
-    def _add(self, storage: torch.UntypedStorage) -> StorageState:
+    def _add(self, tensor: Any, address: int) -> StorageState:
         self._until_sweep -= 1
         if self._until_sweep <= 0:
             self._until_sweep = SWEEP_EVERY
             self.sweep()
-        # Memory from outside (numpy, shared memory) cannot be resized, and can be written by its other owner.
-        state = StorageState(self._numbered, storage._weak_ref(), storage.resizable())
-        self.states[storage._cdata] = state
+        state = StorageState(self._numbered, self._tensors.hold(tensor), self._tensors.is_trusted(tensor))
+        self.states[address] = state
         self._numbered += 1
         return state
 
@@ -99,12 +99,11 @@ class StorageTable:
 
     def sweep(self) -> None:
         """Drop storages that are gone."""
-        expired = torch.UntypedStorage._expired
-        gone = [address for address, state in self.states.items() if expired(state.weak)]
-        for address in gone:
-            torch.UntypedStorage._free_weak_ref(self.states.pop(address).weak)
+        is_gone = self._tensors.is_gone
+        for address in [address for address, state in self.states.items() if is_gone(state.weak)]:
+            self._tensors.let_go(self.states.pop(address).weak)
 
     def clear(self) -> None:
         for state in self.states.values():
-            torch.UntypedStorage._free_weak_ref(state.weak)
+            self._tensors.let_go(state.weak)
         self.states.clear()

@@ -1,23 +1,14 @@
 """Values: contents of tensors, each summarised once for as long as it certainly has not changed."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, NamedTuple
 from weakref import ref
 
-import torch
-
 from ulpscope.capture.exceptions import pass_on_interruption
+from ulpscope.capture.recording.rows import Batch, RowRef
 from ulpscope.capture.recording.saving import PendingPlace, Saver
 from ulpscope.capture.recording.storages import StorageState, StorageTable
-from ulpscope.capture.torch.arguments import Placed
-from ulpscope.capture.torch.summaries.device import Batch, RowPool, RowRef
-from ulpscope.capture.torch.tensors import merged_dimensions, unsummarizable_reason, version_of
-
-Key = tuple[Any, ...]
-"""What tells contents of one storage apart: version, offset, shape, strides, dtype, pending negation and conjugation,
-requires_grad."""
+from ulpscope.capture.recording.tensors import Key, Placed, Shard, Tensors, merged_dimensions
 
 
 class ValueRow(NamedTuple):
@@ -36,7 +27,7 @@ class ValueRow(NamedTuple):
     initialized: bool
     summary: RowRef | None
     place: PendingPlace | None
-    shard: tuple[tuple[int, ...], str] | None = None
+    shard: Shard | None = None
 
 
 class Recheck(NamedTuple):
@@ -60,41 +51,24 @@ class ValueCounts:
 class ValueTable:
     """Gives each observed content a number, and summarises it if that has not been done."""
 
-    def __init__(self, *, saver: Saver | None, verify: bool) -> None:
-        self.storages = StorageTable()
+    def __init__(self, tensors: Tensors, *, saver: Saver | None, verify: bool) -> None:
+        self.storages = StorageTable(tensors)
         self.counts = ValueCounts()
         self.fresh: list[ValueRow] = []
         self.rechecks: list[Recheck] = []
-        self._rows = RowPool()
+        self._tensors = tensors
+        self._rows = tensors.make_rows()
         self._saver = saver
         self._verify = verify
 
-    def observe(self, tensor: torch.Tensor, producer: int | None = None) -> int:
+    def observe(self, tensor: Any, producer: int | None = None) -> int:
         """The number of this tensor's content; `producer` is the call that has just made it."""
-        if type(tensor) not in _ORDINARY or torch.is_inference_mode_enabled():
-            return self._look_closer(local_tensor(tensor), producer, shard_of(tensor))
-        # Most tensors were met before. Whatever cannot be read has no entry to be found, but for memory that was freed
-        # under its tensor.
-        try:
-            state = self.storages.states.get(tensor.untyped_storage()._cdata)
-            dtype = tensor.dtype
-            lazy = tensor.is_neg() if dtype not in _COMPLEX else (tensor.is_neg(), tensor.is_conj())
-            offset, shape, strides = tensor.storage_offset(), tensor.shape, tensor.stride()
-            key = (tensor._version, offset, shape, strides, dtype, lazy, tensor.requires_grad)
-        except RuntimeError as error:  # it has no storage, no version or no sizes
-            pass_on_interruption(error)
-            return self._look_closer(tensor, producer, None)
-        if state is not None:
-            known = state.values.get(key)
-            if known is not None and tensor.data_ptr():
-                self.counts.reused += 1
-                if self._verify:
-                    self._recheck(tensor, state, known)
-                return known
-        reason = unsummarizable_reason(tensor)
+        local = self._tensors.local(tensor)
+        reason = self._tensors.why_unreadable(local)
         if reason is not None:
-            return self._add_opaque(tensor, producer, reason)
-        return self._find_or_add(tensor, state or self.storages.of(tensor), key, producer, None)
+            return self._add_opaque(local, producer, reason)
+        key, shard = self._tensors.key(local), self._tensors.shard(tensor)
+        return self._find_or_add(local, self.storages.of(local), key, producer, shard)
 
     @property
     def trouble(self) -> Exception | None:
@@ -113,45 +87,41 @@ class ValueTable:
     def wrote_all(self, tensors: Placed, call: int) -> None:
         """A call has written every element of these."""
         for _, tensor in tensors:
-            self.wrote(tensor, call, elements=tensor.numel())
+            self.wrote(tensor, call, nbytes=self._tensors.nbytes(tensor))
 
-    def wrote(self, tensor: torch.Tensor, call: int, *, elements: int) -> None:
-        """A call has written this many elements of the tensor."""
+    def wrote(self, tensor: Any, call: int, *, nbytes: int) -> None:
+        """A call has written so much of the tensor."""
         state = self._state(tensor)
         if state is not None:
             state.forget()
             state.writer = call
-            state.unwritten = max(0, state.unwritten - elements * tensor.element_size())
+            state.unwritten = max(0, state.unwritten - nbytes)
 
-    def initialized(self, tensor: torch.Tensor) -> None:
+    def initialized(self, tensor: Any) -> None:
         """Somebody has written into this tensor."""
         state = self._state(tensor)
         if state is not None:
             state.forget()
             state.unwritten = 0
 
-    def suspect(self, tensor: torch.Tensor) -> None:
+    def suspect(self, tensor: Any) -> None:
         """A call may have written into this tensor."""
         state = self._state(tensor)
         if state is not None:
             state.forget()
 
-    def expose(self, tensor: torch.Tensor) -> None:
-        """Somebody outside of torch holds this tensor's memory."""
+    def expose(self, tensor: Any) -> None:
+        """Somebody outside of the framework holds this tensor's memory."""
         state = self._state(tensor)
         if state is not None:
             state.trusted = False
             state.forget()
 
-    def uninitialized(self, tensor: torch.Tensor) -> None:
+    def uninitialized(self, tensor: Any) -> None:
         """This tensor's memory holds whatever was there before."""
         state = self._state(tensor)
         if state is not None:
-            state.unwritten = tensor.untyped_storage().nbytes()
-
-    @property
-    def fresh_rows(self) -> int:
-        return len(self.fresh)
+            state.unwritten = self._tensors.storage_bytes(tensor)
 
     def take_fresh(self) -> list[ValueRow]:
         """Values first seen since the last time this was asked; their summaries are on their way to the host."""
@@ -163,30 +133,17 @@ class ValueTable:
         rechecks, self.rechecks = self.rechecks, []
         return rechecks
 
-    def _state(self, tensor: torch.Tensor) -> StorageState | None:
-        tensor = local_tensor(tensor)
-        return None if unsummarizable_reason(tensor) is not None else self.storages.of(tensor)
-
-    def _look_closer(
-        self, tensor: torch.Tensor, producer: int | None, shard: tuple[tuple[int, ...], str] | None
-    ) -> int:
-        """Observe a tensor that may be of any sort."""
-        reason = unsummarizable_reason(tensor)
-        if reason is not None:
-            return self._add_opaque(tensor, producer, reason)
-        dtype = tensor.dtype
-        lazy = tensor.is_neg() if dtype not in _COMPLEX else (tensor.is_neg(), tensor.is_conj())
-        where = tensor.storage_offset(), tensor.shape, tensor.stride()
-        key = (version_of(tensor), *where, dtype, lazy, tensor.requires_grad)
-        return self._find_or_add(tensor, self.storages.of(tensor), key, producer, shard)
+    def _state(self, tensor: Any) -> StorageState | None:
+        tensor = self._tensors.local(tensor)
+        return None if self._tensors.why_unreadable(tensor) is not None else self.storages.of(tensor)
 
     def _find_or_add(
         self,
-        tensor: torch.Tensor,
+        tensor: Any,
         state: StorageState,
         key: Key,
         producer: int | None,
-        shard: tuple[tuple[int, ...], str] | None,
+        shard: Shard | None,
     ) -> int:
         known = state.values.get(key)
         if known is not None:
@@ -198,11 +155,11 @@ class ValueTable:
 
     def _add(
         self,
-        tensor: torch.Tensor,
+        tensor: Any,
         state: StorageState,
         key: Key,
         producer: int | None,
-        shard: tuple[tuple[int, ...], str] | None,
+        shard: Shard | None,
     ) -> int:
         if producer is not None and not state.met:
             state.writer = producer
@@ -225,10 +182,10 @@ class ValueTable:
                 state.number,
                 version,
                 producer if producer is not None else state.writer,
-                word_of(key[4]),
+                self._tensors.dtype_word(key[4]),
                 tuple(key[2]),
                 key[3],
-                word_of(tensor.device),
+                self._tensors.device_word(tensor),
                 "strided",
                 key[-1],
                 initialized,
@@ -243,9 +200,9 @@ class ValueTable:
                 state.checks[number] = summary
         return number
 
-    def _summary(self, tensor: torch.Tensor, state: StorageState, key: Key, *, holds: bool) -> RowRef:
+    def _summary(self, tensor: Any, state: StorageState, key: Key, *, holds: bool) -> RowRef:
         """The row of a content; one of another view that tells the same elements in the same order will do."""
-        sequence = (key[0], key[1], _sequence(tensor, key), key[4], key[5])
+        sequence = (key[0], key[1], _sequence(key), key[4], key[5])
         known = _alive(state.summaries.get(sequence))
         if known is not None:
             self.counts.reused += 1
@@ -259,20 +216,20 @@ class ValueTable:
             state.summaries[sequence] = ref(summary[0]), summary[1]
         return summary
 
-    def _place(self, tensor: torch.Tensor, state: StorageState, key: Key, *, holds: bool) -> PendingPlace | None:
+    def _place(self, tensor: Any, state: StorageState, key: Key, *, holds: bool) -> PendingPlace | None:
         assert self._saver is not None
         view = key[:-1]
         place: PendingPlace | None = state.places.get(view)
         if place is None:
-            place = self._saver.save(tensor, state, key[0])
+            place = self._saver.save(tensor, state, key)
             if holds and place is not None:
                 state.places[view] = place
         return place
 
-    def _add_opaque(self, tensor: torch.Tensor, producer: int | None, reason: str) -> int:
+    def _add_opaque(self, tensor: Any, producer: int | None, reason: str) -> int:
         self.counts.unsummarized[reason] = self.counts.unsummarized.get(reason, 0) + 1
         number = self.counts.values
-        described = describe_opaque(tensor)._asdict()
+        described = self._tensors.describe(tensor)._asdict()
         self._keep(
             ValueRow(
                 id=number,
@@ -291,7 +248,7 @@ class ValueTable:
         self.fresh.append(row)
         self.counts.values += 1
 
-    def _recheck(self, tensor: torch.Tensor, state: StorageState, known: int) -> None:
+    def _recheck(self, tensor: Any, state: StorageState, known: int) -> None:
         if known in state.checks:
             self.rechecks.append(Recheck(known, state.checks[known], self._rows.summarize(tensor)))
 
@@ -304,66 +261,6 @@ def _alive(known: tuple[ref[Batch], int] | None) -> RowRef | None:
     return None if batch is None else (batch, known[1])
 
 
-def _sequence(tensor: torch.Tensor, key: Key) -> Any:
+def _sequence(key: Key) -> Any:
     """What tells, with offset and dtype, which elements a view shows, and in which order."""
-    return tensor.numel() if tensor.is_contiguous() else merged_dimensions(key[2], key[3])
-
-
-class Described(NamedTuple):
-    """A tensor that cannot be read, as far as it can be told."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    device: str
-    layout: str
-    requires_grad: bool
-
-
-def describe_opaque(tensor: torch.Tensor) -> Described:
-    return Described(
-        dtype=word_of(tensor.dtype),
-        shape=_plain(lambda: tensor.shape),
-        strides=_plain(tensor.stride) if tensor.layout == torch.strided else (),
-        device=word_of(tensor.device),
-        layout=word_of(tensor.layout),
-        requires_grad=tensor.requires_grad,
-    )
-
-
-@lru_cache(maxsize=1024)
-def word_of(thing: torch.dtype | torch.device | torch.layout) -> str:
-    return str(thing).removeprefix("torch.")
-
-
-def _plain(sizes: Callable[[], Any]) -> tuple[int, ...]:
-    """Sizes as numbers; (-1,) where a tensor has none that are numbers (nested, symbolic)."""
-    try:
-        return tuple(int(size) for size in sizes())
-    except Exception as error:
-        pass_on_interruption(error)
-        return (-1,)
-
-
-def shard_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], str] | None:
-    """Global shape and mesh of a distributed tensor, None for any other."""
-    distributed: Any = tensor
-    if type(tensor) in _ORDINARY or not hasattr(tensor, "_local_tensor"):
-        return None
-    return _plain(lambda: tensor.shape), f"{distributed.device_mesh} {distributed.placements}"
-
-
-def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """What this process holds of a distributed tensor; of another class, a plain tensor whose methods are torch's."""
-    kind = type(tensor)
-    if kind in _ORDINARY:
-        return tensor
-    local = getattr(tensor, "_local_tensor", None)
-    if isinstance(local, torch.Tensor):
-        return local
-    overrides_dispatch = kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-    return tensor if overrides_dispatch else torch._C.TensorBase.as_subclass(tensor, torch.Tensor)
-
-
-_COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
-_ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
+    return 0 if 0 in key[2] else merged_dimensions(key[2], key[3])

@@ -1,7 +1,7 @@
-"""Which tensors can be read here, at which version they are, how their elements lie; and how to look at them unseen."""
+"""torch's tensors: which can be read here, at which version they are; and how to look at them unseen."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
@@ -13,10 +13,12 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ulpscope.capture.exceptions import pass_on_interruption
+from ulpscope.capture.recording.tensors import Described, Shard
 from ulpscope.numerics.dtypes import DTYPES
 
 READABLE_DTYPES = frozenset(getattr(torch, name) for name in DTYPES if hasattr(torch, name))
-_ORDINARY = frozenset({Tensor, torch.nn.Parameter})
+ORDINARY = frozenset({Tensor, torch.nn.Parameter})
+COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
 _STRIDED = torch.strided
 _is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
 _SUBCLASS_REASONS: dict[type, str | None] = {}
@@ -25,7 +27,7 @@ _SUBCLASS_REASONS: dict[type, str | None] = {}
 def unsummarizable_reason(tensor: Tensor) -> str | None:
     """One word for why this tensor's content cannot be read here; none if it can."""
     kind = type(tensor)
-    if kind not in _ORDINARY and (reason := _subclass_reason(kind)) is not None:
+    if kind not in ORDINARY and (reason := _subclass_reason(kind)) is not None:
         return reason
     if tensor.is_nested:
         return "nested"
@@ -80,22 +82,49 @@ def versions_of(tensors: list[tuple[str, Tensor]]) -> list[int | None]:
     return [version_of(tensor) for _, tensor in tensors]
 
 
-@lru_cache(maxsize=4096)
-def merged_dimensions(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Sizes and strides, innermost first, without dimensions of one element, those joined that continue each other.
+def describe_opaque(tensor: Tensor) -> Described:
+    return Described(
+        dtype=word_of(tensor.dtype),
+        shape=_plain(lambda: tensor.shape),
+        strides=_plain(tensor.stride) if tensor.layout == torch.strided else (),
+        device=word_of(tensor.device),
+        layout=word_of(tensor.layout),
+        requires_grad=tensor.requires_grad,
+    )
 
-    Views of one storage for which this is equal tell the same elements in the same order, if they begin at the same.
-    """
-    merged: list[tuple[int, int]] = []
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size == 1:
-            continue
-        if merged and stride == merged[-1][0] * merged[-1][1]:
-            inner, inner_stride = merged[-1]
-            merged[-1] = inner * size, inner_stride
-        else:
-            merged.append((size, stride))
-    return tuple(merged)
+
+@lru_cache(maxsize=1024)
+def word_of(thing: torch.dtype | torch.device | torch.layout) -> str:
+    return str(thing).removeprefix("torch.")
+
+
+def _plain(sizes: Callable[[], Any]) -> tuple[int, ...]:
+    """Sizes as numbers; (-1,) where a tensor has none that are numbers (nested, symbolic)."""
+    try:
+        return tuple(int(size) for size in sizes())
+    except Exception as error:
+        pass_on_interruption(error)
+        return (-1,)
+
+
+def shard_of(tensor: Tensor) -> Shard | None:
+    """Global shape and mesh of a distributed tensor, None for any other."""
+    distributed: Any = tensor
+    if type(tensor) in ORDINARY or not hasattr(tensor, "_local_tensor"):
+        return None
+    return _plain(lambda: tensor.shape), f"{distributed.device_mesh} {distributed.placements}"
+
+
+def local_tensor(tensor: Tensor) -> Tensor:
+    """What this process holds of a distributed tensor; of another class, a plain tensor whose methods are torch's."""
+    kind = type(tensor)
+    if kind in ORDINARY:
+        return tensor
+    local = getattr(tensor, "_local_tensor", None)
+    if isinstance(local, Tensor):
+        return local
+    overrides_dispatch = kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
+    return tensor if overrides_dispatch else torch._C.TensorBase.as_subclass(tensor, Tensor)
 
 
 def quiet() -> AbstractContextManager[Any]:

@@ -1,25 +1,29 @@
-"""The compiled host part as the recorder knows it."""
+"""The compiled recorder: C++ keeps values, uses and numbers, and answers for calls that are plain."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NewType
+from collections.abc import Callable
+from pathlib import Path
+from types import MethodType
+from typing import Any
 
 import torch
 
+from ulpscope.capture.events import EventLog
+from ulpscope.capture.exceptions import pass_on_interruption
+from ulpscope.capture.recording.calls import MAKING, OpenCall
 from ulpscope.capture.recording.columns import Taken
-from ulpscope.capture.recording.values import Recheck, ValueCounts, ValueRow
-from ulpscope.capture.torch.arguments import Placed
+from ulpscope.capture.recording.output import OutputElsewhere, TakenPart
+from ulpscope.capture.recording.recorder import PART_CALLS, PART_SECONDS, Surroundings
+from ulpscope.capture.recording.scopes import Scopes
+from ulpscope.capture.recording.tensors import Placed
+from ulpscope.capture.recording.values import ValueCounts
+from ulpscope.capture.recording.writing_process import WritingProcess
 from ulpscope.capture.torch.host.bridge import LIMITS, Bridge
 from ulpscope.capture.torch.host.loading import build_beside, is_missed, is_wanted, load
+from ulpscope.capture.torch.recorder import TorchRecorder
 from ulpscope.capture.torch.watching.apis import HANDLER, Action, Asked
 from ulpscope.records.enums import Level, Phase, Save
+from ulpscope.records.runs import RankInfo
 from ulpscope.records.settings import CaptureSettings
-
-if TYPE_CHECKING:
-    from ulpscope.capture.recording.recorder import Recorder
-    from ulpscope.capture.recording.scopes import Scopes
-
-HostBefore = NewType("HostBefore", object)
-"""What was noted before a module's call, in a capsule."""
 
 # After so many calls of a run faster code is compiled for its successors: by then they have cost 3 to 5 seconds.
 LONG_RUN_CALLS = 50_000
@@ -52,64 +56,66 @@ def _gives(settings: CaptureSettings) -> bool:
     return plain and settings.level is not Level.KERNEL
 
 
-def make_host(recorder: "Recorder", scopes: "Scopes") -> "Host":
-    """Raises NotCompiledError where it cannot be."""
-    module = load()
-    bridge = Bridge(recorder)
-    from ulpscope.capture.recording.recorder import PART_CALLS, PART_SECONDS
+class CompiledRecorder(TorchRecorder):
+    """Hands on to the core. What is no plain call comes to the watchers, with the same numbers and values behind it."""
 
-    core = module.Core(bridge, scopes, recorder.steps, recorder.stacks, LIMITS, PART_CALLS, PART_SECONDS)
-    bridge.teach(core)
-    core.set_module_call(recorder.stacks.module_call)
-    if recorder.last_call is not None:
-        core.set_last_call(recorder.last_call.memory)
-    core.set_handler(HANDLER)
-    for phase in PHASES:
-        core.set_phase(phase, phase.value)
-    return Host(core, bridge)
+    records_modules = True
+    values: "CompiledValues"
 
-
-class Host:
-    """What the recorder and the watchers call."""
-
-    def __init__(self, core: Any, bridge: Bridge) -> None:
+    def __init__(self, around: Surroundings, scopes: Scopes) -> None:
+        """Raises NotCompiledError where it cannot be."""
+        module = load()
+        super().__init__(around)
+        bridge = Bridge(self)
+        core = module.Core(bridge, scopes, self.steps, self.stacks, LIMITS, PART_CALLS, PART_SECONDS)
+        bridge.teach(core)
+        if self.last_call is not None:
+            core.set_last_call(self.last_call.memory)
+        core.set_handler(HANDLER)
+        for phase in PHASES:
+            core.set_phase(phase, phase.value)
         self._core = core
         self._seen = 0
-        self.values = HostValues(core, bridge)
-        self.dispatch: Callable[..., Any] = core.dispatch
-        """dispatch(mode, function, types, args, kwargs): answers as a function mode."""
-        self.set_mode: Callable[[Callable[..., Any], bool], None] = core.set_mode
-        """Who answers for calls that are not plain, and whether calls are recorded."""
-        self.begin_module: Callable[..., tuple[int, int | None, HostBefore]] = core.begin_module
-        """begin_module(class name, path, training, args, kwargs, parameters, buffers, frame): number and stack of the
-        call and what end_module wants; or NotImplemented."""
-        self.end_module: Callable[[HostBefore, int, Any], None] = core.end_module
-        """With a number for the module and what it gave."""
-        self.fail_module: Callable[[HostBefore, str], None] = core.fail_module
-        self.next_id: Callable[[], int] = core.next_id
-        self.next_number: Callable[[str, bool, str], int] = core.next_number
-        """Of a call in a phase, recomputed or not, by its stem."""
-        self.clear_numbers: Callable[[], None] = core.clear_numbers
-        self.use_all: Callable[[int, str, Placed, bool], None] = core.use_all
-        """A call uses tensors in a role; whether it has made them."""
-        self.use_gradients: Callable[[int, str, Mapping[str, torch.Tensor | None]], None] = core.use_gradients
-        """A call uses, in a role, the gradients of these parameters."""
-        self.begin_backward: Callable[[Any, Any], None] = core.begin_backward
-        """With the tensors that it begins from and their gradients; None for one of which nothing is known."""
-        self.end_backward: Callable[[], None] = core.end_backward
-        self.finish_backward: Callable[[], None] = core.finish_backward
-        self.current_parent: Callable[[int], int | None] = core.current_parent
-        """The backward call that is running; None if its forward call has a lower number than the given one."""
-        self.take_ran: Callable[[], list[tuple[int, int]]] = core.take_ran
-        """Numbers of modules whose backward has run, each with its backward call."""
+        self._process: WritingProcess | None = None
+        self.values = CompiledValues(core, bridge)
+        for name in _OF_THE_CORE:  # bound methods of C++: nothing of Python's stands between
+            setattr(self, name, getattr(core, name))
+
+    def start(self, events: EventLog | None) -> None:
+        self._core.set_module_call(self.stacks.module_call)
+        self._process = WritingProcess(events)
+
+    def next_id(self) -> int:
+        number: int = self._core.next_id()
+        return number
+
+    def next_number(self, phase: str, recompute: bool, stem: str) -> int:
+        number: int = self._core.next_number(phase, recompute, stem)
+        return number
+
+    def clear_numbers(self) -> None:
+        self._core.clear_numbers()
+
+    def serve(self, mode: Any, *, records_calls: bool) -> None:
+        # Of the class: the mode's own may already be the core's, when a capture is resumed.
+        self._core.set_mode(MethodType(type(mode).__torch_function__, mode), records_calls)
+        mode.answer_by(self._core.dispatch)
+
+    def use(self, call: OpenCall, role: str, place: str, tensor: torch.Tensor) -> None:
+        self.use_all(call, role, [(place, tensor)])
+
+    def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
+        try:
+            self._core.use_all(call.id, role, tensors, role in MAKING)
+        except Exception as error:
+            pass_on_interruption(error)
+            self.own_error(f"{role} of {call.op}", error)
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls were recorded since the last part."""
-        return bool(self._core.counts()[4])
+        return bool(self._calls) or bool(self._core.counts()[4])
 
     def add_api(self, function: Callable[..., Any], asked: Asked) -> None:
-        """From now on this function is known where the same code asks for it."""
         api = asked.api
         passes, is_recorded = api.action is Action.PASS, api.action is Action.RECORD
         self._core.add_api(
@@ -123,35 +129,49 @@ class Host:
             api.may_draw,
         )
 
-    def take(self) -> Taken:
-        """Everything since the last time; summaries are on their way to the host."""
+    def make_part(self, **known: Any) -> TakenPart:
         seen = self._core.counts()[0]
-        fresh, self._seen = seen - self._seen, seen
-        return Taken(self._core.take(), fresh)
+        taken = Taken(self._core.take(), seen - self._seen)
+        self._seen = seen
+        self.counts.seen += taken.seen
+        self.counts.recorded += taken.recorded
+        return TakenPart(values=[], uses=[], contents=[], rechecks=[], taken=taken, **known)
 
-    def close(self) -> None:
-        """Let go of everything; nodes of autograd's that live on have hooks that do nothing."""
+    def make_output(self, directory: Path, info: RankInfo, **options: Any) -> OutputElsewhere:
+        assert self._process is not None
+        return OutputElsewhere(directory, info, self._process, **options)
+
+    def release(self) -> None:
+        """Nodes of autograd's that live on have hooks that do nothing."""
+        super().release()
         self.values.freeze()
         self._core.close()
+        if self._process is not None:
+            self._process.close()
 
 
-class HostValues:
-    """The values, as values.ValueTable has them."""
+_OF_THE_CORE = (
+    "begin_module end_module fail_module begin_backward end_backward finish_backward "
+    "current_parent take_ran use_gradients"
+).split()
+
+
+class CompiledValues:
+    """The values, as ValueTable has them."""
 
     unsettled = True
-    fresh_rows = 0
-    """They are counted when a part is taken."""
 
     def __init__(self, core: Any, bridge: Bridge) -> None:
         self._core = core
         self._bridge = bridge
         self._frozen: ValueCounts | None = None
-        self.storages = HostStorages(core)
+        self.storages = CompiledStorages(core)
         self.settle: Callable[[], None] = core.settle
         self.initialized: Callable[[torch.Tensor], None] = core.initialized
         self.suspect: Callable[[torch.Tensor], None] = core.suspect
         self.expose: Callable[[torch.Tensor], None] = core.expose
         self.uninitialized: Callable[[torch.Tensor], None] = core.uninitialized
+        self.wrote_all: Callable[[Placed, int], None] = core.wrote_all
 
     @property
     def counts(self) -> ValueCounts:
@@ -168,25 +188,15 @@ class HostValues:
         number: int = self._core.observe(tensor, producer)
         return number
 
-    def wrote_all(self, tensors: Placed, call: int) -> None:
-        self._core.wrote_all(tensors, call)
-
-    def wrote(self, tensor: torch.Tensor, call: int, *, elements: int) -> None:
-        self._core.wrote(tensor, call, elements * tensor.element_size())
-
-    def take_fresh(self) -> list[ValueRow]:
-        """They are in the columns."""
-        return []
-
-    def take_rechecks(self) -> list[Recheck]:
-        return []
+    def wrote(self, tensor: torch.Tensor, call: int, *, nbytes: int) -> None:
+        self._core.wrote(tensor, call, nbytes)
 
     def freeze(self) -> None:
         self._frozen = self.counts
 
 
-class HostStorages:
-    """All storages met so far, as storages.StorageTable has them."""
+class CompiledStorages:
+    """All storages met so far, as StorageTable has them."""
 
     def __init__(self, core: Any) -> None:
         self.forget_all: Callable[[], None] = core.forget_all

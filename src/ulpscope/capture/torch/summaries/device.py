@@ -1,5 +1,8 @@
-"""Rows of summary numbers: filled on the device, brought to the host without making the run wait."""
+"""What devices bring to the host without making the run wait: rows of summary numbers, and contents to be saved."""
 
+import time
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -7,37 +10,21 @@ import torch
 from numpy.typing import NDArray
 
 from ulpscope.capture.exceptions import pass_on_interruption
+from ulpscope.capture.recording.rows import BATCH_ROWS, ROW_BYTES, HostRows, RowRef
+from ulpscope.capture.recording.tensors import Copies
 from ulpscope.capture.torch.summaries.fused import launching
 from ulpscope.capture.torch.summaries.summary import summarize_cpu_into, summarize_tensor_into
+from ulpscope.numerics.copying import copy_memory
 from ulpscope.numerics.summaries.constants import ROW_LENGTH
 
-BATCH_ROWS = 1024
-ROW_BYTES = ROW_LENGTH * 8
+# Copies begin together: an event and a stream's wait for each small one would cost as much as the copies.
+BATCH_COPIES = 64
+BATCH_BYTES = 16 * 2**20
 
+# What copies on their way may take of the device's memory; a larger content is alone on it.
+DEVICE_BYTES = 256 * 2**20
 
-class HostBatch:
-    """Rows of values that live in host memory."""
-
-    on_device = False
-
-    def __init__(self) -> None:
-        self._rows: NDArray[np.float64] = np.zeros((BATCH_ROWS, ROW_LENGTH))
-        self._address: int = self._rows.ctypes.data
-        self.used = 0
-
-    def add(self, tensor: torch.Tensor) -> int:
-        summarize_cpu_into(tensor, self._address + self.used * ROW_BYTES)
-        self.used += 1
-        return self.used - 1
-
-    def settle(self) -> None:
-        """Nothing waits: tensors are read at once."""
-
-    def land(self) -> None:
-        """Nothing to bring: the rows are here."""
-
-    def rows(self) -> NDArray[np.float64]:
-        return self._rows
+POLL_SECONDS = 0.0002
 
 
 class DeviceBatch:
@@ -113,37 +100,28 @@ class DeviceBatch:
         return self._host.numpy().view(np.float64)
 
 
-Batch = HostBatch | DeviceBatch
-RowRef = tuple[Batch, int]
-
-
-class RowPool:
-    """The batch that is being filled, for each device and stream."""
+class RowPool(HostRows):
+    """The batch that is being filled, for the host, each device and stream."""
 
     def __init__(self, *, fused: bool = True) -> None:
         """Without `fused` kernels where somebody else launches them."""
+        super().__init__(summarize_cpu_into)
         self._fused = fused
-        self._host = HostBatch()
         self._current: dict[Any, DeviceBatch] = {}
         self._readers: dict[Any, launching.FusedRows | None] = {}
         self._sides: dict[torch.device, Any] = {}
         self._unsettled: list[DeviceBatch] = []
-        self.trouble: Exception | None = None
-        """What keeps the fused kernels from running here."""
 
     def summarize(self, tensor: torch.Tensor) -> RowRef:
-        """Summarise a tensor's content as it is now; it must not change before settle()."""
         if tensor.device.type == "cpu":
             return self._summarize_here(tensor)
         return self._summarize_there(tensor)
 
     @property
     def unsettled(self) -> bool:
-        """Whether tensors may still wait to be read."""
         return bool(self._unsettled)
 
     def settle(self) -> None:
-        """Have everything read that was asked for: the run may change it after this."""
         if self._unsettled:
             for batch in self._unsettled:
                 batch.settle()
@@ -151,20 +129,14 @@ class RowPool:
             self._unsettled.clear()
 
     def land(self) -> None:
-        """Send off what is filled; later values go to fresh rows."""
         self.settle()
         for batch in self._current.values():
             batch.land()
         self._current.clear()
-        if self._host.used:
-            self._host = HostBatch()
+        super().land()
 
     def _summarize_here(self, tensor: torch.Tensor) -> RowRef:
-        batch = self._host
-        index = batch.add(tensor)
-        if batch.used == BATCH_ROWS:
-            self._host = HostBatch()
-        return batch, index
+        return super().summarize(tensor)
 
     def _summarize_there(self, tensor: torch.Tensor) -> RowRef:
         device = tensor.device
@@ -201,14 +173,130 @@ def _stream_key(device: torch.device) -> Any:
     return device, torch._C._cuda_getCurrentRawStream(device.index or 0)
 
 
-def gather(refs: list[RowRef]) -> NDArray[np.float64]:
-    """The rows behind these references, in their order."""
-    rows = np.empty((len(refs), ROW_LENGTH))
-    places: dict[Batch, tuple[list[int], list[int]]] = {}
-    for position, (batch, index) in enumerate(refs):
-        positions, indices = places.setdefault(batch, ([], []))
-        positions.append(position)
-        indices.append(index)
-    for batch, (positions, indices) in places.items():
-        rows[positions] = batch.rows()[indices]
-    return rows
+@dataclass(slots=True, eq=False)
+class CopyBatch:
+    """Copies that begin together and land together."""
+
+    copies: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    """On the device and their places on the host. The former must live until they have been read."""
+    streams: set[Any] = field(default_factory=set)
+    nbytes: int = 0
+    landed: Any = None
+
+    def wait(self) -> None:
+        """Sleep until it has landed."""
+        while not self.landed.query():
+            time.sleep(POLL_SECONDS)
+        self.copies.clear()
+
+
+class DeviceCopies:
+    """Contents of one device on their way to the host. `module` is torch's module for it: streams and events."""
+
+    def __init__(self, device: torch.device, module: Any) -> None:
+        self._device = device
+        self._module = module
+        self._side = module.Stream(device)
+        self._next = CopyBatch()
+        self._under_way: deque[CopyBatch] = deque()
+        self._held = 0
+
+    def begin(self, source: torch.Tensor, host: torch.Tensor) -> CopyBatch:
+        """Copy aside on the device, where later writes cannot reach it, and soon to the host."""
+        copy = source.clone(memory_format=torch.contiguous_format)
+        nbytes = copy.numel() * copy.element_size()
+        batch = self._next
+        batch.copies.append((copy, host))
+        batch.streams.add(self._module.current_stream(self._device))
+        batch.nbytes += nbytes
+        self._held += nbytes
+        if batch.nbytes >= BATCH_BYTES or len(batch.copies) >= BATCH_COPIES:
+            self.send()
+        return batch
+
+    def send(self) -> None:
+        """Let everything that was begun go."""
+        batch = self._next
+        if not batch.copies:
+            return
+        for stream in batch.streams:
+            self._side.wait_stream(stream)
+        with self._module.stream(self._side):
+            for copy, host in batch.copies:
+                host.copy_(copy, non_blocking=True)
+            batch.landed = self._module.Event()
+            batch.landed.record(self._side)
+        self._under_way.append(batch)
+        self._next = CopyBatch()
+
+    def make_room(self, nbytes: int) -> bool:
+        """Keep to the device memory that copies may take; whether that took a wait."""
+        self._drop_landed()
+        waited = False
+        while self._held and self._held + nbytes > DEVICE_BYTES:
+            self.send()
+            self._under_way[0].wait()
+            self._drop_landed()
+            waited = True
+        return waited
+
+    def _drop_landed(self) -> None:
+        while self._under_way and self._under_way[0].landed.query():
+            batch = self._under_way.popleft()
+            batch.copies.clear()
+            self._held -= batch.nbytes
+
+
+class TorchCopies(Copies):
+    """Copies of tensors wherever they are."""
+
+    def __init__(self) -> None:
+        self._devices: dict[torch.device, DeviceCopies] = {}
+
+    def on_host(self, tensor: torch.Tensor) -> bool:
+        return _is_on_host(tensor)
+
+    def allocate(self, nbytes: int, *, pinned: bool) -> torch.Tensor:
+        return _allocate(nbytes, pinned=pinned)
+
+    def bytes_of(self, memory: torch.Tensor) -> NDArray[np.uint8]:
+        return memory.numpy()
+
+    def begin(self, tensor: torch.Tensor, run: tuple[int, int] | None, memory: torch.Tensor) -> CopyBatch | None:
+        source = tensor.detach()
+        if run is not None:
+            source = source.as_strided((run[1],), (1,), run[0])
+        elif source.is_conj() or source.is_neg():
+            source = source.resolve_conj().resolve_neg()
+        target = memory.view(source.dtype).view(source.shape)
+        if not _is_on_host(source):
+            return self._of(source.device).begin(source, target)
+        if source.is_contiguous():  # torch's own copy takes half as long again as the C library's, and fills the caches
+            copy_memory(target.data_ptr(), source.data_ptr(), source.numel() * source.element_size())
+        else:
+            target.copy_(source)
+        return None
+
+    def make_room(self, tensor: torch.Tensor, nbytes: int) -> bool:
+        return self._of(tensor.device).make_room(nbytes)
+
+    def send(self) -> None:
+        for copies in self._devices.values():
+            copies.send()
+
+    def close(self) -> None:
+        self._devices.clear()
+
+    def _of(self, device: torch.device) -> DeviceCopies:
+        if device not in self._devices:
+            self._devices[device] = DeviceCopies(device, torch.get_device_module(device))
+        return self._devices[device]
+
+
+def _is_on_host(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu"
+
+
+def _allocate(nbytes: int, *, pinned: bool) -> torch.Tensor:
+    with torch.inference_mode(mode=False):  # memory from within could not be written outside of it
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)

@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch.overrides import handle_torch_function, resolve_name
 
 from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.stacks import is_of_the_user
+from ulpscope.capture.recording.stacks import HIDDEN
+from ulpscope.capture.torch.recorder import TORCH_FILES
 
 COMPUTING_PROPERTIES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 
@@ -264,6 +265,7 @@ def _find_seeded_aten_names() -> set[str]:
 
 
 HANDLER = handle_torch_function.__code__
+_NOT_THE_USERS = (*HIDDEN, TORCH_FILES)
 _BASE = torch._C.TensorBase
 _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
 ACCESSORS = ("__get__", "__set__", "__delete__")
@@ -295,7 +297,7 @@ def _names_in(code: CodeType, function: Callable[..., Any], namespace: dict[str,
 
 def _is_torchs(function: Callable[..., Any]) -> bool:
     code = getattr(function, "__code__", None)
-    return code is None or not is_of_the_user(code)
+    return code is None or code.co_filename.startswith(_NOT_THE_USERS)
 
 
 def _find_own(code: CodeType, names: Iterable[str], namespace: dict[str, Any]) -> Callable[..., Any] | None:

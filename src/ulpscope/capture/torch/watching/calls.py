@@ -10,23 +10,24 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.recorder import INPUT, OUTPUT, OpenCall, Recorder
+from ulpscope.capture.exceptions import describe_error
+from ulpscope.capture.recording.arguments import Encodings, with_entry
+from ulpscope.capture.recording.calls import INPUT, OUTPUT, OpenCall
 from ulpscope.capture.recording.scopes import Scopes
-from ulpscope.capture.recording.stacks import TorchFiles
-from ulpscope.capture.torch.arguments import Placed, encode_call, encode_scalar, find_tensors, generator_digest
-from ulpscope.capture.torch.guard import guarded
-from ulpscope.capture.torch.signatures import Encodings, with_entry
+from ulpscope.capture.recording.tensors import Placed
+from ulpscope.capture.torch.arguments import ARGUMENTS, encode_call, encode_scalar, find_tensors, generator_digest
+from ulpscope.capture.torch.recorder import TORCH_FILES, TorchRecorder
 from ulpscope.capture.torch.tensors import versions_of
 from ulpscope.capture.torch.watching.apis import Api, describe_group, written_by
 from ulpscope.capture.torch.watching.edges import InputEdges, autocast_dtype, note_inputs
 from ulpscope.capture.torch.watching.pairing import Pairing
 from ulpscope.records.enums import Kind, Level, Phase, Role
 
-MAX_ERROR_TEXT = 500
 _API, _COMPILED = Kind.API, Kind.COMPILED
 _BACKWARD, _OTHER = Phase.BACKWARD, Phase.OTHER
-UPDATE_FILES = ("nn/utils/clip_grad.py", "amp/grad_scaler.py", "cuda/amp/grad_scaler.py")
+UPDATE_FILES = frozenset(
+    TORCH_FILES + file for file in ("nn/utils/clip_grad.py", "amp/grad_scaler.py", "cuda/amp/grad_scaler.py")
+)
 
 
 class Before(NamedTuple):
@@ -43,7 +44,7 @@ class Before(NamedTuple):
 class CallWatcher:
     """Runs functions for the function mode and its kin, and records what they did."""
 
-    def __init__(self, recorder: Recorder, pairing: Pairing, scopes: Scopes) -> None:
+    def __init__(self, recorder: TorchRecorder, pairing: Pairing, scopes: Scopes) -> None:
         self.suspended: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         """How to run code as if no capture existed; whoever installs the capture sets it."""
         self.recorder = recorder
@@ -52,8 +53,7 @@ class CallWatcher:
         self.pending: dict[int, tuple[Any, OpenCall, Placed]] = {}
         """Collectives under way, by the id of the handle that waits for them."""
         self._in_flight: list[torch.Tensor] = []
-        self.encodings = Encodings()
-        self._updating = TorchFiles(*UPDATE_FILES)
+        self.encodings = Encodings(ARGUMENTS)
         self.records_calls = recorder.settings.level is not Level.MODULE
 
     def watch(
@@ -80,14 +80,14 @@ class CallWatcher:
 
     def begin(self, api: Api, kind: Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before | None:
         """Note what goes into a call; None if that failed."""
-        before: Before | None = guarded(
-            self.recorder, "before a call", self._before, api, kind, args, kwargs, sys._getframe(1)
+        before: Before | None = self.recorder.guarded(
+            "before a call", self._before, api, kind, args, kwargs, sys._getframe(1)
         )
         return before
 
     def end(self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         """Note what came out of it."""
-        guarded(self.recorder, "after a call", self._after, api, before, args, kwargs, result)
+        self.recorder.guarded("after a call", self._after, api, before, args, kwargs, result)
 
     def fail(self, before: Before, error: str) -> None:
         """Note that it raised."""
@@ -151,13 +151,11 @@ class CallWatcher:
 
     def begin_backward(self, roots: Any, gradients: Any) -> None:
         """A backward pass is about to start from these tensors with these gradients; None inside of another one."""
-        if self.recorder.host is not None:
-            self._guard(self.recorder.host.begin_backward, roots, gradients)
+        self._guard(self.recorder.begin_backward, roots, gradients)
 
     def end_backward(self) -> None:
         """The engine has ended: the run's own code goes on."""
-        if self.recorder.host is not None:
-            self._guard(self.recorder.host.end_backward)
+        self._guard(self.recorder.end_backward)
 
     def finish_backward(self) -> None:
         """A backward pass has ended, perhaps by an exception."""
@@ -191,7 +189,7 @@ class CallWatcher:
 
     def _guard(self, work: Callable[..., Any], *args: Any) -> Any:
         """Our own work, seen by nobody; an error in it is noted and the run goes on."""
-        return guarded(self.recorder, getattr(work, "__name__", "capture"), work, *args)
+        return self.recorder.guarded(getattr(work, "__name__", "capture"), work, *args)
 
     def _before_kernel(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before:
         recorder, scopes = self.recorder, self.scopes
@@ -218,7 +216,7 @@ class CallWatcher:
         recorder, scopes = self.recorder, self.scopes
         phase = recorder.steps.phase
         in_backward = phase is _BACKWARD
-        if phase is _OTHER and self._updating.are_calling():
+        if phase is _OTHER and _is_updating():
             phase = Phase.UPDATE
         module, parent = scopes.innermost, scopes.parent
         if parent is None and in_backward:
@@ -311,7 +309,7 @@ class CallWatcher:
         if api.in_place or "out" in kwargs or (api.collective and not api.computed_later):
             written.update((id(tensor), tensor) for _, tensor in outputs)
         for tensor in written.values():
-            values.wrote(tensor, call.id, elements=_elements_written(api, args, tensor))
+            values.wrote(tensor, call.id, nbytes=_elements_written(api, args, tensor) * tensor.element_size())
         return written.keys()
 
     def _note_flight(self, inputs: Placed, outputs: Placed) -> None:
@@ -350,13 +348,15 @@ class CallWatcher:
                 values.initialized(tensor)
 
 
-def describe_error(error: BaseException) -> str:
-    """An exception in words; one whose own text raises is told by its class."""
-    try:
-        return f"{type(error).__name__}: {error}"[:MAX_ERROR_TEXT]
-    except Exception as untold:
-        pass_on_interruption(untold)
-        return type(error).__name__
+def _is_updating(depth: int = 12) -> bool:
+    """Whether torch's own code that belongs to an update is on the stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and depth:
+        if frame.f_code.co_filename in UPDATE_FILES:
+            return True
+        frame = frame.f_back
+        depth -= 1
+    return False
 
 
 def _writes(api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ulpscope.capture.torch.arguments import Placed
+from ulpscope.capture.recording.tensors import Placed
 
 _FUNCTIONS: Any = torch._C._functions
 ACCUMULATE = _FUNCTIONS.AccumulateGrad

@@ -14,10 +14,10 @@ import torch
 from torch.autograd import Function
 from torch.overrides import _pop_mode, _push_mode
 
-from ulpscope.capture.recording.recorder import GRAD_OUTPUT, INPUT, OpenCall
+from ulpscope.capture.recording.arguments import to_json
+from ulpscope.capture.recording.calls import GRAD_OUTPUT, INPUT, OpenCall
 from ulpscope.capture.recording.replacing import Replacement
-from ulpscope.capture.torch.arguments import encode_call, to_json
-from ulpscope.capture.torch.guard import guarded, guarded_in_hook
+from ulpscope.capture.torch.arguments import encode_call
 from ulpscope.capture.torch.watching.apis import Action, Api
 from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.capture.torch.watching.mode import WatchMode, mode_depth
@@ -187,7 +187,7 @@ class CustomCalls:
 
     def record(self, op: str, name: str, content: Any, *, gradients: bool) -> None:
         """A call `name.N` of operation `op` that reads the tensors in `content`."""
-        guarded(self._recorder, f"record {name}", self._record, op, name, content, gradients)
+        self._recorder.guarded(f"record {name}", self._record, op, name, content, gradients)
 
     def _record(self, op: str, name: str, content: Any, gradients: bool) -> None:
         scopes = self._watcher.scopes
@@ -223,7 +223,7 @@ class _Gradients:
     def of(self, place: str) -> Callable[[torch.Tensor], None]:
         def see(gradient: torch.Tensor) -> None:
             if self._recorder.capturing:
-                guarded_in_hook(self._recorder, f"gradient of {self._name}", self._use, place, gradient)
+                self._recorder.guarded_in_hook(f"gradient of {self._name}", self._use, place, gradient)
 
         return see
 

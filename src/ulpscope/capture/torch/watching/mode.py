@@ -18,7 +18,6 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ulpscope.capture.torch.host.recorder import Host
 from ulpscope.capture.torch.watching.apis import UNINITIALIZED, Action, Api, ApiTable, starts_collective
 from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.records.enums import Kind
@@ -34,14 +33,11 @@ class WatchMode(TorchFunctionMode):
         super().__init__()
         self._apis = ApiTable()
         self._watcher = watcher
-        self._host: Host | None = None
 
-    def use_host(self, host: Host) -> None:
-        """Let the compiled host part answer; it comes back here for what is out of the ordinary."""
-        self._host = host
-        host.set_mode(self.__torch_function__, self._watcher.records_calls)
+    def answer_by(self, dispatch: Callable[..., Any]) -> None:
+        """Let somebody else answer; he comes back to us for what is out of the ordinary."""
         # torch wants a method of the mode's own.
-        self.__torch_function__ = MethodType(host.dispatch, self)  # type: ignore[method-assign]
+        self.__torch_function__ = MethodType(dispatch, self)  # type: ignore[method-assign]
 
     def __torch_function__(
         self,
@@ -52,8 +48,8 @@ class WatchMode(TorchFunctionMode):
     ) -> Any:
         known = len(self._apis)
         asked = self._apis.find(func, sys._getframe(1))
-        if self._host is not None and len(self._apis) > known:
-            self._host.add_api(func, asked)
+        if len(self._apis) > known:
+            self._watcher.recorder.add_api(func, asked)
         api, function, _ = asked
         if api.action is _PASS:
             return function(*args, **kwargs) if kwargs else function(*args)

@@ -12,15 +12,13 @@ from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 
-from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.recorder import BUFFER, INPUT, OUTPUT, PARAMETER, OpenCall
-from ulpscope.capture.recording.scopes import HostCall, ModuleScope
-from ulpscope.capture.torch.arguments import Placed, encode_call, find_tensors
-from ulpscope.capture.torch.guard import guarded
-from ulpscope.capture.torch.host.recorder import Host
-from ulpscope.capture.torch.roots import RootLog
+from ulpscope.capture.exceptions import describe_error, pass_on_interruption
+from ulpscope.capture.recording.calls import BUFFER, INPUT, OUTPUT, PARAMETER, OpenCall
+from ulpscope.capture.recording.scopes import ModuleScope, NumberedCall, RootLog
+from ulpscope.capture.recording.tensors import Placed
+from ulpscope.capture.torch.arguments import encode_call, find_tensors
 from ulpscope.capture.torch.tensors import versions_of
-from ulpscope.capture.torch.watching.calls import CallWatcher, describe_error
+from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.capture.torch.watching.compiled import is_compiled
 from ulpscope.capture.torch.watching.edges import InputEdges, note_inputs
 from ulpscope.capture.torch.watching.mode import is_bare, run_without
@@ -59,10 +57,15 @@ class ModuleWatcher:
     """Stands in for nn.Module.__call__ while a capture runs."""
 
     def __init__(
-        self, watcher: CallWatcher, mode: TorchFunctionMode, *, begin_outermost: Callable[[nn.Module], None]
+        self,
+        watcher: CallWatcher,
+        mode: TorchFunctionMode,
+        roots: RootLog,
+        *,
+        begin_outermost: Callable[[nn.Module], None],
     ) -> None:
         self.paths = ModulePaths()
-        self.roots = RootLog()
+        self._roots = roots
         self._watcher = watcher
         self._mode = mode
         self._recorder = watcher.recorder
@@ -86,8 +89,8 @@ class ModuleWatcher:
         unseen = self._why_unseen(module, args, kwargs)
         if not self._recorder.capturing or scopes.hidden:
             return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
-        if unseen is None and self._recorder.host is not None:
-            result = self._call_in_host(self._recorder.host, original, module, args, kwargs, sys._getframe(1))
+        if unseen is None and self._recorder.records_modules:
+            result = self._call_compiled(original, module, args, kwargs, sys._getframe(1))
             if result is not NotImplemented:
                 return result
         before = self._guarded(self._before, module, args, kwargs, unseen, sys._getframe(1))
@@ -106,14 +109,14 @@ class ModuleWatcher:
         self._guarded(self._after, module, before, result, unseen)
         return result
 
-    def _call_in_host(
-        self, host: Host, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, frame: FrameType
+    def _call_compiled(
+        self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, frame: FrameType
     ) -> Any:
-        """Run a module's __call__ and let the host part record it, or give NotImplemented."""
-        scopes, class_name = self._scopes, self._kind_of(module).name
+        """Run a module's __call__ and let compiled code record it, or give NotImplemented."""
+        recorder, scopes, class_name = self._recorder, self._scopes, self._kind_of(module).name
         path = self.paths.of(module, scopes.innermost.path, frame)
         try:
-            begun = host.begin_module(
+            begun = recorder.begin_module(
                 class_name, path, module.training, args, kwargs, module._parameters, module._buffers, frame
             )
         except Exception as error:
@@ -125,15 +128,15 @@ class ModuleWatcher:
         number, stack, before = begun
         depth = len(scopes.calls)
         try:
-            scopes.calls.append(HostCall(number))
+            scopes.calls.append(NumberedCall(number))
             result = self._run(ModuleScope(path, class_name, stack), None, original, module, args, kwargs)
         except BaseException as error:
-            host.fail_module(before, describe_error(error))
+            recorder.fail_module(before, describe_error(error))
             raise
         finally:
             del scopes.calls[depth:]
         try:
-            host.end_module(before, self._number_of(module), result)
+            recorder.end_module(before, self._number_of(module), result)
         except Exception as error:
             pass_on_interruption(error)
             self._recorder.own_error(self._kind_of(module).where, error)
@@ -144,21 +147,20 @@ class ModuleWatcher:
 
         Those of another thread's pass are left to that thread: a gradient that it drops must not be read meanwhile.
         """
-        if self._recorder.host is not None:
-            guarded(self._recorder, "gradients", self._record_host_gradients, self._recorder.host)
+        self._recorder.guarded("gradients", self._record_compiled_gradients)
         calls = self._backward_calls.pop(self._recorder.steps.backward_pass, {})
         for reference, call in calls.values():
             module = reference()
             if module is not None and call.wanted:
                 self._guarded(self._use_gradients, module, call)
 
-    def _record_host_gradients(self, host: Host) -> None:
-        last = dict(host.take_ran())  # of several backward calls of a module the last has them
+    def _record_compiled_gradients(self) -> None:
+        last = dict(self._recorder.take_ran())  # of several backward calls of a module the last has them
         for number, call in last.items():
             reference = self._modules.get(number)
             module = None if reference is None else reference()
             if module is not None:
-                host.use_gradients(call, Role.GRADIENT.value, module._parameters)
+                self._recorder.use_gradients(call, Role.GRADIENT.value, module._parameters)
 
     def _run(
         self,
@@ -194,9 +196,9 @@ class ModuleWatcher:
         if isinstance(module, ParametrizationList):  # gives a parameter: no forward of the run's
             return
         if scope.path and not steps.in_backward:
-            self._guarded(self.roots.note, module, scope.path, sys._getframe(1))
+            self._guarded(self._roots.note, module, scope.path, sys._getframe(1))
         if steps.asks_for_graphs:
-            guarded(self._recorder, "end of a forward", steps.note_graph, result)
+            self._recorder.guarded("end of a forward", steps.note_graph, result)
 
     def _close(self, module: nn.Module, before: ModuleBefore) -> None:
         self._recorder.close(before.call, before.arguments)
@@ -229,7 +231,7 @@ class ModuleWatcher:
         return known
 
     def _guarded(self, work: Callable[..., Any], module: nn.Module, *args: Any) -> Any:
-        return guarded(self._recorder, self._kind_of(module).where, work, module, *args)
+        return self._recorder.guarded(self._kind_of(module).where, work, module, *args)
 
     def _before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Any, unseen: str | None, frame: FrameType

@@ -12,11 +12,13 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ulpscope.capture.recording.recorder import PARAMETER, OpenCall, Recorder
+from ulpscope.capture.recording.arguments import to_json
+from ulpscope.capture.recording.calls import PARAMETER, OpenCall
 from ulpscope.capture.recording.replacing import Replacement
 from ulpscope.capture.recording.scopes import Scopes
-from ulpscope.capture.torch.arguments import Placed, encode_call, to_json
-from ulpscope.capture.torch.guard import guarded
+from ulpscope.capture.recording.tensors import Placed
+from ulpscope.capture.torch.arguments import encode_call
+from ulpscope.capture.torch.recorder import TorchRecorder
 from ulpscope.records.enums import Kind, Role
 
 GRADIENT, STATE = Role.GRADIENT.value, Role.STATE.value
@@ -52,7 +54,7 @@ class OptimizerWatcher:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: TorchRecorder,
         scopes: Scopes,
         *,
         parameter_names: Callable[[list[torch.Tensor]], dict[int, str]],
@@ -234,7 +236,7 @@ class OptimizerWatcher:
             self._recorder.close(call, arguments)
 
     def _guarded(self, work: Callable[..., Any], *args: Any) -> Any:
-        return guarded(self._recorder, f"optimizer {type(args[0]).__name__}", work, *args)
+        return self._recorder.guarded(f"optimizer {type(args[0]).__name__}", work, *args)
 
 
 def _is_running(wanted: FrameType) -> bool:

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ulpscope.capture.recording.recorder import GRAD_INPUT, GRAD_OUTPUT, OpenCall, Recorder
-from ulpscope.capture.torch.arguments import Placed
-from ulpscope.capture.torch.guard import guarded_in_hook
+from ulpscope.capture.recording.calls import GRAD_INPUT, GRAD_OUTPUT, OpenCall
+from ulpscope.capture.recording.tensors import Placed
+from ulpscope.capture.torch.recorder import TorchRecorder
 from ulpscope.capture.torch.watching.edges import (
     COPY_SLICES,
     Arrival,
@@ -77,19 +77,19 @@ class Watched:
         """The node is about to run."""
         pairing = self._pairing
         if pairing.recorder.capturing:
-            guarded_in_hook(pairing.recorder, "backward", pairing.use_arriving, self.first, arriving)
+            pairing.recorder.guarded_in_hook("backward", pairing.use_arriving, self.first, arriving)
 
     def after(self, leaving: Gradients, arriving: Gradients) -> None:
         """The node has run."""
         pairing = self._pairing
         if pairing.recorder.capturing:
-            guarded_in_hook(pairing.recorder, "backward", pairing.use_both, self, leaving, arriving)
+            pairing.recorder.guarded_in_hook("backward", pairing.use_both, self, leaving, arriving)
 
 
 class Pairing:
     """Sets the hooks and records what they see."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TorchRecorder) -> None:
         self.recorder = recorder
         # Where kernels are recorded, what comes into a node is told before them.
         self._reading = frozenset() if recorder.settings.level is Level.KERNEL else _READING
@@ -125,8 +125,7 @@ class Pairing:
 
     def finish(self) -> None:
         """A backward pass has ended: record totals that are still open, forget what belongs to it."""
-        if self.recorder.host is not None:
-            self.recorder.host.finish_backward()
+        self.recorder.finish_backward()
         running, self._running = self._running, []
         for paired in running:
             for (task, slot), (_, total) in (paired.totals or {}).items():
@@ -140,10 +139,10 @@ class Pairing:
         node: Any = torch._C._current_autograd_node()
         watched: Watched | None = node.metadata.get(self) if node is not None else None
         owner = watched.owner if watched is not None else None
-        if self.recorder.host is not None:  # of a call and the one around it, either may have been recorded there
-            parent = self.recorder.host.current_parent(-1 if owner is None else owner.forward.id)
-            if parent is not None:
-                return parent
+        # Of a call and the one around it, either may have been recorded by compiled code.
+        parent = self.recorder.current_parent(-1 if owner is None else owner.forward.id)
+        if parent is not None:
+            return parent
         if owner is None:
             return None
         task = _current_task()

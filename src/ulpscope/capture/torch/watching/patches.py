@@ -18,8 +18,8 @@ from torch import nn
 from torch.overrides import _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ulpscope.capture.recording.recorder import Recorder
 from ulpscope.capture.recording.replacing import Replacement
+from ulpscope.capture.recording.scopes import RootLog
 from ulpscope.capture.recording.stacks import is_ours
 from ulpscope.capture.torch.watching.apis import EXPOSING, HANDLER
 from ulpscope.capture.torch.watching.calls import CallWatcher
@@ -96,19 +96,20 @@ class Patches:
         self,
         watcher: CallWatcher,
         *,
+        roots: RootLog,
         here: Callable[[], bool],
         begin_outermost: Callable[[nn.Module], None],
         next_step: Callable[[], None],
         updated: Callable[[], None],
     ) -> None:
         self._watcher = watcher
-        self._recorder: Recorder = watcher.recorder
+        self._recorder = watcher.recorder
         self._here = here
         watcher.suspended = self.suspended
         self._recorder.on_recorded_step = self._put_back
         self._begin_outermost = begin_outermost
         self._mode = WatchMode(watcher)
-        self.modules = ModuleWatcher(watcher, self._mode, begin_outermost=self._begin_forward)
+        self.modules = ModuleWatcher(watcher, self._mode, roots, begin_outermost=self._begin_forward)
         self._autograd = AutogradPatches(watcher, self._mode, self._after_backward)
         self._exposure = ExposurePatches(watcher, here=here)
         self._optimizers = OptimizerWatcher(
@@ -147,8 +148,7 @@ class Patches:
 
     def install(self) -> None:
         """Start observing this thread."""
-        if self._recorder.host is not None:
-            self._mode.use_host(self._recorder.host)
+        self._recorder.serve(self._mode, records_calls=self._watcher.records_calls)
         self._install_entries()
         self._optimizers.install()
         self._namespaces.install()

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ulpscope.capture.recording.tensors import merged_dimensions
 from ulpscope.capture.torch.summaries.fused import kernels as driver
 from ulpscope.capture.torch.summaries.fused.kernels import (
     BFLOAT16,
@@ -29,7 +30,6 @@ from ulpscope.capture.torch.summaries.fused.kernels import (
     numbers_header,
     shape_of,
 )
-from ulpscope.capture.torch.tensors import merged_dimensions
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, ROW_LENGTH
 

@@ -1,6 +1,51 @@
-"""--only and --skip: patterns on a call's op, module and name."""
+"""Calls while they run, what became of them, and which are wanted (--only and --skip)."""
 
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+
+from ulpscope.records.enums import Kind, Phase, Role
+
+# Words of enums, for code that runs several times a call: asking an enum for its word takes longer than a use.
+INPUT, OUTPUT = Role.INPUT.value, Role.OUTPUT.value
+PARAMETER, BUFFER = Role.PARAMETER.value, Role.BUFFER.value
+GRAD_OUTPUT, GRAD_INPUT = Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value
+MAKING = frozenset(role.value for role in (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER))
+
+
+@dataclass(slots=True, eq=False)
+class OpenCall:
+    """A call while it runs, and after it for as long as its backward may still come."""
+
+    id: int
+    name: str
+    kind: Kind
+    op: str
+    module: str | None
+    module_class: str | None
+    phase: Phase
+    step: int
+    micro_step: int
+    parent: int | None
+    wanted: bool
+    recompute: bool = False
+    forward: int | None = None
+    stack: int | None = None
+    autocast: str | None = None
+    random: bool = False
+    generator: str | None = None
+    arguments: str = "{}"
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class CallCounts:
+    """What became of the calls."""
+
+    seen: int = 0
+    recorded: int = 0
+    filtered: int = 0
+    unobserved: dict[str, int] = field(default_factory=dict)
+    other_threads: int = 0
 
 
 class CallPatterns:
