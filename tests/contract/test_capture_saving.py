@@ -23,8 +23,7 @@ from torch import nn
 from watched import Watched, watch
 
 from ulpscope.capture.recording import saving
-from ulpscope.capture.recording.ring import ALIGNMENT, Ring
-from ulpscope.capture.recording.saving import Content, Saver
+from ulpscope.capture.recording.saving import ALIGNMENT, Content, Ring, Saver
 from ulpscope.capture.recording.storages import StorageState, StorageTable
 from ulpscope.capture.torch.recorder import TorchTensors
 from ulpscope.capture.torch.summaries import device as copied

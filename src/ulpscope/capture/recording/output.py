@@ -11,13 +11,12 @@ import numpy as np
 import polars as pl
 
 from ulpscope.capture.recording.calls import OpenCall
-from ulpscope.capture.recording.columns import Taken
 from ulpscope.capture.recording.limits import DiskLimit, Lag
 from ulpscope.capture.recording.rows import gather
 from ulpscope.capture.recording.saving import Content, Saver
 from ulpscope.capture.recording.tables import StepWriter, Tables, attributes, series, spread, turned
 from ulpscope.capture.recording.values import Recheck, ValueRow
-from ulpscope.capture.recording.writing_process import WritingProcess
+from ulpscope.capture.recording.writing_process import Taken, WritingProcess
 from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
 from ulpscope.numerics.summaries.rows import Column, rows_to_columns
 from ulpscope.records.calls import Frame

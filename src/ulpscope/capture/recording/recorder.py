@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from ulpscope.capture.events import EventLog, LastCallFile
 from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
@@ -26,7 +26,7 @@ from ulpscope.capture.recording.saving import Saver
 from ulpscope.capture.recording.stacks import StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Placed, Tensors
-from ulpscope.capture.recording.values import ValueCounts, ValueTable
+from ulpscope.capture.recording.values import Values, ValueTable
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.runs import RankInfo
 from ulpscope.records.settings import CaptureSettings
@@ -40,39 +40,6 @@ MAX_ERRORS = 100
 
 def _ignore() -> None:
     """Nobody wants to know."""
-
-
-class Storages(Protocol):
-    """All storages met so far."""
-
-    def forget_all(self) -> None:
-        """Any storage may have changed: code ran that was not observed."""
-
-    def lose_track(self) -> None:
-        """Steps follow that are not observed: nothing known about a storage will hold after them."""
-
-    def clear(self) -> None: ...
-
-
-class Values(Protocol):
-    """What watchers tell about contents; ValueTable and its compiled twin."""
-
-    @property
-    def storages(self) -> Storages: ...
-    @property
-    def counts(self) -> ValueCounts: ...
-    @property
-    def trouble(self) -> Exception | None: ...
-    @property
-    def unsettled(self) -> bool: ...
-    def settle(self) -> None: ...
-    def observe(self, tensor: Any, producer: int | None = None) -> int: ...
-    def wrote_all(self, tensors: Placed, call: int) -> None: ...
-    def wrote(self, tensor: Any, call: int, *, nbytes: int) -> None: ...
-    def initialized(self, tensor: Any) -> None: ...
-    def suspect(self, tensor: Any) -> None: ...
-    def expose(self, tensor: Any) -> None: ...
-    def uninitialized(self, tensor: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Values: contents of tensors, each summarised once for as long as it certainly has not changed."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from ulpscope.capture.exceptions import pass_on_interruption
@@ -46,6 +46,39 @@ class ValueCounts:
     made: int = 0
     reused: int = 0
     unsummarized: dict[str, int] = field(default_factory=dict)
+
+
+class Storages(Protocol):
+    """All storages met so far."""
+
+    def forget_all(self) -> None:
+        """Any storage may have changed: code ran that was not observed."""
+
+    def lose_track(self) -> None:
+        """Steps follow that are not observed: nothing known about a storage will hold after them."""
+
+    def clear(self) -> None: ...
+
+
+class Values(Protocol):
+    """What watchers tell about contents; ValueTable and its compiled twin."""
+
+    @property
+    def storages(self) -> Storages: ...
+    @property
+    def counts(self) -> ValueCounts: ...
+    @property
+    def trouble(self) -> Exception | None: ...
+    @property
+    def unsettled(self) -> bool: ...
+    def settle(self) -> None: ...
+    def observe(self, tensor: Any, producer: int | None = None) -> int: ...
+    def wrote_all(self, tensors: Placed, call: int) -> None: ...
+    def wrote(self, tensor: Any, call: int, *, nbytes: int) -> None: ...
+    def initialized(self, tensor: Any) -> None: ...
+    def suspect(self, tensor: Any) -> None: ...
+    def expose(self, tensor: Any) -> None: ...
+    def uninitialized(self, tensor: Any) -> None: ...
 
 
 class ValueTable:

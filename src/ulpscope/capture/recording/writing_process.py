@@ -1,4 +1,7 @@
-"""Tables are made and written by a process of their own: in this one, every line of Python would hold the run up."""
+"""What a compiled recorder leaves behind: columns of numbers on their way to the process that makes tables of them.
+
+Tables are made and written by a process of their own: in this one, every line of Python would hold the run up.
+"""
 
 import contextlib
 import json
@@ -6,14 +9,241 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
 from ulpscope.capture.events import EventLog
-from ulpscope.capture.recording.columns import Buffer, Columns, receive, send
-from ulpscope.capture.recording.tables import StepWriter
+from ulpscope.capture.recording.rows import Batch
+from ulpscope.capture.recording.tables import StepWriter, Tables, series, spread
+from ulpscope.numerics.summaries.constants import ROW_LENGTH
+from ulpscope.numerics.summaries.rows import rows_to_columns
 from ulpscope.records.errors import TraceError, UlpscopeError
+from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUE_DATA, VALUE_IDENTITY, VALUE_SHARD
 from ulpscope.trace.writer import RankWriter
+
+_WORDS = ("kind", "op", "module", "module_class", "phase", "autocast")
+_NUMBERS = ("id", "number", "step", "micro_step", "parent", "forward", "stack")
+_CALL_BUFFERS = (*_NUMBERS, "words")
+_USE_BUFFERS = ("call", "role", "place", "value")
+_VALUE_BUFFERS = "storage version producer geometry dtype device layout batch row requires_grad initialized".split()
+_LENGTH = 8
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A part: what is short as JSON, long columns as they are."""
+
+    described: dict[str, Any]
+    buffers: list[Buffer]
+    words: Sequence[str]
+    """Those of all parts so far."""
+
+    @property
+    def finished_after(self) -> float | None:
+        seconds: float | None = self.described["finished_after"]
+        return seconds
+
+    @property
+    def step(self) -> int:
+        step: int = self.described["step"]
+        return step
+
+    def tables(self) -> Tables:
+        return Tables(self._calls(), self._values(), self._tensors(), self._stacks())
+
+    def _calls(self) -> pl.DataFrame:
+        told = self.described
+        raw = self._named(_CALL_BUFFERS, 0)
+        columns: dict[str, Any] = {name: _integers(raw[name]).tolist() for name in _NUMBERS}
+        codes = _codes(raw["words"]).reshape(-1, len(_WORDS))
+        columns |= {name: self._texts(codes[:, index]) for index, name in enumerate(_WORDS)}
+        ids, count = columns["id"], len(columns["id"])
+        draws = {call: draw[0] for call, draw in told["draws"].items()}
+        drew = {call: draw[1] for call, draw in told["draws"].items()}
+        columns |= {name: _null_if_negative(columns[name]) for name in ("parent", "forward", "stack")}
+        columns |= {
+            "name": [f"{op}.{number}" for op, number in zip(columns["op"], columns.pop("number"), strict=True)],
+            "arguments": told["arguments"],
+            "error": _sparse(ids, told["errors"], None),
+            "generator": _sparse(ids, draws, None),
+            "random": _sparse(ids, drew, False),
+            "recompute": [False] * count,
+        }
+        others = told["calls"]
+        return pl.DataFrame({name: [*columns[name], *others[name]] for name in CALLS}, schema=CALLS)
+
+    def _tensors(self) -> pl.DataFrame:
+        raw = self._named(_USE_BUFFERS, len(_CALL_BUFFERS))
+        return pl.DataFrame(
+            {
+                "call": _integers(raw["call"]),
+                "role": self._texts(_codes(raw["role"])),
+                "place": self._texts(_codes(raw["place"])),
+                "value": _integers(raw["value"]),
+            },
+            schema=TENSORS,
+        )
+
+    def _values(self) -> pl.DataFrame:
+        raw = self._named(_VALUE_BUFFERS, len(_CALL_BUFFERS) + len(_USE_BUFFERS))
+        having = _codes(raw["batch"]) >= 0
+        names = [self.words[code] for code in _codes(raw["dtype"])[having].tolist()]
+        shapes = [tuple(shape) for shape in self.described["shapes"]]
+        summary = rows_to_columns(
+            self._rows(_codes(raw["batch"])[having], _codes(raw["row"])[having]),
+            dtype_names=names,
+            shapes=[shapes[number] for number in _codes(raw["geometry"])[having].tolist()],
+        )
+        identity = self._identity(raw)
+        shards = self._shards(identity["id"].to_list())
+        return identity.with_columns(
+            *spread(summary, having),
+            *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in VALUE_DATA.items()),
+            *(series(name, shards[name], dtype) for name, dtype in VALUE_SHARD.items()),
+        )
+
+    def _identity(self, raw: dict[str, Buffer]) -> pl.DataFrame:
+        first = self.described["first_value"]
+        geometry = _codes(raw["geometry"])
+        return pl.DataFrame(
+            {
+                "id": np.arange(first, first + len(geometry)),
+                **{
+                    name: _null_if_negative(_integers(raw[name]).tolist())
+                    for name in ("storage", "version", "producer")
+                },
+                "dtype": self._texts(_codes(raw["dtype"])),
+                "shape": _gathered(self.described["shapes"], geometry),
+                "strides": _gathered(self.described["strides"], geometry),
+                "device": self._texts(_codes(raw["device"])),
+                "layout": self._texts(_codes(raw["layout"])),
+                "requires_grad": np.frombuffer(raw["requires_grad"], dtype=np.bool_),
+                "initialized": np.frombuffer(raw["initialized"], dtype=np.bool_),
+            },
+            schema=VALUE_IDENTITY,
+        )
+
+    def _rows(self, numbers: NDArray[np.int32], indices: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The summaries out of the batches, which are the last buffers."""
+        rows = np.empty((len(numbers), ROW_LENGTH))
+        batches = self.buffers[len(_CALL_BUFFERS) + len(_USE_BUFFERS) + len(_VALUE_BUFFERS) :]
+        for number, batch in enumerate(batches):
+            positions = np.flatnonzero(numbers == number)
+            rows[positions] = np.frombuffer(batch, dtype=np.float64).reshape(-1, ROW_LENGTH)[indices[positions]]
+        return rows
+
+    def _shards(self, ids: list[int]) -> dict[str, list[Any]]:
+        known = self.described["shards"]
+        shards = [known.get(str(number)) for number in ids] if known else [None] * len(ids)
+        return {
+            "global_shape": [None if shard is None else tuple(shard[0]) for shard in shards],
+            "global_offset": [None] * len(shards),
+            "mesh": [None if shard is None else shard[1] for shard in shards],
+        }
+
+    def _stacks(self) -> pl.DataFrame:
+        return pl.DataFrame(self.described["stacks"], schema=STACKS, orient="row")
+
+    def _named(self, names: Sequence[str], first: int) -> dict[str, Buffer]:
+        return dict(zip(names, self.buffers[first : first + len(names)], strict=True))
+
+    def _texts(self, codes: NDArray[np.int32]) -> list[str | None]:
+        words = self.words
+        return [words[code] if code >= 0 else None for code in codes.tolist()]
+
+
+def send(described: dict[str, Any], buffers: Sequence[Buffer], stream: IO[bytes]) -> None:
+    """Lengths, the JSON, and the buffers as they are."""
+    text = json.dumps(described, separators=(",", ":")).encode()
+    lengths = [len(text), *(memoryview(buffer).nbytes for buffer in buffers)]
+    stream.write(np.array([len(lengths), *lengths], dtype="<i8").tobytes())
+    stream.write(text)
+    for buffer in buffers:
+        stream.write(buffer)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[Buffer]] | None:
+    """What send() has sent; None at the end."""
+    head = stream.read(_LENGTH)
+    if len(head) < _LENGTH:
+        return None
+    count = int(np.frombuffer(head, dtype="<i8")[0])
+    lengths = np.frombuffer(stream.read(count * _LENGTH), dtype="<i8").tolist()
+    parts = [stream.read(length) for length in lengths]
+    if [len(part) for part in parts] != lengths:
+        return None  # whoever sent it died in the middle
+    described: dict[str, Any] = json.loads(parts[0])
+    return described, list(parts[1:])
+
+
+def _integers(raw: Buffer) -> NDArray[np.int64]:
+    return np.frombuffer(raw, dtype=np.int64)
+
+
+def _codes(raw: Buffer) -> NDArray[np.int32]:
+    return np.frombuffer(raw, dtype=np.int32)
+
+
+def _gathered(lists: list[list[int]], index: NDArray[np.int32]) -> pl.Series:
+    return pl.Series(lists, dtype=pl.List(pl.Int64)).gather(index.astype(np.int64))
+
+
+def _null_if_negative(numbers: list[int]) -> list[int | None]:
+    return [number if number >= 0 else None for number in numbers]
+
+
+def _sparse(ids: list[int], known: dict[str, Any], other: Any) -> list[Any]:
+    """A column of what is known of few calls."""
+    return [known.get(str(number), other) for number in ids] if known else [other] * len(ids)
+
+
+class Taken:
+    """What the compiled core gives; `seen` of the calls are not counted anywhere else."""
+
+    def __init__(self, taken: tuple[Any, ...], seen: int) -> None:
+        self._calls, self._uses, (self._values, self._shards), self.words = taken
+        self.seen = seen
+        self.recorded = len(self._calls[0]) // 8
+
+    @property
+    def on_device(self) -> bool:
+        """Whether summaries of it were made on a device."""
+        batches: Sequence[Batch] = self._values[-1]
+        return any(batch.on_device for batch in batches)
+
+    def described(self) -> dict[str, Any]:
+        """What is short, as JSON has it."""
+        *_, arguments, errors, draws = self._calls
+        first, *_, shapes, strides, _ = self._values
+        return {
+            "arguments": arguments,
+            "errors": _by_text(errors),
+            "draws": _by_text(draws),
+            "first_value": first,
+            "shapes": shapes,
+            "strides": strides,
+            "shards": _by_text(self._shards),
+        }
+
+    def buffers(self) -> list[Buffer]:
+        """The columns, and the rows of all batches; waits for the copies from the device."""
+        batches: Sequence[Batch] = self._values[-1]
+        rows = [batch.rows()[: batch.used].reshape(-1).view(np.uint8).data for batch in batches]
+        return [*self._calls[:-3], *self._uses, *self._values[1:-3], *rows]
+
+
+def _by_text(known: dict[int, Any]) -> dict[str, Any]:
+    return {str(number): entry for number, entry in known.items()}
+
 
 _START = "import sys; sys.path[:] = {path!r}; from ulpscope.capture.recording.writing_process import serve; serve()"
 STOP_SECONDS = 600.0

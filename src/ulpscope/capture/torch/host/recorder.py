@@ -10,13 +10,12 @@ import torch
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.calls import MAKING, OpenCall
-from ulpscope.capture.recording.columns import Taken
 from ulpscope.capture.recording.output import OutputElsewhere, TakenPart
 from ulpscope.capture.recording.recorder import PART_CALLS, PART_SECONDS, Surroundings
 from ulpscope.capture.recording.scopes import Scopes
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.recording.values import ValueCounts
-from ulpscope.capture.recording.writing_process import WritingProcess
+from ulpscope.capture.recording.writing_process import Taken, WritingProcess
 from ulpscope.capture.torch.host.bridge import LIMITS, Bridge
 from ulpscope.capture.torch.host.loading import build_beside, is_missed, is_wanted, load
 from ulpscope.capture.torch.recorder import TorchRecorder
