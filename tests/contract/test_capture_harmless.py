@@ -166,7 +166,12 @@ print(any("nn.Module: Linear" in event.name for event in seen.events()))
     assert watch_calls(tmp_path / "t", "Linear") == 2
 
 
-def test_a_warning_points_at_the_line_it_would_point_at_without_a_capture(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recorder", ["python", "compiled"])
+def test_a_warning_points_at_the_line_it_would_point_at_without_a_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorder: str
+) -> None:
+    monkeypatch.setenv("ULPSCOPE_HOST", recorder)
+
     def work() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")

@@ -327,10 +327,19 @@ def _placed(entry: Replacement) -> Callable[[warnings.WarningMessage], None]:
 
 
 def _first_of_ours(frame: FrameType | None, file: str) -> FrameType | None:
-    """The frame of ours that a warning points at."""
-    while frame is not None and (frame.f_code.co_filename != file or not is_ours(frame.f_code)):
-        frame = frame.f_back
-    return frame
+    """The frame of ours, or of torch's asking our compiled code, that a warning points at."""
+    inner: FrameType | None = None
+    while frame is not None:
+        if frame.f_code.co_filename == file and (is_ours(frame.f_code) or _asks_itself(frame, inner)):
+            return frame
+        inner, frame = frame, frame.f_back
+    return None
+
+
+def _asks_itself(frame: FrameType, inner: FrameType | None) -> bool:
+    """Whether torch asks a mode here which runs the very function that asks, and has no frame of its own."""
+    asker = frame.f_back
+    return frame.f_code is HANDLER and asker is not None and inner is not None and asker.f_code is inner.f_code
 
 
 def _runs_own(frame: FrameType | None) -> FrameType | None:
