@@ -22,8 +22,8 @@ class ArrayTensors(Tensors):
     def address(self, tensor: Array) -> int:
         return id(_owner(tensor))
 
-    def hold(self, tensor: Array) -> Any:
-        return weakref.ref(_owner(tensor))
+    def hold(self, tensor: Array) -> tuple[Any, bool]:
+        return weakref.ref(_owner(tensor)), True
 
     def is_gone(self, held: Any) -> bool:
         return held() is None

@@ -71,14 +71,15 @@ class StorageTable:
     def of(self, tensor: Any) -> StorageState:
         address = self._tensors.address(tensor)
         state = self.states.get(address)
-        return self._add(tensor, address) if state is None or self._tensors.is_gone(state.weak) else state
+        return self.add(tensor, address) if state is None or self._tensors.is_gone(state.weak) else state
 
-    def _add(self, tensor: Any, address: int) -> StorageState:
+    def add(self, tensor: Any, address: int) -> StorageState:
+        """A storage that is met for the first time."""
         self._until_sweep -= 1
         if self._until_sweep <= 0:
             self._until_sweep = SWEEP_EVERY
             self.sweep()
-        state = StorageState(self._numbered, self._tensors.hold(tensor), self._tensors.is_trusted(tensor))
+        state = StorageState(self._numbered, *self._tensors.hold(tensor))
         self.states[address] = state
         self._numbered += 1
         return state

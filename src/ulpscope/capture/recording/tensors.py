@@ -72,8 +72,8 @@ class Tensors(ABC):
         """What tells its storage from all others that are alive."""
 
     @abstractmethod
-    def hold(self, tensor: Any) -> Any:
-        """A weak reference to its storage: it does not keep the elements alive."""
+    def hold(self, tensor: Any) -> tuple[Any, bool]:
+        """A weak reference to its storage, which keeps no elements alive; can nobody write there past the framework?"""
 
     @abstractmethod
     def is_gone(self, held: Any) -> bool:
@@ -81,10 +81,6 @@ class Tensors(ABC):
 
     def let_go(self, held: Any) -> None:  # noqa: B027 Python's own need nothing
         """Such a reference is no longer needed."""
-
-    def is_trusted(self, tensor: Any) -> bool:
-        """Whether nobody can write into its storage but through the framework."""
-        return True
 
     def local(self, tensor: Any) -> Any:
         """What this process holds of it, as a tensor that can be read."""

@@ -91,6 +91,7 @@ class ValueTable:
         self.rechecks: list[Recheck] = []
         self._tensors = tensors
         self._rows = tensors.make_rows()
+        self._dtype_word = tensors.dtype_word
         self._saver = saver
         self._verify = verify
 
@@ -215,7 +216,7 @@ class ValueTable:
                 state.number,
                 version,
                 producer if producer is not None else state.writer,
-                self._tensors.dtype_word(key[4]),
+                self._dtype_word(key[4]),
                 tuple(key[2]),
                 key[3],
                 self._tensors.device_word(tensor),

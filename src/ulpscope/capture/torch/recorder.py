@@ -15,7 +15,7 @@ import torch
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.recorder import PythonRecorder, Recorder, Surroundings
 from ulpscope.capture.recording.steps import Steps
-from ulpscope.capture.recording.tensors import Copies, Described, Key, Shard, Tensors
+from ulpscope.capture.recording.tensors import Copies, Key, Tensors
 from ulpscope.capture.recording.values import ValueTable
 from ulpscope.capture.torch.arguments import find_tensors
 from ulpscope.capture.torch.summaries.device import RowPool, TorchCopies
@@ -133,8 +133,10 @@ class TorchTensors(Tensors):
         address: int = tensor.untyped_storage()._cdata
         return address
 
-    def hold(self, tensor: torch.Tensor) -> Any:
-        return tensor.untyped_storage()._weak_ref()
+    def hold(self, tensor: torch.Tensor) -> tuple[Any, bool]:
+        storage = tensor.untyped_storage()
+        # Memory from outside (numpy, shared memory) cannot be resized, and can be written by its other owner.
+        return storage._weak_ref(), storage.resizable()
 
     def is_gone(self, held: Any) -> bool:
         return bool(torch.UntypedStorage._expired(held))
@@ -142,18 +144,9 @@ class TorchTensors(Tensors):
     def let_go(self, held: Any) -> None:
         torch.UntypedStorage._free_weak_ref(held)
 
-    def is_trusted(self, tensor: torch.Tensor) -> bool:
-        # Memory from outside (numpy, shared memory) cannot be resized, and can be written by its other owner.
-        return tensor.untyped_storage().resizable()
-
-    def local(self, tensor: torch.Tensor) -> torch.Tensor:
-        return local_tensor(tensor)
-
-    def shard(self, tensor: torch.Tensor) -> Shard | None:
-        return shard_of(tensor)
-
-    def why_unreadable(self, tensor: torch.Tensor) -> str | None:
-        return unsummarizable_reason(tensor)
+    local = staticmethod(local_tensor)
+    shard = staticmethod(shard_of)
+    why_unreadable = staticmethod(unsummarizable_reason)
 
     def key(self, tensor: torch.Tensor) -> Key:
         dtype = tensor.dtype
@@ -161,11 +154,8 @@ class TorchTensors(Tensors):
         where = tensor.storage_offset(), tensor.shape, tensor.stride()
         return version_of(tensor), *where, dtype, lazy, tensor.requires_grad
 
-    def describe(self, tensor: torch.Tensor) -> Described:
-        return describe_opaque(tensor)
-
-    def dtype_word(self, dtype: torch.dtype) -> str:
-        return word_of(dtype)
+    describe = staticmethod(describe_opaque)
+    dtype_word = staticmethod(word_of)
 
     def device_word(self, tensor: torch.Tensor) -> str:
         return word_of(tensor.device)
@@ -193,7 +183,8 @@ class TorchValues(ValueTable):
         # Most tensors were met before. Whatever cannot be read has no entry to be found, but for memory that was freed
         # under its tensor.
         try:
-            state = self.storages.states.get(tensor.untyped_storage()._cdata)
+            address = tensor.untyped_storage()._cdata
+            state = self.storages.states.get(address)
             dtype = tensor.dtype
             lazy = tensor.is_neg() if dtype not in COMPLEX else (tensor.is_neg(), tensor.is_conj())
             offset, shape, strides = tensor.storage_offset(), tensor.shape, tensor.stride()
@@ -211,7 +202,7 @@ class TorchValues(ValueTable):
         reason = unsummarizable_reason(tensor)
         if reason is not None:
             return self._add_opaque(tensor, producer, reason)
-        return self._find_or_add(tensor, state or self.storages.of(tensor), key, producer, None)
+        return self._find_or_add(tensor, state or self.storages.add(tensor, address), key, producer, None)
 
 
 ModuleBegun = NewType("ModuleBegun", object)

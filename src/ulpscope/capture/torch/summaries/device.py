@@ -135,8 +135,7 @@ class RowPool(HostRows):
         self._current.clear()
         super().land()
 
-    def _summarize_here(self, tensor: torch.Tensor) -> RowRef:
-        return super().summarize(tensor)
+    _summarize_here = HostRows.summarize
 
     def _summarize_there(self, tensor: torch.Tensor) -> RowRef:
         device = tensor.device
