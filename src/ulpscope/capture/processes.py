@@ -108,13 +108,14 @@ def refuse_old_version(framework: str) -> None:
     """
     version = str(getattr(sys.modules.get(framework), "__version__", ""))
     numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers is None or (int(numbers[1]), int(numbers[2])) >= OLDEST[framework]:
+    oldest = OLDEST.get(framework, (0, 0))
+    if numbers is None or (int(numbers[1]), int(numbers[2])) >= oldest:
         return
-    oldest = ".".join(map(str, OLDEST[framework]))
+    wanted = ".".join(map(str, oldest))
     raise UlpscopeError(
         f"{framework} {version} is too old to be captured",
-        expected=f"{framework} {oldest} or later",
-        next_step=f"upgrade {framework} to {oldest}, or dump this run with the tool you have: dumps of msprobe and "
+        expected=f"{framework} {wanted} or later",
+        next_step=f"upgrade {framework} to {wanted}, or dump this run with the tool you have: dumps of msprobe and "
         "ptdbg_ascend, and forward_info files of the API accuracy checker, are read as they are, on any machine: "
         "ulpscope compare DUMP DUMP, ulpscope check DUMP",
     )

@@ -1,4 +1,4 @@
-"""What the compiled host part asks of Python: everything that is rare, or done once."""
+"""What the compiled recorder asks of Python: everything that is rare, or done once."""
 
 from collections.abc import Mapping
 from typing import Any
