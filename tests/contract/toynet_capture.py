@@ -12,7 +12,7 @@ from ulpscope.capture.recording.arguments import Arguments, Encodings, to_json
 from ulpscope.capture.recording.arrays import ArrayTensors
 from ulpscope.capture.recording.calls import GRAD_INPUT, GRAD_OUTPUT, INPUT, OUTPUT, PARAMETER, OpenCall
 from ulpscope.capture.recording.environment import About
-from ulpscope.capture.recording.replacing import Replacement
+from ulpscope.capture.recording.replacing import Replacement, Replacements
 from ulpscope.capture.recording.scopes import ModuleScope
 from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
@@ -33,21 +33,19 @@ class ToySession(Session):
         self._encodings = Encodings(ARGUMENTS)
         self._paths: dict[int, str] = {}
         self._forwards: dict[int, tuple[OpenCall, Placed]] = {}
-        self._entries = [
+        self._entries = Replacements(
             *(Replacement(toynet, name, functools.partial(self._function, f"toynet.{name}")) for name in FUNCTIONS),
             *(Replacement(kind, "__call__", self._module) for kind in (toynet.Layer, toynet.Model)),
             Replacement(toynet, "go_back", self._go_back),
             Replacement(toynet, "backward", self._backward),
             Replacement(toynet.Descent, "step", self._update),
-        ]
+        )
 
     def install(self) -> None:
-        for entry in self._entries:
-            entry.install()
+        self._entries.install()
 
     def uninstall(self) -> None:
-        for entry in self._entries:
-            entry.uninstall()
+        self._entries.uninstall()
 
     def about(self) -> About:
         return About({"name": "toynet", "version": "1"}, packages=("numpy",), devices=("cpu",))

@@ -12,24 +12,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-VARIABLE_PREFIXES = (
-    "CUDA_",
-    "CUBLAS_",
-    "CUDNN_",
-    "NVIDIA_",
-    "NCCL_",
-    "TORCH_",
-    "TORCHINDUCTOR_",
-    "PYTORCH_",
-    "OMP_",
-    "MKL_",
-    "ONEDNN_",
-    "DNNL_",
-    "KMP_",
-    "ASCEND_",
-    "HCCL_",
-    "NPU_",
-    "ATB_",
+VARIABLE_PREFIXES = tuple(
+    """CUDA_ CUBLAS_ CUDNN_ NVIDIA_ NCCL_ TORCH_ TORCHINDUCTOR_ PYTORCH_ OMP_ MKL_ ONEDNN_ DNNL_ KMP_ ASCEND_ HCCL_ NPU_
+    ATB_""".split()
 )
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "PYTHONHASHSEED", "MASTER_ADDR")
 

@@ -14,7 +14,7 @@ from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.limits import DiskLimit, Lag
 from ulpscope.capture.recording.rows import gather
 from ulpscope.capture.recording.saving import Content, Saver
-from ulpscope.capture.recording.tables import StepWriter, Tables, attributes, series, spread, turned
+from ulpscope.capture.recording.tables import StepWriter, Tables, attributes, series, shard_columns, spread, turned
 from ulpscope.capture.recording.values import Recheck, ValueRow
 from ulpscope.capture.recording.writing_process import Taken, WritingProcess
 from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
@@ -28,7 +28,6 @@ from ulpscope.trace.schema import (
     TENSORS,
     VALUE_DATA,
     VALUE_IDENTITY,
-    VALUE_SHARD,
 )
 from ulpscope.trace.writer import RankWriter
 
@@ -284,18 +283,13 @@ def _values_frame(values: list[ValueRow], summary: dict[str, Column]) -> pl.Data
         "data_offset": [None if place is None else place.offset for place in places],
         "data_strides": [None if place is None else place.strides for place in places],
     }
-    shard: dict[str, Sequence[Any]] = {
-        "global_shape": [None if row.shard is None else row.shard[0] for row in values],
-        "global_offset": [None] * len(values),
-        "mesh": [None if row.shard is None else row.shard[1] for row in values],
-    }
     having = np.fromiter((row.summary is not None for row in values), dtype=np.bool_, count=len(values))
     return pl.DataFrame(
         [
             *(series(name, identity[name], dtype) for name, dtype in VALUE_IDENTITY.items()),
             *spread(summary, having),
             *(series(name, data[name], dtype) for name, dtype in VALUE_DATA.items()),
-            *(series(name, shard[name], dtype) for name, dtype in VALUE_SHARD.items()),
+            *shard_columns([row.shard for row in values]),
         ]
     )
 

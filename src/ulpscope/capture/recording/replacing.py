@@ -1,4 +1,4 @@
-"""Things of ours in the place of torch's: put there, taken away again, and left where a script has wrapped them."""
+"""Things of ours in the place of a framework's: put there, taken away, and left where a script has wrapped them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,3 +49,22 @@ class Replacement:
 
     def _present(self) -> Any:
         return vars(self._owner).get(self._name, _NOTHING)
+
+
+class Replacements:
+    """Several that are put there and taken away together."""
+
+    def __init__(self, *entries: Replacement) -> None:
+        self._entries = entries
+
+    @property
+    def are_on(self) -> bool:
+        return all(entry.is_on for entry in self._entries)
+
+    def install(self) -> None:
+        for entry in self._entries:
+            entry.install()
+
+    def uninstall(self) -> None:
+        for entry in self._entries:
+            entry.uninstall()

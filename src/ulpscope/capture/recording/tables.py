@@ -12,7 +12,7 @@ from polars.datatypes import DataType, DataTypeClass
 
 from ulpscope.numerics.summaries.rows import Column
 from ulpscope.records.runs import StepInfo
-from ulpscope.trace.schema import VALUE_SUMMARY, Columns
+from ulpscope.trace.schema import VALUE_SHARD, VALUE_SUMMARY, Columns
 from ulpscope.trace.writer import RankWriter
 
 
@@ -33,6 +33,16 @@ def series(name: str, column: Sequence[Any], dtype: DataType | DataTypeClass) ->
     numbers: dict[Any, int] = {}
     index = [numbers.setdefault(item, len(numbers)) for item in column]
     return pl.Series(name, list(numbers), dtype=dtype).gather(np.array(index, dtype=np.int64))
+
+
+def shard_columns(shards: Sequence[Any]) -> list[pl.Series]:
+    """Of each value the global shape and the mesh that it is a shard of, or None."""
+    columns: dict[str, Sequence[Any]] = {
+        "global_shape": [None if shard is None else tuple(shard[0]) for shard in shards],
+        "global_offset": [None] * len(shards),
+        "mesh": [None if shard is None else shard[1] for shard in shards],
+    }
+    return [series(name, columns[name], dtype) for name, dtype in VALUE_SHARD.items()]
 
 
 def spread(summary: dict[str, Column], having: NDArray[np.bool_]) -> list[pl.Series]:

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording.rows import Batch
-from ulpscope.capture.recording.tables import StepWriter, Tables, series, spread
+from ulpscope.capture.recording.tables import StepWriter, Tables, shard_columns, spread
 from ulpscope.numerics.summaries.constants import ROW_LENGTH
 from ulpscope.numerics.summaries.rows import rows_to_columns
 from ulpscope.records.errors import TraceError, UlpscopeError
-from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUE_DATA, VALUE_IDENTITY, VALUE_SHARD
+from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUE_DATA, VALUE_IDENTITY
 from ulpscope.trace.writer import RankWriter
 
 _WORDS = ("kind", "op", "module", "module_class", "phase", "autocast")
@@ -103,11 +103,11 @@ class Columns:
             shapes=[shapes[number] for number in _codes(raw["geometry"])[having].tolist()],
         )
         identity = self._identity(raw)
-        shards = self._shards(identity["id"].to_list())
+        known = self.described["shards"]
         return identity.with_columns(
             *spread(summary, having),
             *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in VALUE_DATA.items()),
-            *(series(name, shards[name], dtype) for name, dtype in VALUE_SHARD.items()),
+            *shard_columns([known.get(str(number)) for number in identity["id"].to_list()]),
         )
 
     def _identity(self, raw: dict[str, Buffer]) -> pl.DataFrame:
@@ -139,15 +139,6 @@ class Columns:
             positions = np.flatnonzero(numbers == number)
             rows[positions] = np.frombuffer(batch, dtype=np.float64).reshape(-1, ROW_LENGTH)[indices[positions]]
         return rows
-
-    def _shards(self, ids: list[int]) -> dict[str, list[Any]]:
-        known = self.described["shards"]
-        shards = [known.get(str(number)) for number in ids] if known else [None] * len(ids)
-        return {
-            "global_shape": [None if shard is None else tuple(shard[0]) for shard in shards],
-            "global_offset": [None] * len(shards),
-            "mesh": [None if shard is None else shard[1] for shard in shards],
-        }
 
     def _stacks(self) -> pl.DataFrame:
         return pl.DataFrame(self.described["stacks"], schema=STACKS, orient="row")

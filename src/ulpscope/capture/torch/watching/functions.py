@@ -16,7 +16,7 @@ from torch.overrides import _pop_mode, _push_mode
 
 from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import GRAD_OUTPUT, INPUT, OpenCall
-from ulpscope.capture.recording.replacing import Replacement
+from ulpscope.capture.recording.replacing import Replacement, Replacements
 from ulpscope.capture.torch.arguments import encode_call
 from ulpscope.capture.torch.watching.apis import Action, Api
 from ulpscope.capture.torch.watching.calls import CallWatcher
@@ -24,7 +24,7 @@ from ulpscope.capture.torch.watching.mode import WatchMode, mode_depth
 from ulpscope.records.enums import Kind
 
 
-class AutogradPatches:
+class AutogradPatches(Replacements):
     """Replaces Function.apply and the engine's entry while a capture runs."""
 
     def __init__(self, watcher: CallWatcher, mode: WatchMode, after_backward: Callable[[bool], None]) -> None:
@@ -32,19 +32,11 @@ class AutogradPatches:
         self._mode = mode
         self._after_backward = after_backward
         self._apis: dict[type, Api] = {}
-        self._entries = (
+        super().__init__(
             Replacement(Function, "apply", self._watched_apply),
             Replacement(torch.autograd, "_engine_run_backward", self._watched_engine),
             Replacement(torch.autograd.graph, "_engine_run_backward", self._watched_engine),
         )
-
-    def install(self) -> None:
-        for entry in self._entries:
-            entry.install()
-
-    def uninstall(self) -> None:
-        for entry in self._entries:
-            entry.uninstall()
 
     def _watched_apply(self, entry: Replacement) -> Any:
         patches, found = self, entry.found
@@ -140,23 +132,18 @@ class AutogradPatches:
 NAMESPACES = ("torch.masked", "torch.signal.windows")
 
 
-class NamespacePatches:
+class NamespacePatches(Replacements):
     """Replaces the public functions of these namespaces while a capture runs."""
 
     def __init__(self, watcher: CallWatcher, mode: WatchMode) -> None:
         self._watcher = watcher
         self._mode = mode
-        self._entries: list[Replacement] = []
+        super().__init__()
 
     def install(self) -> None:
-        if not self._entries:
-            self._entries = [entry for namespace in NAMESPACES for entry in self._entries_of(namespace)]
-        for entry in self._entries:
-            entry.install()
-
-    def uninstall(self) -> None:
-        for entry in self._entries:
-            entry.uninstall()
+        if not self._entries:  # to look for them is to import them
+            super().__init__(*(entry for namespace in NAMESPACES for entry in self._entries_of(namespace)))
+        super().install()
 
     def _entries_of(self, namespace: str) -> Iterator[Replacement]:
         module = importlib.import_module(namespace)

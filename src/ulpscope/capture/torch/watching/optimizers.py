@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import PARAMETER, OpenCall
-from ulpscope.capture.recording.replacing import Replacement
+from ulpscope.capture.recording.replacing import Replacement, Replacements
 from ulpscope.capture.recording.scopes import Scopes
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.torch.arguments import encode_call
@@ -71,7 +71,7 @@ class OptimizerWatcher:
         self._unwatched = unwatched
         self._open = _OpenSteps()
         self._handles: list[Any] = []
-        self._entries = (
+        self._entries = Replacements(
             Replacement(torch.amp.GradScaler, "step", self._noted_step),
             Replacement(Optimizer, "__init__", self._noted_init),
             Replacement(Optimizer, "zero_grad", self._unwatched_zero_grad),
@@ -104,15 +104,13 @@ class OptimizerWatcher:
 
     def install(self) -> None:
         self.add_hooks()
-        for entry in self._entries:
-            entry.install()
+        self._entries.install()
 
     def uninstall(self) -> None:
         while self._open.steps:
             self._open.steps.pop().aside.__exit__(None, None, None)
         self.remove_hooks()
-        for entry in self._entries:
-            entry.uninstall()
+        self._entries.uninstall()
 
     def _noted_step(self, entry: Replacement) -> Callable[..., Any]:
         steps, original = self._recorder.steps, entry.original

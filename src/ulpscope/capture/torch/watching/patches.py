@@ -18,7 +18,7 @@ from torch import nn
 from torch.overrides import _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ulpscope.capture.recording.replacing import Replacement
+from ulpscope.capture.recording.replacing import Replacement, Replacements
 from ulpscope.capture.recording.scopes import RootLog
 from ulpscope.capture.recording.stacks import is_ours
 from ulpscope.capture.torch.watching.apis import EXPOSING, HANDLER
@@ -31,25 +31,13 @@ from ulpscope.capture.torch.watching.optimizers import OptimizerWatcher
 from ulpscope.records.enums import Compiled, Level
 
 
-class ExposurePatches:
+class ExposurePatches(Replacements):
     """Replaces the methods of Tensor that hand memory out while the function mode is off the stack."""
 
     def __init__(self, watcher: CallWatcher, *, here: Callable[[], bool]) -> None:
         self._watcher = watcher
         self._here = here
-        self._entries = [Replacement(torch.Tensor, name, self._noticed) for name in EXPOSING]
-
-    @property
-    def is_installed(self) -> bool:
-        return self._entries[0].is_on
-
-    def install(self) -> None:
-        for entry in self._entries:
-            entry.install()
-
-    def uninstall(self) -> None:
-        for entry in self._entries:
-            entry.uninstall()
+        super().__init__(*(Replacement(torch.Tensor, name, self._noticed) for name in EXPOSING))
 
     def _noticed(self, entry: Replacement) -> Callable[..., Any]:
         method = entry.original
@@ -128,14 +116,14 @@ class Patches:
         self._namespaces = NamespacePatches(watcher, self._mode)
         self._next_step = next_step
         loading = torch.utils.data.dataloader
-        self._others = (
+        self._others = Replacements(
             Replacement(loading._SingleProcessDataLoaderIter, "_next_index", self._noted_batch),
             Replacement(loading._MultiProcessingDataLoaderIter, "_next_data", self._noted_batch),
             replaced_showing(),
         )
-        self._entries = [Replacement(nn.Module, "__call__", self._watched_call)]
-        if torch.distributed.is_available():
-            self._entries.append(Replacement(torch.distributed.Work, "wait", self._watched_wait))
+        waits = [(torch.distributed.Work, "wait", self._watched_wait)] if torch.distributed.is_available() else []
+        entries = [(nn.Module, "__call__", self._watched_call), *waits]
+        self._entries = Replacements(*(Replacement(*entry) for entry in entries))
         self._suspensions = 0
         self._was_exposed = False
         """Before the first suspension."""
@@ -152,8 +140,7 @@ class Patches:
         self._install_entries()
         self._optimizers.install()
         self._namespaces.install()
-        for other in self._others:
-            other.install()
+        self._others.install()
         self._compiled.install()
         _push_mode(self._mode)
         if self._kernels is not None:
@@ -169,8 +156,7 @@ class Patches:
         remove_mode(self._mode)
         self._compiled.uninstall()
         self._namespaces.uninstall()
-        for other in self._others:
-            other.uninstall()
+        self._others.uninstall()
         self._uninstall_entries()
 
     def _begin_forward(self, module: nn.Module) -> None:
@@ -199,7 +185,7 @@ class Patches:
         if self._suspensions == 1:
             self._uninstall_entries()
             self._optimizers.remove_hooks()
-            self._was_exposed = self._exposure.is_installed
+            self._was_exposed = self._exposure.are_on
             if self._was_exposed:
                 self._exposure.uninstall()
         try:
@@ -220,13 +206,11 @@ class Patches:
 
     def _install_entries(self) -> None:
         self._autograd.install()
-        for entry in self._entries:
-            entry.install()
+        self._entries.install()
 
     def _uninstall_entries(self) -> None:
         self._autograd.uninstall()
-        for entry in self._entries:
-            entry.uninstall()
+        self._entries.uninstall()
 
     def _watched_call(self, entry: Replacement) -> Callable[..., Any]:
         watch, here, original, recorder = self.modules.call, self._here, entry.original, self._recorder
