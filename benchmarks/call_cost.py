@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import ulpscope
-from ulpscope.capture.recording.rows import HostBatch, RowRef
+from ulpscope.capture.recording.tensors import HostBatch, RowRef
 from ulpscope.capture.torch.summaries.device import RowPool
 from ulpscope.trace.reader import open_trace
 

@@ -30,7 +30,7 @@ from unittest import mock
 import torch
 
 from capture_tools import VARIANTS, Plain, Size, Tool, Training, fused_attention, make_tool
-from ulpscope.capture.recording.rows import HostBatch
+from ulpscope.capture.recording.tensors import HostBatch
 from ulpscope.capture.torch.host.bridge import Bridge
 from ulpscope.capture.torch.host.loading import load
 from ulpscope.capture.torch.summaries.fused.kernels import Kernel

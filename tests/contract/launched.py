@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from ulpscope.capture.recording.rows import ROW_BYTES, HostBatch
+from ulpscope.capture.recording.tensors import ROW_BYTES, HostBatch
 from ulpscope.capture.torch.host.bridge import Bridge
 from ulpscope.capture.torch.summaries.fused import launching
 from ulpscope.capture.torch.summaries.fused.kernels import PARTIAL_LENGTH, Kernel

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from watched import Watched, watch
 
 import ulpscope
-from ulpscope.capture.recording.rows import HostBatch, RowRef
+from ulpscope.capture.recording.tensors import HostBatch, RowRef
 from ulpscope.capture.torch.summaries.device import RowPool
 from ulpscope.capture.torch.watching.mode import is_bare, run_without
 from ulpscope.trace.reader import open_trace

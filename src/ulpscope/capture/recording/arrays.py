@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.capture.recording.rows import HostRows
-from ulpscope.capture.recording.tensors import Copies, Described, Key, Tensors
+from ulpscope.capture.recording.tensors import Copies, Described, HostRows, Key, Tensors
 from ulpscope.numerics.summaries.compiled import summarizer_of
 
 Array = NDArray[Any]

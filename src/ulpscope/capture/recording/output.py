@@ -12,9 +12,9 @@ import polars as pl
 
 from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.limits import DiskLimit, Lag
-from ulpscope.capture.recording.rows import gather
 from ulpscope.capture.recording.saving import Content, Saver
 from ulpscope.capture.recording.tables import StepWriter, Tables, attributes, series, shard_columns, spread, turned
+from ulpscope.capture.recording.tensors import gather
 from ulpscope.capture.recording.values import Recheck, ValueRow
 from ulpscope.capture.recording.writing_process import Taken, WritingProcess
 from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM

@@ -1,10 +1,9 @@
 """Turns what is observed into rows of a trace: numbers calls, gathers their uses, hands full parts over.
 
 `Recorder` is the interface by which whoever watches a framework knows it, and what its two implementations share:
-PythonRecorder here, which keeps rows in Python's lists, and a compiled one where a framework has it.
+python_recorder.py keeps rows in Python's lists; a framework may have a compiled one.
 """
 
-import itertools
 import math
 import sys
 import threading
@@ -18,17 +17,17 @@ from types import FrameType
 from typing import Any
 
 from ulpscope.capture.events import EventLog, LastCallFile
-from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
-from ulpscope.capture.recording.calls import MAKING, CallCounts, CallPatterns, OpenCall
+from ulpscope.capture.exceptions import is_interruption
+from ulpscope.capture.recording.calls import CallCounts, CallPatterns, OpenCall
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
 from ulpscope.capture.recording.saving import Saver
 from ulpscope.capture.recording.stacks import StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Placed, Tensors
-from ulpscope.capture.recording.values import Values, ValueTable
+from ulpscope.capture.recording.values import Values
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.records.runs import RankInfo
+from ulpscope.records.runs import Coverage, RankInfo
 from ulpscope.records.settings import CaptureSettings
 
 PART_CALLS = 20_000
@@ -357,60 +356,24 @@ class Recorder(ABC):
         self._hand_over(part)
 
 
-class PythonRecorder(Recorder):
-    """Keeps rows in lists."""
-
-    values: ValueTable
-
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around)
-        self.values = self.make_values(around)
-        self._ids = itertools.count()
-        self._numbers: dict[tuple[str, bool, str], int] = {}
-        self._uses: list[tuple[int, str, str, int]] = []
-
-    def make_values(self, around: Surroundings) -> ValueTable:
-        return ValueTable(around.tensors, saver=around.saver, verify=around.settings.verify)
-
-    def next_id(self) -> int:
-        return next(self._ids)
-
-    def next_number(self, phase: str, recompute: bool, stem: str) -> int:
-        key = (phase, recompute, stem)
-        number = self._numbers.get(key, 0)
-        self._numbers[key] = number + 1
-        return number
-
-    def clear_numbers(self) -> None:
-        self._numbers.clear()
-
-    def use(self, call: OpenCall, role: str, place: str, tensor: Any) -> None:
-        with self.lock:
-            if self._given_up:
-                return
-            producer = call.id if role in MAKING else None
-            try:
-                self._uses.append((call.id, role, place, self.values.observe(tensor, producer)))
-            except Exception as error:
-                pass_on_interruption(error)
-                self.own_error(f"{place} of {call.op}", error)
-            if self._much_data():  # one call of an optimizer may bring gigabytes
-                self._flush(finishes_step=False)
-
-    def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
-        for place, tensor in tensors:
-            self.use(call, role, place, tensor)
-
-    @property
-    def fresh_rows(self) -> int:
-        return len(self._calls) + len(self.values.fresh)
-
-    def make_part(self, **known: Any) -> Part:
-        uses, self._uses = self._uses, []
-        return Part(
-            values=self.values.take_fresh(),
-            uses=uses,
-            contents=self._saver.take_fresh() if self._saver is not None else [],
-            rechecks=self.values.take_rechecks(),
-            **known,
-        )
+def coverage_of(recorder: Recorder, output: Output | None, saver: Saver | None, ended_early: str) -> Coverage:
+    """What became of all that was seen."""
+    calls, values = recorder.counts, recorder.values.counts
+    waits = (0 if output is None else output.waits) + (0 if saver is None else saver.waits)
+    return Coverage(
+        calls_seen=calls.seen,
+        calls_recorded=calls.recorded,
+        calls_filtered=calls.filtered,
+        calls_unobserved=dict(calls.unobserved),
+        values=values.values,
+        values_unsummarized=dict(values.unsummarized),
+        summaries_made=values.made,
+        summaries_reused=values.reused,
+        summaries_verified=0 if output is None else output.verified,
+        summaries_wrong=0 if output is None else output.wrong,
+        other_threads=calls.other_threads,
+        waits=waits,
+        saved_bytes=0 if saver is None else saver.taken_bytes,
+        not_saved=0 if saver is None else saver.not_saved,
+        ended_early=ended_early,
+    )

@@ -22,7 +22,8 @@ from ulpscope.capture.recording import environment
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
-from ulpscope.capture.recording.recorder import PythonRecorder, Recorder, Surroundings
+from ulpscope.capture.recording.python_recorder import PythonRecorder
+from ulpscope.capture.recording.recorder import Recorder, Surroundings, coverage_of
 from ulpscope.capture.recording.saving import Saver
 from ulpscope.capture.recording.scopes import RootLog, Scopes
 from ulpscope.capture.recording.stacks import StackTable
@@ -32,7 +33,7 @@ from ulpscope.capture.settings import settings_to_json
 from ulpscope.numerics.summaries.compiled import Found, find_compiled
 from ulpscope.records.enums import Save
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.runs import Coverage, RankInfo
+from ulpscope.records.runs import RankInfo
 from ulpscope.records.settings import CaptureSettings
 from ulpscope.trace.writer import RankWriter, claim_rank_directory, drop_rank_directory
 
@@ -381,31 +382,10 @@ class Session(ABC):
             started=self._started,
             closed=closed,
             exit=exit,
-            coverage=self._coverage(),
+            coverage=coverage_of(self.recorder, self._output, self._saver, self._ended_early),
             errors=tuple(self.recorder.errors),
             stepping=self.steps.stepping,
             roots=self.roots.roots,
-        )
-
-    def _coverage(self) -> Coverage:
-        calls, values = self.recorder.counts, self.recorder.values.counts
-        output, saver = self._output, self._saver
-        return Coverage(
-            calls_seen=calls.seen,
-            calls_recorded=calls.recorded,
-            calls_filtered=calls.filtered,
-            calls_unobserved=dict(calls.unobserved),
-            values=values.values,
-            values_unsummarized=dict(values.unsummarized),
-            summaries_made=values.made,
-            summaries_reused=values.reused,
-            summaries_verified=output.verified if output is not None else 0,
-            summaries_wrong=output.wrong if output is not None else 0,
-            other_threads=calls.other_threads,
-            waits=(output.waits if output is not None else 0) + (saver.waits if saver is not None else 0),
-            saved_bytes=saver.taken_bytes if saver is not None else 0,
-            not_saved=saver.not_saved if saver is not None else 0,
-            ended_early=self._ended_early,
         )
 
 

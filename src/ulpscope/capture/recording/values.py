@@ -5,10 +5,9 @@ from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.rows import Batch, RowRef
 from ulpscope.capture.recording.saving import PendingPlace, Saver
 from ulpscope.capture.recording.storages import StorageState, StorageTable
-from ulpscope.capture.recording.tensors import Key, Placed, Shard, Tensors, merged_dimensions
+from ulpscope.capture.recording.tensors import Batch, Key, Placed, RowRef, Shard, Tensors, merged_dimensions
 
 
 class ValueRow(NamedTuple):

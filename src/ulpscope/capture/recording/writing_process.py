@@ -19,8 +19,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.capture.events import EventLog
-from ulpscope.capture.recording.rows import Batch
 from ulpscope.capture.recording.tables import StepWriter, Tables, shard_columns, spread
+from ulpscope.capture.recording.tensors import Batch
 from ulpscope.numerics.summaries.constants import ROW_LENGTH
 from ulpscope.numerics.summaries.rows import rows_to_columns
 from ulpscope.records.errors import TraceError, UlpscopeError

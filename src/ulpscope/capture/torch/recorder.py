@@ -13,7 +13,8 @@ from typing import Any, NewType
 import torch
 
 from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.recorder import PythonRecorder, Recorder, Surroundings
+from ulpscope.capture.recording.python_recorder import PythonRecorder
+from ulpscope.capture.recording.recorder import Recorder, Surroundings
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Copies, Key, Tensors
 from ulpscope.capture.recording.values import ValueTable

@@ -11,8 +11,7 @@ from ulpscope.capture.exceptions import describe_error, is_interruption, pass_on
 from ulpscope.capture.recording.arguments import with_entry
 from ulpscope.capture.recording.environment import state_digest
 from ulpscope.capture.recording.recorder import Recorder
-from ulpscope.capture.recording.rows import BATCH_ROWS, ROW_BYTES, RowRef
-from ulpscope.capture.recording.tensors import Described, Placed
+from ulpscope.capture.recording.tensors import BATCH_ROWS, ROW_BYTES, Described, Placed, RowRef
 from ulpscope.capture.torch.arguments import ARGUMENTS, encode_scalar, find_tensors, generator_digest
 from ulpscope.capture.torch.summaries.device import DeviceBatch, RowPool
 from ulpscope.capture.torch.summaries.fused import launching

@@ -1,4 +1,4 @@
-"""Compiles the host part once for each version of torch and Python, and loads it."""
+"""Compiles the C++ of the recorder once for each version of torch and Python, and loads it."""
 
 import importlib.machinery
 import importlib.util

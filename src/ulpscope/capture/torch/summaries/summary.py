@@ -3,7 +3,7 @@
 Nothing here waits for a device: no item(), no branching on what a tensor holds, no copies from the host once a device's
 constants are made. What a user's switches could change is not used: matrix products (TF32 rounds them) and scattering
 (deterministic algorithms forbid it). A device takes longer to start an operation than to read most values, so there are
-few operations. Callers see to it that no function or dispatch mode watches (quiet.py).
+few operations. Callers see to it that no function or dispatch mode watches (tensors.quiet).
 """
 
 from collections.abc import Iterator, Sequence
