@@ -35,7 +35,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import ulpscope
-from ulpscope.capture.torch.rows import HostBatch, RowPool, RowRef
+from ulpscope.capture.recording.tensors import HostBatch, RowRef
+from ulpscope.capture.torch.summaries.device import RowPool
 from ulpscope.trace.reader import open_trace
 
 BARE_BAR = 25.0

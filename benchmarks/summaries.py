@@ -220,7 +220,7 @@ def check_device(device: str) -> bool:
     """Compares the device's summaries with the CPU's, by the same torch operations."""
     import torch
 
-    from ulpscope.capture.torch.summary import summarize_tensor_into
+    from ulpscope.capture.torch.summaries.summary import summarize_tensor_into
 
     def rows_of(base: torch.Tensor) -> dict[str, Floats]:
         rows = {}
@@ -274,7 +274,7 @@ def device_cases() -> Iterator[tuple[str, "torch.Tensor"]]:
 def print_device_speed(device: str) -> None:
     import torch
 
-    from ulpscope.capture.torch.summary import summarize_tensor_into
+    from ulpscope.capture.torch.summaries.summary import summarize_tensor_into
 
     module = torch.get_device_module(torch.device(device))
     row = torch.zeros(ROW_LENGTH, dtype=torch.float64, device=device)

@@ -9,13 +9,12 @@ from unittest import mock
 import numpy as np
 import torch
 
-from ulpscope.capture.torch.fused import launching
-from ulpscope.capture.torch.fused.driver import Kernel
-from ulpscope.capture.torch.fused.numbers import PARTIAL_LENGTH
+from ulpscope.capture.recording.tensors import ROW_BYTES, HostBatch
 from ulpscope.capture.torch.host.bridge import Bridge
-from ulpscope.capture.torch.quiet import quiet
-from ulpscope.capture.torch.rows import ROW_BYTES, HostBatch
-from ulpscope.capture.torch.summary import summarize_cpu_into
+from ulpscope.capture.torch.summaries.fused import launching
+from ulpscope.capture.torch.summaries.fused.kernels import PARTIAL_LENGTH, Kernel
+from ulpscope.capture.torch.summaries.summary import summarize_cpu_into
+from ulpscope.capture.torch.tensors import quiet
 
 DTYPES = {
     0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,

@@ -11,8 +11,8 @@ from torch import nn
 from watched import Watched, watch
 
 import ulpscope
-from ulpscope.capture.torch import rows
-from ulpscope.capture.torch.fused import launching
+from ulpscope.capture.torch.summaries import device as rows
+from ulpscope.capture.torch.summaries.fused import launching
 from ulpscope.trace.reader import open_trace
 
 

@@ -19,8 +19,8 @@ from torch import nn
 from watched import watch
 
 import ulpscope
-from ulpscope.capture.torch import watching
-from ulpscope.capture.torch.values import ValueTable
+from ulpscope.capture.torch.recorder import TorchValues
+from ulpscope.capture.torch.watching import calls as watching
 from ulpscope.trace.reader import open_trace
 
 PATCHED = (
@@ -210,7 +210,12 @@ print(any("nn.Module: Linear" in event.name for event in seen.events()))
     assert watch_calls(tmp_path / "t", "Linear") == 2
 
 
-def test_a_warning_points_at_the_line_it_would_point_at_without_a_capture(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recorder", ["python", "compiled"])
+def test_a_warning_points_at_the_line_it_would_point_at_without_a_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorder: str
+) -> None:
+    monkeypatch.setenv("ULPSCOPE_HOST", recorder)
+
     def work() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
@@ -384,7 +389,7 @@ def test_an_error_of_ours_is_noted_and_the_run_goes_on(tmp_path: Path, monkeypat
     def fail(*_args: Any, **_kwargs: Any) -> int:
         raise ValueError("planted")
 
-    monkeypatch.setattr(ValueTable, "observe", fail)
+    monkeypatch.setattr(TorchValues, "observe", fail)
     model = nn.Linear(2, 2)
     with ulpscope.capture(tmp_path / "t"):
         model(torch.ones(1, 2)).sum().backward()

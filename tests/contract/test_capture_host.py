@@ -19,7 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import ulpscope
-from ulpscope.capture.torch.host import loading, part, writing
+from ulpscope.capture.recording import writing_process as writing
+from ulpscope.capture.torch.host import loading
+from ulpscope.capture.torch.host import recorder as part
 from ulpscope.capture.torch.host.bridge import Bridge
 from ulpscope.numerics.machine_code import NoCompilerError
 from ulpscope.records.enums import Save
@@ -535,6 +537,16 @@ def test_a_capture_may_close_while_a_hook_is_at_work(tmp_path: Path, monkeypatch
     capture(tmp_path, "compiled", work, monkeypatch)
     threads[0].join()
     assert model.weight.grad is not None
+
+
+def test_a_capture_that_is_resumed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(loading.CHOICE, "compiled")
+    with ulpscope.capture(tmp_path / "t") as running:
+        running.pause()
+        torch.ones(2).add_(1)
+        running.resume()
+        torch.ones(2).add_(1)  # a write is looked at by Python's code
+    assert open_trace(tmp_path / "t").ranks[0].calls().collect()["op"].to_list() == ["torch.ones", "torch.Tensor.add_"]
 
 
 def test_a_writing_process_that_dies_stops_the_capture_not_the_run(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from watched import Watched, watch
 
-from ulpscope.capture.torch.graphs import OpenGraphs
+from ulpscope.capture.torch.recorder import OpenGraphs
 
 X = torch.ones(2, 3)
 

@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 from torch import nn
 from watched import Watched, watch
 
-from ulpscope.capture.torch import crossing, saving
-from ulpscope.capture.torch.crossing import Crossings
-from ulpscope.capture.torch.ring import ALIGNMENT, Ring
-from ulpscope.capture.torch.saving import Content, Saver
-from ulpscope.capture.torch.storages import StorageState, StorageTable
+from ulpscope.capture.recording import saving
+from ulpscope.capture.recording.saving import ALIGNMENT, Content, Ring, Saver
+from ulpscope.capture.recording.storages import StorageState, StorageTable
+from ulpscope.capture.torch.recorder import TorchTensors
+from ulpscope.capture.torch.summaries import device as copied
+from ulpscope.capture.torch.summaries.device import DeviceCopies
 from ulpscope.numerics import copying
 from ulpscope.numerics.summaries.digest import finish_digest
 from ulpscope.numerics.summaries.rows import raw_digest_of_row
@@ -120,7 +121,7 @@ CPU = torch.device("cpu")
 
 def test_copies_of_a_device_begin_together_after_what_made_them() -> None:
     module = FakeDevice()
-    crossings = Crossings(CPU, module)
+    crossings = DeviceCopies(CPU, module)
     hosts = [torch.zeros(4) for _ in range(3)]
     source = torch.ones(4)
     begun = []
@@ -142,18 +143,18 @@ def test_copies_of_a_device_begin_together_after_what_made_them() -> None:
 
 def test_many_or_large_copies_do_not_wait_for_more() -> None:
     module = FakeDevice()
-    crossings = Crossings(CPU, module)
-    for _ in range(crossing.BATCH_COPIES):
+    crossings = DeviceCopies(CPU, module)
+    for _ in range(copied.BATCH_COPIES):
         crossings.begin(torch.ones(1), torch.zeros(1))
     assert len(module.events) == 1
-    large = torch.ones(crossing.BATCH_BYTES, dtype=torch.uint8)
+    large = torch.ones(copied.BATCH_BYTES, dtype=torch.uint8)
     crossings.begin(large, torch.zeros_like(large))
     assert len(module.events) == 2
 
 
 def test_a_copy_on_the_device_lives_until_it_has_landed() -> None:
     module = FakeDevice(queries_needed=2)
-    crossings = Crossings(CPU, module)
+    crossings = DeviceCopies(CPU, module)
     begun = crossings.begin(torch.ones(4), torch.zeros(4))
     copy = weakref.ref(begun.copies[0][0])
     crossings.send()
@@ -164,9 +165,9 @@ def test_a_copy_on_the_device_lives_until_it_has_landed() -> None:
 
 
 def test_device_memory_of_copies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crossing, "DEVICE_BYTES", 10 * KIB)
+    monkeypatch.setattr(copied, "DEVICE_BYTES", 10 * KIB)
     module = FakeDevice(queries_needed=3)
-    crossings = Crossings(CPU, module)
+    crossings = DeviceCopies(CPU, module)
     copies: list[weakref.ref[torch.Tensor]] = []
     waits = 0
     for _ in range(20):
@@ -207,16 +208,16 @@ class Writing:
 
 
 def state_of(tensor: torch.Tensor) -> StorageState:
-    return StorageTable().of(tensor)
+    return StorageTable(TorchTensors()).of(tensor)
 
 
 def save(saver: Saver, tensor: torch.Tensor) -> None:
-    assert saver.save(tensor, state_of(tensor), None) is not None
+    assert saver.save(tensor, state_of(tensor), (None, *TorchTensors().key(tensor)[1:])) is not None
 
 
 def test_a_fast_run_waits_for_the_writer_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "PENDING_BYTES", 64 * KIB)
-    saver = Saver(None)
+    saver = Saver(TorchTensors(), None)
     handed: list[Content] = []
     expected = [np.full(64 + 61 * number, number, np.float32).tobytes() for number in range(100)]
 
@@ -243,7 +244,7 @@ def test_more_than_the_bound_is_saved_where_waiting_would_not_help(
     monkeypatch: pytest.MonkeyPatch, elements: int
 ) -> None:
     monkeypatch.setattr(saving, "PENDING_BYTES", 16 * KIB)
-    saver = Saver(None)
+    saver = Saver(TorchTensors(), None)
     writer = Writing(saver)
     tensors = [torch.full((KIB,), float(number)) for number in range(6)] + [torch.ones(elements)]
     for tensor in tensors:  # more than the bound, and the writer has not been told
@@ -256,7 +257,7 @@ def test_more_than_the_bound_is_saved_where_waiting_would_not_help(
 
 def test_memory_beyond_the_bound_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "PENDING_BYTES", 16 * KIB)
-    saver = Saver(None)
+    saver = Saver(TorchTensors(), None)
     save(saver, torch.ones(20 * KIB))
     (large,) = saver.take_fresh()
     running = threading.Thread(target=save, args=(saver, torch.ones(1)), daemon=True)
@@ -272,10 +273,10 @@ def test_memory_beyond_the_bound_counts(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_copy_that_fails_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "PENDING_BYTES", 16 * KIB)
-    saver = Saver(None)
+    saver = Saver(TorchTensors(), None)
     broken = pytest.MonkeyPatch()
-    broken.setattr(saving, "_is_on_host", lambda tensor: False)
-    broken.setattr(saving, "_allocate", lambda nbytes, *, pinned: torch.empty(nbytes, dtype=torch.uint8))
+    broken.setattr(copied, "_is_on_host", lambda tensor: False)
+    broken.setattr(copied, "_allocate", lambda nbytes, *, pinned: torch.empty(nbytes, dtype=torch.uint8))
     broken.setattr(torch, "get_device_module", lambda device: 1 / 0)
     for _ in range(10):
         with pytest.raises(ZeroDivisionError):
@@ -290,7 +291,7 @@ def test_a_copy_that_fails_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_content_is_released_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "PENDING_BYTES", 8 * KIB)
-    saver = Saver(None)
+    saver = Saver(TorchTensors(), None)
     save(saver, torch.ones(KIB))
     save(saver, torch.ones(KIB))
     first, second = saver.take_fresh()
@@ -350,8 +351,8 @@ def test_every_view_is_what_it_was(
 
 def play_device(monkeypatch: pytest.MonkeyPatch, module: FakeDevice) -> None:
     """Let the host's memory be a device's, as far as saving is concerned."""
-    monkeypatch.setattr(saving, "_is_on_host", lambda tensor: False)
-    monkeypatch.setattr(saving, "_allocate", lambda nbytes, *, pinned: torch.from_numpy(np.empty(nbytes, np.uint8)))
+    monkeypatch.setattr(copied, "_is_on_host", lambda tensor: False)
+    monkeypatch.setattr(copied, "_allocate", lambda nbytes, *, pinned: torch.from_numpy(np.empty(nbytes, np.uint8)))
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
 
 
@@ -381,7 +382,7 @@ def check_data(watched: Watched) -> int:
 @pytest.mark.parametrize("device", [False, True])
 def test_a_training_through_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, device: bool) -> None:
     monkeypatch.setattr(saving, "PENDING_BYTES", 12 * KIB)
-    monkeypatch.setattr("ulpscope.capture.torch.recorder.PART_DATA_BYTES", 2 * KIB)
+    monkeypatch.setattr("ulpscope.capture.recording.recorder.PART_DATA_BYTES", 2 * KIB)
     monkeypatch.setattr(data, "PACK_BYTES", KIB)
     module = FakeDevice(queries_needed=2)
     if device:
@@ -405,21 +406,21 @@ def test_large_contents_go_past_the_caches_and_are_whole(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(copying, "_streamer", lambda: counted)
     monkeypatch.setattr(saving, "PENDING_BYTES", 4 * copying.STREAMED_BYTES)
-    monkeypatch.setattr("ulpscope.capture.torch.recorder.PART_DATA_BYTES", copying.STREAMED_BYTES)
+    monkeypatch.setattr("ulpscope.capture.recording.recorder.PART_DATA_BYTES", copying.STREAMED_BYTES)
     watched = watch(tmp_path, change_often, save="tensors")
     assert check_data(watched) >= 21
     assert len(streamed) >= 21
 
 
 def test_no_memory_is_held_after_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    allocate, memory = saving._allocate, []
+    allocate, memory = copied._allocate, []
 
     def allocated(nbytes: int, *, pinned: bool) -> torch.Tensor:
         made = allocate(nbytes, pinned=pinned)
         memory.append(weakref.ref(made))
         return made
 
-    monkeypatch.setattr(saving, "_allocate", allocated)
+    monkeypatch.setattr(copied, "_allocate", allocated)
     watch(tmp_path, train, save="tensors")
     assert len(memory) == 1
     assert memory[0]() is None
@@ -449,7 +450,7 @@ def test_memory_is_given_back_before_the_tables_are_written(tmp_path: Path, monk
 
 def test_an_optimizer_of_many_parameters_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "PENDING_BYTES", 64 * KIB)
-    monkeypatch.setattr("ulpscope.capture.torch.recorder.PART_DATA_BYTES", 16 * KIB)
+    monkeypatch.setattr("ulpscope.capture.recording.recorder.PART_DATA_BYTES", 16 * KIB)
     most = []
     claim = Saver._claim
 

@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from watched import Watched, watch
 
 import ulpscope
-from ulpscope.capture.torch.bare import is_bare, run_without
-from ulpscope.capture.torch.rows import HostBatch, RowPool, RowRef
+from ulpscope.capture.recording.tensors import HostBatch, RowRef
+from ulpscope.capture.torch.summaries.device import RowPool
+from ulpscope.capture.torch.watching.mode import is_bare, run_without
 from ulpscope.trace.reader import open_trace
 
 View = Callable[[torch.Tensor], torch.Tensor]
@@ -112,10 +113,10 @@ def test_verify_finds_a_lie_in_a_summary_that_views_share(tmp_path: Path) -> Non
 def test_arguments_that_are_equal_but_not_the_same_are_told_apart(
     tmp_path: Path, one: tuple[Any, ...], other: tuple[Any, ...]
 ) -> None:
-    from ulpscope.capture.torch.arguments import encode_call, to_json
-    from ulpscope.capture.torch.signatures import Encodings
+    from ulpscope.capture.recording.arguments import Encodings, to_json
+    from ulpscope.capture.torch.arguments import ARGUMENTS, encode_call
 
-    encodings = Encodings()
+    encodings = Encodings(ARGUMENTS)
     for args in (one, other, one, other):
         placed, text = encodings.encode(args, {})
         expected_placed, expected = encode_call(args, {})
@@ -124,19 +125,21 @@ def test_arguments_that_are_equal_but_not_the_same_are_told_apart(
 
 
 def test_a_tensor_given_twice_is_named_as_such() -> None:
-    from ulpscope.capture.torch.signatures import Encodings
+    from ulpscope.capture.recording.arguments import Encodings
+    from ulpscope.capture.torch.arguments import ARGUMENTS
 
-    encodings, x, y = Encodings(), torch.ones(1), torch.ones(1)
+    encodings, x, y = Encodings(ARGUMENTS), torch.ones(1), torch.ones(1)
     texts = [encodings.encode(args, {})[1] for args in ((x, y), (x, x), (y, x), (y, y))]
     assert texts[0] == texts[2] != texts[1] == texts[3]
 
 
 def test_a_list_that_holds_itself_is_encoded() -> None:
-    from ulpscope.capture.torch.signatures import Encodings
+    from ulpscope.capture.recording.arguments import Encodings
+    from ulpscope.capture.torch.arguments import ARGUMENTS
 
     endless: list[Any] = []
     endless.append(endless)
-    assert "$truncated" in Encodings().encode((endless,), {})[1]
+    assert "$truncated" in Encodings(ARGUMENTS).encode((endless,), {})[1]
 
 
 class Telling(nn.Module):

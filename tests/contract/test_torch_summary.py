@@ -17,11 +17,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ulpscope.capture.torch import summary
-from ulpscope.capture.torch.constants import CHUNK_BLOCKS, SPAN_CHUNKS, make_constants
-from ulpscope.capture.torch.double_bits import double_bits, double_bits_of_integers, double_bits_of_square
-from ulpscope.capture.torch.readable import unsummarizable_reason
-from ulpscope.capture.torch.summary import summarize_cpu_into, summarize_tensor_into
+from ulpscope.capture.torch.summaries import summary
+from ulpscope.capture.torch.summaries.constants import (
+    CHUNK_BLOCKS,
+    SPAN_CHUNKS,
+    double_bits,
+    double_bits_of_integers,
+    double_bits_of_square,
+    make_constants,
+)
+from ulpscope.capture.torch.summaries.summary import summarize_cpu_into, summarize_tensor_into
+from ulpscope.capture.torch.tensors import unsummarizable_reason
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.summaries.constants import (
     ABS_SUM,

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from ulpscope.capture.torch.pairing import Pairing
+from ulpscope.capture.torch.watching.pairing import Pairing
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SAMPLE = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ulpscope.capture.interruptions import is_interruption, pass_on_interruption
+from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
 
 
 class LateError(Exception):

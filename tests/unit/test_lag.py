@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from ulpscope.capture.torch import lag as module
-from ulpscope.capture.torch.lag import Lag
+from ulpscope.capture.recording import limits as module
+from ulpscope.capture.recording.limits import Lag
 
 
 def written_later(lag: Lag) -> threading.Timer:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ulpscope.capture import tracebacks
+from ulpscope.capture import exceptions as tracebacks
 
 INSIDE = os.path.join(os.path.dirname(tracebacks.__file__), "torch", "watching.py")
 

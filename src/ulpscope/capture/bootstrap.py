@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from ulpscope.capture.events import EVENTS_VARIABLE, EventLog, event_file
-from ulpscope.capture.processes import LAUNCHER, rank_and_world_size, why_left_alone
+from ulpscope.capture.exceptions import hide_our_frames
+from ulpscope.capture.processes import LAUNCHER, rank_and_world_size, refuse_old_version, why_left_alone
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_from_json
-from ulpscope.capture.tracebacks import hide_our_frames
-from ulpscope.capture.versions import refuse_old_version
 
 ENDED = "ended"
 """How a process ended that no uncaught exception ended; its exit code is not known to itself."""

@@ -1,7 +1,11 @@
-"""Which process of a run this is: its rank, and whether it is one of those that only serve the run."""
+"""Which process of a run this is: its rank, or one that only serves the run; can its framework be watched?"""
 
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+
+from ulpscope.records.errors import UlpscopeError
 
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
@@ -91,3 +95,27 @@ def _program(command_line: Sequence[str]) -> tuple[str, str]:
         else:
             return "", word
     return "", ""
+
+
+OLDEST = {"torch": (2, 6)}
+"""The first torch whose function mode, accumulation hooks and autograd nodes tell what a capture needs."""
+
+
+def refuse_old_version(framework: str) -> None:
+    """Say in one message what can be done with a framework that is imported and too old to be captured.
+
+    To be asked before our own modules are imported that need a newer one. A version of another form may pass.
+    """
+    version = str(getattr(sys.modules.get(framework), "__version__", ""))
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    oldest = OLDEST.get(framework, (0, 0))
+    if numbers is None or (int(numbers[1]), int(numbers[2])) >= oldest:
+        return
+    wanted = ".".join(map(str, oldest))
+    raise UlpscopeError(
+        f"{framework} {version} is too old to be captured",
+        expected=f"{framework} {wanted} or later",
+        next_step=f"upgrade {framework} to {wanted}, or dump this run with the tool you have: dumps of msprobe and "
+        "ptdbg_ascend, and forward_info files of the API accuracy checker, are read as they are, on any machine: "
+        "ulpscope compare DUMP DUMP, ulpscope check DUMP",
+    )

@@ -14,7 +14,7 @@ dump_path of config.json becomes a trace, which every ulpscope command reads. Im
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ulpscope.capture.versions import refuse_old_version
+from ulpscope.capture.processes import refuse_old_version
 from ulpscope.compat.msprobe_arguments import read_arguments
 from ulpscope.compat.msprobe_compare import compare, compare_distributed, pt_compare
 from ulpscope.compat.msprobe_config import DebuggerConfig, read_config

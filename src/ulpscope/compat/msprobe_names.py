@@ -119,7 +119,7 @@ def _operations(room: str, api: str) -> tuple[str, ...]:
     function = _function(room, api)
     if function is None:
         return (stated,)
-    from ulpscope.capture.torch.apis import api_name
+    from ulpscope.capture.torch.watching.apis import api_name
 
     return tuple(dict.fromkeys((stated, api_name(function))))
 

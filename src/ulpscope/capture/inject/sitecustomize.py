@@ -1,4 +1,4 @@
-"""Found first on PYTHONPATH by every Python that `ulpscope run` starts: waits for torch, then starts the capture.
+"""Found first on PYTHONPATH by every Python that `ulpscope run` starts: waits for a framework, starts its capture.
 
 Runs in any interpreter from 3.8 on, also one without ulpscope and one that never needs torch: so it imports nothing
 that costs time, and hands on to the sitecustomize that would have been found without it.
@@ -6,6 +6,9 @@ that costs time, and hands on to the sitecustomize that would have been found wi
 
 import os
 import sys
+
+FRAMEWORKS = ("torch",)
+"""Those that have a room of their name beside this one."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,30 +30,30 @@ def _emit(event: str, **fields: str) -> None:
     _append(json.dumps(dict(fields, event=event, pid=os.getpid(), interpreter=sys.executable)))
 
 
-def _start() -> None:
+def _start(framework: str) -> None:
     try:
         from ulpscope.capture.bootstrap import start_capture
     except Exception as error:
         _emit("no_ulpscope", reason="%s: %s" % (type(error).__name__, error))
         return
-    start_capture("torch")
+    start_capture(framework)
 
 
-class _TorchWatch:
-    """Lets the usual finders find torch, and learns when its module has been executed."""
+class _FrameworkWatch:
+    """Lets the usual finders find a framework, and learns when its module has been executed."""
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        if name != "torch":
+        if name not in FRAMEWORKS:
             return None
         for finder in sys.meta_path:
             find_spec = getattr(finder, "find_spec", None)
             spec = find_spec(name, path, target) if finder is not self and find_spec else None
             if spec is not None:
-                self._watch(spec.loader)
+                self._watch(name, spec.loader)
                 return spec
         return None
 
-    def _watch(self, loader: "Any") -> None:
+    def _watch(self, name: str, loader: "Any") -> None:
         execute = loader.exec_module
 
         def exec_module(module: "Any") -> None:
@@ -58,12 +61,12 @@ class _TorchWatch:
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
-                _start()
+                _start(name)
 
         try:
             loader.exec_module = exec_module
         except AttributeError:
-            _emit("message", text="torch is loaded by %r, which cannot be watched" % (loader,))
+            _emit("message", text="%s is loaded by %r, which cannot be watched" % (name, loader))
 
 
 def _hand_on() -> None:
@@ -84,7 +87,7 @@ def _install() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     if os.environ.get("ULPSCOPE_SETTINGS"):
         _append('{"event": "python", "pid": %d}' % os.getpid())
-        sys.meta_path.insert(0, _TorchWatch())
+        sys.meta_path.insert(0, _FrameworkWatch())
     _hand_on()
 
 

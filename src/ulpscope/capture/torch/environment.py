@@ -1,53 +1,21 @@
-"""What about this process affects its numbers: versions, devices, switches, variables, seeds."""
+"""What about torch affects a process's numbers: versions, devices, switches, seeds."""
 
-import hashlib
-import os
 import platform
-import random
-import socket
-import sys
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
-PACKAGES = ("torch", "torch_npu", "triton", "numpy", "transformers", "accelerate", "deepspeed", "apex", "ulpscope")
+from ulpscope.capture.recording import environment
+from ulpscope.capture.recording.environment import About, state_digest
 
-VARIABLE_PREFIXES = (
-    "CUDA_",
-    "CUBLAS_",
-    "CUDNN_",
-    "NVIDIA_",
-    "NCCL_",
-    "TORCH_",
-    "TORCHINDUCTOR_",
-    "PYTORCH_",
-    "OMP_",
-    "MKL_",
-    "ONEDNN_",
-    "DNNL_",
-    "KMP_",
-    "ASCEND_",
-    "HCCL_",
-    "NPU_",
-    "ATB_",
-)
-VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "PYTHONHASHSEED", "MASTER_ADDR")
+PACKAGES = ("torch", "torch_npu", "triton", "numpy", "transformers", "accelerate", "deepspeed", "apex")
 
 
-@cache
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+def about() -> About:
+    return About(_framework(), PACKAGES, _devices(), _switches())
 
 
-def framework() -> dict[str, Any]:
+def _framework() -> dict[str, Any]:
     return {
         "name": "torch",
         "version": torch.__version__,
@@ -57,7 +25,7 @@ def framework() -> dict[str, Any]:
     }
 
 
-def devices() -> tuple[str, ...]:
+def _devices() -> tuple[str, ...]:
     """The processor, and what accelerators torch sees."""
     names = [f"cpu: {platform.processor() or platform.machine()} ({torch.backends.cpu.get_cpu_capability()})"]
     kind = _accelerator()
@@ -67,35 +35,12 @@ def devices() -> tuple[str, ...]:
     return tuple(names)
 
 
-def environment() -> dict[str, Any]:
-    chosen = {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(VARIABLE_PREFIXES) or name in VARIABLES
-    }
-    return {"variables": chosen, "switches": _switches()}
-
-
 def seeds() -> dict[str, Any]:
     """The seed of torch's generator, and digests of every generator's state."""
-    found: dict[str, Any] = {
-        "torch_initial_seed": str(torch.initial_seed()),
-        "torch_state": _digest(torch.get_rng_state().numpy().tobytes()),
-        "python_state": _digest(repr(random.getstate()).encode()),
-    }
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        found["numpy_state"] = _digest(repr(numpy.random.get_state()).encode())
-    return found
-
-
-def process() -> dict[str, Any]:
     return {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "interpreter": sys.executable,
-        "command": list(sys.orig_argv),
-        "directory": os.getcwd(),
+        "torch_initial_seed": str(torch.initial_seed()),
+        "torch_state": state_digest(torch.get_rng_state().numpy().tobytes()),
+        **environment.seeds(),
     }
 
 
@@ -119,7 +64,3 @@ def _accelerator() -> str | None:
         found = torch.accelerator.current_accelerator()
         return None if found is None else found.type
     return "cuda" if torch.cuda.is_available() else None
-
-
-def _digest(state: bytes) -> str:
-    return hashlib.blake2b(state, digest_size=8).hexdigest()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.overrides import get_overridable_functions
 
-from ulpscope.capture.torch.apis import COMPUTING_PROPERTIES
+from ulpscope.capture.torch.watching.apis import COMPUTING_PROPERTIES
 from ulpscope.operations.names import operation_name
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ulpscope.capture.processes import refuse_old_version
 from ulpscope.capture.settings import parse_ranges
-from ulpscope.capture.versions import refuse_old_version
 from ulpscope.records.enums import Compiled, Level, Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.settings import CaptureSettings, IntRanges

@@ -1,6 +1,6 @@
 // Encoded arguments, kept by what tells them apart: a layer's calls look like those of the layer before.
 //
-// The counterpart of signatures.py, whose rules hold here too.
+// The counterpart of Encodings in recording/arguments.py, whose rules hold here too.
 #pragma once
 
 #include "texts.h"

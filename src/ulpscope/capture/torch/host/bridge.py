@@ -1,28 +1,32 @@
-"""What the compiled host part asks of Python: everything that is rare, or done once."""
+"""What the compiled recorder asks of Python: everything that is rare, or done once."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ulpscope.capture.interruptions import is_interruption, pass_on_interruption
-from ulpscope.capture.torch.arguments import Placed, encode_scalar, find_tensors
-from ulpscope.capture.torch.fused import launching
-from ulpscope.capture.torch.fused.driver import Kernel
-from ulpscope.capture.torch.fused.numbers import PARTIAL_LENGTH, WARPS
-from ulpscope.capture.torch.quiet import quiet
-from ulpscope.capture.torch.randomness import generator_digest, state_digest
-from ulpscope.capture.torch.readable import READABLE_DTYPES, unsummarizable_reason
-from ulpscope.capture.torch.rows import BATCH_ROWS, ROW_BYTES, Batch, DeviceBatch, RowPool
-from ulpscope.capture.torch.signatures import encode_anew, with_entry
-from ulpscope.capture.torch.summary import summarize_tensor_into
-from ulpscope.capture.torch.values import Described, describe_opaque, local_tensor, shard_of, word_of
+from ulpscope.capture.exceptions import describe_error, is_interruption, pass_on_interruption
+from ulpscope.capture.recording.arguments import with_entry
+from ulpscope.capture.recording.environment import state_digest
+from ulpscope.capture.recording.recorder import Recorder
+from ulpscope.capture.recording.tensors import BATCH_ROWS, ROW_BYTES, Described, Placed, RowRef
+from ulpscope.capture.torch.arguments import ARGUMENTS, encode_scalar, find_tensors, generator_digest
+from ulpscope.capture.torch.summaries.device import DeviceBatch, RowPool
+from ulpscope.capture.torch.summaries.fused import launching
+from ulpscope.capture.torch.summaries.fused.kernels import PARTIAL_LENGTH, WARPS, Kernel
+from ulpscope.capture.torch.summaries.summary import summarize_tensor_into
+from ulpscope.capture.torch.tensors import (
+    READABLE_DTYPES,
+    describe_opaque,
+    local_tensor,
+    quiet,
+    shard_of,
+    unsummarizable_reason,
+    word_of,
+)
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
-
-if TYPE_CHECKING:
-    from ulpscope.capture.torch.recorder import Recorder
 
 LIMITS = (
     BLOCK_ELEMENTS,
@@ -41,7 +45,7 @@ LIMITS = (
 class Bridge:
     """Methods here are called by name from C++, in whatever thread and mode the run is in."""
 
-    def __init__(self, recorder: "Recorder") -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.lock = recorder.lock
         """Held while the core works: it is called by autograd's threads, too."""
@@ -77,7 +81,7 @@ class Bridge:
     def count_opaque(self, reason: str) -> None:
         self.unsummarized[reason] = self.unsummarized.get(reason, 0) + 1
 
-    def summarize(self, tensor: Tensor) -> tuple[Batch, int] | None:
+    def summarize(self, tensor: Tensor) -> RowRef | None:
         """The row of a tensor that the fused kernels do not read; None if nothing can."""
         with quiet():
             try:
@@ -133,7 +137,7 @@ class Bridge:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, training: bool | None
     ) -> tuple[str, tuple[str, ...]]:
         with quiet():
-            placed, text = encode_anew(args, kwargs or {}, training)
+            placed, text = ARGUMENTS.to_text(args, kwargs or {}, training)
         return text, tuple(place for place, _ in placed)
 
     def generator_state(self, first: Tensor | None, kwargs: Mapping[str, Any] | None) -> str | None:
@@ -153,8 +157,6 @@ class Bridge:
         return text if returned is None else with_entry(text, "returned", returned)
 
     def describe_error(self, error: BaseException) -> str:
-        from ulpscope.capture.torch.watching import describe_error
-
         return describe_error(error)
 
     def is_interruption(self, error: BaseException) -> bool:

@@ -323,7 +323,7 @@ PyObject* take_ran(PyObject* self, PyObject*) {
   });
 }
 
-// take(): (calls, uses, (values, shards), words); the columns as columns.py reads them
+// take(): (calls, uses, (values, shards), words); the columns as recording/writing_process.py reads them
 PyObject* take(PyObject* self, PyObject*) {
   return answered(self, [](Parts& parts) {
     Owned values = parts.values.take_fresh();

@@ -1,4 +1,4 @@
-"""Compiles the host part once for each version of torch and Python, and loads it."""
+"""Compiles the C++ of the recorder once for each version of torch and Python, and loads it."""
 
 import importlib.machinery
 import importlib.util
@@ -26,7 +26,7 @@ FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 LIBRARIES = ("c10", "torch_cpu", "torch_python")
 
 _SOURCES = Path(__file__).parent
-_KERNELS = _SOURCES.parent / "fused" / "cuda"
+_KERNELS = _SOURCES.parent / "summaries" / "fused" / "cuda"
 
 
 def is_wanted() -> bool:

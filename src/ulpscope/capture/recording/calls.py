@@ -1,0 +1,91 @@
+"""Calls while they run, what became of them, and which are wanted (--only and --skip)."""
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from ulpscope.records.enums import Kind, Phase, Role
+
+# Words of enums, for code that runs several times a call: asking an enum for its word takes longer than a use.
+INPUT, OUTPUT = Role.INPUT.value, Role.OUTPUT.value
+PARAMETER, BUFFER = Role.PARAMETER.value, Role.BUFFER.value
+GRAD_OUTPUT, GRAD_INPUT = Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value
+MAKING = frozenset(role.value for role in (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER))
+
+
+@dataclass(slots=True, eq=False)
+class OpenCall:
+    """A call while it runs, and after it for as long as its backward may still come."""
+
+    id: int
+    name: str
+    kind: Kind
+    op: str
+    module: str | None
+    module_class: str | None
+    phase: Phase
+    step: int
+    micro_step: int
+    parent: int | None
+    wanted: bool
+    recompute: bool = False
+    forward: int | None = None
+    stack: int | None = None
+    autocast: str | None = None
+    random: bool = False
+    generator: str | None = None
+    arguments: str = "{}"
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class CallCounts:
+    """What became of the calls."""
+
+    seen: int = 0
+    recorded: int = 0
+    filtered: int = 0
+    unobserved: dict[str, int] = field(default_factory=dict)
+    other_threads: int = 0
+
+
+class CallPatterns:
+    """Decides whether a call is wanted; the same question is answered once.
+
+    A pattern with `*`, `?` or `[` is matched as a whole against op, module path and call name. A plain word matches an
+    op by its full or last name, a call by its name, and a module together with everything inside it. The kernels of a
+    chosen call are chosen with it.
+    """
+
+    def __init__(self, *, only: tuple[str, ...], skip: tuple[str, ...]) -> None:
+        self._only = only
+        self._skip = skip
+        self._answers: dict[tuple[str, str | None, str, bool], bool] = {}
+
+    @property
+    def chooses(self) -> bool:
+        """Whether some calls are wanted and others are not."""
+        return bool(self._only)
+
+    def wants(self, op: str, module: str | None, name: str, *, inside: bool = False) -> bool:
+        """Whether this call is wanted; one `inside` of a chosen call unless it is to be skipped."""
+        if not self._only and not self._skip:
+            return True
+        question = (op, module, name, inside)
+        answer = self._answers.get(question)
+        if answer is None:
+            answer = self._answers[question] = self._decide(*question)
+        return answer
+
+    def _decide(self, op: str, module: str | None, name: str, inside: bool) -> bool:
+        if self._only and not inside and not any(matches(pattern, op, module, name) for pattern in self._only):
+            return False
+        return not any(matches(pattern, op, module, name) for pattern in self._skip)
+
+
+def matches(pattern: str, op: str, module: str | None, name: str) -> bool:
+    """Whether a pattern means this call."""
+    if any(sign in pattern for sign in "*?["):
+        return any(fnmatchcase(text, pattern) for text in (op, module, name) if text is not None)
+    if pattern in (op, op.rpartition(".")[2], name):
+        return True
+    return module is not None and (module == pattern or f".{module}.".find(f".{pattern}.") >= 0)

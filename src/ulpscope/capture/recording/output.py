@@ -1,0 +1,311 @@
+"""Parts of a trace on their way to disk, in a thread of its own, so that the run does not wait for files."""
+
+import queue
+import threading
+from _thread import start_new_thread
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ulpscope.capture.recording.calls import OpenCall
+from ulpscope.capture.recording.limits import DiskLimit, Lag, wait_until
+from ulpscope.capture.recording.saving import Content, Saver
+from ulpscope.capture.recording.tables import StepWriter, Tables, attributes, series, shard_columns, spread, turned
+from ulpscope.capture.recording.tensors import gather
+from ulpscope.capture.recording.values import Recheck, ValueRow
+from ulpscope.capture.recording.writing_process import Taken, WritingProcess
+from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
+from ulpscope.numerics.summaries.rows import Column, rows_to_columns
+from ulpscope.records.calls import Frame
+from ulpscope.records.runs import RankInfo
+from ulpscope.trace.data import DataPacker
+from ulpscope.trace.schema import (
+    CALLS,
+    STACKS,
+    TENSORS,
+    VALUE_DATA,
+    VALUE_IDENTITY,
+)
+from ulpscope.trace.writer import RankWriter
+
+# Parts with data may be large; those without are small, and a process that writes them takes a second to start.
+WAITING_PARTS = 4
+WAITING_PARTS_WITHOUT_DATA = 16
+
+# Of a row; sums depend on how many programs have shared in reading a value.
+_EXACT = (slice(MIN, SUM), slice(NAN, SKETCH), slice(DIGEST, ROW_LENGTH))
+
+Stacks = list[tuple[int, tuple[Frame, ...]]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """Rows that go to disk together."""
+
+    step: int
+    calls: list[OpenCall]
+    values: list[ValueRow]
+    uses: list[tuple[int, str, str, int]]
+    stacks: list[tuple[int, tuple[Frame, ...]]]
+    contents: list[Content]
+    rechecks: list[Recheck]
+    finishes_step: bool
+    ends_work: bool
+    """A step or an update has just ended: what it did should be on disk."""
+    seconds: float
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.recorded or self.contents)
+
+    @property
+    def recorded(self) -> int:
+        """How many calls it holds."""
+        return len(self.calls)
+
+    @property
+    def rows(self) -> int:
+        """Calls and values; of what a compiled recorder has kept, calls."""
+        return self.recorded + len(self.values)
+
+    @property
+    def waits_for_device(self) -> bool:
+        """Whether its summaries may still be on their way from a device."""
+        return any(row.summary is not None and row.summary[0].on_device for row in self.values)
+
+    @property
+    def finished_after(self) -> float | None:
+        """How long its step took, if that is whole with it."""
+        return self.seconds if self.finishes_step else None
+
+
+@dataclass(slots=True, kw_only=True)
+class TakenPart(Part):
+    """A part with calls and values that a compiled recorder has kept."""
+
+    taken: Taken
+
+    @property
+    def recorded(self) -> int:
+        return len(self.calls) + self.taken.recorded
+
+    @property
+    def waits_for_device(self) -> bool:
+        return self.taken.on_device
+
+
+class Output:
+    """The writer's side of a capture. Parts are written in the order in which they come."""
+
+    def __init__(
+        self,
+        directory: Path,
+        info: RankInfo,
+        *,
+        saver: Saver | None,
+        failed: Callable[[BaseException], None],
+        changed_unseen: Callable[[int], None],
+        disk: DiskLimit | None,
+    ):
+        self.writer = RankWriter(directory, info)
+        self._packer = DataPacker(directory)
+        self._saver = saver
+        self._failed = failed
+        self._changed_unseen = changed_unseen
+        self._queue: queue.SimpleQueue[Part | None] = queue.SimpleQueue()
+        self._most_waiting = WAITING_PARTS if saver is not None else WAITING_PARTS_WITHOUT_DATA
+        self._put = 0
+        self._done = 0
+        self._steps = StepWriter(self.writer)
+        self._disk = disk
+        self._broken = False
+        self.lag = Lag()
+        self.table_bytes = 0
+        self.verified = 0
+        self.wrong = 0
+        self.waits = 0
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        # At once or not at all: an interruption inside of Thread.start() ends the thread that was started.
+        start_new_thread(self._work, ())
+
+    @property
+    def bytes_written(self) -> int:
+        return self.table_bytes + self._packer.bytes_written
+
+    def put(self, part: Part) -> None:
+        """Take a part over; waits while too many are waiting."""
+        if self._disk is not None:
+            self._disk.handed_over(part.rows)
+        if self._put - self._done >= self._most_waiting:
+            self.waits += 1
+            wait_until(lambda: self._put - self._done < self._most_waiting)
+        self._queue.put(part)
+        # Counted afterwards: what is interrupted in between waits for less, and never for what does not come.
+        self._put += 1
+        if part.ends_work:
+            self.lag.add(on_device=part.waits_for_device)
+            self.lag.keep_up()
+
+    def move(self, directory: Path) -> None:
+        """Go on in another rank directory; call it while no part is being written."""
+        self.settle()
+        self.writer.move(directory)
+        self._packer.move(directory)
+
+    def settle(self) -> None:
+        """Wait until what was put is on disk; more may come."""
+        wait_until(lambda: self._done >= self._put)
+
+    def drain(self) -> None:
+        """Wait until everything that was put is on disk."""
+        self._queue.put(None)
+        with self._ended:
+            pass
+        if self._saver is not None:
+            self._saver.close()
+
+    def close(self, info: RankInfo) -> None:
+        if not self._broken:
+            self.writer.close(info)
+
+    def _work(self) -> None:
+        while (part := self._queue.get()) is not None:
+            try:
+                if not self._broken:
+                    self._write(part)
+            except BaseException as error:  # polars' panics are no Exceptions, and the run would wait for ever
+                self._broken = True
+                self._failed(error)
+            finally:
+                self._release(part.contents)
+                if part.ends_work:
+                    self.lag.wrote()
+                self._done += 1
+        self._ended.release()
+
+    def _write(self, part: Part) -> None:
+        size = self._write_tables(part)
+        self.table_bytes += size
+        if self._disk is not None:
+            self._disk.wrote(part.rows, size)
+
+    def _write_tables(self, part: Part) -> int:
+        """Gives the bytes written."""
+        summaries, columns = _summaries(part.values)
+        before = self._packer.bytes_written
+        self._save_contents(part, summaries)
+        if self._disk is not None:
+            booked = sum(content.nbytes for content in part.contents)
+            self._disk.saved(booked, self._packer.bytes_written - before)
+        tables = Tables(
+            calls=pl.DataFrame(_call_columns(part.calls), schema=CALLS),
+            values=_values_frame(part.values, columns),
+            tensors=pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
+            stacks=_stacks_frame(part.stacks),
+        )
+        size = self._steps.write(part.step, tables, finished_after=part.finished_after)
+        self._recheck(part.rechecks)
+        return size
+
+    def _save_contents(self, part: Part, digests: dict[int, int]) -> None:
+        whole: dict[Content, int | None] = {}
+        for row in part.values:
+            if row.place is not None:  # the first value that points to a content is the one that brought it
+                whole.setdefault(row.place.content, digests.get(row.id))
+        packed: list[Content] = []
+        for content in part.contents:
+            digest = whole.get(content) if content.whole_value else None
+            content.file, content.key = self._packer.add(
+                part.step, raw=content.raw(), dtype=content.dtype, shape=content.shape, digest=digest
+            )
+            packed.append(content)
+            if not self._packer.has_pending:
+                self._release(packed)
+                packed.clear()
+        if packed:
+            self._packer.flush(part.step)
+
+    def _release(self, contents: list[Content]) -> None:
+        if self._saver is not None:
+            for content in contents:
+                self._saver.release(content)
+
+    def _recheck(self, rechecks: list[Recheck]) -> None:
+        if not rechecks:
+            return
+        reused = gather([recheck.reused for recheck in rechecks])
+        fresh = gather([recheck.fresh for recheck in rechecks])
+        for recheck, one, other in zip(rechecks, reused, fresh, strict=True):
+            self.verified += 1
+            if any(one[part].tobytes() != other[part].tobytes() for part in _EXACT):
+                self.wrong += 1
+                self._changed_unseen(recheck.value)
+
+
+class OutputElsewhere(Output):
+    """That of a compiled recorder: another process makes its tables."""
+
+    def __init__(self, directory: Path, info: RankInfo, process: WritingProcess, **options: Any) -> None:
+        self._process = process
+        super().__init__(directory, info, **options)
+
+    def _write_tables(self, part: Part) -> int:
+        assert isinstance(part, TakenPart)
+        described = part.taken.described() | {
+            "step": part.step,
+            "finished_after": part.finished_after,
+            "calls": _call_columns(part.calls),
+            "stacks": list(_stack_rows(part.stacks)),
+        }
+        return self._process.write(self.writer.directory, described, part.taken.buffers(), part.taken.words)
+
+
+def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column]]:
+    """Digests by value id, and the summary columns of the values that have a summary."""
+    having = [row for row in values if row.summary is not None]
+    rows = gather([row.summary for row in having if row.summary is not None])
+    columns = rows_to_columns(rows, dtype_names=[row.dtype for row in having], shapes=[row.shape for row in having])
+    digests = columns["digest"].values
+    return {row.id: int(digest) for row, digest in zip(having, digests.tolist(), strict=True)}, columns
+
+
+def _call_columns(calls: list[OpenCall]) -> dict[str, Sequence[Any]]:
+    columns = attributes(calls, CALLS)
+    for name in ("kind", "phase"):
+        columns[name] = [member.value for member in columns[name]]
+    return columns
+
+
+def _values_frame(values: list[ValueRow], summary: dict[str, Column]) -> pl.DataFrame:
+    identity = attributes(values, VALUE_IDENTITY)
+    places = [row.place for row in values]
+    data: dict[str, Sequence[Any]] = {
+        "data_file": [None if place is None else place.content.file for place in places],
+        "data_key": [None if place is None else place.content.key for place in places],
+        "data_offset": [None if place is None else place.offset for place in places],
+        "data_strides": [None if place is None else place.strides for place in places],
+    }
+    having = np.fromiter((row.summary is not None for row in values), dtype=np.bool_, count=len(values))
+    return pl.DataFrame(
+        [
+            *(series(name, identity[name], dtype) for name, dtype in VALUE_IDENTITY.items()),
+            *spread(summary, having),
+            *(series(name, data[name], dtype) for name, dtype in VALUE_DATA.items()),
+            *shard_columns([row.shard for row in values]),
+        ]
+    )
+
+
+def _stacks_frame(stacks: Stacks) -> pl.DataFrame:
+    return pl.DataFrame(turned(_stack_rows(stacks), STACKS), schema=STACKS)
+
+
+def _stack_rows(stacks: Stacks) -> Iterator[tuple[int, int, str, int, str]]:
+    for number, frames in stacks:
+        for depth, frame in enumerate(frames):
+            yield number, depth, frame.file, frame.line, frame.function

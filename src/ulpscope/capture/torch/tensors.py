@@ -1,0 +1,144 @@
+"""torch's tensors: which can be read here, at which version they are; and how to look at them unseen."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ulpscope.capture.exceptions import pass_on_interruption
+from ulpscope.capture.recording.tensors import Described, Shard
+from ulpscope.numerics.dtypes import DTYPES
+
+READABLE_DTYPES = frozenset(getattr(torch, name) for name in DTYPES if hasattr(torch, name))
+ORDINARY = frozenset({Tensor, torch.nn.Parameter})
+COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
+_STRIDED = torch.strided
+_is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
+_SUBCLASS_REASONS: dict[type, str | None] = {}
+
+
+def unsummarizable_reason(tensor: Tensor) -> str | None:
+    """One word for why this tensor's content cannot be read here; none if it can."""
+    kind = type(tensor)
+    if kind not in ORDINARY and (reason := _subclass_reason(kind)) is not None:
+        return reason
+    if tensor.is_nested:
+        return "nested"
+    if tensor.layout is not _STRIDED:
+        return "sparse"
+    if tensor.is_meta:
+        return "meta"
+    if tensor.dtype not in READABLE_DTYPES:
+        return "quantized" if tensor.is_quantized else "dtype"
+    if _is_transformed(tensor):
+        return "functorch"
+    try:
+        # FSDP frees a parameter's memory under the tensor, which keeps its shape.
+        return None if tensor.data_ptr() or not tensor.numel() else "freed"
+    except RuntimeError as error:
+        pass_on_interruption(error)
+        return "storage"
+
+
+def _subclass_reason(kind: type) -> str | None:
+    if kind not in _SUBCLASS_REASONS:
+        _SUBCLASS_REASONS[kind] = _look_at_subclass(kind)
+    return _SUBCLASS_REASONS[kind]
+
+
+def _look_at_subclass(kind: type) -> str | None:
+    if issubclass(kind, UninitializedTensorMixin):
+        return "uninitialized"
+    if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:  # type: ignore[attr-defined]
+        return "subclass"
+    return None
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """How often a tensor's storage was written; None for inference tensors, which do not count."""
+    # Outside of inference mode, is_inference() is not asked: it lets other threads run, which costs the run its turn.
+    if torch.is_inference_mode_enabled() and tensor.is_inference():
+        return None
+    try:
+        return tensor._version
+    except RuntimeError as error:
+        pass_on_interruption(error)
+        return None
+
+
+def versions_of(tensors: list[tuple[str, Tensor]]) -> list[int | None]:
+    if not torch.is_inference_mode_enabled():
+        try:
+            return [tensor._version for _, tensor in tensors]
+        except RuntimeError as error:
+            pass_on_interruption(error)
+    return [version_of(tensor) for _, tensor in tensors]
+
+
+def describe_opaque(tensor: Tensor) -> Described:
+    return Described(
+        dtype=word_of(tensor.dtype),
+        shape=_plain(lambda: tensor.shape),
+        strides=_plain(tensor.stride) if tensor.layout == torch.strided else (),
+        device=word_of(tensor.device),
+        layout=word_of(tensor.layout),
+        requires_grad=tensor.requires_grad,
+    )
+
+
+@lru_cache(maxsize=1024)
+def word_of(thing: torch.dtype | torch.device | torch.layout) -> str:
+    return str(thing).removeprefix("torch.")
+
+
+def _plain(sizes: Callable[[], Any]) -> tuple[int, ...]:
+    """Sizes as numbers; (-1,) where a tensor has none that are numbers (nested, symbolic)."""
+    try:
+        return tuple(int(size) for size in sizes())
+    except Exception as error:
+        pass_on_interruption(error)
+        return (-1,)
+
+
+def shard_of(tensor: Tensor) -> Shard | None:
+    """Global shape and mesh of a distributed tensor, None for any other."""
+    distributed: Any = tensor
+    if type(tensor) in ORDINARY or not hasattr(tensor, "_local_tensor"):
+        return None
+    return _plain(lambda: tensor.shape), f"{distributed.device_mesh} {distributed.placements}"
+
+
+def local_tensor(tensor: Tensor) -> Tensor:
+    """What this process holds of a distributed tensor; of another class, a plain tensor whose methods are torch's."""
+    kind = type(tensor)
+    if kind in ORDINARY:
+        return tensor
+    local = getattr(tensor, "_local_tensor", None)
+    if isinstance(local, Tensor):
+        return local
+    overrides_dispatch = kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
+    return tensor if overrides_dispatch else torch._C.TensorBase.as_subclass(tensor, Tensor)
+
+
+def quiet() -> AbstractContextManager[Any]:
+    """Run torch calls past every function and dispatch mode, and outside of every function transform."""
+    if torch._C._functorch.peek_interpreter_stack() is None and torch._C._len_torch_dispatch_stack() == 0:
+        return torch._C.DisableTorchFunction()
+    return _quiet_everywhere()
+
+
+@contextlib.contextmanager
+def _quiet_everywhere() -> Iterator[None]:
+    with torch._C.DisableTorchFunction(), contextlib.ExitStack() as others:
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            others.enter_context(temporarily_clear_interpreter_stack())
+        if torch._C._len_torch_dispatch_stack() > 0:
+            others.enter_context(_disable_current_modes())
+        yield

@@ -1,0 +1,1 @@
+"""Sees what torch executes, and hands it to the recorder."""

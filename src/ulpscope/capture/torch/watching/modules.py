@@ -1,0 +1,329 @@
+"""Module calls: their dotted paths, inputs, outputs, parameters and gradients."""
+
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
+from torch.overrides import TorchFunctionMode
+
+from ulpscope.capture.exceptions import describe_error, pass_on_interruption
+from ulpscope.capture.recording.calls import BUFFER, INPUT, OUTPUT, PARAMETER, OpenCall
+from ulpscope.capture.recording.scopes import ModuleScope, NumberedCall, RootLog
+from ulpscope.capture.recording.tensors import Placed
+from ulpscope.capture.torch.arguments import encode_call, find_tensors
+from ulpscope.capture.torch.tensors import versions_of
+from ulpscope.capture.torch.watching.calls import CallWatcher
+from ulpscope.capture.torch.watching.compiled import is_compiled
+from ulpscope.capture.torch.watching.edges import InputEdges, note_inputs
+from ulpscope.capture.torch.watching.mode import is_bare, run_without
+from ulpscope.capture.torch.watching.paths import ModulePaths
+from ulpscope.records.enums import Compiled, Kind, Role
+
+SCRIPT = "script"
+_MODULE, _MODULE_BACKWARD = Kind.MODULE, Kind.MODULE_BACKWARD
+_NO_SCOPE = ModuleScope("", "")
+
+FAST_PATH = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
+
+
+class _ModuleKind(NamedTuple):
+    """What is the same for all modules of a class."""
+
+    name: str
+    where: str
+    """Where an error of ours was made."""
+    is_ordinary: bool
+    """Whether it runs observed, unless somebody has compiled it."""
+
+
+class ModuleBefore(NamedTuple):
+    """What was noted before a module's forward ran."""
+
+    scope: ModuleScope
+    call: OpenCall
+    arguments: str
+    tensors: Placed
+    versions: list[int | None]
+    edges: InputEdges | None
+
+
+class ModuleWatcher:
+    """Stands in for nn.Module.__call__ while a capture runs."""
+
+    def __init__(
+        self,
+        watcher: CallWatcher,
+        mode: TorchFunctionMode,
+        roots: RootLog,
+        *,
+        begin_outermost: Callable[[nn.Module], None],
+    ) -> None:
+        self.paths = ModulePaths()
+        self._roots = roots
+        self._watcher = watcher
+        self._mode = mode
+        self._recorder = watcher.recorder
+        self._scopes = watcher.scopes
+        self._begin_outermost = begin_outermost
+        self._backward_calls: dict[int | None, dict[int, tuple[weakref.ref[nn.Module], OpenCall]]] = {}
+        """By pass, by number of the module."""
+        self._modules: dict[int, weakref.ref[nn.Module]] = {}
+        """By number: an id is used again when its module is gone."""
+        self._numbers: dict[int, int] = {}
+        """By id."""
+        self._numbered = itertools.count()
+        self._kinds: dict[type[nn.Module], _ModuleKind] = {}
+        self._recorder.stacks.module_call = ModuleWatcher.call.__code__
+
+    def call(self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Run a module's __call__ and record it."""
+        scopes = self._scopes
+        if not scopes.modules and not self._recorder.steps.in_backward and not isinstance(module, ParametrizationList):
+            self._begin_outermost(module)
+        unseen = self._why_unseen(module, args, kwargs)
+        if not self._recorder.capturing or scopes.hidden:
+            return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
+        if unseen is None and self._recorder.records_modules:
+            result = self._call_compiled(original, module, args, kwargs, sys._getframe(1))
+            if result is not NotImplemented:
+                return result
+        before = self._guarded(self._before, module, args, kwargs, unseen, sys._getframe(1))
+        if before is None:
+            return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
+        depth = len(scopes.calls)
+        try:
+            scopes.calls.append(before.call)
+            result = self._run(before.scope, unseen, original, module, args, kwargs)
+        except BaseException as error:
+            before.call.error = describe_error(error)
+            self._guarded(self._close, module, before)
+            raise
+        finally:
+            del scopes.calls[depth:]
+        self._guarded(self._after, module, before, result, unseen)
+        return result
+
+    def _call_compiled(
+        self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, frame: FrameType
+    ) -> Any:
+        """Run a module's __call__ and let compiled code record it, or give NotImplemented."""
+        recorder, scopes, class_name = self._recorder, self._scopes, self._kind_of(module).name
+        path = self.paths.of(module, scopes.innermost.path, frame)
+        try:
+            begun = recorder.begin_module(
+                class_name, path, module.training, args, kwargs, module._parameters, module._buffers, frame
+            )
+        except Exception as error:
+            pass_on_interruption(error)
+            self._recorder.own_error(self._kind_of(module).where, error)
+            return NotImplemented
+        if begun is NotImplemented:
+            return begun
+        number, stack, before = begun
+        depth = len(scopes.calls)
+        try:
+            scopes.calls.append(NumberedCall(number))
+            result = self._run(ModuleScope(path, class_name, stack), None, original, module, args, kwargs)
+        except BaseException as error:
+            recorder.fail_module(before, describe_error(error))
+            raise
+        finally:
+            del scopes.calls[depth:]
+        try:
+            recorder.end_module(before, self._number_of(module), result)
+        except Exception as error:
+            pass_on_interruption(error)
+            self._recorder.own_error(self._kind_of(module).where, error)
+        return result
+
+    def record_parameter_gradients(self) -> None:
+        """After a backward pass: the gradients that its modules' own parameters hold now.
+
+        Those of another thread's pass are left to that thread: a gradient that it drops must not be read meanwhile.
+        """
+        self._recorder.guarded("gradients", self._record_compiled_gradients)
+        calls = self._backward_calls.pop(self._recorder.steps.backward_pass, {})
+        for reference, call in calls.values():
+            module = reference()
+            if module is not None and call.wanted:
+                self._guarded(self._use_gradients, module, call)
+
+    def _record_compiled_gradients(self) -> None:
+        last = dict(self._recorder.take_ran())  # of several backward calls of a module the last has them
+        for number, call in last.items():
+            reference = self._modules.get(number)
+            module = None if reference is None else reference()
+            if module is not None:
+                self._recorder.use_gradients(call, Role.GRADIENT.value, module._parameters)
+
+    def _run(
+        self,
+        scope: ModuleScope,
+        unseen: str | None,
+        original: Callable[..., Any],
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Any,
+    ) -> Any:
+        outer = self._scopes.modules
+        depth = len(outer)
+        try:
+            outer.append(scope)
+            if unseen is None and not self._watcher.records_calls and is_bare(module):
+                result = run_without(self._mode, original, module, args, kwargs)
+            elif unseen is None or unseen == SCRIPT:
+                result = original(module, *args, **kwargs)
+            else:
+                with self._watcher.suspended():
+                    result = original(module, *args, **kwargs)
+        finally:
+            del outer[depth:]
+            if unseen is not None:
+                self._recorder.unobserved(unseen)
+                self._recorder.values.storages.forget_all()
+        if not outer:
+            self._end_outermost(module, scope, result)
+        return result
+
+    def _end_outermost(self, module: nn.Module, scope: ModuleScope, result: Any) -> None:
+        steps = self._recorder.steps
+        if isinstance(module, ParametrizationList):  # gives a parameter: no forward of the run's
+            return
+        if scope.path and not steps.in_backward:
+            self._guarded(self._roots.note, module, scope.path, sys._getframe(1))
+        if steps.asks_for_graphs:
+            self._recorder.guarded("end of a forward", steps.note_graph, result)
+
+    def _close(self, module: nn.Module, before: ModuleBefore) -> None:
+        self._recorder.close(before.call, before.arguments)
+
+    def _why_unseen(self, module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> str | None:
+        """Why this module must run as if nobody watched, or None."""
+        kind = self._kind_of(module)
+        if kind.is_ordinary and module._compiled_call_impl is None:
+            return None
+        unseen: str | None = self._guarded(self._look_why_unseen, module, args, kwargs)
+        return unseen
+
+    def _look_why_unseen(self, module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> str | None:
+        if is_compiled(module) and self._recorder.settings.compiled is Compiled.AS_COMPILED:
+            return "compiled"
+        if isinstance(module, FAST_PATH) and not module.training and not _builds_graph(module, args, kwargs):
+            return "transformer fast path"
+        if isinstance(module, torch.jit.ScriptModule):
+            return SCRIPT
+        return None
+
+    def _kind_of(self, module: nn.Module) -> "_ModuleKind":
+        kind = type(module)
+        known = self._kinds.get(kind)
+        if known is None:
+            special = isinstance(module, (*FAST_PATH, torch.jit.ScriptModule)) or is_compiled(module)
+            known = self._kinds[kind] = _ModuleKind(
+                f"{kind.__module__}.{kind.__qualname__}", f"module {kind.__name__}", not special
+            )
+        return known
+
+    def _guarded(self, work: Callable[..., Any], module: nn.Module, *args: Any) -> Any:
+        return self._recorder.guarded(self._kind_of(module).where, work, module, *args)
+
+    def _before(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Any, unseen: str | None, frame: FrameType
+    ) -> ModuleBefore:
+        recorder, scopes = self._recorder, self._scopes
+        steps = recorder.steps
+        outer, class_name = scopes.innermost, self._kind_of(module).name
+        scope = ModuleScope(self.paths.of(module, outer.path, frame), class_name)
+        call = recorder.open(
+            Kind.COMPILED if unseen == "compiled" else _MODULE,
+            class_name,
+            module=scope.path,
+            module_class=class_name,
+            parent=scopes.parent,
+            recompute=steps.in_backward and torch.is_grad_enabled() and not steps.creates_graph,
+            frame=frame,
+            enclosing=outer.stack,
+        )
+        scope.stack = call.stack
+        tensors, arguments = self._watcher.encodings.encode(args, kwargs, training=module.training)
+        parameters = _parameters(module, unseen)
+        if call.wanted:
+            recorder.use_all(call, INPUT, tensors)
+            recorder.use_all(call, PARAMETER, parameters)
+            recorder.use_all(call, BUFFER, _own(module._buffers))
+        edges = note_inputs(tensors + parameters, writes=False)
+        return ModuleBefore(scope, call, arguments, tensors, versions_of(tensors), edges)
+
+    def _after(self, module: nn.Module, before: ModuleBefore, result: Any, unseen: str | None) -> None:
+        call, recorder = before.call, self._recorder
+        outputs = find_tensors(result, "output")
+        if call.wanted:
+            recorder.use_all(call, OUTPUT, outputs)
+            recorder.close(call, before.arguments)
+        if before.edges is None:
+            return
+        pairs = zip(before.tensors, before.versions, versions_of(before.tensors), strict=True)
+        written = {id(tensor) for (_, tensor), old, new in pairs if old != new}
+        roots = self._watcher.pairing.attach(
+            call,
+            outputs,
+            before.edges,
+            inputs=before.tensors,
+            written=written,
+            kind=_MODULE_BACKWARD,
+            on_run=self._remember(module),
+        )
+        if unseen == "compiled":
+            self._watcher.hide_backward(roots)
+
+    def _number_of(self, module: nn.Module) -> int:
+        number = self._numbers.get(id(module))
+        if number is not None:
+            if self._modules[number]() is module:
+                return number
+            del self._modules[number]
+        number = self._numbers[id(module)] = next(self._numbered)
+        self._modules[number] = weakref.ref(module)
+        return number
+
+    def _remember(self, module: nn.Module) -> Callable[[OpenCall], None]:
+        number, reference = self._number_of(module), weakref.ref(module)
+
+        def remember(call: OpenCall) -> None:
+            running = self._recorder.steps.backward_pass
+            if running is not None:  # else autograd was started past us, and nobody knows where it ends
+                self._backward_calls.setdefault(running, {})[number] = (reference, call)
+
+        return remember
+
+    def _use_gradients(self, module: nn.Module, call: OpenCall) -> None:
+        self._recorder.use_all(call, Role.GRADIENT.value, _gradients(module))
+
+
+def _parameters(module: nn.Module, unseen: str | None) -> Placed:
+    """A module's own parameters; all of them if nothing inside it will be seen."""
+    return _own(module._parameters) if unseen is None else list(module.named_parameters())
+
+
+def _gradients(module: nn.Module) -> Placed:
+    parameters = _parameters(module, "compiled" if is_compiled(module) else None)
+    return [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
+
+
+def _own(tensors: Mapping[str, torch.Tensor | None]) -> Placed:
+    return [(name, tensor) for name, tensor in tensors.items() if tensor is not None]
+
+
+def _builds_graph(module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    inputs = encode_call(args, kwargs)[0]
+    return any(tensor.requires_grad for _, tensor in inputs) or any(
+        parameter.requires_grad for parameter in module.parameters()
+    )

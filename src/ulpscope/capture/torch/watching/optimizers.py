@@ -1,0 +1,261 @@
+"""Optimizer steps: one call a parameter group, with gradients, parameters before and after, and state."""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from ulpscope.capture.recording.arguments import to_json
+from ulpscope.capture.recording.calls import PARAMETER, OpenCall
+from ulpscope.capture.recording.replacing import Replacement, Replacements
+from ulpscope.capture.recording.scopes import Scopes
+from ulpscope.capture.recording.tensors import Placed
+from ulpscope.capture.torch.arguments import encode_call
+from ulpscope.capture.torch.recorder import TorchRecorder
+from ulpscope.records.enums import Kind, Role
+
+GRADIENT, STATE = Role.GRADIENT.value, Role.STATE.value
+PARAMETER_AFTER, STATE_AFTER = Role.PARAMETER_AFTER.value, Role.STATE_AFTER.value
+
+
+class _OpenGroup(NamedTuple):
+    """A parameter group whose step is running."""
+
+    call: OpenCall
+    arguments: str
+    parameters: Placed
+
+
+class _OpenStep(NamedTuple):
+    """An optimizer's step that is running: nobody looks at single calls there."""
+
+    groups: list[_OpenGroup]
+    frame: FrameType
+    aside: AbstractContextManager[None]
+    """Ends when the step does."""
+
+
+class _OpenSteps(threading.local):
+    """Those of the current thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.steps: list[_OpenStep] = []
+
+
+class OptimizerWatcher:
+    """Hooks every optimizer's step, and GradScaler's, which may skip it."""
+
+    def __init__(
+        self,
+        recorder: TorchRecorder,
+        scopes: Scopes,
+        *,
+        parameter_names: Callable[[list[torch.Tensor]], dict[int, str]],
+        next_step: Callable[[], None],
+        updated: Callable[[], None],
+        unwatched: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """`unwatched` is for code whose calls nobody records: they cost nothing there."""
+        self._recorder = recorder
+        self._scopes = scopes
+        self._parameter_names = parameter_names
+        self._next_step = next_step
+        self._updated = updated
+        self._unwatched = unwatched
+        self._open = _OpenSteps()
+        self._handles: list[Any] = []
+        self._entries = Replacements(
+            Replacement(torch.amp.GradScaler, "step", self._noted_step),
+            Replacement(Optimizer, "__init__", self._noted_init),
+            Replacement(Optimizer, "zero_grad", self._unwatched_zero_grad),
+        )
+
+    def add_hooks(self) -> None:
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before),
+            register_optimizer_step_post_hook(self._after),
+        ]
+
+    def remove_hooks(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def abort(self) -> None:
+        """Close steps that were begun and are no longer running: they have raised."""
+        opened = self._open.steps
+        while opened and not _is_running(opened[-1].frame):
+            step = opened.pop()
+            step.aside.__exit__(None, None, None)
+            self._scopes.hidden = max(0, self._scopes.hidden - 1)
+            for group in step.groups:
+                if self._scopes.calls and self._scopes.calls[-1] is group.call:
+                    self._scopes.calls.pop()
+                group.call.error = "the optimizer's step raised"
+                self._recorder.close(group.call, group.arguments)
+            self._recorder.steps.leave_update()
+            self._recorder.values.storages.forget_all()
+
+    def install(self) -> None:
+        self.add_hooks()
+        self._entries.install()
+
+    def uninstall(self) -> None:
+        while self._open.steps:
+            self._open.steps.pop().aside.__exit__(None, None, None)
+        self.remove_hooks()
+        self._entries.uninstall()
+
+    def _noted_step(self, entry: Replacement) -> Callable[..., Any]:
+        steps, original = self._recorder.steps, entry.original
+
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(scaler, optimizer, *args, **kwargs)
+            finally:
+                if entry.is_on:
+                    steps.note_update()
+
+        return step
+
+    def _noted_init(self, entry: Replacement) -> Callable[..., Any]:
+        steps, original = self._recorder.steps, entry.original
+
+        def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            steps.optimizers_exist = True
+            original(optimizer, *args, **kwargs)
+
+        return construct
+
+    def _unwatched_zero_grad(self, entry: Replacement) -> Callable[..., Any]:
+        unwatched, original = self._unwatched, entry.original
+
+        def forget_gradients(optimizer: Any, set_to_none: bool = True) -> None:
+            # Gradients that are let go are no calls; those that become zeros are.
+            if not entry.is_on or not set_to_none or torch.compiler.is_compiling():
+                original(optimizer, set_to_none)
+                return
+            with unwatched():
+                original(optimizer)
+
+        return forget_gradients
+
+    def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        watched = self._with_watched_closure(args, kwargs)
+        if watched is not None and self._recorder.steps.begins_with_closure():
+            self._next_step()
+        self._recorder.steps.enter_update(id(optimizer))
+        try:
+            opened = self._guarded(self._open_groups, optimizer) if self._recorder.capturing else None
+        except BaseException:  # an interruption: the optimizer will not run
+            self._recorder.steps.drop_update()
+            raise
+        groups: list[_OpenGroup] = opened or []
+        aside = contextlib.nullcontext() if watched is not None else self._unwatched()
+        self._open.steps.append(_OpenStep(groups, sys._getframe(1), aside))
+        self._scopes.calls.extend(group.call for group in groups[:1])
+        self._scopes.hidden += 1
+        aside.__enter__()
+        return watched
+
+    def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._open.steps:
+            return
+        step = self._open.steps.pop()
+        step.aside.__exit__(None, None, None)
+        self._scopes.hidden -= 1
+        try:
+            if step.groups:
+                self._scopes.calls.pop()
+                self._guarded(self._close_groups, optimizer, step.groups)
+        finally:
+            self._recorder.steps.leave_update()
+        if step.groups and not self._open.steps and not self._recorder.steps.in_backward:
+            self._updated()
+
+    def _with_watched_closure(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A closure runs forward and backward inside the optimizer: those calls are wanted."""
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._watched(args[1]), *args[2:]), kwargs
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": self._watched(kwargs["closure"])}
+        return None
+
+    def _watched(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            hidden, self._scopes.hidden = self._scopes.hidden, 0
+            updating = self._recorder.steps.enter_closure()
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                self._scopes.hidden = hidden
+                self._recorder.steps.leave_closure(updating)
+
+        return run
+
+    def _open_groups(self, optimizer: Optimizer) -> list[_OpenGroup]:
+        names = self._parameter_names([one for group in optimizer.param_groups for one in group["params"]])
+        kind = type(optimizer)
+        opened: list[_OpenGroup] = []
+        for number, group in enumerate(optimizer.param_groups):
+            call = self._recorder.open(
+                Kind.OPTIMIZER,
+                f"{kind.__module__}.{kind.__qualname__}",
+                module=self._scopes.module,
+                module_class=self._scopes.module_class,
+                parent=self._scopes.parent,
+            )
+            parameters = list(_parameters(group, names))
+            if call.wanted:
+                gradients = [(place, parameter.grad) for place, parameter in parameters if parameter.grad is not None]
+                self._recorder.use_all(call, GRADIENT, gradients)
+                self._recorder.use_all(call, PARAMETER, parameters)
+                self._recorder.use_all(call, STATE, _states(optimizer, parameters))
+            options = {key: option for key, option in group.items() if key != "params"}
+            arguments = to_json(encode_call((), options)[1] | {"group_number": number})
+            opened.append(_OpenGroup(call, arguments, parameters))
+        return opened
+
+    def _close_groups(self, optimizer: Optimizer, groups: list[_OpenGroup]) -> None:
+        values = self._recorder.values
+        values.storages.forget_all()  # an optimizer may write anything: master weights, averages, through .data
+        for call, arguments, parameters in groups:
+            states = _states(optimizer, parameters)
+            values.wrote_all(parameters + states, call.id)
+            if call.wanted:
+                self._recorder.use_all(call, PARAMETER_AFTER, parameters)
+                self._recorder.use_all(call, STATE_AFTER, states)
+            self._recorder.close(call, arguments)
+
+    def _guarded(self, work: Callable[..., Any], *args: Any) -> Any:
+        return self._recorder.guarded(f"optimizer {type(args[0]).__name__}", work, *args)
+
+
+def _is_running(wanted: FrameType) -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _parameters(group: dict[str, Any], names: dict[int, str]) -> Iterator[tuple[str, torch.Tensor]]:
+    for index, parameter in enumerate(group["params"]):
+        yield names.get(id(parameter), f"params.{index}"), parameter
+
+
+def _states(optimizer: Optimizer, parameters: Placed) -> Placed:
+    """What the optimizer keeps of parameters, each named after its parameter."""
+    # To look parameters up there one by one is slow: each is hashed by Python code.
+    states = {id(parameter): state for parameter, state in optimizer.state.items()}
+    return [
+        (f"{place}.{name}", tensor)
+        for place, parameter in parameters
+        for name, tensor in (states.get(id(parameter)) or {}).items()
+        if isinstance(tensor, torch.Tensor)
+    ]
