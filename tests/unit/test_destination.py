@@ -126,3 +126,8 @@ def test_what_a_dead_process_took_and_never_filled_is_free_again(
     else:
         prepare_destination(tmp_path, overwrite=False)
         assert os.listdir(tmp_path) == []
+
+
+def test_what_another_capture_tries_to_write_with_is_none_of_the_users_files(tmp_path: Path) -> None:
+    (tmp_path / ".ulpscope-x1y2z3").touch()  # two launchers of one job begin at once
+    prepare_destination(tmp_path, overwrite=False)

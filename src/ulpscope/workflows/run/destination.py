@@ -16,7 +16,9 @@ from ulpscope.records.errors import UlpscopeError
 
 _TRIAL_BYTES = 64 * 1024
 
-_MARK = ".ulpscope-run-"
+_OURS = ".ulpscope-"
+"""What the files begin with that a capture has here for a while: its mark, and what it tries to write with."""
+_MARK = f"{_OURS}run-"
 """What a file begins with that a running capture has locked."""
 _TAKEN = -1
 
@@ -56,7 +58,7 @@ def held_destination(out: Path, *, shared: bool) -> Iterator[None]:
     No directory is left empty that was not. `shared` are those of which each brings some of a job's ranks. Other hosts
     have a mark of their own: whose ranks are the same is found out when they are written.
     """
-    given_empty = out.is_dir() and all(name.startswith(_MARK) for name in os.listdir(out))
+    given_empty = out.is_dir() and all(name.startswith(_OURS) for name in os.listdir(out))
     with contextlib.suppress(OSError):  # whoever prepares it says why it cannot be made
         out.mkdir(parents=True, exist_ok=True)
     mark = out / f"{_MARK}{platform.node()}"
@@ -129,7 +131,7 @@ def _refuse_other_files(out: Path, ranks: Sequence[Path]) -> None:
         return
     if not out.is_dir():
         raise _occupied(out, f"{out} is not a directory")
-    names = {name for name in os.listdir(out) if not name.startswith(_MARK)}
+    names = {name for name in os.listdir(out) if not name.startswith(_OURS)}
     others = sorted(names - {rank.name for rank in ranks})
     if others:
         raise _occupied(out, f"{out} holds files that are no trace ({_first_names(others)})")
@@ -156,7 +158,7 @@ def _remove(rank: Path) -> None:
 
 
 def _try_to_write(out: Path) -> None:
-    with tempfile.NamedTemporaryFile(dir=out, prefix=".ulpscope-") as file:
+    with tempfile.NamedTemporaryFile(dir=out, prefix=_OURS) as file:
         file.write(b"\0" * _TRIAL_BYTES)
         file.flush()
         os.fsync(file.fileno())
