@@ -79,6 +79,12 @@ def test_findings_that_are_none(result: Path, capsys: pytest.CaptureFixture[str]
     assert "findings is no list of objects with a sentence" in refusal(capsys, str(result))
 
 
+@pytest.mark.parametrize("missing", [7, "rank 1", [{}]])
+def test_what_is_missing_is_a_list_of_sentences(result: Path, capsys: pytest.CaptureFixture[str], missing: Any) -> None:
+    change_summary(result, missing=missing)
+    assert "missing is no list of sentences" in refusal(capsys, str(result))
+
+
 @pytest.mark.parametrize("command", [None, 5, [], {}])
 def test_a_command_that_is_none(result: Path, capsys: pytest.CaptureFixture[str], command: Any) -> None:
     change_summary(result, command=command)

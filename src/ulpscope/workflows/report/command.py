@@ -157,6 +157,9 @@ def read_summary(result: Path) -> JsonObject:
     for part in PARTS:
         if not _is_told(summary.get(part, [])):
             raise _unreadable(result / SUMMARY, f"{part} is no list of objects with a sentence")
+    missing = summary.get("missing", [])
+    if not (isinstance(missing, list) and all(isinstance(each, str) for each in missing)):
+        raise _unreadable(result / SUMMARY, "missing is no list of sentences")
     return summary
 
 
