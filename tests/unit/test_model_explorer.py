@@ -408,3 +408,9 @@ def test_the_command_exports_instead_of_making_a_page(result: Path, capsys: pyte
     assert all(file.is_file() for file in written)
     assert main(["report", str(result), "--tensorboard", str(board), "--step", "1"]) == 2
     assert "--step or --rank without --model-explorer" in capsys.readouterr().err
+
+
+def test_a_note_out_of_a_file_does_not_steer_a_terminal() -> None:
+    told = Export((Path("graph.json"),), ("no trace: \x1b[31m does not exist",), "viewer").text()
+    assert "\x1b" not in told
+    assert "Note: no trace: " in told

@@ -26,6 +26,7 @@ from ulpscope.report.viewers.model_explorer import (
 )
 from ulpscope.report.viewers.model_explorer_data import error_data, judgement_data, magnitude_data, not_finite_data
 from ulpscope.report.viewers.tensorboard import EVENTS, comparison_scalars, trend_scalars, write_scalars
+from ulpscope.report.words.language import shown_text
 from ulpscope.trace.trends import module_trends
 from ulpscope.workflows.report.command import is_result, located, read_pairs, read_summary, understanding
 from ulpscope.workflows.results import writing
@@ -201,7 +202,7 @@ class Export:
     viewer: str
 
     def text(self) -> str:
-        lines = [*(str(file) for file in self.files), *(f"Note: {note}" for note in self.notes)]
+        lines = [*(str(file) for file in self.files), *(f"Note: {shown_text(note)}" for note in self.notes)]
         return "\n".join([*lines, f"Next: {self.viewer}"]) + "\n"
 
 
