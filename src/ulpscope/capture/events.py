@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.capture.last_call import LastCallFile, read_last_call
-from ulpscope.records.outcomes import LastCall
+from ulpscope.records.runs import LastCall
 
 EVENTS_VARIABLE = "ULPSCOPE_EVENTS"
 

@@ -11,7 +11,7 @@ import mmap
 import os
 from pathlib import Path
 
-from ulpscope.records.outcomes import LastCall
+from ulpscope.records.runs import LastCall
 
 BYTES = 1024
 

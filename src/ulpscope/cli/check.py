@@ -19,8 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
-from ulpscope.cli.check_dumps import add_dumps, refuse_for_dumps, run_dumps
-from ulpscope.cli.check_modes import FREE_BENCHMARK, add_modes, asks_mode, check_mode, run_mode
+from ulpscope.cli.check_modes import (
+    FREE_BENCHMARK,
+    add_dumps,
+    add_modes,
+    asks_mode,
+    check_mode,
+    refuse_for_dumps,
+    run_dumps,
+    run_mode,
+)
 from ulpscope.cli.output import tell
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import usable_cores

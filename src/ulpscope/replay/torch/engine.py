@@ -24,8 +24,8 @@ from ulpscope.operations.traits import Family
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
+from ulpscope.replay.planning import longer
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
-from ulpscope.replay.stress import longer
 from ulpscope.replay.torch.composing import measure_composition
 from ulpscope.replay.torch.drawing import added, draws, random_evidence
 from ulpscope.replay.torch.evidence import ROUNDOFF_64, Comparer

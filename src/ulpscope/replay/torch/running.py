@@ -19,9 +19,8 @@ from ulpscope.capture.torch.arguments import find_tensors
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
-from ulpscope.replay.torch.arguments import Decoder, raised
 from ulpscope.replay.torch.functions import UNSCALE, Function, find_function, find_reference
-from ulpscope.replay.torch.tensors import torch_dtype
+from ulpscope.replay.torch.tensors import Decoder, raised, torch_dtype
 
 Tensors = Mapping[str, Tensor]
 # What autocast computes in.

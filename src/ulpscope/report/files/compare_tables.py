@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ulpscope.records.findings import Comparison
-from ulpscope.records.pair_table import PAIR_COLUMNS
-from ulpscope.records.pairs import Judgement
+from ulpscope.records.pairs import PAIR_COLUMNS, Judgement
 from ulpscope.report.record_json import fields_of, to_json
 from ulpscope.report.tables import FORMULA, LONGEST_CELL
 from ulpscope.report.terminal.compare import compare_json

@@ -110,7 +110,7 @@ class CompareResult(TellsItself):
 
     @property
     def code(self) -> ExitCode:
-        return CODES[self.comparison.outcome]
+        return self.comparison.outcome.code
 
     def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
         return compare_text(self.comparison, width=width, color=color, language=language)
@@ -136,14 +136,6 @@ class CompareResult(TellsItself):
             write_csv(executed, out / "ledger.csv", columns=LEDGER_COLUMNS)
         if xlsx:
             write_xlsx(self.pairs, out / "tensors.xlsx", self.comparison, language=language)
-
-
-CODES = {
-    Outcome.AGREE: ExitCode.OK,
-    Outcome.DIVERGED: ExitCode.DIFFERENCE,
-    Outcome.NOTHING_COMPARED: ExitCode.NOTHING,
-    Outcome.INCOMPLETE: ExitCode.DIFFERENCE,
-}
 
 
 @dataclass(frozen=True, slots=True)

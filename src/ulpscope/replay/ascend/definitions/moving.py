@@ -6,7 +6,6 @@ import numpy as np
 
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.checks import Rule
-from ulpscope.replay.ascend.axes import permuted
 from ulpscope.replay.ascend.defining import (
     Array,
     Defined,
@@ -19,6 +18,7 @@ from ulpscope.replay.ascend.defining import (
     Shape,
     axis_of,
     one,
+    permuted,
     whole_numbers,
 )
 from ulpscope.replay.recorded import CannotReplayError
