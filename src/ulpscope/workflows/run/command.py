@@ -7,13 +7,17 @@ import json
 import os
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader, run_of
@@ -28,12 +32,7 @@ from ulpscope.workflows.run.destination import held_destination, prepare_destina
 
 if TYPE_CHECKING:
     from ulpscope.trace.description import StepParts
-import signal
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import FrameType
+
 
 POLL_SECONDS = 0.2
 
