@@ -171,6 +171,11 @@ def whole_numbers(operand: Operand) -> Shape:
     return tuple([int(each) for each in operand.array.ravel()])
 
 
+def numbers_of(operands: Sequence[Operand], place: int, setting: Setting, name: str) -> Shape:
+    """Whole numbers that one version of an operator reads as an operand, and another has as an attribute."""
+    return whole_numbers(operands[place]) if len(operands) > place else setting.integers(name)
+
+
 VECTOR = "C"
 
 
