@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ulpscope.operations.names import operation_name
-from ulpscope.replay.torch.running import Feed, Recipe, run
-from ulpscope.replay.torch.sensitivity import results
+from ulpscope.replay.torch.running import Feed, Recipe, results, run
 from ulpscope.replay.torch.tensors import raised, to_array
 
 # One execution that rounds to nearest, and so many that round by chance.

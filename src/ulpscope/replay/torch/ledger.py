@@ -35,11 +35,11 @@ from ulpscope.replay.torch.running import (
     cast_inputs,
     make_recipe,
     raise_tensor,
+    results,
     run,
     run_precise,
     under_autocast,
 )
-from ulpscope.replay.torch.sensitivity import results
 from ulpscope.replay.torch.tensors import saved_tensor, to_array
 from ulpscope.trace.reader import RankTrace
 
