@@ -5,9 +5,7 @@ from pathlib import Path
 
 from ascend_graph import model_text
 from ulpscope.dialects.graphs.opening import is_graph, read_graph
-from ulpscope.graph.borders import borders, made_at
-from ulpscope.graph.cutting import cut_out
-from ulpscope.graph.query import type_counts
+from ulpscope.graph.query import borders, cut_out, made_at, type_counts
 from ulpscope.report.viewers.graph_drawing import dot_text, svg_text
 
 DATA = Path(__file__).parents[1] / "tests" / "data"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ulpscope.records.pair_table import PAIR_COLUMNS
+from ulpscope.records.pairs import PAIR_COLUMNS
 
 OPS = ("layer_norm", "linear", "linear", "linear", "scaled_dot_product_attention", "linear", "dropout", "layer_norm")
 OPS_MLP = ("linear", "gelu", "linear", "dropout")

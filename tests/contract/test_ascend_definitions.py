@@ -16,7 +16,7 @@ from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.records.checks import OutputResult, Verdict
 from ulpscope.records.graphs import Operator
 from ulpscope.replay.ascend.engine import Dumped, ExecutedOperator
-from ulpscope.replay.ascend.table import DEFINITIONS
+from ulpscope.replay.ascend.recipes import DEFINITIONS
 
 Array = NDArray[Any]
 Oracle = Callable[..., torch.Tensor | Sequence[torch.Tensor]]

@@ -15,8 +15,7 @@ import pytest
 import torch
 
 import ulpscope
-from ulpscope.compat.msprobe_arguments import read_arguments
-from ulpscope.compat.msprobe_config import Seeding, read_config
+from ulpscope.compat.msprobe_config import Seeding, read_arguments, read_config
 from ulpscope.compat.msprobe_names import wanted_by
 from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import Kind

@@ -13,11 +13,10 @@ from replayed import outputs, record, replay, share
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.records.checks import Direction, Rule, Verdict
 from ulpscope.replay.recorded import CannotReplayError
-from ulpscope.replay.torch.evidence import Comparer
+from ulpscope.replay.torch.composing import IdealKernels
+from ulpscope.replay.torch.evidence import Comparer, ImpossibleSelectionError, ordered, selected
 from ulpscope.replay.torch.factorising import invariants, with_signs_of
-from ulpscope.replay.torch.ideal import IdealKernels
 from ulpscope.replay.torch.running import Feed, make_recipe, run, run_precise
-from ulpscope.replay.torch.selecting import ImpossibleSelectionError, ordered, selected
 
 BF16 = torch.bfloat16
 

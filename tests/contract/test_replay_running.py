@@ -14,8 +14,8 @@ from ulpscope.records.checks import DataSource, Direction, Rule, Variant
 from ulpscope.replay.planning import Choice, plan_cases
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch import engine
-from ulpscope.replay.torch.arguments import Decoder
 from ulpscope.replay.torch.engine import Engine
+from ulpscope.replay.torch.tensors import Decoder
 
 
 def test_keyword_tensors_have_gradients(tmp_path: Path) -> None:

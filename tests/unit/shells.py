@@ -7,8 +7,7 @@ import pytest
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.shell.commands import all_commands, carry_out
-from ulpscope.shell.context import Context
-from ulpscope.shell.data import find_data, no_data
+from ulpscope.shell.data import Context, find_data, no_data
 
 ASCEND = Path(__file__).parents[1] / "data" / "ascend"
 RELU = "Relu.fc1_Relu.21.0.1767225600021123.output.0.npy"

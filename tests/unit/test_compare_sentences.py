@@ -18,8 +18,7 @@ from ulpscope.diagnose.ledger.replaying import cleared
 from ulpscope.diagnose.networks.advice import advise
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import AdviceKind, Counts, Finding, FindingKind, Outcome
-from ulpscope.records.pair_table import PAIR_COLUMNS
-from ulpscope.records.pairs import Measured
+from ulpscope.records.pairs import PAIR_COLUMNS, Measured
 from ulpscope.report.terminal.compare import compare_text
 from ulpscope.report.words.comparison import note_sentence, sentence
 from ulpscope.workflows.compare.command import compare

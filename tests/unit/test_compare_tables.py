@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from tests.unit.comparisons import HARMLESS, HOSTILE, agreeing, diverged
 
-from ulpscope.records.pair_table import PAIR_COLUMNS
+from ulpscope.records.pairs import PAIR_COLUMNS
 from ulpscope.report.files.compare_tables import plain_table, write_csv, write_parquet, write_xlsx
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "＝1", "=cmd|' /C calc'!A0")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ulpscope.capture.events import EventLog, EventReader, event_file
-from ulpscope.records.outcomes import LastCall
+from ulpscope.records.runs import LastCall
 
 
 def test_events_arrive_once_and_in_order(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.graph_files import CALLS, GRAPHS, NETWORK, NETWORK_JSON, ge_onnx_text
 
 from ulpscope.dialects.graphs.opening import is_graph, open_graph, read_graph
-from ulpscope.graph.wiring import control_edges, edges
+from ulpscope.graph.query import control_edges, edges
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Graph, GraphFormat, GraphModel, Operator, Origin, Source, TensorDesc
 

@@ -8,9 +8,7 @@ import pytest
 from tests.unit.graph_files import CALLS, GRAPHS, NETWORK, NETWORK_JSON
 
 from ulpscope.dialects.graphs.opening import is_graph, read_graph
-from ulpscope.graph.borders import borders, made_at
-from ulpscope.graph.cutting import cut_out
-from ulpscope.graph.query import OperatorFilter, match_operators, type_counts
+from ulpscope.graph.query import OperatorFilter, borders, cut_out, made_at, match_operators, type_counts
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel
 from ulpscope.report.viewers.graph_drawing import svg_text

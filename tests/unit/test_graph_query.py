@@ -8,11 +8,18 @@ import pytest
 from tests.unit.graph_files import CALLS, NETWORK
 
 from ulpscope.dialects.graphs.opening import open_graph
-from ulpscope.graph.borders import borders, made_at
-from ulpscope.graph.cutting import cut_out
 from ulpscope.graph.layout import GAP, Layout, lay_out
-from ulpscope.graph.query import OperatorFilter, find_operators, match_operators, nearest_names, type_counts
-from ulpscope.graph.wiring import wiring
+from ulpscope.graph.query import (
+    OperatorFilter,
+    borders,
+    cut_out,
+    find_operators,
+    made_at,
+    match_operators,
+    nearest_names,
+    type_counts,
+    wiring,
+)
 from ulpscope.records.graphs import Edge, Graph, GraphFormat, GraphModel, Input, Operator, Source
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.graph_files import CALLS, DATA, GRAPHS, NETWORK
 
 from ulpscope.cli.main import main
-from ulpscope.graph.cutting import cut_out
+from ulpscope.graph.query import cut_out
 from ulpscope.records.graphs import Graph, Input, Operator, Source
 from ulpscope.report.viewers.graph_drawing import dot_text, svg_text
 

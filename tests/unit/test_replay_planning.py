@@ -7,9 +7,8 @@ import pytest
 from tests.unit.handmade import HandmadeRun
 
 from ulpscope.records.checks import DataSource, Variant
-from ulpscope.replay.planning import CasePlan, Choice, matches, only_written, plan_cases
+from ulpscope.replay.planning import CasePlan, Choice, can_be_longer, longer, matches, only_written, plan_cases
 from ulpscope.replay.recorded import RecordedCall, find_repeated, read_calls
-from ulpscope.replay.stress import can_be_longer, longer
 from ulpscope.trace.reader import RankTrace, open_trace
 
 

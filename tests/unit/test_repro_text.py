@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from ulpscope.judge.soundness.reproduction import expected_error, script_limits
-from ulpscope.records.checks import Direction, OutputEvidence, Rule
+from ulpscope.records.checks import Direction, OutputEvidence, Reproduction, Rule, ScriptLimits
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.reproductions import Reproduction, ScriptLimits
 from ulpscope.report.repro_script import LINES, arguments_text, repro_text, script_text
 from ulpscope.report.repro_script import test_text as text_of_test
 

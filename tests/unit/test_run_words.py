@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, LastCall, RunOutcome, SeenProcesses
-from ulpscope.records.runs import Coverage, RankInfo, Root, Stepping
+from ulpscope.records.runs import (
+    CapturedProcess,
+    Coverage,
+    FinishedProcess,
+    LastCall,
+    RankInfo,
+    Root,
+    RunOutcome,
+    SeenProcesses,
+    Stepping,
+)
 from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.report.terminal.run import outcome_object, plan_text, roots_text, stepping_text, summary_text, why_nothing
 from ulpscope.report.words.language import bytes_text, count_text, ranges_text, seconds_text

@@ -12,8 +12,7 @@ from tests.unit.traces import elements_of, make_trace
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.shell.commands import carry_out
-from ulpscope.shell.context import Context
-from ulpscope.shell.data import no_data
+from ulpscope.shell.data import Context, no_data
 from ulpscope.shell.session import history_file
 
 

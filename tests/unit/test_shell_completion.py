@@ -10,8 +10,7 @@ from prompt_toolkit.document import Document
 
 from ulpscope.shell.commands import all_commands
 from ulpscope.shell.completion import ShellCompleter
-from ulpscope.shell.context import Context
-from ulpscope.shell.data import find_data, no_data
+from ulpscope.shell.data import Context, find_data, no_data
 
 ASCEND = Path(__file__).parents[1] / "data" / "ascend"
 

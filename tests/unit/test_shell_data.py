@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ulpscope.shell.data import DebugData, file_name, find_data, look_again, newest_result, why_no_data
-from ulpscope.shell.graph_files import graph_files
+from ulpscope.shell.data import DebugData, file_name, find_data, graph_files, look_again, newest_result, why_no_data
 
 ASCEND = Path(__file__).parents[1] / "data" / "ascend"
 PRECISION_DATA = ASCEND / "precision_data"

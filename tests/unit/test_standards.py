@@ -9,7 +9,7 @@ import pytest
 from ulpscope.judge.standards.by_name import AT_LEAST, AT_MOST, Standard, parse_standard
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.pair_table import PAIR_COLUMNS
+from ulpscope.records.pairs import PAIR_COLUMNS
 
 METRICS = (*AT_LEAST, *(metric for metric in AT_MOST if metric != "mismatched"))
 

@@ -23,8 +23,8 @@ from ulpscope.report.viewers.tensorboard import (
     write_events,
     write_scalars,
 )
+from ulpscope.trace.overview import SCHEMA, module_trends
 from ulpscope.trace.reader import open_trace
-from ulpscope.trace.trends import SCHEMA, module_trends
 from ulpscope.workflows.report.exports import export_tensorboard
 
 Scalars = dict[tuple[int, str], float]

@@ -24,12 +24,11 @@ from tests.unit.traces import (
 from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import StepInfo
 from ulpscope.records.settings import IntRanges
-from ulpscope.trace.earlier_steps import MAX_RANGES, REACH_FIELDS, ReachCollector, cover
+from ulpscope.trace.earlier_steps import MAX_RANGES, REACH_FIELDS, STEPS_SOUGHT, ReachCollector, cover
 from ulpscope.trace.neighbours import neighbours
-from ulpscope.trace.query import CallFilter, find_call, select_calls, with_outputs
+from ulpscope.trace.query import CallFilter, find_call, match_calls, with_outputs
 from ulpscope.trace.reader import open_trace
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
-from ulpscope.trace.step_index import STEPS_SOUGHT
 from ulpscope.trace.writer import RankWriter, claim_rank_directory
 
 TABLE_NAMES = ("calls", "values", "tensors")
@@ -201,7 +200,7 @@ def test_a_call_that_ends_steps_later_is_found_whole(tmp_path: Path, steps: int,
     assert [edge.call.id for edge in around.makers] == []
     readers = [edge.call.id for edge in neighbours(rank, rank.call(0)).readers]
     assert readers == [OUTER, *range(2, steps + 2)]
-    listed = with_outputs(trace, select_calls(trace, CallFilter(step=IntRanges(((0, 0),)))))
+    listed = with_outputs(trace, trace.collect(match_calls(trace, CallFilter(step=IntRanges(((0, 0),))))))
     assert sorted(listed["id"]) == [0, OUTER]
     assert listed["output_dtype"].to_list() == ["float32", "float32"]
 

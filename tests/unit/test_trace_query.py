@@ -10,7 +10,7 @@ from ulpscope.records.errors import TraceError
 from ulpscope.records.settings import IntRanges
 from ulpscope.trace.neighbours import neighbours
 from ulpscope.trace.overview import overview_of
-from ulpscope.trace.query import CallFilter, find_call, select_calls, with_outputs
+from ulpscope.trace.query import CallFilter, find_call, match_calls, with_outputs
 from ulpscope.trace.reader import Trace, open_trace
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
 from ulpscope.trace.writer import RankWriter, claim_rank_directory
@@ -45,7 +45,7 @@ def trace(tmp_path: Path) -> Trace:
     ],
 )
 def test_filters_choose_calls(trace: Trace, wanted: CallFilter, count: int) -> None:
-    calls = select_calls(trace, wanted)
+    calls = trace.collect(match_calls(trace, wanted))
     assert calls.height == count
     assert calls.equals(calls.sort("rank", "id"))
 
@@ -58,7 +58,7 @@ def test_a_filter_prints_as_options() -> None:
 
 
 def test_outputs_are_joined_to_calls(trace: Trace) -> None:
-    calls = with_outputs(trace, select_calls(trace, CallFilter(step=IntRanges(((1, 1),)))))
+    calls = with_outputs(trace, trace.collect(match_calls(trace, CallFilter(step=IntRanges(((1, 1),))))))
     assert calls["id"].to_list() == [*range(7, 14), *range(7, 14)]
     assert calls["output_dtype"].to_list()[:7] == ["float32"] * 5 + [None, "float32"]
     assert calls["output_shape"].to_list()[0] == [2, 3]

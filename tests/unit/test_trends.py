@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.unit.handmade import HandmadeRun
 
+from ulpscope.trace.overview import SCHEMA, module_trends
 from ulpscope.trace.reader import open_trace
-from ulpscope.trace.trends import SCHEMA, module_trends
 
 
 def test_the_largest_of_a_modules_tensors_by_step(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ulpscope.records.outcomes import LastCall
+from ulpscope.records.runs import LastCall
 
 EVENTS_VARIABLE = "ULPSCOPE_EVENTS"
 

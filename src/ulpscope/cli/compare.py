@@ -16,19 +16,18 @@ codes: 0 they agree, 1 they diverge (or, with --require-all, are not compared in
 """
 
 import argparse
-import gc
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulpscope.cli import compare_network
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
-from ulpscope.cli.output import tell, write_answer
+from ulpscope.cli.output import deliver, write_answer
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import usable_cores
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.compare.command import CompareOptions
+    from ulpscope.workflows.compare.command import CompareOptions, CompareResult
 
 USAGE = "ulpscope compare REFERENCE TARGET [options]"
 
@@ -79,50 +78,26 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare, and give the exit code."""
     from ulpscope.report.progress import progress
-    from ulpscope.report.words.language import Language
-    from ulpscope.workflows.compare.checks import is_check_result
+    from ulpscope.workflows.compare.checks import compare_checks, is_check_result
     from ulpscope.workflows.compare.command import compare
-    from ulpscope.workflows.results import check_result, prepare_result
 
     _check(args)
     reference, target = _sides(args)
     if is_check_result(reference) and is_check_result(target):
-        return _compare_checks(args, reference, target)
+        _refuse_options_of_runs(args)
+        return deliver(args, lambda _: compare_checks(reference, target))
     options = _options(args)
     if compare_network.is_wanted(args):
         _refuse_require_all(args)
         return compare_network.run(args, reference, target, options)
     if args.plan:
         return _print_plan(reference, target, options, as_json=args.json)
-    if args.out is not None:
-        check_result(args.out, overwrite=args.overwrite)
-    with progress("comparing tensors") as advance:
-        result = compare(reference, target, options, advance=advance)
-    # The process ends soon: looking for cycles among what it holds would only delay that.
-    gc.freeze()
-    language, page = Language(args.language), None
-    if args.out is not None:
-        prepare_result(args.out, overwrite=args.overwrite)
-        page = result.write(args.out, xlsx=args.xlsx, language=language)
-    tell(result, language, as_json=args.json, page=page)
-    return int(result.code)
 
+    def compared(_: object) -> "CompareResult":
+        with progress("comparing tensors") as advance:
+            return compare(reference, target, options, advance=advance)
 
-def _compare_checks(args: argparse.Namespace, reference: Path, target: Path) -> int:
-    """Two results of `ulpscope check` instead of two runs."""
-    from ulpscope.report.words.language import Language
-    from ulpscope.workflows.compare.checks import compare_checks
-    from ulpscope.workflows.results import check_result, prepare_result
-
-    _refuse_options_of_runs(args)
-    if args.out is not None:
-        check_result(args.out, overwrite=args.overwrite)
-    result, language = compare_checks(reference, target), Language(args.language)
-    if args.out is not None:
-        prepare_result(args.out, overwrite=args.overwrite)
-        result.write(args.out, language=language)
-    tell(result, language, as_json=args.json)
-    return int(result.code)
+    return deliver(args, compared, xlsx=args.xlsx)
 
 
 def _refuse_options_of_runs(args: argparse.Namespace) -> None:

@@ -2,14 +2,13 @@
 
 import argparse
 import csv
-import gc
 import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ulpscope.cli.arguments import Parser
-from ulpscope.cli.output import tell, write_answer
+from ulpscope.cli.output import deliver, write_answer
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 
@@ -68,9 +67,8 @@ def is_wanted(args: argparse.Namespace) -> bool:
 
 def run(args: argparse.Namespace, reference: Path, target: Path, ordinary: "CompareOptions") -> int:
     """Compare a network, and give the exit code."""
-    from ulpscope.report.words.language import Language
     from ulpscope.workflows.network.command import are_dumps
-    from ulpscope.workflows.results import check_result, prepare_result
+    from ulpscope.workflows.results import check_result
 
     _check(args)
     if args.graph is None and not are_dumps(reference, target):
@@ -82,15 +80,7 @@ def run(args: argparse.Namespace, reference: Path, target: Path, ordinary: "Comp
         return _tell_plan(_paired(args, reference, target, options), as_json=args.json)
     if args.mapping:
         return _tell_mapping(args, _paired(args, reference, target, options))
-    result = _compared(args, reference, target, options, ordinary)
-    # The process ends soon: looking for cycles among what it holds would only delay that.
-    gc.freeze()
-    language, page = Language(args.language), None
-    if args.out is not None:
-        prepare_result(args.out, overwrite=args.overwrite)
-        page = result.write(args.out, xlsx=args.xlsx, language=language)
-    tell(result, language, as_json=args.json, page=page)
-    return int(result.code)
+    return deliver(args, lambda _: _compared(args, reference, target, options, ordinary), xlsx=args.xlsx)
 
 
 def _compared(

@@ -1,14 +1,18 @@
-"""How answers reach stdout."""
+"""How answers reach stdout, and results their directories."""
 
+import argparse
+import gc
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ulpscope.workflows.results import with_page
 
 if TYPE_CHECKING:
+    from ulpscope.records.enums import ExitCode
     from ulpscope.report.words.language import Language
 
 PIPE_WIDTH = 120
@@ -23,6 +27,37 @@ class Answer(Protocol):
     def text(self, *, width: int, color: bool, language: "Language") -> str: ...
 
     def json(self, language: "Language") -> dict[str, Any]: ...
+
+
+class Result(Answer, Protocol):
+    """An answer that can be written into a directory, with its page or without one."""
+
+    @property
+    def code(self) -> "ExitCode": ...
+
+    @property
+    def write(self) -> Callable[..., Path | None]: ...
+
+
+def deliver(args: argparse.Namespace, make: "Callable[[Language], Result]", **settings: bool) -> int:
+    """Make a result, write it where --out says, tell it, and give its exit code.
+
+    A directory whose contents must stay is refused before anything is computed.
+    """
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.results import check_result, prepare_result
+
+    language, page = Language(args.language), None
+    if args.out is not None:
+        check_result(args.out, overwrite=args.overwrite)
+    result = make(language)
+    # The process ends soon: looking for cycles among what it holds would only delay that.
+    gc.freeze()
+    if args.out is not None:
+        prepare_result(args.out, overwrite=args.overwrite)
+        page = result.write(args.out, language=language, **settings)
+    tell(result, language, as_json=args.json, page=page)
+    return int(result.code)
 
 
 def write_answer(text: str) -> None:

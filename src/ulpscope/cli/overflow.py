@@ -11,10 +11,14 @@ overflowed; 1 something did; 2 an input cannot be read; 3 there was nothing to l
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command
-from ulpscope.cli.output import tell
+from ulpscope.cli.output import deliver
 from ulpscope.records.errors import UlpscopeError
+
+if TYPE_CHECKING:
+    from ulpscope.workflows.overflow import OverflowAnswer
 
 USAGE = "ulpscope overflow DIR|TRACE... [options]"
 
@@ -32,22 +36,15 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Look for overflows, and give the exit code."""
     from ulpscope.report.progress import progress
-    from ulpscope.report.words.language import Language
     from ulpscope.workflows.overflow import overflow
-    from ulpscope.workflows.results import check_result, prepare_result
 
     if args.overwrite and args.out is None:
         raise UlpscopeError(
             "--overwrite without --out", expected="a directory for the result", next_step="add --out DIR"
         )
-    language = Language(args.language)
-    if args.out is not None:
-        check_result(args.out, overwrite=args.overwrite)
-    with progress("looking for overflows") as advance:
-        answer = overflow(args.paths, told=lambda text: advance(1, text=text))
-    page = None
-    if args.out is not None:
-        prepare_result(args.out, overwrite=args.overwrite)
-        page = answer.write(args.out, language=language)
-    tell(answer, language, as_json=args.json, page=page)
-    return int(answer.code)
+
+    def look(_: object) -> "OverflowAnswer":
+        with progress("looking for overflows") as advance:
+            return overflow(args.paths, told=lambda text: advance(1, text=text))
+
+    return deliver(args, look)

@@ -20,6 +20,7 @@ if nothing matches.
 
 import argparse
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -27,20 +28,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
 from ulpscope.cli.output import write_answer
-from ulpscope.cli.show_graph import (
-    add_graph_options,
-    asks_graph,
-    refuse,
-    refuse_graph_options,
-    show_casts_of,
-    show_graph_file,
-)
-from ulpscope.cli.show_results import add_results_options, asks_results, asks_table, show_results_of, show_table_of
 from ulpscope.records.enums import ExitCode, Kind, Phase
+from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
     from ulpscope.trace.query import CallFilter
-    from ulpscope.workflows.show.command import Aspect, ShowResult
+    from ulpscope.workflows.show.command import Aspect, LowResult, ShowResult, TableResult
+    from ulpscope.workflows.show.graph import CastsResult, ShowGraphResult
+
 
 USAGE = "ulpscope show TRACE|GRAPH|RESULT [CALL|NODE] [options]"
 
@@ -170,3 +165,160 @@ def _check(args: argparse.Namespace) -> None:
     if whole is not None:
         options = ("op", "module", "phase", "step", "kind", "text")
         refuse(args, options, beside=whole, expected="only --rank")
+
+
+def add_results_options(parser: Parser) -> None:
+    """Add the options to the parser of `show`."""
+    group = parser.add_argument_group("which operators of a comparison's result")
+    group.add_argument(
+        "--cosine",
+        metavar="COSINE",
+        type=_cosine,
+        help="those with an output at or below it (default: 0.98); RESULT may then be a directory of results",
+    )
+
+
+def asks_results(args: argparse.Namespace) -> bool:
+    """Whether the path leads to a result, or is said to."""
+    if args.cosine is not None:
+        return True
+    if not args.trace.is_file():
+        return False
+    from ulpscope.dialects.ascend.result_table import is_result_table
+
+    return is_result_table(args.trace)
+
+
+def show_results_of(args: argparse.Namespace) -> "LowResult":
+    """What was asked about the result."""
+    from ulpscope.workflows.show.command import DEFAULT_COSINE, show_results
+
+    expected = "--cosine and --limit only"
+    refuse(args, (*ABOUT_TRACES, *ABOUT_GRAPHS), beside="a comparison's result", expected=expected)
+    if args.call is not None:
+        raise UlpscopeError(
+            f"{args.call!r} with a comparison's result",
+            expected=expected,
+            next_step="one operator: ulpscope compare REFERENCE DUMPS --graph GRAPH --op OPERATOR",
+        )
+    return show_results(args.trace, cosine=DEFAULT_COSINE if args.cosine is None else args.cosine, limit=args.limit)
+
+
+def asks_table(args: argparse.Namespace) -> bool:
+    """Whether the path leads to a table of msprobe's results."""
+    if not args.trace.is_file():
+        return False
+    from ulpscope.dialects.msprobe.result_tables import table_kind
+
+    return table_kind(args.trace) is not None
+
+
+def show_table_of(args: argparse.Namespace) -> "TableResult":
+    """What the table says."""
+    from ulpscope.workflows.show.command import show_table
+
+    expected = "--limit and --json only"
+    refuse(args, (*ABOUT_TRACES, *ABOUT_GRAPHS, "cosine"), beside="a table of msprobe's", expected=expected)
+    if args.call is not None:
+        raise UlpscopeError(
+            f"{args.call!r} with a table of msprobe's", expected=expected, next_step=f"ulpscope show {args.trace}"
+        )
+    return show_table(args.trace, limit=args.limit)
+
+
+def _cosine(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not -1.0 <= number <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from -1 to 1")
+    return number
+
+
+_FILTERS = ("name", "type", "pass", "kernel")
+_ABOUT_A_NODE = ("attributes", "dumps", "reference", "depth", "svg")
+ABOUT_GRAPHS = (*_FILTERS, "graph", *_ABOUT_A_NODE, "casts")
+ABOUT_TRACES = ("op", "module", "text", "phase", "kind", "step", "rank", "env", "coverage", "tensor", "elements")
+
+
+def add_graph_options(parser: Parser) -> None:
+    """Add the options to the parser of `show`."""
+    chosen = parser.add_argument_group("which operators of a graph")
+    chosen.add_argument("--name", metavar="PATTERN", help="name")
+    chosen.add_argument("--type", metavar="PATTERN", help="type, e.g. MatMul")
+    chosen.add_argument("--pass", metavar="PATTERN", help="fusion pass that made it")
+    chosen.add_argument("--kernel", metavar="PATTERN", help="name of its kernel")
+    chosen.add_argument("--graph", metavar="PATTERN", help="name of the graph or sub-graph it is in")
+    chosen.add_argument("--casts", action="store_true", help="those that cast from float32 to int32")
+    node = parser.add_argument_group("about one operator of a graph")
+    node.add_argument("--attributes", action="store_true", help="all attributes, as the file has them")
+    node.add_argument("--dumps", metavar="DIR", type=Path, help="its tensors in this dump of an NPU")
+    node.add_argument("--reference", metavar="DIR", type=Path, help="its outputs in this dump of .npy files or tfdbg")
+    node.add_argument("--svg", metavar="FILE", type=Path, help="draw what lies around it")
+    node.add_argument("--depth", metavar="N", type=count, help="how many steps around it (default: 2)")
+
+
+def asks_graph(args: argparse.Namespace) -> bool:
+    """Whether the path leads to a graph; most lead to a directory, which is none."""
+    if not args.trace.is_file():
+        return False
+    from ulpscope.dialects.graphs.opening import is_graph
+
+    return is_graph(args.trace)
+
+
+def show_graph_file(args: argparse.Namespace) -> "ShowGraphResult":
+    """What was asked about the graph."""
+    from ulpscope.graph.query import OperatorFilter
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.show.graph import DEFAULT_DEPTH, NodeWishes, show_graph
+
+    _check_graph(args)
+    wanted = OperatorFilter(
+        name=args.name, type=args.type, fusion_pass=getattr(args, "pass"), kernel=args.kernel, graph=args.graph
+    )
+    wishes = NodeWishes(
+        attributes=args.attributes,
+        dumps=args.dumps,
+        reference=args.reference,
+        svg=args.svg,
+        depth=DEFAULT_DEPTH if args.depth is None else args.depth,
+    )
+    with progress("reading the graph"):
+        return show_graph(args.trace, wanted, node=args.call, wishes=wishes, limit=args.limit)
+
+
+def show_casts_of(args: argparse.Namespace) -> "CastsResult":
+    """The dangerous casts of the graph."""
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.show.graph import check_casts
+
+    _check_graph(args)
+    with progress("reading the graph"):
+        return check_casts([args.trace], limit=args.limit)
+
+
+def refuse_graph_options(args: argparse.Namespace) -> None:
+    """What would have no effect on a trace."""
+    refuse(args, ABOUT_GRAPHS, beside="a trace", expected="a graph file for these, or the options about calls")
+
+
+def refuse(args: argparse.Namespace, options: tuple[str, ...], *, beside: str, expected: str) -> None:
+    """Say so if an option was given that would have no effect."""
+    given = [f"--{option}" for option in options if getattr(args, option) not in (None, False)]
+    if given:
+        seen = f"{' and '.join(given)} with {beside}"
+        raise UlpscopeError(seen, expected=expected, next_step="see ulpscope show --help")
+
+
+def _check_graph(args: argparse.Namespace) -> None:
+    refuse(args, ABOUT_TRACES, beside="a graph", expected="a trace for these, or the options about operators")
+    if args.call is None:
+        refuse(args, _ABOUT_A_NODE, beside="no NODE", expected="the name of an operator")
+    else:
+        refuse(args, (*_FILTERS, "casts"), beside="the name of one operator", expected="only --graph")
+    if args.casts:
+        refuse(args, (*_FILTERS, "graph"), beside="--casts", expected="--casts and --limit only")
+    if args.svg is None:
+        refuse(args, ("depth",), beside="no --svg", expected="a file for the drawing")

@@ -15,14 +15,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ulpscope.capture.processes import refuse_old_version
-from ulpscope.compat.msprobe_arguments import read_arguments
 from ulpscope.compat.msprobe_compare import compare, compare_distributed, pt_compare
-from ulpscope.compat.msprobe_config import DebuggerConfig, read_config
+from ulpscope.compat.msprobe_config import DebuggerConfig, read_arguments, read_config
 from ulpscope.compat.msprobe_recording import Recording
 from ulpscope.compat.msprobe_seeds import seed_all, set_reproducibility
 from ulpscope.compat.msprobe_table import NAMES, Fate, by_name
-from ulpscope.compat.standins import stand_in
-from ulpscope.compat.telling import problem_of, tell
+from ulpscope.compat.telling import problem_of, stand_in, tell
 
 __all__ = [
     "PrecisionDebugger",
@@ -64,7 +62,7 @@ class PrecisionDebugger:
             self._do("enable_dataloader", lambda _: self._count_batches())
 
     def _count_batches(self) -> None:
-        from ulpscope.compat.batches import watch_batches
+        from ulpscope.compat.capturing import watch_batches
 
         watch_batches(
             before=lambda: self._do("step", lambda recording: recording.before_batch()),

@@ -1,14 +1,12 @@
 """The capture behind a PrecisionDebugger: begins with the first start, ends with the process."""
 
-import atexit
 import contextlib
-import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ulpscope.compat.capturing import begin_capture, end_capture, own_ranks
 from ulpscope.compat.msprobe_config import SAVE_OP, DebuggerConfig
 from ulpscope.compat.telling import problem_of, tell
 
@@ -73,8 +71,7 @@ class Recording:
     def close(self) -> None:
         capture, self._capture, self._off = self._capture, None, True
         if capture is not None:
-            error = getattr(sys, "last_value", None)
-            capture.__exit__(type(error) if error is not None else None, error, None)
+            end_capture(capture)
             if capture.is_empty:
                 self._tell_chosen()
             elif self.config.own_layout:
@@ -115,25 +112,18 @@ class Recording:
                 self.close()
 
     def _begin(self, model: Any) -> None:
-        from ulpscope.workflows.run.python_capture import capture
-
         config = self.config
-        new = capture(
+        self._capture = new = begin_capture(
             _beside(config.out) if config.own_layout else _free_directory(config.out),
+            step=self._step,
+            at_exit=self._close_at_exit,
             level=config.level,
             save=config.save,
             model=self._new(model),
             steps=config.steps,
             ranks=config.ranks,
             only=config.only,
-            overwrite=True,
         )
-        new.__enter__()
-        new.begin_at(self._step)
-        self._capture = new
-        owner = os.getpid()
-        # A forked child that ends by sys.exit runs the handlers it inherited.
-        atexit.register(lambda: self._close_at_exit() if os.getpid() == owner else None)
         tell(f"PrecisionDebugger captures into {new.path} (next: ulpscope show {new.path})")
 
     def _close_at_exit(self) -> None:
@@ -161,10 +151,9 @@ class Recording:
 def _write_own_layout(path: Path, out: Path) -> None:
     """The rank of this process as msprobe dumps it; other ranks write their own."""
     from ulpscope.dialects.msprobe.writing import write_msprobe
-    from ulpscope.trace.reader import Trace, open_trace
+    from ulpscope.trace.reader import Trace
 
-    own = [rank for rank in open_trace(path).ranks if rank.info.process.get("pid") == os.getpid()]
-    write_msprobe(Trace(path, own, missing_ranks=[]), out)
+    write_msprobe(Trace(path, own_ranks(path), missing_ranks=[]), out)
     tell(f"PrecisionDebugger wrote msprobe's own layout into {out}, too")
 
 

@@ -11,8 +11,7 @@ from ulpscope.diagnose.flow.states import JUDGEMENTS, Flow, State
 from ulpscope.judge.rounding.measuring import LARGE_DIFFER, TOO_SMALL
 from ulpscope.judge.rounding.values import Ints, Values
 from ulpscope.numerics.summaries.estimates import cosines, standard_deviations
-from ulpscope.records.pair_table import PAIR_COLUMNS
-from ulpscope.records.pairs import Judgement, PairMetrics
+from ulpscope.records.pairs import PAIR_COLUMNS, Judgement, PairMetrics
 
 CALL_TEXTS = {
     "kind": "kind", "op": "op", "module": "module", "phase": "phase",

@@ -1,13 +1,17 @@
-"""Operators of a model: counted, filtered, found by name."""
+"""Operators of a model: counted, filtered, found by name; which reads which, what lies around one.
+
+Tensors are followed over the borders of sub-graphs: an operator such as PartitionedCall runs a graph of its own. Data
+operators in there stand for the call's inputs, and the inputs of its NetOutput for the call's outputs.
+"""
 
 import difflib
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
 from ulpscope.graph.names import sanitised
-from ulpscope.records.graphs import GraphModel, Operator
+from ulpscope.records.graphs import ControlEdge, Edge, Graph, GraphModel, Operator, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +92,173 @@ def _one_fits(texts: Iterable[str], pattern: str | None) -> bool:
     if "*" in small or "?" in small:
         return any(fnmatchcase(text.lower(), small) for text in texts)
     return any(small in text.lower() for text in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A graph's edges, found by either end."""
+
+    operators: Mapping[str, Operator]
+    """By name; where several bear one, the first."""
+    readers: Mapping[str, tuple[Edge, ...]]
+    """Edges that leave an operator, by its name."""
+    followers: Mapping[str, tuple[str, ...]]
+    """Operators that wait for one without reading anything of it."""
+
+
+def edges(graph: Graph) -> tuple[Edge, ...]:
+    """Tensors that go from operator to operator. What no operator makes (ONNX: weights, inputs) has no edge."""
+    names = {operator.name for operator in graph.operators}
+    return tuple(
+        [
+            Edge(each.source.operator, each.source.output, operator.name, position)
+            for operator in graph.operators
+            for position, each in enumerate(operator.inputs)
+            if each.source is not None and each.source.operator in names
+        ]
+    )
+
+
+def control_edges(graph: Graph) -> tuple[ControlEdge, ...]:
+    """Orders without a tensor."""
+    names = {operator.name for operator in graph.operators}
+    return tuple(
+        [
+            ControlEdge(before, operator.name)
+            for operator in graph.operators
+            for before in operator.controls
+            if before in names
+        ]
+    )
+
+
+def wiring(graph: Graph) -> Wiring:
+    readers: dict[str, list[Edge]] = defaultdict(list)
+    followers: dict[str, list[str]] = defaultdict(list)
+    for edge in edges(graph):
+        readers[edge.producer].append(edge)
+    for control in control_edges(graph):
+        followers[control.before].append(control.after)
+    return Wiring(
+        operators={operator.name: operator for operator in reversed(graph.operators)},
+        readers={name: tuple(found) for name, found in readers.items()},
+        followers={name: tuple(found) for name, found in followers.items()},
+    )
+
+
+BORDERS = ("AtomicAddrClean", "NetOutput")
+"""Types of operators that join everything with everything: shown, not passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An operator with its surroundings."""
+
+    centre: str
+    operators: tuple[Operator, ...]
+    edges: tuple[Edge, ...]
+    controls: tuple[ControlEdge, ...]
+
+
+def cut_out(graph: Graph, name: str, *, depth: int) -> Cut:
+    """What can be reached from an operator in this many steps, along tensors and orders, in both directions."""
+    inside = _within(wiring(graph), name, depth)
+    return Cut(
+        centre=name,
+        operators=tuple([operator for operator in graph.operators if operator.name in inside]),
+        edges=tuple([edge for edge in edges(graph) if edge.producer in inside and edge.consumer in inside]),
+        controls=tuple([edge for edge in control_edges(graph) if edge.before in inside and edge.after in inside]),
+    )
+
+
+def _within(wires: Wiring, name: str, depth: int) -> set[str]:
+    inside = {name}
+    frontier = [name]
+    for _ in range(depth):
+        passable = [near for near in frontier if near == name or wires.operators[near].type not in BORDERS]
+        reached = dict.fromkeys(other for near in passable for other in _neighbours(wires, near))
+        frontier = [other for other in reached if other not in inside and other in wires.operators]
+        if not frontier:
+            break
+        inside.update(frontier)
+    return inside
+
+
+def _neighbours(wires: Wiring, name: str) -> Iterator[str]:
+    operator = wires.operators[name]
+    yield from (each.source.operator for each in operator.inputs if each.source is not None)
+    yield from operator.controls
+    yield from (edge.consumer for edge in wires.readers.get(name, ()))
+    yield from wires.followers.get(name, ())
+
+
+PARENT_INDEX = "_parent_node_index"
+"""Which input or output of the call a Data, or an input of a NetOutput, stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An output of an operator of a certain graph."""
+
+    graph: str
+    source: Source
+
+    def __str__(self) -> str:
+        return f"{self.source} of {self.graph}"
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """A model's operators, found from either side of a border."""
+
+    operators: Mapping[tuple[str, str], Operator]
+    """By graph and name."""
+    callers: Mapping[str, Operator]
+    """By the graph that they run."""
+    ends: Mapping[str, Operator]
+    """The NetOutput of each graph."""
+
+
+def borders(model: GraphModel) -> Borders:
+    found = [operator for graph in model.graphs for operator in graph.operators]
+    return Borders(
+        operators={(operator.graph, operator.name): operator for operator in found},
+        callers={name: operator for operator in found for name in operator.subgraphs},
+        ends={operator.graph: operator for operator in found if operator.type == "NetOutput"},
+    )
+
+
+def made_at(known: Borders, graph: str, source: Source) -> Place:
+    """Where a tensor was made: what stands for it at the borders of graphs is passed."""
+    place = Place(graph, source)
+    passed = {place}
+    while (following := _over_border(known, place)) is not None and following not in passed:
+        passed.add(following)
+        place = following
+    return place
+
+
+def _over_border(known: Borders, place: Place) -> Place | None:
+    operator = known.operators.get((place.graph, place.source.operator))
+    if operator is None:
+        return None
+    if operator.type == "Data" and place.graph in known.callers:
+        return _outwards(known.callers[place.graph], operator)
+    end = next((known.ends[name] for name in operator.subgraphs if name in known.ends), None)
+    return None if end is None else _inwards(end, place.source.output)
+
+
+def _outwards(caller: Operator, data: Operator) -> Place | None:
+    position = data.attributes.get(PARENT_INDEX)
+    if not isinstance(position, int) or not 0 <= position < len(caller.inputs):
+        return None
+    source = caller.inputs[position].source
+    return None if source is None else Place(caller.graph, source)
+
+
+def _inwards(end: Operator, output: int) -> Place | None:
+    for position, each in enumerate(end.inputs):
+        stated = None if each.desc is None else each.desc.attributes.get(PARENT_INDEX)
+        if (position if stated is None else stated) == output:
+            return None if each.source is None else Place(end.graph, each.source)
+    return None

@@ -1,4 +1,4 @@
-"""What `ulpscope check` was asked to do, and what came of a whole trace.
+"""What `ulpscope check` was asked to do, and what came of a whole trace, or of two devices set against each other.
 
 Other questions to the calls of a trace than whether they compute rightly, and what came of them.
 """
@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from ulpscope.records.checks import (
+    CaseId,
     CaseResult,
     DataSource,
     Direction,
@@ -19,8 +20,9 @@ from ulpscope.records.checks import (
     Verdict,
 )
 from ulpscope.records.enums import ExitCode
-from ulpscope.records.findings import Place
+from ulpscope.records.findings import Outcome, Place
 from ulpscope.records.overflows import Overflow
+from ulpscope.records.pairs import Pair
 from ulpscope.records.settings import IntRanges
 
 WRONG = (Verdict.FAIL, Verdict.CRASH, Verdict.TIMEOUT)
@@ -252,3 +254,56 @@ class PerturbRun:
     @property
     def code(self) -> ExitCode:
         return self.run.code
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedOutput:
+    """One output or gradient that both devices computed."""
+
+    case: CaseId
+    outputs: Pair[OutputResult]
+    verdict: Verdict
+    """PASS, FAIL or SKIP."""
+    rule: str
+    """The class of the API, which says what is compared; empty where nothing is."""
+    figures: tuple[tuple[str, float], ...]
+    """What was compared, by metric: target over reference, or the target's own where a class has limits of its own."""
+    failing: tuple[str, ...]
+    """Metrics that missed their limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSide:
+    """One of the two results."""
+
+    path: str
+    trace: str
+    devices: tuple[str, ...]
+    alone: int
+    """Outputs that the other result does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckComparison:
+    """What comparing two results gave."""
+
+    sides: Pair[CheckedSide]
+    outputs: tuple[ComparedOutput, ...]
+
+    @property
+    def failing(self) -> tuple[ComparedOutput, ...]:
+        return tuple(output for output in self.outputs if output.verdict is Verdict.FAIL)
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.failing:
+            return Outcome.DIVERGED
+        compared = any(output.verdict is Verdict.PASS for output in self.outputs)
+        return Outcome.AGREE if compared else Outcome.NOTHING_COMPARED
+
+    @property
+    def code(self) -> ExitCode:
+        return self.outcome.code
+
+    def count(self, verdict: Verdict) -> int:
+        return sum(output.verdict is verdict for output in self.outputs)

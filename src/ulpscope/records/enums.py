@@ -80,7 +80,6 @@ class ExitCode(int, Enum):
     INTERRUPTED = 130
 
 
-BUFFER_ROLE = Role.BUFFER.value
 GRADIENT_ROLE = Role.GRADIENT.value
 GRAD_INPUT_ROLE = Role.GRAD_INPUT.value
 GRAD_OUTPUT_ROLE = Role.GRAD_OUTPUT.value

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from ulpscope.records.enums import Phase
+from ulpscope.records.enums import ExitCode, Phase
 from ulpscope.records.evidence import Evidence
 from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Measured
@@ -31,6 +31,12 @@ class Outcome(str, Enum):
     NOTHING_COMPARED = "nothing_compared"
     INCOMPLETE = "incomplete"
     """What was compared agrees, and all of both runs was asked for."""
+
+    @property
+    def code(self) -> ExitCode:
+        if self is Outcome.NOTHING_COMPARED:
+            return ExitCode.NOTHING
+        return ExitCode.OK if self is Outcome.AGREE else ExitCode.DIFFERENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,5 +185,4 @@ class FusionAnalysis:
 
     @property
     def code(self) -> ExitCode:
-        codes = {Outcome.AGREE: ExitCode.OK, Outcome.DIVERGED: ExitCode.DIFFERENCE}
-        return codes.get(self.outcome, ExitCode.NOTHING)
+        return self.outcome.code

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.records.checks import Reproduction, ScriptLimits
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.reproductions import Reproduction, ScriptLimits
 from ulpscope.report.words.language import bytes_text, shown_name, shown_text
 
 LINES = 30

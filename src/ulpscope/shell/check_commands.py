@@ -10,9 +10,8 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.progress import progress
 from ulpscope.shell.compare_commands import compare_all, show_low
-from ulpscope.shell.context import Context
-from ulpscope.shell.data import newest_result
-from ulpscope.shell.panels_checks import (
+from ulpscope.shell.data import Context, newest_result
+from ulpscope.shell.panels import (
     cast_line,
     difference_panel,
     fusion_panel,

@@ -1,18 +1,20 @@
-"""All words of the shell, and how a line of them is carried out."""
+"""All words of the shell, and how a line of them is carried out; a line of none of them is for the user's own shell."""
 
 import os
 import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.shell.check_commands import ac_command, overflow_command
 from ulpscope.shell.compare_commands import cad_command, vc_command, vcs_command
-from ulpscope.shell.context import Context
-from ulpscope.shell.foreign import run_foreign
+from ulpscope.shell.data import Context
 from ulpscope.shell.graph_commands import ls_command, ni_command, pk_command
 from ulpscope.shell.panels import framed_table
-from ulpscope.shell.telling import say, show
+from ulpscope.shell.telling import say, show, warn
 from ulpscope.shell.tensor_commands import cn_command, cp_command, dc_command, pt_command
 from ulpscope.shell.words import Command
 
@@ -92,3 +94,31 @@ def _help(name: str, commands: Mapping[str, Command]) -> ExitCode:
     show(framed_table("", ("Command", "What it does"), [*rows, *OWN_WORDS.items()]))
     say("help COMMAND tells its options; the Tab key completes commands, options, names and files.")
     return ExitCode.OK
+
+
+SIGNALLED = 128
+NOT_FOUND = 127
+
+
+def run_foreign(line: str) -> ExitCode:
+    """Run a line in the user's shell, in the foreground: Ctrl-C goes to it, not to us.
+
+    The lines of a pipe are ours, not the command's.
+    """
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    sys.stdout.flush()
+    # A handler is not inherited, as SIG_IGN would be: the command itself is stopped by Ctrl-C.
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        code = subprocess.call([shell, "-c", line], stdin=None if sys.stdin.isatty() else subprocess.DEVNULL)
+    except (OSError, ValueError) as error:
+        warn(f"{shell} cannot run this: {error}")
+        return ExitCode.USAGE
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if code in (-signal.SIGINT, SIGNALLED + signal.SIGINT):
+        print(file=sys.stderr)
+        return ExitCode.INTERRUPTED
+    if code:
+        warn(f"exit status {code}" + ("; help tells the words of this shell" if code == NOT_FOUND else ""))
+    return ExitCode.DIFFERENCE if code else ExitCode.OK

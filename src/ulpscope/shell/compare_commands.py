@@ -10,10 +10,8 @@ from ulpscope.records.ledger import Replay
 from ulpscope.records.pairs import Pair
 from ulpscope.report.files.network_tables import write_table
 from ulpscope.report.progress import Advance, progress
-from ulpscope.shell.context import Context
-from ulpscope.shell.data import newest_result
-from ulpscope.shell.graph_files import graph_files
-from ulpscope.shell.panels_checks import low_panel
+from ulpscope.shell.data import Context, graph_files, newest_result
+from ulpscope.shell.panels import low_panel
 from ulpscope.shell.telling import complain, say, show, show_text
 from ulpscope.shell.words import Command, Values, Words, add_limit, add_parse_output, similarity
 from ulpscope.workflows.compare.command import CompareOptions

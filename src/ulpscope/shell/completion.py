@@ -12,7 +12,7 @@ from prompt_toolkit.document import Document
 from ulpscope.graph.query import all_operators
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.shell.commands import HELP, OWN_WORDS
-from ulpscope.shell.context import Context
+from ulpscope.shell.data import Context
 from ulpscope.shell.words import Command
 from ulpscope.workflows.diff.tensor_lookup import SEPARATOR
 

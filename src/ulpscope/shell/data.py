@@ -5,9 +5,11 @@ precision_data/graph/{all,json}, dump/{npu,overflow,cpu,cpu_debug,temp}         
 a graph file, or a directory with some and perhaps with dumps                                    of no tool
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from ulpscope.dialects.ascend.tree import has_dumps
@@ -16,7 +18,8 @@ from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.tfdbg import opening as tfdbg
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.shell.graph_files import graph_files
+from ulpscope.records.graphs import GraphModel
+from ulpscope.workflows.diff.tensor_lookup import SEPARATOR, DumpTensors, FoundTensor, TraceTensors
 
 DATA = "precision_data"
 FUSION_RESULT = "fusion_result.json"
@@ -245,3 +248,93 @@ def _first(places: Iterable[Path], holds: Callable[[Path], bool]) -> Path | None
 
 def _is_reference(path: Path) -> bool:
     return npy_folder.looks_like(path) or tfdbg.looks_like(path)
+
+
+STAGES = ("Build", "PreRunAfterBuild")
+"""Of the graph as it runs: the first of these that a directory has."""
+
+_NAME = re.compile(
+    r"ge_(?:proto|onnx)_(?P<number>\d{1,12})_(?:graph_(?P<graph>\d{1,12})_)?(?P<stage>Build|PreRunAfterBuild)"
+    r"(?P<ending>\.txt|\.json|\.txt\.json|\.pbtxt)",
+    re.ASCII,
+)
+_BEST_FIRST = (".txt", ".txt.json", ".json", ".pbtxt")
+DEEPEST = 3
+"""Directories below the one of the graphs: compilers make one a process and device."""
+
+
+def graph_files(folder: Path, *, deepest: int = DEEPEST) -> tuple[Path, ...]:
+    """The graphs of the last stage in a directory and so far below it, each in the form that says most."""
+    found: dict[str, dict[tuple[int, int, Path], tuple[int, Path]]] = {stage: {} for stage in STAGES}
+    for path, match in _named(folder, deepest):
+        # Each process of a run numbers its graphs from 0, in a directory of its own.
+        key = int(match["number"]), int(match["graph"] or -1), path.parent
+        choice = _BEST_FIRST.index(match["ending"]), path
+        known = found[match["stage"]].setdefault(key, choice)
+        found[match["stage"]][key] = min(known, choice)
+    chosen = next((found[stage] for stage in STAGES if found[stage]), {})
+    return tuple(path for _, (_, path) in sorted(chosen.items()))
+
+
+def _named(folder: Path, deepest: int) -> Iterator[tuple[Path, re.Match[str]]]:
+    """Files of such names that are not empty: some tools leave an empty text beside the JSON that they read."""
+    top = len(folder.parts)
+    for directory, names, files in os.walk(folder):
+        path = Path(directory)
+        names.sort()
+        if len(path.parts) - top >= deepest:
+            names.clear()
+        for name in sorted(files):
+            match = _NAME.fullmatch(name)
+            if match is not None and (path / name).is_file() and (path / name).stat().st_size:
+                yield path / name, match
+
+
+@dataclass
+class Context:
+    """One session of the shell."""
+
+    data: ShellData
+    _models: dict[Path, tuple[int, GraphModel]] = field(default_factory=dict)
+    _dumped: tuple[ShellData, DumpTensors] | None = None
+
+    def refresh(self) -> None:
+        """See what has come and gone since the last command."""
+        self.data = look_again(self.data)
+
+    @property
+    def dumped(self) -> DumpTensors:
+        """Tensors of dumps and of the reference."""
+        if self._dumped is None or self._dumped[0] != self.data:
+            data = self.data
+            self._dumped = data, DumpTensors(dumps=data.dump_roots, reference=data.reference)
+        return self._dumped[1]
+
+    @cached_property
+    def called(self) -> TraceTensors:
+        """Tensors of the calls of the trace."""
+        return TraceTensors(self.data.root)
+
+    def tensor(self, name: str) -> FoundTensor:
+        """The tensor that `pt` and `cp` mean; of a dump that was opened as a run, a file's or a call's."""
+        if self.data.trace is None:
+            return self.dumped.find(name)
+        call = name.partition(SEPARATOR)[0]
+        of_call = call.isdigit() or call in self.called.names()
+        return self.called.find(name) if of_call or not self.data.holds_arrays else self.dumped.find(name)
+
+    def prefix(self, debug: DebugData) -> str:
+        """What stands before the names of a run's tensors: nothing for those of the first."""
+        return "" if debug.name == next(iter(self.data.dump_roots), None) else f"{debug.name}/"
+
+    def models(self) -> Iterator[GraphModel]:
+        """All graphs."""
+        return (self.model(path) for path in self.data.graphs)
+
+    def model(self, path: Path) -> GraphModel:
+        """A graph, kept until its file changes."""
+        time = path.stat().st_mtime_ns
+        known = self._models.get(path)
+        if known is None or known[0] != time:
+            known = self._models[path] = time, open_graph(path)
+        return known[1]

@@ -11,8 +11,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel, Operator
 from ulpscope.report.progress import progress
 from ulpscope.report.terminal.views import GraphView, OperatorListView, OperatorsView, OperatorView
-from ulpscope.shell.context import Context
-from ulpscope.shell.data import DebugData, file_name
+from ulpscope.shell.data import Context, DebugData, file_name
 from ulpscope.shell.panels import operator_list, operator_panel, type_table
 from ulpscope.shell.telling import complain, say, show, show_text
 from ulpscope.shell.words import Command, Values, Words, count

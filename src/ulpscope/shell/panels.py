@@ -1,21 +1,33 @@
-"""Panels about graphs, in the form in which precision_tool drew them."""
+"""Panels about graphs, comparisons and tensors, in the form in which precision_tool drew them."""
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich import box
+from rich.columns import Columns
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ulpscope.diagnose.networks.graphs import DangerousCast, GraphSimilarity, OperatorDifference
+from ulpscope.dialects.ascend.dump_file.records import Side
+from ulpscope.dialects.ascend.fusion_files import GraphFusion, Stage
+from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTensor
 from ulpscope.dialects.ascend.tree import STATS_SUFFIX
 from ulpscope.records.graphs import AttributeValue, Operator, TensorDesc
+from ulpscope.records.overflows import DeviceRecord, OverflowFinding
 from ulpscope.records.values import Stats
 from ulpscope.report.tables import plain
 from ulpscope.report.terminal.show_graph import plain_value
 from ulpscope.report.terminal.views import FoundDumps, OperatorView, SummarisedTensor
+from ulpscope.report.words.language import Language, phrases
+from ulpscope.report.words.overflow import overflow_sentence
+from ulpscope.workflows.diff.elements import ElementRow, PairedElements, TensorView
+from ulpscope.workflows.diff.tensor_lookup import FoundTensor
 
 READERS_SHOWN = 20
 INPUT_COLUMNS = "Input:idx | dtype | format | shape | value_range | shape_range | origin_shape | op_name:peer_idx"
@@ -158,3 +170,149 @@ def _tensor(tensor: SummarisedTensor, name: str) -> Iterator[str]:
 
 def _value(value: AttributeValue) -> str:
     return value if isinstance(value, str) else json.dumps(plain_value(value), ensure_ascii=False)
+
+
+IN_A_ROW = 8
+ROWS = 16
+
+
+def tensor_panel(view: TensorView) -> Panel:
+    """A table of the first elements, and what the tensor is."""
+    starts = range(0, len(view.first), IN_A_ROW)
+    rows = ((start, " ".join(map(str, view.first[start : start + IN_A_ROW]))) for start in starts)
+    lines = [spec(view.dtype, view.shape, view.stats), f"Path: {view.path}", *_text_line(view.text, view.problem)]
+    content = Group(framed_table("", ("Index", "Data"), rows), *map(plain, lines))
+    return Panel.fit(content, title=plain(view.name))
+
+
+def comparison(pair: PairedElements, texts: tuple[Path | None, Path | None] = (None, None)) -> RenderableType:
+    """The elements that differ, the first elements, and a panel of both sides; left is what is under suspicion."""
+    tables = (_elements("Error Item Table", pair.errors), _elements("Top Item Table", pair.first))
+    metrics, tolerance = pair.metrics, pair.tolerance
+    share = pair.outside / pair.elements if pair.elements else 0.0
+    worst = "" if metrics.max_abs is None else f"{metrics.max_abs:.8g}"
+    lines = [
+        *_side("Left", pair.tensors.target, pair.stats.target, texts[0]),
+        *_side("Right", pair.tensors.reference, pair.stats.reference, texts[1]),
+        f"NumCnt:   {pair.elements}",
+        f"AllClose: {not pair.outside}",
+        f"CosSim:   {'-' if metrics.cosine is None else f'{metrics.cosine:.8f}'}",
+        f"MaxDiff:  {worst or '-'}",
+        f"ErrorPer: {share:.8g}  (rl= {tolerance.rtol:g}, al= {tolerance.atol:g})",
+    ]
+    shapes = f"{list(pair.tensors.target.stored.shape)} and {list(pair.tensors.reference.stored.shape)}"
+    if pair.reordered is not None:
+        source, wanted = pair.reordered
+        lines.append(f"By the shapes, {shapes}, Left is {source}: it was brought into {wanted}, the order of Right.")
+    elif pair.reshaped:
+        lines.append(f"The shapes differ, {shapes}: elements were compared in the order of each.")
+    return Group(Columns(tables), panel(lines))
+
+
+def _elements(title: str, rows: Iterable[ElementRow]) -> Table:
+    cells = ((_index(row.index), row.texts.target, row.texts.reference, f"{row.difference:.8g}") for row in rows)
+    return framed_table(title, ("Index", "Left", "Right", "Diff"), cells)
+
+
+def _index(index: tuple[int, ...]) -> str:
+    return str(index[0]) if len(index) == 1 else str(list(index))
+
+
+def _side(name: str, found: FoundTensor, stats: Stats, text: Path | None) -> Iterator[str]:
+    yield f"{name}:"
+    yield f" ├─ Tensor:  {found.name}"
+    yield f" ├─ File:    {found.path}"
+    if text is not None:
+        yield f" ├─ TxtFile: {text}"
+    yield f" └─ NpySpec: {spec(found.stored.dtype, found.stored.shape, stats)}"
+
+
+def _text_line(text: Path | None, problem: str | None) -> Iterator[str]:
+    if text is not None:
+        yield f"TxtFile: {text}"
+    elif problem is not None:
+        yield f"TxtFile: not written ({problem})"
+
+
+_STAGES = {Stage.GRAPH: "Graph Fusion", Stage.UB: "UB Fusion"}
+
+
+def low_panel(operator: ComparedOperator, cosine: float) -> Panel:
+    """Both sides of an operator, and how alike its inputs and outputs are."""
+    lines: list[str | Text] = [f"Left:  {listed(operator.target)}", f"Right: {listed(operator.reference)}"]
+    for title, side in (("Input:", Side.INPUT), ("Output:", Side.OUTPUT)):
+        lines += [title, *(_cosine(tensor, cosine) for tensor in operator.of(side))]
+    return panel(lines, title=f"[{operator.index}] {operator.name}" if operator.index else operator.name)
+
+
+def _cosine(tensor: ComparedTensor, limit: float) -> Text:
+    style = "yellow" if math.isnan(tensor.cosine) else "red" if tensor.cosine <= limit else "green"
+    return Text.assemble(f" - [{tensor.index}]", (f"{tensor.cosine:.6f}", style))
+
+
+def fusion_panel(graph: GraphFusion) -> Panel:
+    """The passes that took effect in a graph."""
+    return Panel.fit(Columns([_passes(graph, stage) for stage in Stage]), title=plain(f"GraphID:{graph.graph}"))
+
+
+def _passes(graph: GraphFusion, stage: Stage) -> Table:
+    rows = [(each.name, each.effect) for each in graph.passes if each.stage is stage and each.effect]
+    return framed_table(f"{_STAGES[stage]} [GraphID: {graph.graph}]", ("Fusion Name", "Effect times"), rows)
+
+
+def overflow_panel(finding: OverflowFinding) -> Panel:
+    """An operation that overflowed, what the device noted of it, and its tensors."""
+    return panel(_overflow_lines(finding))
+
+
+def _overflow_lines(finding: OverflowFinding) -> Iterator[str]:
+    place, record = finding.place, finding.record
+    task = "" if record is None else f"[{record.task}]"
+    yield f"[{place.op or '-'}]{task} {place.module or place.call or '-'}"
+    if record is None:
+        yield f" - {overflow_sentence(finding, Language.EN, several_ranks=False)}"
+    else:
+        yield from _record_lines(record)
+    for tensor in finding.tensors:
+        yield f" ├─ {tensor.place}"
+        yield f"  └─ {spec(tensor.dtype, tensor.shape, tensor.stats)}"
+    if record is not None and not finding.tensors:
+        yield " - no dump of this operator in the same directory"
+
+
+def _record_lines(record: DeviceRecord) -> Iterator[str]:
+    words = phrases(Language.EN)
+    meanings = listed(words.say(f"overflow.meaning.{meaning}") for meaning in record.meanings)
+    status = ",".join(map(str, record.status))
+    yield f" - [{record.unit}][Status:{status}][TaskId:{record.task}] {meanings}"
+    yield f" - First overflow file timestamp [{record.timestamp}] -"
+
+
+def cast_line(casts: Iterable[DangerousCast]) -> str:
+    """`[Cast][float32 -> int32] ['global_step/Cast']`; all of one pair of types."""
+    several = list(casts)
+    return f"[Cast][{several[0].source} -> {several[0].target}] {listed(cast.operator.name for cast in several)}"
+
+
+def difference_panel(difference: OperatorDifference) -> Panel:
+    """The tensors of an operator that two compilations gave other types or layouts."""
+    operator = difference.operators.reference
+    lines = [
+        f" - {tensor.place}: {_form(tensor.descs.reference)} | {_form(tensor.descs.target)}"
+        for tensor in difference.tensors
+    ]
+    return panel(lines, title=f"[{operator.type}] {operator.name}")
+
+
+def similarity_line(found: GraphSimilarity) -> str:
+    """How many of the operators of two graphs are alike."""
+    graphs = found.graphs
+    line = f"Compare [{graphs.reference}] [{graphs.target}], similarity is [{found.similar} / {found.compared}]"
+    for names, word in ((found.only_reference, "first"), (found.only_target, "second")):
+        if names:
+            line += f"; only in the {word}: {listed(names[:3])}{' ...' if len(names) > 3 else ''}"
+    return line
+
+
+def _form(desc: TensorDesc | None) -> str:
+    return "-" if desc is None else f"[{desc.dtype}][{desc.layout}]"

@@ -16,8 +16,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.words.language import count_text
 from ulpscope.shell.commands import all_commands, carry_out
 from ulpscope.shell.completion import ShellCompleter
-from ulpscope.shell.context import Context
-from ulpscope.shell.data import ShellData
+from ulpscope.shell.data import Context, ShellData
 from ulpscope.shell.telling import complain, say, warn
 from ulpscope.shell.words import Command
 from ulpscope.workflows.worker_pool import interruptible

@@ -13,10 +13,8 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.progress import Advance, progress
-from ulpscope.shell.context import Context
-from ulpscope.shell.data import file_name
-from ulpscope.shell.panels import panel
-from ulpscope.shell.panels_tensors import IN_A_ROW, ROWS, comparison, tensor_panel
+from ulpscope.shell.data import Context, file_name
+from ulpscope.shell.panels import IN_A_ROW, ROWS, comparison, panel, tensor_panel
 from ulpscope.shell.telling import say, show
 from ulpscope.shell.words import Command, Values, Words, add_parse_output, count, tolerance
 from ulpscope.workflows.convert.dumps import convert_dumps

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.shell.context import Context
+from ulpscope.shell.data import Context
 from ulpscope.workflows.show.command import LOW_LISTED
 
 Values = argparse.Namespace

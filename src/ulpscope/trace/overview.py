@@ -1,9 +1,11 @@
-"""What a trace holds, in counts."""
+"""What a trace holds, in counts; and its statistics by module and step, which a trend or a heat map shows."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
 
+from ulpscope.records.enums import Role
 from ulpscope.records.runs import RankInfo
 from ulpscope.trace.reader import RankTrace, Trace
 
@@ -65,3 +67,62 @@ def _rank_overview(rank: RankTrace) -> RankOverview:
         saved_values=saved,
         missing=rank.missing,
     )
+
+
+WHAT = {
+    Role.OUTPUT: "output",
+    Role.LOSS: "output",
+    Role.GRAD_INPUT: "gradient",
+    Role.GRADIENT: "weight_gradient",
+    Role.PARAMETER: "parameter",
+    Role.STATE_AFTER: "state",
+}
+"""What a call's tensors are to a reader of trends; those of other roles are some other call's."""
+
+SCHEMA = {
+    "rank": pl.Int64,
+    "step": pl.Int64,
+    "module": pl.String,
+    "what": pl.String,
+    "tensors": pl.UInt32,
+    "norm": pl.Float64,
+    "size": pl.Float64,
+    "mean": pl.Float64,
+    "nan": pl.Int64,
+    "inf": pl.Int64,
+}
+"""A row for each rank, step, module and kind of tensor: the largest norm, |x| and |mean|, and how many nan and inf."""
+
+
+def module_trends(trace: Trace) -> pl.DataFrame:
+    """The statistics of all floats of a run; calls outside of modules have none for `module`."""
+    frames = [frame for rank in trace.ranks for frame in _steps(rank)]
+    found = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
+    order = {name: place for place, name in enumerate(dict.fromkeys(WHAT.values()))}
+    return found.sort(pl.col("what").replace_strict(order), "rank", "step", maintain_order=True)
+
+
+def _steps(rank: RankTrace) -> Iterator[pl.DataFrame]:
+    for step in rank.steps:
+        yield rank.collect(_trends(rank, step)).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+
+
+def _trends(rank: RankTrace, step: int) -> pl.LazyFrame:
+    what = pl.col("role").replace_strict({role.value: word for role, word in WHAT.items()}, default=None)
+    uses = rank.tensors(step).select("call", "value", what=what).drop_nulls("what")
+    calls = rank.calls(step).select(pl.col("id").alias("call"), "module", "rank", "step")
+    values = rank.values(step).filter(pl.col("initialized").fill_null(True), pl.col("nan").is_not_null())
+    stats = values.select(
+        pl.col("id").alias("value"),
+        "norm",
+        "nan",
+        size=pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs()),
+        mean=pl.col("mean").abs(),
+        inf=pl.col("pos_inf") + pl.col("neg_inf"),
+    )
+    joined = uses.join(calls, on="call").join(stats, on="value").sort("call")
+    keys = ["rank", "step", "module", "what"]
+    # A module and the call inside it have the same output.
+    once = joined.unique([*keys, "value"], keep="first", maintain_order=True)
+    groups = once.group_by(keys, maintain_order=True)
+    return groups.agg(pl.len().alias("tensors"), pl.col("norm", "size", "mean").max(), pl.col("nan", "inf").sum())

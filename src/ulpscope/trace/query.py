@@ -62,11 +62,6 @@ def match_calls(trace: Trace, wanted: CallFilter) -> pl.LazyFrame:
     return _matching(trace, wanted, _steps_from)
 
 
-def select_calls(trace: Trace, wanted: CallFilter) -> pl.DataFrame:
-    """The calls that a filter wants, with all columns."""
-    return trace.collect(match_calls(trace, wanted))
-
-
 def with_outputs(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """Add dtype, shape and the count of nan and inf of each call's first output; null where there is none."""
     outputs = pl.concat(_first_outputs(rank, calls.filter(pl.col("process") == rank.name)) for rank in trace.ranks)

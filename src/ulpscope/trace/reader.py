@@ -28,12 +28,10 @@ from ulpscope.records.remarks import remark, within
 from ulpscope.records.runs import RankInfo, StepInfo
 from ulpscope.records.values import Use, Value
 from ulpscope.trace.data import read_value
-from ulpscope.trace.description import read_rank_info, read_summary_id
-from ulpscope.trace.earlier_steps import Reach
+from ulpscope.trace.description import read_rank_info, read_summary_id, survey_rank
+from ulpscope.trace.earlier_steps import Reach, StepFinder
 from ulpscope.trace.objects import Row, call_from_row, frame_from_row, use_from_row, value_from_row
-from ulpscope.trace.parts import survey_rank
 from ulpscope.trace.schema import LATER_COLUMNS, RANK_FILE, TABLES, Table
-from ulpscope.trace.step_index import Whereabouts
 from ulpscope.trace.tables import wrong_columns, wrong_content, wrong_rows, wrong_size
 
 Found = TypeVar("Found", Call, Value)
@@ -46,7 +44,7 @@ class RankTrace(ABC):
         self.directory = directory
         self.name = name
         self.info = info
-        self.where = Whereabouts(self)
+        self.where = StepFinder(self)
 
     @property
     @abstractmethod

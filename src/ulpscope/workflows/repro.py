@@ -14,9 +14,8 @@ from ulpscope.records.calls import Call
 from ulpscope.records.checks import CaseId, DataSource, Variant
 from ulpscope.records.enums import ExitCode, Kind, Phase
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.replay.planning import has_data, why_left
+from ulpscope.replay.planning import can_be_longer, has_data, why_left
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
-from ulpscope.replay.stress import can_be_longer
 from ulpscope.report.repro_script import repro_text, script_text, test_text
 from ulpscope.trace.query import FoundCall, find_call
 from ulpscope.trace.reader import RankTrace, Trace

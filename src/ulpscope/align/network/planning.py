@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ulpscope.align.network.quantised import quantised_operators
-from ulpscope.graph.borders import Borders, Place, borders, made_at
 from ulpscope.graph.names import sanitised
+from ulpscope.graph.query import Borders, Place, borders, made_at
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait
 from ulpscope.records.graphs import GraphModel, Input, Operator, Source, TensorDesc

@@ -17,7 +17,7 @@ import sys
 
 from ulpscope.compat.api_accuracy_checker.config import PAGE, msCheckerConfig
 from ulpscope.compat.api_accuracy_checker.recording import Recording, TrainingStoppedAfterCapture
-from ulpscope.compat.batches import watch_batches
+from ulpscope.compat.capturing import watch_batches
 from ulpscope.compat.telling import tell
 
 __all__ = ["TrainingStoppedAfterCapture", "dump", "msCheckerConfig", "set_dump_switch"]

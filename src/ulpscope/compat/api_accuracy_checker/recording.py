@@ -1,12 +1,11 @@
 """The capture behind the first API accuracy checker's names: a trace, and the files that its users know."""
 
-import atexit
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ulpscope.compat.api_accuracy_checker.config import CheckerConfig
+from ulpscope.compat.capturing import begin_capture, end_capture, own_ranks
 from ulpscope.compat.telling import problem_of, tell
 from ulpscope.dialects.api_checker.files import TRACE_FOLDER
 
@@ -28,10 +27,6 @@ class Recording:
         self._over = False
         self._has_failed = False
         self._iteration = 0
-
-    @property
-    def config(self) -> CheckerConfig:
-        return self._config
 
     def switch_on(self) -> None:
         if self._over or self._is_on:
@@ -67,21 +62,17 @@ class Recording:
     def close(self) -> None:
         capture, self._capture, self._over, self._is_on = self._capture, None, True, False
         if capture is not None:
-            error = getattr(sys, "last_value", None)
-            self._guarded("end", lambda: self._finish(capture, error))
+            self._guarded("end", lambda: self._finish(capture))
 
     def _begin(self) -> None:
-        from ulpscope.workflows.run.python_capture import capture
-
         config = self._config
-        out = config.dump_path / TRACE_FOLDER
-        new = capture(out, level="api", save="tensors" if config.real_data else "stats", overwrite=True)
-        new.__enter__()
-        new.begin_at(config.target_iter if config.enable_dataloader else 0)
-        self._capture = new
-        owner = os.getpid()
-        # A forked child that ends by sys.exit runs the handlers it inherited.
-        atexit.register(lambda: self.close() if os.getpid() == owner else None)
+        self._capture = begin_capture(
+            config.dump_path / TRACE_FOLDER,
+            step=config.target_iter if config.enable_dataloader else 0,
+            at_exit=self.close,
+            level="api",
+            save="tensors" if config.real_data else "stats",
+        )
 
     def _go_on(self) -> None:
         if self._capture is not None:
@@ -92,13 +83,11 @@ class Recording:
         if self._capture is not None:
             self._capture.pause()
 
-    def _finish(self, capture: "Capture", error: BaseException | None) -> None:
+    def _finish(self, capture: "Capture") -> None:
         from ulpscope.dialects.api_checker.writing import write_info_files
-        from ulpscope.trace.reader import open_trace
 
-        capture.__exit__(type(error) if error is not None else None, error, None)
-        own = [rank for rank in open_trace(capture.path).ranks if rank.info.process.get("pid") == os.getpid()]
-        for rank in own:
+        end_capture(capture)
+        for rank in own_ranks(capture.path):
             write_info_files(rank, self._config.dump_path, number=os.getpid())
         tell(f"captured into {self._config.dump_path} (next: ulpscope check {self._config.dump_path} --device npu)")
 

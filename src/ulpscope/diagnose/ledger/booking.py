@@ -21,8 +21,7 @@ from ulpscope.records.pairs import Pair
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 
 if TYPE_CHECKING:
-    from ulpscope.replay.torch.contributions import Sweep
-    from ulpscope.replay.torch.ledger import ReplayedPair
+    from ulpscope.replay.torch.ledger import ReplayedPair, Sweep
 
 
 Advance = Callable[[int], None]
@@ -170,7 +169,7 @@ def with_contributions(entries: list[LedgerEntry], found: Contributions) -> list
 
 
 def _step(evidence: RankEvidence, step: int, advance: Advance) -> tuple[FinalDifference, Contributions] | None:
-    from ulpscope.replay.torch.contributions import Sweep, make_ending
+    from ulpscope.replay.torch.ledger import Sweep, make_ending
 
     end = _end(evidence, step)
     if end is None:

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from ulpscope.dialects.files.stored import COMPLEX32, AnyArray, StoredTensor, unreadable, unsupported
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.trace.data import BIT_DTYPES
 from ulpscope.trace.files import open_file
 
 if TYPE_CHECKING:
     import torch
 
-from ulpscope.trace.data import BIT_DTYPES
 
 EXPECTED = "tensors in dicts and lists, written by torch.save"
 _NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}

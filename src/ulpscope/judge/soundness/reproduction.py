@@ -15,8 +15,7 @@ from ulpscope.judge.soundness.limits import LIMITS
 from ulpscope.judge.soundness.statistics import tolerance_of
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.records.checks import OutputEvidence, Rule, Verdict
-from ulpscope.records.reproductions import ScriptLimits
+from ulpscope.records.checks import OutputEvidence, Rule, ScriptLimits, Verdict
 
 NOT_LIMITED = 1.0
 

@@ -24,11 +24,11 @@ from ulpscope.operations.traits import Family
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
+from ulpscope.replay.planning import longer
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
-from ulpscope.replay.stress import longer
 from ulpscope.replay.torch.composing import measure_composition
 from ulpscope.replay.torch.drawing import added, draws, random_evidence
-from ulpscope.replay.torch.evidence import ROUNDOFF_64, Comparer
+from ulpscope.replay.torch.evidence import ROUNDOFF_64, Comparer, measure_reductions, measure_sensitivity
 from ulpscope.replay.torch.factorising import factorises, with_signs_of
 from ulpscope.replay.torch.running import (
     Feed,
@@ -37,11 +37,11 @@ from ulpscope.replay.torch.running import (
     cast_inputs,
     check_same_outputs,
     make_recipe,
+    results,
     run,
     run_precise,
     under_autocast,
 )
-from ulpscope.replay.torch.sensitivity import measure_reductions, measure_sensitivity, results
 from ulpscope.replay.torch.tensors import case_tensor, is_float, to_array
 from ulpscope.trace.reader import RankTrace
 
@@ -69,7 +69,7 @@ class Engine:
     def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> "Executed":
         """Run the case on the device and in float64."""
         check_size(recorded)
-        feed = self._feed(case, recorded, rank)
+        feed = self.feed(case, recorded, rank)
         recipe = self._recipe(recorded, feed)
         torch.manual_seed(self._seed)
         ran = run(recipe, feed, device=self._device)
@@ -100,7 +100,8 @@ class Engine:
             evidence = [added(one, other) for one, other in zip(evidence, further, strict=True)]
         return evidence
 
-    def _feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
+    def feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
+        """What the case is executed with."""
         inputs, grads = recorded.inputs, recorded.grad_outputs
         if case.variant is Variant.LONG:
             inputs, grads = longer(recorded)
@@ -171,8 +172,7 @@ class Executed:
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Inputs, what was computed and what is true, by place."""
-        found = {f"input.{place}": to_array(tensor) for place, tensor in self.feed.tensors.items()}
-        found |= {f"grad_output.{place}": to_array(tensor) for place, tensor in self.feed.grad_outputs.items()}
+        found = self.feed.arrays()
         for each in self.evidence:
             if isinstance(each, OutputEvidence):
                 found[f"computed.{each.place}"] = each.computed

@@ -18,10 +18,18 @@ from ulpscope.records.overflows import NotFinite, OverflowEvidence
 from ulpscope.replay.overflows import born_here, counted, untold_here
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
 from ulpscope.replay.torch.engine import Engine, check_size
-from ulpscope.replay.torch.evidence import dtype_name
-from ulpscope.replay.torch.running import Feed, Ran, Recipe, cast_inputs, make_recipe, run, run_precise, under_autocast
-from ulpscope.replay.torch.sensitivity import measure_reductions, results
-from ulpscope.replay.torch.tensors import to_array
+from ulpscope.replay.torch.evidence import dtype_name, measure_reductions
+from ulpscope.replay.torch.running import (
+    Feed,
+    Ran,
+    Recipe,
+    cast_inputs,
+    make_recipe,
+    results,
+    run,
+    run_precise,
+    under_autocast,
+)
 from ulpscope.trace.reader import RankTrace
 
 
@@ -36,22 +44,21 @@ class Overflowed:
         """Nothing more can be told."""
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        inputs = {f"input.{place}": to_array(tensor) for place, tensor in self.feed.tensors.items()}
-        return inputs | {f"grad_output.{place}": to_array(grad) for place, grad in self.feed.grad_outputs.items()}
+        return self.feed.arrays()
 
 
 class Overflower:
     """Executes overflowing calls; on the device under test too, if that is not the CPU."""
 
     def __init__(self, device: str, *, seed: int = 0, references: Sequence[Path] = ()) -> None:
-        self._feeder = _Feeder(device, seed=seed, references=references)
+        self._engine = Engine(device, seed=seed, references=references)
         self._device = device
         self._seed = seed
 
     def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Overflowed:
         """Evidence of each result that was not finite in the run though what it was made of was, or is not recorded."""
         check_size(recorded)
-        feed = self._feeder.feed(case, recorded, rank)
+        feed = self._engine.feed(case, recorded, rank)
         recipe = under_autocast(make_recipe(recorded), feed, recorded, device="cpu")
         cpu = self._on(recipe, feed, "cpu")
         device = None if self._device == "cpu" else self._on(recipe, feed, self._device)
@@ -70,13 +77,6 @@ class Overflower:
             if "not implemented" not in str(error):
                 raise
             return None
-
-
-class _Feeder(Engine):
-    """Gives what a call is executed with."""
-
-    def feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
-        return self._feed(case, recorded, rank)
 
 
 class _Evidence:

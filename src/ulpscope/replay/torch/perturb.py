@@ -102,8 +102,8 @@ class _ChangingEngine(Engine):
             return replace(make_recipe(recorded), autocast=None)
         return super()._recipe(recorded, feed)
 
-    def _feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
-        feed = super()._feed(case, recorded, rank)
+    def feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
+        feed = super().feed(case, recorded, rank)
         if self._mode is Perturbation.IMPROVE_PRECISION:
             return _widened(feed)
         places = [place for place, tensor in feed.tensors.items() if tensor.is_floating_point()]
@@ -157,11 +157,4 @@ _MOVES: dict[Perturbation, Callable[[Tensor], Tensor]] = {
 def _widened(feed: Feed) -> Feed:
     if not any(tensor.dtype in WIDER for tensor in feed.tensors.values()):
         raise CannotReplayError("its inputs have no wider dtype")
-
-    def widen(tensor: Tensor) -> Tensor:
-        return tensor.to(WIDER.get(tensor.dtype, tensor.dtype))
-
-    return Feed(
-        {place: widen(tensor) for place, tensor in feed.tensors.items()},
-        {place: widen(tensor) for place, tensor in feed.grad_outputs.items()},
-    )
+    return feed.changed(lambda tensor: tensor.to(WIDER.get(tensor.dtype, tensor.dtype)))

@@ -13,14 +13,13 @@ from torch import Tensor
 from ulpscope.operations.names import LIBRARIES, is_torchs_own
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family
-from ulpscope.records.checks import CaseId, OutputEvidence, Rule
-from ulpscope.records.reproductions import Reproduction
+from ulpscope.records.checks import CaseId, OutputEvidence, Reproduction, Rule
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.registry import registered
 from ulpscope.replay.torch.engine import Engine, Executed
+from ulpscope.replay.torch.evidence import selects
 from ulpscope.replay.torch.functions import find_function
 from ulpscope.replay.torch.running import scalar_dtype
-from ulpscope.replay.torch.selecting import selects
 from ulpscope.trace.reader import RankTrace
 
 GRAD_OUTPUT = "grad_output."

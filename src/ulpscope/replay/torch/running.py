@@ -8,20 +8,21 @@ First steps of a worker: does this CPU do what torch thinks it can, and is every
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ulpscope.capture.torch.arguments import find_tensors
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
-from ulpscope.replay.torch.arguments import Decoder, raised
 from ulpscope.replay.torch.functions import UNSCALE, Function, find_function, find_reference
-from ulpscope.replay.torch.tensors import torch_dtype
+from ulpscope.replay.torch.tensors import Decoder, raised, to_array, torch_dtype
 
 Tensors = Mapping[str, Tensor]
 # What autocast computes in.
@@ -50,6 +51,17 @@ class Feed:
     """By first places."""
     grad_outputs: Tensors
 
+    def changed(self, change: Callable[[Tensor], Tensor]) -> "Feed":
+        return Feed(
+            {place: change(tensor) for place, tensor in self.tensors.items()},
+            {place: change(tensor) for place, tensor in self.grad_outputs.items()},
+        )
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """All of it, by the names that saved cases have."""
+        inputs = {f"input.{place}": to_array(tensor) for place, tensor in self.tensors.items()}
+        return inputs | {f"grad_output.{place}": to_array(grad) for place, grad in self.grad_outputs.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Ran:
@@ -62,6 +74,15 @@ class Ran:
     leaves: Tensors
     gradients: Tensors
     """By place of the input."""
+
+
+def results(ran: Ran) -> dict[str, Tensor]:
+    """Everything that an execution gave, by the places that evidence has."""
+    return {
+        **ran.outputs,
+        **{f"written.{place}": tensor for place, tensor in ran.written.items()},
+        **{f"grad.{place}": tensor for place, tensor in ran.gradients.items()},
+    }
 
 
 def make_recipe(recorded: RecordedCall) -> Recipe:

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ulpscope.records.findings import Comparison
-from ulpscope.records.pair_table import PAIR_COLUMNS
-from ulpscope.records.pairs import Judgement
+from ulpscope.records.ledger import Ledger, LedgerEntry
+from ulpscope.records.pairs import PAIR_COLUMNS, Judgement
 from ulpscope.report.record_json import fields_of, to_json
 from ulpscope.report.tables import FORMULA, LONGEST_CELL
 from ulpscope.report.terminal.compare import compare_json
 from ulpscope.report.words.language import Language, shown_name
+from ulpscope.report.words.ledger_clauses import share_of
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook
     from xlsxwriter.format import Format
     from xlsxwriter.worksheet import Worksheet
-from ulpscope.records.ledger import Ledger, LedgerEntry
-from ulpscope.report.words.ledger_clauses import share_of
+
 
 ROWS_PER_SHEET = 1_048_575
 """What Excel takes, less the header."""

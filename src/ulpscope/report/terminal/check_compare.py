@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from ulpscope.operations.names import is_torchs_own
-from ulpscope.records.check_comparisons import CheckComparison, CheckedSide, ComparedOutput
+from ulpscope.records.check_runs import CheckComparison, CheckedSide, ComparedOutput
 from ulpscope.records.checks import CaseId, Verdict
 from ulpscope.records.findings import FindingKind
 from ulpscope.report.record_json import answer_json, fields_of

@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from ulpscope.records.pairs import Pair, PairMetrics
-from ulpscope.records.tensor_diffs import Agreement, ElementPair, FileDiff, TensorDiff, TensorSide
+from ulpscope.records.pairs import Agreement, ElementPair, FileDiff, Pair, PairMetrics, TensorDiff, TensorSide
 from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.tables import pairs, plain, render, section, table
 from ulpscope.report.words.language import count_text

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.graph.borders import Place
+from ulpscope.graph.query import Place
 from ulpscope.records.calls import Call, Frame
 from ulpscope.records.graphs import Edge, GraphModel, Operator
 from ulpscope.records.values import Stats, Use, Value

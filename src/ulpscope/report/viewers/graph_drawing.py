@@ -4,8 +4,8 @@ import unicodedata
 from collections.abc import Iterator
 from html import escape
 
-from ulpscope.graph.cutting import Cut
 from ulpscope.graph.layout import Box, Layout, Point, lay_out
+from ulpscope.graph.query import Cut
 from ulpscope.records.graphs import Edge, Operator, TensorDesc
 
 LETTER, LINE, MARGIN = 6.6, 15.0, 8.0

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ulpscope.dialects.wire import number_bytes
 from ulpscope.records.pairs import Judgement
-from ulpscope.trace.trends import WHAT
+from ulpscope.trace.overview import WHAT
 
 EVENTS = "events.out.tfevents.0.ulpscope"
 """TensorBoard looks for `tfevents` in names."""

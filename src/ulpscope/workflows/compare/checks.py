@@ -11,7 +11,7 @@ from typing import Any
 from ulpscope.dialects.msprobe.result_tables import checked_outputs, details_of
 from ulpscope.judge.standards.check_metrics import METRICS
 from ulpscope.judge.standards.check_ratios import compare_devices
-from ulpscope.records.check_comparisons import CheckComparison, CheckedSide, ComparedOutput
+from ulpscope.records.check_runs import CheckComparison, CheckedSide, ComparedOutput
 from ulpscope.records.checks import CaseId, OutputResult
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError

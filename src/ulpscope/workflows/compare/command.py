@@ -1,5 +1,6 @@
 """`ulpscope compare`: two runs, aligned, judged, executed again where both saved their data, and told."""
 
+import importlib.util
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,18 +13,20 @@ from numpy.typing import NDArray
 from ulpscope.align.mapping import Mapped, read_mapping
 from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json, unused_rules
 from ulpscope.align.tensors import pair_tensors
-from ulpscope.diagnose.comparing import judge_ranks, summarise
+from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
 from ulpscope.diagnose.findings import JudgedRank
 from ulpscope.diagnose.fixed_standards import judge_by
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
 from ulpscope.diagnose.ledger.replaying import replay_ranks
 from ulpscope.dialects.msprobe.json_files import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.tables import ASCEND
+from ulpscope.dialects.tables import ASCEND, is_network
 from ulpscope.judge.rounding.measuring import ValuePairs, measure
 from ulpscope.judge.rounding.values import read_values
 from ulpscope.judge.standards.by_name import parse_standard
-from ulpscope.records.enums import ExitCode
+from ulpscope.operations.names import STARTS_BACKWARD
+from ulpscope.records.enums import ExitCode, Kind
+from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome, extent_of
 from ulpscope.records.ledger import Ledger, Replay
 from ulpscope.records.pairs import Pair
@@ -34,21 +37,13 @@ from ulpscope.report.terminal.compare import compare_json, compare_text
 from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.outer_calls import outer_calls
-from ulpscope.trace.reader import Trace
+from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.compare.saved_data import Reading, measure_data
 from ulpscope.workflows.report.command import finding_stacks, write_result
 from ulpscope.workflows.results import TellsItself, write_json
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
-import importlib.util
-
-from ulpscope.diagnose.comparing import Captured
-from ulpscope.dialects.tables import is_network
-from ulpscope.operations.names import STARTS_BACKWARD
-from ulpscope.records.enums import Kind
-from ulpscope.records.errors import UlpscopeError
-from ulpscope.trace.reader import RankTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ class CompareResult(TellsItself):
 
     @property
     def code(self) -> ExitCode:
-        return CODES[self.comparison.outcome]
+        return self.comparison.outcome.code
 
     def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
         return compare_text(self.comparison, width=width, color=color, language=language)
@@ -136,14 +131,6 @@ class CompareResult(TellsItself):
             write_csv(executed, out / "ledger.csv", columns=LEDGER_COLUMNS)
         if xlsx:
             write_xlsx(self.pairs, out / "tensors.xlsx", self.comparison, language=language)
-
-
-CODES = {
-    Outcome.AGREE: ExitCode.OK,
-    Outcome.DIVERGED: ExitCode.DIFFERENCE,
-    Outcome.NOTHING_COMPARED: ExitCode.NOTHING,
-    Outcome.INCOMPLETE: ExitCode.DIFFERENCE,
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,13 @@ from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.numerics.pairs.pieces import PairPieces
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.pairs import Pair, PairMetrics
-from ulpscope.records.tensor_diffs import (
+from ulpscope.records.pairs import (
     Agreement,
     ElementPair,
     FileDiff,
     Number,
+    Pair,
+    PairMetrics,
     TensorDiff,
     TensorSide,
     Tolerances,

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ulpscope.align.network.pairs import NetworkRow
+from ulpscope.align.network.names import names_in_both
+from ulpscope.align.network.pairs import DumpReferences, NetworkRow, pair_dumps
 from ulpscope.align.network.planning import network_plan_json
 from ulpscope.align.network.upstream import members_of
 from ulpscope.align.plan import Plan
@@ -32,28 +33,20 @@ from ulpscope.judge.rounding.network_outcomes import RowOutcome, comparable_by_d
 from ulpscope.judge.standards.by_name import parse_standard
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.findings import Comparison
+from ulpscope.records.network import NetworkPlan
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.report.files.network_tables import ResultColumns, result_table, write_table
 from ulpscope.report.words.language import Language
 from ulpscope.trace.objects import collector_paused
-from ulpscope.workflows.compare.command import CompareResult, paired_values, unseen
+from ulpscope.workflows.compare.command import CompareOptions, CompareResult, compare, paired_values, unseen
 from ulpscope.workflows.compare.saved_data import other_masks
 from ulpscope.workflows.network.frames import Moment, NetworkRun, network_run
 from ulpscope.workflows.network.measuring import Wanted
 from ulpscope.workflows.network.orders import TensorReader, measure_all, tensor_orders
 from ulpscope.workflows.network.pairing import NetworkOptions, OperatorChoice, PairedNetwork, pair_with_graph
-from ulpscope.workflows.network.sides import was_dumped
+from ulpscope.workflows.network.sides import Reference, find_dumps, was_dumped
 from ulpscope.workflows.results import stamp, write_json
-
-if TYPE_CHECKING:
-    from ulpscope.report.progress import Advance
-
-from ulpscope.align.network.names import names_in_both
-from ulpscope.align.network.pairs import DumpReferences, pair_dumps
-from ulpscope.records.network import NetworkPlan
-from ulpscope.workflows.compare.command import CompareOptions, compare
-from ulpscope.workflows.network.sides import Reference, find_dumps
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance

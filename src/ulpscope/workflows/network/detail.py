@@ -19,7 +19,7 @@ from ulpscope.records.findings import Outcome
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.files.network_tables import TensorDetail, detail_json, detail_text, write_detail
 from ulpscope.report.words.language import Language
-from ulpscope.workflows.compare.command import CODES, CompareOptions, compare
+from ulpscope.workflows.compare.command import CompareOptions, compare
 from ulpscope.workflows.network.command import NetworkOptions, judge_network
 from ulpscope.workflows.network.measuring import SIZES_DIFFER, TwoTensors, read_pair
 from ulpscope.workflows.network.pairing import PairedNetwork, only
@@ -57,7 +57,7 @@ class DetailResult:
 
     @property
     def code(self) -> ExitCode:
-        return CODES[self.verdict]
+        return self.verdict.code
 
     def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
         return detail_text(self.detail, self.judgement, width=width, color=color)

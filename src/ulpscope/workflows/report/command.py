@@ -17,7 +17,7 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Comparison, Place
-from ulpscope.records.pair_table import ALWAYS_KNOWN, COUNTS, PAIR_COLUMNS, SHAPES, TEXTS
+from ulpscope.records.pairs import ALWAYS_KNOWN, COUNTS, PAIR_COLUMNS, SHAPES, TEXTS
 from ulpscope.report.page.assembling import Content, assemble
 from ulpscope.report.page.content import (
     PARTS,
@@ -33,8 +33,8 @@ from ulpscope.report.page.content import (
 from ulpscope.report.record_json import to_json
 from ulpscope.report.words.language import Language, shown_name
 from ulpscope.trace.files import LARGEST_DUMP, check_file, read_json
+from ulpscope.trace.overview import module_trends
 from ulpscope.trace.tables import wrong_size
-from ulpscope.trace.trends import module_trends
 from ulpscope.workflows.results import REPORT, SUMMARY, with_page, write_json, writing
 
 TOLD = "told.json"

@@ -27,7 +27,7 @@ from ulpscope.report.viewers.model_explorer import (
 from ulpscope.report.viewers.model_explorer_data import error_data, judgement_data, magnitude_data, not_finite_data
 from ulpscope.report.viewers.tensorboard import EVENTS, comparison_scalars, trend_scalars, write_scalars
 from ulpscope.report.words.language import shown_text
-from ulpscope.trace.trends import module_trends
+from ulpscope.trace.overview import module_trends
 from ulpscope.workflows.report.command import is_result, located, read_pairs, read_summary, understanding
 from ulpscope.workflows.results import writing
 

@@ -7,34 +7,32 @@ import json
 import os
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader, run_of
 from ulpscope.capture.processes import rank_and_world_size, starts_ranks
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_to_json
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.outcomes import CapturedProcess, FinishedProcess, LastCall, RunOutcome, SeenProcesses
-from ulpscope.records.runs import Progress
+from ulpscope.records.runs import CapturedProcess, FinishedProcess, LastCall, Progress, RunOutcome, SeenProcesses
 from ulpscope.records.settings import CaptureSettings
 from ulpscope.report.progress import StatusLine, status_text
 from ulpscope.report.terminal.run import outcome_object, plan_text, summary_text
 from ulpscope.workflows.run.destination import held_destination, prepare_destination, rank_directories
 
 if TYPE_CHECKING:
-    from ulpscope.trace.parts import StepParts
-import signal
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import FrameType
+    from ulpscope.trace.description import StepParts
+
 
 POLL_SECONDS = 0.2
 
@@ -314,12 +312,11 @@ def _outcome(command: Sequence[str], settings: CaptureSettings, *, ended: ChildE
 
 def _import_tables() -> None:
     """The table library costs a quarter of a second: not before the user's command begins, nor after it has ended."""
-    import ulpscope.trace.parts  # noqa: F401
+    import ulpscope.trace.description  # noqa: F401
 
 
 def _captured(directory: Path) -> CapturedProcess:
-    from ulpscope.trace.description import read_rank_info
-    from ulpscope.trace.parts import survey_rank
+    from ulpscope.trace.description import read_rank_info, survey_rank
     from ulpscope.trace.schema import RANK_FILE
 
     info = read_rank_info(directory / RANK_FILE)

@@ -17,10 +17,20 @@ from ulpscope.diagnose.networks.graphs import (
     similar_graphs,
 )
 from ulpscope.dialects.graphs.opening import open_graph
-from ulpscope.graph.borders import Borders, borders, made_at
-from ulpscope.graph.cutting import Cut, cut_out
-from ulpscope.graph.query import OperatorFilter, find_operators, fits, match_operators, nearest_names, type_counts
-from ulpscope.graph.wiring import wiring
+from ulpscope.graph.query import (
+    Borders,
+    Cut,
+    OperatorFilter,
+    borders,
+    cut_out,
+    find_operators,
+    fits,
+    made_at,
+    match_operators,
+    nearest_names,
+    type_counts,
+    wiring,
+)
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Graph, GraphModel, Operator

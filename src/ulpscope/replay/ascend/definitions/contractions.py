@@ -4,8 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ulpscope.replay.ascend.axes import along, as_picture, as_result, in_order
-from ulpscope.replay.ascend.defining import Array, Defined, Definition, Definitions, Operand, Setting, one
+from ulpscope.replay.ascend.defining import (
+    Array,
+    Defined,
+    Definition,
+    Definitions,
+    Operand,
+    Setting,
+    along,
+    as_picture,
+    as_result,
+    in_order,
+    one,
+)
 from ulpscope.replay.ascend.definitions.windows import geometries, views, windows
 from ulpscope.replay.recorded import CannotReplayError
 

@@ -6,8 +6,19 @@ from functools import partial
 import numpy as np
 
 from ulpscope.records.checks import Rule
-from ulpscope.replay.ascend.axes import VECTOR, along, channel_axis, permuted
-from ulpscope.replay.ascend.defining import Array, Defined, Definition, Definitions, Operand, Setting, one
+from ulpscope.replay.ascend.defining import (
+    VECTOR,
+    Array,
+    Defined,
+    Definition,
+    Definitions,
+    Operand,
+    Setting,
+    along,
+    channel_axis,
+    one,
+    permuted,
+)
 from ulpscope.replay.recorded import CannotReplayError
 
 Unary = Callable[[Array], Array]

@@ -6,7 +6,6 @@ import numpy as np
 
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.checks import Rule
-from ulpscope.replay.ascend.axes import permuted
 from ulpscope.replay.ascend.defining import (
     Array,
     Defined,
@@ -18,7 +17,9 @@ from ulpscope.replay.ascend.defining import (
     Setting,
     Shape,
     axis_of,
+    numbers_of,
     one,
+    permuted,
     whole_numbers,
 )
 from ulpscope.replay.recorded import CannotReplayError
@@ -72,7 +73,7 @@ def _reshaped(x: Array, shape: Shape) -> Array:
 
 def _transpose(operands: Sequence[Operand], setting: Setting) -> Defined:
     x = operands[0].array
-    order = whole_numbers(operands[1]) if len(operands) > 1 else setting.integers("perm")
+    order = numbers_of(operands, 1, setting, "perm")
     if sorted(order) != list(range(x.ndim)):
         raise CannotReplayError(f"its attribute perm is {list(order)} of {x.ndim} axes")
     return one(x.transpose(order))
@@ -153,16 +154,13 @@ def _padded(x: Array, paddings: Sequence[Shape], setting: Setting) -> Defined:
     return one(np.pad(x, [(pair[0], pair[1]) for pair in paddings]))
 
 
-def _gather_operand(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _gathered(operands, whole_numbers(operands[2])[0], setting)
-
-
 def _gather_rows(operands: Sequence[Operand], setting: Setting) -> Defined:
     return _gathered(operands, 0, setting)
 
 
-def _gather_attribute(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _gathered(operands, setting.integer("axis"), setting)
+def _gather(operands: Sequence[Operand], setting: Setting) -> Defined:
+    axis = whole_numbers(operands[2])[0] if len(operands) > 2 else setting.integer("axis")
+    return _gathered(operands, axis, setting)
 
 
 def _gathered(operands: Sequence[Operand], axis: int, setting: Setting) -> Defined:
@@ -175,15 +173,8 @@ def _gathered(operands: Sequence[Operand], axis: int, setting: Setting) -> Defin
     return one(np.take(x, indices, place))
 
 
-def _tile_attribute(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _tiled(operands[0].array, setting.integers("multiples"), setting)
-
-
-def _tile_operand(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _tiled(operands[0].array, whole_numbers(operands[1]), setting)
-
-
-def _tiled(x: Array, multiples: Shape, setting: Setting) -> Defined:
+def _tile(operands: Sequence[Operand], setting: Setting) -> Defined:
+    x, multiples = operands[0].array, numbers_of(operands, 1, setting, "multiples")
     # What is asked for is made sure of before it is made: a damaged number could ask for anything.
     lengths = tuple(size * times for size, times in zip(x.shape, multiples, strict=False))
     if len(multiples) != x.ndim or lengths != setting.results[0].shape:
@@ -198,16 +189,10 @@ def _broadcast(operands: Sequence[Operand], setting: Setting) -> Defined:
         raise CannotReplayError("its operand cannot be spread over its result") from error
 
 
-def _slice_attribute(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _sliced(operands[0].array, setting.integers("offsets"), setting.integers("size"))
-
-
-def _slice_operand(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _sliced(operands[0].array, whole_numbers(operands[1]), whole_numbers(operands[2]))
-
-
-def _sliced(x: Array, offsets: Shape, sizes: Shape) -> Defined:
+def _slice(operands: Sequence[Operand], setting: Setting) -> Defined:
     """A size of -1 is what is left."""
+    x = operands[0].array
+    offsets, sizes = numbers_of(operands, 1, setting, "offsets"), numbers_of(operands, 2, setting, "size")
     if len(offsets) != x.ndim or len(sizes) != x.ndim:
         raise CannotReplayError("its offsets do not fit its axes")
     pairs = zip(offsets, sizes, strict=True)
@@ -238,12 +223,12 @@ DEFINITIONS: Definitions = {
     "Pad": _exact(_pad_operand, 2, 2),
     "PadD": _exact(_pad_attribute, 1, 1),
     "Gather": _exact(_gather_rows, 2, 2),
-    "GatherV2": _exact(_gather_operand, 3, 3),
-    "GatherV2D": _exact(_gather_attribute, 2, 2),
-    "Tile": _exact(_tile_operand, 2, 2),
-    "TileD": _exact(_tile_attribute, 1, 1),
+    "GatherV2": _exact(_gather, 3, 3),
+    "GatherV2D": _exact(_gather, 2, 2),
+    "Tile": _exact(_tile, 2, 2),
+    "TileD": _exact(_tile, 1, 1),
     "BroadcastTo": _exact(_broadcast, 1, 2),
     "BroadcastToD": _exact(_broadcast, 1, 1),
-    "Slice": _exact(_slice_operand, 3, 3),
-    "SliceD": _exact(_slice_attribute, 1, 1),
+    "Slice": _exact(_slice, 3, 3),
+    "SliceD": _exact(_slice, 1, 1),
 }

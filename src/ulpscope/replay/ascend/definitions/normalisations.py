@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from ulpscope.replay.ascend.axes import along, channel_axis
 from ulpscope.replay.ascend.defining import (
     Array,
     Defined,
@@ -15,7 +14,9 @@ from ulpscope.replay.ascend.defining import (
     Operand,
     Setting,
     Shape,
+    along,
     axis_of,
+    channel_axis,
     one,
 )
 from ulpscope.replay.recorded import CannotReplayError

@@ -16,6 +16,7 @@ from ulpscope.replay.ascend.defining import (
     Setting,
     Shape,
     axis_of,
+    numbers_of,
     one,
     whole_numbers,
 )
@@ -34,7 +35,7 @@ def _axes(operands: Sequence[Operand], setting: Setting) -> Shape:
     """The second operand of ReduceSum, an attribute of ReduceSumD. An empty list means all axes or none, which depends
     on the version and the framework: the result's shape tells."""
     x = operands[0].array
-    told = whole_numbers(operands[1]) if len(operands) > 1 else setting.integers("axes")
+    told = numbers_of(operands, 1, setting, "axes")
     if not told:
         return () if math.prod(setting.results[0].shape) == x.size else tuple(range(x.ndim))
     return tuple(sorted({axis_of(each, x.ndim) for each in told}))

@@ -1,11 +1,26 @@
-"""Windows that move over a picture: where they stand, and where they may stand if no attribute tells it."""
+"""Windows that move over a picture: where they stand, where they may stand if no attribute tells it; pooling."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import product
 
 import numpy as np
 
-from ulpscope.replay.ascend.defining import Array, Setting, Shape
+from ulpscope.records.checks import Rule
+from ulpscope.replay.ascend.defining import (
+    Array,
+    Defined,
+    Definition,
+    Definitions,
+    Operand,
+    Setting,
+    Shape,
+    as_picture,
+    as_result,
+    in_order,
+    one,
+)
 from ulpscope.replay.recorded import CannotReplayError
 
 SAME, VALID = "SAME", "VALID"
@@ -149,3 +164,35 @@ def _view(whole: Array, where: Windows, row: int, column: int) -> Array:
     (rows, columns), (down, right) = where.count, where.stride
     view: Array = whole[:, top : top + (rows - 1) * down + 1 : down, left : left + (columns - 1) * right + 1 : right]
     return view
+
+
+def _max_pool(operands: Sequence[Operand], setting: Setting) -> Defined:
+    picture, x, where = _windows(operands, setting)
+    met = (view for row in views(x, where, fill=-np.inf) for view in row)
+    return one(as_result(reduce(np.maximum, met), picture, setting))
+
+
+def _average_pool(operands: Sequence[Operand], setting: Setting) -> Defined:
+    """Padding is not counted."""
+    picture, x, where = _windows(operands, setting)
+    total = _total(x, where)
+    inside = _total(np.ones((1, *x.shape[1:3], 1)), where)
+    length = float(where.size[0] * where.size[1])
+    return one(as_result(total / inside, picture, setting), length=length)
+
+
+def _windows(operands: Sequence[Operand], setting: Setting) -> tuple[Operand, Array, Windows]:
+    picture = as_picture(operands[0], setting)
+    x = in_order(picture, "NHWC")
+    size = spatial(setting.integers("ksize"), picture.layout)
+    return picture, x, windows(setting, size, (x.shape[1], x.shape[2]), picture.layout)
+
+
+def _total(x: Array, where: Windows) -> Array:
+    return reduce(np.add, (view for row in views(x, where, fill=0.0) for view in row))
+
+
+DEFINITIONS: Definitions = {
+    "MaxPool": Definition(_max_pool, least=1, most=1, rule=Rule.EXACT),
+    "AvgPool": Definition(_average_pool, least=1, most=1),
+}
