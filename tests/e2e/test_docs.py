@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 from tests.e2e.doc_lines import ROOT, doc_lines
 
 from ulpscope.cli.main import main
 from ulpscope.judge.soundness.limits import LIMITS
-
-torch = pytest.importorskip("torch")
 
 ASCEND = ROOT / "tests/data/ascend"
 DUMP = "npu/debug_0/dump"
