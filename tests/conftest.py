@@ -26,6 +26,14 @@ settings.register_profile("explore", max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+def pytest_sessionstart() -> None:
+    """Tests that ask for the compiled recorder fail where it cannot be made: a capture would go on without it."""
+    if os.environ["ULPSCOPE_HOST"] == "compiled":
+        from ulpscope.capture.torch.host import loading
+
+        loading.load()
+
+
 @pytest.fixture(autouse=True)
 def references_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers with reference_for is not there for the next one."""

@@ -1,6 +1,7 @@
-"""A real browser that opens pages. Where it is missing the tests are skipped, and say so."""
+"""A real browser that opens pages. Where it is missing the tests are skipped, and say so; with $CI set they fail."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from selenium import webdriver
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-quic",
@@ -23,10 +25,11 @@ OpenPage = Callable[..., Any]
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Chromium, one for all tests."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
     if chromium is None or driver is None:
-        pytest.skip("chromium and chromedriver are not installed (Debian: chromium, chromium-driver)")
+        missing = "chromium and chromedriver are not installed (Debian: chromium, chromium-driver)"
+        assert "CI" not in os.environ, missing
+        pytest.skip(missing)
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):

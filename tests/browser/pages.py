@@ -6,12 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from conftest import READY_S, wait_for
-
-pytest.importorskip("selenium", reason="selenium is not installed")
-pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
 
 VIEWS = ("answer", "run", "table", "model", "map", "tensor_pair")
 

@@ -4,10 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("torch")
-
 
 def test_the_demo_finds_the_planted_fault(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -7,8 +7,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
 import torch
 
 from ulpscope.capture.torch.watching.pairing import Pairing

@@ -6,8 +6,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-pytest.importorskip("torch")
 import torch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-
 from zoo.__main__ import chosen_cases
 from zoo.captures import Asked, Case, capture_all, missing_runs
 from zoo.clean_pairs import CLEAN_PAIRS

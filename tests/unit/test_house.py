@@ -36,6 +36,14 @@ def test_paths_in_pages_exist(page: Path) -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_modules_on_the_map_exist() -> None:
+    """Also those that architecture.md names without their room, or with a part of their path."""
+    files = [f"/{path.relative_to(ROOT)}" for room in ("src", "benchmarks") for path in (ROOT / room).rglob("*")]
+    names = re.findall(r"`([\w./]+\.(?:py|js|h|cpp))`", read(ROOT / "docs/architecture.md"))
+    assert names
+    assert [name for name in names if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
 def test_pictures_are_small() -> None:
     pictures = sorted((ROOT / "docs/pictures").glob("*.webp"))
     assert [picture.name for picture in pictures] == ["answer.webp", "run.webp"]
@@ -49,4 +57,6 @@ def test_both_readmes_have_the_same_shape() -> None:
 
 def test_there_is_one_version() -> None:
     assert version("ulpscope") == ulpscope.__version__
-    assert f"## {ulpscope.__version__}" in read(ROOT / "CHANGELOG.md")
+    releases = re.findall(r"^## (.*)$", read(ROOT / "CHANGELOG.md"), re.MULTILINE)
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", release) for release in releases)
+    assert releases[0].split()[0] == ulpscope.__version__

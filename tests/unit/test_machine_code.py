@@ -16,8 +16,6 @@ SHARED = ["-shared", "-fPIC", "-x", "c++"]
 PATIENCE_SECONDS = 120.0
 LOAD = native.load.__wrapped__
 
-needs_compiler = pytest.mark.skipif(machine_code._compiler() is None, reason="no C++ compiler")
-
 
 def source(folder: Path, text: str) -> Path:
     path = folder / "source.cpp"
@@ -32,7 +30,6 @@ def wait_until_gone(path: Path) -> None:
         time.sleep(0.05)
 
 
-@needs_compiler
 def test_a_compiler_at_work_beside_the_run_leaves_a_library(tmp_path: Path) -> None:
     library = tmp_path / "cache" / "one.so"
     text = source(tmp_path, 'extern "C" int one() { return 1; }')
@@ -41,7 +38,6 @@ def test_a_compiler_at_work_beside_the_run_leaves_a_library(tmp_path: Path) -> N
     assert os.listdir(library.parent) == [library.name]
 
 
-@needs_compiler
 def test_what_cannot_be_compiled_is_not_tried_again_soon(tmp_path: Path) -> None:
     library = tmp_path / "none.so"
     arguments = [*SHARED, str(source(tmp_path, "no C++"))]
@@ -62,14 +58,12 @@ def test_without_a_compiler_nothing_is_begun(tmp_path: Path, monkeypatch: pytest
     assert os.listdir(tmp_path) == []
 
 
-@needs_compiler
 def test_a_second_run_finds_what_the_first_has_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert find_anew(monkeypatch) is Found.COMPILED
     assert find_anew(monkeypatch) is Found.KEPT
 
 
-@needs_compiler
 def test_where_nothing_can_be_kept_it_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_directory = tmp_path / "file"
     no_directory.touch()
@@ -77,7 +71,6 @@ def test_where_nothing_can_be_kept_it_is_compiled_anew(tmp_path: Path, monkeypat
     assert find_anew(monkeypatch) is Found.COMPILED
 
 
-@needs_compiler
 def test_a_compiler_that_does_not_know_our_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(native, "TUNED", ("-fno-such-flag",))

@@ -110,7 +110,8 @@ class Values:
         if key is not None:
             self._latest[key] = number, producer
             if key[-1] is not None:
-                self._latest[(*key[:-1], None)] = number, producer
+                without_sum = (*key[:-1], None)
+                self._latest[without_sum] = number, producer
         return number
 
     def _key(self, tensor: Tensor) -> Key | None:

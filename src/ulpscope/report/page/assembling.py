@@ -12,11 +12,11 @@ import html
 import json
 import re
 import struct
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,11 @@ import polars as pl
 
 from ulpscope.phrases import phrase_table
 from ulpscope.report.words.language import Language
+
+if sys.version_info >= (3, 11):
+    from importlib.resources.abc import Traversable
+else:
+    from importlib.abc import Traversable
 
 QUICK = 3
 """Compression of the library: each result has a page, and 10 % less of it would take twice the time."""
@@ -75,7 +80,7 @@ def _data_url(file: Traversable) -> str:
 
 @cache
 def _plotly() -> str:
-    return compressed(resources.files("plotly").joinpath("package_data", "plotly.min.js").read_bytes(), level=QUICK)
+    return compressed(resources.files("plotly.package_data").joinpath("plotly.min.js").read_bytes(), level=QUICK)
 
 
 def _files() -> list[Traversable]:
