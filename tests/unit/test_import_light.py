@@ -28,6 +28,14 @@ def test_importing_loads_nothing_heavy(imports: str) -> None:
     assert heavy == "[]"
 
 
+def test_reading_seeds_loads_no_generator_that_nobody_has_asked_for() -> None:
+    """numpy loads its generators late, and what a signal's handler raises while it does is lost."""
+    read = "import sys, numpy; from ulpscope.capture.recording.environment import seeds; found = seeds()"
+    assert run_python(f"{read}; print('numpy.random' in sys.modules, 'numpy_state' in found)") == "False False"
+    drawn = read.replace("numpy;", "numpy; numpy.random.rand();")
+    assert run_python(f"{drawn}; print('numpy_state' in found)") == "True"
+
+
 @pytest.mark.parametrize(
     "imports",
     [

@@ -55,9 +55,11 @@ def variables() -> dict[str, str]:
 def seeds() -> dict[str, Any]:
     """Digests of the state of Python's and numpy's generators."""
     found = {"python_state": state_digest(repr(random.getstate()).encode())}
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        found["numpy_state"] = state_digest(repr(numpy.random.get_state()).encode())
+    # Loaded by numpy when it is first asked for: whoever has not asked has drawn nothing, and loading it in the middle
+    # of a run swallows what a signal's handler raises there.
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        found["numpy_state"] = state_digest(repr(numpy_random.get_state()).encode())
     return found
 
 

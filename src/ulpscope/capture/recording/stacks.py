@@ -78,8 +78,9 @@ class StackTable:
         stack = whole[: 2 * MAX_DEPTH]
         number = self._numbers.get(stack)
         if number is None:
-            number = self._numbers[stack] = len(self._stacks)
-            self._stacks.append(stack)
+            number = len(self._stacks)
+            self._stacks.append(stack)  # first: an interruption in between leaves no number without its stack
+            self._numbers[stack] = number
         return number
 
     def _resolve(self, stack: tuple[int, ...]) -> tuple[Frame, ...]:

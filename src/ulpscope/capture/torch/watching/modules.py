@@ -283,13 +283,15 @@ class ModuleWatcher:
             self._watcher.hide_backward(roots)
 
     def _number_of(self, module: nn.Module) -> int:
-        number = self._numbers.get(id(module))
-        if number is not None:
-            if self._modules[number]() is module:
-                return number
-            del self._modules[number]
-        number = self._numbers[id(module)] = next(self._numbered)
+        earlier = self._numbers.get(id(module))
+        if earlier is not None and self._modules[earlier]() is module:
+            return earlier
+        number = next(self._numbered)
+        # In this order: an interruption in between leaves no number without its module.
         self._modules[number] = weakref.ref(module)
+        self._numbers[id(module)] = number
+        if earlier is not None:
+            del self._modules[earlier]  # of one that is gone and had the same id
         return number
 
     def _remember(self, module: nn.Module) -> Callable[[OpenCall], None]:
