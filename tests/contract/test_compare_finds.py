@@ -253,3 +253,17 @@ def test_another_slice_of_the_data_is_another_input(tmp_path: Path) -> None:
 
     found = answer(run("r", 0), run("t", 8))
     assert (found.kind, found.place.op) == (FindingKind.INPUT, "torch.Tensor.__getitem__")
+
+
+def test_kernels_that_were_captured_alone_are_compared(tmp_path: Path) -> None:
+    def run(name: str, factor: float) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+        with ulpscope.capture(tmp_path / name, model=model, level="kernel", only=["aten.addmm*", "aten.mm*"]):
+            (model(torch.ones(4, 8)) * factor).square().mean().backward()
+        return tmp_path / name
+
+    reference = run("r", 1.0)
+    same = compare(reference, run("same", 1.0)).comparison
+    assert (same.outcome, same.counts.matched) == (Outcome.AGREE, 5)
+    assert answer(reference, run("t", 1.5)).place.op == "aten.mm.default"

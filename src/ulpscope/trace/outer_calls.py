@@ -92,17 +92,23 @@ class OuterCalls(RankTrace):
 
     @cached_property
     def _inside(self) -> pl.DataFrame:
-        """Calls that are not shown, each with the innermost one around it that is; autograd's own have none."""
+        """Calls that are not shown, each with the innermost one around it that is; autograd's own have none.
+
+        A kernel whose call was not captured is shown.
+        """
         shown_around: dict[int, int | None] = {}
         of_optimizers: set[int] = set()
         opened = set(self._opened)
         calls = self._rank.collect(self._rank.calls().select("id", "kind", "parent").sort("id"))
+        captured: set[int | None] = set(calls["id"])
+        if (calls["kind"] != Kind.KERNEL.value).any():
+            captured.add(None)
         for call, kind, parent in calls.iter_rows():
             if kind == Kind.OPTIMIZER.value or parent in of_optimizers:
                 of_optimizers.add(call)
             if parent in opened:
                 opened.add(call)
-            elif kind == Kind.KERNEL.value or parent in of_optimizers:
+            elif (kind == Kind.KERNEL.value and parent in captured) or parent in of_optimizers:
                 shown_around[call] = shown_around.get(parent, parent)
         schema = {"call": pl.Int64, "around": pl.Int64}
         return pl.DataFrame([*shown_around.items()], schema=schema, orient="row")
