@@ -1,8 +1,7 @@
 """Closed vocabularies of a trace. Each value is the word that stands in files and on the screen.
 
-Words of the closed vocabularies as plain texts, for inner loops over tables.
-
-Looked up as members of their enums, they would cost more there than what is done with them.
+The same words stand below as plain texts, for inner loops over tables: looked up as members of their enums, they would
+cost more there than what is done with them.
 """
 
 from enum import Enum

@@ -1,7 +1,4 @@
-"""Overflows: a call that made inf or nan out of finite numbers, executed again on the CPU in the same dtype.
-
-Where a run overflowed: what its device noted, and where numbers left the range of their type, as values.
-"""
+"""Overflows: where numbers left the range of their type, what a device noted, and such a call executed again."""
 
 from dataclasses import dataclass
 from enum import Enum

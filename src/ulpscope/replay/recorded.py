@@ -1,7 +1,4 @@
-"""A recorded call with the values it used: all that executing it again needs.
-
-Why a recorded call cannot be executed again.
-"""
+"""A recorded call with the values it used: all that executing it again needs."""
 
 import json
 from collections.abc import Iterable, Iterator

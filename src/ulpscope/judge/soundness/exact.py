@@ -5,11 +5,10 @@ import math
 
 import numpy as np
 
-from ulpscope.judge.soundness import results as words
 from ulpscope.judge.soundness.finite import finiteness_of
 from ulpscope.judge.soundness.grid import Floats, Grid, Mask
 from ulpscope.judge.soundness.limits import LIMITS
-from ulpscope.judge.soundness.results import Worst, result_of
+from ulpscope.judge.soundness.results import Worst, result_of, sentence
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.checks import OutputEvidence, OutputResult, ShareEvidence, Verdict
 
@@ -113,7 +112,7 @@ def _result(evidence: ShareEvidence, verdict: Verdict, statistic: str, z: float)
         direction=evidence.direction,
         verdict=verdict,
         statistic=statistic,
-        message=words.sentence(statistic, facts),
+        message=sentence(statistic, facts),
         metrics=tuple((name, float(fact)) for name, fact in facts.items()),
     )
 

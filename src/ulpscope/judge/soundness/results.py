@@ -1,14 +1,10 @@
-"""Results of judging, told in words and with their figures.
-
-What verdicts on executed calls say, in one place: a sentence a statistic.
-"""
+"""Results of judging with their figures, and what they say: a sentence a statistic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from ulpscope.judge.soundness import results as words
 from ulpscope.records.checks import OutputEvidence, OutputResult, Verdict
 
 Facts = Mapping[str, float | str]
@@ -28,11 +24,11 @@ def result_of(
     evidence: OutputEvidence, verdict: Verdict, statistic: str, facts: Facts, *, worst: Worst | None = None
 ) -> OutputResult:
     known = {"elements": evidence.exact.size, **facts}
-    message = words.sentence(statistic, known)
+    message = sentence(statistic, known)
     place = None if worst is None else tuple(map(int, np.unravel_index(worst.position, evidence.exact.shape)))
     computed, exact = (None, None) if worst is None else _values(evidence, worst.position)
     if worst is not None and verdict is not Verdict.PASS:
-        message = words.with_worst(message, place=place or (), computed=computed, exact=exact, ulp=worst.ulp)
+        message = with_worst(message, place=place or (), computed=computed, exact=exact, ulp=worst.ulp)
     return OutputResult(
         place=evidence.place,
         direction=evidence.direction,

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ulpscope.judge.soundness import results as words
 from ulpscope.judge.soundness.exact import judge_exact, judge_norm, judge_share
 from ulpscope.judge.soundness.finite import Finiteness, finiteness_of
 from ulpscope.judge.soundness.grid import Floats, Mask
 from ulpscope.judge.soundness.limits import LIMITS
-from ulpscope.judge.soundness.results import Facts, Worst, result_of
+from ulpscope.judge.soundness.results import AWAY_FROM_ZERO, TOWARDS_ZERO, Facts, Worst, result_of
 from ulpscope.judge.soundness.statistics import (
     Bias,
     Expected,
@@ -336,7 +335,7 @@ def _facts(figures: _Figures) -> Facts:
         "bias_limit": LIMITS.bias_warn * figures.bias_factor,
         "bias_z": figures.bias.z,
         "one_sided": figures.bias.one_sided,
-        "side": words.TOWARDS_ZERO if figures.bias.mean < 0 else words.AWAY_FROM_ZERO,
+        "side": TOWARDS_ZERO if figures.bias.mean < 0 else AWAY_FROM_ZERO,
         "structure": figures.structure.ratio,
         "structure_axis": figures.structure.axis,
         "structure_index": figures.structure.index,
