@@ -60,6 +60,7 @@ def test_the_recipe_opens_its_dumps_as_runs(tmp_path: Path) -> None:
     found = json.loads(compared.stdout)
     assert [finding["call"] for finding in found["findings"]] == ["Relu.0"]
     assert found["counts"]["identical"] == 2
+    assert ulpscope(tmp_path / "site", "report", reference).returncode == 0
 
 
 def test_a_path_of_another_dialect_is_called_what_it_is(tmp_path: Path) -> None:
@@ -75,6 +76,11 @@ def test_a_path_of_another_dialect_is_called_what_it_is(tmp_path: Path) -> None:
     [
         ("raise RuntimeError('no licence')", "cannot be loaded (RuntimeError: no licence)"),
         ("DIALECT = 3", "is of the type int"),
+        (
+            "from ulpscope.dialects.registry import Dialect\n"
+            "DIALECT = Dialect('a toy', 'show it', recognises=lambda path: 1 / 0, open=None)",
+            "fails with",
+        ),
     ],
 )
 def test_a_broken_dialect_of_another_package_is_named_and_ours_go_on(tmp_path: Path, source: str, problem: str) -> None:

@@ -5,11 +5,11 @@ that leads to a Dialect; docs/extending.md has a recipe.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import Trace, has_rank_file
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ulpscope.dialects.reference import ReferenceTensor
 
 GROUP = "ulpscope.dialects"
+Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,21 @@ def _loaded(name: str, load: Callable[[], object]) -> Dialect:
         raise _bad_dialect(name, f"cannot be loaded ({type(error).__name__}: {error})") from error
     if not isinstance(found, Dialect):
         raise _bad_dialect(name, f"is of the type {type(found).__name__}")
-    return found
+    return replace(found, recognises=_guarded(name, found.recognises), open=_guarded(name, found.open))
+
+
+def _guarded(name: str, work: Callable[[Path], Given]) -> Callable[[Path], Given]:
+    """The same; an error in it is the other package's, and told so."""
+
+    def guarded(path: Path) -> Given:
+        try:
+            return work(path)
+        except UlpscopeError:
+            raise
+        except Exception as error:
+            raise _bad_dialect(name, f"fails with {path} ({type(error).__name__}: {error})") from error
+
+    return guarded
 
 
 def _bad_dialect(name: str, problem: str) -> UlpscopeError:

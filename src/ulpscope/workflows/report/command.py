@@ -15,6 +15,7 @@ import polars as pl
 from ulpscope.align.plan import Plan, RankPlan
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.recognising import wrong_kind
+from ulpscope.dialects.registry import dialect_of
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Comparison, Place
 from ulpscope.records.pairs import ALWAYS_KNOWN, COUNTS, PAIR_COLUMNS, SHAPES, TEXTS
@@ -113,7 +114,8 @@ def usual_page(result: Path) -> Path:
 
 def page_text(result: Path, *, served: bool = False) -> str:
     """The page as text; a served one may ask its own server for more."""
-    if result.is_dir() and not (result / SUMMARY).is_file():
+    is_run = result.is_dir() or dialect_of(result) is not None
+    if is_run and not (result / SUMMARY).is_file():
         return assemble(content_of_run(result), title=f"trace: {result.resolve().name} - ulpscope", served=served)
     summary = read_summary(result)
     kind = KINDS[summary["command"]]
