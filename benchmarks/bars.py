@@ -142,6 +142,13 @@ BENCHMARKS = {
             Bar("convert to another layout", r"^convert .*--layout ND .* NUMBER GB/s", "GB/s", 0.3, at_least=True),
         ),
     ),
+    "size": Benchmark(
+        ("size.py",),
+        (
+            Bar("modules of the package", r"^NUMBER modules, ", "modules", 380),
+            Bar("its lines of code, without imports", r"of them imports, NUMBER without", "lines", 36_000),
+        ),
+    ),
     "graph": Benchmark(
         ("ascend_graph.py",), (Bar("a graph of 10,000 operators, opened", r"^parsed NUMBER s", "s", 15.0),)
     ),

@@ -53,7 +53,8 @@ def main() -> None:
         imports += len(importing)
     for folder, count in sorted(modules.items()):
         print(f"{count:4} modules {code[folder]:6,} lines  {folder}{'  TOO FULL' if count > MOST_MODULES else ''}")
-    print(f"{modules.total()} modules, {code.total():,} lines of code, {imports:,} of them imports")
+    total = code.total()
+    print(f"{modules.total()} modules, {total:,} lines of code, {imports:,} of them imports, {total - imports} without")
 
 
 if __name__ == "__main__":
