@@ -25,9 +25,8 @@ from pathlib import Path
 
 from ulpscope.records.calls import Call
 from ulpscope.records.settings import IntRanges
-from ulpscope.trace.neighbours import neighbours
 from ulpscope.trace.overview import overview_of
-from ulpscope.trace.query import CallFilter, find_call
+from ulpscope.trace.query import CallFilter, find_call, neighbours
 from ulpscope.trace.reader import RankTrace, Trace, open_trace
 from ulpscope.workflows.show.command import show
 

@@ -25,8 +25,7 @@ from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import StepInfo
 from ulpscope.records.settings import IntRanges
 from ulpscope.trace.earlier_steps import MAX_RANGES, REACH_FIELDS, STEPS_SOUGHT, ReachCollector, cover
-from ulpscope.trace.neighbours import neighbours
-from ulpscope.trace.query import CallFilter, find_call, match_calls, with_outputs
+from ulpscope.trace.query import CallFilter, find_call, match_calls, neighbours, with_outputs
 from ulpscope.trace.reader import open_trace
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUES
 from ulpscope.trace.writer import RankWriter, claim_rank_directory

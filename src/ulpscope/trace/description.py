@@ -6,10 +6,12 @@ An unreadable file is named with the field that is wrong.
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
@@ -30,44 +32,21 @@ from ulpscope.trace.schema import (
 
 COUNTS_END = 2**63
 """What a column of a table holds: every number of these files counts or numbers something."""
-_NUMBER = (int, float)
-_TEXT_OR_NOTHING = (str, type(None))
-
-_RANK_TYPES: dict[str, tuple[type, ...]] = {
-    "rank": (int,),
-    "world_size": (int,),
-    "process": (dict,),
-    "framework": (dict,),
-    "versions": (dict,),
-    "devices": (list,),
-    "environment": (dict,),
-    "seeds": (dict,),
-    "capture": (dict,),
-    "started": (str,),
-    "closed": _TEXT_OR_NOTHING,
-    "exit": _TEXT_OR_NOTHING,
-    "coverage": (dict,),
-    "errors": (list,),
-}
-_ROOT_TYPES: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "module_class": (str,),
-    "source": _TEXT_OR_NOTHING,
-    "calls": (int,),
-}
-_STEPPING = tuple(item.name for item in fields(Stepping))
 
 
 def read_rank_info(path: Path) -> RankInfo:
     """What rank.json says about the process, if this version of ulpscope can read its trace."""
-    content = _read_object(path)
+    # Missing in traces of versions that did not count them.
+    content = {"stepping": {}, "roots": []} | _read_object(path)
     _check_version(path, content)
-    found = {name: _field(path, content, name, types) for name, types in _RANK_TYPES.items()}
-    found["devices"] = tuple(map(str, found["devices"]))
-    found["errors"] = tuple(map(str, found["errors"]))
+    held = _fields(path, RankInfo, content)
     # What a capture had counted when it began to write says nothing about a run that it did not see the end of.
-    found["coverage"] = Coverage() if found["closed"] is None else _coverage(path, found["coverage"])
-    return RankInfo(**found, stepping=_stepping(path, content), roots=_roots(path, content))
+    held["coverage"] = Coverage() if held["closed"] is None else _coverage(path, held["coverage"])
+    counts = asdict(Stepping()) | held["stepping"]
+    held["stepping"] = Stepping(**_fields(path, Stepping, counts, within="stepping."))
+    held["roots"] = tuple(_root(path, entry) for entry in held["roots"])
+    texts = {name: tuple(map(str, held[name])) for name in ("devices", "errors")}
+    return RankInfo(**held | texts)
 
 
 def read_summary_id(path: Path) -> str:
@@ -80,8 +59,7 @@ def read_step(path: Path, step: int) -> tuple[StepInfo, Reach | None]:
     content = _read_object(path)
     if content.get("step") != step:
         raise _bad_file(path, f"field step holds {_short(content.get('step'))}, not {step} as its directory says")
-    found = {item.name: _field(path, content, item.name, (int,)) for item in fields(StepInfo) if item.name != "seconds"}
-    info = StepInfo(**found, seconds=float(_field(path, content, "seconds", _NUMBER)))
+    info = StepInfo(**_fields(path, StepInfo, content))
     if any(name not in content for name in REACH_FIELDS.values()):  # written by version 1.0
         return info, None
     return info, Reach(**{rows: _ranges(path, content, name) for rows, name in REACH_FIELDS.items()})
@@ -118,36 +96,32 @@ def _check_version(path: Path, content: dict[str, Any]) -> None:
 
 
 def _coverage(path: Path, content: dict[str, Any]) -> Coverage:
-    found: dict[str, Any] = {}
-    for item in fields(Coverage):
-        default = {} if item.default is MISSING else item.default
-        found[item.name] = _field(path, {item.name: default} | content, item.name, (type(default),))
-        if isinstance(default, dict):
-            _check_counts(path, item.name, found[item.name])
+    found = _fields(path, Coverage, asdict(Coverage()) | content)
+    for name, counts in found.items():
+        for reason in counts if isinstance(counts, dict) else ():
+            _field(path, counts, reason, (int,), within=f"coverage.{name}.")
     return Coverage(**found)
-
-
-def _stepping(path: Path, content: dict[str, Any]) -> Stepping:
-    """Missing in traces of versions that did not count it."""
-    told = _field(path, {"stepping": {}} | content, "stepping", (dict,))
-    counts = dict.fromkeys(_STEPPING, 0) | told
-    return Stepping(**{name: _field(path, counts, name, (int,), within="stepping.") for name in _STEPPING})
-
-
-def _roots(path: Path, content: dict[str, Any]) -> tuple[Root, ...]:
-    told = _field(path, {"roots": []} | content, "roots", (list,))
-    return tuple(_root(path, entry) for entry in told)
 
 
 def _root(path: Path, entry: Any) -> Root:
     if not isinstance(entry, dict):
         raise _bad_file(path, f"field roots holds {_short(entry)}, not an object")
-    return Root(**{name: _field(path, entry, name, types, within="roots.") for name, types in _ROOT_TYPES.items()})
+    return Root(**_fields(path, Root, entry, within="roots."))
 
 
-def _check_counts(path: Path, name: str, counts: dict[str, Any]) -> None:
-    for reason in counts:
-        _field(path, counts, reason, (int,), within=f"coverage.{name}.")
+def _fields(path: Path, kind: type, content: dict[str, Any], *, within: str = "") -> dict[str, Any]:
+    """What JSON has for each field of a record; records and lists inside of it are looked at by who asks."""
+    return {name: _field(path, content, name, types, within=within) for name, types in _json_types(kind).items()}
+
+
+@cache
+def _json_types(kind: type) -> dict[str, tuple[type, ...]]:
+    types: dict[str, tuple[type, ...]] = {}
+    for name, told in get_type_hints(kind).items():
+        held = get_origin(told) or told
+        known = {tuple: (list,), float: (int, float), UnionType: get_args(told)}
+        types[name] = known.get(held, (dict if is_dataclass(held) else held,))
+    return types
 
 
 def _field(path: Path, content: dict[str, Any], name: str, types: tuple[type, ...], *, within: str = "") -> Any:
@@ -226,7 +200,9 @@ def survey_rank(directory: Path) -> RankParts:
     stacks = sorted(int(match[1]) for name in names if (match := _STACKS.fullmatch(name)))
     known = {RANK_FILE, CLAIM_FILE, *map(step_name, numbers), *(part_name("stacks", part) for part in stacks)}
     missing = [sentence for step in surveyed for sentence in step.missing]
-    missing += [remark("stacks_missing", file=part_name("stacks", part)) for part in _gaps(stacks)]
+    files = (part_name("stacks", part) for part in range(max(stacks, default=-1) + 1))
+    absent = (file for file in files if file not in known)
+    missing += [remark("stacks_missing", file=file) for file in islice(absent, GAPS_TOLD)]
     missing += [_stray(name) for name in names if name not in known]
     return RankParts(
         directory=directory,
@@ -271,16 +247,9 @@ def _incomplete(step: int, found: dict[Table, set[int]]) -> list[str]:
     return sentences
 
 
-def _gaps(numbers: list[int]) -> list[int]:
-    known = set(numbers)
-    absent = (number for number in range(max(numbers, default=-1) + 1) if number not in known)
-    return list(islice(absent, GAPS_TOLD))
-
-
 def _stray(name: str) -> str:
-    if Path(name).name.startswith("."):
-        return remark("half_written", file=name)
-    return remark("not_of_a_trace", file=name)
+    is_aside = Path(name).name.startswith(".")
+    return remark("half_written", file=name) if is_aside else remark("not_of_a_trace", file=name)
 
 
 def _names(folder: Path) -> list[str]:

@@ -4,71 +4,84 @@ The garbage collector, out of the way while many small objects are made that all
 """
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
+from dataclasses import fields
+from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 from ulpscope.records.calls import Call, Frame
-from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.errors import TraceError
 from ulpscope.records.values import DataPlace, Stats, Use, Value
 from ulpscope.trace.files import parse_json
-from ulpscope.trace.schema import VALUE_SUMMARY
+from ulpscope.trace.schema import RULES, Table
 
 Row: TypeAlias = Mapping[str, Any]
-Word = TypeVar("Word", bound=Enum)
+Record = TypeVar("Record")
 
 DEEPEST_ARGUMENT = 100
 """Lists in lists in a call's arguments. Whoever follows them by recursion stays far below Python's limit of 1,000."""
 
-_STATS = [name for name in VALUE_SUMMARY if name not in ("sketch", "sketch_rest", "digest")]
+_COUNTS = ("nan", "pos_inf", "neg_inf", "set_aside", "subnormal")
+"""Ints and bools have none of what only floats can be; other tools' dumps know a few of these numbers."""
 
 
 def call_from_row(row: Row) -> Call:
     where = f"call {row['id']} of {row['process']}"
-    return Call(
-        id=_required(row, "id", where),
-        name=_required(row, "name", where),
-        kind=_word(Kind, row, "kind", where),
-        op=_required(row, "op", where),
-        module=row["module"],
-        module_class=row["module_class"],
-        phase=_word(Phase, row, "phase", where),
-        rank=row["rank"],
-        step=_required(row, "step", where),
-        micro_step=_required(row, "micro_step", where),
-        parent=row["parent"],
-        forward=row["forward"],
-        stack=row["stack"],
-        autocast=row["autocast"],
-        recompute=bool(row["recompute"]),
-        random=bool(row["random"]),
-        generator=row["generator"],
-        arguments=_arguments(row["arguments"], where),
-        error=row["error"],
-    )
+    made = {"recompute": bool(row["recompute"]), "random": bool(row["random"])}
+    return _record(Call, "calls", row, where, **made, arguments=_arguments(row["arguments"], where))
 
 
 def value_from_row(row: Row) -> Value:
     where = f"value {row['id']} of {row['process']}"
-    return Value(
-        id=_required(row, "id", where),
-        storage=row["storage"],
-        version=row["version"],
-        producer=row["producer"],
-        dtype=_required(row, "dtype", where),
-        shape=tuple(_required(row, "shape", where)),
+    return _record(
+        Value,
+        "values",
+        row,
+        where,
+        shape=tuple(row["shape"] or ()),
         strides=tuple(row["strides"] or ()),
-        device=_required(row, "device", where),
-        layout=_required(row, "layout", where),
         requires_grad=bool(row["requires_grad"]),
-        initialized=bool(_required(row, "initialized", where)),
+        initialized=bool(row["initialized"]),
         stats=_stats(row),
         sketch=_sketch(row),
-        digest=row["digest"],
         data=_data(row, where),
     )
+
+
+def use_from_row(row: Row) -> Use:
+    return _record(Use, "tensors", row, f"a tensor of call {row['call']} of {row['process']}")
+
+
+def frame_from_row(row: Row) -> Frame:
+    return _record(Frame, "stacks", row, f"stack {row['stack']} of {row['process']}")
+
+
+def _record(kind: Callable[..., Record], table: Table, row: Row, where: str, **made: Any) -> Record:
+    """A row that keeps the rules of its table: words as members of their enums, the rest as it is or as `made` says."""
+    for field, words in RULES[table].words:
+        try:
+            made[field] = words(row[field])
+        except ValueError:
+            known = ", ".join(str(word.value) for word in words)
+            raise _bad_field(where, field, f"says {row[field]!r}, which is none of {known}") from None
+    for field in RULES[table].required:
+        if row[field] is None:
+            raise _bad_field(where, field, "is empty")
+    return kind(**made, **{name: row[name] for name in _names(kind) if name not in made})
+
+
+@cache
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _stats(row: Row) -> Stats | None:
+    found = {name: row[name] for name in _names(Stats)}
+    if all(number is None for number in found.values()):
+        return None
+    counts = {name: found[name] or 0 for name in _COUNTS}
+    return Stats(**found | counts | {"exponents": tuple(found["exponents"] or ())})
 
 
 def _sketch(row: Row) -> tuple[float, ...] | None:
@@ -78,54 +91,14 @@ def _sketch(row: Row) -> tuple[float, ...] | None:
     return tuple(stored + left for stored, left in zip(row["sketch"], rest, strict=True))
 
 
-def use_from_row(row: Row) -> Use:
-    where = f"a tensor of call {row['call']} of {row['process']}"
-    return Use(
-        call=_required(row, "call", where),
-        role=_word(Role, row, "role", where),
-        place=_required(row, "place", where),
-        value=_required(row, "value", where),
-    )
-
-
-def frame_from_row(row: Row) -> Frame:
-    where = f"stack {row['stack']} of {row['process']}"
-    return Frame(
-        file=_required(row, "file", where),
-        line=_required(row, "line", where),
-        function=_required(row, "function", where),
-    )
-
-
-def _stats(row: Row) -> Stats | None:
-    # Ints and bools have none of what only floats can be; other tools' dumps know a few of these numbers.
-    if all(row[name] is None for name in _STATS):
-        return None
-    return Stats(
-        min=row["min"],
-        max=row["max"],
-        mean=row["mean"],
-        norm=row["norm"],
-        abs_sum=row["abs_sum"],
-        nan=row["nan"] or 0,
-        pos_inf=row["pos_inf"] or 0,
-        neg_inf=row["neg_inf"] or 0,
-        set_aside=row["set_aside"] or 0,
-        zero=row["zero"],
-        subnormal=row["subnormal"] or 0,
-        exponents=tuple(row["exponents"] or ()),
-    )
-
-
 def _data(row: Row, where: str) -> DataPlace | None:
-    if row["data_file"] is None:
+    found = {name: row[f"data_{name}"] for name in _names(DataPlace)}
+    if found["file"] is None:
         return None
-    return DataPlace(
-        file=row["data_file"],
-        key=_required(row, "data_key", where),
-        offset=_required(row, "data_offset", where),
-        strides=tuple(_required(row, "data_strides", where)),
-    )
+    for name, held in found.items():
+        if held is None:
+            raise _bad_field(where, f"data_{name}", "is empty")
+    return DataPlace(**found | {"strides": tuple(found["strides"])})
 
 
 def parse_arguments(text: str | None) -> dict[str, Any]:
@@ -152,20 +125,6 @@ def _arguments(text: str | None, where: str) -> dict[str, Any]:
         return parse_arguments(text)
     except ValueError as error:
         raise _bad_field(where, "arguments", str(error)) from error
-
-
-def _required(row: Row, field: str, where: str) -> Any:
-    if row[field] is None:
-        raise _bad_field(where, field, "is empty")
-    return row[field]
-
-
-def _word(words: type[Word], row: Row, field: str, where: str) -> Word:
-    try:
-        return words(row[field])
-    except ValueError:
-        known = ", ".join(str(word.value) for word in words)
-        raise _bad_field(where, field, f"says {row[field]!r}, which is none of {known}") from None
 
 
 def _bad_field(where: str, field: str, problem: str) -> TraceError:

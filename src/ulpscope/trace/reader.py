@@ -12,11 +12,12 @@ those of all others.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import polars as pl
 from numpy.typing import NDArray
@@ -31,10 +32,20 @@ from ulpscope.trace.data import read_value
 from ulpscope.trace.description import read_rank_info, read_summary_id, survey_rank
 from ulpscope.trace.earlier_steps import Reach, StepFinder
 from ulpscope.trace.objects import Row, call_from_row, frame_from_row, use_from_row, value_from_row
-from ulpscope.trace.schema import LATER_COLUMNS, RANK_FILE, TABLES, Table
-from ulpscope.trace.tables import wrong_columns, wrong_content, wrong_rows, wrong_size
+from ulpscope.trace.schema import (
+    LATER_COLUMNS,
+    RANK_FILE,
+    TABLES,
+    Table,
+    wrong_columns,
+    wrong_content,
+    wrong_rows,
+    wrong_size,
+)
 
 Found = TypeVar("Found", Call, Value)
+Look: TypeAlias = Callable[[Table, pl.LazyFrame], pl.LazyFrame]
+"""What is shown of a table's rows."""
 
 
 class RankTrace(ABC):
@@ -45,6 +56,13 @@ class RankTrace(ABC):
         self.name = name
         self.info = info
         self.where = StepFinder(self)
+        self._look: Look | None = None
+
+    def seen_through(self, look: Look) -> "RankTrace":
+        """The same rank with another look at its tables."""
+        seen = copy(self)
+        seen.where, seen._look = StepFinder(seen), look
+        return seen
 
     @property
     @abstractmethod
@@ -137,7 +155,8 @@ class RankTrace(ABC):
 
     def scan(self, table: Table, steps: Iterable[int]) -> pl.LazyFrame:
         """A table of some steps; unlike the frames above, what is wrong with a file is told only by collect()."""
-        return self._table(table, steps).select(
+        frame = self._table(table, steps)
+        return (frame if self._look is None else self._look(table, frame)).select(
             *TABLES[table],
             rank=pl.lit(self.info.rank, dtype=pl.Int64),
             process=pl.lit(self.name, dtype=pl.String),

@@ -13,7 +13,7 @@ from ulpscope.diagnose.overflow.asked_for import Ends, asked
 from ulpscope.numerics.dtypes import FLOATING
 from ulpscope.records.enums import Kind, Role
 from ulpscope.records.overflows import FLOAT16_LARGEST
-from ulpscope.trace.neighbours import MADE_ROLES
+from ulpscope.trace.query import MADE_ROLES
 from ulpscope.trace.reader import RankTrace
 
 _TRAINED = (Role.GRADIENT.value, Role.PARAMETER.value)

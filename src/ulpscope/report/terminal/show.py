@@ -33,8 +33,8 @@ from ulpscope.report.terminal.views import (
     View,
 )
 from ulpscope.report.words.language import count_text
-from ulpscope.trace.neighbours import Edge
 from ulpscope.trace.overview import Overview, RankOverview
+from ulpscope.trace.query import Edge
 
 LONG = 200
 """Rows from which on rich is not asked: it draws about 1,600 a second."""

@@ -12,8 +12,8 @@ from ulpscope.graph.query import Place
 from ulpscope.records.calls import Call, Frame
 from ulpscope.records.graphs import Edge, GraphModel, Operator
 from ulpscope.records.values import Stats, Use, Value
-from ulpscope.trace.neighbours import Neighbours
 from ulpscope.trace.overview import Overview
+from ulpscope.trace.query import Neighbours
 
 
 @dataclass(frozen=True, slots=True)

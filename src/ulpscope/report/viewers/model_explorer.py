@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from ulpscope.records.enums import Kind
-from ulpscope.trace.neighbours import MADE_ROLES
+from ulpscope.trace.query import MADE_ROLES
 from ulpscope.trace.reader import RankTrace
 from ulpscope.trace.schema import Columns
 

@@ -35,8 +35,8 @@ from ulpscope.records.settings import IntRanges
 from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv, write_parquet, write_xlsx
 from ulpscope.report.terminal.compare import compare_json, compare_text
 from ulpscope.report.words.language import Language, ranges_text
+from ulpscope.trace.frames import outer_calls
 from ulpscope.trace.objects import collector_paused
-from ulpscope.trace.outer_calls import outer_calls
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.compare.saved_data import Reading, measure_data
 from ulpscope.workflows.report.command import finding_stacks, write_result

@@ -35,7 +35,7 @@ from ulpscope.report.record_json import to_json
 from ulpscope.report.words.language import Language, shown_name
 from ulpscope.trace.files import LARGEST_DUMP, check_file, read_json
 from ulpscope.trace.overview import module_trends
-from ulpscope.trace.tables import wrong_size
+from ulpscope.trace.schema import wrong_size
 from ulpscope.workflows.results import REPORT, SUMMARY, with_page, write_json, writing
 
 TOLD = "told.json"

@@ -32,9 +32,17 @@ from ulpscope.report.terminal.views import (
 )
 from ulpscope.report.words.language import ranges_text
 from ulpscope.trace.data import pick_elements
-from ulpscope.trace.neighbours import Neighbours, neighbours
 from ulpscope.trace.overview import Overview, overview_of
-from ulpscope.trace.query import CallFilter, FoundCall, find_call, match_calls, nearest_names, with_outputs
+from ulpscope.trace.query import (
+    CallFilter,
+    FoundCall,
+    Neighbours,
+    find_call,
+    match_calls,
+    nearest_names,
+    neighbours,
+    with_outputs,
+)
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.results import TellsItself
 from ulpscope.workflows.traces import with_ranks
