@@ -10,7 +10,6 @@ import polars as pl
 from ulpscope.align.calls import StepCalls, plan_step, step_calls
 from ulpscope.align.mapping import Mapped, NamePatterns
 from ulpscope.align.modules import map_modules
-from ulpscope.align.scans import calls_of
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
@@ -115,7 +114,7 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
     common = tuple(
         step for step in traces.reference.steps if step in traces.target.steps and (steps is None or step in steps)
     )
-    calls = traces.map(lambda trace: _with_modules(calls_of(trace, common)))
+    calls = traces.map(lambda trace: _with_modules(trace.collect(trace.calls(common)).sort("id")))
     recorded = set(calls.reference["step"]) & set(calls.target["step"])
     common = tuple(step for step in common if step in recorded)
     names = _names(calls, mapped)

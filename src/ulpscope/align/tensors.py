@@ -4,7 +4,6 @@ import polars as pl
 
 from ulpscope.align.mapping import Mapped
 from ulpscope.align.plan import RankPlan
-from ulpscope.align.scans import uses_of
 from ulpscope.records.enums import Kind, Role
 from ulpscope.records.pairs import Pair
 
@@ -38,7 +37,7 @@ def pair_tensors(plan: RankPlan, mapped: Mapped | None = None) -> pl.DataFrame:
 def _uses(plan: RankPlan, side: str) -> pl.DataFrame:
     trace = plan.traces.reference if side == "reference" else plan.traces.target
     pairs = plan.pairs.with_row_index("pair").select("pair", call=side)
-    used = trace.collect(uses_of(trace, plan.steps).select("call", "role", "place", "value").with_row_index("order"))
+    used = trace.collect(trace.tensors(plan.steps).select("call", "role", "place", "value").with_row_index("order"))
     return used.join(pairs, on="call", how="inner", maintain_order="left")
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 MAX_RANGES = 16
+# Greater than every id.
+NO_CALL = 2**63
 
 REACH_FIELDS = {"values": "earlier_values", "calls": "earlier_calls"}
 """Fields of step.json, by the table that they point to."""
@@ -45,36 +47,27 @@ class ReachCollector:
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self._values = _Earlier()
-        self._calls = _Earlier()
+        self._firsts: dict[str, int] = {}
+        self._found = {rows: np.empty(0, np.int64) for rows in REACH_FIELDS}
+        """Ids that are pointed to and come before the step's first own one, by table."""
 
     def add(self, *, calls: pl.DataFrame, values: pl.DataFrame, tensors: pl.DataFrame) -> None:
         """Frames may lack columns, which are null then."""
-        self._values.add(own=_ids(values, "id"), pointed=[_ids(tensors, "value")])
+        self._add("values", own=_ids(values, "id"), pointed=_ids(tensors, "value"))
         # The row of a call that began earlier may come in this step.
         own = calls.filter(pl.col("step") == self.step) if "step" in calls.columns else calls
-        self._calls.add(own=_ids(own, "id"), pointed=[_ids(calls, "parent"), _ids(calls, "forward")])
+        self._add("calls", own=_ids(own, "id"), pointed=pl.concat([_ids(calls, "parent"), _ids(calls, "forward")]))
+
+    def _add(self, rows: str, *, own: pl.Series, pointed: pl.Series) -> None:
+        # Ids grow: a later part has none below the first part's but those of calls that took long.
+        if rows not in self._firsts and len(own):
+            self._firsts[rows] = int(own.min())  # type: ignore[arg-type]
+        earlier = pointed.unique().to_numpy()
+        earlier = earlier[earlier < self._firsts.get(rows, NO_CALL)]
+        self._found[rows] = np.union1d(self._found[rows], earlier)
 
     def reach(self) -> Reach:
-        return Reach(values=self._values.ranges(), calls=self._calls.ranges())
-
-
-class _Earlier:
-    """Ids that are pointed to and come before a step's first own one."""
-
-    def __init__(self) -> None:
-        self._first: int | None = None
-        self._found: NDArray[np.int64] = np.empty(0, np.int64)
-
-    def add(self, *, own: pl.Series, pointed: list[pl.Series]) -> None:
-        # Ids grow: a later part has none below the first part's but those of calls that took long.
-        if self._first is None and len(own):
-            self._first = int(own.min())  # type: ignore[arg-type]
-        ids = pl.concat(pointed).unique().to_numpy()
-        self._found = np.union1d(self._found, ids if self._first is None else ids[ids < self._first])
-
-    def ranges(self) -> IntRanges:
-        return cover(self._found)
+        return Reach(**{rows: cover(found) for rows, found in self._found.items()})
 
 
 def cover(ids: NDArray[np.int64]) -> IntRanges:
@@ -95,8 +88,6 @@ def _ids(frame: pl.DataFrame, column: str) -> pl.Series:
 
 # To learn where a step's calls begin, one of its files is opened. For ids of many steps, scanning all files is quicker.
 STEPS_SOUGHT = 16
-# Greater than every id.
-NO_CALL = 2**63
 
 
 class StepFinder:
@@ -146,23 +137,21 @@ class StepFinder:
     def of_readers(self, value_ids: Sequence[int]) -> list[int]:
         """Steps whose calls may use these values: those that wrote them, and those that reach back to them."""
         written = set(self.of_values_surely(value_ids))
-        return [step for step in self.since(min(written, default=0)) if step in written or self._reads(step, value_ids)]
+        steps = self.since(min(written, default=0))
+        return [step for step in steps if step in written or self._reaches(step, "values", value_ids)]
 
     def of_relatives(self, call: Call) -> list[int]:
         """Steps with calls whose parent or forward may be this one."""
-        return [step for step in self.since(call.step) if step == call.step or self._belongs(step, call.id)]
+        steps = self.since(call.step)
+        return [step for step in steps if step == call.step or self._reaches(step, "calls", [call.id])]
 
     def since(self, first: int) -> list[int]:
         """Steps from this one on."""
         return [step for step in self._rank.steps if step >= first]
 
-    def _reads(self, step: int, value_ids: Sequence[int]) -> bool:
+    def _reaches(self, step: int, rows: str, ids: Sequence[int]) -> bool:
         reach = self._rank.reach(step)
-        return reach is None or any(value_id in reach.values for value_id in value_ids)
-
-    def _belongs(self, step: int, call_id: int) -> bool:
-        reach = self._rank.reach(step)
-        return reach is None or call_id in reach.calls
+        return reach is None or any(each in getattr(reach, rows) for each in ids)
 
     def _calls_begin(self, step: int) -> int:
         """The first call that a step's files hold; of a step without calls, that of the next."""

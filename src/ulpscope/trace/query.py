@@ -1,13 +1,11 @@
-"""Finds calls: by patterns on what they are, or one by its name or id.
+"""Finds calls: by patterns on what they are, or one by its name or id; and what surrounds a call.
 
 A pattern with `*` or `?` must fit the whole text, any other may stand anywhere in it; upper and lower case are alike.
-
-What surrounds a call: its tensors, who made them, who reads them, its forward, backwards and children.
 """
 
 import difflib
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 
 import polars as pl
@@ -60,9 +58,13 @@ class FoundCall:
     call: Call
 
 
-def match_calls(trace: Trace, wanted: CallFilter) -> pl.LazyFrame:
+def match_calls(trace: Trace, wanted: CallFilter, *, most_steps: int | None = None) -> pl.LazyFrame:
     """The calls that a filter wants, in execution order of each process."""
-    return _matching(trace, wanted, _steps_from)
+    ranks = _ranks(trace, wanted)
+    first = 0 if wanted.step is None else min(low for low, _ in wanted.step.ranges)
+    # In later steps, too: a call may end, and be written, after the step in which it began.
+    scans = [rank.scan("calls", rank.where.since(first)[:most_steps]) for rank in ranks]
+    return (pl.concat(scans) if scans else trace.calls().clear()).filter(*_conditions(wanted))
 
 
 def with_outputs(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
@@ -89,7 +91,8 @@ def find_call(
     narrowing = CallFilter(step=_exactly(step), rank=_exactly(rank), phase=phase)
     found = _named(trace, str(name_or_id), narrowing)
     if found.height > 1:
-        found = _without_own_backwards(found)
+        forwards = found.select("process", forward="id")
+        found = found.join(forwards, on=["process", "forward"], how="anti", maintain_order="left")
     if found.is_empty():
         raise _no_such_call(trace, str(name_or_id), narrowing, usage)
     if found.height > 1:
@@ -122,24 +125,6 @@ def _ranks(trace: Trace, wanted: CallFilter) -> list[RankTrace]:
     return [rank for rank in trace.ranks if wanted.rank is None or rank.info.rank in wanted.rank]
 
 
-def _matching(
-    trace: Trace, wanted: CallFilter, steps: Callable[[RankTrace, CallFilter], Sequence[int]]
-) -> pl.LazyFrame:
-    ranks = _ranks(trace, wanted)
-    frame = pl.concat(rank.scan("calls", steps(rank, wanted)) for rank in ranks) if ranks else trace.calls().clear()
-    return frame.filter(*_conditions(wanted))
-
-
-def _steps_from(rank: RankTrace, wanted: CallFilter) -> Sequence[int]:
-    """The wanted steps and later ones: a call may end, and be written, after the step in which it began."""
-    return rank.steps if wanted.step is None else rank.where.since(min(low for low, _ in wanted.step.ranges))
-
-
-def _steps_soon(rank: RankTrace, wanted: CallFilter) -> Sequence[int]:
-    """The first of the wanted steps and the next, where nearly all of its calls are written."""
-    return _steps_from(rank, wanted)[:2]
-
-
 def _first_outputs(rank: RankTrace, calls: pl.DataFrame) -> pl.DataFrame:
     """The first thing that each call made, in the columns of with_outputs()."""
     ids = calls["id"]
@@ -164,30 +149,25 @@ def _first_outputs(rank: RankTrace, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _conditions(wanted: CallFilter) -> list[pl.Expr]:
     conditions = [pl.lit(True)]
-    if wanted.op is not None:
-        conditions.append(_fits("op", wanted.op))
-    if wanted.module is not None:
-        conditions.append(_fits("module", wanted.module))
+    for column, pattern in (("op", wanted.op), ("module", wanted.module)):
+        if pattern is not None:
+            conditions.append(_fits(column, pattern))
+    for column, word in (("phase", wanted.phase), ("kind", wanted.kind)):
+        if word is not None:
+            conditions.append(pl.col(column) == word.value)
     if wanted.text is not None:
         conditions.append(pl.any_horizontal(_fits(column, wanted.text) for column in TEXT_COLUMNS))
-    if wanted.phase is not None:
-        conditions.append(pl.col("phase") == wanted.phase.value)
-    if wanted.kind is not None:
-        conditions.append(pl.col("kind") == wanted.kind.value)
     if wanted.step is not None:
         conditions.append(pl.any_horizontal(pl.col("step").is_between(low, high) for low, high in wanted.step.ranges))
     return conditions
 
 
 def _fits(column: str, pattern: str) -> pl.Expr:
-    return pl.col(column).str.contains(_regex(pattern)).fill_null(False)
-
-
-def _regex(pattern: str) -> str:
-    if not set("*?") & set(pattern):
-        return f"(?is){pl.escape_regex(pattern)}"
-    whole = pl.escape_regex(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-    return f"(?is)^{whole}$"
+    regex = pl.escape_regex(pattern)
+    if set("*?") & set(pattern):
+        whole = regex.replace(r"\*", ".*").replace(r"\?", ".")
+        regex = f"^{whole}$"
+    return pl.col(column).str.contains(f"(?is){regex}").fill_null(False)
 
 
 def _named(trace: Trace, name: str, narrowing: CallFilter) -> pl.DataFrame:
@@ -196,24 +176,14 @@ def _named(trace: Trace, name: str, narrowing: CallFilter) -> pl.DataFrame:
         rows = [rank.call_rows([min(int(name), 2**63 - 1)]) for rank in _ranks(trace, narrowing)]
         return pl.concat(rows).filter(*_conditions(narrowing)) if rows else trace.collect(trace.calls().clear())
     fits = (pl.col("name") == name) | pl.col("name").str.ends_with(f".{name}")
-    for steps in (_steps_from,) if narrowing.step is None else (_steps_soon, _steps_from):
-        found = trace.collect(_matching(trace, narrowing, steps).filter(fits))
+    # Nearly all calls of a step are written in it or the next.
+    for most_steps in (None,) if narrowing.step is None else (2, None):
+        found = trace.collect(match_calls(trace, narrowing, most_steps=most_steps).filter(fits))
         if not found.is_empty():
-            break
-    if found.is_empty():
-        return _alone_in_module(trace, name, narrowing)
-    exact = found.filter(pl.col("name") == name)
-    return found if exact.is_empty() else exact
-
-
-def _without_own_backwards(found: pl.DataFrame) -> pl.DataFrame:
-    calls = found.select("process", forward="id")
-    return found.join(calls, on=["process", "forward"], how="anti", maintain_order="left")
-
-
-def _alone_in_module(trace: Trace, module: str, narrowing: CallFilter) -> pl.DataFrame:
-    """The call of a module that makes one only, such as an operator of a dump; in each step that has it."""
-    found = trace.collect(_matching(trace, narrowing, _steps_from).filter(pl.col("module") == module))
+            exact = found.filter(pl.col("name") == name)
+            return found if exact.is_empty() else exact
+    # A module that makes one call only, such as an operator of a dump; in each step that has it.
+    found = trace.collect(match_calls(trace, narrowing).filter(pl.col("module") == name))
     return found if found["name"].n_unique() == 1 else found.clear()
 
 
@@ -223,7 +193,7 @@ def _no_such_call(trace: Trace, name: str, narrowing: CallFilter, usage: Usage) 
     if ops := _ops_named(trace, name):
         expected = f"one call of this operation, such as {ops[0]}.0"
         following = f"ulpscope show {path} --op {shlex.quote(name)}"
-    elif not _is_numbered(name) and (ops := nearest_names(trace, name, column="op")):
+    elif not name.rpartition(".")[2].isdigit() and (ops := nearest_names(trace, name, column="op")):
         expected = f"the name of a call; did you mean a call of {' or '.join(ops)}"
         following = f"ulpscope show {path} --op {shlex.quote(ops[0])}"
     elif near := nearest_names(trace, name):
@@ -238,10 +208,6 @@ def _ops_named(trace: Trace, name: str) -> list[str]:
     """Operations of this name, or whose name ends in it."""
     fits = (pl.col("op") == name) | pl.col("op").str.ends_with(f".{name}")
     return trace.collect(trace.calls().filter(fits).select(pl.col("op").unique().sort()))["op"].to_list()
-
-
-def _is_numbered(name: str) -> bool:
-    return name.rpartition(".")[2].isdigit()
 
 
 def _ambiguous(trace: Trace, name: str, found: pl.DataFrame, usage: Usage) -> TraceError:
@@ -300,7 +266,8 @@ def neighbours(rank_trace: RankTrace, call: Call) -> Neighbours:
     """Look around a call of this process."""
     uses = tuple(rank_trace.uses(call.id))
     values = rank_trace.find_values(use.value for use in uses)
-    made = {use.value: use for use in reversed(uses) if _is_made(use, values, call)}
+    own = {value.id for value in values.values() if value.producer == call.id}
+    made = {use.value: use for use in reversed(uses) if use.role in MADE_ROLES or use.value in own}
     producers = {value.id: value.producer for value in values.values() if value.producer not in (None, call.id)}
     taken = [use for use in uses if use.role not in MADE_ROLES and use.value in producers]
     readings = _readings(rank_trace, call, made.keys())
@@ -320,11 +287,6 @@ def neighbours(rank_trace: RankTrace, call: Call) -> Neighbours:
         backwards=tuple(other for other in calls.values() if other.forward == call.id),
         children=tuple(other for other in calls.values() if other.parent == call.id),
     )
-
-
-def _is_made(use: Use, values: dict[int, Value], call: Call) -> bool:
-    value = values.get(use.value)
-    return use.role in MADE_ROLES or (value is not None and value.producer == call.id)
 
 
 def _readings(rank_trace: RankTrace, call: Call, value_ids: Iterable[int]) -> list[Use]:

@@ -31,7 +31,7 @@ from ulpscope.records.values import Use, Value
 from ulpscope.trace.data import read_value
 from ulpscope.trace.description import read_rank_info, read_summary_id, survey_rank
 from ulpscope.trace.earlier_steps import Reach, StepFinder
-from ulpscope.trace.objects import Row, call_from_row, frame_from_row, use_from_row, value_from_row
+from ulpscope.trace.objects import call_from_row, frame_from_row, use_from_row, value_from_row
 from ulpscope.trace.schema import (
     LATER_COLUMNS,
     RANK_FILE,
@@ -44,6 +44,8 @@ from ulpscope.trace.schema import (
 )
 
 Found = TypeVar("Found", Call, Value)
+Steps: TypeAlias = int | Sequence[int] | None
+"""One step, several or all."""
 Look: TypeAlias = Callable[[Table, pl.LazyFrame], pl.LazyFrame]
 """What is shown of a table's rows."""
 
@@ -102,10 +104,10 @@ class RankTrace(ABC):
     def _check(self, table: Table, steps: Iterable[int]) -> None:
         """Refuse files that do not hold a table's columns."""
 
-    def calls(self, step: int | None = None) -> pl.LazyFrame:
+    def calls(self, step: Steps = None) -> pl.LazyFrame:
         return self._frame("calls", self._steps(step))
 
-    def tensors(self, step: int | None = None) -> pl.LazyFrame:
+    def tensors(self, step: Steps = None) -> pl.LazyFrame:
         return self._frame("tensors", self._steps(step))
 
     def values(self, step: int | None = None) -> pl.LazyFrame:
@@ -126,13 +128,13 @@ class RankTrace(ABC):
 
     def uses(self, call_id: int) -> list[Use]:
         """The tensors that a call read or made, in the order in which they were recorded."""
-        rows = self._rows(self.scan("tensors", self.where.of_uses(call_id)).filter(pl.col("call") == call_id))
-        return [use_from_row(row) for row in rows]
+        uses = self.scan("tensors", self.where.of_uses(call_id)).filter(pl.col("call") == call_id)
+        return [use_from_row(row) for row in self.collect(uses).iter_rows(named=True)]
 
     def stack(self, stack_id: int) -> tuple[Frame, ...]:
         """Innermost frame first; empty where the stack was not recorded."""
-        rows = self._rows(self.scan("stacks", ()).filter(pl.col("stack") == stack_id).sort("depth"))
-        return tuple(frame_from_row(row) for row in rows)
+        frames = self.scan("stacks", ()).filter(pl.col("stack") == stack_id).sort("depth")
+        return tuple(frame_from_row(row) for row in self.collect(frames).iter_rows(named=True))
 
     def find_calls(self, call_ids: Iterable[int]) -> dict[int, Call]:
         """Many calls in one read; those that are not there are left out."""
@@ -166,29 +168,27 @@ class RankTrace(ABC):
         """Run a query over this rank's frames; a broken file is named."""
         return _collect(query, [self])
 
-    def _steps(self, step: int | None) -> Sequence[int]:
-        if step is None:
+    def _steps(self, wanted: Steps) -> Sequence[int]:
+        if wanted is None:
             return self.steps
-        return [step] if step in self.steps else []
+        there = set(self.steps)
+        return [step for step in ([wanted] if isinstance(wanted, int) else wanted) if step in there]
 
     def _lookup(self, table: Table, ids: list[int], likely: Sequence[int], *, columns: Sequence[str]) -> pl.DataFrame:
         """Rows by their ids: from the steps where they should be, and what is not there from all others."""
-        found = self._with_ids(table, ids, likely, columns=columns)
+
+        def among(steps: Sequence[int], ids: list[int]) -> pl.DataFrame:
+            return self.collect(self.scan(table, steps).filter(pl.col("id").is_in(ids)).select(columns))
+
+        found = among(likely, ids)
         if found["id"].n_unique() == len(ids) or len(likely) == len(self.steps):
             return found
-        absent = sorted(set(ids) - set(found["id"]))
         others = [step for step in self.steps if step not in set(likely)]
-        return pl.concat([found, self._with_ids(table, absent, others, columns=columns)]).sort("id")
-
-    def _with_ids(self, table: Table, ids: list[int], steps: Sequence[int], *, columns: Sequence[str]) -> pl.DataFrame:
-        return self.collect(self.scan(table, steps).filter(pl.col("id").is_in(ids)).select(columns))
+        return pl.concat([found, among(others, sorted(set(ids) - set(found["id"])))]).sort("id")
 
     def _frame(self, table: Table, steps: Sequence[int]) -> pl.LazyFrame:
         self._check(table, steps)
         return self.scan(table, steps)
-
-    def _rows(self, query: pl.LazyFrame) -> Iterable[Row]:
-        return self.collect(query).iter_rows(named=True)
 
     def _one(self, found: dict[int, Found], wanted: int, word: str) -> Found:
         if wanted not in found:
@@ -258,29 +258,21 @@ class StoredRank(RankTrace):
         self._check_sizes(files, table)
         for file in files:
             self._check_columns(file, table)
-        self._check_rows(files, table)
+        # Of files together: two may hold a row of the same id.
+        if files and tuple(files) not in self._rows_known:
+            _refuse(files[-1], _refuse_one(files, wrong_rows, table))
+            self._rows_known.add(tuple(files))
 
     def _check_sizes(self, files: list[Path], table: Table) -> None:
         unknown = [file for file in files if file not in self._sizes_known]
-        if unknown and wrong_size(unknown, table) is not None:
-            for file in unknown:
-                _refuse(file, wrong_size([file], table))
-        self._sizes_known.update(unknown)
+        if unknown:
+            _refuse_one(unknown, wrong_size, table)
+            self._sizes_known.update(unknown)
 
     def _check_columns(self, file: Path, table: Table) -> None:
         if file not in self._columns_known:
             _refuse(file, wrong_columns(file, table))
             self._columns_known.add(file)
-
-    def _check_rows(self, files: list[Path], table: Table) -> None:
-        """Of files together: two may hold a row of the same id."""
-        if not files or tuple(files) in self._rows_known:
-            return
-        if wrong_rows(files, table) is not None:
-            for file in files:
-                _refuse(file, wrong_rows([file], table))
-            _refuse(files[-1], wrong_rows(files, table))
-        self._rows_known.add(tuple(files))
 
 
 class Trace:
@@ -376,6 +368,14 @@ def _no_trace(path: Path, problem: str) -> TraceError:
         expected="a directory that `ulpscope run -o DIR` wrote, or one rank's directory of it",
         next_step="check the path, or capture a run: ulpscope run -o DIR -- python train.py",
     )
+
+
+def _refuse_one(files: list[Path], problem_of: Callable[[list[Path], Table], str | None], table: Table) -> str | None:
+    """Look at files at once, and only where something is wrong at each; gives what is wrong with none alone."""
+    told = problem_of(files, table)
+    for file in files if told is not None else ():
+        _refuse(file, problem_of([file], table))
+    return told
 
 
 def _refuse(file: Path, problem: str | None) -> None:

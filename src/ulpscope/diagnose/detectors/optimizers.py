@@ -4,7 +4,6 @@ from functools import cached_property
 
 import polars as pl
 
-from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.detectors.asking import Answer, Detector
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.places import place_of_birth
@@ -61,5 +60,5 @@ class OptimizerUpdate(Detector):
         return [self._gradients_of(trace) for trace in self.evidence.plan.traces]
 
     def _gradients_of(self, trace: RankTrace) -> set[tuple[int, str]]:
-        uses = uses_of(trace, self.evidence.plan.steps).filter(pl.col("role") == GRADIENT_ROLE)
+        uses = trace.tensors(self.evidence.plan.steps).filter(pl.col("role") == GRADIENT_ROLE)
         return set(trace.collect(uses.select("call", "place")).iter_rows())

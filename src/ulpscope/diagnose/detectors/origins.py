@@ -4,7 +4,6 @@ from functools import cached_property
 
 import polars as pl
 
-from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.unpaired import Gap
 from ulpscope.judge.rounding.values import Values
@@ -75,7 +74,7 @@ class Origins:
     def _inputs(self) -> dict[int, list[int]]:
         """For each call of the set-up the calls that made what it reads; -1 for what came from outside."""
         trace = self.evidence.plan.traces.target
-        read = uses_of(trace, self.evidence.plan.steps).filter(pl.col("role") == INPUT_ROLE)
+        read = trace.tensors(self.evidence.plan.steps).filter(pl.col("role") == INPUT_ROLE)
         values = trace.values().select("producer", value="id")
         rows = trace.collect(read.select("call", "value").join(values, on="value").select("call", "producer"))
         found: dict[int, list[int]] = {}

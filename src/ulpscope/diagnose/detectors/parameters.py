@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.arguments import differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Detector
 from ulpscope.diagnose.flow.evidence import Slot
@@ -106,7 +105,7 @@ class Parameter(Detector):
         return [self._updates_of(trace) for trace in self.evidence.plan.traces]
 
     def _updates_of(self, trace: RankTrace) -> dict[int, list[int]]:
-        written = uses_of(trace, self.evidence.plan.steps).filter(pl.col("role") == PARAMETER_AFTER_ROLE)
+        written = trace.tensors(self.evidence.plan.steps).filter(pl.col("role") == PARAMETER_AFTER_ROLE)
         values = trace.values().select(value="id", storage="storage")
         rows = trace.collect(written.select("call", "value").join(values, on="value").select("storage", "call"))
         found: dict[int, list[int]] = {}

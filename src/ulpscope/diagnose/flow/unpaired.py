@@ -12,7 +12,6 @@ from operator import attrgetter
 
 import polars as pl
 
-from ulpscope.align.scans import uses_of
 from ulpscope.align.tensors import GRADIENT_ROLES, KEPT_ROLES, OWNED_ROLES
 from ulpscope.diagnose.arguments import tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
@@ -92,7 +91,7 @@ class _Run:
 
     def _uses(self, roles: Sequence[str]) -> dict[int, list[int]]:
         """Values that each call uses in these roles."""
-        used = uses_of(self.trace, self.steps).filter(pl.col("role").is_in(roles)).select("call", "value")
+        used = self.trace.tensors(self.steps).filter(pl.col("role").is_in(roles)).select("call", "value")
         together = used.group_by("call", maintain_order=True).agg("value")
         return dict(self.trace.collect(together).iter_rows())
 

@@ -19,7 +19,6 @@ from ulpscope.align.network.pairs import NetworkRow
 from ulpscope.align.network.quantised import makes_integers
 from ulpscope.align.network.upstream import KnownTensors, Source, members_of
 from ulpscope.align.plan import RankPlan
-from ulpscope.align.scans import calls_of
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.tables import (
     ASCEND,
@@ -108,7 +107,7 @@ def network_run(
         schema={"step": pl.Int64, "reference": pl.Int64, "target": pl.Int64},
     ).with_columns(pl.lit(False).alias("replaced"))
     shared = frozenset(call.operator.name for call in calls)
-    frames = Pair(calls_of(reference, steps), calls_of(target, steps))
+    frames = Pair(reference, target).map(lambda trace: trace.collect(trace.calls(steps)).sort("id"))
     rank = RankPlan(moment.device, Pair(reference, target), steps, pairs, frames, {}, Pair(shared, shared))
     measured = {value: found for value, (_, found) in builder.values.items()}
     dequantised = frozenset(filter(builder.is_dequantised, measured))
