@@ -1,6 +1,6 @@
 """Modules of two runs that bear other names."""
 
-from ulpscope.align.modules import map_modules
+from ulpscope.align.mapping import map_modules
 
 MODEL = {
     "model": "GPT",

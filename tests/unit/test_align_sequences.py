@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ulpscope.align import sequences
-from ulpscope.align.sequences import Matches, align, gaps
+from ulpscope.align import calls as sequences
+from ulpscope.align.calls import Matches, align, gaps
 
 TOKENS = st.lists(st.sampled_from("abcd"), max_size=14)
 

@@ -2,18 +2,18 @@
 
 Calls form a tree: modules and composite functions around what they call. Two trees are matched from the root down;
 within a pair of parents, children are aligned as sequences of operations, so that an extra cast or another attention
-leaves the rest matched. A backward is matched through its forward.
+leaves the rest matched: the most equal ones in order, as a line diff does. A backward is matched through its forward.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cached_property
 from typing import TypeAlias
 
 import polars as pl
 
-from ulpscope.align.sequences import align, gaps
 from ulpscope.operations.names import operation_name
 from ulpscope.records.enums import (
     BACKWARD_KIND,
@@ -27,7 +27,7 @@ from ulpscope.records.enums import (
 BACKWARDS = (BACKWARD_KIND, MODULE_BACKWARD_KIND)
 
 Indices: TypeAlias = Sequence[int]
-IndexPairs: TypeAlias = list[tuple[int, int]]
+Matches: TypeAlias = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,12 @@ class StepCalls:
     def rows(self) -> dict[int, int]:
         return {call: row for row, call in enumerate(self.id)}
 
+    @property
+    def relatives(self) -> list[list[int | None]]:
+        """Rows of the calls around all calls, and of their forwards; -1 for those of other steps."""
+        both = (self.parent, self.forward)
+        return [[None if call is None else self.rows.get(call, -1) for call in calls] for calls in both]
+
     @cached_property
     def children(self) -> dict[int | None, list[int]]:
         """Rows of the calls inside each call, recomputed ones and backwards apart from the rest."""
@@ -86,9 +92,6 @@ class StepCalls:
         token = self.token(row)
         return operation_name(token) if isinstance(token, str) else token, self.outputs.get(self.id[row])
 
-    def place(self, row: int) -> Hashable:
-        return self.kind[row], self.module[row], self.op[row]
-
     def close_token(self, row: int) -> Hashable:
         """The same with arguments and shapes, to tell equal operations apart."""
         return self.token(row), self.arguments[row], self.inputs.get(self.id[row])
@@ -98,7 +101,7 @@ class StepCalls:
 class StepPlan:
     """Index pairs of one step, and those among them that replace each other rather than being the same operation."""
 
-    pairs: IndexPairs
+    pairs: Matches
     replaced: set[tuple[int, int]]
 
 
@@ -114,29 +117,18 @@ def plan_step(reference: StepCalls, target: StepCalls) -> StepPlan:
 
 
 def _same_structure(reference: StepCalls, target: StepCalls) -> bool:
-    if len(reference.id) != len(target.id) or not all(reference.mapped) or not all(target.mapped):
+    if not all(reference.mapped) or not all(target.mapped):
         return False
     if (reference.kind, reference.op, reference.module) != (target.kind, target.op, target.module):
         return False
-    if reference.recompute != target.recompute:
-        return False
-    return _relative(reference) == _relative(target)
-
-
-def _relative(calls: StepCalls) -> list[tuple[int | None, int | None]]:
-    rows = calls.rows
-    places = zip(calls.parent, calls.forward, strict=True)
-    return [
-        (rows.get(parent, -1) if parent is not None else None, rows.get(forward, -1) if forward is not None else None)
-        for parent, forward in places
-    ]
+    return reference.recompute == target.recompute and reference.relatives == target.relatives
 
 
 class _Planner:
     def __init__(self, reference: StepCalls, target: StepCalls) -> None:
         self.reference = reference
         self.target = target
-        self.pairs: IndexPairs = []
+        self.pairs: Matches = []
         self.replaced: set[tuple[int, int]] = set()
 
     def scope(self, reference: Indices, target: Indices) -> None:
@@ -145,7 +137,7 @@ class _Planner:
             self.pairs.append(pair)
             self.scope(self.reference.children.get(pair[0], ()), self.target.children.get(pair[1], ()))
 
-    def _align(self, reference: Indices, target: Indices) -> IndexPairs:
+    def _align(self, reference: Indices, target: Indices) -> Matches:
         if not reference or not target:
             return []
         coarse = StepCalls.token
@@ -155,7 +147,7 @@ class _Planner:
 
     def _refine(
         self, reference: Indices, target: Indices, tokens: Sequence[Callable[[StepCalls, int], Hashable]]
-    ) -> IndexPairs:
+    ) -> Matches:
         """Align by the first kind of token, what lies between by the next, and at last by what can replace what."""
         if not tokens:
             return self._last_resort(reference, target)
@@ -167,7 +159,7 @@ class _Planner:
                 pairs += self._refine([reference[r] for r in gap_reference], [target[t] for t in gap_target], coarser)
         return sorted(pairs, key=lambda pair: pair[1])
 
-    def _last_resort(self, reference: Indices, target: Indices) -> IndexPairs:
+    def _last_resort(self, reference: Indices, target: Indices) -> Matches:
         """Calls that stand alone against each other replace each other; composite ones are opened."""
         if len(reference) == len(target) == 1 and self.reference.token(reference[0]) == self.target.token(target[0]):
             return [(reference[0], target[0])]
@@ -188,17 +180,13 @@ class _Planner:
     def recomputed(self) -> None:
         """Recomputed calls are matched as what they repeat."""
         originals = dict(self.pairs)
+        repeats: dict[int, list[int]] = defaultdict(list)
+        for row, original in canonical(self.target).items():
+            repeats[original].append(row)
         for row, original in canonical(self.reference).items():
-            candidates = self._repeats_of_target.get(originals.get(original, -1))
+            candidates = repeats[originals.get(original, -1)]
             if candidates:
                 self.pairs.append((row, candidates.pop(0)))
-
-    @cached_property
-    def _repeats_of_target(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = defaultdict(list)
-        for row, original in canonical(self.target).items():
-            found[original].append(row)
-        return found
 
     def backwards(self) -> None:
         """Backwards are matched through their forwards; a recomputed forward stands for the one it repeats."""
@@ -216,21 +204,12 @@ class _Planner:
 def canonical(calls: StepCalls) -> dict[int, int]:
     """For each recomputed call the one it repeats: the first, second, ... of that operation in that module."""
     originals: dict[Hashable, list[int]] = defaultdict(list)
+    repeats: dict[Hashable, list[int]] = defaultdict(list)
     for row, again in enumerate(calls.recompute):
-        if not again and calls.kind[row] not in BACKWARDS:
-            originals[calls.place(row)].append(row)
-    seen: dict[Hashable, int] = defaultdict(int)
-    found = {}
-    for row in _recomputed(calls):
-        key = calls.place(row)
-        if seen[key] < len(originals[key]):
-            found[row] = originals[key][seen[key]]
-        seen[key] += 1
-    return found
-
-
-def _recomputed(calls: StepCalls) -> list[int]:
-    return [row for row, again in enumerate(calls.recompute) if again and calls.kind[row] not in BACKWARDS]
+        if calls.kind[row] not in BACKWARDS:
+            (repeats if again else originals)[calls.kind[row], calls.module[row], calls.op[row]].append(row)
+    found = [pair for place, rows in repeats.items() for pair in zip(rows, originals[place], strict=False)]
+    return dict(sorted(found))
 
 
 def _backwards_by_forward(calls: StepCalls) -> dict[tuple[int, str], list[int]]:
@@ -282,3 +261,71 @@ def step_calls(
         mapped=[kind != MODULE_KIND or path in mapped for kind, path in zip(kinds, paths, strict=True)],
         shapes=shapes,
     )
+
+
+_Way: TypeAlias = "tuple[range, int, _Way] | None"
+"""Equal tokens of the reference, the diagonal on which they are, and the way that leads there."""
+
+# Differences up to which the exact search is run; it keeps a table of their square.
+EXACT_DIFFERENCES = 1_500
+
+
+def align(reference: Sequence[Hashable], target: Sequence[Hashable]) -> Matches:
+    """Index pairs of equal tokens, rising on both sides, as many as there can be."""
+    head = _common_head(reference, target)
+    tail = _common_tail(reference, target, head)
+    inner_reference = reference[head : len(reference) - tail]
+    inner_target = target[head : len(target) - tail]
+    matches = [(place, place) for place in range(head)]
+    if inner_reference and inner_target:
+        matches += [(head + r, head + t) for r, t in _shortest_edit(inner_reference, inner_target)]
+    return matches + [(len(reference) - back, len(target) - back) for back in range(tail, 0, -1)]
+
+
+def gaps(matches: Matches, *, reference: int, target: int) -> list[tuple[range, range]]:
+    """What lies between matches: on each side the indices without a partner, where there are any."""
+    found = []
+    last = (-1, -1)
+    for match in (*matches, (reference, target)):
+        gap = range(last[0] + 1, match[0]), range(last[1] + 1, match[1])
+        if gap[0] or gap[1]:
+            found.append(gap)
+        last = match
+    return found
+
+
+def _common_head(reference: Sequence[Hashable], target: Sequence[Hashable]) -> int:
+    shorter = min(len(reference), len(target))
+    return next((place for place in range(shorter) if reference[place] != target[place]), shorter)
+
+
+def _common_tail(reference: Sequence[Hashable], target: Sequence[Hashable], head: int) -> int:
+    shorter = min(len(reference), len(target)) - head
+    return next((back for back in range(shorter) if reference[-1 - back] != target[-1 - back]), shorter)
+
+
+def _shortest_edit(reference: Sequence[Hashable], target: Sequence[Hashable]) -> Matches:
+    """Myers' greedy search; a heuristic one where the sequences have too little in common for it."""
+    furthest = {1: 0}
+    ways: dict[int, _Way] = {1: None}
+    for edits in range(min(len(reference) + len(target), EXACT_DIFFERENCES) + 1):
+        for diagonal in range(-edits, edits + 1, 2):
+            down = diagonal == -edits or (diagonal != edits and furthest[diagonal - 1] < furthest[diagonal + 1])
+            before = diagonal + 1 if down else diagonal - 1
+            first = furthest[before] if down else furthest[before] + 1
+            x, y = first, first - diagonal
+            while x < len(reference) and y < len(target) and reference[x] == target[y]:
+                x, y = x + 1, y + 1
+            furthest[diagonal], ways[diagonal] = x, (range(first, x), diagonal, ways[before])
+            if x >= len(reference) and y >= len(target):
+                return _matches_on(ways[diagonal])
+    blocks = SequenceMatcher(None, reference, target, autojunk=False).get_matching_blocks()
+    return [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]
+
+
+def _matches_on(way: _Way) -> Matches:
+    runs = []
+    while way is not None:
+        equal, diagonal, way = way
+        runs.append([(place, place - diagonal) for place in equal])
+    return [match for run in reversed(runs) for match in run]

@@ -1,4 +1,4 @@
-"""The mapping file: what the user says belongs together, where the names of the two runs do not tell.
+"""Which names of the target are which of the reference: as the mapping file says, or as modules are found.
 
 modules:                                 # reference: target; * stands for the same text on both sides
   model.encoder.layer.*: model.blocks.*
@@ -6,6 +6,10 @@ ops:
   torch.nn.functional.gelu: mylib.ops.gelu
 tensors:                                 # one tensor of one call
   torch.nn.functional.linear.3 output.0: torch.Tensor.matmul.7 output.0
+
+Modules that it does not name are matched from the root down: children by name, then by class in order of appearance. A
+wrapper that only one run has (of a data-parallel, compiled or checkpointed module) is stepped through: its child of the
+right class takes its place.
 """
 
 import re
@@ -14,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ulpscope.align.calls import align
 from ulpscope.records.errors import UlpscopeError
 
 SECTIONS = ("modules", "ops", "tensors")
@@ -33,7 +38,8 @@ class NamePatterns:
         for pattern, template in self.rules:
             found = pattern.fullmatch(name)
             if found:
-                return _fill(template, found.groups())
+                *heads, tail = template.split("*")
+                return "".join(part + text for part, text in zip(heads, found.groups(), strict=True)) + tail
         return None
 
     def without_match(self, names: Iterable[str]) -> list[str]:
@@ -111,15 +117,63 @@ def _tensor(path: Path, text: str) -> TensorName:
     return TensorName(call.strip(), place)
 
 
-def _fill(template: str, texts: tuple[str, ...]) -> str:
-    parts = template.split("*")
-    filled = [part + text for part, text in zip(parts[:-1], texts, strict=True)]
-    return "".join([*filled, parts[-1]])
-
-
 def _bad(path: Path, problem: str) -> UlpscopeError:
     return UlpscopeError(
         f"mapping file {path}: {problem}",
         expected=f"YAML with the sections {', '.join(SECTIONS)}, each `reference: target`",
         next_step="see docs/compare.md, section The mapping file",
     )
+
+
+Classes = Mapping[str, str | None]
+"""Class of each module path, in order of first appearance."""
+
+
+@dataclass(slots=True)
+class _Node:
+    path: str
+    class_name: str | None
+    children: dict[str, "_Node"] = field(default_factory=dict)
+
+
+def map_modules(reference: Classes, target: Classes) -> dict[str, str]:
+    """For each module path of the target the one of the reference that takes its place; what has none is left out."""
+    mapped: dict[str, str] = {}
+    _match_children(_tree(reference), _tree(target), mapped)
+    return mapped
+
+
+def _tree(classes: Classes) -> _Node:
+    root = _Node("", None)
+    for path, class_name in classes.items():
+        node = root
+        for name in path.split("."):
+            here = f"{node.path}.{name}" if node.path else name
+            node = node.children.setdefault(name, _Node(here, None))
+        node.class_name = None if class_name is None else class_name.rpartition(".")[2]
+    return root
+
+
+def _match(reference: _Node, target: _Node, mapped: dict[str, str]) -> None:
+    reference, target = _inside_wrapper(reference, target), _inside_wrapper(target, reference)
+    mapped[target.path] = reference.path
+    _match_children(reference, target, mapped)
+
+
+def _inside_wrapper(node: _Node, other: _Node) -> _Node:
+    """The node itself, or the one child of the other's class where the node only wraps it."""
+    inner = node
+    while inner.class_name != other.class_name and other.class_name is not None and len(inner.children) == 1:
+        inner = next(iter(inner.children.values()))
+    return inner if inner.class_name == other.class_name else node
+
+
+def _match_children(reference: _Node, target: _Node, mapped: dict[str, str]) -> None:
+    shared = [name for name in target.children if name in reference.children]
+    for name in shared:
+        _match(reference.children[name], target.children[name], mapped)
+    left = [[each for name, each in node.children.items() if name not in set(shared)] for node in (reference, target)]
+    classes = [[node.class_name for node in nodes] for nodes in left]
+    alone = len(left[0]) == len(left[1]) == 1
+    for r, t in [(0, 0)] if alone else align(*classes):
+        _match(left[0][r], left[1][t], mapped)

@@ -1,21 +1,23 @@
 """The plan of a comparison: which ranks, steps and calls of two traces belong together. It prints and saves itself."""
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
 
-from ulpscope.align.calls import StepCalls, plan_step, step_calls
-from ulpscope.align.mapping import Mapped, NamePatterns
-from ulpscope.align.modules import map_modules
+from ulpscope.align.calls import plan_step, step_calls
+from ulpscope.align.mapping import Mapped, map_modules
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark
 from ulpscope.records.settings import IntRanges
 from ulpscope.trace.reader import RankTrace, Trace
+
+PAIRS = {"step": pl.Int64, "reference": pl.Int64, "target": pl.Int64, "replaced": pl.Boolean}
+"""Columns of pairs of calls: ids, and whether one replaces the other rather than being the same operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class RankPlan:
     traces: Pair[RankTrace]
     steps: tuple[int, ...]
     pairs: pl.DataFrame
-    """Columns step, reference, target (ids of calls), replaced."""
+    """Columns of PAIRS."""
     calls: Pair[pl.DataFrame]
     """Calls of the planned steps, columns of the trace."""
     modules: dict[str, str]
@@ -58,17 +60,29 @@ def make_plan(
 ) -> Plan:
     """Plan the comparison of two traces."""
     by_rank = traces.map(lambda trace: _ranks(trace, ranks))
-    common = [rank for rank in by_rank.reference if rank in by_rank.target]
-    chosen = [(rank, by_rank.reference[rank], by_rank.target[rank]) for rank in common]
-    if not common and len(by_rank.reference) == len(by_rank.target) == 1 and ranks is None:
-        reference, target = (next(iter(found.values())) for found in by_rank)
-        chosen = [(next(iter(by_rank.target)), reference, target)]
+    chosen = {
+        rank: Pair(found, by_rank.target[rank]) for rank, found in by_rank.reference.items() if rank in by_rank.target
+    }
+    if not chosen and len(by_rank.reference) == len(by_rank.target) == 1 and ranks is None:
+        chosen = {next(iter(by_rank.target)): by_rank.map(lambda found: next(iter(found.values())))}
     if not chosen:
         raise _nothing("rank", traces, traces.map(lambda trace: [rank.info.rank for rank in trace.ranks]), ranks)
-    plan = _plan_of(chosen, by_rank, steps, mapped or Mapped())
-    if not plan.steps:
+    plans = tuple(plan_rank(rank, pair, steps=steps, mapped=mapped or Mapped()) for rank, pair in chosen.items())
+    common = {step for plan in plans for step in plan.steps}
+    if not common:
         raise _nothing("step", traces, traces.map(lambda trace: list(trace.steps)), steps)
-    return plan
+
+    sides = Pair([pair.reference for pair in chosen.values()], [pair.target for pair in chosen.values()])
+
+    def steps_only(found: list[RankTrace]) -> tuple[int, ...]:
+        there = {step for trace in found for step in trace.steps} - common
+        return tuple(sorted(step for step in there if steps is None or step in steps))
+
+    return Plan(
+        ranks=plans,
+        ranks_only=by_rank.map(lambda found: tuple(rank for rank in found if rank not in chosen)),
+        steps_only=sides.map(steps_only),
+    )
 
 
 def _unpaired(calls: Pair[pl.DataFrame], pairs: pl.DataFrame) -> Pair[pl.DataFrame]:
@@ -76,28 +90,6 @@ def _unpaired(calls: Pair[pl.DataFrame], pairs: pl.DataFrame) -> Pair[pl.DataFra
     return Pair(
         calls.reference.join(pairs, left_on="id", right_on="reference", how="anti"),
         calls.target.join(pairs, left_on="id", right_on="target", how="anti"),
-    )
-
-
-def _plan_of(
-    chosen: list[tuple[int, RankTrace, RankTrace]],
-    by_rank: Pair[dict[int, RankTrace]],
-    steps: IntRanges | None,
-    mapped: Mapped,
-) -> Plan:
-    plans = tuple(
-        plan_rank(rank, Pair(reference, target), steps=steps, mapped=mapped) for rank, reference, target in chosen
-    )
-    planned = {rank for rank, _, _ in chosen}
-    sides = Pair([trace for _, trace, _ in chosen], [trace for _, _, trace in chosen])
-    all_steps = sides.map(lambda traces: {step for trace in traces for step in trace.steps})
-    common = {step for plan in plans for step in plan.steps}
-    return Plan(
-        ranks=plans,
-        ranks_only=by_rank.map(lambda found: tuple(rank for rank in found if rank not in planned)),
-        steps_only=all_steps.map(
-            lambda found: tuple(sorted(step for step in found - common if steps is None or step in steps))
-        ),
     )
 
 
@@ -118,9 +110,11 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
     recorded = set(calls.reference["step"]) & set(calls.target["step"])
     common = tuple(step for step in common if step in recorded)
     names = _names(calls, mapped)
-    by_step = calls.map(_by_step)
-    planned = [_plan_step(step, traces, Pair(*(calls[step] for calls in by_step)), names) for step in common]
-    pairs = pl.concat([_pairs_frame(0, [], [], []), *planned])
+    by_step = calls.map(lambda frame: frame.partition_by("step", as_dict=True))
+    planned = [
+        _plan_step(step, traces, Pair(by_step.reference[step,], by_step.target[step,]), names) for step in common
+    ]
+    pairs = pl.concat([pl.DataFrame(schema=PAIRS), *planned])
     pairs = pl.concat([pairs, _mapped_calls(pairs, calls, mapped)])
     renamed = {path: name for path, name in names.modules.items() if path != name}
     shared = Pair(frozenset(names.modules.values()), frozenset(names.modules))
@@ -151,18 +145,14 @@ class _Names:
 
 def _names(calls: Pair[pl.DataFrame], mapped: Mapped) -> _Names:
     classes = calls.map(_classes)
-    modules = map_modules(classes.reference, _renamed(classes.target, mapped.modules))
-    by_user = {path: renamed for path in classes.target if (renamed := mapped.modules.to_reference(path))}
-    translated = {path: modules.get(by_user.get(path, path)) for path in classes.target}
+    by_user = {path: mapped.modules.to_reference(path) or path for path in classes.target}
+    modules = map_modules(classes.reference, {by_user[path]: found for path, found in classes.target.items()})
+    translated = {path: modules.get(name) for path, name in by_user.items()}
     ops = calls.target["op"].unique().to_list() if mapped.ops else []
     return _Names(
         modules={path: name for path, name in translated.items() if name is not None},
         ops={op: renamed for op in ops if (renamed := mapped.ops.to_reference(op))},
     )
-
-
-def _renamed(classes: Mapping[str, str | None], patterns: NamePatterns) -> dict[str, str | None]:
-    return {patterns.to_reference(path) or path: class_name for path, class_name in classes.items()}
 
 
 def _classes(calls: pl.DataFrame) -> dict[str, str | None]:
@@ -201,45 +191,29 @@ def unused_rules(plan: Plan, mapped: Mapped) -> list[str]:
     return unused
 
 
-def _by_step(calls: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    parts = calls.partition_by("step", as_dict=True)
-    # A step of which no call was recorded has no part.
-    return defaultdict(calls.clear, {int(key[0]): part for key, part in parts.items()})
-
-
 def _plan_step(step: int, traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names) -> pl.DataFrame:
+    shapes = traces.map(lambda trace: partial(_shapes, trace, step))
     common = set(names.modules.values())
-    reference = _step(calls.reference, step, traces.reference, modules={}, mapped=common, ops={})
-    target = _step(calls.target, step, traces.target, modules=names.modules, mapped=names.modules, ops=names.ops)
+    reference = step_calls(calls.reference, modules={}, mapped=common, ops={}, shapes=shapes.reference)
+    target = step_calls(calls.target, modules=names.modules, mapped=names.modules, ops=names.ops, shapes=shapes.target)
     plan = plan_step(reference, target)
-    return _pairs_frame(
-        step,
-        [reference.id[r] for r, _ in plan.pairs],
-        [target.id[t] for _, t in plan.pairs],
-        [pair in plan.replaced for pair in plan.pairs] if plan.replaced else [False] * len(plan.pairs),
-    )
+    columns = {
+        "step": [step] * len(plan.pairs),
+        "reference": [reference.id[r] for r, _ in plan.pairs],
+        "target": [target.id[t] for _, t in plan.pairs],
+        "replaced": [pair in plan.replaced for pair in plan.pairs],
+    }
+    return pl.DataFrame(columns, schema=PAIRS)
 
 
-def _step(calls: pl.DataFrame, step: int, trace: RankTrace, *, modules: Any, mapped: Any, ops: Any) -> StepCalls:
-    return step_calls(calls, modules=modules, mapped=mapped, ops=ops, shapes=_shapes_of(trace, step))
-
-
-def _shapes_of(trace: RankTrace, step: int) -> Callable[[str], dict[int, str]]:
-    def shapes(role: str) -> dict[int, str]:
-        uses = trace.collect(trace.tensors(step).filter(pl.col("role") == role).select("call", "value"))
-        values = trace.collect(trace.values(step).select(value="id", shape="shape"))
-        text = pl.col("shape").list.eval(pl.element().cast(pl.String)).list.join(",")
-        joined = uses.join(values, on="value", how="left", maintain_order="left").with_columns(text)
-        by_call = joined.group_by("call", maintain_order=True).agg(pl.col("shape").fill_null("?").str.join(";"))
-        return dict(by_call.iter_rows())
-
-    return shapes
-
-
-def _pairs_frame(step: int, reference: list[int], target: list[int], replaced: list[bool]) -> pl.DataFrame:
-    schema = {"reference": pl.Int64, "target": pl.Int64, "replaced": pl.Boolean}
-    frame = pl.DataFrame({"reference": reference, "target": target, "replaced": replaced}, schema=schema)
-    return frame.select(pl.lit(step, dtype=pl.Int64).alias("step"), *schema)
+def _shapes(trace: RankTrace, step: int, role: str) -> dict[int, str]:
+    """For a role, the shapes of each call's tensors as text."""
+    uses = trace.collect(trace.tensors(step).filter(pl.col("role") == role).select("call", "value"))
+    values = trace.collect(trace.values(step).select(value="id", shape="shape"))
+    text = pl.col("shape").list.eval(pl.element().cast(pl.String)).list.join(",")
+    joined = uses.join(values, on="value", how="left", maintain_order="left").with_columns(text)
+    by_call = joined.group_by("call", maintain_order=True).agg(pl.col("shape").fill_null("?").str.join(";"))
+    return dict(by_call.iter_rows())
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -254,19 +228,15 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def _rank_json(rank: RankPlan) -> dict[str, Any]:
-    pairs = rank.pairs
+    unmatched = rank.unmatched.map(lambda calls: calls.select("id", "step", "name", "module", "phase").to_dicts())
     return {
         "rank": rank.rank,
         "modules": rank.modules,
-        "pairs": {column: pairs[column].to_list() for column in ("step", "reference", "target")},
-        "replaced": pairs.filter("replaced").select("reference", "target").rows(),
-        "unmatched_reference": _unmatched_json(rank.unmatched.reference),
-        "unmatched_target": _unmatched_json(rank.unmatched.target),
+        "pairs": rank.pairs.select("step", "reference", "target").to_dict(as_series=False),
+        "replaced": rank.pairs.filter("replaced").select("reference", "target").rows(),
+        "unmatched_reference": unmatched.reference,
+        "unmatched_target": unmatched.target,
     }
-
-
-def _unmatched_json(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    return frame.select("id", "step", "name", "module", "phase").to_dicts()
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -275,26 +245,19 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def _rank_lines(rank: RankPlan) -> list[str]:
-    named = rank.calls.map(lambda calls: calls.select("id", "step", "name", "phase", "module"))
-    joined = named.target.join(
-        rank.pairs.drop("step"), left_on="id", right_on="target", how="left", maintain_order="left"
-    )
-    joined = joined.join(
-        named.reference.select(reference="id", partner="name"), on="reference", how="left", maintain_order="left"
-    )
+    pairs, partners = rank.pairs.drop("step"), rank.calls.reference.select(reference="id", partner="name")
+    joined = rank.calls.target.join(pairs, left_on="id", right_on="target", how="left", maintain_order="left")
+    joined = joined.join(partners, on="reference", how="left", maintain_order="left")
     lines = [f"rank {rank.rank}: target <- reference"]
     for row in joined.iter_rows(named=True):
-        partner = row["partner"] or "(no partner)"
         mark = " (replaced)" if row["replaced"] else ""
-        lines.append(
-            f"  step {row['step']} {row['phase']:<8} {row['name']} <- {partner}{mark}  {row['module'] or ''}".rstrip()
-        )
-    only = rank.unmatched.reference
-    lines += [
-        f"  step {row['step']} {row['phase']:<8} (no partner) <- {row['name']}  {row['module'] or ''}".rstrip()
-        for row in only.iter_rows(named=True)
-    ]
-    return lines
+        lines.append(_call_line(row, f"{row['name']} <- {row['partner'] or '(no partner)'}{mark}"))
+    only = rank.unmatched.reference.iter_rows(named=True)
+    return lines + [_call_line(row, f"(no partner) <- {row['name']}") for row in only]
+
+
+def _call_line(row: Mapping[str, Any], told: str) -> str:
+    return f"  step {row['step']} {row['phase']:<8} {told}  {row['module'] or ''}".rstrip()
 
 
 def _nothing(word: str, traces: Pair[Trace], numbers: Pair[list[int]], wanted: IntRanges | None) -> UlpscopeError:
