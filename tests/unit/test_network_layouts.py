@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes, tiled
-from ulpscope.align.network.layouts import Stated, comparable_form, in_form, is_flat
+from ulpscope.align.network.pairs import Stated, comparable_form, in_form, is_flat
 from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 

@@ -2,21 +2,28 @@
 
 Which rows there are, in which order, and the words for what is missing are those of msaccucmp's result tables.
 Originals are found in reference dumps of a framework, or in dumps of another run on a device.
+
+A device's tensor is compared in the order and shape that its partner has: the graph says in which order the original's
+axes are. Where the partner's shape is another order of the same axes (a network of one framework, a reference of
+another), that is the order.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from ulpscope.align.network.layouts import Stated
 from ulpscope.align.network.names import FoundDumps, OriginalNames, SharedName, fed_output, tell_whole_names
-from ulpscope.align.network.quantised import makes_integers, reads_integers
+from ulpscope.align.network.planning import makes_integers, reads_integers
+from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
 from ulpscope.dialects.ascend.dump_file.records import DumpTensor, Side
+from ulpscope.dialects.ascend.logical import VECTOR, Logical, logical_array, logical_form
 from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.dialects.reference import ReferenceIndex, ReferenceTensor
 from ulpscope.graph.names import sanitised
+from ulpscope.numerics.layouts.orders import IMAGES, TILED, is_plain, permuted_shape, plain_layouts
 from ulpscope.records.graphs import Operator
 from ulpscope.records.network import (
     NetworkPlan,
@@ -27,17 +34,6 @@ from ulpscope.records.network import (
     Relation,
     TensorSide,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FileReference:
-    """A tensor in a file of its own."""
-
-    tensor: ReferenceTensor
-
-    @property
-    def path(self) -> Path:
-        return self.tensor.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,8 @@ class DumpedTensor:
         return tensors[self.position]
 
 
-FoundReference = FileReference | DumpedTensor
+FoundReference = ReferenceTensor | DumpedTensor
+"""A tensor in a file of its own, or in a dump."""
 
 
 class References(Protocol):
@@ -89,8 +86,7 @@ class FileReferences:
             return None
         key = sanitised(original.operator), original.position
         found = self._index.get(key) or self._index.get(self._fed.get(key, key), ())
-        chosen = self._names.choose(original, found)
-        return FileReference(chosen) if isinstance(chosen, ReferenceTensor) else chosen
+        return self._names.choose(original, found)
 
 
 class DumpReferences:
@@ -133,6 +129,14 @@ class Listing(str, Enum):
     """Operators inside of an L1 fusion: they pass tensors on in parts, and what is dumped of these is not whole."""
     RESULT = "result"
     """Stands for a group of which nothing was dumped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What the graph says about the tensor that one stands for."""
+
+    layout: str | None = None
+    shape: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +191,7 @@ def pair_dumps(
     for index, name in enumerate(dict.fromkeys((*dumps, *others))):
         member = _member_of_dump(name, dumps.get(name) or others[name])
         if name in dumps and name in others:
-            rows += pairing.tensors(index, Relation.ONE_TO_ONE, member)
+            rows += pairing.tensors(NetworkRow(index, name, name, member))
         else:
             reason = (ONLY_TARGET if name in dumps else ONLY_REFERENCE).format(name=name)
             names, originals = (name, "*") if name in dumps else ("*", name)
@@ -219,14 +223,14 @@ class _Pairing:
         for member in group.members:
             if member.quantised:
                 continue
-            told = self._of_member(group, member)
+            told = self._of_member(NetworkRow(group.index, group.names, group.originals, member))
             hidden = several and (member not in shown or told[0].tensor is None)
             if hidden:
                 missing.append(INNER.format(name=member.operator.name) if member.inner else self._absence(member))
             listing = Listing.PART if group.relation is Relation.L1_FUSION else Listing.MAPPING
             yield from (replace(row, listing=listing) for row in told) if hidden else told
         if several and missing and not any(self._operation(member) for member in shown):
-            first = self._row(group, group.members[0])
+            first = NetworkRow(group.index, group.names, group.originals, group.members[0])
             yield replace(first, reason=",".join(missing), listing=Listing.RESULT)
 
     def _shown(self, group: OperatorGroup) -> Sequence[PlannedOperator]:
@@ -241,11 +245,9 @@ class _Pairing:
         first, last = ordered[0], ordered[-1]
         return [last] if first.originals == last.originals else [first, last]
 
-    def _of_member(self, group: OperatorGroup, member: PlannedOperator) -> list[NetworkRow]:
-        told = self.tensors(group.index, group.relation, member, names=group.names, originals=group.originals)
-        if told:
-            return told
-        return [replace(self._row(group, member), reason=self._absence(member), shared=self._shared(member))]
+    def _of_member(self, base: NetworkRow) -> list[NetworkRow]:
+        told = self.tensors(base)
+        return told or [replace(base, reason=self._absence(base.member), shared=self._shared(base.member))]
 
     def _absence(self, member: PlannedOperator) -> str:
         operator, shared = member.operator, self._shared(member)
@@ -253,20 +255,15 @@ class _Pairing:
             return SHARED_DUMP.format(name=operator.name, shared=_listed(shared))
         return NO_DUMP.format(name=operator.name, type=operator.type)
 
-    def _row(self, group: OperatorGroup, member: PlannedOperator) -> NetworkRow:
-        return NetworkRow(group.index, group.names, group.originals, member)
-
-    def tensors(
-        self, index: int, relation: Relation, member: PlannedOperator, *, names: str = "", originals: str = ""
-    ) -> list[NetworkRow]:
+    def tensors(self, base: NetworkRow) -> list[NetworkRow]:
         """The rows of an operator's tensors; none if it was not dumped."""
+        member, operator = base.member, base.operator
         operation = self._operation(member)
         if operation is None:
             return []
-        dump, operator = operation.dumps[0], member.operator
+        dump = operation.dumps[0]
         inputs = 0 if reads_integers(operator) else len(dump.inputs)
         outputs = 0 if makes_integers(operator) else len(dump.outputs)
-        base = NetworkRow(index, names or operator.name, originals or operator.name, member)
         tensors = [
             *((DumpedTensor(operation, Side.INPUT, place), _input(member, place, inputs)) for place in range(inputs)),
             *((DumpedTensor(operation, Side.OUTPUT, place), _output(member, place)) for place in range(outputs)),
@@ -315,3 +312,59 @@ def _output(member: PlannedOperator, place: int) -> PlannedTensor:
         return member.outputs[place]
     alone = len(member.originals) == 1 and not member.operator.multiple
     return PlannedTensor((Original(member.originals[0], place),)) if alone else PlannedTensor()
+
+
+_ANY = "ND"
+
+
+def comparable_form(tensor: DumpTensor, stated: Stated, partner: Shape | None = None) -> Logical:
+    """How a tensor is told beside a partner of this shape, or by itself."""
+    device = tensor.shape
+    if device is None:
+        return logical_form(tensor)
+    if tensor.format_name in TILED:
+        return _untiled(tensor, device, stated, partner)
+    if partner is not None and len(device) == len(partner) == 4 and tensor.format_name in IMAGES:
+        return _reordered(tensor.format_name, device, stated, partner)
+    return Logical(device, tensor.format_name)
+
+
+def in_form(tensor: DumpTensor, form: Logical) -> AnyArray:
+    """The elements in that form."""
+    if form.layout == tensor.format_name or form.layout == VECTOR or tensor.format_name in TILED:
+        return logical_array(tensor, form)
+    order = [tensor.format_name.index(axis) for axis in form.layout]
+    return logical_array(tensor, Logical(tensor.array().shape, tensor.format_name)).transpose(order)
+
+
+def _untiled(tensor: DumpTensor, device: Shape, stated: Stated, partner: Shape | None) -> Logical:
+    """The partner's own shape if it fills the tiles; else the one that dump or graph state."""
+    known = [shape for shape in (tensor.original_shape, stated.shape) if shape and min(shape) >= 0]
+    if partner and (not known or math.prod(partner) in map(math.prod, known)):
+        known.insert(0, partner)
+    for shape in known:
+        layouts = plain_layouts(tensor.format_name, device, shape, groups=tensor.groups)
+        if layouts:
+            return Logical(shape, stated.layout if stated.layout in layouts else layouts[0])
+    return logical_form(tensor)
+
+
+def _reordered(layout: str, device: Shape, stated: Stated, partner: Shape) -> Logical:
+    wanted = [stated.layout] if stated.layout in IMAGES else []
+    if device != partner:
+        wanted += [other for other in IMAGES if other not in wanted]
+    for other in wanted:
+        assert other is not None
+        if permuted_shape(device, layout, other) == partner:
+            return Logical(partner, other)
+    return Logical(device, layout)
+
+
+def is_flat(tensor: DumpTensor, form: Logical) -> bool:
+    """Whether msaccucmp tells this tensor's elements in one row: ND, single numbers, pictures without four axes."""
+    device = tensor.shape or ()
+    if all(size == 1 for size in device):
+        return True
+    if tensor.format_name in TILED:
+        return form.layout == VECTOR
+    return form.layout == _ANY or (is_plain(form.layout) and len(form.layout) != len(device))

@@ -8,18 +8,21 @@ graph ge_default_20260101000000_11: target <- reference
   14 MatMulV2 fc1/MatMul [several to one]
       input:0 <- flatten/Reshape:output:0
       output:0 <- fc1/BiasAdd:output:0
+
+Between an operator that quantises and one that dequantises, all compute in integers: their numbers are scaled, and the
+original network has nothing like them. The two ends are known by their types, or by the names that AMCT gives them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from ulpscope.align.network.quantised import quantised_operators
 from ulpscope.graph.names import sanitised
 from ulpscope.graph.query import Borders, Place, borders, made_at
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait
-from ulpscope.records.graphs import GraphModel, Input, Operator, Source, TensorDesc
+from ulpscope.records.graphs import GraphModel, Operator, Origin, Source, TensorDesc
 from ulpscope.records.network import (
     NetworkPlan,
     OperatorGroup,
@@ -70,9 +73,7 @@ def plan_same_network(model: GraphModel) -> NetworkPlan:
 
 
 def _same_input(known: Borders, operator: Operator, own: Original) -> PlannedTensor:
-    source = _connected(operator)[own.position].source
-    assert source is not None
-    place = made_at(known, operator.graph, source)
+    place = made_at(known, operator.graph, _sources(operator)[own.position])
     maker = known.operators.get((place.graph, place.source.operator))
     if maker is not None:
         desc = _desc(maker, place.source.output)
@@ -195,7 +196,7 @@ class _Planner:
 
     def operators(self) -> Iterable[PlannedOperator]:
         for operator in _executed(self._model):
-            inputs = (self._input(operator, each) for each in _connected(operator))
+            read = (made_at(self._known, operator.graph, source) for source in _sources(operator))
             outputs = (
                 PlannedTensor(self._candidates(Place(operator.graph, Source(operator.name, position))))
                 for position in range(len(operator.outputs))
@@ -203,34 +204,28 @@ class _Planner:
             yield PlannedOperator(
                 operator=operator,
                 originals=self._rename.names(_originals(operator)),
-                inputs=tuple(inputs),
+                inputs=tuple(
+                    PlannedTensor(self._candidates(place), (place.source.operator, place.source.output))
+                    for place in read
+                ),
                 outputs=tuple(outputs),
                 quantised=(operator.graph, operator.name) in self._quantised,
             )
 
     def own_originals(self, operator: Operator) -> list[Original | None]:
         """The original tensor that each output is, as far as its own operator says."""
-        return [self._own_original(operator, position, desc) for position, desc in enumerate(operator.outputs)]
+        return [self._own_original(operator, position) for position in range(len(operator.outputs))]
 
-    def _own_original(self, operator: Operator, position: int, desc: TensorDesc) -> Original | None:
-        origin = desc.origin
-        name = origin.name if origin is not None and origin.name else self._name_of_all(operator)
+    def _own_original(self, operator: Operator, position: int) -> Original | None:
+        desc, originals = _desc(operator, position), _originals(operator)
+        origin = desc.origin or Origin("")
+        # An output of which nothing is said is that of an operator that is an original itself, or was only renamed.
+        is_renamed = len(originals) == 1 and (operator.graph, operator.name) in self._alone
+        name = origin.name or (originals[0] if operator.originals is None or is_renamed else "")
         if not name:
             return None
-        output = position if origin is None or origin.output is None else origin.output
+        output = position if origin.output is None else origin.output
         return self._rename.tensor(Original(name, output, desc.origin_layout, desc.origin_shape))
-
-    def _name_of_all(self, operator: Operator) -> str | None:
-        """The original of outputs of which nothing is said: of an operator that is one, or was only renamed."""
-        if operator.originals is None:
-            return operator.name
-        is_renamed = len(operator.originals) == 1 and (operator.graph, operator.name) in self._alone
-        return operator.originals[0] if is_renamed else None
-
-    def _input(self, operator: Operator, each: Input) -> PlannedTensor:
-        assert each.source is not None
-        place = made_at(self._known, operator.graph, each.source)
-        return PlannedTensor(self._candidates(place), (place.source.operator, place.source.output))
 
     def _candidates(self, place: Place) -> tuple[Original, ...]:
         """The original of an output, and behind operators that only pass on, that of what went into them."""
@@ -247,7 +242,7 @@ class _Planner:
 
     def _own_at(self, place: Place) -> list[Original]:
         operator, output = self._operator_at(place), place.source.output
-        own = None if operator is None else self._own_original(operator, output, _desc(operator, output))
+        own = None if operator is None else self._own_original(operator, output)
         if operator is None or own is None:
             return []
         as_onnx_has_it = _ONNX_INPUT + own.operator
@@ -260,9 +255,8 @@ class _Planner:
         operator, output = self._operator_at(place), place.source.output
         if operator is None or not operation(operator.type).has(Trait.CASTING):
             return None
-        inputs = _connected(operator)
-        source = inputs[output].source if output < len(inputs) else None
-        return None if source is None else made_at(self._known, operator.graph, source)
+        sources = _sources(operator)
+        return made_at(self._known, operator.graph, sources[output]) if output < len(sources) else None
 
     def _operator_at(self, place: Place) -> Operator | None:
         return self._known.operators.get((place.graph, place.source.operator))
@@ -277,8 +271,9 @@ def _executed(model: GraphModel) -> list[Operator]:
     return [operator for graph in model.graphs for operator in graph.operators]
 
 
-def _connected(operator: Operator) -> list[Input]:
-    return [each for each in operator.inputs if each.source is not None]
+def _sources(operator: Operator) -> list[Source]:
+    """What its connected inputs are."""
+    return [each.source for each in operator.inputs if each.source is not None]
 
 
 def _desc(operator: Operator, output: int) -> TensorDesc:
@@ -320,24 +315,31 @@ def _relation(members: Sequence[PlannedOperator]) -> Relation:
 def network_plan_lines(plan: NetworkPlan) -> list[str]:
     """A line a tensor."""
     lines = [f"graph {plan.graph}: target <- reference"]
-    for group in plan.groups:
-        for member in group.members:
-            lines += _operator_lines(group, member)
+    members = [(group, member) for group in plan.groups for member in group.members]
+    for group, member in members:
+        operator = member.operator
+        note = " (quantised: not compared)" if member.quantised else ""
+        lines.append(f"  {group.index} {operator.type} {operator.name} [{group.relation.value}]{note}")
+        sides = {} if member.quantised else {"input": member.inputs, "output": member.outputs}
+        for side, tensors in sides.items():
+            for position, tensor in enumerate(tensors):
+                told = ", else ".join(map(str, tensor.candidates)) or "(no original)"
+                lines.append(f"      {side}:{position} <- {told}")
     return lines
 
 
 def network_plan_json(plan: NetworkPlan) -> dict[str, Any]:
     """The plan as JSON: a group an entry."""
-    return {"schema": 1, "graph": plan.graph, "groups": [_group_json(group) for group in plan.groups]}
-
-
-def _group_json(group: OperatorGroup) -> dict[str, Any]:
-    return {
-        "index": group.index,
-        "relation": group.relation.value,
-        "originals": group.originals,
-        "operators": [_operator_json(member) for member in group.members],
-    }
+    groups = [
+        {
+            "index": group.index,
+            "relation": group.relation.value,
+            "originals": group.originals,
+            "operators": [_operator_json(member) for member in group.members],
+        }
+        for group in plan.groups
+    ]
+    return {"schema": 1, "graph": plan.graph, "groups": groups}
 
 
 def _operator_json(member: PlannedOperator) -> dict[str, Any]:
@@ -353,13 +355,45 @@ def _operator_json(member: PlannedOperator) -> dict[str, Any]:
     }
 
 
-def _operator_lines(group: OperatorGroup, member: PlannedOperator) -> Iterator[str]:
-    operator = member.operator
-    note = " (quantised: not compared)" if member.quantised else ""
-    yield f"  {group.index} {operator.type} {operator.name} [{group.relation.value}]{note}"
-    if member.quantised:
-        return
-    for side, tensors in (("input", member.inputs), ("output", member.outputs)):
-        for position, tensor in enumerate(tensors):
-            told = ", else ".join(map(str, tensor.candidates)) or "(no original)"
-            yield f"      {side}:{position} <- {told}"
+# As AMCT names them in networks of Caffe, TensorFlow and ONNX.
+_QUANTISES = re.compile(r"_quant_layer|/AscendQuant|/AscendWeightQuant|\.quant|\.weight_quant")
+_DEQUANTISES = re.compile(r"_dequant_layer|_anti_quant_layer|/AscendDequant|/AntiQuant|\.dequant|\.anti_quant")
+_DEQUANT_ENDS = ("_dequant_layer", "AscendDequant", "_dequant")
+# As GE calls them; products of integers that scale their results at once are an end, too.
+_QUANTISING = re.compile(r"(?:Ascend|AscendWeight|Dynamic)Quant(?:V\d)?")
+_DEQUANTISING = re.compile(r"(?:Ascend)?(?:Dequant|AntiQuant)\w*|Quant(?:Batch)?Mat[Mm]ul\w*")
+_INTEGERS = "int8"
+
+
+def quantised_operators(operators: Iterable[Operator]) -> frozenset[tuple[str, str]]:
+    """Graph and name of each operator that has no counterpart; `operators` in the order in which they run."""
+    inside: dict[tuple[str, str, int], bool] = {}
+    found = set()
+    for operator in operators:
+        reads = any(
+            each.source is not None and inside.get((operator.graph, each.source.operator, each.source.output), False)
+            for each in operator.inputs
+        )
+        quantises = makes_integers(operator) or _is_called(operator, _QUANTISES)
+        dequantises = reads_integers(operator) or _is_called(operator, _DEQUANTISES)
+        ends = [dequantises and "float" in output.dtype for output in operator.outputs]
+        for position, (output, over) in enumerate(zip(operator.outputs, ends, strict=True)):
+            begins = quantises and output.dtype == _INTEGERS
+            inside[operator.graph, operator.name, position] = begins or (reads and not over)
+        if reads and not (ends and all(ends)):
+            found.add((operator.graph, operator.name))
+    return frozenset(found)
+
+
+def makes_integers(operator: Operator) -> bool:
+    """Whether its outputs are quantised, and compared with nothing."""
+    return _QUANTISING.fullmatch(operator.type) is not None
+
+
+def reads_integers(operator: Operator) -> bool:
+    """Whether its inputs are quantised, and compared with nothing."""
+    return _DEQUANTISING.fullmatch(operator.type) is not None or operator.name.endswith(_DEQUANT_ENDS)
+
+
+def _is_called(operator: Operator, pattern: re.Pattern[str]) -> bool:
+    return bool(pattern.search(operator.name) or pattern.search("".join(operator.originals or ())))

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.align.network.pairs import NetworkRow
-from ulpscope.align.network.quantised import makes_integers
+from ulpscope.align.network.planning import makes_integers
 from ulpscope.align.network.upstream import KnownTensors, Source, members_of
 from ulpscope.align.plan import RankPlan
 from ulpscope.dialects.ascend.dump_file.records import Side

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.align.network.layouts import Stated, comparable_form, in_form, is_flat
-from ulpscope.align.network.pairs import DumpedTensor, FileReference, FoundReference
+from ulpscope.align.network.pairs import DumpedTensor, FoundReference, Stated, comparable_form, in_form, is_flat
 from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
 from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.logical import Logical, has_data, logical_type
@@ -100,8 +99,8 @@ class TwoTensors:
 
 def read_pair(tensor: DumpTensor, reference: FoundReference, stated: Stated) -> TwoTensors:
     """Both tensors, the dumped one laid out as the other is."""
-    if isinstance(reference, FileReference):
-        stored = reference.tensor.stored()
+    if not isinstance(reference, DumpedTensor):
+        stored = reference.stored()
         theirs, dtype = stored.array(), stored.dtype
         form = comparable_form(tensor, stated, theirs.shape)
     else:
