@@ -9,7 +9,6 @@ Picks elements of a saved value, with their indices.
 import math
 import os
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -158,14 +157,17 @@ def _start_writing_back(path: Path) -> None:
 
 
 def _open_pack(path: Path) -> tuple[Bytes, Spans]:
-    size = os.path.getsize(path)
-    return map_bytes(path, start=0, length=size), _parse_spans(path, size)
+    # Not of read_spans, which keeps those of many more files than a capture has memory for.
+    return map_bytes(path), _parse_spans(path, os.path.getsize(path))
 
 
 def read_value(rank_dir: Path, place: DataPlace, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """The elements of a saved value, mapped from its file and read-only."""
     path = _data_path(rank_dir, place.file)
-    start, stop = _span(path, place.key)
+    spans = read_spans(path)
+    if place.key not in spans:
+        raise _bad_data(path, f"it has no tensor {place.key!r} (field data_key of a value)")
+    start, stop = spans[place.key]
     element = element_type(dtype)
     _check_view(path, place, shape=shape, elements=(stop - start) // element.itemsize)
     if 0 in shape:
@@ -249,19 +251,12 @@ def _data_path(rank_dir: Path, file: str) -> Path:
     return rank_dir / file
 
 
-def _span(path: Path, key: str) -> tuple[int, int]:
-    spans = read_spans(path)
-    if key not in spans:
-        raise _bad_data(path, f"it has no tensor {key!r} (field data_key of a value)")
-    return spans[key]
-
-
 def _check_view(path: Path, place: DataPlace, *, shape: tuple[int, ...], elements: int) -> None:
     if len(place.strides) != len(shape):
         raise _bad_data(path, f"shape {list(shape)} and data_strides {list(place.strides)} differ in length")
     if min(shape, default=0) < 0:
         raise _bad_data(path, f"shape {list(shape)} of tensor {place.key!r} is negative")
-    reach = _reach(shape, place.strides)
+    reach = [(size - 1) * stride for size, stride in zip(shape, place.strides, strict=True)]
     first, last = place.offset + sum(x for x in reach if x < 0), place.offset + sum(x for x in reach if x > 0)
     if 0 not in shape and not 0 <= first <= last < elements:
         raise _bad_data(
@@ -269,10 +264,6 @@ def _check_view(path: Path, place: DataPlace, *, shape: tuple[int, ...], element
             f"data_offset {place.offset} with data_strides {list(place.strides)} and shape {list(shape)} reaches "
             f"elements {first} to {last} of tensor {place.key!r}, which has {elements}",
         )
-
-
-def _reach(shape: Iterable[int], strides: Iterable[int]) -> list[int]:
-    return [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
 
 
 def _bad_data(path: Path, problem: str) -> TraceError:

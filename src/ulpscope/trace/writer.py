@@ -27,16 +27,13 @@ from ulpscope.records.errors import TraceError
 from ulpscope.records.runs import RankInfo, StepInfo
 from ulpscope.trace.earlier_steps import ReachCollector
 from ulpscope.trace.schema import (
-    CALLS,
     CLAIM_FILE,
     RANK_FILE,
     SCHEMA_MAJOR,
     SCHEMA_MINOR,
-    STACKS,
     STEP_FILE,
-    TENSORS,
-    VALUES,
-    Columns,
+    TABLES,
+    Table,
     part_name,
     step_name,
 )
@@ -160,13 +157,15 @@ class RankWriter:
 
         Columns that are left out are written as nulls. Data that values point to must lie on disk already.
         """
-        part = self._parts.get(step, 0)
-        folder = self.directory / step_name(step)
+        folder, part = self.directory / step_name(step), self._parts.get(step, 0)
         self._reach_of(step).add(calls=calls, values=values, tensors=tensors)
-        size = self._write_stacks(stacks)
-        size += _write_table(folder / part_name("values", part), values, VALUES)
-        size += _write_table(folder / part_name("tensors", part), tensors, TENSORS)
-        size += _write_table(folder / part_name("calls", part), calls, CALLS)
+        size = 0
+        if not stacks.is_empty():
+            size += _write_table(self.directory, "stacks", self._stack_parts, stacks)
+            self._stack_parts += 1
+        size += _write_table(folder, "values", part, values)
+        size += _write_table(folder, "tensors", part, tensors)
+        size += _write_table(folder, "calls", part, calls)
         self._parts[step] = part + 1
         return size
 
@@ -193,28 +192,20 @@ class RankWriter:
             self._reach = ReachCollector(step)
         return self._reach
 
-    def _write_stacks(self, stacks: pl.DataFrame) -> int:
-        if stacks.is_empty():
-            return 0
-        size = _write_table(self.directory / part_name("stacks", self._stack_parts), stacks, STACKS)
-        self._stack_parts += 1
-        return size
 
-
-def _write_table(path: Path, frame: pl.DataFrame, columns: Columns) -> int:
-    whole = frame if [*frame.schema.items()] == [*columns.items()] else _completed(frame, columns)
+def _write_table(folder: Path, table: Table, part: int, frame: pl.DataFrame) -> int:
+    columns = TABLES[table]
+    if [*frame.schema.items()] != [*columns.items()]:
+        whole = [
+            pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None).cast(dtype).alias(name)
+            for name, dtype in columns.items()
+        ]
+        frame = frame.select(whole).head(frame.height)
 
     # Into memory first: of a file that cannot be written, polars says "transport error" instead of why.
     content = io.BytesIO()
-    whole.write_parquet(content, compression="zstd", compression_level=ZSTD_LEVEL, row_group_size=GROUP_ROWS)
-    return write_aside(path, lambda aside: aside.write_bytes(content.getbuffer()))
-
-
-def _completed(frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-    return frame.select(
-        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None).cast(dtype).alias(name)
-        for name, dtype in columns.items()
-    ).head(frame.height)
+    frame.write_parquet(content, compression="zstd", compression_level=ZSTD_LEVEL, row_group_size=GROUP_ROWS)
+    return write_aside(folder / part_name(table, part), lambda aside: aside.write_bytes(content.getbuffer()))
 
 
 def _write_json(path: Path, content: Json) -> int:
@@ -237,14 +228,12 @@ def _taken(directory: Path, claim: Mapping[str, Any]) -> TraceError:
     )
 
 
-_NO_SPACE = (
-    "free space and free inodes on that disk",
-    "see df -h and df -i; free some, or choose another disk with -o",
-)
-
 # By what the system says: what was expected, and what to do.
 _ADVICE = {
-    errno.ENOSPC: _NO_SPACE,
+    errno.ENOSPC: (
+        "free space and free inodes on that disk",
+        "see df -h and df -i; free some, or choose another disk with -o",
+    ),
     errno.EDQUOT: ("room within your quota", "see quota -s; free some of it, or choose another disk with -o"),
     errno.EFBIG: ("files as large as a part of a step", "raise the limit (ulimit -f unlimited), or save less"),
     errno.EROFS: ("a file system that can be written", "mount it for writing, or choose another directory with -o"),
@@ -254,15 +243,13 @@ _OTHER_ADVICE = ("a directory that can be written", "check its permissions, or c
 
 
 def _unwritable(path: Path, error: Exception) -> TraceError:
-    number = error.errno if isinstance(error, OSError) else _number_told(str(error))
+    # safetensors is written in Rust, whose errors end in `(os error 28)`.
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    number = int(told[1]) if told else None
+    if isinstance(error, OSError):
+        number = error.errno
     reason = str(error) if number is None else os.strerror(number)
     if isinstance(error, OSError) and error.strerror:
         reason = error.strerror
     expected, next_step = _ADVICE.get(number or 0, _OTHER_ADVICE)
     return TraceError(f"cannot write {path}: {reason}", expected=expected, next_step=next_step)
-
-
-def _number_told(text: str) -> int | None:
-    """safetensors is written in Rust, whose errors end in `(os error 28)`."""
-    found = re.search(r"\(os error (\d+)\)", text)
-    return int(found[1]) if found else None
