@@ -6,9 +6,14 @@ not a line is told, also not through a link.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich.text import Text
+
+from ulpscope.report.tables import plain
+from ulpscope.report.words.comparison import source_name
+from ulpscope.report.words.language import shown_name
 from ulpscope.trace.files import open_text
 
 LONGEST = 400
@@ -107,10 +112,15 @@ def source_line(file: str, line: int) -> str | None:
     return text.strip()[:LONGEST_LINE] or None
 
 
-def text_at(source: str | None) -> str | None:
-    """The text of a line that is written `FILE:LINE`."""
-    place = place_of(source)
-    return None if place is None else source_line(*place)
+def head_line(names: Sequence[str], source: str | None) -> Text:
+    """What a call is called, and the line `FILE:LINE` of the program that makes it, with its text if there is one."""
+    cells = [plain(shown_name(name), style="" if number else "bold") for number, name in enumerate(names)]
+    if source:
+        place = place_of(source)
+        text = None if place is None else source_line(*place)
+        cells += [plain(shown_name(text), style="cyan")] if text is not None else []
+        cells.append(plain(source_name(source)))
+    return Text("   ").join(cells)
 
 
 def place_of(source: str | None) -> tuple[str, int] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.terminal.demo import (
+from ulpscope.report.terminal.run import (
     COMPARE_INTRODUCTION,
     INTRODUCTION,
     SUSPECT_INTRODUCTION,

@@ -19,7 +19,7 @@ from ulpscope.records.checks import GRADIENT, Direction, OutputResult, Variant, 
 from ulpscope.records.overflows import OverflowFinding, OverflowSurvey
 from ulpscope.report.record_json import fields_of
 from ulpscope.report.tables import write_table
-from ulpscope.report.words.check import marked_message, outputs_of
+from ulpscope.report.terminal.check import marked_message, outputs_of
 
 RESULT_COLUMNS = ("name", "forward", "backward", "message", "process", "step", "call", "module")
 CASE_COLUMNS = ("process", "step", "phase", "call", "name", "op", "variant", "data", "device")

@@ -30,13 +30,12 @@ from ulpscope.records.findings import (
     Nearness,
     Neighbour,
     Outcome,
-    Place,
     Scope,
     extent_of,
 )
 from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement
-from ulpscope.report.program import text_at
+from ulpscope.report.program import head_line
 from ulpscope.report.record_json import answer_json, fields_of, finding_entry
 from ulpscope.report.tables import BAD, OUTCOME_STYLES, answer_text, plain
 from ulpscope.report.terminal.compare_lines import (
@@ -53,13 +52,13 @@ from ulpscope.report.terminal.compare_lines import (
     scope_lines,
     verdict,
 )
+from ulpscope.report.words.clauses import cause_of
 from ulpscope.report.words.comparison import (
     advice_sentence,
     has_several_ranks,
     next_command,
     note_sentence,
     sentence,
-    source_name,
     statements,
 )
 from ulpscope.report.words.language import (
@@ -72,7 +71,6 @@ from ulpscope.report.words.language import (
     remark_texts,
     shown_name,
 )
-from ulpscope.report.words.one_sided_clauses import cause_of
 
 FINDINGS_SHOWN = 5
 NOTES_SHOWN = 5
@@ -153,21 +151,11 @@ def _names(words: Phrases, names: Sequence[str]) -> str:
 
 def _answer(finding: Finding, comparison: Comparison, words: Phrases) -> Iterator[RenderableType]:
     """The call with its source line, and what is to be said of it, a line each."""
-    cells = [plain(cell, style=style) for cell, style in _head_cells(finding.place)]
-    if cells:
-        yield Text("   ").join(cells)
+    name, source = finding.place.call or finding.place.op, finding.place.source
+    if name or source:
+        yield head_line([name] if name else [], source)
     for statement in statements(finding, words.language, ledger=comparison.ledger):
         yield plain(f"{statement[0].upper()}{statement[1:]}{words.stop}")
-
-
-def _head_cells(place: Place) -> Iterator[tuple[str, str]]:
-    if name := place.call or place.op:
-        yield shown_name(name), "bold"
-    if place.source:
-        text = text_at(place.source)
-        if text is not None:
-            yield shown_name(text), "cyan"
-        yield source_name(place.source), ""
 
 
 def _tables(comparison: Comparison, words: Phrases, *, width: int) -> Iterator[RenderableType]:

@@ -13,9 +13,9 @@ from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind, Place
 from ulpscope.records.ledger import GUILTY, Ledger, LedgerEntry, Maker
 from ulpscope.report.words import clauses
+from ulpscope.report.words.clauses import backwards_clause, operand_clauses, optimizer_lead, structure_lead
 from ulpscope.report.words.language import LONGEST_NAME, Language, Phrases, is_plain, phrases, shown_name, typed_path
 from ulpscope.report.words.ledger_clauses import ledger_clauses
-from ulpscope.report.words.one_sided_clauses import backwards_clause, operand_clauses, optimizer_lead, structure_lead
 
 _DEFAULT_SUBJECTS = {
     AdviceKind.SAME_DATA: "subject.data",

@@ -18,8 +18,8 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Use, Value
-from ulpscope.report.terminal.earlier_results import LowOperators, TableView, low_json, low_text, table_json, table_text
 from ulpscope.report.terminal.show import show_json, show_text
+from ulpscope.report.terminal.show_results import LowOperators, TableView, low_json, low_text, table_json, table_text
 from ulpscope.report.terminal.views import (
     CallListView,
     CallView,

@@ -34,8 +34,9 @@ from ulpscope.graph.query import (
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Graph, GraphModel, Operator
-from ulpscope.report.terminal.check_graphs import casts_json, casts_text, similarity_json, similarity_text
+from ulpscope.report.files.graph_drawing import dot_text, svg_text
 from ulpscope.report.terminal.show_graph import show_graph_json, show_graph_text
+from ulpscope.report.terminal.show_results import casts_json, casts_text, similarity_json, similarity_text
 from ulpscope.report.terminal.views import (
     AnyGraphView,
     Drawing,
@@ -45,7 +46,6 @@ from ulpscope.report.terminal.views import (
     OperatorsView,
     OperatorView,
 )
-from ulpscope.report.viewers.graph_drawing import dot_text, svg_text
 
 DEFAULT_LIMIT = 50
 DEFAULT_DEPTH = 2
