@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ulpscope.records.findings import Outcome
+from ulpscope.records.values import Stats
 from ulpscope.report.words.language import LONGEST_TEXT, shown_name, shown_text
 
 BAD, GOOD, OPEN = "bold red", "bold green", "bold yellow"
@@ -65,6 +66,12 @@ def pairs(rows: Iterable[tuple[str, object]]) -> Table:
 def section(title: str, *content: RenderableType) -> Group:
     """A title with its content below, set in."""
     return Group(Text(), plain(title, style="bold"), *map(set_in, content))
+
+
+def stats_cells(stats: Stats, *counts: int) -> list[Text]:
+    """Four numbers of a tensor, and how many of its elements are of a kind that none should be of."""
+    numbers = ["-" if each is None else f"{each:.6g}" for each in (stats.min, stats.max, stats.mean, stats.norm)]
+    return [*map(plain, numbers), *(plain(f"{count:,}", style="red" if count else "") for count in counts)]
 
 
 def set_in(*content: RenderableType, by: int = 2) -> Padding:

@@ -20,7 +20,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel, Operator
 from ulpscope.records.pairs import Pair
 from ulpscope.report.progress import Advance, progress
-from ulpscope.report.terminal.views import GraphView, OperatorListView, OperatorsView, OperatorView
+from ulpscope.report.terminal.show_graph import GraphView, OperatorListView, OperatorsView, OperatorView
 from ulpscope.shell.data import Context, DebugData, file_name
 from ulpscope.shell.panels import (
     IN_A_ROW,

@@ -23,8 +23,7 @@ from ulpscope.records.overflows import DeviceRecord, OverflowFinding
 from ulpscope.records.values import Stats
 from ulpscope.report.tables import plain
 from ulpscope.report.terminal.overflow import overflow_sentence
-from ulpscope.report.terminal.show_graph import plain_value
-from ulpscope.report.terminal.views import FoundDumps, OperatorView, SummarisedTensor
+from ulpscope.report.terminal.show_graph import FoundDumps, OperatorView, SummarisedTensor, plain_value
 from ulpscope.report.words.language import Language, phrases
 from ulpscope.workflows.diff.elements import ElementRow, PairedElements, TensorView
 from ulpscope.workflows.diff.tensor_lookup import FoundTensor
