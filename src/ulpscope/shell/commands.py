@@ -19,19 +19,11 @@ from prompt_toolkit.document import Document
 from ulpscope.graph.query import all_operators
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.shell.compare_commands import ac_command, cad_command, overflow_command, vc_command, vcs_command
+from ulpscope.records.graphs import Operator
+from ulpscope.shell import compare_commands, operator_commands
 from ulpscope.shell.data import Context
-from ulpscope.shell.operator_commands import (
-    cn_command,
-    cp_command,
-    dc_command,
-    ls_command,
-    ni_command,
-    pk_command,
-    pt_command,
-)
 from ulpscope.shell.panels import framed_table
-from ulpscope.shell.words import Command, say, show, warn
+from ulpscope.shell.words import COMMANDS, Command, say, show, warn
 from ulpscope.workflows.diff.tensor_lookup import SEPARATOR
 
 RUN, HELP, EXIT = "run", "help", "exit"
@@ -42,23 +34,13 @@ OWN_WORDS = {
 }
 
 
+TOLD = ("ac", "ls", "ni", "pt", "cp", "dc", "vc", "vcs", "overflow", "cad", "cn", "pk")
+
+
 def all_commands() -> dict[str, Command]:
     """Commands by name, in the order in which they are told."""
-    made = (
-        ac_command(),
-        ls_command(),
-        ni_command(),
-        pt_command(),
-        cp_command(),
-        dc_command(),
-        vc_command(),
-        vcs_command(),
-        overflow_command(),
-        cad_command(),
-        cn_command(),
-        pk_command(),
-    )
-    return {command.name: command for command in made}
+    assert {*TOLD} == {*COMMANDS}, (compare_commands, operator_commands)
+    return {name: COMMANDS[name] for name in TOLD}
 
 
 def carry_out(line: str, context: Context, commands: Mapping[str, Command]) -> ExitCode | None:
@@ -95,7 +77,7 @@ def _split(text: str) -> list[str]:
 
 def _help(name: str, commands: Mapping[str, Command]) -> ExitCode:
     if name in commands:
-        say(commands[name].words.format_help())
+        say(commands[name].format_help())
         return ExitCode.OK
     if name in OWN_WORDS:
         say(OWN_WORDS[name])
@@ -106,7 +88,7 @@ def _help(name: str, commands: Mapping[str, Command]) -> ExitCode:
             expected=f"one of {', '.join((*commands, *OWN_WORDS))}",
             next_step="help tells them all",
         )
-    rows = [(each, " ".join((command.words.description or "").split())) for each, command in commands.items()]
+    rows = [(each, " ".join((command.description or "").split())) for each, command in commands.items()]
     show(framed_table("", ("Command", "What it does"), [*rows, *OWN_WORDS.items()]))
     say("help COMMAND tells its options; the Tab key completes commands, options, names and files.")
     return ExitCode.OK
@@ -149,24 +131,11 @@ Names = Callable[[Context], Iterable[str]]
 def _operators(context: Context) -> Iterable[str]:
     if context.data.trace is not None:
         return context.called.names()
-    return (operator.name for model in context.models() for operator in all_operators(model))
+    return (operator.name for operator in _graph_operators(context))
 
 
-def _types(context: Context) -> Iterable[str]:
-    return sorted({operator.type for model in context.models() for operator in all_operators(model)})
-
-
-def _passes(context: Context) -> Iterable[str]:
-    found = (each for model in context.models() for operator in all_operators(model) for each in operator.passes)
-    return sorted(set(found))
-
-
-def _kernels(context: Context) -> Iterable[str]:
-    return (operator.kernel for model in context.models() for operator in all_operators(model) if operator.kernel)
-
-
-def _graphs(context: Context) -> Iterable[str]:
-    return (graph.name for model in context.models() for graph in model.graphs)
+def _graph_operators(context: Context) -> Iterator[Operator]:
+    return (operator for model in context.models() for operator in all_operators(model))
 
 
 def _tensors(context: Context) -> Iterable[str]:
@@ -175,20 +144,21 @@ def _tensors(context: Context) -> Iterable[str]:
     return dumped if data.trace is None else [*dumped, *context.called.names()]
 
 
-def _dumps(context: Context) -> Iterable[str]:
-    return [*_operators(context), *context.dumped.file_names()]
-
-
 _VALUES: Mapping[tuple[str, str], Names] = {
     ("ls", "-n"): _operators,
-    ("ls", "-t"): _types,
-    ("ls", "-f"): _passes,
-    ("ls", "-k"): _kernels,
-    ("ni", "-g"): _graphs,
+    ("ls", "-t"): lambda context: sorted({each.type for each in _graph_operators(context)}),
+    ("ls", "-f"): lambda context: sorted({name for each in _graph_operators(context) for name in each.passes}),
+    ("ls", "-k"): lambda context: (each.kernel for each in _graph_operators(context) if each.kernel),
+    ("ni", "-g"): lambda context: (graph.name for model in context.models() for graph in model.graphs),
 }
 """What an option's value may be."""
 
-_PLAIN: Mapping[str, Names] = {"ni": _operators, "pt": _tensors, "cp": _tensors, "dc": _dumps}
+_PLAIN: Mapping[str, Names] = {
+    "ni": _operators,
+    "pt": _tensors,
+    "cp": _tensors,
+    "dc": lambda context: [*_operators(context), *context.dumped.file_names()],
+}
 """What stands beside options."""
 
 _PATHS = frozenset(
@@ -223,7 +193,7 @@ class ShellCompleter(Completer):
 
     def _arguments(self, words: list[str], word: str, event: CompleteEvent) -> Iterator[str]:
         command = self._commands.get(words[0])
-        options = {} if command is None else command.words.options
+        options = {} if command is None else command.options
         if word.startswith("-"):
             yield from _fitting(options, word, anywhere=False)
             return

@@ -6,6 +6,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -27,12 +28,13 @@ from ulpscope.shell.panels import (
     similarity_line,
 )
 from ulpscope.shell.words import (
-    Command,
+    COMMANDS,
+    PARSE_OUTPUT,
     Values,
-    Words,
-    add_limit,
-    add_parse_output,
+    command,
     complain,
+    limit,
+    option,
     say,
     show,
     show_text,
@@ -50,41 +52,6 @@ from ulpscope.workflows.show.graph import check_casts, check_similarity
 from ulpscope.workflows.worker_pool import usable_cores
 
 
-def vc_command() -> Command:
-    words = Words("vc", "Compare the dumps of a network with its reference, operator by operator; vcs of the result.")
-    words.add_argument("-lt", "--left", metavar="DIR", type=Path, help="dumps of the NPU (default: debug_0)")
-    words.add_argument("-rt", "--right", metavar="DIR", type=Path, help="what is trusted (default: tf, else debug_1)")
-    words.add_argument(
-        "-g", "--graph", metavar="GRAPH", type=Path, help="graph, or a directory of them (default: debug_0)"
-    )
-    words.add_argument("-m", "--my_dump_path", metavar="DIR", type=Path, help="as -lt; -g is then what is trusted")
-    add_parse_output(words)
-    return Command(words, _vc)
-
-
-def cad_command() -> Command:
-    words = Words("cad", "Compare two directories of dumps or arrays, file by file.")
-    words.add_argument("-m", "--my_dump_path", metavar="DIR", type=Path, required=True, help="under suspicion")
-    words.add_argument("-g", "--golden_dump_path", metavar="DIR", type=Path, required=True, help="what is trusted")
-    add_parse_output(words)
-    return Command(words, _cad)
-
-
-def vcs_command() -> Command:
-    words = Words("vcs", "Operators of a comparison's result with an output that is not alike.")
-    words.add_argument("-f", "--file", metavar="FILE|DIR", type=Path, help="result (default: the newest)")
-    words.add_argument(
-        "-c", "--cos_sim", metavar="COSINE", type=similarity, default=DEFAULT_COSINE, help="at most (default: 0.98)"
-    )
-    add_limit(words, "how many")
-    return Command(words, _vcs)
-
-
-def compare_all(context: Context) -> ExitCode:
-    """`vc` without options."""
-    return _vc(context, vc_command().words.parse_args([]))
-
-
 def show_low(path: Path, *, cosine: float, limit: int) -> ExitCode:
     """`vcs` of a file or directory; 0 shows all operators."""
     result = show_results(path, cosine=cosine, limit=limit)
@@ -96,6 +63,15 @@ def show_low(path: Path, *, cosine: float, limit: int) -> ExitCode:
     return result.code
 
 
+@command(
+    "vcs",
+    "Operators of a comparison's result with an output that is not alike.",
+    option("-f", "--file", metavar="FILE|DIR", type=Path, help="result (default: the newest)"),
+    option(
+        "-c", "--cos_sim", metavar="COSINE", type=similarity, default=DEFAULT_COSINE, help="at most (default: 0.98)"
+    ),
+    limit("how many"),
+)
 def _vcs(context: Context, values: Values) -> ExitCode:
     path = values.file or newest_result(context.data)
     if path is None:
@@ -108,6 +84,15 @@ def _vcs(context: Context, values: Values) -> ExitCode:
     return show_low(path, cosine=values.cos_sim, limit=values.limit)
 
 
+@command(
+    "vc",
+    "Compare the dumps of a network with its reference, operator by operator; vcs of the result.",
+    option("-lt", "--left", metavar="DIR", type=Path, help="dumps of the NPU (default: debug_0)"),
+    option("-rt", "--right", metavar="DIR", type=Path, help="what is trusted (default: tf, else debug_1)"),
+    option("-g", "--graph", metavar="GRAPH", type=Path, help="graph, or a directory of them (default: debug_0)"),
+    option("-m", "--my_dump_path", metavar="DIR", type=Path, help="as -lt; -g is then what is trusted"),
+    *PARSE_OUTPUT,
+)
 def _vc(context: Context, values: Values) -> ExitCode:
     """Each graph by itself: one that was not dumped does not keep the others from being compared."""
     if values.my_dump_path is not None:
@@ -132,6 +117,13 @@ def _vc(context: Context, values: Values) -> ExitCode:
     return next((code for code in (ExitCode.DIFFERENCE, ExitCode.OK) if code in codes), codes[0])
 
 
+@command(
+    "cad",
+    "Compare two directories of dumps or arrays, file by file.",
+    option("-m", "--my_dump_path", metavar="DIR", type=Path, required=True, help="under suspicion"),
+    option("-g", "--golden_dump_path", metavar="DIR", type=Path, required=True, help="what is trusted"),
+    *PARSE_OUTPUT,
+)
 def _cad(context: Context, values: Values) -> ExitCode:
     """Dumps of two runs as `vc` does it; arrays by the names of their files."""
     sides = Pair(reference=values.golden_dump_path, target=values.my_dump_path)
@@ -216,44 +208,35 @@ def _graphs(context: Context, chosen: Path | None) -> tuple[Path, ...]:
 DIFFERENCES_SHOWN = 20
 
 
-def ac_command() -> Command:
-    words = Words("ac", "Check all: comparison, fusion, overflow, casts, similarity of graphs.")
-    words.add_argument("-c", "--vector_compare", action="store_true", help="compare the network first (vc)")
-    add_limit(words, "overflows")
-    return Command(words, _ac)
-
-
-def overflow_command() -> Command:
-    words = Words("overflow", "Where numbers overflowed, the first first.")
-    add_limit(words, "how many")
-    return Command(words, lambda context, values: _overflow(context, values.limit))
-
-
+@command(
+    "ac",
+    "Check all: comparison, fusion, overflow, casts, similarity of graphs.",
+    option("-c", "--vector_compare", action="store_true", help="compare the network first (vc)"),
+    limit("overflows"),
+)
 def _ac(context: Context, values: Values) -> ExitCode:
     """One check that cannot be made is told, and does not keep the others from being made."""
-    comparison = compare_all if values.vector_compare else _last_comparison
-    checks: list[Callable[[], ExitCode]] = [
-        lambda: comparison(context),
-        lambda: _fusion(context),
-        lambda: _overflow(context, values.limit),
-        lambda: _casts(context),
-        lambda: _similarity(context),
-    ]
+    overflows = partial(_overflow, limit=values.limit)
+    checks: list[Callable[[Context], ExitCode]]
+    checks = [_compare_all if values.vector_compare else _last_comparison, _fusion, overflows, _casts, _similarity]
     if context.data.trace is not None and not values.vector_compare:
         # The others are about graphs.
-        checks = [lambda: _overflow(context, values.limit)]
-    codes = [_made(check) for check in checks]
+        checks = [overflows]
+    codes = []
+    for check in checks:
+        try:
+            codes.append(check(context))
+        except UlpscopeError as error:
+            complain(error)
+            codes.append(error.code)
     # Most data is not there for every check; that counts if it is there for none.
     counting = (ExitCode.DIFFERENCE, ExitCode.USAGE, ExitCode.OK)
     return next((code for code in counting if code in codes), ExitCode.NOTHING)
 
 
-def _made(check: Callable[[], ExitCode]) -> ExitCode:
-    try:
-        return check()
-    except UlpscopeError as error:
-        complain(error)
-        return error.code
+def _compare_all(context: Context) -> ExitCode:
+    """`vc` without options."""
+    return _vc(context, COMMANDS["vc"].parse_args([]))
 
 
 def _last_comparison(context: Context) -> ExitCode:
@@ -276,7 +259,9 @@ def _fusion(context: Context) -> ExitCode:
 
 
 def _overflow(context: Context, limit: int) -> ExitCode:
-    sources = _overflow_sources(context)
+    # The records of the device; without them what numbers tell.
+    found = context.data.trace or context.data.overflow
+    sources = list(context.data.dumps) if found is None else [found]
     if not sources:
         say("Overflow: no records and no dumps.")
         return ExitCode.NOTHING
@@ -290,14 +275,6 @@ def _overflow(context: Context, limit: int) -> ExitCode:
     for sentence in survey.missing:
         say(sentence)
     return survey.code
-
-
-def _overflow_sources(context: Context) -> list[Path]:
-    """The records of the device; without them what numbers tell."""
-    data = context.data
-    if data.trace is not None:
-        return [data.trace]
-    return [data.overflow] if data.overflow is not None else list(data.dumps)
 
 
 def _casts(context: Context) -> ExitCode:
@@ -330,3 +307,12 @@ def _similarity(context: Context) -> ExitCode:
         if len(found.differences) > DIFFERENCES_SHOWN:
             say(f"and {len(found.differences) - DIFFERENCES_SHOWN:,} more operators that differ")
     return result.code
+
+
+@command(
+    "overflow",
+    "Where numbers overflowed, the first first.",
+    limit("how many"),
+)
+def _overflow_word(context: Context, values: Values) -> ExitCode:
+    return _overflow(context, values.limit)

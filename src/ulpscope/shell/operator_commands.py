@@ -5,10 +5,10 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ulpscope.dialects.ascend.converting import Wanted
 from ulpscope.dialects.files.array_writing import FileKind
@@ -33,64 +33,53 @@ from ulpscope.shell.panels import (
     type_table,
 )
 from ulpscope.shell.words import (
-    Command,
+    COMMANDS,
+    PARSE_OUTPUT,
     Values,
-    Words,
-    add_parse_output,
+    command,
     complain,
     count,
+    option,
     say,
     show,
     show_text,
     tolerance,
 )
+from ulpscope.trace.query import CallFilter
 from ulpscope.workflows.convert.dumps import convert_dumps
 from ulpscope.workflows.diff.elements import pair_elements, view_tensor
 from ulpscope.workflows.diff.tensor_lookup import ENDING, SEPARATOR, FoundTensor
+from ulpscope.workflows.show.command import show as show_trace
 from ulpscope.workflows.show.graph import GRAPHS_NAMED, NodeWishes, draw, show_graph
 
+PRINTED = 20
+TOLERANCE = 0.001
+FILES_SHOWN = 100
+FILES_OFFERED = 8
 
-def ls_command() -> Command:
-    words = Words(
-        "ls",
-        "List operators, or count their types. A pattern may stand anywhere; * and ? are wildcards. "
-        "(run ls: the files, as your own shell lists them.)",
-    )
-    words.add_argument("-n", "--name", metavar="NAME", help="operators with this in their name")
-    words.add_argument("-t", "--type", metavar="TYPE", help="of this type")
-    words.add_argument("-f", "--fusion", metavar="PASS", help="made by this fusion pass")
-    words.add_argument("-k", "--kernel_name", metavar="KERNEL", help="with this kernel")
-    return Command(words, _ls)
-
-
-def ni_command() -> Command:
-    words = Words("ni", "Tell all about an operator: inputs, outputs, its dumps and the reference's.")
-    words.add_argument("-n", "--name", dest="named", action="store_true", help="before the name, if you like")
-    words.add_argument("name", metavar="NAME", nargs="?", help="name, or a part of it")
-    words.add_argument("-g", "--graph", metavar="GRAPH", help="in this graph")
-    words.add_argument(
-        "-a",
-        "--attr",
-        metavar="ATTR",
-        nargs="?",
-        const="",
-        help="attributes, too: all, or those with this in their name",
-    )
-    words.add_argument("-s", "--save", metavar="N", type=count, help="draw what lies within N steps of it")
-    return Command(words, _ni)
+_NAMED = option("-n", "--name", dest="named", action="store_true", help="before the name, if you like")
+_COMPARISON = (
+    option("-p", "--print", metavar="N", type=count, default=PRINTED, help="elements (default: 20)"),
+    option("-al", "--atol", metavar="AL", type=tolerance, default=TOLERANCE, help="(default: 0.001)"),
+    option("-rl", "--rtol", metavar="RL", type=tolerance, default=TOLERANCE, help="(default: 0.001)"),
+    option("-s", "--save", action="store_true", help="write both as text, too"),
+)
 
 
-def pk_command() -> Command:
-    words = Words("pk", "Tell the calls of a dump that ptdbg or msprobe wrote, or of any other run.")
-    words.add_argument("-f", "--file", metavar="FILE|DIR", type=Path, required=True, help="dump.pkl, dump.json, ...")
-    words.add_argument("-n", "--name", metavar="NAME", help="calls with this in their name")
-    return Command(words, lambda context, values: _calls_of(values.file, values.name, None))
-
-
+@command(
+    "ls",
+    "List operators, or count their types. A pattern may stand anywhere; * and ? are wildcards. "
+    "(run ls: the files, as your own shell lists them.)",
+    option("-n", "--name", metavar="NAME", help="operators with this in their name"),
+    option("-t", "--type", metavar="TYPE", help="of this type"),
+    option("-f", "--fusion", metavar="PASS", help="made by this fusion pass"),
+    option("-k", "--kernel_name", metavar="KERNEL", help="with this kernel"),
+)
 def _ls(context: Context, values: Values) -> ExitCode:
     wanted = OperatorFilter(name=values.name, type=values.type, fusion_pass=values.fusion, kernel=values.kernel_name)
     if context.data.trace is not None:
-        return _ls_trace(context.data.trace, values)
+        _refuse({"-f": values.fusion, "-k": values.kernel_name})
+        return _show_trace(context.data.trace, CallFilter(text=values.name, op=values.type), limit=0)
     found = False
     for debug in _with_graphs(context):
         views = [show_graph(path, wanted, model=model, limit=0).view for path, model in _readable(context, debug)]
@@ -105,48 +94,54 @@ def _ls(context: Context, values: Values) -> ExitCode:
     return ExitCode.OK if found else ExitCode.NOTHING
 
 
+@command(
+    "ni",
+    "Tell all about an operator: inputs, outputs, its dumps and the reference's.",
+    _NAMED,
+    option("name", metavar="NAME", nargs="?", help="name, or a part of it"),
+    option("-g", "--graph", metavar="GRAPH", help="in this graph"),
+    option(
+        "-a",
+        "--attr",
+        metavar="ATTR",
+        nargs="?",
+        const="",
+        help="attributes, too: all, or those with this in their name",
+    ),
+    option("-s", "--save", metavar="N", type=count, help="draw what lies within N steps of it"),
+)
 def _ni(context: Context, values: Values) -> ExitCode:
     if values.name is None:
         # `ni -a NAME`: a word behind -a is the operator's if there is no other.
         values.name, values.attr = values.attr, "" if values.attr else None
     if not values.name:
-        ni_command().words.error("the following arguments are required: NAME")
+        COMMANDS["ni"].error("the following arguments are required: NAME")
     if context.data.trace is not None:
-        return _ni_trace(context.data.trace, values)
-    found = _search(context, values)
-    if not found.operators and not found.candidates and found.error is not None:
-        raise found.error if values.graph is None else _not_in_graph(context, values)
-    exact = [one for one in found.operators if sanitised(one.view.operator.name) == sanitised(values.name)]
+        _refuse({"-g": values.graph, "-a": values.attr, "-s": values.save})
+        return _show_trace(context.data.trace, call=values.name)
+    operators, candidates, missing = _search(context, values)
+    if not operators and not candidates and missing is not None:
+        raise missing if values.graph is None else _not_in_graph(context, values)
+    exact = [found for found in operators if sanitised(found[2].operator.name) == sanitised(values.name)]
     # In one graph a part of a name may lead to one operator, in another to several.
-    for one in exact or found.operators:
-        drawing = None if values.save is None else _drawn(context, one, values.save)
-        prefix = context.prefix(one.debug)
-        show(operator_panel(one.debug.name, one.view, attributes=values.attr, prefix=prefix, drawing=drawing))
-    if found.candidates and not exact:
+    for debug, path, view in exact or operators:
+        drawing = None if values.save is None else _drawn(context, debug, path, view.operator, values.save)
+        prefix = context.prefix(debug)
+        show(operator_panel(debug.name, view, attributes=values.attr, prefix=prefix, drawing=drawing))
+    if candidates and not exact:
         say(f"No operator is called {values.name}; you may mean one of these.")
-        show(operator_list("Possible Operators", found.candidates))
-    return ExitCode.OK if found.operators else ExitCode.NOTHING
+        show(operator_list("Possible Operators", candidates))
+    return ExitCode.OK if operators else ExitCode.NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundOperator:
-    debug: DebugData
-    path: Path
-    view: OperatorView
+_Found = tuple[DebugData, Path, OperatorView]
 
 
-@dataclass(slots=True)
-class _Found:
-    """What a name led to in all graphs."""
-
-    operators: list[_FoundOperator] = field(default_factory=list)
-    candidates: list[Operator] = field(default_factory=list)
-    error: UlpscopeError | None = None
-    """Of the last graph in which there is no such name."""
-
-
-def _search(context: Context, values: Values) -> _Found:
-    found = _Found()
+def _search(context: Context, values: Values) -> tuple[list[_Found], list[Operator], UlpscopeError | None]:
+    """What a name leads to in all graphs, or may mean there; and the error of the last graph that has no such name."""
+    operators: list[_Found] = []
+    candidates: list[Operator] = []
+    missing = None
     for debug in _with_graphs(context):
         wishes = NodeWishes(attributes=values.attr is not None, dumps=debug.dumps, reference=context.data.reference)
         for path, model in _readable(context, debug):
@@ -154,13 +149,13 @@ def _search(context: Context, values: Values) -> _Found:
             try:
                 view = show_graph(path, wanted, model=model, node=values.name, wishes=wishes, limit=0).view
             except UlpscopeError as error:
-                found.error = error
+                missing = error
                 continue
             if isinstance(view, OperatorsView):
-                found.operators += [_FoundOperator(debug, path, each) for each in view.operators]
+                operators += [(debug, path, each) for each in view.operators]
             elif isinstance(view, OperatorListView):
-                found.candidates += view.operators
-    return found
+                candidates += view.operators
+    return operators, candidates, missing
 
 
 def _not_in_graph(context: Context, values: Values) -> UlpscopeError:
@@ -172,8 +167,8 @@ def _not_in_graph(context: Context, values: Values) -> UlpscopeError:
     )
 
 
-def _drawn(context: Context, one: _FoundOperator, depth: int) -> Path:
-    operator, folder = one.view.operator, context.data.own.drawings
+def _drawn(context: Context, debug: DebugData, graph_file: Path, operator: Operator, depth: int) -> Path:
+    folder = context.data.own.drawings
     name = file_name(".".join(map(sanitised, (operator.graph, operator.type, operator.name))))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,10 +176,10 @@ def _drawn(context: Context, one: _FoundOperator, depth: int) -> Path:
         raise UlpscopeError(
             f"{folder} cannot be made: {error.strerror}",
             expected="data in a directory that may be written",
-            next_step=f"ulpscope show {one.path} {operator.name} --svg FILE --depth {depth}",
+            next_step=f"ulpscope show {graph_file} {operator.name} --svg FILE --depth {depth}",
         ) from error
-    graph = next(graph for graph in context.model(one.path).graphs if graph.name == operator.graph)
-    return draw(graph, operator.name, depth=depth, path=folder / f"{one.debug.name}.{name}.{depth}.svg").path
+    graph = next(graph for graph in context.model(graph_file).graphs if graph.name == operator.graph)
+    return draw(graph, operator.name, depth=depth, path=folder / f"{debug.name}.{name}.{depth}.svg").path
 
 
 def _readable(context: Context, debug: DebugData) -> list[tuple[Path, GraphModel]]:
@@ -210,30 +205,13 @@ def _with_graphs(context: Context) -> list[DebugData]:
     return debugs
 
 
-def _ls_trace(path: Path, values: Values) -> ExitCode:
-    _refuse(values, {"-f": values.fusion, "-k": values.kernel_name})
-    return _calls_of(path, values.name, values.type)
-
-
-def _calls_of(path: Path, name: str | None, op: str | None) -> ExitCode:
-    from ulpscope.trace.query import CallFilter
-    from ulpscope.workflows.show.command import show as show_trace
-
-    result = show_trace(path, CallFilter(text=name, op=op), limit=0)
+def _show_trace(path: Path, wanted: CallFilter | None = None, **how: Any) -> ExitCode:
+    result = show_trace(path, wanted, **how)
     show_text(result.text)
     return result.code
 
 
-def _ni_trace(path: Path, values: Values) -> ExitCode:
-    from ulpscope.workflows.show.command import show as show_trace
-
-    _refuse(values, {"-g": values.graph, "-a": values.attr, "-s": values.save})
-    result = show_trace(path, call=values.name)
-    show_text(result.text)
-    return result.code
-
-
-def _refuse(values: Values, given: dict[str, object]) -> None:
+def _refuse(given: dict[str, object]) -> None:
     unfit = [option for option, value in given.items() if value is not None]
     if unfit:
         raise UlpscopeError(
@@ -243,65 +221,37 @@ def _refuse(values: Values, given: dict[str, object]) -> None:
         )
 
 
-PRINTED = 20
-TOLERANCE = 0.001
-FILES_SHOWN = 100
-FILES_OFFERED = 8
-
-
-def pt_command() -> Command:
-    words = Words("pt", "Print a tensor: of a dump or the reference by its name, or of a file.")
-    words.add_argument("-n", "--name", dest="named", action="store_true", help="before the name, if you like")
-    words.add_argument("name", metavar="FILE", help="name, a part of it, or a path; FILE::KEY, CALL::output.0")
-    return Command(words, _pt)
-
-
-def cp_command() -> Command:
-    words = Words(
-        "cp",
-        "Compare two tensors, in the layout of the network: |LEFT - RIGHT| <= AL + RL * |RIGHT|. "
-        "(run cp: a file, as your own shell copies it.)",
-    )
-    words.add_argument("-n", "--name", dest="named", action="store_true", help="before the names, if you like")
-    words.add_argument("left", metavar="LEFT", help="the tensor under suspicion")
-    words.add_argument("right", metavar="RIGHT", help="the tensor that is trusted")
-    _add_comparison(words)
-    return Command(words, _cp)
-
-
-def cn_command() -> Command:
-    words = Words("cn", "Compare two tensors: cp, as msprobe's parse calls it.")
-    words.add_argument("-m", "--my_data_path", dest="left", metavar="FILE", required=True, help="under suspicion")
-    words.add_argument("-g", "--golden_data_path", dest="right", metavar="FILE", required=True, help="what is trusted")
-    _add_comparison(words)
-    return Command(words, _cp)
-
-
-def _add_comparison(words: Words) -> None:
-    words.add_argument("-p", "--print", metavar="N", type=count, default=PRINTED, help="elements (default: 20)")
-    words.add_argument("-al", "--atol", metavar="AL", type=tolerance, default=TOLERANCE, help="(default: 0.001)")
-    words.add_argument("-rl", "--rtol", metavar="RL", type=tolerance, default=TOLERANCE, help="(default: 0.001)")
-    words.add_argument("-s", "--save", action="store_true", help="write both as text, too")
-
-
-def dc_command() -> Command:
-    words = Words("dc", "Convert dumps to .npy files.")
-    words.add_argument("-n", "--name", dest="named", action="store_true", help="before the name, if you like")
-    words.add_argument("name", metavar="X", help="operator, dump file, or a file or directory of dumps")
-    words.add_argument(
-        "-f", "--format", metavar="LAYOUT", help="in this layout, padding taken off: ND, NCHW, NHWC, ..."
-    )
-    words.add_argument("-o", "--output", metavar="DIR", type=Path, help="as -out")
-    add_parse_output(words)
-    return Command(words, _dc)
-
-
+@command(
+    "pt",
+    "Print a tensor: of a dump or the reference by its name, or of a file.",
+    _NAMED,
+    option("name", metavar="FILE", help="name, a part of it, or a path; FILE::KEY, CALL::output.0"),
+)
 def _pt(context: Context, values: Values) -> ExitCode:
     (found,) = _found(context, values.name)
-    show(tensor_panel(view_tensor(found, count=IN_A_ROW * ROWS, text=_text_file(context, found))))
+    # Elements go as text nowhere if the data is not of the directories that have a place for it.
+    has_place = context.data.debugs and context.data.trace is None
+    text = _text_path(context, found) if has_place else None
+    show(tensor_panel(view_tensor(found, count=IN_A_ROW * ROWS, text=text)))
     return ExitCode.OK
 
 
+@command(
+    "cp",
+    "Compare two tensors, in the layout of the network: |LEFT - RIGHT| <= AL + RL * |RIGHT|. "
+    "(run cp: a file, as your own shell copies it.)",
+    option("-n", "--name", dest="named", action="store_true", help="before the names, if you like"),
+    option("left", metavar="LEFT", help="the tensor under suspicion"),
+    option("right", metavar="RIGHT", help="the tensor that is trusted"),
+    *_COMPARISON,
+)
+@command(
+    "cn",
+    "Compare two tensors: cp, as msprobe's parse calls it.",
+    option("-m", "--my_data_path", dest="left", metavar="FILE", required=True, help="under suspicion"),
+    option("-g", "--golden_data_path", dest="right", metavar="FILE", required=True, help="what is trusted"),
+    *_COMPARISON,
+)
 def _cp(context: Context, values: Values) -> ExitCode:
     left, right = _found(context, values.left, values.right)
     allowed = Tolerance(values.atol, values.rtol)
@@ -319,15 +269,27 @@ def _found(context: Context, *names: str) -> list[FoundTensor]:
         return [context.tensor(name) for name in names]
 
 
+@command(
+    "dc",
+    "Convert dumps to .npy files.",
+    _NAMED,
+    option("name", metavar="X", help="operator, dump file, or a file or directory of dumps"),
+    option("-f", "--format", metavar="LAYOUT", help="in this layout, padding taken off: ND, NCHW, NHWC, ..."),
+    option("-o", "--output", metavar="DIR", type=Path, help="as -out"),
+    *PARSE_OUTPUT,
+)
 def _dc(context: Context, values: Values) -> ExitCode:
     sources = _sources(context, values.name)
-    out = values.output or values.output_path or context.data.own.converted / _stamp()
+    # A directory for each time.
+    stamp = f"{time.strftime('%Y%m%d%H%M%S')}_{time.time_ns() // 1000 % 1_000_000:06d}"
+    out = values.output or values.output_path or context.data.own.converted / stamp
     with progress("converting") as advance:
         result = convert_dumps(sources, Wanted(FileKind.NPY, values.format), out=out, told=_steps(advance))
     files = [file for file in sorted(out.rglob("*")) if file.is_file()]
     folder = os.path.commonpath([file.parent for file in files]) if files else out
-    names = [str(file.relative_to(folder)) for file in files]
-    show(panel([f"SrcFile: {values.name}", *_listed(names), f"Path: {folder}"]))
+    lines = [f" - {file.relative_to(folder)}" for file in files[:FILES_SHOWN]]
+    lines += [f" and {len(files) - FILES_SHOWN:,} more"] if len(files) > FILES_SHOWN else []
+    show(panel([f"SrcFile: {values.name}", *lines, f"Path: {folder}"]))
     if result.told.failures:
         say(result.text())
     return result.code
@@ -359,19 +321,6 @@ def _steps(advance: Advance) -> Callable[[int, int], None]:
     return told
 
 
-def _listed(names: list[str]) -> Iterator[str]:
-    yield from (f" - {name}" for name in names[:FILES_SHOWN])
-    if len(names) > FILES_SHOWN:
-        yield f" and {len(names) - FILES_SHOWN:,} more"
-
-
-def _text_file(context: Context, found: FoundTensor) -> Path | None:
-    """Where a tensor's elements go as text: nowhere if the data is not of the directories that have a place for it."""
-    if not context.data.debugs or context.data.trace is not None:
-        return None
-    return _text_path(context, found)
-
-
 def _text_path(context: Context, found: FoundTensor) -> Path:
     name = found.name.replace(SEPARATOR, ".").removesuffix(ENDING)
     return context.data.own.texts / f"{file_name(name)}.txt"
@@ -393,6 +342,11 @@ def _saved(context: Context, left: FoundTensor, right: FoundTensor) -> tuple[Pat
     return paths
 
 
-def _stamp() -> str:
-    """A directory for each time."""
-    return f"{time.strftime('%Y%m%d%H%M%S')}_{time.time_ns() // 1000 % 1_000_000:06d}"
+@command(
+    "pk",
+    "Tell the calls of a dump that ptdbg or msprobe wrote, or of any other run.",
+    option("-f", "--file", metavar="FILE|DIR", type=Path, required=True, help="dump.pkl, dump.json, ..."),
+    option("-n", "--name", metavar="NAME", help="calls with this in their name"),
+)
+def _pk(context: Context, values: Values) -> ExitCode:
+    return _show_trace(values.file, CallFilter(text=values.name), limit=0)

@@ -8,7 +8,6 @@ import math
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -22,13 +21,15 @@ from ulpscope.workflows.show.command import LOW_LISTED
 
 Values = argparse.Namespace
 Run = Callable[[Context, Values], ExitCode]
+Option = tuple[tuple[str, ...], dict[str, Any]]
 
 
-class Words(argparse.ArgumentParser):
-    """The parser of one command: knows no abbreviations, and reports what is wrong as ulpscope reports everything."""
+class Command(argparse.ArgumentParser):
+    """One word of the shell: knows no abbreviations, and reports what is wrong as ulpscope reports everything."""
 
-    def __init__(self, name: str, description: str) -> None:
+    def __init__(self, name: str, description: str, run: Run) -> None:
         self.options: dict[str, bool] = {}
+        self.run = run
         super().__init__(prog=name, description=description, allow_abbrev=False, add_help=False)
         self.add_argument("-h", "--help", action="store_true", help="tell this")
 
@@ -41,35 +42,30 @@ class Words(argparse.ArgumentParser):
         usage = " ".join(self.format_usage().split()[1:])
         raise UlpscopeError(message, expected=usage, next_step=f"help {self.prog}")
 
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One word of the shell."""
-
-    words: Words
-    run: Run
-
-    @property
-    def name(self) -> str:
-        return self.words.prog
-
     def parse(self, words: list[str]) -> Values | None:
         """The values of a line; none if it asks for help."""
-        if "-h" in words or "--help" in words:
-            return None
-        return self.words.parse_args(words)
+        return None if "-h" in words or "--help" in words else self.parse_args(words)
 
 
-def add_limit(words: Words, what: str) -> None:
-    """`-l N`."""
-    told = f"{what} (default: {LOW_LISTED}; 0: all)"
-    words.add_argument("-l", "--limit", metavar="N", type=count, default=LOW_LISTED, help=told)
+COMMANDS: dict[str, Command] = {}
+"""All of them, once the modules that have them are loaded."""
 
 
-def add_parse_output(words: Words) -> None:
-    """`-out` and `-asc`, which users of msprobe's parse write."""
-    words.add_argument("-out", "--output_path", metavar="DIR", type=Path, help="new directory (default: below temp)")
-    words.add_argument("-asc", "--msaccucmp_path", metavar="FILE", help="not needed here")
+def command(name: str, description: str, *options: Option) -> Callable[[Run], Run]:
+    """Makes a word of the shell of the function below."""
+
+    def listed(run: Run) -> Run:
+        made = COMMANDS[name] = Command(name, description, run)
+        for flags, settings in options:
+            made.add_argument(*flags, **settings)
+        return run
+
+    return listed
+
+
+def option(*flags: str, **settings: Any) -> Option:
+    """What argparse is told of an option, or of a word without one."""
+    return flags, settings
 
 
 def count(text: str) -> int:
@@ -96,6 +92,19 @@ def similarity(text: str) -> float:
     if not math.isfinite(number):
         raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
     return number
+
+
+PARSE_OUTPUT = (
+    option("-out", "--output_path", metavar="DIR", type=Path, help="new directory (default: below temp)"),
+    option("-asc", "--msaccucmp_path", metavar="FILE", help="not needed here"),
+)
+"""What users of msprobe's parse write."""
+
+
+def limit(what: str) -> Option:
+    """`-l N`."""
+    told = f"{what} (default: {LOW_LISTED}; 0: all)"
+    return option("-l", "--limit", metavar="N", type=count, default=LOW_LISTED, help=told)
 
 
 PIPE_WIDTH = 120

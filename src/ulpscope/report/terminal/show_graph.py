@@ -261,16 +261,17 @@ def _filled(headers: list[str], rows: list[list[object]]) -> tuple[list[str], li
 
 
 def _attributes(operator: Operator) -> Iterator[RenderableType]:
-    yield pairs((key, _value_words(value)) for key, value in sorted(operator.attributes.items()))
+    yield pairs((key, value_words(value)) for key, value in sorted(operator.attributes.items()))
     for side, descs in (("input", [each.desc for each in operator.inputs]), ("output", list(operator.outputs))):
         for position, desc in enumerate(descs):
             if desc is not None and desc.attributes:
-                rows = ((key, _value_words(value)) for key, value in sorted(desc.attributes.items()))
+                rows = ((key, value_words(value)) for key, value in sorted(desc.attributes.items()))
                 yield section(f"{side} {position}", pairs(rows))
 
 
-def _value_words(value: AttributeValue) -> str:
-    return value if isinstance(value, str) else json.dumps(plain_value(value), ensure_ascii=False)
+def value_words(value: AttributeValue) -> str:
+    """An attribute of an operator."""
+    return value if isinstance(value, str) else json.dumps(to_json(value, no_number=float), ensure_ascii=False)
 
 
 def _dumps(found: FoundDumps) -> Iterator[RenderableType]:
@@ -289,11 +290,6 @@ def _dumps(found: FoundDumps) -> Iterator[RenderableType]:
 
 def _stats_cells(stats: Stats | None) -> Sequence[object]:
     return ["-"] * 6 if stats is None else stats_cells(stats, stats.nan, stats.pos_inf + stats.neg_inf)
-
-
-def plain_value(value: AttributeValue) -> Any:
-    """An attribute as lists and dictionaries."""
-    return to_json(value, no_number=float)
 
 
 def _graph_json(view: GraphView) -> dict[str, Any]:
