@@ -19,8 +19,8 @@ from ulpscope.records.pairs import PAIR_COLUMNS, Judgement
 from ulpscope.report.record_json import fields_of, to_json
 from ulpscope.report.tables import FORMULA, LONGEST_CELL
 from ulpscope.report.terminal.compare import compare_json
+from ulpscope.report.words.comparison import share_of
 from ulpscope.report.words.language import Language, shown_name
-from ulpscope.report.words.ledger_clauses import share_of
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook

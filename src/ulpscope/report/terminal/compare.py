@@ -52,7 +52,6 @@ from ulpscope.report.terminal.compare_lines import (
     scope_lines,
     verdict,
 )
-from ulpscope.report.words.clauses import cause_of
 from ulpscope.report.words.comparison import (
     advice_sentence,
     has_several_ranks,
@@ -131,7 +130,17 @@ def _divergence(words: Phrases, finding: Finding, *, several_ranks: bool) -> str
         told = _in_module(words, finding, told, shown_name(place.module))
     if finding.kind is FindingKind.COMPUTATION:
         return told
-    return words.say("heading.cause", heading=told, cause=words.say(f"cause.{cause_of(finding)}"))
+    return words.say("heading.cause", heading=told, cause=words.say(f"cause.{_cause(finding)}"))
+
+
+def _cause(finding: Finding) -> str:
+    """The word of a heading: the finding's kind, or what it is more exactly."""
+    evidence = finding.evidence
+    alone = evidence.history.updated_in is not None and bool(evidence.one_run.calls)
+    skipped = evidence.one_run.backwards is not None and finding.kind is FindingKind.OPTIMIZER
+    if skipped or alone or evidence.one_run.shifted is not None:
+        return "step"
+    return "model" if evidence.one_run.paired is not None else finding.kind.value
 
 
 def _in_module(words: Phrases, finding: Finding, told: str, module: str) -> str:

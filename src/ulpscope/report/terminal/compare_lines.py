@@ -14,16 +14,17 @@ from ulpscope.records.findings import AnchorPart, Comparison, Outcome, extent_of
 from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay, ledger_json
 from ulpscope.records.pairs import Judgement, Measured
 from ulpscope.report.record_json import fields_of
-from ulpscope.report.words.comparison import next_command, show_trace
-from ulpscope.report.words.language import NAMES_SHOWN, Phrases, number_text, ranges_text, short_name, shown_name
-from ulpscope.report.words.ledger_clauses import (
+from ulpscope.report.words.comparison import (
     SMALLEST_SHARE,
     closes,
     largest_ulp,
+    next_command,
     percent_text,
     share_of,
     share_text,
+    show_trace,
 )
+from ulpscope.report.words.language import NAMES_SHOWN, Phrases, number_text, ranges_text, short_name, shown_name
 
 
 def verdict(comparison: Comparison) -> Outcome:
