@@ -4,7 +4,7 @@ torch.Tensor.add.17 in model.layers.2.input_layernorm (modeling.py:66), step 0, 
 bfloat16 rounding (1.0e-3), its output differs by 5.9, 5,900 times what came in; an argument differs: args.1 is 1e-06
 in the reference, 1e-02 in the target.
 
-What executing calls again has shown, each piece in words.
+What executing calls again has shown ends it:
 
 Executed again in float64 from each run's own inputs: the target made 6.0e-3 itself (at [5, 7] 0.0874023 instead of
 0.0726068, 30 ulp), inherited 1.2e-3, the reference made 2.0e-7.
@@ -205,7 +205,8 @@ def ledger_clauses(phrases: Phrases, entry: LedgerEntry, ledger: Ledger | None) 
     """Who made the difference, why that is no rounding, and what it did to the end."""
     yield _proof(phrases, entry)
     if entry.maker in GUILTY:
-        yield from _reasons(phrases, entry)
+        why = phrases.templates.get(f"why.{entry.statistic}") if entry.maker is Maker.TARGET else None
+        yield phrases.semicolon.join([*([] if why is None else [why]), phrases.say("proof.not_native")])
     if entry.maker in GUILTY or entry.by_arguments is not None:
         yield from _effect(phrases, entry, ledger)
 
@@ -282,12 +283,6 @@ def _element_ulp(entry: LedgerEntry) -> float | None:
         return None
     grid = Grid.of(known.name)
     return abs(computed - exact) / float(grid.spacing(grid.exponents(np.array([abs(exact)])))[0])
-
-
-def _reasons(phrases: Phrases, entry: LedgerEntry) -> Iterator[str]:
-    why = phrases.templates.get(f"why.{entry.statistic}") if entry.maker is Maker.TARGET else None
-    native = phrases.say("proof.not_native")
-    yield native if why is None else phrases.semicolon.join((why, native))
 
 
 def _effect(phrases: Phrases, entry: LedgerEntry, ledger: Ledger | None) -> Iterator[str]:
