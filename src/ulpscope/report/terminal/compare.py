@@ -187,7 +187,7 @@ def _tables(comparison: Comparison, words: Phrases, *, width: int) -> Iterator[R
         words,
         ("note", _cut(notes, NOTES_SHOWN, words)),
         ("advice", [advice_sentence(each, language) for each in comparison.advice]),
-        ("scope", scope_lines(comparison, words)),
+        ("scope", list(scope_lines(comparison, words))),
         ("missing", _cut(words.remarks(comparison.missing, longest=LONGEST_MISSING), NOTES_SHOWN, words)),
     )
 

@@ -90,11 +90,6 @@ def extent_parts(comparison: Comparison, words: Phrases) -> list[str]:
     ]
 
 
-def scope_lines(comparison: Comparison, words: Phrases) -> list[str]:
-    """What was not compared, and why."""
-    return list(_scope_lines(comparison, words))
-
-
 def _anchor_line(part: AnchorPart, words: Phrases) -> str:
     name = _anchor_name(part, words)
     if part.compared == 0:
@@ -124,7 +119,8 @@ def _how(comparison: Comparison, words: Phrases) -> str:
     return words.clause_comma.join(parts)
 
 
-def _scope_lines(comparison: Comparison, words: Phrases) -> Iterator[str]:
+def scope_lines(comparison: Comparison, words: Phrases) -> Iterator[str]:
+    """What was not compared, and why."""
     scope, counts = comparison.scope, comparison.counts
     if verdict(comparison) is Outcome.NOTHING_COMPARED:
         numbers = (counts.calls_reference, counts.calls_target, counts.matched)

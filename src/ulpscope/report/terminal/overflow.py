@@ -90,15 +90,12 @@ def _finding(number: int, finding: OverflowFinding, survey: OverflowSurvey, word
     sentence = overflow_sentence(finding, words.language, several_ranks=has_several_ranks(survey))
     yield plain(f"{number}. {sentence}")
     if finding.tensors:
-        yield set_in(_tensors(finding.tensors[:TENSORS_SHOWN], words), by=3)
-
-
-def _tensors(tensors: tuple[SeenTensor, ...], words: Phrases) -> RenderableType:
-    names = ["tensor", "dtype", "shape", "min", "max", "mean"]
-    names += ["not_finite"] if any(tensor.not_finite.total for tensor in tensors) else []
-    headers = words.columns(*names)
-    rows = (_cells(tensor)[: len(names)] for tensor in tensors)
-    return table(headers, rows, right=headers[3:6], folds=[headers[2]])
+        tensors = finding.tensors[:TENSORS_SHOWN]
+        names = ["tensor", "dtype", "shape", "min", "max", "mean"]
+        names += ["not_finite"] if any(tensor.not_finite.total for tensor in tensors) else []
+        headers = words.columns(*names)
+        rows = (_cells(tensor)[: len(names)] for tensor in tensors)
+        yield set_in(table(headers, rows, right=headers[3:6], folds=[headers[2]]), by=3)
 
 
 def _cells(tensor: SeenTensor) -> list[object]:
@@ -146,26 +143,25 @@ def survey_json(survey: OverflowSurvey, language: Language = Language.EN) -> dic
 
 
 def _finding_json(finding: OverflowFinding, language: Language, several_ranks: bool) -> dict[str, Any]:
+    evidence = {
+        **fields_of(finding, "path", "verdict", "message", "given", "written", "record"),
+        "tensors": [_tensor(tensor) for tensor in finding.tensors],
+        "way": [
+            {
+                **fields_of(call, "step", "call", "op", "module", "phase", "tensor"),
+                **fields_of(call.not_finite),
+                "loss": call.is_loss,
+            }
+            for call in finding.way
+        ],
+    }
     return finding_entry(
         FindingKind.OVERFLOW,
         finding.place,
-        evidence=_evidence(finding),
+        evidence=evidence,
         sentence=overflow_sentence(finding, language, several_ranks=several_ranks),
         next_command=next_command(finding),
     )
-
-
-def _evidence(finding: OverflowFinding) -> dict[str, Any]:
-    return {
-        **fields_of(finding, "path", "verdict", "message", "given", "written", "record"),
-        "tensors": [_tensor(tensor) for tensor in finding.tensors],
-        "way": [_way_call(call) for call in finding.way],
-    }
-
-
-def _way_call(call: WayCall) -> dict[str, Any]:
-    named = fields_of(call, "step", "call", "op", "module", "phase", "tensor")
-    return {**named, **fields_of(call.not_finite), "loss": call.is_loss}
 
 
 def _tensor(tensor: SeenTensor) -> dict[str, Any]:
@@ -201,13 +197,6 @@ def written_number(finding: OverflowFinding) -> str:
     return "nan" if counts.nan else "inf" if counts.pos_inf else "-inf"
 
 
-def unit_text(record: DeviceRecord, words: Phrases) -> str:
-    """`AI Core noted: a floating-point result overflowed (status 0x20)`."""
-    told = words.comma.join(words.say(f"overflow.meaning.{meaning}") for meaning in record.meanings)
-    status = words.comma.join(f"{word:#x}" for word in record.status)
-    return words.say("overflow.unit", unit=record.unit, meanings=told, status=status)
-
-
 def next_command(finding: OverflowFinding) -> str:
     """The command that looks further."""
     words, place = ["ulpscope", "show", typed_path(finding.path)], finding.place
@@ -221,9 +210,12 @@ def next_command(finding: OverflowFinding) -> str:
 
 
 def _clauses(finding: OverflowFinding, words: Phrases) -> Iterator[str]:
-    if finding.record is not None:
-        yield unit_text(finding.record, words)
-        yield _task(finding.record, words)
+    if (record := finding.record) is not None:
+        # `AI Core noted: a floating-point result overflowed (status 0x20)`.
+        meanings = words.comma.join(words.say(f"overflow.meaning.{meaning}") for meaning in record.meanings)
+        status = words.comma.join(f"{word:#x}" for word in record.status)
+        yield words.say("overflow.unit", unit=record.unit, meanings=meanings, status=status)
+        yield _task(record, words)
         if finding.place.op is None:
             yield words.say("overflow.no_operator")
     if finding.worst is not None:
@@ -244,19 +236,16 @@ def _clauses(finding: OverflowFinding, words: Phrases) -> Iterator[str]:
 def _stops(way: Sequence[WayCall], words: Phrases) -> Iterator[str]:
     """Where a way turns: the optimizers that make weights of it, the call by which it enters a later step, the loss."""
     for before, call in pairwise(way):
-        place = _way_place(call, words)
+        place = words.say("place.call", call=shown_name(call.call))
+        if call.module is not None:
+            named = {"call": shown_name(call.call), "module": shown_name(call.module)}
+            place = words.say("overflow.way.call_in", **named)
         if call.is_update:
             yield words.say("overflow.way.update", place=place, tensor=shown_name(call.tensor))
         elif call.is_loss:
             yield words.say("overflow.way.loss", place=place)
         elif call.step != before.step:
             yield words.say("overflow.way.enters", place=place, step=call.step)
-
-
-def _way_place(call: WayCall, words: Phrases) -> str:
-    if call.module is None:
-        return words.say("place.call", call=shown_name(call.call))
-    return words.say("overflow.way.call_in", call=shown_name(call.call), module=shown_name(call.module))
 
 
 def _task(record: DeviceRecord | None, words: Phrases) -> str:

@@ -81,7 +81,8 @@ def table_text(view: TableView, *, width: int, color: bool) -> str:
     ]
     shown = failing[: view.limit]
     if shown:
-        columns = _columns(view.content)
+        wanted = (*_NAMES, *_DTYPES, *VERDICTS, *_FIGURES[view.content.kind], *_MESSAGES)
+        columns = [column for column in wanted if column in view.content.columns]
         names = [column for column in columns if column in (*_NAMES, *_MESSAGES)]
         parts += [plain(""), table(columns, ([row[column] for column in columns] for row in shown), folds=names)]
     parts += left_out(len(failing) - len(shown))
@@ -101,11 +102,6 @@ def table_json(view: TableView) -> dict[str, Any]:
             "rows": view.failing[: view.limit],
         },
     )
-
-
-def _columns(content: ResultTable) -> Sequence[str]:
-    wanted = (*_NAMES, *_DTYPES, *VERDICTS, *_FIGURES[content.kind], *_MESSAGES)
-    return [column for column in wanted if column in content.columns]
 
 
 _OPERATOR_NAMES = ("operator", "NPU", "reference")
@@ -132,7 +128,13 @@ def low_text(found: Sequence[LowOperators], *, width: int, color: bool) -> str:
 
 def low_json(found: Sequence[LowOperators]) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
-    results = [_result_json(each) for each in found]
+    results = [
+        {
+            **fields_of(each, "path", "cosine", "compared", "total"),
+            "operators": [_operator_json(operator) for operator in each.operators],
+        }
+        for each in found
+    ]
     return answer_json("show", {"view": "results", "results": results})
 
 
@@ -142,17 +144,15 @@ def _low(found: LowOperators) -> Iterator[RenderableType]:
     words = f"{share} {have} an output with a cosine of at most {found.cosine:g}"
     yield plain(f"{found.path}: {words}", style="bold")
     if found.operators:
-        rows = [row for operator in found.operators for row in _rows(operator, found.cosine)]
+        rows: list[list[object]] = []
+        for operator in found.operators:
+            names = [operator.index, operator.name, ", ".join(operator.target), ", ".join(operator.reference)]
+            for tensor in operator.tensors:
+                rows.append([*names, _place(tensor), _cosine(tensor, found.cosine)])
+                names = [""] * len(names)
         yield plain("")
         yield table(_HEADERS, rows, right=("index", "cosine"), folds=_OPERATOR_NAMES)
     yield from left_out(found.total - len(found.operators))
-
-
-def _rows(operator: ComparedOperator, limit: float) -> Iterator[list[object]]:
-    names = [operator.index, operator.name, ", ".join(operator.target), ", ".join(operator.reference)]
-    for tensor in operator.tensors:
-        yield [*names, _place(tensor), _cosine(tensor, limit)]
-        names = [""] * len(names)
 
 
 def _place(tensor: ComparedTensor) -> str:
@@ -165,17 +165,15 @@ def _cosine(tensor: ComparedTensor, limit: float) -> Text:
     return plain(f"{tensor.cosine:.6f}", style="red" if tensor.cosine <= limit else "")
 
 
-def _result_json(found: LowOperators) -> dict[str, Any]:
-    operators = [_operator_json(operator) for operator in found.operators]
-    return {**fields_of(found, "path", "cosine", "compared", "total"), "operators": operators}
-
-
 def _operator_json(operator: ComparedOperator) -> dict[str, Any]:
     tensors = [
         {"tensor": _place(tensor), "cosine": None if math.isnan(tensor.cosine) else tensor.cosine}
         for tensor in operator.tensors
     ]
     return {**fields_of(operator, "index", "name", "target", "reference"), "tensors": tensors}
+
+
+_DIFFERENCE_HEADERS = ("operator", "type", "tensor", "reference", "target")
 
 
 def similarity_text(found: Sequence[GraphSimilarity], *, limit: int | None, width: int, color: bool) -> str:
@@ -190,13 +188,15 @@ def similarity_json(found: Sequence[GraphSimilarity]) -> list[dict[str, Any]]:
     return [
         {
             "session_graph": each.session,
-            "reference": each.graphs.reference,
-            "target": each.graphs.target,
-            "compared": each.compared,
-            "similar": each.similar,
+            **fields_of(each.graphs, "reference", "target"),
+            **fields_of(each, "compared", "similar"),
             "only_reference": list(each.only_reference),
             "only_target": list(each.only_target),
-            "differences": [row for difference in each.differences for row in _difference_json(difference)],
+            "differences": [
+                dict(zip(_DIFFERENCE_HEADERS, row, strict=True))
+                for difference in each.differences
+                for row in _difference_rows(difference)
+            ],
         }
         for each in found
     ]
@@ -227,10 +227,9 @@ def _similarity(found: GraphSimilarity, limit: int | None) -> Iterator[Renderabl
     yield plain(f"{names}{session}: {alike}", style="bold")
     listed = found.differences[:limit]
     if listed:
-        headers = ["operator", "type", "tensor", "reference", "target"]
         rows = [row for each in listed for row in _difference_rows(each)]
         rest = left_out(len(found.differences) - len(listed), option="-n")
-        yield section("of another type or layout", table(headers, rows, folds=("operator",)), *rest)
+        yield section("of another type or layout", table(_DIFFERENCE_HEADERS, rows, folds=("operator",)), *rest)
     for side, only in (("reference", found.only_reference), ("target", found.only_target)):
         if only:
             rest = left_out(len(only) - len(only[:limit]), option="-n")
@@ -242,11 +241,6 @@ def _difference_rows(difference: OperatorDifference) -> Iterator[list[str]]:
     for tensor in difference.tensors:
         forms = (tensor.descs.reference, tensor.descs.target)
         yield [operator.name, operator.type, tensor.place, *map(_form, forms)]
-
-
-def _difference_json(difference: OperatorDifference) -> Iterator[dict[str, Any]]:
-    for name, kind, place, reference, target in _difference_rows(difference):
-        yield {"operator": name, "type": kind, "tensor": place, "reference": reference, "target": target}
 
 
 def _form(desc: TensorDesc | None) -> str:
