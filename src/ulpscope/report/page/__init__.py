@@ -17,7 +17,7 @@ import json
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -55,11 +55,20 @@ class Content:
 
 def assemble(content: Content, *, title: str, served: bool = False) -> str:
     """The page; a served one may ask its own server for more."""
+    files = sorted(_static().iterdir(), key=lambda file: file.name)
+    # page.css, then those of single views.
+    styles = [file.name for file in files if file.name.endswith(".css")]
+    # Every script of the page by its bare name, as a data: URL.
+    modules = {
+        file.name.removesuffix(".js"): f"data:text/javascript;base64,{_base64(file.read_bytes())}"
+        for file in files
+        if file.name.endswith(".js")
+    }
     parts = {
         "policy": _POLICY.format(connect="'self'" if served else "'none'"),
         "title": html.escape(title),
-        "style": _style(),
-        "imports": _json({"imports": _modules()}),
+        "style": "".join(map(_text, ["page.css", *(name for name in styles if name != "page.css")])),
+        "imports": _json({"imports": modules}),
         "words": _json({each.value: phrase_table(each.value, of_page=True) for each in Language}),
         "served": _json(served),
         "plotly": _plotly(),
@@ -70,28 +79,9 @@ def assemble(content: Content, *, title: str, served: bool = False) -> str:
     return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
-def _style() -> str:
-    """page.css, then those of single views."""
-    others = [file.name for file in _files() if file.name.endswith(".css") and file.name != "page.css"]
-    return "".join(map(_text, ["page.css", *others]))
-
-
-def _modules() -> dict[str, str]:
-    """Every script of the page by its bare name, as a data: URL."""
-    return {file.name.removesuffix(".js"): _data_url(file) for file in _files() if file.name.endswith(".js")}
-
-
-def _data_url(file: Traversable) -> str:
-    return "data:text/javascript;base64," + base64.b64encode(file.read_bytes()).decode("ascii")
-
-
 @cache
 def _plotly() -> str:
     return compressed(resources.files("plotly.package_data").joinpath("plotly.min.js").read_bytes(), level=QUICK)
-
-
-def _files() -> list[Traversable]:
-    return sorted(_static().iterdir(), key=lambda file: file.name)
 
 
 def _static() -> Traversable:
@@ -114,44 +104,27 @@ COMPRESSION = 4
 
 def pack(content: Content) -> str:
     """Everything of a page as base64 text."""
-    columns = _Columns()
-    tables = {name: _table(frame, columns) for name, frame in content.tables.items()}
+    data = bytearray()
+    tables = {
+        name: {"length": frame.height, "columns": {column.name: _column(column, data) for column in frame}}
+        for name, frame in content.tables.items()
+    }
     header = json.dumps({"meta": content.meta, "tables": tables}, allow_nan=False).encode()
     lead = struct.pack("<I", len(header)) + header
-    packed = lead + bytes(-len(lead) % ALIGNMENT) + columns.data()
-    return compressed(packed)
+    return compressed(lead + bytes(-len(lead) % ALIGNMENT) + data)
 
 
 def compressed(data: bytes, *, level: int = COMPRESSION) -> str:
     """Gzip'd, as base64 text; the same bytes give the same text."""
-    return base64.b64encode(gzip.compress(data, level, mtime=0)).decode("ascii")
+    return _base64(gzip.compress(data, level, mtime=0))
 
 
-class _Columns:
-    """The bytes of columns, one behind the other."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._length = 0
-
-    def add(self, numbers: "np.ndarray[Any, Any]") -> int:
-        """Where the numbers begin, as seen from the end of the header."""
-        begin = self._length
-        planes = numbers.view(np.uint8).reshape(-1, numbers.itemsize).T.tobytes()
-        padded = planes + bytes(-len(planes) % ALIGNMENT)
-        self._parts.append(padded)
-        self._length += len(padded)
-        return begin
-
-    def data(self) -> bytes:
-        return b"".join(self._parts)
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
-def _table(frame: pl.DataFrame, columns: _Columns) -> dict[str, Any]:
-    return {"length": frame.height, "columns": {column.name: _column(column, columns) for column in frame}}
-
-
-def _column(column: pl.Series, columns: _Columns) -> dict[str, Any]:
+def _column(column: pl.Series, data: bytearray) -> dict[str, Any]:
+    """What the header says of a column, whose bytes are put behind those of others."""
     if column.null_count() == len(column):
         return {"type": "empty"}
     if isinstance(column.dtype, pl.List | pl.Array):
@@ -159,9 +132,16 @@ def _column(column: pl.Series, columns: _Columns) -> dict[str, Any]:
         column = pl.select(pl.format("[{}]", items)).to_series()
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         numbers = _numbers(column)
-        return {"type": str(numbers.dtype), "begin": columns.add(numbers)}
+        return {"type": str(numbers.dtype), "begin": _begin(numbers, data)}
     codes, words = _coded(column.cast(pl.String))
-    return {"type": "words", "begin": columns.add(codes), "words": words}
+    return {"type": "words", "begin": _begin(codes, data), "words": words}
+
+
+def _begin(numbers: "np.ndarray[Any, Any]", data: bytearray) -> int:
+    """Where the numbers begin, as seen from the end of the header."""
+    begin, planes = len(data), numbers.view(np.uint8).reshape(-1, numbers.itemsize).T.tobytes()
+    data += planes + bytes(-len(planes) % ALIGNMENT)
+    return begin
 
 
 def _numbers(column: pl.Series) -> "np.ndarray[Any, Any]":
@@ -203,12 +183,9 @@ class Sources:
 
     def content(self, kind: str, *parts: str, **more: Any) -> dict[str, Any]:
         """What every page of a result has, and more."""
-        told = {"told": self._told_of(*parts), "stacks": self.told["stacks"]}
-        return {"kind": kind, "summary": self.summary, **told, **more}
-
-    def _told_of(self, *parts: str) -> dict[str, Any]:
-        """Sentences of parts of the answer, and of what is missing: told.json of earlier versions lacks these."""
-        return {part: self.told[part] for part in parts} | {"missing": self.told.get("missing")}
+        # told.json of earlier versions lacks the sentences of what is missing.
+        told = {part: self.told[part] for part in parts} | {"missing": self.told.get("missing")}
+        return {"kind": kind, "summary": self.summary, "told": told, "stacks": self.told["stacks"], **more}
 
 
 UNMATCHED = {
@@ -227,15 +204,21 @@ def compare_content(sources: Sources) -> Content:
     """The pairs of tensors, the calls without a partner, and what is told of them."""
     pairs = sources.tables["pairs"]
     ranks = (sources.plan or {}).get("ranks", [])
+    reasons = [left["reason"] for left in sources.summary["scope"].get("not_compared", ())]
     meta = sources.content(
         "compare",
         *("findings", "notes", "advice"),
         rounding=_rounding(pairs),
-        reasons={reason: _in_each_language(reason) for reason in _reasons(sources.summary)},
+        reasons={reason: _in_each_language(reason) for reason in reasons},
         modules={str(rank["rank"]): rank.get("modules", {}) for rank in ranks},
     )
-    unmatched = pl.DataFrame(list(_unmatched(ranks)), schema=UNMATCHED)
-    return Content(meta, {"pairs": pairs, "unmatched": unmatched})
+    unmatched = [
+        {**{name: call[name] for name in UNMATCHED if name in call}, "rank": rank["rank"], "side": side}
+        for rank in ranks
+        for side in ("reference", "target")
+        for call in rank.get(f"unmatched_{side}", ())
+    ]
+    return Content(meta, {"pairs": pairs, "unmatched": pl.DataFrame(unmatched, schema=UNMATCHED)})
 
 
 def _rounding(pairs: pl.DataFrame) -> dict[str, float]:
@@ -245,21 +228,9 @@ def _rounding(pairs: pl.DataFrame) -> dict[str, float]:
     return {name: roundoff for name in names if (roundoff := unit_roundoff(name))}
 
 
-def _reasons(summary: Mapping[str, Any]) -> list[str]:
-    return [left["reason"] for left in summary["scope"].get("not_compared", ())]
-
-
 def _in_each_language(reason: str) -> dict[str, str]:
     """Why tensors were not compared; what has no phrase is a text for all."""
     return {language.value: phrases(language).templates.get(f"reason.{reason}", reason) for language in Language}
-
-
-def _unmatched(ranks: list[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for rank in ranks:
-        for side in ("reference", "target"):
-            for call in rank.get(f"unmatched_{side}", ()):
-                known = {name: call[name] for name in UNMATCHED if name in call}
-                yield {**known, "rank": rank["rank"], "side": side}
 
 
 SHOWN = (
@@ -296,12 +267,6 @@ def stack_line(frame: Frame) -> dict[str, Any]:
     return {"file": frame.file, "line": frame.line, "function": frame.function, "text": text}
 
 
-def innermost_line(finding: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All that the `source` of a finding tells of its call stack; nothing where it names no line."""
-    place = place_of(finding.get("source"))
-    return [] if place is None else [stack_line(Frame(*place, ""))]
-
-
 PARTS = ("findings", "notes", "advice")
 
 
@@ -312,7 +277,10 @@ def told_json(answer: Callable[[Language], Mapping[str, Any]], stacks: list[list
     """
     answers = {language.value: answer(language) for language in Language}
     findings = answers[Language.EN.value].get("findings", ())
-    return _told(answers, stacks or [innermost_line(finding) for finding in findings])
+    # All that the `source` of a finding tells of its call stack; nothing where it names no line.
+    places = [place_of(finding.get("source")) for finding in findings]
+    lines = [[] if place is None else [stack_line(Frame(*place, ""))] for place in places]
+    return _told(answers, stacks or lines)
 
 
 def told_once(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,8 @@ def overview_part(overview: Overview) -> RenderableType:
     """Every process in a few lines."""
     ranks = overview.ranks
     calls = count_text(sum(rank.calls for rank in ranks), "call")
-    heads: list[RenderableType] = [plain(f"{overview.path}: {_processes(len(ranks))}, {calls}", style="bold")]
+    processes = "1 process" if len(ranks) == 1 else f"{len(ranks)} processes"
+    heads: list[RenderableType] = [plain(f"{overview.path}: {processes}, {calls}", style="bold")]
     heads += [plain(f"missing: {sentence}", style="yellow") for sentence in overview.missing]
     path = shlex.quote(overview.path)
     hints = [("List calls:", f"ulpscope show {path} --op '*'"), ("Look into one:", f"ulpscope show {path} ID")]
@@ -143,7 +144,7 @@ def _coverage_lines(rank: RankOverview) -> Iterator[tuple[str, object]]:
 
 def _coverage_sentence(coverage: Coverage) -> str:
     parts = [f"{coverage.calls_recorded:,} of {coverage.calls_seen:,} calls recorded"]
-    unobserved = sum(_count(number) for number in coverage.calls_unobserved.values())
+    unobserved = sum(number for number in coverage.calls_unobserved.values() if isinstance(number, int))
     for number, words in (
         (coverage.calls_filtered, "filtered out"),
         (unobserved, "not looked into"),
@@ -154,14 +155,6 @@ def _coverage_sentence(coverage: Coverage) -> str:
         if number:
             parts.append(f"{number:,} {words}")
     return ", ".join(parts)
-
-
-def _count(number: object) -> int:
-    return number if isinstance(number, int) else 0
-
-
-def _processes(number: int) -> str:
-    return "1 process" if number == 1 else f"{number} processes"
 
 
 def _command(process: Mapping[str, Any]) -> str:
