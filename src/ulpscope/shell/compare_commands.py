@@ -19,14 +19,7 @@ from ulpscope.records.pairs import Pair
 from ulpscope.report.files.network_tables import write_table
 from ulpscope.report.progress import Advance, progress
 from ulpscope.shell.data import Context, graph_files, newest_result
-from ulpscope.shell.panels import (
-    cast_line,
-    difference_panel,
-    fusion_panel,
-    low_panel,
-    overflow_panel,
-    similarity_line,
-)
+from ulpscope.shell.panels import cast_line, difference_panel, fusion_panel, low_panel, overflow_panel, similarity_line
 from ulpscope.shell.words import (
     COMMANDS,
     PARSE_OUTPUT,
@@ -309,10 +302,6 @@ def _similarity(context: Context) -> ExitCode:
     return result.code
 
 
-@command(
-    "overflow",
-    "Where numbers overflowed, the first first.",
-    limit("how many"),
-)
+@command("overflow", "Where numbers overflowed, the first first.", limit("how many"))
 def _overflow_word(context: Context, values: Values) -> ExitCode:
     return _overflow(context, values.limit)

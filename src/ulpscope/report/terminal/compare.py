@@ -23,15 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ulpscope.records.evidence import evidence_json
-from ulpscope.records.findings import (
-    Comparison,
-    Finding,
-    FindingKind,
-    Nearness,
-    Neighbour,
-    Outcome,
-    extent_of,
-)
+from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour, Outcome, extent_of
 from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.program import head_line
