@@ -41,30 +41,31 @@ def argument_text(item: Any) -> str:
     return f"{{{_entries(item.items())}}}" if word is None else _special(word, item)
 
 
+_WORDS = {
+    "$tensor": "tensor {}",
+    "$ellipsis": "...",
+    "$truncated": "... ({} left out)",
+    **dict.fromkeys(("$float", "$dtype", "$device", "$layout", "$memory_format", "$callable"), "{}"),
+}
+
+
 def _special(word: str, item: dict[str, Any]) -> str:
     content = item[word]
-    if word == "$tensor":
-        return f"tensor {content}"
+    if word in _WORDS:
+        return _WORDS[word].format(content)
     if word in ("$tuple", "$size") and isinstance(content, list):
         inside = f"({_joined(content)}{',' if len(content) == 1 else ''})"
         return inside if word == "$tuple" else f"torch.Size{inside}"
-    if word == "$dict" and isinstance(content, list) and all(_is_pair(pair) for pair in content):
+    if (
+        word == "$dict"
+        and isinstance(content, list)
+        and all(isinstance(each, list) and len(each) == 2 for each in content)
+    ):
         return f"{{{_entries(content)}}}"
     if word == "$slice" and isinstance(content, list):
         return f"slice({_joined(content)})"
     if word == "$complex" and isinstance(content, list) and len(content) == 2:
         return f"({argument_text(content[0])} + {argument_text(content[1])}j)"
-    return _plain_word(word, item)
-
-
-def _plain_word(word: str, item: dict[str, Any]) -> str:
-    content = item[word]
-    if word == "$ellipsis":
-        return "..."
-    if word == "$truncated":
-        return f"... ({content} left out)"
-    if word in ("$float", "$dtype", "$device", "$layout", "$memory_format", "$callable"):
-        return str(content)
     if word == "$object" and "fields" in item:
         return f"{content}{argument_text(item['fields'])}"
     return f"<{word.removeprefix('$')} {content}>"
@@ -76,10 +77,6 @@ def _joined(items: list[Any]) -> str:
 
 def _entries(pairs: Any) -> str:
     return ", ".join(f"{key!r}: {argument_text(content)}" for key, content in pairs)
-
-
-def _is_pair(pair: Any) -> bool:
-    return isinstance(pair, list) and len(pair) == 2
 
 
 def _line(item: Any, place: str) -> str:

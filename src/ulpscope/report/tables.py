@@ -54,12 +54,13 @@ def table(
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Table:
-    """A name and what there is to say about it, one a line."""
+    """A name and what there is to say about it, one a line; of what is None nothing is said."""
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     drawn.add_column(no_wrap=True)
     drawn.add_column(overflow="fold")
     for name, content in rows:
-        drawn.add_row(plain(name), content if isinstance(content, Text) else plain(content))
+        if content is not None:
+            drawn.add_row(plain(name), content if isinstance(content, Text) else plain(content))
     return drawn
 
 

@@ -51,7 +51,7 @@ def _single(diff: FileDiff, tensor: TensorDiff) -> Iterator[RenderableType]:
         [
             ("reference", f"{_file(diff.paths.reference, sides.reference)}  {_kind(sides.reference)}"),
             ("target", f"{_file(diff.paths.target, sides.target)}  {_kind(sides.target)}"),
-            *([("allclose", _allclose(tensor, diff))] if tensor.outside is not None else []),
+            ("allclose", None if tensor.outside is None else _allclose(tensor, diff)),
         ]
     )
     if tensor.worst:

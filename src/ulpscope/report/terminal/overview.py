@@ -54,21 +54,22 @@ def coverage_part(overview: Overview) -> RenderableType:
     return Group(*(section(rank.name, pairs(_coverage_lines(rank))) for rank in overview.ranks))
 
 
-def _rank_lines(rank: RankOverview) -> Iterator[tuple[str, object]]:
+def _rank_lines(rank: RankOverview) -> list[tuple[str, object]]:
     info = rank.info
-    yield "framework", _words(info.framework)
-    yield "devices", ", ".join(info.devices) or "none"
-    yield "rank", f"{info.rank} (world size {info.world_size})"
-    yield "command", _command(info.process)
-    yield "captured", _settings_words(info.capture)
-    yield "steps", f"{ranges_text(rank.steps) or 'none'} ({len(rank.steps)})"
-    yield "values", f"{rank.values:,}, {rank.saved_values:,} with data"
-    yield "started", info.started
-    yield "closed", info.closed or plain("no", style="yellow")
-    if info.exit is not None:
-        yield "exit", info.exit
-    yield "coverage", _coverage_sentence(info.coverage) if info.closed else plain(UNKNOWN, style="yellow")
-    yield from _problems(rank)
+    return [
+        ("framework", _words(info.framework)),
+        ("devices", ", ".join(info.devices) or "none"),
+        ("rank", f"{info.rank} (world size {info.world_size})"),
+        ("command", _command(info.process)),
+        ("captured", _settings_words(info.capture)),
+        ("steps", f"{ranges_text(rank.steps) or 'none'} ({len(rank.steps)})"),
+        ("values", f"{rank.values:,}, {rank.saved_values:,} with data"),
+        ("started", info.started),
+        ("closed", info.closed or plain("no", style="yellow")),
+        ("exit", info.exit),
+        ("coverage", _coverage_sentence(info.coverage) if info.closed else plain(UNKNOWN, style="yellow")),
+        *_problems(rank),
+    ]
 
 
 def _problems(rank: RankOverview) -> Iterator[tuple[str, Text]]:

@@ -238,27 +238,23 @@ def _steps_text(steps: Collection[int]) -> str:
 
 def coverage_notes(coverage: Coverage) -> list[str]:
     """What a capture did not see or not keep."""
-    found = []
-    if coverage.calls_filtered:
-        found.append(f"{count_text(coverage.calls_filtered, 'call')} left out by the filters")
-    found += _by_reason(coverage.calls_unobserved, "call", "not looked into")
-    found += _by_reason(coverage.values_unsummarized, "value", "without stats")
-    if coverage.other_threads:
-        found.append(f"{count_text(coverage.other_threads, 'module call')} in other threads not captured")
-    if coverage.not_saved:
-        found.append(f"data of {count_text(coverage.not_saved, 'value')} not saved: --max-disk was reached")
-    if coverage.summaries_wrong:
-        found.append(f"{count_text(coverage.summaries_wrong, 'reused summary')} differed from the value: report this")
-    elif coverage.summaries_verified:
-        found.append(f"{count_text(coverage.summaries_verified, 'reused summary')} recomputed, none differed")
-    return found
+    unobserved, unsummarized = coverage.calls_unobserved, coverage.values_unsummarized
+    wrong, verified = coverage.summaries_wrong, coverage.summaries_verified
+    notes = (
+        (coverage.calls_filtered, f"{count_text(coverage.calls_filtered, 'call')} left out by the filters"),
+        (unobserved, _by_reason(unobserved, "call", "not looked into")),
+        (unsummarized, _by_reason(unsummarized, "value", "without stats")),
+        (coverage.other_threads, f"{count_text(coverage.other_threads, 'module call')} in other threads not captured"),
+        (coverage.not_saved, f"data of {count_text(coverage.not_saved, 'value')} not saved: --max-disk was reached"),
+        (wrong, f"{count_text(wrong, 'reused summary')} differed from the value: report this"),
+        (verified and not wrong, f"{count_text(verified, 'reused summary')} recomputed, none differed"),
+    )
+    return [text for applies, text in notes if applies]
 
 
-def _by_reason(counts: Mapping[str, int], noun: str, what: str) -> list[str]:
-    if not counts:
-        return []
+def _by_reason(counts: Mapping[str, int], noun: str, what: str) -> str:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
-    return [f"{count_text(sum(counts.values()), noun)} {what}: {reasons}"]
+    return f"{count_text(sum(counts.values()), noun)} {what}: {reasons}"
 
 
 def _unmatched(outcome: RunOutcome) -> Iterator[str]:

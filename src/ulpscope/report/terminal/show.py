@@ -177,26 +177,20 @@ def _one_call(view: CallView) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(view: CallView) -> Iterator[tuple[str, object]]:
+def _facts(view: CallView) -> list[tuple[str, object]]:
     call, around = view.call, view.around
-    yield "op", f"{call.op} ({call.kind.value})"
-    yield "where", f"step {call.step}, micro-step {call.micro_step}, {call.phase.value}, {view.process}"
-    if call.module is not None:
-        yield "module", f"{call.module or '(root)'} ({call.module_class})"
-    if around.parent is not None:
-        yield "inside", _call_words(around.parent)
-    if around.forward is not None:
-        yield "forward", _call_words(around.forward)
-    for backward in around.backwards:
-        yield "backward", _call_words(backward)
-    if call.autocast is not None:
-        yield "autocast", call.autocast
-    if call.recompute:
-        yield "recompute", "run again during backward (checkpointing)"
-    if call.random:
-        yield "random", f"generator state {call.generator or 'unknown'} before the call"
-    if call.error is not None:
-        yield "error", plain(call.error, style="red")
+    return [
+        ("op", f"{call.op} ({call.kind.value})"),
+        ("where", f"step {call.step}, micro-step {call.micro_step}, {call.phase.value}, {view.process}"),
+        ("module", None if call.module is None else f"{call.module or '(root)'} ({call.module_class})"),
+        ("inside", None if around.parent is None else _call_words(around.parent)),
+        ("forward", None if around.forward is None else _call_words(around.forward)),
+        *(("backward", _call_words(backward)) for backward in around.backwards),
+        ("autocast", call.autocast),
+        ("recompute", "run again during backward (checkpointing)" if call.recompute else None),
+        ("random", f"generator state {call.generator or 'unknown'} before the call" if call.random else None),
+        ("error", None if call.error is None else plain(call.error, style="red")),
+    ]
 
 
 def _stack_lines(stack: Iterable[Frame]) -> Iterator[RenderableType]:

@@ -180,24 +180,19 @@ def _operator(view: OperatorView, *, attributes: bool, limit: int | None) -> Ite
             yield section(title, *_dumps(found))
 
 
-def _facts(view: OperatorView, limit: int | None) -> Iterator[tuple[str, object]]:
+def _facts(view: OperatorView, limit: int | None) -> list[tuple[str, object]]:
     operator = view.operator
-    yield "id", f"{operator.id}, stream {operator.stream}, in {operator.graph or '(main)'}"
-    if operator.kernel is not None or operator.kernel_library is not None:
-        library = f" ({operator.kernel_library})" if operator.kernel_library else ""
-        yield "kernel", f"{operator.kernel or '-'}{library}"
-    if operator.passes:
-        yield "passes", ", ".join(operator.passes)
-    yield "original", _originals_words(operator)
-    if operator.l1_fusion is not None:
-        yield "L1 fusion", operator.l1_fusion
-    for title, names in (
-        ("runs", operator.subgraphs),
-        ("waits for", operator.controls),
-        ("awaited by", view.followers),
-    ):
-        if names:
-            yield title, _listed(names, limit)
+    library = f" ({operator.kernel_library})" if operator.kernel_library else ""
+    known = operator.kernel is not None or operator.kernel_library is not None
+    names = {"runs": operator.subgraphs, "waits for": operator.controls, "awaited by": view.followers}
+    return [
+        ("id", f"{operator.id}, stream {operator.stream}, in {operator.graph or '(main)'}"),
+        ("kernel", f"{operator.kernel or '-'}{library}" if known else None),
+        ("passes", ", ".join(operator.passes) if operator.passes else None),
+        ("original", _originals_words(operator)),
+        ("L1 fusion", operator.l1_fusion),
+        *((title, _listed(each, limit)) for title, each in names.items() if each),
+    ]
 
 
 def _listed(names: Sequence[str], limit: int | None) -> str:
