@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ulpscope.records.findings import Outcome
 from ulpscope.records.values import Stats
-from ulpscope.report.words.language import LONGEST_TEXT, shown_name, shown_text
+from ulpscope.report.words.language import LONGEST_TEXT, Phrases, shown_name, shown_text
 
 BAD, GOOD, OPEN = "bold red", "bold green", "bold yellow"
 """Headings of answers: something is wrong, nothing is, nothing can be said."""
@@ -94,19 +94,23 @@ def apart(groups: Iterable[Iterable[RenderableType]]) -> Group:
 
 
 def answer_text(
+    words: Phrases,
     heading: Text,
-    blocks: Iterable[Sequence[RenderableType]],
-    commands: Sequence[str] = (),
+    blocks: Iterable[Iterable[RenderableType]],
+    commands: Iterable[str] = (),
     *,
     gap: str = "",
     width: int,
     color: bool,
 ) -> str:
     """An answer: its heading, what is to be said, a blank line before each block, and what to type next."""
-    parts = (part for block in blocks if block for part in (Text(), set_in(*block)))
-    told = render(Group(heading, *parts), width=width, color=color)
+    parts: list[RenderableType] = [heading]
+    for block in map(list, blocks):
+        if block:
+            parts += [Text(), set_in(*(plain(part) if isinstance(part, str) else part for part in block))]
     # Commands are to be copied: a terminal that breaks a long line itself keeps it one line.
-    return told + (gap if commands else "") + "".join(f"  {command}\n" for command in commands)
+    lines = [f"  {words.say('next', command=command)}\n" for command in commands]
+    return render(Group(*parts), width=width, color=color) + "".join([gap if lines else "", *lines])
 
 
 def render(content: RenderableType, *, width: int, color: bool) -> str:

@@ -156,14 +156,12 @@ def check_text(run: CheckRun, *, width: int = 80, color: bool = False, language:
     """The answer as text of this width."""
     words = phrases(language)
     answer = [part for call in run.wrong[:1] for part in _answer(call, run, words)]
-    tables = list(_table([*run.wrong, *warned(run)], run, words, width=width))
-    ending = [plain(line) for line in _ending(run, words)]
+    drawn = _table([*run.wrong, *warned(run)], run, words, width=width)
     commands = [next_command(call, run) for call in run.wrong[:1]]
     if run.soundness is Soundness.NOTHING_CHECKED and not commands:
         commands = [f"ulpscope show {shlex.quote(typed_path(run.trace))}"]
-    next_lines = [words.say("next", command=command) for command in commands]
     heading = plain(_heading(run, words), style=HEADING_STYLES[run.soundness])
-    return answer_text(heading, (answer, tables, ending), next_lines, width=width, color=color)
+    return answer_text(words, heading, (answer, drawn, _ending(run, words)), commands, width=width, color=color)
 
 
 def _heading(run: CheckRun, words: Phrases) -> str:

@@ -76,9 +76,9 @@ def overflow_text(found: OverflowRun, *, width: int, color: bool, language: Lang
     rows = [_overflow_cells(*row) for row in sorted(shown, key=lambda row: _rank(row[1]))]
     columns = ("call", "output", "dtype", "not_finite", "exact", "verdict", "message")
     style = BAD if found.run.wrong else GOOD if found.tells else OPEN
-    blocks = (_table(columns, rows, words), [plain(line) for line in _overflow_ending(found, words)])
+    blocks, commands = (_table(columns, rows, words), _overflow_ending(found, words)), _commands(found.run)
     heading = plain(_overflow_heading(found, words), style=style)
-    return answer_text(heading, blocks, _commands(found.run, words), width=width, color=color)
+    return answer_text(words, heading, blocks, commands, width=width, color=color)
 
 
 def perturb_text(found: PerturbRun, *, width: int, color: bool, language: Language) -> str:
@@ -86,9 +86,9 @@ def perturb_text(found: PerturbRun, *, width: int, color: bool, language: Langua
     words, run = phrases(language), found.run
     rows = [_perturb_cells(call, call.output) for call in (*run.wrong, *warned(run))]
     columns = ("call", "output", "dtype", "verdict", "message")
-    blocks = (_table(columns, rows, words), [plain(line) for line in _perturb_ending(found, words)])
+    blocks, commands = (_table(columns, rows, words), _perturb_ending(found, words)), _commands(run)
     heading = plain(_perturb_heading(found, words), style=HEADING_STYLES[run.soundness])
-    return answer_text(heading, blocks, _commands(run, words), width=width, color=color)
+    return answer_text(words, heading, blocks, commands, width=width, color=color)
 
 
 def compared_text(
@@ -108,7 +108,7 @@ def compared_text(
     ]
     drawn = _table(("api", "output", "dtype", "rule", "missed"), rows, words, more="more", folds=(0, -1))
     heading = plain(_say(outcome.value, comparison, words), style=OUTCOME_STYLES[outcome])
-    return answer_text(heading, (drawn, [plain(_say("counts", comparison, words))]), width=width, color=color)
+    return answer_text(words, heading, (drawn, [_say("counts", comparison, words)]), width=width, color=color)
 
 
 def _table(
@@ -126,8 +126,8 @@ def _table(
     return [table(headers, rows[:ROWS_SHOWN], folds=[headers[place] for place in folds]), *rest]
 
 
-def _commands(run: CheckRun, words: Phrases) -> list[str]:
-    return [words.say("next", command=repro_command(call, run)) for call in run.wrong[:1]]
+def _commands(run: CheckRun) -> list[str]:
+    return [repro_command(call, run) for call in run.wrong[:1]]
 
 
 def overflow_json(found: OverflowRun, language: Language) -> dict[str, Any]:

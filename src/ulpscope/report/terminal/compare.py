@@ -14,7 +14,7 @@ DIVERGED at step 0, forward, in model.layers.2.input_layernorm
 `compare_json` is also summary.json; docs/compare.md tells its keys.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -78,14 +78,13 @@ def compare_text(
     words, outcome = phrases(language), verdict(comparison)
     first = comparison.findings[:1] if outcome is Outcome.DIVERGED else ()
     answer = [part for finding in first for part in _answer(finding, comparison, words)]
-    tables = list(_tables(comparison, words, width=width))
-    ending = [plain(counts_line(comparison, words))] if outcome is not Outcome.NOTHING_COMPARED else []
+    ending = [counts_line(comparison, words)] if outcome is not Outcome.NOTHING_COMPARED else []
     if comparison.scope.standard != "rounding":
-        ending.append(plain(words.say("standard", standard=shown_name(comparison.scope.standard))))
-    commands = [words.say("next", command=command) for command in next_commands(comparison)]
+        ending.append(words.say("standard", standard=shown_name(comparison.scope.standard)))
     heading = plain(_heading(words, comparison), style=OUTCOME_STYLES[outcome])
-    gap = "" if ending else "\n"
-    return answer_text(heading, (answer, tables, ending), commands, gap=gap, width=width, color=color)
+    blocks: list[Iterable[RenderableType]] = [answer, _tables(comparison, words, width=width), ending]
+    gap, commands = "" if ending else "\n", next_commands(comparison)
+    return answer_text(words, heading, blocks, commands, gap=gap, width=width, color=color)
 
 
 def _heading(words: Phrases, comparison: Comparison) -> str:

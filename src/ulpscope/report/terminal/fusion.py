@@ -123,16 +123,15 @@ _COLUMNS = ("pass", "operators", "identical", "rounding", "inherited", "parting"
 
 def analysis_text(analysis: FusionAnalysis, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
-    words = phrases(language)
-    first = []
+    words, first, commands = phrases(language), [], []
     for operator in analysis.parting[:1]:
         name = f"{shown_name(operator.name)}   {shown_name(operator.type)}   {operator.tensor}"
         first = [plain(name, style="bold"), plain(words.say("fusion.stop", text=_difference(operator, words)))]
+        commands = [_next(operator, analysis)]
     tables = [_table(analysis, words)] if analysis.operators else []
-    missing = [plain(words.say("missing", text=text)) for text in words.remarks(analysis.missing, longest=400)]
-    commands = [words.say("next", command=_next(operator, analysis)) for operator in analysis.parting[:1]]
+    missing = [words.say("missing", text=text) for text in words.remarks(analysis.missing, longest=400)]
     heading = plain(_heading(analysis, words), style=OUTCOME_STYLES[analysis.outcome])
-    return answer_text(heading, (first, tables, missing), commands, gap="\n", width=width, color=color)
+    return answer_text(words, heading, (first, tables, missing), commands, gap="\n", width=width, color=color)
 
 
 def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) -> dict[str, Any]:

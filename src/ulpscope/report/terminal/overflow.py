@@ -53,12 +53,10 @@ def survey_text(survey: OverflowSurvey, *, width: int, color: bool, language: La
     """The answer as text of this width."""
     words = phrases(language)
     style = BAD if survey.findings else GOOD if survey.counts.looked_at else OPEN
-    shown = enumerate(survey.findings[:FINDINGS_SHOWN], start=1)
-    blocks = [list(_finding(number, finding, survey, words)) for number, finding in shown]
-    ending = [plain(line) for line in _ending(survey, words)]
-    commands = [words.say("next", command=next_command(finding)) for finding in survey.findings[:1]]
     heading = plain(_heading(survey, words), style=style)
-    return answer_text(heading, [*blocks, ending], commands, width=width, color=color)
+    shown = enumerate(survey.findings[:FINDINGS_SHOWN], start=1)
+    blocks = [*(_finding(number, finding, survey, words) for number, finding in shown), _ending(survey, words)]
+    return answer_text(words, heading, blocks, map(next_command, survey.findings[:1]), width=width, color=color)
 
 
 def has_several_ranks(survey: OverflowSurvey) -> bool:
