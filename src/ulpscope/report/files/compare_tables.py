@@ -54,8 +54,10 @@ def write_parquet(rows: pl.DataFrame, path: Path) -> None:
 def write_csv(rows: pl.DataFrame, path: str | Path, *, columns: Iterable[str] = PAIR_COLUMNS) -> None:
     """UTF-8 text; a name that a spreadsheet would compute begins with an apostrophe."""
     table = plain_table(rows, columns)
-    neutral = table.with_columns(_neutral(column) for column in _texts_with(table, _FORMULA))
-    neutral.with_columns(_nan_as_text(column) for column in _with_nan(table)).write_csv(path)
+    neutral = pl.col(_texts_with(table, _FORMULA)).str.replace(f"^({FORMULA})", "'$1")
+    floats = table.select(pl.selectors.float())
+    with_nan = pl.col([column.name for column in floats if column.is_nan().any()])
+    table.with_columns(neutral, with_nan.cast(pl.String).replace("NaN", "nan")).write_csv(path)
 
 
 def write_xlsx(
@@ -106,21 +108,6 @@ def _texts_with(table: pl.DataFrame, pattern: str) -> list[str]:
     """Columns in which some name matches; each name is looked at once, however many rows have it."""
     texts = [column for column, dtype in table.schema.items() if dtype == pl.String]
     return [column for column in texts if table[column].unique().str.contains(pattern).any()]
-
-
-def _neutral(column: str) -> pl.Expr:
-    text = pl.col(column)
-    return pl.when(text.str.contains(_FORMULA)).then(pl.lit("'") + text).otherwise(text).alias(column)
-
-
-def _with_nan(table: pl.DataFrame) -> list[str]:
-    found = table.select(pl.selectors.float().is_nan().any())
-    return [column for column in found.columns if found[column].item()]
-
-
-def _nan_as_text(column: str) -> pl.Expr:
-    numbers = pl.col(column)
-    return pl.when(numbers.is_nan()).then(pl.lit("nan")).otherwise(numbers.cast(pl.String)).alias(column)
 
 
 def _write_summary(workbook: "Workbook", summary: dict[str, Any]) -> None:
