@@ -7,9 +7,9 @@
 
 Forward and backward are groups of their own: inside one group of a module they would run against each other.
 
-Steps of runs as tables that graphs are made of: from a trace, or from what a comparison's table keeps of it.
+Graphs are made of tables of a step: from a trace, or from what a comparison's table keeps of it.
 
-Data on the nodes of a Model Explorer graph: what colours them, and what stands on them.
+Data on the nodes is what colours them, and what stands on them.
 
     {"target": {"results": {"17": {"value": 0.25, "bgColor": "#c62f17"}, ...}}, "reference": ...}
 

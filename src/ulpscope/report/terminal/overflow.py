@@ -8,8 +8,6 @@ OVERFLOW: scale/Mul (Muls) overflowed first; 1 overflow in all
      output.0  float16  [2, 216]  -65504  65504     -4053
 
 `survey_json` is also summary.json; docs/overflow.md tells its keys.
-
-The words of `ulpscope overflow`: a sentence a finding, and the command that looks further.
 """
 
 import shlex
