@@ -34,13 +34,14 @@ OWN_WORDS = {
 }
 
 
+DECLARED_IN = (compare_commands, operator_commands)
+"""Modules that declare commands as they are loaded."""
 TOLD = ("ac", "ls", "ni", "pt", "cp", "dc", "vc", "vcs", "overflow", "cad", "cn", "pk")
 
 
 def all_commands() -> dict[str, Command]:
     """Commands by name, in the order in which they are told."""
-    assert {*TOLD} == {*COMMANDS}, (compare_commands, operator_commands)
-    return {name: COMMANDS[name] for name in TOLD}
+    return {name: COMMANDS[name] for name in sorted(COMMANDS, key=TOLD.index)}
 
 
 def carry_out(line: str, context: Context, commands: Mapping[str, Command]) -> ExitCode | None:

@@ -1,4 +1,4 @@
-"""Tells what result tables of other tools say: which rows did not pass, which operators are not alike.
+"""Tells what result tables of other tools say, and what graphs alone show: casts, and what another compilation changed.
 
 compare_result_20261115060612.csv: a result of msprobe's compare
   118 of 1,120 rows do not pass: 112 error, 6 warning
@@ -11,8 +11,6 @@ result_20260101000000.csv: 6 of 28 operators have an output with a cosine of at 
 index  operator  NPU       reference  tensor      cosine
    15  fc1/Relu  fc1/Relu  fc1/Relu   input.0   1.000000
                                       output.0  0.567533
-
-Tells what graphs alone show: dangerous casts, and what another compilation of a network did otherwise.
 
 ge_default_11 and ge_default_21 (0_11): 13 of 14 operators alike
 
