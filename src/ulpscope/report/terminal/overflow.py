@@ -45,6 +45,8 @@ from ulpscope.report.words.language import (
 
 FINDINGS_SHOWN = 10
 TENSORS_SHOWN = 12
+LONGEST_MESSAGE = 500
+_WAY = ("step", "call", "op", "module", "phase", "tensor")
 
 
 def survey_text(survey: OverflowSurvey, *, width: int, color: bool, language: Language) -> str:
@@ -63,23 +65,19 @@ def has_several_ranks(survey: OverflowSurvey) -> bool:
 
 
 def _heading(survey: OverflowSurvey, words: Phrases) -> str:
-    counts = survey.counts
+    counts, paths = survey.counts, words.names(survey.paths)
     if survey.findings:
-        found = words.count(len(survey.findings), "overflow")
-        first = survey.findings[0]
-        kind = "given" if first.given else "written" if first.written else "overflow"
-        return words.say(
-            f"overflow.heading.{kind}", what=operation_text(first, words), found=found, number=written_number(first)
-        )
+        first, found = survey.findings[0], words.count(len(survey.findings), "overflow")
+        key = "given" if first.given else "written" if first.written else "overflow"
+        what = operation_text(first, words)
+        return words.say(f"overflow.heading.{key}", what=what, found=found, number=written_number(first))
     if counts.calls > counts.untold:
         return words.say("overflow.heading.finite", calls=words.count(counts.calls - counts.untold, "call"))
     if counts.records:
         return words.say("overflow.heading.silent", records=words.count(counts.records, "record"))
     if counts.untold:
-        return words.say(
-            "overflow.heading.untold", calls=words.count(counts.untold, "call"), paths=words.names(survey.paths)
-        )
-    return words.say("overflow.heading.nothing", paths=words.names(survey.paths))
+        return words.say("overflow.heading.untold", calls=words.count(counts.untold, "call"), paths=paths)
+    return words.say("overflow.heading.nothing", paths=paths)
 
 
 def _finding(number: int, finding: OverflowFinding, survey: OverflowSurvey, words: Phrases) -> Iterator[RenderableType]:
@@ -109,16 +107,13 @@ def _cells(tensor: SeenTensor) -> list[object]:
 def _ending(survey: OverflowSurvey, words: Phrases) -> Iterator[str]:
     if len(survey.findings) > FINDINGS_SHOWN:
         yield words.say("more", number=f"{len(survey.findings) - FINDINGS_SHOWN:,}", file="overflow.csv")
-    for key, number in (
-        ("inherited", survey.counts.inherited),
-        ("unknown", survey.counts.unknown),
-        ("notes", len(survey.notes)),
-    ):
+    calls = {"inherited": survey.counts.inherited, "unknown": survey.counts.unknown, "notes": len(survey.notes)}
+    for key, number in calls.items():
         if number:
             yield words.say(f"overflow.{key}", calls=words.count(number, "call"))
     if survey.counts.untold:
-        calls, path = words.count(survey.counts.untold, "call"), shlex.quote(survey.paths[0])
-        yield words.say("overflow.untold", calls=calls, command=f"ulpscope check {path} --overflow")
+        command = f"ulpscope check {shlex.quote(survey.paths[0])} --overflow"
+        yield words.say("overflow.untold", calls=words.count(survey.counts.untold, "call"), command=command)
     yield from (words.say("missing", text=text) for text in words.remarks(survey.missing, longest=500))
 
 
@@ -142,14 +137,7 @@ def _finding_json(finding: OverflowFinding, language: Language, several_ranks: b
     evidence = {
         **fields_of(finding, "path", "verdict", "message", "given", "written", "record"),
         "tensors": [_tensor(tensor) for tensor in finding.tensors],
-        "way": [
-            {
-                **fields_of(call, "step", "call", "op", "module", "phase", "tensor"),
-                **fields_of(call.not_finite),
-                "loss": call.is_loss,
-            }
-            for call in finding.way
-        ],
+        "way": [{**fields_of(call, *_WAY), **fields_of(call.not_finite), "loss": call.is_loss} for call in finding.way],
     }
     return finding_entry(
         FindingKind.OVERFLOW,
@@ -164,9 +152,6 @@ def _tensor(tensor: SeenTensor) -> dict[str, Any]:
     names = ("min", "max", "mean", "norm")
     stats = dict.fromkeys(names) if tensor.stats is None else fields_of(tensor.stats, *names)
     return {**fields_of(tensor, "side", "place", "dtype", "shape", "sign"), **fields_of(tensor.not_finite), **stats}
-
-
-LONGEST_MESSAGE = 500
 
 
 def overflow_sentence(finding: OverflowFinding, language: Language, *, several_ranks: bool) -> str:
@@ -265,6 +250,6 @@ def _inputs(finding: OverflowFinding, words: Phrases) -> str:
         parts = {"tensor": shown_name(broken.place), "dtype": shown_name(broken.dtype)}
         return words.say("overflow.inputs.not_finite", counts=broken.not_finite, **parts)
     known = [tensor.largest for tensor in read if tensor.largest is not None]
-    return (
-        words.say("overflow.inputs", largest=number_text(max(known))) if known else words.say("overflow.inputs.unknown")
-    )
+    if not known:
+        return words.say("overflow.inputs.unknown")
+    return words.say("overflow.inputs", largest=number_text(max(known)))
