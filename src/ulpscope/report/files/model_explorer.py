@@ -296,20 +296,15 @@ LOW_MAGNITUDE, HIGH_MAGNITUDE = (0xEE, 0xF3, 0xF9), (0x1B, 0x4F, 0x8F)
 def error_data(step: RunStep, pairs: pl.DataFrame, side: str, ids: NodeIds) -> Json:
     """On each node the worst error of its outputs, in the colour of their worst judgement."""
     found = _judged(step, pairs, side).drop_nulls("error").select("call", "error", "judgement")
-    return {
-        "results": {
-            ids.of(call): {"value": to_json(error), "bgColor": COLORS[judgement or NOT_COMPARED]}
-            for call, error, judgement in found.iter_rows()
-        }
-    }
+    return _on_nodes(ids, ((call, to_json(error), COLORS[word or NOT_COMPARED]) for call, error, word in found.rows()))
 
 
 def judgement_data(step: RunStep, pairs: pl.DataFrame, side: str, ids: NodeIds) -> Json:
     """On each node the worst judgement of its outputs; groups tell how many there are of each."""
     found = dict(_judged(step, pairs, side).select("call", "judgement").iter_rows())
     words = {call: found.get(call) or NOT_COMPARED for call in node_calls(step)["id"]}
-    results = {ids.of(call): {"value": word.replace("_", " "), "bgColor": COLORS[word]} for call, word in words.items()}
-    return {"results": results, "showExpandedSummaryOnGroupNode": True}
+    marks = ((call, word.replace("_", " "), COLORS[word]) for call, word in words.items())
+    return {**_on_nodes(ids, marks), "showExpandedSummaryOnGroupNode": True}
 
 
 def magnitude_data(step: RunStep, ids: NodeIds) -> Json:
@@ -319,19 +314,20 @@ def magnitude_data(step: RunStep, ids: NodeIds) -> Json:
     found = {call: value for call, value in sizes.iter_rows() if math.isfinite(value)}
     exponents = {call: math.log10(value) for call, value in found.items() if value > 0}
     lowest, highest = min(exponents.values(), default=0.0), max(exponents.values(), default=0.0)
-    return {
-        "results": {
-            ids.of(call): {"value": value, "bgColor": _shade(exponents.get(call, lowest), lowest, highest)}
-            for call, value in found.items()
-        }
-    }
+    shades = {call: _shade(exponents.get(call, lowest), lowest, highest) for call in found}
+    return _on_nodes(ids, ((call, value, shades[call]) for call, value in found.items()))
 
 
 def not_finite_data(step: RunStep, ids: NodeIds) -> Json:
     """On each node how many nan and inf are in its outputs."""
     known = _outputs(step).drop_nulls("not_finite")
     counts = known.group_by("call").agg(pl.col("not_finite").sum()).sort("call")
-    return {"results": {ids.of(call): _count(number) for call, number in counts.iter_rows()}}
+    return _on_nodes(ids, ((call, number, BAD if number else FINE) for call, number in counts.iter_rows()))
+
+
+def _on_nodes(ids: NodeIds, marks: Iterable[tuple[int, Any, str]]) -> Json:
+    """What stands on the nodes of calls, and their colours."""
+    return {"results": {ids.of(call): {"value": value, "bgColor": color} for call, value, color in marks}}
 
 
 def _outputs(step: RunStep) -> pl.DataFrame:
@@ -358,10 +354,6 @@ def _judged(step: RunStep, pairs: pl.DataFrame, side: str) -> pl.DataFrame:
     return found.with_columns(
         judgement=pl.col("worst").replace_strict(_JUDGEMENTS, default=None, return_dtype=pl.String)
     )
-
-
-def _count(number: int) -> Json:
-    return {"value": number, "bgColor": BAD if number else FINE}
 
 
 def _shade(exponent: float, lowest: float, highest: float) -> str:
