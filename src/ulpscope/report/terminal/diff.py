@@ -49,8 +49,8 @@ def _single(diff: FileDiff, tensor: TensorDiff) -> Iterator[RenderableType]:
     yield plain("")
     yield pairs(
         [
-            ("reference", f"{_file(diff.paths.reference, sides.reference)}  {_kind(sides.reference)}"),
-            ("target", f"{_file(diff.paths.target, sides.target)}  {_kind(sides.target)}"),
+            ("reference", _side(diff.paths.reference, sides.reference)),
+            ("target", _side(diff.paths.target, sides.target)),
             ("allclose", None if tensor.outside is None else _allclose(tensor, diff)),
         ]
     )
@@ -74,12 +74,8 @@ def _single(diff: FileDiff, tensor: TensorDiff) -> Iterator[RenderableType]:
         yield section("sides", table(("", *runs), sides_rows, right=runs))
 
 
-def _file(path: str, side: TensorSide) -> str:
-    return f"{path}::{side.key}" if side.key else path
-
-
-def _kind(side: TensorSide) -> str:
-    return f"{side.dtype} {list(side.shape)}"
+def _side(path: str, side: TensorSide) -> str:
+    return f"{path}{f'::{side.key}' if side.key else ''}  {side.dtype} {list(side.shape)}"
 
 
 def _sentence(tensor: TensorDiff, diff: FileDiff) -> str:
