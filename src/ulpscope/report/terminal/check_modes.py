@@ -252,20 +252,18 @@ def compared_json(comparison: CheckComparison, language: Language = Language.EN)
     devices = {"reference": sides.reference.devices, "target": sides.target.devices}
     return answer_json(
         "compare",
-        {
-            "verdict": comparison.outcome,
-            "findings": [_finding(output, comparison, language) for output in comparison.failing],
-            "notes": [],
-            "counts": {
-                "outputs": len(comparison.outputs),
-                **counted,
-                "only_reference": sides.reference.alone,
-                "only_target": sides.target.alone,
-            },
-            "reference": sides.reference.path,
-            "target": sides.target.path,
-            "scope": {"of": "check", "standard": "msprobe-b", "devices": devices},
+        verdict=comparison.outcome,
+        findings=[_finding(output, comparison, language) for output in comparison.failing],
+        notes=[],
+        counts={
+            "outputs": len(comparison.outputs),
+            **counted,
+            "only_reference": sides.reference.alone,
+            "only_target": sides.target.alone,
         },
+        reference=sides.reference.path,
+        target=sides.target.path,
+        scope={"of": "check", "standard": "msprobe-b", "devices": devices},
     )
 
 

@@ -291,30 +291,26 @@ def compare_json(comparison: Comparison, language: Language = Language.EN) -> di
     scope = comparison.scope
     return answer_json(
         "compare",
-        {
-            "verdict": verdict(comparison),
-            "findings": findings,
-            "notes": notes,
-            "counts": comparison.counts,
-            "reference": comparison.reference,
-            "target": comparison.target,
-            "scope": {
-                **fields_of(scope),
-                "levels": _both(scope.levels),
-                "measured": {measured.value: number for measured, number in scope.measured},
-                "not_compared": [{"reason": reason, "tensors": number} for reason, number in scope.not_compared],
-                "unresolved": [{"reason": reason, "tensors": number} for reason, number in scope.unresolved],
-                "filters": None if scope.filters is None else _both(scope.filters),
-            },
-            "extent": {"complete": extent.is_all, **fields_of(extent)},
-            "anchor": comparison.anchor,
-            "neighbours": comparison.neighbours,
-            "advice": [
-                {**fields_of(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice
-            ],
-            "missing": remark_texts(comparison.missing, language),
-            "ledger": ledger_object(comparison.ledger),
+        verdict=verdict(comparison),
+        findings=findings,
+        notes=notes,
+        counts=comparison.counts,
+        reference=comparison.reference,
+        target=comparison.target,
+        scope={
+            **fields_of(scope),
+            "levels": _both(scope.levels),
+            "measured": {measured.value: number for measured, number in scope.measured},
+            "not_compared": [{"reason": reason, "tensors": number} for reason, number in scope.not_compared],
+            "unresolved": [{"reason": reason, "tensors": number} for reason, number in scope.unresolved],
+            "filters": None if scope.filters is None else _both(scope.filters),
         },
+        extent={"complete": extent.is_all, **fields_of(extent)},
+        anchor=comparison.anchor,
+        neighbours=comparison.neighbours,
+        advice=[{**fields_of(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice],
+        missing=remark_texts(comparison.missing, language),
+        ledger=ledger_object(comparison.ledger),
     )
 
 

@@ -130,15 +130,13 @@ def dumps_text(result: DumpsConverted, language: Language = Language.EN) -> str:
 def dumps_json(result: DumpsConverted) -> dict[str, Any]:
     return answer_json(
         "convert",
-        {
-            "to": result.kind,
-            "out": result.out,
-            "dumps": result.dumps,
-            "bytes": result.bytes_read,
-            "files": result.written,
-            **fields_of(result, "renamed", "as_they_were", "without_data"),
-            "failures": [{"source": one.source, "error": one.why} for one in result.failures],
-        },
+        to=result.kind,
+        out=result.out,
+        dumps=result.dumps,
+        bytes=result.bytes_read,
+        files=result.written,
+        **fields_of(result, "renamed", "as_they_were", "without_data"),
+        failures=[{"source": one.source, "error": one.why} for one in result.failures],
     )
 
 

@@ -211,17 +211,15 @@ def diff_json(diff: FileDiff) -> dict[str, Any]:
     compared = len(diff.tensors) - counts[Agreement.NOT_COMPARED]
     return answer_json(
         "diff",
-        {
-            "verdict": verdict if diff.tensors else "nothing_compared",
-            "reference": diff.paths.reference,
-            "target": diff.paths.target,
-            "tolerance": fields_of(diff.tolerances, "atol", "rtol") if asked else None,
-            "counts": {"tensors_compared": compared, **{each.value: counts[each] for each in Agreement}},
-            "tensors": [_tensor(tensor, diff) for tensor in diff.tensors],
-            "below": diff.below,
-            "only_reference": diff.only_reference,
-            "only_target": diff.only_target,
-        },
+        verdict=verdict if diff.tensors else "nothing_compared",
+        reference=diff.paths.reference,
+        target=diff.paths.target,
+        tolerance=fields_of(diff.tolerances, "atol", "rtol") if asked else None,
+        counts={"tensors_compared": compared, **{each.value: counts[each] for each in Agreement}},
+        tensors=[_tensor(tensor, diff) for tensor in diff.tensors],
+        below=diff.below,
+        only_reference=diff.only_reference,
+        only_target=diff.only_target,
     )
 
 

@@ -59,14 +59,12 @@ def fusion_json(view: FusionView) -> dict[str, Any]:
     names = _names(view)
     return answer_json(
         "fusion",
-        {
-            "file": view.path,
-            "counts": {"graphs": len(view.graphs), "passes": len(names[0]), "passes_with_effect": len(names[1])},
-            "graphs": view.graphs,
-            "switch": None if view.switch is None else {stage.value: _states(view.switch, stage) for stage in Stage},
-            "switched_off": view.switched_off,
-            "written": view.written,
-        },
+        file=view.path,
+        counts={"graphs": len(view.graphs), "passes": len(names[0]), "passes_with_effect": len(names[1])},
+        graphs=view.graphs,
+        switch=None if view.switch is None else {stage.value: _states(view.switch, stage) for stage in Stage},
+        switched_off=view.switched_off,
+        written=view.written,
     )
 
 
@@ -140,27 +138,25 @@ def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) ->
     words = phrases(language)
     return answer_json(
         "fusion",
-        {
-            "verdict": analysis.outcome,
-            "findings": [_finding(operator, analysis, words) for operator in analysis.parting],
-            "notes": [],
-            "counts": {"operators": len(judged), "fused": sum(bool(each.passes) for each in analysis.operators)}
-            | {name: judged.count(name) for name in sorted(set(judged))},
-            "fused": analysis.fused,
-            "unfused": analysis.unfused,
-            "graphs": analysis.graphs,
-            "passes": [
-                {
-                    "pass": name,
-                    "parts": any(each.parts for each in operators),
-                    "operators": [
-                        {"operator": each.name, **fields_of(each, "type", "judgement", "error")} for each in operators
-                    ],
-                }
-                for name, operators in analysis.passes.items()
-            ],
-            "missing": remark_texts(analysis.missing, language),
-        },
+        verdict=analysis.outcome,
+        findings=[_finding(operator, analysis, words) for operator in analysis.parting],
+        notes=[],
+        counts={"operators": len(judged), "fused": sum(bool(each.passes) for each in analysis.operators)}
+        | {name: judged.count(name) for name in sorted(set(judged))},
+        fused=analysis.fused,
+        unfused=analysis.unfused,
+        graphs=analysis.graphs,
+        passes=[
+            {
+                "pass": name,
+                "parts": any(each.parts for each in operators),
+                "operators": [
+                    {"operator": each.name, **fields_of(each, "type", "judgement", "error")} for each in operators
+                ],
+            }
+            for name, operators in analysis.passes.items()
+        ],
+        missing=remark_texts(analysis.missing, language),
     )
 
 

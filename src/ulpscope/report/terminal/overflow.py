@@ -122,14 +122,12 @@ def survey_json(survey: OverflowSurvey, language: Language = Language.EN) -> dic
     several = has_several_ranks(survey)
     return answer_json(
         "overflow",
-        {
-            "verdict": "overflow" if survey.findings else "finite" if survey.counts.looked_at else "nothing_checked",
-            "findings": [_finding_json(finding, language, several) for finding in survey.findings],
-            "notes": [_finding_json(finding, language, several) for finding in survey.notes],
-            "counts": survey.counts,
-            "paths": survey.paths,
-            "missing": remark_texts(survey.missing, language),
-        },
+        verdict="overflow" if survey.findings else "finite" if survey.counts.looked_at else "nothing_checked",
+        findings=[_finding_json(finding, language, several) for finding in survey.findings],
+        notes=[_finding_json(finding, language, several) for finding in survey.notes],
+        counts=survey.counts,
+        paths=survey.paths,
+        missing=remark_texts(survey.missing, language),
     )
 
 

@@ -117,25 +117,23 @@ def outcome_object(outcome: RunOutcome) -> dict[str, Any]:
     told = [text.partition("\n")[0] for text in (*sentences, *notes(outcome), *outcome.seen.messages)]
     return answer_json(
         "run",
-        {
-            "verdict": "nothing_captured" if outcome.nothing_captured else "captured",
-            "trace": outcome.trace,
-            "exit": outcome.exit_code,
-            "script": {
-                "command": outcome.command,
-                "exit": outcome.script_exit,
-                "interrupted": outcome.interrupted,
-            },
-            "ranks": [_process_object(process) for process in captured],
-            "findings": [],
-            "notes": [{"sentence": text} for text in dict.fromkeys(told)],
-            "counts": {
-                "ranks": len(captured),
-                "calls": sum(process.calls for process in captured),
-                "bytes": sum(process.bytes for process in captured),
-            },
-            "next": next_step,
+        verdict="nothing_captured" if outcome.nothing_captured else "captured",
+        trace=outcome.trace,
+        exit=outcome.exit_code,
+        script={
+            "command": outcome.command,
+            "exit": outcome.script_exit,
+            "interrupted": outcome.interrupted,
         },
+        ranks=[_process_object(process) for process in captured],
+        findings=[],
+        notes=[{"sentence": text} for text in dict.fromkeys(told)],
+        counts={
+            "ranks": len(captured),
+            "calls": sum(process.calls for process in captured),
+            "bytes": sum(process.bytes for process in captured),
+        },
+        next=next_step,
     )
 
 

@@ -92,13 +92,11 @@ def table_json(view: TableView) -> dict[str, Any]:
     counts = Counter(view.verdict(row) or "blank" for row in view.content.rows)
     return answer_json(
         "show",
-        {
-            "view": "table",
-            "path": view.path,
-            "kind": view.content.kind,
-            "counts": counts,
-            "rows": view.failing[: view.limit],
-        },
+        view="table",
+        path=view.path,
+        kind=view.content.kind,
+        counts=counts,
+        rows=view.failing[: view.limit],
     )
 
 
