@@ -6,7 +6,7 @@ from pathlib import Path
 from ascend_graph import model_text
 from ulpscope.dialects.graphs.opening import is_graph, read_graph
 from ulpscope.graph.query import borders, cut_out, made_at, type_counts
-from ulpscope.report.viewers.graph_drawing import dot_text, svg_text
+from ulpscope.report.files.graph_drawing import dot_text, svg_text
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 NETWORK = DATA / "ascend" / "precision_data" / "npu" / "debug_0" / "graph" / "ge_proto_00000_Build.txt"

@@ -8,7 +8,7 @@ from pages import change_json, selected_row, text_of
 
 from conftest import OpenPage, wait_for
 from made_results import write_result
-from ulpscope.report.page.content import told_json
+from ulpscope.report.page import told_json
 from ulpscope.workflows.report.command import make_report
 
 

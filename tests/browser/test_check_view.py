@@ -13,7 +13,7 @@ from tests.unit.handmade import HandmadeRun
 
 from conftest import OpenPage, wait_for
 from ulpscope.cli.main import main
-from ulpscope.report.page.content import told_json
+from ulpscope.report.page import told_json
 
 DATA = Path(__file__).parents[1] / "data" / "ascend" / "precision_data"
 MARKUP = "<b>x</b><script>window.hit=1</script>"

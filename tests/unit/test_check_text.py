@@ -9,9 +9,8 @@ from tests.unit.checking import call, checked, ended, failing, output, passing, 
 
 from ulpscope.records.check_runs import CheckedCall, CheckOptions, CheckStandard, PerturbRun, worst_tested
 from ulpscope.records.checks import Direction, Perturbation, PerturbStandard, Variant, Verdict
-from ulpscope.report.terminal.check import check_json, check_text
+from ulpscope.report.terminal.check import check_json, check_sentence, check_text, live_text, repro_command
 from ulpscope.report.terminal.check_modes import perturb_text
-from ulpscope.report.words.check import check_sentence, live_text, repro_command
 from ulpscope.report.words.language import Language, phrases
 
 FINDING_KEYS = {

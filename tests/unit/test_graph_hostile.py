@@ -11,7 +11,7 @@ from ulpscope.dialects.graphs.opening import is_graph, read_graph
 from ulpscope.graph.query import OperatorFilter, borders, cut_out, made_at, match_operators, type_counts
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel
-from ulpscope.report.viewers.graph_drawing import svg_text
+from ulpscope.report.files.graph_drawing import svg_text
 from ulpscope.workflows.show.graph import show_graph
 
 TOKENS = (

@@ -15,7 +15,7 @@ from tests.unit.graph_files import CALLS, DATA, GRAPHS, NETWORK
 from ulpscope.cli.main import main
 from ulpscope.graph.query import cut_out
 from ulpscope.records.graphs import Graph, Input, Operator, Source
-from ulpscope.report.viewers.graph_drawing import dot_text, svg_text
+from ulpscope.report.files.graph_drawing import dot_text, svg_text
 
 DUMPS = DATA / "ascend" / "precision_data" / "npu"
 REFERENCE = DATA / "ascend" / "precision_data" / "tf" / "dump"

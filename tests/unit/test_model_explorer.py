@@ -15,20 +15,18 @@ from tests.unit.traces import make_trace
 from ulpscope.cli.main import main
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.viewers.model_explorer import (
+from ulpscope.report.files.model_explorer import (
+    COLORS,
     OWN_IDS,
     NodeIds,
     RunStep,
     captured_step,
     compared_step,
-    graph_json,
-    namespace,
-)
-from ulpscope.report.viewers.model_explorer_data import (
-    COLORS,
     error_data,
+    graph_json,
     judgement_data,
     magnitude_data,
+    namespace,
     not_finite_data,
 )
 from ulpscope.trace.reader import open_trace

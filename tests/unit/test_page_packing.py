@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ulpscope.report.page.assembling import Content, assemble, pack
+from ulpscope.report.page import Content, assemble, pack
 
 
 def unpacked(text: str) -> tuple[dict[str, Any], bytes]:

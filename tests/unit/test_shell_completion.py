@@ -8,8 +8,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from ulpscope.shell.commands import all_commands
-from ulpscope.shell.completion import ShellCompleter
+from ulpscope.shell.commands import ShellCompleter, all_commands
 from ulpscope.shell.data import Context, find_data, no_data
 
 ASCEND = Path(__file__).parents[1] / "data" / "ascend"

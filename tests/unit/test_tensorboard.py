@@ -14,7 +14,7 @@ from tests.unit.traces import make_trace
 from ulpscope.dialects.wire import fields
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.viewers.tensorboard import (
+from ulpscope.report.files.tensorboard import (
     EVENTS,
     comparison_scalars,
     crc32c,

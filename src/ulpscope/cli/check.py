@@ -144,7 +144,7 @@ def _execute(
     from ulpscope.records.check_runs import CheckedCase, worst_tested
     from ulpscope.records.checks import Verdict
     from ulpscope.report.progress import progress
-    from ulpscope.report.words.check import live_text
+    from ulpscope.report.terminal.check import live_text
     from ulpscope.workflows.check.command import check
 
     counts: dict[Verdict, int] = {}
@@ -284,7 +284,7 @@ def run_mode(
 
 def _overflow(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "OverflowResult":
     from ulpscope.report.progress import progress
-    from ulpscope.report.words.check import live_text
+    from ulpscope.report.terminal.check import live_text
     from ulpscope.workflows.check.modes import check_overflow, plan_overflow
 
     plan = plan_overflow(args.trace, options)
@@ -295,7 +295,7 @@ def _overflow(args: argparse.Namespace, options: "CheckOptions", language: "Lang
 def _perturb(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "PerturbResult":
     from ulpscope.records.checks import Perturbation, PerturbStandard
     from ulpscope.report.progress import progress
-    from ulpscope.report.words.check import live_text
+    from ulpscope.report.terminal.check import live_text
     from ulpscope.workflows.check.modes import check_perturb, plan_perturb
 
     standard = PerturbStandard.FREE_BENCHMARK if args.standard == FREE_BENCHMARK else PerturbStandard.CONDITION
@@ -307,7 +307,7 @@ def _perturb(args: argparse.Namespace, options: "CheckOptions", language: "Langu
 
 def counting(advance: "Advance", language: "Language") -> "Callable[[CheckedCase], None]":
     from ulpscope.records.checks import Verdict
-    from ulpscope.report.words.check import live_text
+    from ulpscope.report.terminal.check import live_text
 
     counts: dict[Verdict, int] = {}
 
@@ -360,7 +360,7 @@ def refuse_for_dumps(args: argparse.Namespace) -> None:
 
 def _check_dumps(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "CheckResult":
     from ulpscope.report.progress import progress
-    from ulpscope.report.words.check import live_text
+    from ulpscope.report.terminal.check import live_text
     from ulpscope.workflows.check.dumps import check_dumps, plan_dump_check
 
     plan = plan_dump_check(args.trace, args.graph, options)

@@ -32,8 +32,9 @@ from ulpscope.records.enums import ExitCode, Kind, Phase
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
+    from ulpscope.report.terminal.show import Aspect
     from ulpscope.trace.query import CallFilter
-    from ulpscope.workflows.show.command import Aspect, LowResult, ShowResult, TableResult
+    from ulpscope.workflows.show.command import LowResult, ShowResult, TableResult
     from ulpscope.workflows.show.graph import CastsResult, ShowGraphResult
 
 
@@ -145,7 +146,7 @@ def _filter(args: argparse.Namespace) -> "CallFilter":
 
 
 def _aspect(args: argparse.Namespace) -> "Aspect":
-    from ulpscope.workflows.show.command import Aspect
+    from ulpscope.report.terminal.show import Aspect
 
     if args.env:
         return Aspect.ENVIRONMENT

@@ -1,7 +1,6 @@
 """What a finding rests on, in small parts that belong together. report.words makes sentences of them."""
 
 from dataclasses import dataclass, fields, replace
-from enum import Enum
 from typing import Any
 
 from ulpscope.records.ledger import LedgerEntry, ledger_json
@@ -159,11 +158,9 @@ class Evidence:
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:
-    """The evidence of a finding as JSON: all parts in one object, without what does not apply."""
+    """What the JSON of a finding has of its evidence: all parts in one object, without what does not apply."""
     entries = {name: entry for part in _parts(evidence).values() for name, entry in _told(part).items()}
-    if evidence.ledger is not None:
-        entries["ledger"] = evidence.ledger
-    return {name: _plain(entry) for name, entry in entries.items()}
+    return entries if evidence.ledger is None else {**entries, "ledger": ledger_json(evidence.ledger)}
 
 
 def _parts(evidence: Evidence) -> dict[str, Any]:
@@ -174,13 +171,3 @@ def _told(part: Any) -> dict[str, Any]:
     """What applies of a part."""
     entries = {field.name: getattr(part, field.name) for field in fields(part)}
     return {name: entry for name, entry in entries.items() if entry is not None and entry != ()}
-
-
-def _plain(entry: Any) -> Any:
-    if isinstance(entry, ArgumentDifference):
-        return {"place": entry.place, "reference": entry.reference, "target": entry.target}
-    if isinstance(entry, LedgerEntry):
-        return ledger_json(entry)
-    if isinstance(entry, Enum):
-        return entry.value
-    return [_plain(item) for item in entry] if isinstance(entry, tuple) else entry

@@ -105,9 +105,9 @@ def ledger_json(entry: LedgerEntry) -> dict[str, Any]:
     found = {name: getattr(entry, name) for name in parts}
     return {
         **{name: {"norm": part.norm, "worst_ulp": part.worst} for name, part in found.items() if part is not None},
-        "maker": entry.maker.value,
-        "verdict_target": entry.verdict_target.value,
-        "verdict_reference": entry.verdict_reference.value,
+        "maker": entry.maker,
+        "verdict_target": entry.verdict_target,
+        "verdict_reference": entry.verdict_reference,
         "statistic": entry.statistic,
         "message": entry.message,
         **({} if entry.contribution is None else {"contribution": entry.contribution}),

@@ -6,9 +6,14 @@ not a line is told, also not through a link.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich.text import Text
+
+from ulpscope.report.tables import plain
+from ulpscope.report.words.comparison import source_name
+from ulpscope.report.words.language import shown_name
 from ulpscope.trace.files import open_text
 
 LONGEST = 400
@@ -36,30 +41,31 @@ def argument_text(item: Any) -> str:
     return f"{{{_entries(item.items())}}}" if word is None else _special(word, item)
 
 
+_WORDS = {
+    "$tensor": "tensor {}",
+    "$ellipsis": "...",
+    "$truncated": "... ({} left out)",
+    **dict.fromkeys(("$float", "$dtype", "$device", "$layout", "$memory_format", "$callable"), "{}"),
+}
+
+
 def _special(word: str, item: dict[str, Any]) -> str:
     content = item[word]
-    if word == "$tensor":
-        return f"tensor {content}"
+    if word in _WORDS:
+        return _WORDS[word].format(content)
     if word in ("$tuple", "$size") and isinstance(content, list):
         inside = f"({_joined(content)}{',' if len(content) == 1 else ''})"
         return inside if word == "$tuple" else f"torch.Size{inside}"
-    if word == "$dict" and isinstance(content, list) and all(_is_pair(pair) for pair in content):
+    if (
+        word == "$dict"
+        and isinstance(content, list)
+        and all(isinstance(each, list) and len(each) == 2 for each in content)
+    ):
         return f"{{{_entries(content)}}}"
     if word == "$slice" and isinstance(content, list):
         return f"slice({_joined(content)})"
     if word == "$complex" and isinstance(content, list) and len(content) == 2:
         return f"({argument_text(content[0])} + {argument_text(content[1])}j)"
-    return _plain_word(word, item)
-
-
-def _plain_word(word: str, item: dict[str, Any]) -> str:
-    content = item[word]
-    if word == "$ellipsis":
-        return "..."
-    if word == "$truncated":
-        return f"... ({content} left out)"
-    if word in ("$float", "$dtype", "$device", "$layout", "$memory_format", "$callable"):
-        return str(content)
     if word == "$object" and "fields" in item:
         return f"{content}{argument_text(item['fields'])}"
     return f"<{word.removeprefix('$')} {content}>"
@@ -71,10 +77,6 @@ def _joined(items: list[Any]) -> str:
 
 def _entries(pairs: Any) -> str:
     return ", ".join(f"{key!r}: {argument_text(content)}" for key, content in pairs)
-
-
-def _is_pair(pair: Any) -> bool:
-    return isinstance(pair, list) and len(pair) == 2
 
 
 def _line(item: Any, place: str) -> str:
@@ -107,10 +109,15 @@ def source_line(file: str, line: int) -> str | None:
     return text.strip()[:LONGEST_LINE] or None
 
 
-def text_at(source: str | None) -> str | None:
-    """The text of a line that is written `FILE:LINE`."""
-    place = place_of(source)
-    return None if place is None else source_line(*place)
+def head_line(names: Sequence[str], source: str | None) -> Text:
+    """What a call is called, and the line `FILE:LINE` of the program that makes it, with its text if there is one."""
+    cells = [plain(shown_name(name), style="" if number else "bold") for number, name in enumerate(names)]
+    if source:
+        place = place_of(source)
+        text = None if place is None else source_line(*place)
+        cells += [plain(shown_name(text), style="cyan")] if text is not None else []
+        cells.append(plain(source_name(source)))
+    return Text("   ").join(cells)
 
 
 def place_of(source: str | None) -> tuple[str, int] | None:

@@ -46,9 +46,11 @@ def fields_of(record: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names or [field.name for field in fields(record)]}
 
 
-def answer_json(command: str, content: Mapping[str, Any], no_number: NoNumber = str) -> dict[str, Any]:
+def answer_json(
+    command: str, content: Mapping[str, Any] | None = None, no_number: NoNumber = str, /, **more: Any
+) -> dict[str, Any]:
     """The object that a command prints with --json."""
-    told: dict[str, Any] = to_json({"schema": SCHEMA, "command": command, **content}, no_number)
+    told: dict[str, Any] = to_json({"schema": SCHEMA, "command": command, **(content or {}), **more}, no_number)
     return told
 
 

@@ -69,10 +69,14 @@ def script_text(shown: Reproduction, limits: ScriptLimits) -> str:
 
 def _whole(shown: Reproduction, limits: ScriptLimits, imports: str) -> str:
     types = ", ".join(f'"{stored}": torch.{dtype}' for stored, dtype in sorted(shown.stored.items()))
-    head = _HEAD.format(name=_harmless(shown.name), imports=imports) + _READ.format(types=types)
+    # What may stand in a docstring.
+    name = re.sub(r"[^A-Za-z0-9_.,:/()@ -]", "_", shown.name)
+    head = _HEAD.format(name=name, imports=imports) + _READ.format(types=types)
     head += "".join(f"{line}\n" for line in _settings(shown))
     got, true = _elements(shown)
-    tail = _JUDGE.format(got=got, true=true, floor=f"{limits.floor:g}", limits=_limits(limits), ulp=_ulp(shown))
+    rms = f"{limits.rms} + {limits.rms_scatter} / n"
+    allowed = f"{limits.largest}, {rms}, max({limits.one_sided}, {limits.one_sided_scatter} / n)"
+    tail = _JUDGE.format(got=got, true=true, floor=f"{limits.floor:g}", limits=allowed, ulp=_ulp(shown))
     return f"{head}{_run(shown, LINES - _count(head + tail))}{tail}"
 
 
@@ -83,11 +87,6 @@ def _count(text: str) -> int:
 def test_text(shown: Reproduction) -> str:
     """The test beside the script."""
     return TEST.format(function=re.sub(r"[^A-Za-z0-9]+", "_", shown.name.split(" ")[0]).strip("_").lower() or "call")
-
-
-def _harmless(name: str) -> str:
-    """What may stand in a docstring."""
-    return re.sub(r"[^A-Za-z0-9_.,:/()@ -]", "_", name)
 
 
 def _settings(shown: Reproduction) -> Iterator[str]:
@@ -101,21 +100,22 @@ def _settings(shown: Reproduction) -> Iterator[str]:
 def _run(shown: Reproduction, room: int) -> str:
     lines = [*_inputs(shown)]
     call = [f"    out = {shown.function}({arguments_text(shown.arguments, shown.firsts)})"]
-    after = [*_gradients(shown), f"    results.append({{{', '.join(_results(shown))}}})"]
+    results = ", ".join(f"{quoted(place)}: {_result(shown, place)}" for place in shown.places)
+    after = [f"    results.append({{{results}}})"]
+    if shown.differentiated:
+        outputs = ", ".join(_output(shown, place) for place in shown.sent)
+        sent = ", ".join(tensor_text(f"grad_output.{place}") for place in shown.sent)
+        after.insert(0, f"    grads = torch.autograd.grad([{outputs}], leaves, [{sent}], allow_unused=True)")
     spare = room - len(lines) - len(after)
     if shown.autocast is not None:
         device = "torch.device(device).type"
         lines.append(f"    with torch.autocast({device}, torch.{shown.autocast}, enabled=not high):")
         call, spare = [f"    {call[0]}"], spare - 1
     if len(call[0]) > WIDTH and spare >= 3:
-        call = _wrapped(call[0])
+        indent = " " * (len(call[0]) - len(call[0].lstrip()))
+        head, _, arguments = call[0].partition("(")
+        call = [f"{head}(", f"{indent}    {arguments[:-1]}", f"{indent})"]
     return "".join(f"{line}\n" for line in [*lines, *call, *after])
-
-
-def _wrapped(line: str) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()))
-    head, _, arguments = line.partition("(")
-    return [f"{head}(", f"{indent}    {arguments[:-1]}", f"{indent})"]
 
 
 def _inputs(shown: Reproduction) -> Iterator[str]:
@@ -138,18 +138,6 @@ def _default_device(device: str) -> str:
     return f'{quoted(device)} if torch.{room}.is_available() else "cpu"'
 
 
-def _gradients(shown: Reproduction) -> Iterator[str]:
-    if shown.differentiated:
-        outputs = ", ".join(_output(shown, place) for place in shown.sent)
-        sent = ", ".join(tensor_text(f"grad_output.{place}") for place in shown.sent)
-        yield f"    grads = torch.autograd.grad([{outputs}], leaves, [{sent}], allow_unused=True)"
-
-
-def _results(shown: Reproduction) -> Iterator[str]:
-    for place in shown.places:
-        yield f"{quoted(place)}: {_result(shown, place)}"
-
-
 def _result(shown: Reproduction, place: str) -> str:
     if place.startswith("written."):
         return tensor_text(place.removeprefix("written."))
@@ -162,11 +150,6 @@ def _output(shown: Reproduction, place: str) -> str:
     if shown.outputs == 0:
         return tensor_text("args.0")
     return "out" if shown.outputs == 1 else f"out[{int(place.removeprefix('output.'))}]"
-
-
-def _limits(limits: ScriptLimits) -> str:
-    rms = f"{limits.rms} + {limits.rms_scatter} / n"
-    return f"{limits.largest}, {rms}, max({limits.one_sided}, {limits.one_sided_scatter} / n)"
 
 
 def _elements(shown: Reproduction) -> tuple[str, str]:
@@ -217,14 +200,12 @@ def tensor_text(place: str) -> str:
 
 def arguments_text(encoded: Mapping[str, Any], firsts: Firsts) -> str:
     """What stands between the parentheses of the call."""
-    positional = [_text(item, firsts) for item in encoded.get("args", [])]
-    named = {name: _text(item, firsts) for name, item in encoded.get("kwargs", {}).items()}
-    return ", ".join([*positional, *(_named(name, text) for name, text in named.items())])
-
-
-def _named(name: str, text: str) -> str:
-    is_name = name.isidentifier() and not keyword.iskeyword(name)
-    return f"{name}={text}" if is_name else f"**{{{quoted(name)}: {text}}}"
+    texts = [_text(item, firsts) for item in encoded.get("args", [])]
+    for name, item in encoded.get("kwargs", {}).items():
+        is_name = name.isidentifier() and not keyword.iskeyword(name)
+        text = _text(item, firsts)
+        texts.append(f"{name}={text}" if is_name else f"**{{{quoted(name)}: {text}}}")
+    return ", ".join(texts)
 
 
 def _text(encoded: Any, firsts: Firsts) -> str:
@@ -233,7 +214,7 @@ def _text(encoded: Any, firsts: Firsts) -> str:
     if encoded is None or isinstance(encoded, bool | int | float):
         return repr(encoded)
     if isinstance(encoded, list):
-        return f"[{', '.join(_text(item, firsts) for item in encoded)}]"
+        return f"[{_texts(encoded, firsts)}]"
     ((word, content), *_) = encoded.items()
     write = _WRITERS.get(word)
     if write is None:
@@ -247,21 +228,16 @@ def quoted(text: str) -> str:
     return plain if '"' in text or plain.startswith('"') else f'"{plain[1:-1]}"'
 
 
+def _texts(items: list[Any], firsts: Firsts) -> str:
+    return ", ".join(_text(item, firsts) for item in items)
+
+
 def _literal_tuple(content: list[Any], firsts: Firsts) -> str:
-    inner = [_text(item, firsts) for item in content]
-    return f"({inner[0]},)" if len(inner) == 1 else f"({', '.join(inner)})"
+    return f"({_texts(content, firsts)}{',' if len(content) == 1 else ''})"
 
 
 def _dict(content: list[list[Any]], firsts: Firsts) -> str:
     return f"{{{', '.join(f'{_text(key, firsts)}: {_text(item, firsts)}' for key, item in content)}}}"
-
-
-def _slice(content: list[Any], firsts: Firsts) -> str:
-    return f"slice({', '.join(_text(item, firsts) for item in content)})"
-
-
-def _complex(content: list[Any], firsts: Firsts) -> str:
-    return f"complex({', '.join(_text(item, firsts) for item in content)})"
 
 
 def _float(content: str, _firsts: Firsts) -> str:
@@ -294,8 +270,8 @@ _WRITERS: dict[str, Callable[[Any, Firsts], str]] = {
     "$tuple": _literal_tuple,
     "$size": _literal_tuple,
     "$dict": _dict,
-    "$slice": _slice,
-    "$complex": _complex,
+    "$slice": lambda content, firsts: f"slice({_texts(content, firsts)})",
+    "$complex": lambda content, firsts: f"complex({_texts(content, firsts)})",
     "$float": _float,
     "$ellipsis": lambda _content, _firsts: "...",
     "$device": lambda _content, _firsts: "device",

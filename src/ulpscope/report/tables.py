@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ulpscope.records.findings import Outcome
-from ulpscope.report.words.language import LONGEST_TEXT, shown_name, shown_text
+from ulpscope.records.values import Stats
+from ulpscope.report.words.language import LONGEST_TEXT, Phrases, shown_name, shown_text
 
 BAD, GOOD, OPEN = "bold red", "bold green", "bold yellow"
 """Headings of answers: something is wrong, nothing is, nothing can be said."""
@@ -53,18 +54,25 @@ def table(
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Table:
-    """A name and what there is to say about it, one a line."""
+    """A name and what there is to say about it, one a line; of what is None nothing is said."""
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     drawn.add_column(no_wrap=True)
     drawn.add_column(overflow="fold")
     for name, content in rows:
-        drawn.add_row(plain(name), content if isinstance(content, Text) else plain(content))
+        if content is not None:
+            drawn.add_row(plain(name), content if isinstance(content, Text) else plain(content))
     return drawn
 
 
 def section(title: str, *content: RenderableType) -> Group:
     """A title with its content below, set in."""
     return Group(Text(), plain(title, style="bold"), *map(set_in, content))
+
+
+def stats_cells(stats: Stats, *counts: int) -> list[Text]:
+    """Four numbers of a tensor, and how many of its elements are of a kind that none should be of."""
+    numbers = ["-" if each is None else f"{each:.6g}" for each in (stats.min, stats.max, stats.mean, stats.norm)]
+    return [*map(plain, numbers), *(plain(f"{count:,}", style="red" if count else "") for count in counts)]
 
 
 def set_in(*content: RenderableType, by: int = 2) -> Padding:
@@ -86,19 +94,23 @@ def apart(groups: Iterable[Iterable[RenderableType]]) -> Group:
 
 
 def answer_text(
+    words: Phrases,
     heading: Text,
-    blocks: Iterable[Sequence[RenderableType]],
-    commands: Sequence[str] = (),
+    blocks: Iterable[Iterable[RenderableType]],
+    commands: Iterable[str] = (),
     *,
     gap: str = "",
     width: int,
     color: bool,
 ) -> str:
     """An answer: its heading, what is to be said, a blank line before each block, and what to type next."""
-    parts = (part for block in blocks if block for part in (Text(), set_in(*block)))
-    told = render(Group(heading, *parts), width=width, color=color)
+    parts: list[RenderableType] = [heading]
+    for block in map(list, blocks):
+        if block:
+            parts += [Text(), set_in(*(plain(part) if isinstance(part, str) else part for part in block))]
     # Commands are to be copied: a terminal that breaks a long line itself keeps it one line.
-    return told + (gap if commands else "") + "".join(f"  {command}\n" for command in commands)
+    lines = [f"  {words.say('next', command=command)}\n" for command in commands]
+    return render(Group(*parts), width=width, color=color) + "".join([gap if lines else "", *lines])
 
 
 def render(content: RenderableType, *, width: int, color: bool) -> str:

@@ -1,8 +1,16 @@
-"""`vc`, `cad` and `vcs`: a network or two directories compared, and what a comparison found."""
+"""`vc`, `cad` and `vcs`: a network or two directories compared, and what a comparison found.
+
+`ac` and `overflow`: everything that can be found out at once.
+"""
 
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
+from ulpscope.diagnose.networks.graphs import DangerousCast
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
@@ -11,51 +19,30 @@ from ulpscope.records.pairs import Pair
 from ulpscope.report.files.network_tables import write_table
 from ulpscope.report.progress import Advance, progress
 from ulpscope.shell.data import Context, graph_files, newest_result
-from ulpscope.shell.panels import low_panel
-from ulpscope.shell.telling import complain, say, show, show_text
-from ulpscope.shell.words import Command, Values, Words, add_limit, add_parse_output, similarity
+from ulpscope.shell.panels import cast_line, difference_panel, fusion_panel, low_panel, overflow_panel, similarity_line
+from ulpscope.shell.words import (
+    COMMANDS,
+    PARSE_OUTPUT,
+    Values,
+    command,
+    complain,
+    limit,
+    option,
+    say,
+    show,
+    show_text,
+    similarity,
+)
 from ulpscope.workflows.compare.command import CompareOptions
 from ulpscope.workflows.convert.command import prepare_out
 from ulpscope.workflows.diff.command import diff
+from ulpscope.workflows.fusion import fusion
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, are_dumps, compare_dumps, compare_network
+from ulpscope.workflows.overflow import overflow
 from ulpscope.workflows.results import write_json, writing
 from ulpscope.workflows.show.command import DEFAULT_COSINE, LOW_LISTED, show_results
+from ulpscope.workflows.show.graph import check_casts, check_similarity
 from ulpscope.workflows.worker_pool import usable_cores
-
-
-def vc_command() -> Command:
-    words = Words("vc", "Compare the dumps of a network with its reference, operator by operator; vcs of the result.")
-    words.add_argument("-lt", "--left", metavar="DIR", type=Path, help="dumps of the NPU (default: debug_0)")
-    words.add_argument("-rt", "--right", metavar="DIR", type=Path, help="what is trusted (default: tf, else debug_1)")
-    words.add_argument(
-        "-g", "--graph", metavar="GRAPH", type=Path, help="graph, or a directory of them (default: debug_0)"
-    )
-    words.add_argument("-m", "--my_dump_path", metavar="DIR", type=Path, help="as -lt; -g is then what is trusted")
-    add_parse_output(words)
-    return Command(words, _vc)
-
-
-def cad_command() -> Command:
-    words = Words("cad", "Compare two directories of dumps or arrays, file by file.")
-    words.add_argument("-m", "--my_dump_path", metavar="DIR", type=Path, required=True, help="under suspicion")
-    words.add_argument("-g", "--golden_dump_path", metavar="DIR", type=Path, required=True, help="what is trusted")
-    add_parse_output(words)
-    return Command(words, _cad)
-
-
-def vcs_command() -> Command:
-    words = Words("vcs", "Operators of a comparison's result with an output that is not alike.")
-    words.add_argument("-f", "--file", metavar="FILE|DIR", type=Path, help="result (default: the newest)")
-    words.add_argument(
-        "-c", "--cos_sim", metavar="COSINE", type=similarity, default=DEFAULT_COSINE, help="at most (default: 0.98)"
-    )
-    add_limit(words, "how many")
-    return Command(words, _vcs)
-
-
-def compare_all(context: Context) -> ExitCode:
-    """`vc` without options."""
-    return _vc(context, vc_command().words.parse_args([]))
 
 
 def show_low(path: Path, *, cosine: float, limit: int) -> ExitCode:
@@ -69,6 +56,15 @@ def show_low(path: Path, *, cosine: float, limit: int) -> ExitCode:
     return result.code
 
 
+@command(
+    "vcs",
+    "Operators of a comparison's result with an output that is not alike.",
+    option("-f", "--file", metavar="FILE|DIR", type=Path, help="result (default: the newest)"),
+    option(
+        "-c", "--cos_sim", metavar="COSINE", type=similarity, default=DEFAULT_COSINE, help="at most (default: 0.98)"
+    ),
+    limit("how many"),
+)
 def _vcs(context: Context, values: Values) -> ExitCode:
     path = values.file or newest_result(context.data)
     if path is None:
@@ -81,6 +77,15 @@ def _vcs(context: Context, values: Values) -> ExitCode:
     return show_low(path, cosine=values.cos_sim, limit=values.limit)
 
 
+@command(
+    "vc",
+    "Compare the dumps of a network with its reference, operator by operator; vcs of the result.",
+    option("-lt", "--left", metavar="DIR", type=Path, help="dumps of the NPU (default: debug_0)"),
+    option("-rt", "--right", metavar="DIR", type=Path, help="what is trusted (default: tf, else debug_1)"),
+    option("-g", "--graph", metavar="GRAPH", type=Path, help="graph, or a directory of them (default: debug_0)"),
+    option("-m", "--my_dump_path", metavar="DIR", type=Path, help="as -lt; -g is then what is trusted"),
+    *PARSE_OUTPUT,
+)
 def _vc(context: Context, values: Values) -> ExitCode:
     """Each graph by itself: one that was not dumped does not keep the others from being compared."""
     if values.my_dump_path is not None:
@@ -105,6 +110,13 @@ def _vc(context: Context, values: Values) -> ExitCode:
     return next((code for code in (ExitCode.DIFFERENCE, ExitCode.OK) if code in codes), codes[0])
 
 
+@command(
+    "cad",
+    "Compare two directories of dumps or arrays, file by file.",
+    option("-m", "--my_dump_path", metavar="DIR", type=Path, required=True, help="under suspicion"),
+    option("-g", "--golden_dump_path", metavar="DIR", type=Path, required=True, help="what is trusted"),
+    *PARSE_OUTPUT,
+)
 def _cad(context: Context, values: Values) -> ExitCode:
     """Dumps of two runs as `vc` does it; arrays by the names of their files."""
     sides = Pair(reference=values.golden_dump_path, target=values.my_dump_path)
@@ -184,3 +196,112 @@ def _graphs(context: Context, chosen: Path | None) -> tuple[Path, ...]:
     if chosen is not None:
         return graph_files(chosen) or (chosen,)
     return next((debug.graphs for debug in context.data.debugs if debug.graphs), ())
+
+
+DIFFERENCES_SHOWN = 20
+
+
+@command(
+    "ac",
+    "Check all: comparison, fusion, overflow, casts, similarity of graphs.",
+    option("-c", "--vector_compare", action="store_true", help="compare the network first (vc)"),
+    limit("overflows"),
+)
+def _ac(context: Context, values: Values) -> ExitCode:
+    """One check that cannot be made is told, and does not keep the others from being made."""
+    overflows = partial(_overflow, limit=values.limit)
+    checks: list[Callable[[Context], ExitCode]]
+    checks = [_compare_all if values.vector_compare else _last_comparison, _fusion, overflows, _casts, _similarity]
+    if context.data.trace is not None and not values.vector_compare:
+        # The others are about graphs.
+        checks = [overflows]
+    codes = []
+    for check in checks:
+        try:
+            codes.append(check(context))
+        except UlpscopeError as error:
+            complain(error)
+            codes.append(error.code)
+    # Most data is not there for every check; that counts if it is there for none.
+    counting = (ExitCode.DIFFERENCE, ExitCode.USAGE, ExitCode.OK)
+    return next((code for code in counting if code in codes), ExitCode.NOTHING)
+
+
+def _compare_all(context: Context) -> ExitCode:
+    """`vc` without options."""
+    return _vc(context, COMMANDS["vc"].parse_args([]))
+
+
+def _last_comparison(context: Context) -> ExitCode:
+    newest = newest_result(context.data)
+    if newest is None:
+        say("Comparison: none was made yet; ac -c or vc makes one.")
+        return ExitCode.NOTHING
+    return show_low(newest, cosine=DEFAULT_COSINE, limit=LOW_LISTED)
+
+
+def _fusion(context: Context) -> ExitCode:
+    if not context.data.fusion:
+        say("Fusion: no fusion_result.json.")
+        return ExitCode.NOTHING
+    for path in context.data.fusion:
+        say(f"Fusion: passes that took effect, of {path}")
+        for graph in fusion(path).view.graphs:
+            show(fusion_panel(graph))
+    return ExitCode.OK
+
+
+def _overflow(context: Context, limit: int) -> ExitCode:
+    # The records of the device; without them what numbers tell.
+    found = context.data.trace or context.data.overflow
+    sources = list(context.data.dumps) if found is None else [found]
+    if not sources:
+        say("Overflow: no records and no dumps.")
+        return ExitCode.NOTHING
+    with progress("looking for overflows") as advance:
+        survey = overflow(sources, told=lambda text: advance(1, text=text)).survey
+    shown = survey.findings[: limit or None]
+    first = f"; the first {limit} of them" if len(shown) < len(survey.findings) else ""
+    say(f"Overflow: {len(survey.findings)} found in {', '.join(survey.paths)}{first}")
+    for finding in shown:
+        show(overflow_panel(finding))
+    for sentence in survey.missing:
+        say(sentence)
+    return survey.code
+
+
+def _casts(context: Context) -> ExitCode:
+    if not context.data.graphs:
+        say("Casts: no graph.")
+        return ExitCode.NOTHING
+    found: dict[tuple[str, str], list[DangerousCast]] = defaultdict(list)
+    result = check_casts(context.data.graphs)
+    for cast in result.casts:
+        found[cast.source, cast.target].append(cast)
+    if not found:
+        say("Casts: none that is dangerous.")
+    for casts in found.values():
+        say(cast_line(casts))
+    return result.code
+
+
+def _similarity(context: Context) -> ExitCode:
+    debugs = [debug for debug in context.data.debugs if debug.graphs]
+    if len(debugs) < 2:
+        say("Similarity: no graphs of a second run.")
+        return ExitCode.NOTHING
+    result = check_similarity(debugs[0].graphs, debugs[1].graphs)
+    if not result.found:
+        say(f"Graphs of {debugs[0].name} and {debugs[1].name}: none is of the same session and number in both.")
+    for found in result.found:
+        say(similarity_line(found))
+        for difference in islice(found.differences, DIFFERENCES_SHOWN):
+            show(difference_panel(difference))
+        if len(found.differences) > DIFFERENCES_SHOWN:
+            say(f"and {len(found.differences) - DIFFERENCES_SHOWN:,} more operators that differ")
+    return result.code
+
+
+@command("overflow", "Where numbers overflowed, the first first.", limit("how many"))
+def _overflow_word(context: Context, values: Values) -> ExitCode:
+    return _overflow(context, values.limit)

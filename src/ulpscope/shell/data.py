@@ -27,7 +27,10 @@ OVERFLOW = "overflow"
 LONGEST_FILE_NAME = 200
 """Bytes; file systems take 255, and something is put before and behind it."""
 
-_DEBUG = re.compile(r"debug_\d+", re.ASCII)
+_NEWER = ("npu/debug_*", "tf/dump", "tf/tf_debug", "overflow/dump")
+_OLDER = ("dump/npu", "dump/overflow", "dump/cpu", "graph/all", "graph/json")
+"""Directories by which the layouts of both eras are known."""
+_DEBUG = re.compile(r"debug_\d+\Z", re.ASCII)
 _TIME = re.compile(r"\d{14}", re.ASCII)
 
 
@@ -138,26 +141,26 @@ def newest_result(data: ShellData) -> Path | None:
 
 def _laid_out(start: Path) -> ShellData | None:
     for root in (start, start / DATA):
-        for holds, read in _LAYOUTS:
-            if holds(root):
-                return read(root)
+        if any(path.is_dir() for place in _NEWER for path in root.glob(place)):
+            return _newer(root)
+        if any((root / place).is_dir() for place in _OLDER):
+            return _older(root)
     return None
 
 
 def _with_graphs(start: Path) -> ShellData | None:
     """A graph, or a directory that holds some itself: its dumps, if any, are of them."""
-    graphs = graph_files(start, deepest=0) if start.is_dir() else (start,) if _is_graph(start) else ()
+    if start.is_dir():
+        graphs = graph_files(start, deepest=0)
+    else:
+        try:
+            graphs = (start,) if start.is_file() and open_graph(start).graphs else ()
+        except UlpscopeError:
+            graphs = ()
     if not graphs:
         return None
     dumps = start if start.is_dir() and has_dumps(start) else None
     return ShellData(start, _own(Path("temp")), (DebugData(start.stem or "graph", graphs, dumps),))
-
-
-def _is_graph(path: Path) -> bool:
-    try:
-        return path.is_file() and bool(open_graph(path).graphs)
-    except UlpscopeError:
-        return False
 
 
 def _trace(start: Path) -> ShellData | None:
@@ -174,31 +177,17 @@ def _trace(start: Path) -> ShellData | None:
     )
 
 
-def _is_newer(root: Path) -> bool:
-    places = ("npu/debug_*", "tf/dump", "tf/tf_debug", "overflow/dump")
-    return any(path.is_dir() for place in places for path in root.glob(place))
-
-
 def _newer(root: Path) -> ShellData:
     return ShellData(
         root=root,
         own=_own(root / "temp"),
-        debugs=tuple(_debugs(root / "npu")),
+        debugs=tuple(
+            DebugData(folder.name, graph_files(folder / "graph"), _first([folder / "dump"], has_dumps))
+            for folder in sorted(_subfolders(root / "npu", _DEBUG), key=lambda path: (len(path.name), path.name))
+        ),
         reference=_first([root / "tf" / "dump", root / "tf" / "tf_debug"], _is_reference),
         overflow=_overflow(root / "overflow" / "dump"),
         fusion=_fusion(root),
-    )
-
-
-def _debugs(folder: Path) -> Iterator[DebugData]:
-    names = [path.name for path in folder.iterdir() if _DEBUG.fullmatch(path.name)] if folder.is_dir() else []
-    for name in sorted(names, key=lambda name: (len(name), name)):
-        yield DebugData(name, graph_files(folder / name / "graph"), _first([folder / name / "dump"], has_dumps))
-
-
-def _is_older(root: Path) -> bool:
-    return any(
-        (root / place).is_dir() for place in ("dump/npu", "dump/overflow", "dump/cpu", "graph/all", "graph/json")
     )
 
 
@@ -213,12 +202,6 @@ def _older(root: Path) -> ShellData:
         overflow=_overflow(dump / "overflow"),
         fusion=_fusion(root),
     )
-
-
-_LAYOUTS: tuple[tuple[Callable[[Path], bool], Callable[[Path], ShellData]], ...] = (
-    (_is_newer, _newer),
-    (_is_older, _older),
-)
 
 
 def _own(temp: Path) -> OwnFolders:
@@ -237,8 +220,11 @@ def _overflow(folder: Path) -> Path | None:
 
 
 def _newest(folder: Path) -> Path | None:
-    times = [path for path in folder.iterdir() if _TIME.match(path.name) and path.is_dir()] if folder.is_dir() else []
-    return max(times, key=lambda path: path.name, default=None)
+    return max((path for path in _subfolders(folder, _TIME) if path.is_dir()), key=lambda path: path.name, default=None)
+
+
+def _subfolders(folder: Path, named: re.Pattern[str]) -> list[Path]:
+    return [path for path in folder.iterdir() if named.match(path.name)] if folder.is_dir() else []
 
 
 def _first(places: Iterable[Path], holds: Callable[[Path], bool]) -> Path | None:

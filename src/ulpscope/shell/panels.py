@@ -1,6 +1,5 @@
 """Panels about graphs, comparisons and tensors, in the form in which precision_tool drew them."""
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,14 +17,13 @@ from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.fusion_files import GraphFusion, Stage
 from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTensor
 from ulpscope.dialects.ascend.tree import STATS_SUFFIX
-from ulpscope.records.graphs import AttributeValue, Operator, TensorDesc
-from ulpscope.records.overflows import DeviceRecord, OverflowFinding
+from ulpscope.records.graphs import Operator, TensorDesc
+from ulpscope.records.overflows import OverflowFinding
 from ulpscope.records.values import Stats
 from ulpscope.report.tables import plain
-from ulpscope.report.terminal.show_graph import plain_value
-from ulpscope.report.terminal.views import FoundDumps, OperatorView, SummarisedTensor
+from ulpscope.report.terminal.overflow import overflow_sentence
+from ulpscope.report.terminal.show_graph import FoundDumps, OperatorView, SummarisedTensor, value_words
 from ulpscope.report.words.language import Language, phrases
-from ulpscope.report.words.overflow import overflow_sentence
 from ulpscope.workflows.diff.elements import ElementRow, PairedElements, TensorView
 from ulpscope.workflows.diff.tensor_lookup import FoundTensor
 
@@ -90,10 +88,14 @@ def operator_panel(
     lines = [*_facts(operator)]
     if attributes is not None:
         wanted = [(key, value) for key, value in operator.attributes.items() if attributes.lower() in key.lower()]
-        lines += [f" {key}: {_value(value)}" for key, value in sorted(wanted)]
+        lines += [f" {key}: {value_words(value)}" for key, value in sorted(wanted)]
         if not wanted:
             lines.append(f" no attribute{f' with {attributes} in its name' if attributes else ''}")
-    lines += [INPUT_COLUMNS, *_inputs(view), "Output:", *_outputs(view)]
+    lines.append(INPUT_COLUMNS)
+    for index, each in enumerate(operator.inputs):
+        made = f" (made at {view.made_at[index]})" if index in view.made_at else ""
+        lines.append(f" -[{index}]{_desc(each.desc)} {'' if each.source is None else each.source}{made}")
+    lines += ["Output:", *_outputs(view)]
     lines += _dumps(view.dumps, prefix)
     lines += _references(view.references)
     if drawing is not None:
@@ -111,13 +113,6 @@ def _facts(operator: Operator) -> Iterator[str]:
         yield f"PassName:      {listed(operator.passes)}"
     if operator.originals is not None:
         yield f"OriginalOp:    {listed(operator.originals)}"
-
-
-def _inputs(view: OperatorView) -> Iterator[str]:
-    for index, each in enumerate(view.operator.inputs):
-        beyond = view.made_at.get(index)
-        made = "" if beyond is None else f" (made at {beyond})"
-        yield f" -[{index}]{_desc(each.desc)} {'' if each.source is None else each.source}{made}"
 
 
 def _outputs(view: OperatorView) -> Iterator[str]:
@@ -168,10 +163,6 @@ def _tensor(tensor: SummarisedTensor, name: str) -> Iterator[str]:
     yield f"   └─ {spec(tensor.dtype, tensor.shape, tensor.stats)}"
 
 
-def _value(value: AttributeValue) -> str:
-    return value if isinstance(value, str) else json.dumps(plain_value(value), ensure_ascii=False)
-
-
 IN_A_ROW = 8
 ROWS = 16
 
@@ -180,7 +171,9 @@ def tensor_panel(view: TensorView) -> Panel:
     """A table of the first elements, and what the tensor is."""
     starts = range(0, len(view.first), IN_A_ROW)
     rows = ((start, " ".join(map(str, view.first[start : start + IN_A_ROW]))) for start in starts)
-    lines = [spec(view.dtype, view.shape, view.stats), f"Path: {view.path}", *_text_line(view.text, view.problem)]
+    lines = [spec(view.dtype, view.shape, view.stats), f"Path: {view.path}"]
+    if view.text is not None or view.problem is not None:
+        lines.append(f"TxtFile: {view.text or f'not written ({view.problem})'}")
     content = Group(framed_table("", ("Index", "Data"), rows), *map(plain, lines))
     return Panel.fit(content, title=plain(view.name))
 
@@ -227,16 +220,6 @@ def _side(name: str, found: FoundTensor, stats: Stats, text: Path | None) -> Ite
     yield f" └─ NpySpec: {spec(found.stored.dtype, found.stored.shape, stats)}"
 
 
-def _text_line(text: Path | None, problem: str | None) -> Iterator[str]:
-    if text is not None:
-        yield f"TxtFile: {text}"
-    elif problem is not None:
-        yield f"TxtFile: not written ({problem})"
-
-
-_STAGES = {Stage.GRAPH: "Graph Fusion", Stage.UB: "UB Fusion"}
-
-
 def low_panel(operator: ComparedOperator, cosine: float) -> Panel:
     """Both sides of an operator, and how alike its inputs and outputs are."""
     lines: list[str | Text] = [f"Left:  {listed(operator.target)}", f"Right: {listed(operator.reference)}"]
@@ -252,40 +235,30 @@ def _cosine(tensor: ComparedTensor, limit: float) -> Text:
 
 def fusion_panel(graph: GraphFusion) -> Panel:
     """The passes that took effect in a graph."""
-    return Panel.fit(Columns([_passes(graph, stage) for stage in Stage]), title=plain(f"GraphID:{graph.graph}"))
-
-
-def _passes(graph: GraphFusion, stage: Stage) -> Table:
-    rows = [(each.name, each.effect) for each in graph.passes if each.stage is stage and each.effect]
-    return framed_table(f"{_STAGES[stage]} [GraphID: {graph.graph}]", ("Fusion Name", "Effect times"), rows)
+    tables = []
+    for stage, name in ((Stage.GRAPH, "Graph Fusion"), (Stage.UB, "UB Fusion")):
+        rows = [(each.name, each.effect) for each in graph.passes if each.stage is stage and each.effect]
+        tables.append(framed_table(f"{name} [GraphID: {graph.graph}]", ("Fusion Name", "Effect times"), rows))
+    return Panel.fit(Columns(tables), title=plain(f"GraphID:{graph.graph}"))
 
 
 def overflow_panel(finding: OverflowFinding) -> Panel:
     """An operation that overflowed, what the device noted of it, and its tensors."""
-    return panel(_overflow_lines(finding))
-
-
-def _overflow_lines(finding: OverflowFinding) -> Iterator[str]:
     place, record = finding.place, finding.record
     task = "" if record is None else f"[{record.task}]"
-    yield f"[{place.op or '-'}]{task} {place.module or place.call or '-'}"
+    lines = [f"[{place.op or '-'}]{task} {place.module or place.call or '-'}"]
     if record is None:
-        yield f" - {overflow_sentence(finding, Language.EN, several_ranks=False)}"
+        lines.append(f" - {overflow_sentence(finding, Language.EN, several_ranks=False)}")
     else:
-        yield from _record_lines(record)
+        words, status = phrases(Language.EN), ",".join(map(str, record.status))
+        meanings = listed(words.say(f"overflow.meaning.{meaning}") for meaning in record.meanings)
+        lines.append(f" - [{record.unit}][Status:{status}][TaskId:{record.task}] {meanings}")
+        lines.append(f" - First overflow file timestamp [{record.timestamp}] -")
     for tensor in finding.tensors:
-        yield f" ├─ {tensor.place}"
-        yield f"  └─ {spec(tensor.dtype, tensor.shape, tensor.stats)}"
+        lines += [f" ├─ {tensor.place}", f"  └─ {spec(tensor.dtype, tensor.shape, tensor.stats)}"]
     if record is not None and not finding.tensors:
-        yield " - no dump of this operator in the same directory"
-
-
-def _record_lines(record: DeviceRecord) -> Iterator[str]:
-    words = phrases(Language.EN)
-    meanings = listed(words.say(f"overflow.meaning.{meaning}") for meaning in record.meanings)
-    status = ",".join(map(str, record.status))
-    yield f" - [{record.unit}][Status:{status}][TaskId:{record.task}] {meanings}"
-    yield f" - First overflow file timestamp [{record.timestamp}] -"
+        lines.append(" - no dump of this operator in the same directory")
+    return panel(lines)
 
 
 def cast_line(casts: Iterable[DangerousCast]) -> str:

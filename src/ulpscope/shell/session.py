@@ -14,11 +14,9 @@ from ulpscope._version import __version__
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.words.language import count_text
-from ulpscope.shell.commands import all_commands, carry_out
-from ulpscope.shell.completion import ShellCompleter
+from ulpscope.shell.commands import ShellCompleter, all_commands, carry_out
 from ulpscope.shell.data import Context, ShellData
-from ulpscope.shell.telling import complain, say, warn
-from ulpscope.shell.words import Command
+from ulpscope.shell.words import Command, complain, say, warn
 from ulpscope.workflows.worker_pool import interruptible
 
 PROMPT = "ulpscope> "

@@ -12,14 +12,12 @@ from pathlib import Path
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.terminal.demo import (
+from ulpscope.report.terminal.run import (
     COMPARE_INTRODUCTION,
     INTRODUCTION,
     SUSPECT_INTRODUCTION,
     ending,
-    heading,
     losses_text,
-    prompt,
 )
 from ulpscope.workflows.results import REPORT
 from ulpscope.workflows.run.destination import prepare_destination
@@ -36,13 +34,13 @@ def run_demo(out: Path | None) -> None:
     _require_torch()
     directory = _demo_directory(out)
     script = Path(shutil.copy(SCRIPT, directory))
-    _say(heading(INTRODUCTION))
+    _say(INTRODUCTION)
     reference, target, result = (directory / name for name in ("reference", "target", "result"))
     losses = [_train(script, reference), _train(script, target, "--fault")]
     _say(losses_text(*losses))
-    _say(heading(COMPARE_INTRODUCTION))
+    _say(COMPARE_INTRODUCTION)
     _ulpscope("compare", str(reference), str(target), "--out", str(result), expected=ExitCode.DIFFERENCE)
-    _say(heading(SUSPECT_INTRODUCTION))
+    _say(SUSPECT_INTRODUCTION)
     _ulpscope("show", str(target), SUSPECT_CALL, "--step", "0", "--phase", "forward")
     _say(ending(str(directory), page=str(result / REPORT), program=_program()))
 
@@ -75,7 +73,7 @@ def _train(script: Path, trace: Path, *options: str) -> list[str]:
 def _ulpscope(*arguments: str, stdout: int | None = None, expected: ExitCode = ExitCode.OK) -> str:
     """Run one of our own commands as the user would; shows what comes through a pipe, and gives it."""
     typed = shlex.join(["ulpscope", *arguments])
-    _say(prompt(typed))
+    _say(f"\n$ {typed}")
     printed = []
     with subprocess.Popen([sys.executable, "-m", "ulpscope", *arguments], stdout=stdout, text=True) as process:
         for line in process.stdout or ():

@@ -1,1 +1,1 @@
-"""Answers as files: the tables behind them, and what a served page is told of tensors."""
+"""Answers as files: the tables behind them, what a served page is told of tensors, and what other viewers open."""

@@ -7,7 +7,7 @@ perturb.csv        an output a row; its first columns are those of free_benchmar
 accuracy_checking_result_*.csv, accuracy_checking_details_*.csv      for what reads those of msprobe's API pre-check
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ulpscope.records.checks import GRADIENT, Direction, OutputResult, Variant, 
 from ulpscope.records.overflows import OverflowFinding, OverflowSurvey
 from ulpscope.report.record_json import fields_of
 from ulpscope.report.tables import write_table
-from ulpscope.report.words.check import marked_message, outputs_of
+from ulpscope.report.terminal.check import marked_message, outputs_of
 
 RESULT_COLUMNS = ("name", "forward", "backward", "message", "process", "step", "call", "module")
 CASE_COLUMNS = ("process", "step", "phase", "call", "name", "op", "variant", "data", "device")
@@ -57,11 +57,11 @@ def write_details(run: CheckRun, path: Path) -> None:
 
 
 def write_overflows(found: OverflowRun, path: Path) -> None:
-    write_table(path, OVERFLOW_COLUMNS, (_overflow_row(*row) for row in rows_of(found.run)))
+    write_table(path, OVERFLOW_COLUMNS, (_output_row(*row, _overflow_cells) for row in rows_of(found.run)))
 
 
 def write_perturbations(found: PerturbRun, path: Path) -> None:
-    rows = ({"pert_mode": found.mode, **_perturb_row(*row)} for row in rows_of(found.run))
+    rows = ({"pert_mode": found.mode, **_output_row(*row, _perturb_cells)} for row in rows_of(found.run))
     write_table(path, PERTURB_COLUMNS, rows)
 
 
@@ -99,18 +99,21 @@ def _detail_rows(run: CheckRun) -> Iterator[Cells]:
                 yield {**first, **fields_of(result, "verdict", "message")}
 
 
-def _overflow_row(call: CheckedCall, output: OutputResult | None) -> Cells:
-    place = call.place
-    first = {"rank": place.rank, "step": place.step, "call": place.call_id, "api_name": place.call}
+def _output_row(
+    call: CheckedCall, output: OutputResult | None, more: Callable[[CheckedCall, OutputResult], Cells]
+) -> Cells:
+    """What all modes tell of an output, and what one of them adds."""
+    first = {**fields_of(call.place, "rank", "step"), "call": call.place.call_id, "api_name": call.place.call}
     if output is None:
         return {**first, **fields_of(call, "verdict", "message")}
+    told = fields_of(output, "dtype", "shape", "verdict", "message")
+    return {**first, **told, "stage": output.direction, "output": output.place, **more(call, output)}
+
+
+def _overflow_cells(call: CheckedCall, output: OutputResult) -> Cells:
     figures = dict(output.metrics)
     return {
-        **first,
-        **fields_of(output, "dtype", "shape", "message"),
         **{name: int(figures[name]) for name in _COUNTS if name in figures},
-        "stage": output.direction,
-        "output": output.place,
         "data": call.cases[0].result.case.source,
         "exact_largest": figures["exact_largest"],
         "dtype_largest": figures["dtype_largest"],
@@ -118,24 +121,10 @@ def _overflow_row(call: CheckedCall, output: OutputResult | None) -> Cells:
     }
 
 
-def _perturb_row(call: CheckedCall, output: OutputResult | None) -> Cells:
-    first = {**fields_of(call.place, "rank", "step"), "api_name": call.place.call}
-    if output is None:
-        return {**first, **fields_of(call, "verdict", "message")}
-    return {
-        **first,
-        **fields_of(output, "dtype", "shape", "verdict", "message"),
-        "stage": output.direction,
-        "max_rel": dict(output.metrics).get("max_rel"),
-        "output_index": _index(call, output),
-        "output": output.place,
-    }
-
-
-def _index(call: CheckedCall, output: OutputResult) -> int:
-    """The how-many-th output, or the how-many-th gradient."""
-    outputs = [each for case in call.cases for each in case.result.outputs if each.direction is output.direction]
-    return outputs.index(output)
+def _perturb_cells(call: CheckedCall, output: OutputResult) -> Cells:
+    # The how-many-th output, or the how-many-th gradient.
+    alike = [each for case in call.cases for each in case.result.outputs if each.direction is output.direction]
+    return {"max_rel": dict(output.metrics).get("max_rel"), "output_index": alike.index(output)}
 
 
 def _survey_rows(finding: OverflowFinding) -> Iterator[Cells]:

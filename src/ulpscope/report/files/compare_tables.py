@@ -19,8 +19,8 @@ from ulpscope.records.pairs import PAIR_COLUMNS, Judgement
 from ulpscope.report.record_json import fields_of, to_json
 from ulpscope.report.tables import FORMULA, LONGEST_CELL
 from ulpscope.report.terminal.compare import compare_json
+from ulpscope.report.words.comparison import share_of
 from ulpscope.report.words.language import Language, shown_name
-from ulpscope.report.words.ledger_clauses import share_of
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook
@@ -54,8 +54,10 @@ def write_parquet(rows: pl.DataFrame, path: Path) -> None:
 def write_csv(rows: pl.DataFrame, path: str | Path, *, columns: Iterable[str] = PAIR_COLUMNS) -> None:
     """UTF-8 text; a name that a spreadsheet would compute begins with an apostrophe."""
     table = plain_table(rows, columns)
-    neutral = table.with_columns(_neutral(column) for column in _texts_with(table, _FORMULA))
-    neutral.with_columns(_nan_as_text(column) for column in _with_nan(table)).write_csv(path)
+    neutral = pl.col(_texts_with(table, _FORMULA)).str.replace(f"^({FORMULA})", "'$1")
+    floats = table.select(pl.selectors.float())
+    with_nan = pl.col([column.name for column in floats if column.is_nan().any()])
+    table.with_columns(neutral, with_nan.cast(pl.String).replace("NaN", "nan")).write_csv(path)
 
 
 def write_xlsx(
@@ -85,7 +87,12 @@ def plain_table(rows: pl.DataFrame, columns: Iterable[str] = PAIR_COLUMNS) -> pl
         pl.col(column) if column in rows.columns else pl.lit(None).alias(column) for column in columns
     )
     table = present.with_columns(_text_of(column, dtype) for column, dtype in present.schema.items())
-    return table.with_columns(_visible(table[column]) for column in _texts_with(table, _STEERING))
+    for column in _texts_with(table, _STEERING):
+        names = table[column].drop_nulls().unique()
+        table = table.with_columns(
+            pl.col(column).replace({each: shown_name(each, longest=LONGEST_CELL) for each in names})
+        )
+    return table
 
 
 def _text_of(column: str, dtype: pl.DataType) -> pl.Expr:
@@ -101,26 +108,6 @@ def _texts_with(table: pl.DataFrame, pattern: str) -> list[str]:
     """Columns in which some name matches; each name is looked at once, however many rows have it."""
     texts = [column for column, dtype in table.schema.items() if dtype == pl.String]
     return [column for column in texts if table[column].unique().str.contains(pattern).any()]
-
-
-def _visible(names: pl.Series) -> pl.Series:
-    visible = {name: shown_name(name, longest=LONGEST_CELL) for name in names.drop_nulls().unique()}
-    return names.replace(visible)
-
-
-def _neutral(column: str) -> pl.Expr:
-    text = pl.col(column)
-    return pl.when(text.str.contains(_FORMULA)).then(pl.lit("'") + text).otherwise(text).alias(column)
-
-
-def _with_nan(table: pl.DataFrame) -> list[str]:
-    found = table.select(pl.selectors.float().is_nan().any())
-    return [column for column in found.columns if found[column].item()]
-
-
-def _nan_as_text(column: str) -> pl.Expr:
-    numbers = pl.col(column)
-    return pl.when(numbers.is_nan()).then(pl.lit("nan")).otherwise(numbers.cast(pl.String)).alias(column)
 
 
 def _write_summary(workbook: "Workbook", summary: dict[str, Any]) -> None:
@@ -146,32 +133,23 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str | int]]:
             yield "next", entry["next"]
     yield from (("advice", advice["sentence"]) for advice in summary["advice"])
     yield from summary["counts"].items()
-    yield from (("not compared", f"{left['tensors']}: {shown_name(left['reason'])}") for left in _left_out(summary))
+    for left in summary["scope"]["not_compared"]:
+        yield "not compared", f"{left['tensors']}: {shown_name(left['reason'])}"
     yield from (("missing", shown_name(text, longest=LONGEST_CELL)) for text in summary["missing"])
-
-
-def _left_out(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    left: list[dict[str, Any]] = summary["scope"]["not_compared"]
-    return left
 
 
 def _write_sheet(workbook: "Workbook", name: str, table: pl.DataFrame) -> None:
     sheet = workbook.add_worksheet(name)
     sheet.freeze_panes(1, 0)
     sheet.autofilter(0, 0, table.height, table.width - 1)
-    for index, column in enumerate(table.columns):
-        sheet.set_column(index, index, COLUMN_WIDTHS.get(column, 12))
     header = workbook.add_format({"bold": True, "bottom": 1})
     for index, column in enumerate(table.columns):
+        sheet.set_column(index, index, COLUMN_WIDTHS.get(column, 12))
         sheet.write_string(0, index, column, header)
     formats = {judgement: workbook.add_format({"bg_color": color}) for judgement, color in _COLORS.items()}
     judged = table.get_column_index("judgement")
-    for row, cells in enumerate(_rows(table), start=1):
+    for row, cells in enumerate(table.iter_rows(buffer_size=ROWS_AT_ONCE), start=1):
         _write_row(sheet, row, cells, formats.get(cells[judged]))
-
-
-def _rows(table: pl.DataFrame) -> Iterable[tuple[Any, ...]]:
-    return table.iter_rows(buffer_size=ROWS_AT_ONCE)
 
 
 def _write_row(sheet: "Worksheet", row: int, cells: tuple[Any, ...], style: "Format | None") -> None:
@@ -212,11 +190,13 @@ def ledger_table(ledger: Ledger) -> pl.DataFrame:
 
 def _row(entry: LedgerEntry, ledger: Ledger) -> dict[str, Any]:
     computed, exact = entry.worst_values or (None, None)
+    sizes = fields_of(entry, *PARTS)
     same = ("rank", "step", "op", "module", "call_reference", "direction", "place", "maker", "contribution")
     row: dict[str, Any] = to_json(
         {
             **fields_of(entry, *same, "verdict_target", "verdict_reference", "statistic", "message", "worst"),
-            **_sizes(entry),
+            **{f"{name}_norm": size and size.norm for name, size in sizes.items()},
+            **{f"{name}_ulp": size and size.worst for name, size in sizes.items()},
             "call_target": entry.call,
             "id_target": entry.call_id,
             "dtype_reference": entry.dtypes[0],
@@ -228,11 +208,3 @@ def _row(entry: LedgerEntry, ledger: Ledger) -> dict[str, Any]:
         no_number=float,
     )
     return row
-
-
-def _sizes(entry: LedgerEntry) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
-    for part in PARTS:
-        size = getattr(entry, part)
-        found |= {f"{part}_norm": size and size.norm, f"{part}_ulp": size and size.worst}
-    return found

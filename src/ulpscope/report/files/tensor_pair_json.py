@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.pairs.boxes import PairBoxes
-from ulpscope.numerics.pairs.distributions import AxisBlocks, ErrorHistogram, ErrorTotals, Histogram
+from ulpscope.numerics.pairs.distributions import AxisBlocks, ErrorTotals, Histogram
 from ulpscope.numerics.pairs.overview import PairElement, PairOverview
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Stats, Value
@@ -45,7 +45,11 @@ def overview_json(found: PairOverview) -> dict[str, Any]:
         {
             **fields_of(found, "elements", "different", "mismatched", "zeros", "not_finite"),
             "magnitudes": None if found.magnitudes is None else histogram_json(found.magnitudes),
-            "errors": _errors(found.errors, unit="ulp" if found.in_ulps else "difference"),
+            "errors": {
+                "unit": "ulp" if found.in_ulps else "difference",
+                "equal": found.errors.equal,
+                **_lists(found.errors, "lows", "below", "above"),
+            },
             "axes": [_axis(axis) for axis in found.axes],
             "worst": {name: [_element(element) for element in elements] for name, elements in lists.items()},
         }
@@ -54,11 +58,7 @@ def overview_json(found: PairOverview) -> dict[str, Any]:
 
 
 def histogram_json(found: Histogram) -> dict[str, Any]:
-    return {
-        "edges": numbers_json(found.edges),
-        "reference": found.counts.reference.tolist(),
-        "target": found.counts.target.tolist(),
-    }
+    return {"edges": numbers_json(found.edges), **_lists(found.counts, "reference", "target")}
 
 
 def heat_json(found: ErrorTotals) -> dict[str, Any]:
@@ -73,11 +73,8 @@ def heat_json(found: ErrorTotals) -> dict[str, Any]:
 
 def window_json(pair: PairBoxes, *, rows: int, columns: int | None, index: tuple[slice, ...]) -> dict[str, Any]:
     """A part of both tensors, as rows of numbers; one row where there is only one axis."""
-    box = pair.box(index)
-    return {
-        "reference": numbers_json(_matrix(box.numbers.reference, rows, columns)),
-        "target": numbers_json(_matrix(box.numbers.target, rows, columns)),
-    }
+    sides = fields_of(pair.box(index).numbers, "reference", "target")
+    return {side: numbers_json(_matrix(numbers, rows, columns)) for side, numbers in sides.items()}
 
 
 def numbers_json(numbers: NDArray[np.float64]) -> Any:
@@ -98,14 +95,8 @@ def _stats(stats: Stats) -> dict[str, Any]:
     return told
 
 
-def _errors(found: ErrorHistogram, *, unit: str) -> dict[str, Any]:
-    return {
-        "unit": unit,
-        "equal": found.equal,
-        "lows": found.lows.tolist(),
-        "below": found.below.tolist(),
-        "above": found.above.tolist(),
-    }
+def _lists(record: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name).tolist() for name in names}
 
 
 def _axis(totals: ErrorTotals) -> dict[str, Any]:

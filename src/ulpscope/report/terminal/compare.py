@@ -23,20 +23,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ulpscope.records.evidence import evidence_json
-from ulpscope.records.findings import (
-    Comparison,
-    Finding,
-    FindingKind,
-    Nearness,
-    Neighbour,
-    Outcome,
-    Place,
-    Scope,
-    extent_of,
-)
+from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour, Outcome, extent_of
 from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement
-from ulpscope.report.program import text_at
+from ulpscope.report.program import head_line
 from ulpscope.report.record_json import answer_json, fields_of, finding_entry
 from ulpscope.report.tables import BAD, OUTCOME_STYLES, answer_text, plain
 from ulpscope.report.terminal.compare_lines import (
@@ -59,7 +49,6 @@ from ulpscope.report.words.comparison import (
     next_command,
     note_sentence,
     sentence,
-    source_name,
     statements,
 )
 from ulpscope.report.words.language import (
@@ -72,7 +61,6 @@ from ulpscope.report.words.language import (
     remark_texts,
     shown_name,
 )
-from ulpscope.report.words.one_sided_clauses import cause_of
 
 FINDINGS_SHOWN = 5
 NOTES_SHOWN = 5
@@ -82,9 +70,6 @@ NARROWEST_TABLE = 72
 NARROWEST_LEDGER = 92
 _STYLES = {Judgement.MADE_HERE.value: BAD, Judgement.INHERITED.value: "yellow"}
 
-Line = tuple[str, str]
-"""A label at the left and what stands beside it."""
-
 
 def compare_text(
     comparison: Comparison, *, width: int = 80, color: bool = False, language: Language = Language.EN
@@ -93,12 +78,13 @@ def compare_text(
     words, outcome = phrases(language), verdict(comparison)
     first = comparison.findings[:1] if outcome is Outcome.DIVERGED else ()
     answer = [part for finding in first for part in _answer(finding, comparison, words)]
-    tables = list(_tables(comparison, words, width=width))
-    ending = [plain(line) for line in _ending(comparison, words)]
-    commands = [words.say("next", command=command) for command in next_commands(comparison)]
+    ending = [counts_line(comparison, words)] if outcome is not Outcome.NOTHING_COMPARED else []
+    if comparison.scope.standard != "rounding":
+        ending.append(words.say("standard", standard=shown_name(comparison.scope.standard)))
     heading = plain(_heading(words, comparison), style=OUTCOME_STYLES[outcome])
-    gap = "" if ending else "\n"
-    return answer_text(heading, (answer, tables, ending), commands, gap=gap, width=width, color=color)
+    blocks: list[Iterable[RenderableType]] = [answer, _tables(comparison, words, width=width), ending]
+    gap, commands = "" if ending else "\n", next_commands(comparison)
+    return answer_text(words, heading, blocks, commands, gap=gap, width=width, color=color)
 
 
 def _heading(words: Phrases, comparison: Comparison) -> str:
@@ -133,81 +119,68 @@ def _divergence(words: Phrases, finding: Finding, *, several_ranks: bool) -> str
         told = _in_module(words, finding, told, shown_name(place.module))
     if finding.kind is FindingKind.COMPUTATION:
         return told
-    return words.say("heading.cause", heading=told, cause=words.say(f"cause.{cause_of(finding)}"))
+    return words.say("heading.cause", heading=told, cause=words.say(f"cause.{_cause(finding)}"))
+
+
+def _cause(finding: Finding) -> str:
+    """The word of a heading: the finding's kind, or what it is more exactly."""
+    evidence = finding.evidence
+    alone = evidence.history.updated_in is not None and bool(evidence.one_run.calls)
+    skipped = evidence.one_run.backwards is not None and finding.kind is FindingKind.OPTIMIZER
+    if skipped or alone or evidence.one_run.shifted is not None:
+        return "step"
+    return "model" if evidence.one_run.paired is not None else finding.kind.value
 
 
 def _in_module(words: Phrases, finding: Finding, told: str, module: str) -> str:
     """Where it is; of operators of a network that could not all be compared, between which."""
     evidence = finding.evidence
     if evidence.span.uncompared:
-        return words.say("heading.span", heading=told, names=_names(words, evidence.span.uncompared), module=module)
+        span = evidence.span.uncompared
+        # Without an `and`, which another follows.
+        names = words.comma.join(map(shown_name, span)) if len(span) <= NAMES_SHOWN else words.names(span)
+        return words.say("heading.span", heading=told, names=names, module=module)
     if evidence.span.given_by is not None:
         return words.say("heading.given", heading=told, name=shown_name(evidence.span.given_by), module=module)
     return words.say("heading.module", heading=told, module=module)
 
 
-def _names(words: Phrases, names: Sequence[str]) -> str:
-    """Without an `and`, which another follows."""
-    return words.comma.join(map(shown_name, names)) if len(names) <= NAMES_SHOWN else words.names(names)
-
-
 def _answer(finding: Finding, comparison: Comparison, words: Phrases) -> Iterator[RenderableType]:
     """The call with its source line, and what is to be said of it, a line each."""
-    cells = [plain(cell, style=style) for cell, style in _head_cells(finding.place)]
-    if cells:
-        yield Text("   ").join(cells)
+    name, source = finding.place.call or finding.place.op, finding.place.source
+    if name or source:
+        yield head_line([name] if name else [], source)
     for statement in statements(finding, words.language, ledger=comparison.ledger):
         yield plain(f"{statement[0].upper()}{statement[1:]}{words.stop}")
 
 
-def _head_cells(place: Place) -> Iterator[tuple[str, str]]:
-    if name := place.call or place.op:
-        yield shown_name(name), "bold"
-    if place.source:
-        text = text_at(place.source)
-        if text is not None:
-            yield shown_name(text), "cyan"
-        yield source_name(place.source), ""
-
-
 def _tables(comparison: Comparison, words: Phrases, *, width: int) -> Iterator[RenderableType]:
     """Labelled lines and the calls around the answer; labels are equally wide in all of them."""
-    yield from _labelled(_each(words.say("label.anchor"), anchor_lines(comparison.anchor, words)), words)
+    language, several, ledger = words.language, has_several_ranks(comparison), comparison.ledger
+    yield from _labelled(words, ("anchor", anchor_lines(comparison.anchor, words)))
     if comparison.neighbours:
         yield _neighbours(comparison.neighbours, words, width=width)
-    yield from _labelled(_further(comparison, words), words)
-    if comparison.ledger is not None:
-        yield from _ledger(comparison.ledger, words, width=width, brief=verdict(comparison) is not Outcome.DIVERGED)
-    yield from _labelled(_lines(comparison, words), words)
-
-
-def _further(comparison: Comparison, words: Phrases) -> Iterator[Line]:
-    if (told := _followers(comparison, words)) is not None:
-        after = any(row.nearness is Nearness.AFTER for row in comparison.neighbours)
-        yield "" if after else words.say("label.after"), told
-    several, ledger = has_several_ranks(comparison), comparison.ledger
-    further = [
-        sentence(finding, words.language, several_ranks=several, ledger=ledger) for finding in comparison.findings[1:]
-    ]
-    yield from _each(words.say("label.also"), _cut(further, FINDINGS_SHOWN, words))
-
-
-def _lines(comparison: Comparison, words: Phrases) -> Iterator[Line]:
-    several = has_several_ranks(comparison)
-    notes = [note_sentence(note, words.language, several_ranks=several) for note in comparison.notes]
-    yield from _each(words.say("label.note"), _cut(notes, NOTES_SHOWN, words))
-    yield from _each(words.say("label.advice"), [advice_sentence(each, words.language) for each in comparison.advice])
-    yield from _each(words.say("label.scope"), scope_lines(comparison, words))
-    missing = words.remarks(comparison.missing, longest=LONGEST_MISSING)
-    yield from _each(words.say("label.missing"), _cut(missing, NOTES_SHOWN, words))
-
-
-def _ledger(ledger: Ledger, words: Phrases, *, width: int, brief: bool) -> Iterator[RenderableType]:
-    """What executing calls again has shown; the calls that made most where there is something to explain."""
-    yield from _labelled(_each(words.say("label.ledger"), list(executed_lines(ledger, words))), words)
-    if is_guilty(ledger) or (ledger.finals and not brief):
-        yield _ledger_table(ledger, words, width=width)
-    yield from _labelled(_each("", closure_lines(ledger, words)), words)
+    after = any(row.nearness is Nearness.AFTER for row in comparison.neighbours)
+    further = [sentence(finding, language, several_ranks=several, ledger=ledger) for finding in comparison.findings[1:]]
+    yield from _labelled(
+        words,
+        ("" if after else "after", list(_followers(comparison, words))),
+        ("also", _cut(further, FINDINGS_SHOWN, words)),
+    )
+    if ledger is not None:
+        yield from _labelled(words, ("ledger", list(executed_lines(ledger, words))))
+        # The calls that made most, where there is something to explain.
+        if is_guilty(ledger) or (ledger.finals and verdict(comparison) is Outcome.DIVERGED):
+            yield _ledger_table(ledger, words, width=width)
+        yield from _labelled(words, ("", closure_lines(ledger, words)))
+    notes = [note_sentence(note, language, several_ranks=several) for note in comparison.notes]
+    yield from _labelled(
+        words,
+        ("note", _cut(notes, NOTES_SHOWN, words)),
+        ("advice", [advice_sentence(each, language) for each in comparison.advice]),
+        ("scope", list(scope_lines(comparison, words))),
+        ("missing", _cut(words.remarks(comparison.missing, longest=LONGEST_MISSING), NOTES_SHOWN, words)),
+    )
 
 
 def _ledger_table(ledger: Ledger, words: Phrases, *, width: int) -> Table:
@@ -268,25 +241,17 @@ def _shared_root(modules: Sequence[str]) -> str:
     return f"{roots.pop()}." if shared else ""
 
 
-def _followers(comparison: Comparison, words: Phrases) -> str | None:
+def _followers(comparison: Comparison, words: Phrases) -> Iterator[str]:
+    """How many calls carry the answer's error on."""
     followers = comparison.findings[0].evidence.amount.followers if comparison.findings else None
-    if followers is None:
-        return None
     if followers == 0:
-        return words.say("followers.none")
-    further = len(comparison.findings) - 1
-    calm = words.say("followers.calm")
-    rest = words.say("followers.more", findings=words.count(further, "finding")) if further else calm
-    if followers == 1:
-        return words.say("followers.one", rest=rest)
-    return words.say("followers", calls=words.count(followers, "call"), rest=rest)
-
-
-def _ending(comparison: Comparison, words: Phrases) -> Iterator[str]:
-    if verdict(comparison) is not Outcome.NOTHING_COMPARED:
-        yield counts_line(comparison, words)
-    if comparison.scope.standard != "rounding":
-        yield words.say("standard", standard=shown_name(comparison.scope.standard))
+        yield words.say("followers.none")
+    elif followers is not None:
+        further = len(comparison.findings) - 1
+        calm = words.say("followers.calm")
+        rest = words.say("followers.more", findings=words.count(further, "finding")) if further else calm
+        key = "followers.one" if followers == 1 else "followers"
+        yield words.say(key, calls=words.count(followers, "call"), rest=rest)
 
 
 def _cut(texts: list[str], longest: int, words: Phrases) -> list[str]:
@@ -294,15 +259,14 @@ def _cut(texts: list[str], longest: int, words: Phrases) -> list[str]:
     return [*texts[:longest], *([words.say("more.findings", number=f"{left:,}")] if left > 0 else [])]
 
 
-def _each(label: str, texts: list[str]) -> Iterator[Line]:
-    return ((label if index == 0 else "", text) for index, text in enumerate(texts))
-
-
-def _labelled(lines: Iterable[Line], words: Phrases) -> Iterator[Table]:
+def _labelled(words: Phrases, *groups: tuple[str, Sequence[str]]) -> Iterator[Table]:
+    """Texts a line, with a label beside the first of each group; nothing where there are none."""
     drawn = _grid(words)
     drawn.add_column(overflow="fold")
-    for label, text in lines:
-        drawn.add_row(Text(label), plain(text))
+    for label, texts in groups:
+        for number, text in enumerate(texts):
+            shown = words.say(f"label.{label}") if label and not number else ""
+            drawn.add_row(Text(shown), plain(text))
     if drawn.row_count:
         yield drawn
 
@@ -318,29 +282,35 @@ def compare_json(comparison: Comparison, language: Language = Language.EN) -> di
     """The answer as values that json.dumps(allow_nan=False) takes."""
     extent, several = extent_of(comparison), has_several_ranks(comparison)
     findings = [
-        (finding, sentence(finding, language, several_ranks=several, ledger=comparison.ledger))
+        _entry(finding, sentence(finding, language, several_ranks=several, ledger=comparison.ledger), comparison)
         for finding in comparison.findings
     ]
-    notes = [(note, note_sentence(note, language, several_ranks=several)) for note in comparison.notes]
+    notes = [
+        _entry(note, note_sentence(note, language, several_ranks=several), comparison) for note in comparison.notes
+    ]
+    scope = comparison.scope
     return answer_json(
         "compare",
-        {
-            "verdict": verdict(comparison),
-            "findings": [_entry(*told, comparison) for told in findings],
-            "notes": [_entry(*told, comparison) for told in notes],
-            "counts": comparison.counts,
-            "reference": comparison.reference,
-            "target": comparison.target,
-            "scope": _scope(comparison.scope),
-            "extent": {"complete": extent.is_all, **fields_of(extent)},
-            "anchor": comparison.anchor,
-            "neighbours": comparison.neighbours,
-            "advice": [
-                {**fields_of(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice
-            ],
-            "missing": remark_texts(comparison.missing, language),
-            "ledger": ledger_object(comparison.ledger),
+        verdict=verdict(comparison),
+        findings=findings,
+        notes=notes,
+        counts=comparison.counts,
+        reference=comparison.reference,
+        target=comparison.target,
+        scope={
+            **fields_of(scope),
+            "levels": _both(scope.levels),
+            "measured": {measured.value: number for measured, number in scope.measured},
+            "not_compared": [{"reason": reason, "tensors": number} for reason, number in scope.not_compared],
+            "unresolved": [{"reason": reason, "tensors": number} for reason, number in scope.unresolved],
+            "filters": None if scope.filters is None else _both(scope.filters),
         },
+        extent={"complete": extent.is_all, **fields_of(extent)},
+        anchor=comparison.anchor,
+        neighbours=comparison.neighbours,
+        advice=[{**fields_of(advice), "sentence": advice_sentence(advice, language)} for advice in comparison.advice],
+        missing=remark_texts(comparison.missing, language),
+        ledger=ledger_object(comparison.ledger),
     )
 
 
@@ -354,12 +324,5 @@ def _entry(finding: Finding, told: str, comparison: Comparison) -> dict[str, Any
     )
 
 
-def _scope(scope: Scope) -> dict[str, Any]:
-    return {
-        **fields_of(scope),
-        "levels": {"reference": scope.levels[0], "target": scope.levels[1]},
-        "measured": {measured.value: number for measured, number in scope.measured},
-        "not_compared": [{"reason": reason, "tensors": number} for reason, number in scope.not_compared],
-        "unresolved": [{"reason": reason, "tensors": number} for reason, number in scope.unresolved],
-        "filters": None if scope.filters is None else {"reference": scope.filters[0], "target": scope.filters[1]},
-    }
+def _both(pair: tuple[Any, Any]) -> dict[str, Any]:
+    return {"reference": pair[0], "target": pair[1]}

@@ -14,16 +14,17 @@ from ulpscope.records.findings import AnchorPart, Comparison, Outcome, extent_of
 from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay, ledger_json
 from ulpscope.records.pairs import Judgement, Measured
 from ulpscope.report.record_json import fields_of
-from ulpscope.report.words.comparison import next_command, show_trace
-from ulpscope.report.words.language import NAMES_SHOWN, Phrases, number_text, ranges_text, short_name, shown_name
-from ulpscope.report.words.ledger_clauses import (
+from ulpscope.report.words.comparison import (
     SMALLEST_SHARE,
     closes,
     largest_ulp,
+    next_command,
     percent_text,
     share_of,
     share_text,
+    show_trace,
 )
+from ulpscope.report.words.language import NAMES_SHOWN, Phrases, number_text, ranges_text, short_name, shown_name
 
 
 def verdict(comparison: Comparison) -> Outcome:
@@ -89,12 +90,6 @@ def extent_parts(comparison: Comparison, words: Phrases) -> list[str]:
     ]
 
 
-def scope_lines(comparison: Comparison, words: Phrases) -> list[str]:
-    """What was not compared, and why."""
-    nothing = verdict(comparison) is Outcome.NOTHING_COMPARED
-    return [*(_call_lines(comparison, words) if nothing else ()), *_one_sided(comparison, words)]
-
-
 def _anchor_line(part: AnchorPart, words: Phrases) -> str:
     name = _anchor_name(part, words)
     if part.compared == 0:
@@ -124,23 +119,16 @@ def _how(comparison: Comparison, words: Phrases) -> str:
     return words.clause_comma.join(parts)
 
 
-def _call_lines(comparison: Comparison, words: Phrases) -> Iterator[str]:
-    counts = comparison.counts
-    numbers = (counts.calls_reference, counts.calls_target, counts.matched)
-    reference, target, matched = (words.count(number, "call") for number in numbers)
-    yield words.say("scope.calls", reference=reference, target=target, matched=matched)
-
-
-def _one_sided(comparison: Comparison, words: Phrases) -> Iterator[str]:
+def scope_lines(comparison: Comparison, words: Phrases) -> Iterator[str]:
+    """What was not compared, and why."""
     scope, counts = comparison.scope, comparison.counts
-    for side, numbers in (
-        ("ranks_reference", scope.ranks_reference_only),
-        ("ranks_target", scope.ranks_target_only),
-        ("steps_reference", scope.steps_reference_only),
-        ("steps_target", scope.steps_target_only),
-    ):
-        if numbers:
-            yield words.say(f"scope.{side}", numbers=ranges_text(numbers))
+    if verdict(comparison) is Outcome.NOTHING_COMPARED:
+        numbers = (counts.calls_reference, counts.calls_target, counts.matched)
+        reference, target, matched = (words.count(number, "call") for number in numbers)
+        yield words.say("scope.calls", reference=reference, target=target, matched=matched)
+    for side in ("ranks_reference", "ranks_target", "steps_reference", "steps_target"):
+        if only := getattr(scope, f"{side}_only"):
+            yield words.say(f"scope.{side}", numbers=ranges_text(only))
     if scope.same_run:
         yield words.say("scope.same_run")
     if scope.filters is not None:
@@ -153,18 +141,17 @@ def _one_sided(comparison: Comparison, words: Phrases) -> Iterator[str]:
             words.count(number, "call") for number in (counts.unmatched_reference, counts.unmatched_target)
         )
         yield words.say("scope.unmatched", reference=reference, target=target)
-    for reason, number in scope.not_compared:
-        told = words.known(f"reason.{reason}", reason)
-        yield words.say("scope.not_compared", tensors=words.count(number, "tensor"), reason=told)
-    for reason, number in scope.unresolved:
-        told = words.known(f"reason.{reason}", reason)
-        yield words.say("scope.unresolved", tensors=words.count(number, "tensor"), reason=told)
+    for key, reasons in (("not_compared", scope.not_compared), ("unresolved", scope.unresolved)):
+        for reason, number in reasons:
+            told = words.known(f"reason.{reason}", reason)
+            yield words.say(f"scope.{key}", tensors=words.count(number, "tensor"), reason=told)
 
 
 ROWS_SHOWN = 5
 ROWS_TOLD = 20
 """In summary.json; ledger.csv has all of them."""
 FINALS_SHOWN = 3
+_ENTRY_PLACE = ("rank", "step", "call", "op", "module", "place", "direction")
 COLUMNS = ("call", "module", "target", "inherited", "reference", "ulp", "share")
 
 
@@ -186,7 +173,10 @@ def ledger_object(ledger: Ledger | None) -> dict[str, Any] | None:
         "entries": len(ledger.entries),
         "left": dict(ledger.left),
         "finals": [{**fields_of(final), "closure": final.closure} for final in ledger.finals],
-        "top": [_told(entry, ledger) for entry in top_entries(ledger, ROWS_TOLD)],
+        "top": [
+            {**fields_of(entry, *_ENTRY_PLACE), **ledger_json(entry), "share": share_of(entry, ledger)}
+            for entry in top_entries(ledger, ROWS_TOLD)
+        ],
     }
 
 
@@ -214,35 +204,29 @@ def is_guilty(ledger: Ledger) -> bool:
 
 def ledger_rows(ledger: Ledger, words: Phrases) -> list[tuple[bool, list[str]]]:
     """The calls that made most, a cell a column; whether each is guilty. Then the share of all others."""
-    several = Several(ledger)
     shown = [entry for entry in top_entries(ledger, ROWS_SHOWN) if _is_telling(entry, ledger)]
-    rows = [(entry.maker in GUILTY, _cells(entry, ledger, several, words)) for entry in shown]
-    others = _others(shown, ledger)
-    if others is not None:
+    rows = [(entry.maker in GUILTY, _cells(entry, ledger, words)) for entry in shown]
+    if len(ledger.finals) == 1 and closes(ledger.finals[0]):
+        final = ledger.finals[0]
+        others = (final.calls - sum(entry.contribution or 0.0 for entry in shown)) / final.difference
         rows.append((False, [words.say("ledger.others"), *[""] * 5, _share_cell(others, words)]))
     return rows
 
 
 def closure_lines(ledger: Ledger, words: Phrases) -> list[str]:
     """Of what the final difference is made up."""
-    several = Several(ledger)
-    told = [_closure(final, several, words) for final in ledger.finals[:FINALS_SHOWN]]
+    told = [_closure(final, ledger, words) for final in ledger.finals[:FINALS_SHOWN]]
     left = len(ledger.finals) - len(told)
     return [*told, *([words.say("more.findings", number=f"{left:,}")] if left else [])]
 
 
-class Several:
-    """Whether a call's short name needs its step and rank beside it."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ranks = len({entry.rank for entry in ledger.entries}) > 1
-        self._steps = len({entry.step for entry in ledger.entries}) > 1
-
-    def name(self, of: LedgerEntry | FinalDifference, words: Phrases) -> str:
-        name = short_name(of.call)
-        if self._ranks:
-            return words.say("ledger.rank", name=name, rank=of.rank, step=of.step)
-        return words.say("ledger.step", name=name, step=of.step) if self._steps else name
+def _name(of: LedgerEntry | FinalDifference, ledger: Ledger, words: Phrases) -> str:
+    """A call's short name, with its step and rank beside it where these are needed."""
+    name = short_name(of.call)
+    if len({entry.rank for entry in ledger.entries}) > 1:
+        return words.say("ledger.rank", name=name, rank=of.rank, step=of.step)
+    several = len({entry.step for entry in ledger.entries}) > 1
+    return words.say("ledger.step", name=name, step=of.step) if several else name
 
 
 def _weight(entry: LedgerEntry) -> tuple[bool, float, float]:
@@ -253,19 +237,6 @@ def _weight(entry: LedgerEntry) -> tuple[bool, float, float]:
 def _is_telling(entry: LedgerEntry, ledger: Ledger) -> bool:
     share = share_of(entry, ledger)
     return entry.maker in GUILTY or share is None or abs(share) >= SMALLEST_SHARE
-
-
-def _others(shown: list[LedgerEntry], ledger: Ledger) -> float | None:
-    """What all calls but these add to the final difference, where there is one."""
-    if len(ledger.finals) != 1 or not closes(ledger.finals[0]):
-        return None
-    final = ledger.finals[0]
-    return (final.calls - sum(entry.contribution or 0.0 for entry in shown)) / final.difference
-
-
-def _told(entry: LedgerEntry, ledger: Ledger) -> dict[str, Any]:
-    place = fields_of(entry, "rank", "step", "call", "op", "module", "place", "direction")
-    return {**place, **ledger_json(entry), "share": share_of(entry, ledger)}
 
 
 def _reasons(ledger: Ledger, words: Phrases) -> str:
@@ -279,8 +250,8 @@ def _reason(reason: str, number: int, ledger: Ledger, words: Phrases) -> str:
     return told if len(ledger.left) == 1 else words.say("ledger.reason", reason=told, number=f"{number:,}")
 
 
-def _cells(entry: LedgerEntry, ledger: Ledger, several: Several, words: Phrases) -> list[str]:
-    name, share = several.name(entry, words), share_of(entry, ledger)
+def _cells(entry: LedgerEntry, ledger: Ledger, words: Phrases) -> list[str]:
+    name, share = _name(entry, ledger, words), share_of(entry, ledger)
     return [
         name if entry.place == "output.0" else f"{name} {shown_name(entry.place)}",
         shown_name(entry.module or ""),
@@ -296,17 +267,11 @@ def _share_cell(share: float, words: Phrases) -> str:
     return words.say("ledger.small") if abs(share) < SMALLEST_SHARE else share_text(words, share)
 
 
-def _closure(final: FinalDifference, several: Several, words: Phrases) -> str:
-    parts = {"call": several.name(final, words), "difference": number_text(final.difference)}
+def _closure(final: FinalDifference, ledger: Ledger, words: Phrases) -> str:
+    parts = {"call": _name(final, ledger, words), "difference": number_text(final.difference)}
     closure = percent_text(final.closure or 0.0)
     if not closes(final):
         return words.say("ledger.open", closure=closure, **parts)
-    told = [words.say(f"part.{name}", share=percent_text(share)) for name, share in _part_shares(final)]
+    parts_of = {"calls": final.calls, "start": final.start, **({"unseen": final.unseen} if final.unseen else {})}
+    told = [words.say(f"part.{name}", share=percent_text(part / final.difference)) for name, part in parts_of.items()]
     return words.say("ledger.closure", closure=closure, parts=words.clause_comma.join(told), **parts)
-
-
-def _part_shares(final: FinalDifference) -> Iterator[tuple[str, float]]:
-    yield "calls", final.calls / final.difference
-    yield "start", final.start / final.difference
-    if final.unseen:
-        yield "unseen", final.unseen / final.difference

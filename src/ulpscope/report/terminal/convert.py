@@ -37,7 +37,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class NotConverted:
-    """A trace that could not be converted."""
+    """A trace, a dump file, or one tensor of it, that could not be converted."""
 
     source: str
     why: str
@@ -65,19 +65,15 @@ def _lines(result: Converted | NotConverted) -> Iterator[str]:
         yield f"{result.source}: {count_text(written.entries, 'entry')}{files}, {where}"
         yield f"  written to {result.out}"
     yield from (f"  the trace is incomplete: {sentence}" for sentence in result.missing)
-    yield from _left_out(written)
+    for reason, ops in _by_reason(written).items():
+        names = [op for op, _ in ops.most_common(EXAMPLES)]
+        more = ", ..." if len(ops) > EXAMPLES else ""
+        yield f"  left out {count_text(ops.total(), 'call')} ({', '.join(names)}{more}): {WHY[reason]}"
     if written.without_data:
         yield f"  statistics only, their data is not in the trace: {count_text(written.without_data, 'tensor')}"
     yield from (f"  failed: {failure}" for failure in written.failures[:FAILURES_LISTED])
     if len(written.failures) > FAILURES_LISTED:
         yield f"  failed: {len(written.failures) - FAILURES_LISTED:,} more"
-
-
-def _left_out(written: Written) -> Iterator[str]:
-    for reason, ops in _by_reason(written).items():
-        names = [op for op, _ in ops.most_common(EXAMPLES)]
-        more = ", ..." if len(ops) > EXAMPLES else ""
-        yield f"  left out {count_text(ops.total(), 'call')} ({', '.join(names)}{more}): {WHY[reason]}"
 
 
 def _by_reason(written: Written) -> dict[LeftOut, Counter[str]]:
@@ -97,24 +93,14 @@ def _json(result: Converted | NotConverted) -> dict[str, Any]:
         "out": result.out,
         "steps": sorted(written.steps),
         "ranks": sorted(written.ranks),
-        "entries": written.entries,
-        "tensor_files": written.tensor_files,
+        **fields_of(written, "entries", "tensor_files"),
         "left_out": [
             {"reason": reason, "why": WHY[reason], "calls": ops.total(), "ops": dict(ops.most_common())}
             for reason, ops in _by_reason(written).items()
         ],
-        "without_data": written.without_data,
-        "failures": written.failures,
+        **fields_of(written, "without_data", "failures"),
         "missing": result.missing,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class FileFailure:
-    """A dump file, or one tensor of it, that could not be converted."""
-
-    source: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +119,7 @@ class DumpsConverted:
     as_they_were: tuple[str, ...]
     """Tensors that have no such layout as was asked for, and were written in their own."""
     without_data: tuple[str, ...]
-    failures: tuple[FileFailure, ...]
+    failures: tuple[NotConverted, ...]
     failed_list: str | None
 
 
@@ -144,15 +130,13 @@ def dumps_text(result: DumpsConverted, language: Language = Language.EN) -> str:
 def dumps_json(result: DumpsConverted) -> dict[str, Any]:
     return answer_json(
         "convert",
-        {
-            "to": result.kind,
-            "out": result.out,
-            "dumps": result.dumps,
-            "bytes": result.bytes_read,
-            "files": result.written,
-            **fields_of(result, "renamed", "as_they_were", "without_data"),
-            "failures": [{"source": one.source, "error": one.why} for one in result.failures],
-        },
+        to=result.kind,
+        out=result.out,
+        dumps=result.dumps,
+        bytes=result.bytes_read,
+        files=result.written,
+        **fields_of(result, "renamed", "as_they_were", "without_data"),
+        failures=[{"source": one.source, "error": one.why} for one in result.failures],
     )
 
 

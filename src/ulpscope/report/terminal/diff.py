@@ -3,13 +3,13 @@
 import cmath
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
 from rich.console import Group, RenderableType
 
-from ulpscope.records.pairs import Agreement, ElementPair, FileDiff, Pair, PairMetrics, TensorDiff, TensorSide
+from ulpscope.records.pairs import Agreement, ElementPair, FileDiff, TensorDiff, TensorSide
 from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.tables import pairs, plain, render, section, table
 from ulpscope.report.words.language import count_text
@@ -49,26 +49,33 @@ def _single(diff: FileDiff, tensor: TensorDiff) -> Iterator[RenderableType]:
     yield plain("")
     yield pairs(
         [
-            ("reference", f"{_file(diff.paths.reference, sides.reference)}  {_kind(sides.reference)}"),
-            ("target", f"{_file(diff.paths.target, sides.target)}  {_kind(sides.target)}"),
-            *([("allclose", _allclose(tensor, diff))] if tensor.outside is not None else []),
+            ("reference", _side(diff.paths.reference, sides.reference)),
+            ("target", _side(diff.paths.target, sides.target)),
+            ("allclose", None if tensor.outside is None else _allclose(tensor, diff)),
         ]
     )
     if tensor.worst:
         few = len(tensor.worst) == 1
         title = "the element that differs most" if few else f"the {len(tensor.worst):,} elements that differ most"
-        yield section(title, _elements(tensor.worst))
+        headers = ("index", "reference", "target", "difference", "relative")
+        rows = [
+            (list(pair.index), pair.texts.reference, pair.texts.target, *_differences(pair)) for pair in tensor.worst
+        ]
+        yield section(title, table(headers, rows, right=headers[1:]))
     if tensor.metrics is not None:
-        yield section("metrics", pairs(_metric_rows(tensor.metrics)))
-        yield section("sides", _sides_table(tensor.metrics))
+        values = {name: value for name, value in fields_of(tensor.metrics).items() if value is not None}
+        told = [(label, _metric(name, values[name])) for name, label in METRICS.items() if name in values]
+        yield section("metrics", pairs(told))
+        runs = ("reference", "target")
+        sides_rows = [
+            (label, *(_number(getattr(tensor.metrics, f"{run}_{name}")) for run in runs))
+            for name, label in SIDES.items()
+        ]
+        yield section("sides", table(("", *runs), sides_rows, right=runs))
 
 
-def _file(path: str, side: TensorSide) -> str:
-    return f"{path}::{side.key}" if side.key else path
-
-
-def _kind(side: TensorSide) -> str:
-    return f"{side.dtype} {list(side.shape)}"
+def _side(path: str, side: TensorSide) -> str:
+    return f"{path}{f'::{side.key}' if side.key else ''}  {side.dtype} {list(side.shape)}"
 
 
 def _sentence(tensor: TensorDiff, diff: FileDiff) -> str:
@@ -92,10 +99,8 @@ def _at(tensor: TensorDiff) -> str:
     worst = None if tensor.metrics is None else tensor.metrics.worst
     if worst is None:
         return " (nan or inf on one side only)"
-    index, shape = [], tensor.sides.reference.shape
-    for axis in range(len(shape)):
-        index.append(worst // prod(shape[axis + 1 :]) % shape[axis])
-    return f" at {index}"
+    shape = tensor.sides.reference.shape
+    return f" at {[worst // prod(shape[axis + 1 :]) % size for axis, size in enumerate(shape)]}"
 
 
 def _allclose(tensor: TensorDiff, diff: FileDiff) -> str:
@@ -106,12 +111,6 @@ def _allclose(tensor: TensorDiff, diff: FileDiff) -> str:
         return f"yes: {limits}{default}"
     share = f"{tensor.outside:,} of {count_text(elements, 'element')} ({tensor.outside / elements:.3%})"
     return f"no: {share} outside of {limits}{default}"
-
-
-def _elements(worst: Iterable[ElementPair]) -> RenderableType:
-    headers = ("index", "reference", "target", "difference", "relative")
-    rows = [(list(pair.index), pair.texts.reference, pair.texts.target, *_differences(pair)) for pair in worst]
-    return table(headers, rows, right=headers[1:])
 
 
 def _differences(pair: ElementPair) -> tuple[str, str]:
@@ -132,23 +131,10 @@ def _number(number: complex | float | int | None) -> str:
     return f"{number:.6g}"
 
 
-def _metric_rows(metrics: PairMetrics) -> list[tuple[str, str]]:
-    values = fields_of(metrics)
-    return [(label, _metric(name, values[name])) for name, label in METRICS.items() if values[name] is not None]
-
-
 def _metric(name: str, value: float | int) -> str:
     if name in SHARES:
         return f"{value:.3%}"
     return f"{value:.12g}" if name == "cosine" else _number(value)
-
-
-def _sides_table(metrics: PairMetrics) -> RenderableType:
-    rows = []
-    for name, label in SIDES.items():
-        values = (getattr(metrics, f"{side}_{name}") for side in ("reference", "target"))
-        rows.append((label, *(_number(value) for value in values)))
-    return table(("", "reference", "target"), rows, right=("reference", "target"))
 
 
 def _files(diff: FileDiff, count: int) -> Iterator[RenderableType]:
@@ -167,17 +153,14 @@ def _files(diff: FileDiff, count: int) -> Iterator[RenderableType]:
         yield section(f"tensors that are not identical, the worst first{more}", _tensors(shown, diff))
     for names, side in ((diff.only_reference, "reference"), (diff.only_target, "target")):
         if names:
-            yield section(f"only in the {side}: {count_text(len(names), 'tensor')}", *_names(names, count))
+            alone = names[:count] if count else names
+            rest = [plain(f"... and {len(names) - len(alone):,} more")] if len(alone) < len(names) else []
+            told = (plain(name or "(no name)") for name in alone)
+            yield section(f"only in the {side}: {count_text(len(names), 'tensor')}", *told, *rest)
 
 
 def _below(prefix: str) -> str:
     return f"  (names below {prefix!r}; whatever else it holds is left out)" if prefix else ""
-
-
-def _names(names: Sequence[str], count: int) -> list[RenderableType]:
-    shown = names[:count] if count else names
-    rest = [plain(f"... and {len(names) - len(shown):,} more")] if len(shown) < len(names) else []
-    return [*(plain(name or "(no name)") for name in shown), *rest]
 
 
 def _files_sentence(diff: FileDiff) -> str:
@@ -199,24 +182,17 @@ def _files_sentence(diff: FileDiff) -> str:
 
 def _tensors(tensors: Sequence[TensorDiff], diff: FileDiff) -> RenderableType:
     asked = diff.tolerances.asked
-    headers = (
-        "tensor",
-        "type",
-        "shape",
-        "different",
-        *(("outside",) if asked else ()),
-        "max abs",
-        "max rel",
-        "distance / norm",
-        "cosine",
-    )
+    numbers = ("different", *(("outside",) if asked else ()), "max abs", "max rel", "distance / norm", "cosine")
     rows = [_tensor_row(tensor, asked=asked) for tensor in tensors]
-    return table(headers, rows, right=headers[3:], folds=("tensor",))
+    return table(("tensor", "type", "shape", *numbers), rows, right=numbers, folds=("tensor",))
 
 
 def _tensor_row(tensor: TensorDiff, *, asked: bool) -> list[str]:
     metrics = tensor.metrics
-    row = [tensor.name, _both(Pair(tensor.sides.reference.dtype, tensor.sides.target.dtype)), _shapes(tensor)]
+    sides = (tensor.sides.reference, tensor.sides.target)
+    # What is the same on both sides is told once.
+    kinds = (dict.fromkeys(side.dtype for side in sides), dict.fromkeys(str(list(side.shape)) for side in sides))
+    row = [tensor.name, *map(" / ".join, kinds)]
     if metrics is None:
         return [*row, tensor.problem or "", *([""] if asked else []), "", "", "", ""]
     share = f"{metrics.different:,} of {metrics.elements:,}"
@@ -228,60 +204,35 @@ def _tensor_row(tensor: TensorDiff, *, asked: bool) -> list[str]:
     return [*row, share + mismatched, *outside, *texts, cosine]
 
 
-def _shapes(tensor: TensorDiff) -> str:
-    return _both(Pair(str(list(tensor.sides.reference.shape)), str(list(tensor.sides.target.shape))))
-
-
-def _both(texts: Pair[str]) -> str:
-    return texts.reference if texts.reference == texts.target else f"{texts.reference} / {texts.target}"
-
-
 def diff_json(diff: FileDiff) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
-    asked = diff.tolerances.asked
+    asked, verdict = diff.tolerances.asked, "agree" if diff.agrees else "differ"
+    counts = Counter(tensor.agreement for tensor in diff.tensors)
+    compared = len(diff.tensors) - counts[Agreement.NOT_COMPARED]
     return answer_json(
         "diff",
-        {
-            "verdict": _verdict(diff),
-            "reference": diff.paths.reference,
-            "target": diff.paths.target,
-            "tolerance": fields_of(diff.tolerances, "atol", "rtol") if asked else None,
-            "counts": _counts(diff),
-            "tensors": [_tensor(tensor, diff) for tensor in diff.tensors],
-            "below": diff.below,
-            "only_reference": diff.only_reference,
-            "only_target": diff.only_target,
-        },
+        verdict=verdict if diff.tensors else "nothing_compared",
+        reference=diff.paths.reference,
+        target=diff.paths.target,
+        tolerance=fields_of(diff.tolerances, "atol", "rtol") if asked else None,
+        counts={"tensors_compared": compared, **{each.value: counts[each] for each in Agreement}},
+        tensors=[_tensor(tensor, diff) for tensor in diff.tensors],
+        below=diff.below,
+        only_reference=diff.only_reference,
+        only_target=diff.only_target,
     )
 
 
-def _verdict(diff: FileDiff) -> str:
-    if not diff.tensors:
-        return "nothing_compared"
-    return "agree" if diff.agrees else "differ"
-
-
-def _counts(diff: FileDiff) -> dict[str, int]:
-    counts = Counter(tensor.agreement for tensor in diff.tensors)
-    compared = len(diff.tensors) - counts[Agreement.NOT_COMPARED]
-    return {"tensors_compared": compared, **{agreement.value: counts[agreement] for agreement in Agreement}}
-
-
 def _tensor(tensor: TensorDiff, diff: FileDiff) -> dict[str, Any]:
+    limits = fields_of(diff.tolerances, "atol", "rtol")
     return {
         "name": tensor.name,
         "reference": tensor.sides.reference,
         "target": tensor.sides.target,
         "agreement": tensor.agreement,
         "problem": tensor.problem,
-        "allclose": _allclose_json(tensor, diff),
+        "allclose": None if tensor.outside is None else {**limits, "within": tensor.outside == 0},
         "outside": tensor.outside,
         "metrics": tensor.metrics,
         "worst": [{"index": pair.index, **fields_of(pair.numbers)} for pair in tensor.worst],
     }
-
-
-def _allclose_json(tensor: TensorDiff, diff: FileDiff) -> dict[str, Any] | None:
-    if tensor.outside is None:
-        return None
-    return {**fields_of(diff.tolerances, "atol", "rtol"), "within": tensor.outside == 0}

@@ -59,14 +59,12 @@ def fusion_json(view: FusionView) -> dict[str, Any]:
     names = _names(view)
     return answer_json(
         "fusion",
-        {
-            "file": view.path,
-            "counts": {"graphs": len(view.graphs), "passes": len(names[0]), "passes_with_effect": len(names[1])},
-            "graphs": view.graphs,
-            "switch": None if view.switch is None else {stage.value: _states(view.switch, stage) for stage in Stage},
-            "switched_off": view.switched_off,
-            "written": view.written,
-        },
+        file=view.path,
+        counts={"graphs": len(view.graphs), "passes": len(names[0]), "passes_with_effect": len(names[1])},
+        graphs=view.graphs,
+        switch=None if view.switch is None else {stage.value: _states(view.switch, stage) for stage in Stage},
+        switched_off=view.switched_off,
+        written=view.written,
     )
 
 
@@ -84,7 +82,13 @@ def _parts(view: FusionView, words: Phrases) -> Iterator[RenderableType]:
             yield plain(f"  {words.say('fusion.more_graphs', graphs=more)}")
     elif view.switch is not None:
         yield plain(words.say("fusion.heading.switch", path=path), style="bold")
-        yield _switches(view.switch, words)
+        rows = [
+            [stage.value, shown_name(name), state]
+            for stage in Stage
+            for name, state in _states(view.switch, stage).items()
+        ]
+        headers = words.columns("stage", "pass", "state")
+        yield section(words.say("fusion.switches"), table(headers, rows, folds=headers[1:2]))
     if view.switched_off:
         passes = words.comma.join(map(shown_name, view.switched_off))
         yield plain(f"\n{words.say('fusion.switched_off', passes=passes)}")
@@ -102,12 +106,6 @@ def _graph(graph: GraphFusion, words: Phrases) -> RenderableType:
     return section(title, table(headers, rows, right=headers[2:], folds=headers[:1]))
 
 
-def _switches(switch: FusionSwitch, words: Phrases) -> RenderableType:
-    rows = [[stage.value, shown_name(name), state] for stage in Stage for name, state in _states(switch, stage).items()]
-    headers = words.columns("stage", "pass", "state")
-    return section(words.say("fusion.switches"), table(headers, rows, folds=headers[1:2]))
-
-
 def _states(switch: FusionSwitch, stage: Stage) -> dict[str, str]:
     return {name: "on" if state else "off" for name, state in switch.states.get(stage, {}).items()}
 
@@ -123,18 +121,15 @@ _COLUMNS = ("pass", "operators", "identical", "rounding", "inherited", "parting"
 
 def analysis_text(analysis: FusionAnalysis, *, width: int, color: bool, language: Language) -> str:
     """The answer as text of this width."""
-    words = phrases(language)
-    first = [line for operator in analysis.parting[:1] for line in _first_lines(operator, words)]
+    words, first, commands = phrases(language), [], []
+    for operator in analysis.parting[:1]:
+        name = f"{shown_name(operator.name)}   {shown_name(operator.type)}   {operator.tensor}"
+        first = [plain(name, style="bold"), plain(words.say("fusion.stop", text=_difference(operator, words)))]
+        commands = [_next(operator, analysis)]
     tables = [_table(analysis, words)] if analysis.operators else []
-    missing = [plain(words.say("missing", text=text)) for text in words.remarks(analysis.missing, longest=400)]
-    commands = [words.say("next", command=_next(operator, analysis)) for operator in analysis.parting[:1]]
+    missing = [words.say("missing", text=text) for text in words.remarks(analysis.missing, longest=400)]
     heading = plain(_heading(analysis, words), style=OUTCOME_STYLES[analysis.outcome])
-    return answer_text(heading, (first, tables, missing), commands, gap="\n", width=width, color=color)
-
-
-def _first_lines(operator: FusedOperator, words: Phrases) -> Iterator[RenderableType]:
-    yield plain(f"{shown_name(operator.name)}   {shown_name(operator.type)}   {operator.tensor}", style="bold")
-    yield plain(words.say("fusion.stop", text=_difference(operator, words)))
+    return answer_text(words, heading, (first, tables, missing), commands, gap="\n", width=width, color=color)
 
 
 def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) -> dict[str, Any]:
@@ -143,18 +138,25 @@ def analysis_json(analysis: FusionAnalysis, language: Language = Language.EN) ->
     words = phrases(language)
     return answer_json(
         "fusion",
-        {
-            "verdict": analysis.outcome,
-            "findings": [_finding(operator, analysis, words) for operator in analysis.parting],
-            "notes": [],
-            "counts": {"operators": len(judged), "fused": sum(bool(each.passes) for each in analysis.operators)}
-            | {name: judged.count(name) for name in sorted(set(judged))},
-            "fused": analysis.fused,
-            "unfused": analysis.unfused,
-            "graphs": analysis.graphs,
-            "passes": [_pass_json(name, operators) for name, operators in analysis.passes.items()],
-            "missing": remark_texts(analysis.missing, language),
-        },
+        verdict=analysis.outcome,
+        findings=[_finding(operator, analysis, words) for operator in analysis.parting],
+        notes=[],
+        counts={"operators": len(judged), "fused": sum(bool(each.passes) for each in analysis.operators)}
+        | {name: judged.count(name) for name in sorted(set(judged))},
+        fused=analysis.fused,
+        unfused=analysis.unfused,
+        graphs=analysis.graphs,
+        passes=[
+            {
+                "pass": name,
+                "parts": any(each.parts for each in operators),
+                "operators": [
+                    {"operator": each.name, **fields_of(each, "type", "judgement", "error")} for each in operators
+                ],
+            }
+            for name, operators in analysis.passes.items()
+        ],
+        missing=remark_texts(analysis.missing, language),
     )
 
 
@@ -208,13 +210,10 @@ def _next(operator: FusedOperator, analysis: FusionAnalysis) -> str:
 
 def _finding(operator: FusedOperator, analysis: FusionAnalysis, words: Phrases) -> dict[str, Any]:
     place = Place(
-        rank=operator.rank,
-        step=operator.step,
         phase=Phase.FORWARD,
-        call=operator.call,
         op=operator.type,
         module=operator.name,
-        tensor=operator.tensor,
+        **fields_of(operator, "rank", "step", "call", "tensor"),
     )
     evidence = fields_of(operator, "passes", "error", "error_in", "expected")
     statement, difference = _statement(operator, words), _difference(operator, words)
@@ -225,11 +224,3 @@ def _finding(operator: FusedOperator, analysis: FusionAnalysis, words: Phrases) 
         sentence=words.say("fusion.sentence", statement=statement, difference=difference),
         next_command=_next(operator, analysis),
     )
-
-
-def _pass_json(name: str, operators: Sequence[FusedOperator]) -> dict[str, Any]:
-    shown = [
-        {"operator": each.name, "type": each.type, "judgement": each.judgement, "error": each.error}
-        for each in operators
-    ]
-    return {"pass": name, "parts": any(each.parts for each in operators), "operators": shown}

@@ -35,7 +35,8 @@ def overview_part(overview: Overview) -> RenderableType:
     """Every process in a few lines."""
     ranks = overview.ranks
     calls = count_text(sum(rank.calls for rank in ranks), "call")
-    heads: list[RenderableType] = [plain(f"{overview.path}: {_processes(len(ranks))}, {calls}", style="bold")]
+    processes = "1 process" if len(ranks) == 1 else f"{len(ranks)} processes"
+    heads: list[RenderableType] = [plain(f"{overview.path}: {processes}, {calls}", style="bold")]
     heads += [plain(f"missing: {sentence}", style="yellow") for sentence in overview.missing]
     path = shlex.quote(overview.path)
     hints = [("List calls:", f"ulpscope show {path} --op '*'"), ("Look into one:", f"ulpscope show {path} ID")]
@@ -53,21 +54,22 @@ def coverage_part(overview: Overview) -> RenderableType:
     return Group(*(section(rank.name, pairs(_coverage_lines(rank))) for rank in overview.ranks))
 
 
-def _rank_lines(rank: RankOverview) -> Iterator[tuple[str, object]]:
+def _rank_lines(rank: RankOverview) -> list[tuple[str, object]]:
     info = rank.info
-    yield "framework", _words(info.framework)
-    yield "devices", ", ".join(info.devices) or "none"
-    yield "rank", f"{info.rank} (world size {info.world_size})"
-    yield "command", _command(info.process)
-    yield "captured", _settings_words(info.capture)
-    yield "steps", f"{ranges_text(rank.steps) or 'none'} ({len(rank.steps)})"
-    yield "values", f"{rank.values:,}, {rank.saved_values:,} with data"
-    yield "started", info.started
-    yield "closed", info.closed or plain("no", style="yellow")
-    if info.exit is not None:
-        yield "exit", info.exit
-    yield "coverage", _coverage_sentence(info.coverage) if info.closed else plain(UNKNOWN, style="yellow")
-    yield from _problems(rank)
+    return [
+        ("framework", _words(info.framework)),
+        ("devices", ", ".join(info.devices) or "none"),
+        ("rank", f"{info.rank} (world size {info.world_size})"),
+        ("command", _command(info.process)),
+        ("captured", _settings_words(info.capture)),
+        ("steps", f"{ranges_text(rank.steps) or 'none'} ({len(rank.steps)})"),
+        ("values", f"{rank.values:,}, {rank.saved_values:,} with data"),
+        ("started", info.started),
+        ("closed", info.closed or plain("no", style="yellow")),
+        ("exit", info.exit),
+        ("coverage", _coverage_sentence(info.coverage) if info.closed else plain(UNKNOWN, style="yellow")),
+        *_problems(rank),
+    ]
 
 
 def _problems(rank: RankOverview) -> Iterator[tuple[str, Text]]:
@@ -143,7 +145,7 @@ def _coverage_lines(rank: RankOverview) -> Iterator[tuple[str, object]]:
 
 def _coverage_sentence(coverage: Coverage) -> str:
     parts = [f"{coverage.calls_recorded:,} of {coverage.calls_seen:,} calls recorded"]
-    unobserved = sum(_count(number) for number in coverage.calls_unobserved.values())
+    unobserved = sum(number for number in coverage.calls_unobserved.values() if isinstance(number, int))
     for number, words in (
         (coverage.calls_filtered, "filtered out"),
         (unobserved, "not looked into"),
@@ -154,14 +156,6 @@ def _coverage_sentence(coverage: Coverage) -> str:
         if number:
             parts.append(f"{number:,} {words}")
     return ", ".join(parts)
-
-
-def _count(number: object) -> int:
-    return number if isinstance(number, int) else 0
-
-
-def _processes(number: int) -> str:
-    return "1 process" if number == 1 else f"{number} processes"
 
 
 def _command(process: Mapping[str, Any]) -> str:

@@ -1,15 +1,18 @@
-"""The words of `ulpscope run`: what will be captured, what was, what was not and why, how steps were told apart."""
+"""The words of `ulpscope run`: what will be captured, what was, what was not and why, how steps were told apart.
+
+The words of `ulpscope demo` stand below.
+"""
 
 import json
 import os
 import shlex
 import signal
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 from ulpscope._version import __version__
-from ulpscope.records.runs import CapturedProcess, Coverage, LastCall, Root, RunOutcome, Stepping
+from ulpscope.records.runs import CapturedProcess, Coverage, Root, RunOutcome, Stepping
 from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.words.language import bytes_text, count_text, ranges_text
@@ -51,7 +54,10 @@ def summary_text(outcome: RunOutcome) -> str:
         step = f"ulpscope show {shlex.quote(outcome.trace)}"
         if len(outcome.captured) > 1:
             lines += [f"  {process.directory}: {_total([process])}" for process in outcome.captured]
-        lines += [f"  {note}" for note in step_notes(outcome.captured)]
+        # What one must know to read the numbers of steps and the paths of modules.
+        infos = [process.info for process in outcome.captured]
+        for texts in ([stepping_text(each.stepping) for each in infos], [roots_text(each.roots) for each in infos]):
+            lines += [f"  {note}" for note in _once_if_alike(outcome.captured, texts)]
     lines += [f"  {note}" for note in notes(outcome)]
     return "\n".join([*lines, f"  next: {step}"])
 
@@ -60,20 +66,17 @@ def notes(outcome: RunOutcome) -> list[str]:
     """Everything that was not captured, or not as one might think."""
     texts = [_exit_note(outcome)]
     if not outcome.nothing_captured:
-        texts += [*_unmatched_ranks(outcome), *_unmatched_steps(outcome)]
+        texts += _unmatched(outcome)
         texts += [_without_ulpscope(*found)[0] for found in outcome.seen.without_ulpscope.items()]
-    texts += [_left_alone(reason, count) for reason, count in sorted(outcome.seen.left_alone.items())]
+    for reason, count in sorted(outcome.seen.left_alone.items()):
+        texts.append(f"left alone: {reason}{f' ({count:,} of them)' if count != 1 else ''}")
     for process in outcome.captured:
         texts += [f"{process.directory}: {text}" for text in _process_notes(process)]
-    return [text for text in [*texts, *_early_ends(outcome)] if text]
-
-
-def _early_ends(outcome: RunOutcome) -> list[str]:
-    """Why a capture ended before its script did: said when it happened, which may be long ago."""
-    if outcome.nothing_captured:
-        return []
-    ended = [text.partition("\n")[0] for text in outcome.seen.failures]
-    return ended + [text for text in outcome.seen.messages if "capture ends" in text and text not in ended]
+    if not outcome.nothing_captured:
+        # Why a capture ended before its script did was said when it happened, which may be long ago.
+        ended = [text.partition("\n")[0] for text in outcome.seen.failures]
+        texts += ended + [text for text in outcome.seen.messages if "capture ends" in text and text not in ended]
+    return [text for text in texts if text]
 
 
 def why_nothing(outcome: RunOutcome) -> Advice:
@@ -86,13 +89,15 @@ def why_nothing(outcome: RunOutcome) -> Advice:
     if outcome.settings.ranks and not any(rank in outcome.settings.ranks for rank in seen.ranks):
         ranks = ranges_text(seen.ranks)
         return f"{_asked('rank', outcome.settings.ranks)}, but {_ran('rank', seen.ranks)}", f"use --ranks {ranks}"
-    steps = max((process.steps for process in seen.finished), default=0)
-    if outcome.settings.steps and steps and not any(step in outcome.settings.steps for step in range(steps)):
-        sentence = f"{_asked('step', outcome.settings.steps)}, but {_ran('step', range(steps))}"
-        return sentence, f"use --steps {ranges_text(range(steps))} or fewer of them"
+    steps = range(_steps_ran(outcome))
+    if outcome.settings.steps and steps and not any(step in outcome.settings.steps for step in steps):
+        sentence = f"{_asked('step', outcome.settings.steps)}, but {_ran('step', steps)}"
+        return sentence, f"use --steps {ranges_text(steps)} or fewer of them"
     calls = sum(process.calls for process in seen.finished)
-    if calls and (outcome.settings.only or outcome.settings.skip):
-        return f"{_filters(outcome.settings)} left none of {count_text(calls, 'call')}", "widen or drop the patterns"
+    filters = [f"--only {shlex.quote(pattern)}" for pattern in outcome.settings.only]
+    filters += [f"--skip {shlex.quote(pattern)}" for pattern in outcome.settings.skip]
+    if calls and filters:
+        return f"{' '.join(filters)} left none of {count_text(calls, 'call')}", "widen or drop the patterns"
     if outcome.script_exit or outcome.interrupted or not seen.finished:
         return "the script ended before anything was written", "run it to the end of a step at least"
     if seen.left_alone.get(FORKED):
@@ -105,35 +110,31 @@ def why_nothing(outcome: RunOutcome) -> Advice:
 
 def outcome_object(outcome: RunOutcome) -> dict[str, Any]:
     """The object that `--json` prints."""
-    next_step = why_nothing(outcome)[1] if outcome.nothing_captured else f"ulpscope show {shlex.quote(outcome.trace)}"
-    sentences = [why_nothing(outcome)[0]] if outcome.nothing_captured else []
-    captured = outcome.captured
+    captured, sentences, next_step = outcome.captured, [], f"ulpscope show {shlex.quote(outcome.trace)}"
+    if outcome.nothing_captured:
+        sentence, next_step = why_nothing(outcome)
+        sentences = [sentence]
+    told = [text.partition("\n")[0] for text in (*sentences, *notes(outcome), *outcome.seen.messages)]
     return answer_json(
         "run",
-        {
-            "verdict": "nothing_captured" if outcome.nothing_captured else "captured",
-            "trace": outcome.trace,
-            "exit": outcome.exit_code,
-            "script": {
-                "command": outcome.command,
-                "exit": outcome.script_exit,
-                "interrupted": outcome.interrupted,
-            },
-            "ranks": [_process_object(process) for process in captured],
-            "findings": [],
-            "notes": [{"sentence": text} for text in _each_once(sentences, notes(outcome), outcome.seen.messages)],
-            "counts": {
-                "ranks": len(captured),
-                "calls": sum(process.calls for process in captured),
-                "bytes": sum(process.bytes for process in captured),
-            },
-            "next": next_step,
+        verdict="nothing_captured" if outcome.nothing_captured else "captured",
+        trace=outcome.trace,
+        exit=outcome.exit_code,
+        script={
+            "command": outcome.command,
+            "exit": outcome.script_exit,
+            "interrupted": outcome.interrupted,
         },
+        ranks=[_process_object(process) for process in captured],
+        findings=[],
+        notes=[{"sentence": text} for text in dict.fromkeys(told)],
+        counts={
+            "ranks": len(captured),
+            "calls": sum(process.calls for process in captured),
+            "bytes": sum(process.bytes for process in captured),
+        },
+        next=next_step,
     )
-
-
-def _each_once(*groups: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(text.partition("\n")[0] for group in groups for text in group))
 
 
 def _process_object(process: CapturedProcess) -> dict[str, Any]:
@@ -197,18 +198,12 @@ def _total(processes: Iterable[CapturedProcess]) -> str:
 def _exit_note(outcome: RunOutcome) -> str:
     if outcome.interrupted:
         return "interrupted; what was captured until then is kept"
-    if outcome.script_exit > 128:
-        return f"the script was ended by {_signal_text(outcome.script_exit - 128)}"
-    return f"the script ended with exit code {outcome.script_exit}" if outcome.script_exit else ""
-
-
-def _signal_text(number: int) -> str:
+    if outcome.script_exit <= 128:
+        return f"the script ended with exit code {outcome.script_exit}" if outcome.script_exit else ""
+    number = outcome.script_exit - 128
     told = signal.strsignal(number) if number in list(signal.Signals) else None
-    return f"signal {number}" if told is None else f"{signal.Signals(number).name} ({told.lower()})"
-
-
-def _left_alone(reason: str, count: int) -> str:
-    return f"left alone: {reason}" if count == 1 else f"left alone: {reason} ({count:,} of them)"
+    name = f"signal {number}" if told is None else f"{signal.Signals(number).name} ({told.lower()})"
+    return f"the script was ended by {name}"
 
 
 def _process_notes(process: CapturedProcess) -> list[str]:
@@ -224,7 +219,11 @@ def _how_it_died(process: CapturedProcess) -> str:
     """Of a process that did not close its part of the trace: where it was, and what of it is on disk."""
     where = "was not closed (killed, crashed, left by os._exit, or unable to write)"
     if process.last_call is not None:
-        where = f"ended abruptly in step {process.last_call.step}, {_last_call_text(process.last_call)}"
+        call = process.last_call
+        module = f" of {call.module}" if call.module else ""
+        phase = f" ({call.phase})" if call.phase in ("backward", "update") else ""
+        inside = "inside" if call.running else "after"
+        where = f"ended abruptly in step {call.step}, {inside} {call.name}{module}{phase}"
     whole = [step for step in process.steps if step not in process.unfinished]
     kept = [f"{_steps_text(whole)} whole"] if whole else []
     kept += [f"the beginning of {_steps_text(process.unfinished)}"] if process.unfinished else []
@@ -235,50 +234,41 @@ def _steps_text(steps: Collection[int]) -> str:
     return f"step{'s' * (len(steps) > 1)} {ranges_text(steps)}"
 
 
-def _last_call_text(call: LastCall) -> str:
-    module = f" of {call.module}" if call.module else ""
-    phase = f" ({call.phase})" if call.phase in ("backward", "update") else ""
-    return f"{'inside' if call.running else 'after'} {call.name}{module}{phase}"
-
-
 def coverage_notes(coverage: Coverage) -> list[str]:
     """What a capture did not see or not keep."""
-    found = []
-    if coverage.calls_filtered:
-        found.append(f"{count_text(coverage.calls_filtered, 'call')} left out by the filters")
-    found += _by_reason(coverage.calls_unobserved, "call", "not looked into")
-    found += _by_reason(coverage.values_unsummarized, "value", "without stats")
-    if coverage.other_threads:
-        found.append(f"{count_text(coverage.other_threads, 'module call')} in other threads not captured")
-    if coverage.not_saved:
-        found.append(f"data of {count_text(coverage.not_saved, 'value')} not saved: --max-disk was reached")
-    if coverage.summaries_wrong:
-        found.append(f"{count_text(coverage.summaries_wrong, 'reused summary')} differed from the value: report this")
-    elif coverage.summaries_verified:
-        found.append(f"{count_text(coverage.summaries_verified, 'reused summary')} recomputed, none differed")
-    return found
+    unobserved, unsummarized = coverage.calls_unobserved, coverage.values_unsummarized
+    wrong, verified = coverage.summaries_wrong, coverage.summaries_verified
+    notes = (
+        (coverage.calls_filtered, f"{count_text(coverage.calls_filtered, 'call')} left out by the filters"),
+        (unobserved, _by_reason(unobserved, "call", "not looked into")),
+        (unsummarized, _by_reason(unsummarized, "value", "without stats")),
+        (coverage.other_threads, f"{count_text(coverage.other_threads, 'module call')} in other threads not captured"),
+        (coverage.not_saved, f"data of {count_text(coverage.not_saved, 'value')} not saved: --max-disk was reached"),
+        (wrong, f"{count_text(wrong, 'reused summary')} differed from the value: report this"),
+        (verified and not wrong, f"{count_text(verified, 'reused summary')} recomputed, none differed"),
+    )
+    return [text for applies, text in notes if applies]
 
 
-def _by_reason(counts: Mapping[str, int], noun: str, what: str) -> list[str]:
-    if not counts:
-        return []
+def _by_reason(counts: Mapping[str, int], noun: str, what: str) -> str:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items()))
-    return [f"{count_text(sum(counts.values()), noun)} {what}: {reasons}"]
+    return f"{count_text(sum(counts.values()), noun)} {what}: {reasons}"
 
 
-def _unmatched_ranks(outcome: RunOutcome) -> list[str]:
-    wanted = outcome.settings.ranks
-    if wanted is None or all(any(low <= rank <= high for rank in outcome.seen.ranks) for low, high in wanted.ranges):
-        return []
-    return [f"{_asked('rank', wanted)}, but {_ran('rank', outcome.seen.ranks)}"]
+def _unmatched(outcome: RunOutcome) -> Iterator[str]:
+    """Ranks and steps that were asked for and did not run."""
+    ranks, steps = outcome.settings.ranks, outcome.settings.steps
+    if ranks is not None and not all(
+        any(low <= rank <= high for rank in outcome.seen.ranks) for low, high in ranks.ranges
+    ):
+        yield f"{_asked('rank', ranks)}, but {_ran('rank', outcome.seen.ranks)}"
+    ran = range(_steps_ran(outcome))
+    if steps is not None and ran and steps.last >= len(ran) and not outcome.settings.stop:
+        yield f"{_asked('step', steps)}, but {_ran('step', ran)}"
 
 
-def _unmatched_steps(outcome: RunOutcome) -> list[str]:
-    wanted = outcome.settings.steps
-    steps = max((process.steps for process in outcome.seen.finished), default=0)
-    if wanted is None or steps == 0 or wanted.last < steps or outcome.settings.stop:
-        return []
-    return [f"{_asked('step', wanted)}, but {_ran('step', range(steps))}"]
+def _steps_ran(outcome: RunOutcome) -> int:
+    return max((process.steps for process in outcome.seen.finished), default=0)
 
 
 def _asked(noun: str, wanted: IntRanges) -> str:
@@ -290,21 +280,7 @@ def _ran(noun: str, numbers: Sequence[int]) -> str:
     return f"{'only ' * (len(numbers) == 1)}{noun}{'s' * (len(numbers) > 1)} {ranges_text(numbers)} ran"
 
 
-def _filters(settings: CaptureSettings) -> str:
-    words = [f"--only {shlex.quote(pattern)}" for pattern in settings.only]
-    words += [f"--skip {shlex.quote(pattern)}" for pattern in settings.skip]
-    return " ".join(words)
-
-
 ROOTS_SHOWN = 6
-
-
-def step_notes(processes: Sequence[CapturedProcess]) -> list[str]:
-    """What one must know to read the numbers of steps and the paths of modules."""
-    return [
-        *_once_if_alike(processes, lambda process: stepping_text(process.info.stepping)),
-        *_once_if_alike(processes, lambda process: roots_text(process.info.roots)),
-    ]
 
 
 def stepping_text(stepping: Stepping) -> str:
@@ -315,16 +291,11 @@ def stepping_text(stepping: Stepping) -> str:
     if stepping.updates:
         parts.append("one begins with the first forward after an optimizer's step")
     if stepping.forwards:
-        parts.append(_forwards(stepping))
+        again = f"before the first update, one began when a module was called again ({stepping.forwards:,} times)"
+        parts.append(again if stepping.updates else "one begins whenever a module is called again")
     if stepping.updates and stepping.optimizers > 1:
         parts.append(f"{stepping.optimizers} optimizers took steps: an iteration where two do so in turn is two steps")
     return f"steps: {'; '.join(parts)}" if parts else ""
-
-
-def _forwards(stepping: Stepping) -> str:
-    if not stepping.updates:
-        return "one begins whenever a module is called again"
-    return f"before the first update, one began when a module was called again ({stepping.forwards:,} times)"
 
 
 def roots_text(roots: Sequence[Root]) -> str:
@@ -344,8 +315,45 @@ def _root_text(root: Root) -> str:
     return f"{name} ({calls})" if root.source is None else f"{name} ({calls}, first {os.path.basename(root.source)})"
 
 
-def _once_if_alike(processes: Sequence[CapturedProcess], tell: Callable[[CapturedProcess], str]) -> list[str]:
-    texts = [tell(process) for process in processes]
+def _once_if_alike(processes: Sequence[CapturedProcess], texts: Sequence[str]) -> list[str]:
     if len(set(texts)) == 1:
         return [text for text in texts[:1] if text]
     return [f"{process.directory}: {text}" for process, text in zip(processes, texts, strict=True) if text]
+
+
+INTRODUCTION = """
+A two-layer transformer is trained twice for three steps on this CPU. The
+second run has a fault planted in it: one LayerNorm uses eps=0.01 where the
+first uses eps=0.00001. Both runs are captured, without a change to the script."""
+
+COMPARE_INTRODUCTION = """
+Every call of both runs is now on disk, with its inputs, outputs, gradients and
+source line. Where did the target's numbers go wrong first?"""
+
+SUSPECT_INTRODUCTION = """
+The call itself, by the command that the answer proposes:"""
+
+
+def losses_text(reference: Sequence[str], target: Sequence[str]) -> str:
+    """The losses of both runs beside each other."""
+    rows = [("step", "reference", "target")]
+    rows += [(str(step), *pair) for step, pair in enumerate(zip(reference, target, strict=True))]
+    table = "\n".join(f"  {step:>4}  {left:>12}  {right:>12}" for step, left, right in rows)
+    return f"\nThe losses alone hardly tell that something is wrong, and nothing about where:\n\n{table}"
+
+
+def ending(directory: str, *, page: str, program: str | None) -> str:
+    """Where to go from here; `program` is our own path where typing `ulpscope` would not find it."""
+    lines = [
+        "",
+        f"To look at all of it, open this page in a browser: {page}",
+        f"The script, both traces and the result stay in {directory}.",
+        "Your own script is captured and compared the same way:",
+        "",
+        "  ulpscope run -o runs/ref -- python train.py",
+        "  ulpscope run -o runs/target -- python train.py   # there, where the numbers differ",
+        "  ulpscope compare runs/ref runs/target --out result   # and open result/report.html",
+    ]
+    if program is not None:
+        lines += ["", "`ulpscope` is not on your PATH. It is here:", "", f"  {program}"]
+    return "\n".join(lines)

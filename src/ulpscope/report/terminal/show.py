@@ -9,32 +9,26 @@ Called from
 """
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ulpscope.records.calls import Call, Frame
-from ulpscope.records.values import Stats, Use, Value
+from ulpscope.records.values import Use, Value
 from ulpscope.report.program import argument_lines, source_line
 from ulpscope.report.record_json import answer_json, fields_of, marked
-from ulpscope.report.tables import draw_long, left_out, pairs, plain, render, section, set_in, table
+from ulpscope.report.tables import draw_long, left_out, pairs, plain, render, section, set_in, stats_cells, table
 from ulpscope.report.terminal.overview import coverage_part, environment_part, overview_part
-from ulpscope.report.terminal.views import (
-    CallListView,
-    CallView,
-    CoverageView,
-    ElementsView,
-    EnvironmentView,
-    OverviewView,
-    TensorElements,
-    View,
-)
 from ulpscope.report.words.language import count_text
-from ulpscope.trace.overview import Overview, RankOverview
-from ulpscope.trace.query import Edge
+from ulpscope.trace.overview import Overview
+from ulpscope.trace.query import Edge, Neighbours
 
 LONG = 200
 """Rows from which on rich is not asked: it draws about 1,600 a second."""
@@ -42,24 +36,88 @@ _COUNTS = {"nan": "nan", "+inf": "pos_inf", "-inf": "neg_inf", "set aside": "set
 _NUMBERS = ("id", "step", "rank", "min", "max", "mean", "norm", *_COUNTS, "value")
 
 
+class Aspect(str, Enum):
+    """What of a whole trace is wanted."""
+
+    OVERVIEW = "overview"
+    ENVIRONMENT = "environment"
+    COVERAGE = "coverage"
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTraceView:
+    """A trace at a glance, where and how each process ran, or what was seen of each and what was not."""
+
+    overview: Overview
+    aspect: Aspect
+
+
+@dataclass(frozen=True, slots=True)
+class CallListView:
+    """Calls that a filter wants; only the first of them are in `calls`."""
+
+    path: str
+    filter: str
+    calls: pl.DataFrame
+    total: int
+    processes: int
+    """How many the trace has; with several, each call's is told."""
+    hints: tuple[str, ...] = ()
+    """What to try when there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorElements:
+    """Elements of one saved tensor of a call."""
+
+    use: Use
+    value: Value
+    indices: tuple[tuple[int, ...], ...]
+    elements: NDArray[Any]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """One call with everything around it."""
+
+    path: str
+    process: str
+    call: Call
+    stack: tuple[Frame, ...]
+    around: Neighbours
+    elements: tuple[TensorElements, ...] = ()
+    edges_shown: int | None = None
+    """How many neighbours are listed; None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementsView:
+    """Elements of chosen tensors of a call."""
+
+    path: str
+    process: str
+    call: Call
+    tensors: tuple[TensorElements, ...]
+
+
+View = WholeTraceView | CallListView | CallView | ElementsView
+
+
 def show_text(view: View, *, width: int, color: bool = False) -> str:
     """The answer as text of this width."""
     long = _long_list(view, width=width, color=color) if isinstance(view, CallListView) else None
-    return long or render(_content(view), width=width, color=color)
+    return long or render(_TOLD[type(view)][0](view), width=width, color=color)
 
 
-def _content(view: View) -> RenderableType:
-    if isinstance(view, OverviewView):
-        return overview_part(view.overview)
-    if isinstance(view, EnvironmentView):
-        return environment_part(view.overview)
-    if isinstance(view, CoverageView):
-        return coverage_part(view.overview)
-    if isinstance(view, CallListView):
-        return _call_list(view)
-    if isinstance(view, CallView):
-        return _one_call(view)
-    return _elements_of_call(view)
+def show_json(view: View) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    return answer_json("show", _TOLD[type(view)][1](view), marked)
+
+
+def _whole_trace(view: WholeTraceView) -> RenderableType:
+    parts = {Aspect.OVERVIEW: overview_part, Aspect.ENVIRONMENT: environment_part, Aspect.COVERAGE: coverage_part}
+    return parts[view.aspect](view.overview)
 
 
 def _call_list(view: CallListView) -> RenderableType:
@@ -108,33 +166,31 @@ def _one_call(view: CallView) -> RenderableType:
         parts.append(section("Arguments", pairs(arguments)))
     if view.around.uses:
         parts.append(section("Tensors", _tensors(view), Text(), _stats(view)))
-    parts += [_edges("Inputs made by", view.around.makers, view), _edges("Outputs read by", view.around.readers, view)]
-    if view.around.children:
-        parts.append(section("Calls inside it", *_call_lines(view.around.children, view.edges_shown)))
+    for title, edges in (("Inputs made by", view.around.makers), ("Outputs read by", view.around.readers)):
+        if edges:
+            parts.append(_edges(title, edges, view.edges_shown))
+    if children := view.around.children:
+        shown = children[: view.edges_shown]
+        lines = [plain(_call_words(call)) for call in shown]
+        parts.append(section("Calls inside it", *lines, *left_out(len(children) - len(shown))))
     parts += [_elements(tensor) for tensor in view.elements]
     return Group(*parts)
 
 
-def _facts(view: CallView) -> Iterator[tuple[str, object]]:
+def _facts(view: CallView) -> list[tuple[str, object]]:
     call, around = view.call, view.around
-    yield "op", f"{call.op} ({call.kind.value})"
-    yield "where", f"step {call.step}, micro-step {call.micro_step}, {call.phase.value}, {view.process}"
-    if call.module is not None:
-        yield "module", f"{call.module or '(root)'} ({call.module_class})"
-    if around.parent is not None:
-        yield "inside", _call_words(around.parent)
-    if around.forward is not None:
-        yield "forward", _call_words(around.forward)
-    for backward in around.backwards:
-        yield "backward", _call_words(backward)
-    if call.autocast is not None:
-        yield "autocast", call.autocast
-    if call.recompute:
-        yield "recompute", "run again during backward (checkpointing)"
-    if call.random:
-        yield "random", f"generator state {call.generator or 'unknown'} before the call"
-    if call.error is not None:
-        yield "error", plain(call.error, style="red")
+    return [
+        ("op", f"{call.op} ({call.kind.value})"),
+        ("where", f"step {call.step}, micro-step {call.micro_step}, {call.phase.value}, {view.process}"),
+        ("module", None if call.module is None else f"{call.module or '(root)'} ({call.module_class})"),
+        ("inside", None if around.parent is None else _call_words(around.parent)),
+        ("forward", None if around.forward is None else _call_words(around.forward)),
+        *(("backward", _call_words(backward)) for backward in around.backwards),
+        ("autocast", call.autocast),
+        ("recompute", "run again during backward (checkpointing)" if call.recompute else None),
+        ("random", f"generator state {call.generator or 'unknown'} before the call" if call.random else None),
+        ("error", None if call.error is None else plain(call.error, style="red")),
+    ]
 
 
 def _stack_lines(stack: Iterable[Frame]) -> Iterator[RenderableType]:
@@ -172,28 +228,18 @@ def _stats(view: CallView) -> RenderableType:
         return plain("No stats.")
     counted = [column for column in _COUNTS if any(getattr(stats, _COUNTS[column]) for _, stats in rows)]
     headers = ["value", "place", "min", "max", "mean", "norm", *counted]
-    cells = ([use.value, use.place, *_stats_cells(stats, counted)] for use, stats in rows)
+    cells = [
+        [use.value, use.place, *stats_cells(stats, *(getattr(stats, _COUNTS[column]) or 0 for column in counted))]
+        for use, stats in rows
+    ]
     drawn = table(headers, cells, right=_NUMBERS, folds=("place",))
     return drawn if counted else Group(drawn, plain("no nan, no inf, nothing set aside"))
 
 
-def _stats_cells(stats: Stats, counted: Iterable[str]) -> list[object]:
-    numbers = [_number(number) for number in (stats.min, stats.max, stats.mean, stats.norm)]
-    counts = [getattr(stats, _COUNTS[column]) or 0 for column in counted]
-    return [*numbers, *(plain(f"{count:,}", style="red" if count else "") for count in counts)]
-
-
-def _edges(title: str, edges: tuple[Edge, ...], view: CallView) -> RenderableType:
-    if not edges:
-        return Group()
-    shown = edges[: view.edges_shown]
+def _edges(title: str, edges: tuple[Edge, ...], limit: int | None) -> RenderableType:
+    shown = edges[:limit]
     rows = ([edge.use.place, _call_words(edge.call), f"as {edge.place}" if edge.place else ""] for edge in shown)
     return section(title, table(["tensor", "call", ""], rows), *left_out(len(edges) - len(shown)))
-
-
-def _call_lines(calls: tuple[Call, ...], limit: int | None) -> Iterator[RenderableType]:
-    yield from (plain(_call_words(call)) for call in calls[:limit])
-    yield from left_out(len(calls) - len(calls[:limit]))
 
 
 def _call_words(call: Call) -> str:
@@ -215,42 +261,19 @@ def _elements(tensor: TensorElements) -> RenderableType:
     return section(title, table(["index", "element"], rows), *rest)
 
 
-def _number(number: float | None) -> str:
-    return "-" if number is None else f"{number:.6g}"
-
-
-def show_json(view: View) -> dict[str, Any]:
-    """The answer as values that json.dumps(allow_nan=False) takes."""
-    return answer_json("show", _content_json(view), marked)
-
-
-def _content_json(view: View) -> dict[str, Any]:
-    if isinstance(view, OverviewView):
-        return _overview("overview", view.overview)
-    if isinstance(view, EnvironmentView):
-        return _overview("environment", view.overview)
-    if isinstance(view, CoverageView):
-        return _overview("coverage", view.overview)
-    if isinstance(view, CallListView):
-        return _call_list_json(view)
-    if isinstance(view, CallView):
-        return _call_view(view)
-    return _elements_view(view)
-
-
-def _overview(name: str, overview: Overview) -> dict[str, Any]:
-    ranks = [_rank(rank) for rank in overview.ranks]
-    return {"view": name, "trace": overview.path, "missing": overview.missing, "ranks": ranks}
-
-
-def _rank(rank: RankOverview) -> dict[str, Any]:
-    return {
-        "name": rank.name,
-        **fields_of(rank.info),
-        "coverage": None if rank.info.closed is None else rank.info.coverage,
-        **fields_of(rank, "steps", "missing", "calls", "values", "saved_values"),
-        "kinds": rank.counts,
-    }
+def _whole_trace_json(view: WholeTraceView) -> dict[str, Any]:
+    overview = view.overview
+    ranks = [
+        {
+            "name": rank.name,
+            **fields_of(rank.info),
+            "coverage": None if rank.info.closed is None else rank.info.coverage,
+            **fields_of(rank, "steps", "missing", "calls", "values", "saved_values"),
+            "kinds": rank.counts,
+        }
+        for rank in overview.ranks
+    ]
+    return {"view": view.aspect, "trace": overview.path, "missing": overview.missing, "ranks": ranks}
 
 
 def _call_list_json(view: CallListView) -> dict[str, Any]:
@@ -278,9 +301,8 @@ def _call_view(view: CallView) -> dict[str, Any]:
 
 
 def _elements_view(view: ElementsView) -> dict[str, Any]:
-    elements = [_elements_json(tensor) for tensor in view.tensors]
     where = {"trace": view.path, "process": view.process, "call": _brief(view.call)}
-    return {"view": "elements", **where, "elements": elements}
+    return {"view": "elements", **where, "elements": [_elements_json(tensor) for tensor in view.tensors]}
 
 
 def _tensor(use: Use, value: Value | None) -> dict[str, Any]:
@@ -315,3 +337,12 @@ def _element(element: Any) -> Any:
     if isinstance(element, np.void):
         return {"$complex": [float(element["real"]), float(element["imag"])]}
     return float(element)
+
+
+_TOLD: dict[type, tuple[Callable[[Any], RenderableType], Callable[[Any], dict[str, Any]]]] = {
+    WholeTraceView: (_whole_trace, _whole_trace_json),
+    CallListView: (_call_list, _call_list_json),
+    CallView: (_one_call, _call_view),
+    ElementsView: (_elements_of_call, _elements_view),
+}
+"""How each view is told, as text and as JSON."""

@@ -11,25 +11,108 @@ Inputs
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
 
-from ulpscope.records.graphs import AttributeValue, Edge, Operator, Origin, TensorDesc
+from ulpscope.graph.query import Place
+from ulpscope.records.graphs import AttributeValue, Edge, GraphModel, Operator, TensorDesc
 from ulpscope.records.values import Stats
 from ulpscope.report.record_json import answer_json, fields_of, to_json
-from ulpscope.report.tables import apart, left_out, pairs, plain, render, section, set_in, table
-from ulpscope.report.terminal.views import (
-    AnyGraphView,
-    FoundDumps,
-    GraphView,
-    OperatorListView,
-    OperatorsView,
-    OperatorView,
-    SummarisedTensor,
-)
+from ulpscope.report.tables import apart, left_out, pairs, plain, render, section, set_in, stats_cells, table
 from ulpscope.report.words.language import count_text
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """A graph file at a glance."""
+
+    path: str
+    model: GraphModel
+    counts: tuple[tuple[str, int], ...]
+    """Types of operators, and how many there are of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorListView:
+    """Operators that a filter wants, or that a name may mean; only the first of them are in `operators`."""
+
+    path: str
+    filter: str
+    operators: tuple[Operator, ...]
+    total: int
+    graphs: int
+    """How many the file has; with several, each operator's is told."""
+    meant: str | None = None
+    """The name that no operator bears, but that stands in these operators' names."""
+    nearest: tuple[str, ...] = ()
+    """What to try when there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummarisedTensor:
+    """One tensor of an operator that a dump holds."""
+
+    file: str
+    """Relative to the directory that was searched."""
+    place: str
+    """`output.0`."""
+    dtype: str
+    shape: tuple[int, ...]
+    """As the network has it, padding removed."""
+    stats: Stats | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDumps:
+    """An operator's tensors in a dump, and what could not be read."""
+
+    tensors: tuple[SummarisedTensor, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture of an operator's surroundings."""
+
+    path: Path
+    depth: int
+    operators: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorView:
+    """One operator with everything around it."""
+
+    operator: Operator
+    readers: tuple[Edge, ...]
+    followers: tuple[str, ...]
+    made_at: Mapping[int, Place]
+    """Inputs that come from beyond the graph, and where they were made."""
+    dumps: FoundDumps | None = None
+    """None if no dumps were asked for."""
+    references: FoundDumps | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorsView:
+    """The operators of one name: one in each graph that has it."""
+
+    path: str
+    operators: tuple[OperatorView, ...]
+    attributes: bool = False
+    """Whether all attributes are told."""
+    names_shown: int | None = None
+    """How many readers of a tensor are listed; None for all."""
+    drawing: Drawing | None = None
+
+
+AnyGraphView = GraphView | OperatorListView | OperatorsView
+
 
 _NUMBERS = ("count", "operators", "id", "index", "min", "max", "mean", "norm", "nan", "inf")
 _FOLDS = ("name", "from", "made at", "read by", "origin", "kernel", "passes")
@@ -37,11 +120,12 @@ _FOLDS = ("name", "from", "made at", "read by", "origin", "kernel", "passes")
 
 def show_graph_text(view: AnyGraphView, *, width: int, color: bool = False) -> str:
     """The answer as text of this width."""
-    if isinstance(view, GraphView):
-        told = _graph(view)
-    else:
-        told = _operator_list(view) if isinstance(view, OperatorListView) else _operators(view)
-    return render(told, width=width, color=color)
+    return render(_TOLD[type(view)][0](view), width=width, color=color)
+
+
+def show_graph_json(view: AnyGraphView) -> dict[str, Any]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    return answer_json("show", _TOLD[type(view)][1](view))
 
 
 def _graph(view: GraphView) -> RenderableType:
@@ -63,15 +147,13 @@ def _operator_list(view: OperatorListView) -> RenderableType:
         return Group(plain(f"No operator of {view.path} matches {view.filter}."), plain(near))
     several = view.graphs > 1
     headers = ["id", "type", "name", *(["graph"] if several else []), "passes", "kernel"]
-    rows = (_operator_row(operator, several=several) for operator in view.operators)
+    rows = []
+    for each in view.operators:
+        graph = [each.graph or "(main)"] if several else []
+        rows.append([each.id, each.type, each.name, *graph, ", ".join(each.passes), each.kernel or ""])
     last = left_out(view.total - len(view.operators)) or [plain(count_text(view.total, "operator"))]
     first = [] if view.meant is None else [plain(f"No operator is called {view.meant}; it may be one of these:")]
     return Group(*first, table(headers, rows, right=_NUMBERS, folds=(*_FOLDS, "graph")), *last)
-
-
-def _operator_row(operator: Operator, *, several: bool) -> list[object]:
-    graph = [operator.graph or "(main)"] if several else []
-    return [operator.id, operator.type, operator.name, *graph, ", ".join(operator.passes), operator.kernel or ""]
 
 
 def _operators(view: OperatorsView) -> RenderableType:
@@ -98,24 +180,19 @@ def _operator(view: OperatorView, *, attributes: bool, limit: int | None) -> Ite
             yield section(title, *_dumps(found))
 
 
-def _facts(view: OperatorView, limit: int | None) -> Iterator[tuple[str, object]]:
+def _facts(view: OperatorView, limit: int | None) -> list[tuple[str, object]]:
     operator = view.operator
-    yield "id", f"{operator.id}, stream {operator.stream}, in {operator.graph or '(main)'}"
-    if operator.kernel is not None or operator.kernel_library is not None:
-        library = f" ({operator.kernel_library})" if operator.kernel_library else ""
-        yield "kernel", f"{operator.kernel or '-'}{library}"
-    if operator.passes:
-        yield "passes", ", ".join(operator.passes)
-    yield "original", _originals_words(operator)
-    if operator.l1_fusion is not None:
-        yield "L1 fusion", operator.l1_fusion
-    for title, names in (
-        ("runs", operator.subgraphs),
-        ("waits for", operator.controls),
-        ("awaited by", view.followers),
-    ):
-        if names:
-            yield title, _listed(names, limit)
+    library = f" ({operator.kernel_library})" if operator.kernel_library else ""
+    known = operator.kernel is not None or operator.kernel_library is not None
+    names = {"runs": operator.subgraphs, "waits for": operator.controls, "awaited by": view.followers}
+    return [
+        ("id", f"{operator.id}, stream {operator.stream}, in {operator.graph or '(main)'}"),
+        ("kernel", f"{operator.kernel or '-'}{library}" if known else None),
+        ("passes", ", ".join(operator.passes) if operator.passes else None),
+        ("original", _originals_words(operator)),
+        ("L1 fusion", operator.l1_fusion),
+        *((title, _listed(each, limit)) for title, each in names.items() if each),
+    ]
 
 
 def _listed(names: Sequence[str], limit: int | None) -> str:
@@ -150,10 +227,14 @@ def _outputs(view: OperatorView, limit: int | None) -> RenderableType:
     for position in sorted({*range(len(descs)), *readers}):
         desc = descs[position] if position < len(descs) else None
         read = _listed([f"{edge.consumer}:{edge.input}" for edge in readers[position]], limit)
-        rows.append([position, *_desc_cells(desc), _origin_words(None if desc is None else desc.origin), read or "-"])
+        origin = None if desc is None else desc.origin
+        name = "" if origin is None else origin.name or ""
+        made = f"{name}:{origin.output}" if origin and name and origin.output is not None else name
+        rows.append([position, *_desc_cells(desc), made, read or "-"])
     return table(*_filled(["index", *_DESC_HEADERS, "origin", "read by"], rows), right=_NUMBERS, folds=_FOLDS)
 
 
+_TENSOR_HEADERS = ["tensor", "dtype", "shape", "min", "max", "mean", "norm", "nan", "inf"]
 _DESC_HEADERS = ["dtype", "layout", "shape", "origin shape", "shape range", "value range"]
 
 
@@ -168,12 +249,6 @@ def _shape_words(shape: tuple[int, ...] | None) -> str:
     return "" if shape is None else str(list(shape))
 
 
-def _origin_words(origin: Origin | None) -> str:
-    if origin is None or not origin.name:
-        return ""
-    return origin.name if origin.output is None else f"{origin.name}:{origin.output}"
-
-
 def _filled(headers: list[str], rows: list[list[object]]) -> tuple[list[str], list[list[object]]]:
     """Without the columns in which nothing stands."""
     kept = [place for place in range(len(headers)) if any(str(row[place]) for row in rows)]
@@ -181,16 +256,17 @@ def _filled(headers: list[str], rows: list[list[object]]) -> tuple[list[str], li
 
 
 def _attributes(operator: Operator) -> Iterator[RenderableType]:
-    yield pairs((key, _value_words(value)) for key, value in sorted(operator.attributes.items()))
+    yield pairs((key, value_words(value)) for key, value in sorted(operator.attributes.items()))
     for side, descs in (("input", [each.desc for each in operator.inputs]), ("output", list(operator.outputs))):
         for position, desc in enumerate(descs):
             if desc is not None and desc.attributes:
-                rows = ((key, _value_words(value)) for key, value in sorted(desc.attributes.items()))
+                rows = ((key, value_words(value)) for key, value in sorted(desc.attributes.items()))
                 yield section(f"{side} {position}", pairs(rows))
 
 
-def _value_words(value: AttributeValue) -> str:
-    return value if isinstance(value, str) else json.dumps(plain_value(value), ensure_ascii=False)
+def value_words(value: AttributeValue) -> str:
+    """An attribute of an operator."""
+    return value if isinstance(value, str) else json.dumps(to_json(value, no_number=float), ensure_ascii=False)
 
 
 def _dumps(found: FoundDumps) -> Iterator[RenderableType]:
@@ -198,40 +274,17 @@ def _dumps(found: FoundDumps) -> Iterator[RenderableType]:
         yield plain("none of this operator")
     for file in dict.fromkeys(each.file for each in found.tensors):
         yield plain(file, style="cyan")
-        yield set_in(_tensors([each for each in found.tensors if each.file == file]))
+        rows = [
+            [each.place, each.dtype, _shape_words(each.shape), *_stats_cells(each.stats)]
+            for each in found.tensors
+            if each.file == file
+        ]
+        yield set_in(table(_TENSOR_HEADERS, rows, right=_NUMBERS, folds=("shape",)))
     yield from (plain(f"not read: {problem}") for problem in found.problems)
 
 
-def _tensors(found: Sequence[SummarisedTensor]) -> RenderableType:
-    rows = [[each.place, each.dtype, _shape_words(each.shape), *_stats_cells(each.stats)] for each in found]
-    headers = ["tensor", "dtype", "shape", "min", "max", "mean", "norm", "nan", "inf"]
-    return table(headers, rows, right=_NUMBERS, folds=("shape",))
-
-
-def _stats_cells(stats: Stats | None) -> Iterable[object]:
-    if stats is None:
-        return ["-"] * 6
-    numbers = ["-" if each is None else f"{each:.6g}" for each in (stats.min, stats.max, stats.mean, stats.norm)]
-    counts = (stats.nan, stats.pos_inf + stats.neg_inf)
-    return [*numbers, *(plain(f"{count:,}", style="red" if count else "") for count in counts)]
-
-
-def show_graph_json(view: AnyGraphView) -> dict[str, Any]:
-    """The answer as values that json.dumps(allow_nan=False) takes."""
-    return answer_json("show", _content(view))
-
-
-def plain_value(value: AttributeValue) -> Any:
-    """An attribute as lists and dictionaries."""
-    return to_json(value, no_number=float)
-
-
-def _content(view: AnyGraphView) -> dict[str, Any]:
-    if isinstance(view, GraphView):
-        return _graph_json(view)
-    if isinstance(view, OperatorListView):
-        return _operator_list_json(view)
-    return _operators_json(view)
+def _stats_cells(stats: Stats | None) -> Sequence[object]:
+    return ["-"] * 6 if stats is None else stats_cells(stats, stats.nan, stats.pos_inf + stats.neg_inf)
 
 
 def _graph_json(view: GraphView) -> dict[str, Any]:
@@ -243,9 +296,8 @@ def _graph_json(view: GraphView) -> dict[str, Any]:
 
 
 def _operator_list_json(view: OperatorListView) -> dict[str, Any]:
-    operators = [_brief(operator) for operator in view.operators]
     asked = fields_of(view, "path", "filter", "meant", "nearest", "total")
-    return {"view": "operators", **asked, "operators": operators}
+    return {"view": "operators", **asked, "operators": [_brief(operator) for operator in view.operators]}
 
 
 def _brief(operator: Operator) -> dict[str, Any]:
@@ -281,3 +333,11 @@ def _operator_json(view: OperatorView, *, attributes: bool) -> dict[str, Any]:
 def _desc(desc: TensorDesc | None, *, attributes: bool) -> dict[str, Any]:
     told = {} if desc is None else fields_of(desc)
     return {name: item for name, item in told.items() if attributes or name != "attributes"}
+
+
+_TOLD: dict[type, tuple[Callable[[Any], RenderableType], Callable[[Any], dict[str, Any]]]] = {
+    GraphView: (_graph, _graph_json),
+    OperatorListView: (_operator_list, _operator_list_json),
+    OperatorsView: (_operators, _operators_json),
+}
+"""How each view is told, as text and as JSON."""

@@ -3,19 +3,38 @@
 torch.Tensor.add.17 in model.layers.2.input_layernorm (modeling.py:66), step 0, forward: its inputs agree within
 bfloat16 rounding (1.0e-3), its output differs by 5.9, 5,900 times what came in; an argument differs: args.1 is 1e-06
 in the reference, 1e-02 in the target.
+
+What executing calls again has shown ends it:
+
+Executed again in float64 from each run's own inputs: the target made 6.0e-3 itself (at [5, 7] 0.0874023 instead of
+0.0726068, 30 ulp), inherited 1.2e-3, the reference made 2.0e-7.
 """
 
+import math
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+import numpy as np
+
+from ulpscope.judge.soundness.grid import Grid
+from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind, Place
-from ulpscope.records.ledger import GUILTY, Ledger, LedgerEntry, Maker
-from ulpscope.report.words import clauses
-from ulpscope.report.words.language import LONGEST_NAME, Language, Phrases, is_plain, phrases, shown_name, typed_path
-from ulpscope.report.words.ledger_clauses import ledger_clauses
-from ulpscope.report.words.one_sided_clauses import backwards_clause, operand_clauses, optimizer_lead, structure_lead
+from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker
+from ulpscope.report.words.clauses import FINDING_CLAUSES, NOTE_CLAUSES, detail_clauses
+from ulpscope.report.words.language import (
+    LONGEST_NAME,
+    Language,
+    Phrases,
+    element_text,
+    is_plain,
+    number_text,
+    phrases,
+    short_name,
+    shown_name,
+    typed_path,
+)
 
 _DEFAULT_SUBJECTS = {
     AdviceKind.SAME_DATA: "subject.data",
@@ -34,26 +53,21 @@ def sentence(
 
 def note_sentence(finding: Finding, language: Language = Language.EN, *, several_ranks: bool = False) -> str:
     """The same for what differs and is not wrong: nothing in it blames."""
-    return _sentence(finding, note_statements(finding, language), language, several_ranks=several_ranks)
+    words, executed = phrases(language), finding.evidence.ledger
+    told = [text for clause in NOTE_CLAUSES[finding.kind] for text in clause(words, finding)]
+    told += [*detail_clauses(words, finding), *(ledger_clauses(words, executed, None) if executed else ())]
+    return _sentence(finding, told, language, several_ranks=several_ranks)
 
 
 def statements(finding: Finding, language: Language = Language.EN, *, ledger: Ledger | None = None) -> list[str]:
     """What is to be said of a finding beside its place, the most telling first; clauses without an end."""
     words, executed = phrases(language), finding.evidence.ledger
-    told = [*_LEADS[finding.kind](words, finding), *clauses.detail_clauses(words, finding)]
+    told = [text for clause in FINDING_CLAUSES[finding.kind] for text in clause(words, finding)]
+    told += detail_clauses(words, finding)
     # Other random numbers are the whole difference, and neither made nor inherited.
     if executed is None or finding.kind is FindingKind.RANDOMNESS:
         return told
     return [*told, *ledger_clauses(words, executed, ledger)]
-
-
-def note_statements(finding: Finding, language: Language = Language.EN) -> list[str]:
-    """The same for a note."""
-    words = phrases(language)
-    lead = _NOTE_LEADS.get(finding.kind, _LEADS[finding.kind])
-    executed = finding.evidence.ledger
-    proof = [] if executed is None else ledger_clauses(words, executed, None)
-    return [*lead(words, finding), *clauses.detail_clauses(words, finding), *proof]
 
 
 def advice_sentence(advice: Advice, language: Language = Language.EN) -> str:
@@ -83,19 +97,8 @@ def _repro(entry: LedgerEntry, phase: Phase, comparison: Comparison) -> list[str
     path, call = (comparison.reference, entry.call_reference) if blamed else (comparison.target, entry.call)
     if not _is_typeable(call):
         return []
-    words = [
-        "ulpscope",
-        "repro",
-        typed_path(path),
-        call,
-        "-o",
-        "repro",
-        "--step",
-        str(entry.step),
-        "--phase",
-        phase.value,
-    ]
-    return [*words, *_rank_words(entry.rank, comparison)]
+    words = ["ulpscope", "repro", typed_path(path), call, "-o", "repro", "--step", str(entry.step)]
+    return [*words, "--phase", phase.value, *_rank_words(entry.rank, comparison)]
 
 
 def _operator_detail(finding: Finding, comparison: Comparison, graph: str) -> str:
@@ -113,8 +116,11 @@ def _operator_detail(finding: Finding, comparison: Comparison, graph: str) -> st
 def _show(place: Place, comparison: Comparison) -> str:
     only_reference = place.call is not None and place.call_id is None
     words = ["ulpscope", "show", typed_path(comparison.reference if only_reference else comparison.target)]
-    if (call := _call_word(place)) is not None:
-        words.append(call)
+    if place.call is not None and _is_typeable(place.call):
+        words.append(place.call)
+    elif place.call is not None and place.call_id is not None:
+        # A name that could not be typed, or would be taken for an option.
+        words.append(str(place.call_id))
     elif place.module and is_plain(place.module):
         words += ["--module", place.module]
     words += ["--step", str(place.step), "--phase", place.phase.value]
@@ -166,175 +172,6 @@ def _what(words: Phrases, place: Place) -> str:
     return words.say("place.nowhere")
 
 
-Lead = Callable[[Phrases, Finding], Iterator[str]]
-
-
-def _computation(words: Phrases, finding: Finding) -> Iterator[str]:
-    yield clauses.blaming_clause(words, finding) or words.say(f"lead.{finding.kind.value}")
-    yield from clauses.span_clauses(words, finding)
-    yield from operand_clauses(words, finding)
-    yield from _circumstances(words, finding)
-
-
-def _optimizer(words: Phrases, finding: Finding) -> Iterator[str]:
-    lead = optimizer_lead(words, finding)
-    if lead is None:
-        yield from _computation(words, finding)
-        return
-    yield lead
-    if finding.evidence.history.without_gradient is not None or finding.evidence.history.updated_in is not None:
-        yield from _concerned(words, finding, lead)
-        yield from _present(clauses.distance_clause(words, finding))
-    yield from _present(clauses.arguments_clause(words, finding))
-
-
-def _concerned(words: Phrases, finding: Finding, told: str) -> Iterator[str]:
-    """Names of parameters, unless they are told already."""
-    names = finding.evidence.history.parameters
-    if names and shown_name(names[0]) not in told:
-        yield words.say("parameters", names=words.names(names, total=finding.evidence.amount.count))
-
-
-def _input(words: Phrases, finding: Finding) -> Iterator[str]:
-    yield words.say("lead.input", tensor=clauses.tensor_text(words, finding))
-    yield from _present(clauses.distance_clause(words, finding))
-    yield from operand_clauses(words, finding)
-    yield from _amount(words, finding)
-    yield from _circumstances(words, finding)
-
-
-def _parameter(words: Phrases, finding: Finding, *, lead: str = "lead.parameter") -> Iterator[str]:
-    yield words.say("lead.changed" if finding.evidence.history.changed_unseen else lead)
-    names = finding.evidence.history.parameters or ((finding.place.tensor,) if finding.place.tensor else ())
-    if names:
-        yield words.say("parameters", names=words.names(names, total=finding.evidence.amount.count))
-    elif finding.evidence.amount.count:
-        yield words.say("count.tensors", tensors=words.count(finding.evidence.amount.count, "tensor"))
-    several = len(names) > 1 or (finding.evidence.amount.count or 0) > 1
-    key = "distance.up_to" if several else "distance"
-    yield from _present(clauses.distance_clause(words, finding, key=key))
-    yield from _circumstances(words, finding)
-
-
-def _randomness(words: Phrases, finding: Finding) -> Iterator[str]:
-    yield words.say("lead.randomness")
-    yield from _present(clauses.generators_clause(words, finding), clauses.errors_clause(words, finding))
-    yield from clauses.span_clauses(words, finding)
-    yield from _circumstances(words, finding)
-
-
-def _overflow(words: Phrases, finding: Finding) -> Iterator[str]:
-    yield clauses.not_finite_clause(words, finding) or words.say("lead.overflow")
-    yield from _present(clauses.inputs_clause(words, finding))
-    yield from clauses.span_clauses(words, finding)
-    yield from _present(clauses.extremes_clause(words, finding))
-    yield from _circumstances(words, finding)
-
-
-def _structure(words: Phrases, finding: Finding, *, lead: str = "lead.structure") -> Iterator[str]:
-    if (whole := structure_lead(words, finding)) is not None:
-        yield whole
-        return
-    alone = finding.place.call is not None and finding.place.call_id is None
-    told = list(_circumstances(words, finding))
-    if alone:
-        told.insert(0, words.say("only.this"))
-    yield from told or [words.say(lead)]
-    yield from _present(clauses.errors_clause(words, finding))
-
-
-def _dtype(words: Phrases, finding: Finding) -> Iterator[str]:
-    if finding.evidence.unlike.dtypes is None:
-        yield words.say("lead.dtype")
-    yield from _circumstances(words, finding)
-    yield from _present(clauses.errors_clause(words, finding))
-    yield from _amount(words, finding)
-
-
-def _choice(words: Phrases, finding: Finding, *, lead: str = "lead.choice", depend: str = "depend") -> Iterator[str]:
-    yield words.say(f"{lead}.inputs" if clauses.inputs_exceed_rounding(finding) else lead)
-    if finding.evidence.amount.count is not None:
-        yield words.say("count.elements", elements=words.count(finding.evidence.amount.count, "element"))
-    yield from _present(clauses.errors_clause(words, finding))
-    yield from clauses.span_clauses(words, finding)
-    yield from _circumstances(words, finding)
-    if finding.evidence.amount.followers:
-        yield words.say(depend, calls=words.count(finding.evidence.amount.followers, "call"))
-
-
-def _note_computation(words: Phrases, finding: Finding) -> Iterator[str]:
-    told = [*_present(backwards_clause(words, finding), clauses.errors_clause(words, finding))]
-    told += _circumstances(words, finding)
-    if not told and not clauses.is_scaled(finding):
-        yield words.say(f"note.{finding.kind.value}")
-    yield from told
-    if clauses.is_explained(finding):
-        yield words.say("note.explained")
-
-
-def _note_parameter(words: Phrases, finding: Finding) -> Iterator[str]:
-    return _parameter(words, finding, lead="note.parameter")
-
-
-def _note_structure(words: Phrases, finding: Finding) -> Iterator[str]:
-    return _structure(words, finding, lead="note.structure")
-
-
-def _note_choice(words: Phrases, finding: Finding) -> Iterator[str]:
-    return _choice(words, finding, lead="note.choice", depend="note.depend")
-
-
-def _circumstances(words: Phrases, finding: Finding) -> Iterator[str]:
-    """What else is not the same in both runs, and may be the cause."""
-    yield from _present(clauses.arguments_clause(words, finding))
-    yield from clauses.two_sided_clauses(words, finding)
-    yield from clauses.only_clauses(words, finding)
-    if finding.kind is not FindingKind.OVERFLOW:
-        yield from _present(clauses.not_finite_clause(words, finding))
-    if finding.kind is not FindingKind.RANDOMNESS:
-        yield from _present(clauses.generators_clause(words, finding))
-    if finding.kind is not FindingKind.PARAMETER and finding.evidence.history.parameters:
-        yield words.say("parameters", names=words.names(finding.evidence.history.parameters))
-
-
-def _amount(words: Phrases, finding: Finding) -> Iterator[str]:
-    if finding.evidence.amount.count is not None and finding.evidence.amount.count > 1:
-        yield words.say("count.tensors", tensors=words.count(finding.evidence.amount.count, "tensor"))
-
-
-def _present(*told: str | None) -> Iterator[str]:
-    return (clause for clause in told if clause is not None)
-
-
-_LEADS: dict[FindingKind, Lead] = {
-    FindingKind.COMPUTATION: _computation,
-    FindingKind.OPTIMIZER: _optimizer,
-    FindingKind.INPUT: _input,
-    FindingKind.PARAMETER: _parameter,
-    FindingKind.RANDOMNESS: _randomness,
-    FindingKind.OVERFLOW: _overflow,
-    FindingKind.STRUCTURE: _structure,
-    FindingKind.DTYPE: _dtype,
-    FindingKind.CHOICE: _choice,
-}
-_NOTE_LEADS: dict[FindingKind, Lead] = {
-    FindingKind.COMPUTATION: _note_computation,
-    FindingKind.OPTIMIZER: _note_computation,
-    FindingKind.PARAMETER: _note_parameter,
-    FindingKind.STRUCTURE: _note_structure,
-    FindingKind.CHOICE: _note_choice,
-}
-
-
-def _call_word(place: Place) -> str | None:
-    """Its name, or its id where a name could not be typed or would be taken for an option."""
-    if place.call is None:
-        return None
-    if _is_typeable(place.call):
-        return place.call
-    return None if place.call_id is None else str(place.call_id)
-
-
 def _is_typeable(call: str) -> bool:
     return len(call) <= LONGEST_NAME and is_plain(call) and not call.startswith("-")
 
@@ -355,3 +192,104 @@ def _escaped(character: str) -> str:
     # Python keeps a byte of a path that is not UTF-8 as one of these surrogates.
     byte = code - 0xDC00 if 0xDC80 <= code <= 0xDCFF else code
     return f"\\x{byte:02x}" if byte < 0x80 or byte != code else f"\\U{code:08x}"
+
+
+# Shares are told to first order: where the parts do not add up to the whole, that order does not describe it.
+CLOSES = (0.9, 1.1)
+SMALLEST_SHARE = 0.01
+# A part that is larger than the whole by this factor has others against it.
+CANCELLED = 1.5
+
+
+def ledger_clauses(phrases: Phrases, entry: LedgerEntry, ledger: Ledger | None) -> Iterator[str]:
+    """Who made the difference, why that is no rounding, and what it did to the end."""
+    yield _proof(phrases, entry)
+    if entry.maker in GUILTY:
+        why = phrases.templates.get(f"why.{entry.statistic}") if entry.maker is Maker.TARGET else None
+        yield phrases.semicolon.join([*([] if why is None else [why]), phrases.say("proof.not_native")])
+    if entry.maker in GUILTY or entry.by_arguments is not None:
+        yield from _effect(phrases, entry, ledger)
+
+
+def share_of(entry: LedgerEntry, ledger: Ledger | None) -> float | None:
+    """What the call's own error is of the final difference; none where that cannot be told to first order."""
+    final = _final(entry, ledger)
+    if entry.contribution is None or final is None or not closes(final):
+        return None
+    return entry.contribution / final.difference
+
+
+def closes(final: FinalDifference) -> bool:
+    """Whether the parts of a final difference add up to it."""
+    return final.closure is not None and CLOSES[0] <= final.closure <= CLOSES[1]
+
+
+def share_text(phrases: Phrases, share: float) -> str:
+    """`97%`, `-12%`, `less than 1%`."""
+    return phrases.say("share.small") if abs(share) < SMALLEST_SHARE else percent_text(share, digits=0)
+
+
+def percent_text(share: float, *, digits: int = 1) -> str:
+    """`99.5%`; not `-0.0%`."""
+    return f"{round(100 * share, digits) + 0.0:,.{digits}f}%"
+
+
+def largest_ulp(entry: LedgerEntry) -> float:
+    """The largest error of an element of what was made, in ulp."""
+    if entry.maker is Maker.REFERENCE:
+        return entry.made_by_reference.worst
+    return max(entry.made_by_target.worst, _element_ulp(entry) or 0.0)
+
+
+def _final(entry: LedgerEntry, ledger: Ledger | None) -> FinalDifference | None:
+    finals = () if ledger is None else ledger.finals
+    return next((final for final in finals if (final.rank, final.step) == (entry.rank, entry.step)), None)
+
+
+def _proof(phrases: Phrases, entry: LedgerEntry) -> str:
+    parts = {
+        "target": number_text(entry.made_by_target.norm),
+        "inherited": number_text(entry.inherited.norm),
+        "reference": number_text(entry.made_by_reference.norm),
+    }
+    if entry.maker not in GUILTY and entry.by_arguments is not None:
+        return phrases.say("proof.arguments", arguments=number_text(entry.by_arguments.norm), **parts)
+    if entry.maker not in GUILTY:
+        return phrases.say(f"proof.{entry.maker.value}", **parts)
+    told = phrases.say(f"proof.{entry.maker.value}", worst=_worst(phrases, entry), **parts)
+    if entry.by_arguments is None:
+        return told
+    return phrases.say("proof.and_arguments", proof=told, arguments=number_text(entry.by_arguments.norm))
+
+
+def _worst(phrases: Phrases, entry: LedgerEntry) -> str:
+    # Of what the reference made, the entry has no element.
+    if entry.maker is not Maker.TARGET or not entry.worst or entry.worst_values is None:
+        return ""
+    computed, exact = map(element_text, entry.worst_values)
+    told, ulp = {"index": list(entry.worst), "computed": computed, "exact": exact}, _element_ulp(entry)
+    if ulp is None:
+        return phrases.say("proof.worst", **told)
+    return phrases.say("proof.worst_ulp", ulp=number_text(ulp), **told)
+
+
+def _element_ulp(entry: LedgerEntry) -> float | None:
+    """The error of the element that is told, in distances of the numbers beside it."""
+    known = DTYPES.get(entry.dtypes[1])
+    if entry.worst_values is None or known is None or not known.unit_roundoff:
+        return None
+    computed, exact = entry.worst_values
+    if not (math.isfinite(computed) and math.isfinite(exact)):
+        return None
+    grid = Grid.of(known.name)
+    return abs(computed - exact) / float(grid.spacing(grid.exponents(np.array([abs(exact)])))[0])
+
+
+def _effect(phrases: Phrases, entry: LedgerEntry, ledger: Ledger | None) -> Iterator[str]:
+    share, final = share_of(entry, ledger), _final(entry, ledger)
+    if share is None or final is None:
+        return
+    whole = phrases.say("final", difference=number_text(final.difference), call=short_name(final.call))
+    key = "share.of" if share >= 0 or abs(share) < SMALLEST_SHARE else "share.against"
+    key = "share.cancelled" if abs(share) > CANCELLED else key
+    yield phrases.say(key, share=share_text(phrases, share), final=whole)

@@ -16,7 +16,7 @@ from ulpscope.records.checks import CaseId, OutputResult
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
-from ulpscope.report.terminal.check_compare import compared_json, compared_text, write_ratios
+from ulpscope.report.terminal.check_modes import compared_json, compared_text, write_ratios
 from ulpscope.report.words.language import Language
 from ulpscope.trace.files import LARGEST_DUMP, read_json
 from ulpscope.workflows.check.journal import CASES, read_results

@@ -24,7 +24,7 @@ from ulpscope.graph.names import sanitised
 from ulpscope.numerics.layouts.orders import LAYOUTS, Converter, Converters
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.terminal.convert import DumpsConverted, FileFailure, dumps_json, dumps_text
+from ulpscope.report.terminal.convert import DumpsConverted, NotConverted, dumps_json, dumps_text
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.convert.command import load_converters, prepare_out
 from ulpscope.workflows.worker_pool import WorkerPool, usable_cores
@@ -257,7 +257,7 @@ def _outcome(job: Job, convert: Callable[[], Written]) -> _Outcome:
 
 
 def _finish(out: Path, outcomes: Sequence[_Outcome], kind: FileKind, *, of_npu: bool) -> DumpsConverted:
-    failures = [FileFailure(str(one.job.source), why) for one in outcomes for why in one.written.failures]
+    failures = [NotConverted(str(one.job.source), why) for one in outcomes for why in one.written.failures]
     if failures:
         listed = "".join(f"{source}\n" for source in sorted({failure.source for failure in failures}))
         (out / FAILED_LIST).write_text(listed, encoding="utf-8", errors="surrogateescape")

@@ -19,10 +19,11 @@ from ulpscope.dialects.registry import dialect_of
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Comparison, Place
 from ulpscope.records.pairs import ALWAYS_KNOWN, COUNTS, PAIR_COLUMNS, SHAPES, TEXTS
-from ulpscope.report.page.assembling import Content, assemble
-from ulpscope.report.page.content import (
+from ulpscope.report.page import (
     PARTS,
+    Content,
     Sources,
+    assemble,
     check_content,
     compare_content,
     overflow_content,

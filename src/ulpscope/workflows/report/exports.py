@@ -14,7 +14,7 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
-from ulpscope.report.viewers.model_explorer import (
+from ulpscope.report.files.model_explorer import (
     OWN_IDS,
     Json,
     NodeIds,
@@ -22,10 +22,13 @@ from ulpscope.report.viewers.model_explorer import (
     captured_step,
     collection_json,
     compared_step,
+    error_data,
     graph_json,
+    judgement_data,
+    magnitude_data,
+    not_finite_data,
 )
-from ulpscope.report.viewers.model_explorer_data import error_data, judgement_data, magnitude_data, not_finite_data
-from ulpscope.report.viewers.tensorboard import EVENTS, comparison_scalars, trend_scalars, write_scalars
+from ulpscope.report.files.tensorboard import EVENTS, comparison_scalars, trend_scalars, write_scalars
 from ulpscope.report.words.language import shown_text
 from ulpscope.trace.overview import module_trends
 from ulpscope.workflows.report.command import is_result, located, read_pairs, read_summary, understanding

@@ -2,9 +2,8 @@
 msprobe's or msaccucmp's results.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,21 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Use, Value
-from ulpscope.report.terminal.earlier_results import LowOperators, TableView, low_json, low_text, table_json, table_text
-from ulpscope.report.terminal.show import show_json, show_text
-from ulpscope.report.terminal.views import (
+from ulpscope.report.terminal.show import (
+    Aspect,
     CallListView,
     CallView,
-    CoverageView,
     ElementsView,
-    EnvironmentView,
-    OverviewView,
     TensorElements,
     View,
+    WholeTraceView,
+    show_json,
+    show_text,
 )
+from ulpscope.report.terminal.show_results import LowOperators, TableView, low_json, low_text, table_json, table_text
 from ulpscope.report.words.language import ranges_text
 from ulpscope.trace.data import pick_elements
-from ulpscope.trace.overview import Overview, overview_of
+from ulpscope.trace.overview import overview_of
 from ulpscope.trace.query import (
     CallFilter,
     FoundCall,
@@ -49,21 +48,6 @@ from ulpscope.workflows.traces import with_ranks
 
 DEFAULT_LIMIT = 50
 DEFAULT_ELEMENTS = 10
-
-
-class Aspect(str, Enum):
-    """What of a whole trace is wanted."""
-
-    OVERVIEW = "overview"
-    ENVIRONMENT = "environment"
-    COVERAGE = "coverage"
-
-
-_WHOLE_VIEWS: dict[Aspect, Callable[[Overview], View]] = {
-    Aspect.OVERVIEW: OverviewView,
-    Aspect.ENVIRONMENT: EnvironmentView,
-    Aspect.COVERAGE: CoverageView,
-}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -101,7 +85,7 @@ def show(
         return ShowResult(_call_view(trace, found, tensor=tensor, elements=elements, limit=limit or None))
     if wanted and aspect is Aspect.OVERVIEW:
         return _call_list(trace, wanted, limit=limit or None)
-    return ShowResult(_WHOLE_VIEWS[aspect](overview_of(with_ranks(trace, wanted.rank, see="see all of it"))))
+    return ShowResult(WholeTraceView(overview_of(with_ranks(trace, wanted.rank, see="see all of it")), aspect))
 
 
 def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> ShowResult:

@@ -34,9 +34,8 @@ from ulpscope.graph.query import (
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Graph, GraphModel, Operator
-from ulpscope.report.terminal.check_graphs import casts_json, casts_text, similarity_json, similarity_text
-from ulpscope.report.terminal.show_graph import show_graph_json, show_graph_text
-from ulpscope.report.terminal.views import (
+from ulpscope.report.files.graph_drawing import dot_text, svg_text
+from ulpscope.report.terminal.show_graph import (
     AnyGraphView,
     Drawing,
     FoundDumps,
@@ -44,8 +43,10 @@ from ulpscope.report.terminal.views import (
     OperatorListView,
     OperatorsView,
     OperatorView,
+    show_graph_json,
+    show_graph_text,
 )
-from ulpscope.report.viewers.graph_drawing import dot_text, svg_text
+from ulpscope.report.terminal.show_results import casts_json, casts_text, similarity_json, similarity_text
 
 DEFAULT_LIMIT = 50
 DEFAULT_DEPTH = 2

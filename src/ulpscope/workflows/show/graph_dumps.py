@@ -13,7 +13,7 @@ from ulpscope.graph.names import sanitised
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Operator
-from ulpscope.report.terminal.views import FoundDumps, SummarisedTensor
+from ulpscope.report.terminal.show_graph import FoundDumps, SummarisedTensor
 
 ReferenceKey: TypeAlias = tuple[str, int]
 """An operator as files call it, and one of its outputs."""

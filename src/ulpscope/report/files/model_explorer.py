@@ -7,9 +7,16 @@
 
 Forward and backward are groups of their own: inside one group of a module they would run against each other.
 
-Steps of runs as tables that graphs are made of: from a trace, or from what a comparison's table keeps of it.
+Graphs are made of tables of a step: from a trace, or from what a comparison's table keeps of it.
+
+Data on the nodes is what colours them, and what stands on them.
+
+    {"target": {"results": {"17": {"value": 0.25, "bgColor": "#c62f17"}, ...}}, "reference": ...}
+
+Colours of numbers are given node by node: Model Explorer's own gradient is linear, and errors span many decades.
 """
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -19,6 +26,8 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from ulpscope.records.enums import Kind
+from ulpscope.records.pairs import Judgement
+from ulpscope.report.record_json import to_json
 from ulpscope.trace.query import MADE_ROLES
 from ulpscope.trace.reader import RankTrace
 from ulpscope.trace.schema import Columns
@@ -261,3 +270,93 @@ def _select(frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in columns.items()
     )
+
+
+NOT_COMPARED = "not compared"
+
+COLORS = {
+    Judgement.MADE_HERE.value: "#c62f17",
+    Judgement.INHERITED.value: "#d98a00",
+    Judgement.AFTER_CHOICE.value: "#8557bd",
+    Judgement.UNRESOLVED.value: "#6b7a1e",
+    Judgement.ROUNDING.value: "#2b7bbd",
+    Judgement.IDENTICAL.value: "#7d8997",
+    NOT_COMPARED: "#b4bdc8",
+}
+"""Of judgements, the worst first; the same as in the page of a comparison."""
+
+_JUDGEMENTS = dict(enumerate(COLORS))
+_PLACES = {name: place for place, name in _JUDGEMENTS.items()}
+
+FINE, BAD = "#2b7bbd", "#c62f17"
+
+LOW_MAGNITUDE, HIGH_MAGNITUDE = (0xEE, 0xF3, 0xF9), (0x1B, 0x4F, 0x8F)
+
+
+def error_data(step: RunStep, pairs: pl.DataFrame, side: str, ids: NodeIds) -> Json:
+    """On each node the worst error of its outputs, in the colour of their worst judgement."""
+    found = _judged(step, pairs, side).drop_nulls("error").select("call", "error", "judgement")
+    return _on_nodes(ids, ((call, to_json(error), COLORS[word or NOT_COMPARED]) for call, error, word in found.rows()))
+
+
+def judgement_data(step: RunStep, pairs: pl.DataFrame, side: str, ids: NodeIds) -> Json:
+    """On each node the worst judgement of its outputs; groups tell how many there are of each."""
+    found = dict(_judged(step, pairs, side).select("call", "judgement").iter_rows())
+    words = {call: found.get(call) or NOT_COMPARED for call in node_calls(step)["id"]}
+    marks = ((call, word.replace("_", " "), COLORS[word]) for call, word in words.items())
+    return {**_on_nodes(ids, marks), "showExpandedSummaryOnGroupNode": True}
+
+
+def magnitude_data(step: RunStep, ids: NodeIds) -> Json:
+    """On each node the largest |x| of its outputs, darker by its exponent."""
+    size = pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs())
+    sizes = _outputs(step).group_by("call").agg(value=size.max()).drop_nulls().sort("call")
+    found = {call: value for call, value in sizes.iter_rows() if math.isfinite(value)}
+    exponents = {call: math.log10(value) for call, value in found.items() if value > 0}
+    lowest, highest = min(exponents.values(), default=0.0), max(exponents.values(), default=0.0)
+    shades = {call: _shade(exponents.get(call, lowest), lowest, highest) for call in found}
+    return _on_nodes(ids, ((call, value, shades[call]) for call, value in found.items()))
+
+
+def not_finite_data(step: RunStep, ids: NodeIds) -> Json:
+    """On each node how many nan and inf are in its outputs."""
+    known = _outputs(step).drop_nulls("not_finite")
+    counts = known.group_by("call").agg(pl.col("not_finite").sum()).sort("call")
+    return _on_nodes(ids, ((call, number, BAD if number else FINE) for call, number in counts.iter_rows()))
+
+
+def _on_nodes(ids: NodeIds, marks: Iterable[tuple[int, Any, str]]) -> Json:
+    """What stands on the nodes of calls, and their colours."""
+    return {"results": {ids.of(call): {"value": value, "bgColor": color} for call, value, color in marks}}
+
+
+def _outputs(step: RunStep) -> pl.DataFrame:
+    return handed_out(step).join(step.values.rename({"id": "value"}), on="value")
+
+
+def _judged(step: RunStep, pairs: pl.DataFrame, side: str) -> pl.DataFrame:
+    """By node (`call`), the worst error and judgement of its outputs.
+
+    A value that a call made is judged by all rows that have it: the one that tells of new error may be that of a
+    module around the call. Of a value that a call handed on only its own rows count: it made nothing.
+    """
+    rows = pairs.select(
+        "error",
+        worst=pl.col("judgement").replace_strict(_PLACES, default=None, return_dtype=pl.Int64),
+        call=f"id_{side}",
+        value=f"value_{side}",
+    )
+    made = step.values.select(call="producer", value="id").drop_nulls()
+    of_makers = made.join(rows.drop("call"), on="value")
+    of_calls = rows.join(handed_out(step), on=["call", "value"], how="semi")
+    both = pl.concat([of_makers.select("call", "error", "worst"), of_calls.select("call", "error", "worst")])
+    found = both.group_by("call").agg(pl.col("error").max(), pl.col("worst").min()).sort("call")
+    return found.with_columns(
+        judgement=pl.col("worst").replace_strict(_JUDGEMENTS, default=None, return_dtype=pl.String)
+    )
+
+
+def _shade(exponent: float, lowest: float, highest: float) -> str:
+    share = (exponent - lowest) / (highest - lowest) if highest > lowest else 0.0
+    mixed = (round(low + (high - low) * share) for low, high in zip(LOW_MAGNITUDE, HIGH_MAGNITUDE, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)

@@ -99,6 +99,8 @@ _BITS_32 = 0xFFFF_FFFF
 _BLOCK = 1024
 """Bytes that are looked up at once."""
 _STATE_BYTES = 4
+_STARTS = np.arange(_BLOCK, dtype=np.intp) * 256
+"""Where the rows of a block's places begin."""
 
 
 def write_events(file: BinaryIO, steps: Iterable[tuple[int, Mapping[str, float]]], *, wall_time: float) -> None:
@@ -130,38 +132,26 @@ def crc32c(data: bytes) -> int:
 
 
 def _continued(state: int, block: bytes) -> int:
-    """The state after a block: what was before it is added to its first bytes."""
-    begin = (state ^ int.from_bytes(block[:_STATE_BYTES], "little")) & _BITS_32
-    whole = np.frombuffer(begin.to_bytes(_STATE_BYTES, "little") + block[_STATE_BYTES:], dtype=np.uint8)
-    if len(block) >= _STATE_BYTES:
-        rows = _contributions()[-len(block) :].reshape(-1)
-        return int(np.bitwise_xor.reduce(rows[_places()[: len(block)] + whole]))
-    for _ in block:
-        begin = begin >> 8 ^ int(_contributions()[-1][begin & 0xFF])
-    return begin
+    """The state after a block: what was before it is added to its first bytes, or moves on if there are too few."""
+    size, begin = len(block), state ^ int.from_bytes(block[:_STATE_BYTES], "little")
+    whole = begin.to_bytes(_STATE_BYTES, "little") + block[_STATE_BYTES:]
+    rows = _contributions()[-size:].reshape(-1)
+    places = _STARTS[:size] + np.frombuffer(whole, dtype=np.uint8, count=size)
+    return int(np.bitwise_xor.reduce(rows[places])) ^ begin >> 8 * size
 
 
 @cache
 def _contributions() -> NDArray[np.uint32]:
     """A row for each place of a block, a column for each byte; the last row is for a byte that none follows."""
-    rows = np.empty((_BLOCK, 256), dtype=np.uint32)
-    rows[-1] = _last_bytes()
-    for place in range(_BLOCK - 2, -1, -1):
-        after = rows[place + 1]
-        rows[place] = rows[-1][after & 0xFF] ^ after >> 8
-    return rows
-
-
-def _last_bytes() -> NDArray[np.uint32]:
     states = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         states = np.where(states & 1, states >> 1 ^ np.uint32(_POLYNOMIAL), states >> 1)
-    return states
-
-
-@cache
-def _places() -> NDArray[np.intp]:
-    return np.arange(_BLOCK, dtype=np.intp) * 256
+    rows = np.empty((_BLOCK, 256), dtype=np.uint32)
+    rows[-1] = states
+    for place in range(_BLOCK - 2, -1, -1):
+        after = rows[place + 1]
+        rows[place] = states[after & 0xFF] ^ after >> 8
+    return rows
 
 
 def _masked(data: bytes) -> int:

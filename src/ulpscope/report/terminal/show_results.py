@@ -1,4 +1,4 @@
-"""Tells what result tables of other tools say: which rows did not pass, which operators are not alike.
+"""Tells what result tables of other tools say, and what graphs alone show: casts, and what another compilation changed.
 
 compare_result_20261115060612.csv: a result of msprobe's compare
   118 of 1,120 rows do not pass: 112 error, 6 warning
@@ -11,6 +11,11 @@ result_20260101000000.csv: 6 of 28 operators have an output with a cosine of at 
 index  operator  NPU       reference  tensor      cosine
    15  fc1/Relu  fc1/Relu  fc1/Relu   input.0   1.000000
                                       output.0  0.567533
+
+ge_default_11 and ge_default_21 (0_11): 13 of 14 operators alike
+
+  operator  type  tensor   reference           target
+  fc1/Relu  Relu  input.0  float16 FRACTAL_NZ  float32 FRACTAL_NZ
 """
 
 import math
@@ -23,10 +28,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ulpscope.diagnose.networks.graphs import DangerousCast, GraphSimilarity, OperatorDifference
 from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTensor
 from ulpscope.dialects.msprobe.result_tables import VERDICTS, ResultTable, Row, TableKind
+from ulpscope.records.graphs import TensorDesc
 from ulpscope.report.record_json import answer_json, fields_of
-from ulpscope.report.tables import apart, left_out, plain, render, table
+from ulpscope.report.tables import apart, left_out, plain, render, section, table
 from ulpscope.report.words.language import count_text
 
 _PASSING = ("pass", "skip", "yes", "n/a", "none", "-", "")
@@ -72,7 +79,8 @@ def table_text(view: TableView, *, width: int, color: bool) -> str:
     ]
     shown = failing[: view.limit]
     if shown:
-        columns = _columns(view.content)
+        wanted = (*_NAMES, *_DTYPES, *VERDICTS, *_FIGURES[view.content.kind], *_MESSAGES)
+        columns = [column for column in wanted if column in view.content.columns]
         names = [column for column in columns if column in (*_NAMES, *_MESSAGES)]
         parts += [plain(""), table(columns, ([row[column] for column in columns] for row in shown), folds=names)]
     parts += left_out(len(failing) - len(shown))
@@ -84,19 +92,12 @@ def table_json(view: TableView) -> dict[str, Any]:
     counts = Counter(view.verdict(row) or "blank" for row in view.content.rows)
     return answer_json(
         "show",
-        {
-            "view": "table",
-            "path": view.path,
-            "kind": view.content.kind,
-            "counts": counts,
-            "rows": view.failing[: view.limit],
-        },
+        view="table",
+        path=view.path,
+        kind=view.content.kind,
+        counts=counts,
+        rows=view.failing[: view.limit],
     )
-
-
-def _columns(content: ResultTable) -> Sequence[str]:
-    wanted = (*_NAMES, *_DTYPES, *VERDICTS, *_FIGURES[content.kind], *_MESSAGES)
-    return [column for column in wanted if column in content.columns]
 
 
 _OPERATOR_NAMES = ("operator", "NPU", "reference")
@@ -123,7 +124,13 @@ def low_text(found: Sequence[LowOperators], *, width: int, color: bool) -> str:
 
 def low_json(found: Sequence[LowOperators]) -> dict[str, Any]:
     """The answer as values that json.dumps(allow_nan=False) takes."""
-    results = [_result_json(each) for each in found]
+    results = [
+        {
+            **fields_of(each, "path", "cosine", "compared", "total"),
+            "operators": [_operator_json(operator) for operator in each.operators],
+        }
+        for each in found
+    ]
     return answer_json("show", {"view": "results", "results": results})
 
 
@@ -133,17 +140,15 @@ def _low(found: LowOperators) -> Iterator[RenderableType]:
     words = f"{share} {have} an output with a cosine of at most {found.cosine:g}"
     yield plain(f"{found.path}: {words}", style="bold")
     if found.operators:
-        rows = [row for operator in found.operators for row in _rows(operator, found.cosine)]
+        rows: list[list[object]] = []
+        for operator in found.operators:
+            names = [operator.index, operator.name, ", ".join(operator.target), ", ".join(operator.reference)]
+            for tensor in operator.tensors:
+                rows.append([*names, _place(tensor), _cosine(tensor, found.cosine)])
+                names = [""] * len(names)
         yield plain("")
         yield table(_HEADERS, rows, right=("index", "cosine"), folds=_OPERATOR_NAMES)
     yield from left_out(found.total - len(found.operators))
-
-
-def _rows(operator: ComparedOperator, limit: float) -> Iterator[list[object]]:
-    names = [operator.index, operator.name, ", ".join(operator.target), ", ".join(operator.reference)]
-    for tensor in operator.tensors:
-        yield [*names, _place(tensor), _cosine(tensor, limit)]
-        names = [""] * len(names)
 
 
 def _place(tensor: ComparedTensor) -> str:
@@ -156,14 +161,83 @@ def _cosine(tensor: ComparedTensor, limit: float) -> Text:
     return plain(f"{tensor.cosine:.6f}", style="red" if tensor.cosine <= limit else "")
 
 
-def _result_json(found: LowOperators) -> dict[str, Any]:
-    operators = [_operator_json(operator) for operator in found.operators]
-    return {**fields_of(found, "path", "cosine", "compared", "total"), "operators": operators}
-
-
 def _operator_json(operator: ComparedOperator) -> dict[str, Any]:
     tensors = [
         {"tensor": _place(tensor), "cosine": None if math.isnan(tensor.cosine) else tensor.cosine}
         for tensor in operator.tensors
     ]
     return {**fields_of(operator, "index", "name", "target", "reference"), "tensors": tensors}
+
+
+_DIFFERENCE_HEADERS = ("operator", "type", "tensor", "reference", "target")
+
+
+def similarity_text(found: Sequence[GraphSimilarity], *, limit: int | None, width: int, color: bool) -> str:
+    """The answer as text of this width; of each graph `limit` operators are listed."""
+    if not found:
+        return "Nothing compared: no graph is of the same session and number in both.\n"
+    return render(apart(_similarity(each, limit) for each in found), width=width, color=color)
+
+
+def similarity_json(found: Sequence[GraphSimilarity]) -> list[dict[str, Any]]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    return [
+        {
+            "session_graph": each.session,
+            **fields_of(each.graphs, "reference", "target"),
+            **fields_of(each, "compared", "similar"),
+            "only_reference": list(each.only_reference),
+            "only_target": list(each.only_target),
+            "differences": [
+                dict(zip(_DIFFERENCE_HEADERS, row, strict=True))
+                for difference in each.differences
+                for row in _difference_rows(difference)
+            ],
+        }
+        for each in found
+    ]
+
+
+def casts_text(casts: Sequence[DangerousCast], *, limit: int | None, width: int, color: bool) -> str:
+    """The answer as text of this width; `limit` of them are listed."""
+    parts: list[RenderableType] = [plain(count_text(len(casts), "dangerous cast"), style="bold")]
+    if casts:
+        rows = [[each.operator.name, each.operator.graph, each.source, each.target] for each in casts[:limit]]
+        parts += [plain(""), table(["operator", "graph", "from", "to"], rows, folds=("operator", "graph"))]
+        parts += left_out(len(casts) - len(rows))
+    return render(Group(*parts), width=width, color=color)
+
+
+def casts_json(casts: Sequence[DangerousCast]) -> list[dict[str, Any]]:
+    """The answer as values that json.dumps(allow_nan=False) takes."""
+    return [
+        {"operator": each.operator.name, "graph": each.operator.graph, "from": each.source, "to": each.target}
+        for each in casts
+    ]
+
+
+def _similarity(found: GraphSimilarity, limit: int | None) -> Iterator[RenderableType]:
+    session = "" if found.session is None else f" ({found.session})"
+    names = " and ".join(name or "(main)" for name in (found.graphs.reference, found.graphs.target))
+    alike = f"{found.similar:,} of {count_text(found.compared, 'operator')} alike"
+    yield plain(f"{names}{session}: {alike}", style="bold")
+    listed = found.differences[:limit]
+    if listed:
+        rows = [row for each in listed for row in _difference_rows(each)]
+        rest = left_out(len(found.differences) - len(listed), option="-n")
+        yield section("of another type or layout", table(_DIFFERENCE_HEADERS, rows, folds=("operator",)), *rest)
+    for side, only in (("reference", found.only_reference), ("target", found.only_target)):
+        if only:
+            rest = left_out(len(only) - len(only[:limit]), option="-n")
+            yield section(f"only in the {side}", *map(plain, only[:limit]), *rest)
+
+
+def _difference_rows(difference: OperatorDifference) -> Iterator[list[str]]:
+    operator = difference.operators.reference
+    for tensor in difference.tensors:
+        forms = (tensor.descs.reference, tensor.descs.target)
+        yield [operator.name, operator.type, tensor.place, *map(_form, forms)]
+
+
+def _form(desc: TensorDesc | None) -> str:
+    return "-" if desc is None else f"{desc.dtype} {desc.layout}".strip()

@@ -1,1 +1,0 @@
-"""Runs and comparisons for other viewers (TensorBoard, Model Explorer, graphviz)."""
