@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
-from ulpscope.numerics.packing import Packer, boxes
-from ulpscope.numerics.pairs import metric_plain, metrics
+from ulpscope.numerics.pairs import metrics
+from ulpscope.numerics.pairs import metrics as metric_plain
 from ulpscope.numerics.pairs.metrics import compare_arrays
+from ulpscope.numerics.pairs.pieces import Packer, boxes
 from ulpscope.records.pairs import PairMetrics
 
 mpmath.mp.dps = 60

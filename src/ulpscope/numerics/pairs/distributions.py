@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.boxes import Box, Shape
+from ulpscope.numerics.pairs.pieces import Box, Shape
 from ulpscope.records.pairs import Pair
 
 Floats = NDArray[np.float64]

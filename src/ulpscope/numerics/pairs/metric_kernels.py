@@ -337,10 +337,10 @@ def _divergence(reference, target, forms, tables, count, shares, floor, sums):
 
 
 def accumulate(raw: Pair[Bytes], dtypes: Pair[Dtype], *, base: int, plan: Floats, state: Floats) -> None:
-    """As metric_plain.accumulate."""
+    """As metrics.accumulate."""
     _accumulate(*given(raw, dtypes), base, plan, state)
 
 
 def divergence(raw: Pair[Bytes], dtypes: Pair[Dtype], *, shares: Floats, floor: float, sums: Floats) -> None:
-    """As metric_plain.divergence."""
+    """As metrics.divergence."""
     _divergence(*given(raw, dtypes), shares, floor, sums)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.boxes import Box, PairBoxes
 from ulpscope.numerics.pairs.distributions import (
     ErrorCounts,
     ErrorHistogram,
@@ -18,6 +17,7 @@ from ulpscope.numerics.pairs.distributions import (
     Ranges,
 )
 from ulpscope.numerics.pairs.elements import Largest
+from ulpscope.numerics.pairs.pieces import Box, PairBoxes
 from ulpscope.records.pairs import Pair
 
 Floats = NDArray[np.float64]

@@ -1,17 +1,26 @@
 """Two arrays side by side, in pieces, and their elements as float64: the first step of all that compares them.
 
-Mapped memory is read in order, a strided array copied little by little.
+    pair = PairBoxes.of(reference, target, reference_dtype="float32", target_dtype="bfloat16")
+    for box in pair.boxes():
+        box.apart.max(axis=0)
+
+A box is a piece that keeps its axes, so that an error can be told by channel and row. Mapped memory is read in order.
+What lies together in memory is read together: elements of a strided array are first copied in the order in which they
+lie, and put into row-major order within that copy, which a cache holds. Copied at once, each of them would fetch a
+cache line of its own.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind
-from ulpscope.numerics.packing import Packer, boxes
+from ulpscope.numerics.pairs.metric_state import FLOOR_FIELD, ULP_FACTOR, ULPS, ulp_plan
 from ulpscope.numerics.summaries.summary import decode
 from ulpscope.records.pairs import Pair
 
@@ -171,3 +180,173 @@ def _mixed_differences(signed: NDArray[np.int64], unsigned: NDArray[np.uint64]) 
     size = signed.view(np.uint64)
     near = np.maximum(size, unsigned) - np.minimum(size, unsigned)
     return np.where(signed < 0, unsigned.astype(np.float64) - signed.astype(np.float64), near.astype(np.float64))
+
+
+Shape = tuple[int, ...]
+
+
+def boxes(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
+    """Parts of at most `most` elements, in row-major order: one index of each leading axis, some of the next one, all
+    of the rest, so that each is a range of flat indices."""
+    if 0 in shape:
+        return
+    axis, inner = len(shape) - 1, 1
+    while axis > 0 and inner * shape[axis] <= most:
+        inner *= shape[axis]
+        axis -= 1
+    step = max(most // inner, 1)
+    rest = tuple(slice(0, size) for size in shape[axis + 1 :])
+    for leading in np.ndindex(*shape[:axis]):
+        lead = tuple(slice(place, place + 1) for place in leading)
+        for start in range(0, shape[axis], step):
+            yield (*lead, slice(start, min(start + step, shape[axis])), *rest)
+
+
+class Packer:
+    """Memory for one box, used again for every box: pages that are new cost more than the copy."""
+
+    def __init__(self, dtype: np.dtype[Any], most: int) -> None:
+        self._as_it_lies, self._in_order = np.empty(most, dtype), np.empty(most, dtype)
+
+    def packed(self, part: AnyArray) -> AnyArray:
+        """Its elements in row-major order; valid until the next call."""
+        if part.flags.c_contiguous:
+            return part.reshape(-1)
+        axes = np.argsort([-abs(stride) for stride in part.strides], kind="stable")
+        lying = part.transpose(axes)
+        copied = self._as_it_lies[: part.size].reshape(lying.shape)
+        np.copyto(copied, lying)
+        ordered = self._in_order[: part.size]
+        np.copyto(ordered.reshape(part.shape), copied.transpose(np.argsort(axes)))
+        return ordered
+
+
+BOX = 1 << 17
+"""Most elements of a box."""
+
+_MANTISSA_BITS = 52
+_FIELD = 0x7FF
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The same part of both arrays, as float64."""
+
+    start: Shape
+    base: int
+    """Flat index of its first element; a box is a range of flat indices."""
+    numbers: Pair[Floats]
+    apart: Floats
+    """|target - reference| where both are finite, 0 elsewhere."""
+    finite: Bools | None
+    """Where both are finite; None if they are everywhere."""
+    mismatched: Bools | None
+    """Where one is not finite and the other is finite, or another kind of inf or nan; None if nowhere."""
+    above: Bools
+    """Where the target is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairBoxes:
+    """Two arrays of one shape, to be read box by box."""
+
+    arrays: Pair[AnyArray]
+    dtypes: Pair[Dtype]
+    shape: Shape
+    """Of both; an array of another shape and as many elements is read in its own row-major order."""
+    complex_parts: bool
+
+    @classmethod
+    def of(cls, reference: AnyArray, target: AnyArray, *, reference_dtype: str, target_dtype: str) -> "PairBoxes":
+        """ValueError if there are not as many numbers on both sides."""
+        types = Pair(DTYPES[reference_dtype], DTYPES[target_dtype])
+        if types.reference.parts != types.target.parts:
+            raise ValueError(f"{reference_dtype} and {target_dtype}: only one of them is complex")
+        arrays = Pair(_parts(reference, types.reference), _parts(target, types.target))
+        dtypes = Pair(_real(types.reference), _real(types.target))
+        shape = _common_shape(arrays)
+        fitted = Pair(_fitted(arrays.reference, shape), _fitted(arrays.target, shape))
+        return cls(fitted, dtypes, shape, complex_parts=types.reference.parts > 1)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    def boxes(self) -> Iterator[Box]:
+        """All of both arrays, in row-major order."""
+        for index in boxes(self.shape, BOX):
+            yield self.box(index)
+
+    def box(self, index: tuple[slice, ...]) -> Box:
+        """A box at slices of consecutive indices."""
+        raw = Pair(_raw(self.arrays.reference, index, self.shape), _raw(self.arrays.target, index, self.shape))
+        shape = tuple(part.stop - part.start for part in index)
+        start = tuple(part.start for part in index)
+        base = int(np.ravel_multi_index(start, self.shape)) if self.elements else 0
+        both = SideBySide.of(raw, self.dtypes)
+        with np.errstate(all="ignore"):
+            apart, above = both.apart().reshape(shape), both.above().reshape(shape)
+        numbers = Pair(both.numbers.reference.reshape(shape), both.numbers.target.reshape(shape))
+        if both.finite.all():
+            return Box(start, base, numbers, apart, None, None, above)
+        finite, mismatched = both.finite.reshape(shape), both.mismatched().reshape(shape)
+        broken = mismatched if mismatched.any() else None
+        return Box(start, base, numbers, np.where(finite, apart, 0.0), finite, broken, above)
+
+    def element(self, place: int) -> Pair[Any]:
+        """Both elements at a flat index, of their own types."""
+        index = np.unravel_index(place, self.shape)
+        arrays = (self.arrays.reference, self.arrays.target)
+        return Pair(*(array[index] if array.shape == self.shape else array.flat[place] for array in arrays))
+
+    def ulps(self, box: Box) -> Floats | None:
+        """Differences in units in the last place, as numerics.metrics counts them; None for integers."""
+        plan = ulp_plan(self.dtypes, detailed=True)
+        if not plan[ULPS]:
+            return None
+        sizes = np.maximum(np.abs(box.numbers.reference), np.abs(box.numbers.target))
+        fields = np.clip(sizes.view(np.int64) >> _MANTISSA_BITS, int(plan[FLOOR_FIELD]), _FIELD - 1)
+        # A power of two, made of its exponent: 2**(1024 - field).
+        scales = ((_FIELD - fields) << _MANTISSA_BITS).view(np.float64)
+        ulps: Floats = box.apart * scales * plan[ULP_FACTOR]
+        return ulps
+
+
+def _real(dtype: Dtype) -> Dtype:
+    return DTYPES[dtype.real] if dtype.real else dtype
+
+
+def _parts(array: AnyArray, dtype: Dtype) -> AnyArray:
+    if array.dtype.itemsize != dtype.item_size:
+        raise ValueError(f"an array of {array.dtype} does not hold elements of {dtype.name}")
+    if dtype.parts == 1:
+        return array
+    first = array["real"] if array.dtype.names else array.real
+    return as_strided(first, (*array.shape, 2), (*array.strides, dtype.item_size // 2), writeable=False)
+
+
+def _common_shape(arrays: Pair[AnyArray]) -> Shape:
+    left, right = arrays.reference.shape, arrays.target.shape
+    if left == right:
+        return left or (1,)
+    if math.prod(left) != math.prod(right):
+        raise ValueError(f"{list(left)} and {list(right)}: not as many elements")
+    squeezed = _squeezed(left)
+    return squeezed if squeezed == _squeezed(right) else (math.prod(left),)
+
+
+def _squeezed(shape: Shape) -> Shape:
+    return tuple(size for size in shape if size != 1) or (1,)
+
+
+def _fitted(array: AnyArray, shape: Shape) -> AnyArray:
+    """Without axes of length 1 where that gives the shape; never a copy."""
+    if array.shape != shape and _squeezed(array.shape) == shape:
+        squeezed = np.squeeze(array)
+        return squeezed if squeezed.ndim else squeezed[None]
+    return array
+
+
+def _raw(array: AnyArray, index: tuple[slice, ...], shape: Shape) -> Bytes:
+    part = array[index] if array.shape == shape else array.flat[index[0]]
+    return Packer(part.dtype, part.size).packed(part).view(np.uint8)

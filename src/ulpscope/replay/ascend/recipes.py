@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from ulpscope.records.checks import Rule
 from ulpscope.records.graphs import Operator
+from ulpscope.replay.ascend import elementwise, moving, reductions, windows
 from ulpscope.replay.ascend.defining import Array, Defined, Definition, Definitions, Operand, Setting
-from ulpscope.replay.ascend.definitions import contractions, elementwise, moving, normalisations, reductions
-from ulpscope.replay.ascend.definitions import windows as pooling
 from ulpscope.replay.recorded import CannotReplayError
 
 ACTIVATIONS = frozenset("Relu Relu6 Sigmoid Tanh".split())
@@ -161,11 +160,4 @@ def _operands(number: int) -> str:
     return "1 operand" if number == 1 else f"{number} operands"
 
 
-DEFINITIONS: Definitions = {
-    **elementwise.DEFINITIONS,
-    **contractions.DEFINITIONS,
-    **reductions.DEFINITIONS,
-    **normalisations.DEFINITIONS,
-    **pooling.DEFINITIONS,
-    **moving.DEFINITIONS,
-}
+DEFINITIONS: Definitions = elementwise.DEFINITIONS | windows.DEFINITIONS | reductions.DEFINITIONS | moving.DEFINITIONS

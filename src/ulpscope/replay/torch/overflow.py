@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ulpscope.records.checks import GRADIENT, CaseId, Direction
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
-from ulpscope.replay.overflows import born_here, counted, untold_here
+from ulpscope.replay.planning import born_here, counted, untold_here
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
 from ulpscope.replay.torch.engine import Engine, check_size
 from ulpscope.replay.torch.evidence import dtype_name, measure_reductions
