@@ -20,7 +20,7 @@ from ulpscope.records.enums import Kind
 from ulpscope.records.overflows import NotFinite
 from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Value
-from ulpscope.replay.recorded import Places, RecordedCall, find_repeated, read_calls, signature
+from ulpscope.replay.recorded import Places, RecordedCall, read_calls, signature
 from ulpscope.trace.reader import RankTrace
 
 
@@ -164,7 +164,7 @@ def can_be_longer(recorded: RecordedCall) -> bool:
         place not in recorded.inputs for place in operands
     ):
         return False
-    if any(find_repeated(recorded.call.arguments)):
+    if recorded.repeated:
         return False
     shapes = [recorded.inputs[place].shape for place in operands]
     if any(len(shape) < 2 or 0 in shape for shape in shapes):

@@ -20,7 +20,7 @@ from ulpscope.operations.traits import Trait
 from ulpscope.records.checks import Direction, OutputEvidence, Rule, ShareEvidence
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.running import Feed, Ran, Recipe
-from ulpscope.replay.torch.tensors import Decoder, to_array
+from ulpscope.replay.torch.tensors import Decoder, dtype_name, to_array
 
 Evidence = OutputEvidence | ShareEvidence
 
@@ -98,7 +98,7 @@ def _dropout(recipe: Recipe, feed: Feed, ran: Ran) -> list[Evidence]:
         form = replace(form, factor=float(torch.tensor(form.factor, dtype=torch.float32)))
     high, output = _high(source), _high(ran.outputs["output.0"])
     if_kept = high * form.factor + form.shift
-    margin = _MARGIN * DTYPES[str(source.dtype).removeprefix("torch.")].unit_roundoff * abs(form.fallen)
+    margin = _MARGIN * DTYPES[dtype_name(source.dtype)].unit_roundoff * abs(form.fallen)
     kept = (output - form.fallen).abs() > margin
     # Where the output tells whether it was.
     known = ((if_kept - form.fallen).abs() > 2 * margin) & torch.isfinite(if_kept)
@@ -148,7 +148,7 @@ def _high(tensor: Tensor) -> Tensor:
 
 
 def _rounded(place: str, direction: Direction, computed: Tensor, exact: Tensor) -> OutputEvidence:
-    dtype = str(computed.dtype).removeprefix("torch.")
+    dtype = dtype_name(computed.dtype)
     roundoff = DTYPES[dtype].unit_roundoff
     return OutputEvidence(
         place=place,

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.dtypes import DTYPES, FLOATING
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
 from ulpscope.replay.planning import longer
-from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.torch.composing import measure_composition
 from ulpscope.replay.torch.drawing import added, draws, random_evidence
 from ulpscope.replay.torch.evidence import ROUNDOFF_64, Comparer, measure_reductions, measure_sensitivity
@@ -42,7 +42,7 @@ from ulpscope.replay.torch.running import (
     run_precise,
     under_autocast,
 )
-from ulpscope.replay.torch.tensors import case_tensor, is_float, to_array
+from ulpscope.replay.torch.tensors import case_tensor, to_array
 from ulpscope.trace.reader import RankTrace
 
 MEMORY = Path("/proc/meminfo")
@@ -105,12 +105,12 @@ class Engine:
         inputs, grads = recorded.inputs, recorded.grad_outputs
         if case.variant is Variant.LONG:
             inputs, grads = longer(recorded)
-        again = {place for place in inputs if place not in _first_places(recorded)}
+        again = recorded.repeated
 
         def tensor(place: str, value: Value, variant: Variant) -> torch.Tensor:
             return case_tensor(case, place, value, rank=rank, seed=self._seed, variant=variant)
 
-        first = next((place for place, value in inputs.items() if is_float(value.dtype)), None)
+        first = next((place for place, value in inputs.items() if value.dtype in FLOATING), None)
         return Feed(
             {
                 place: tensor(place, value, case.variant if place == first else Variant.RECORDED)
@@ -149,7 +149,11 @@ class Executed:
 
     def refine(self) -> None:
         """Fill in what judging a rounded result needs: the condition of each element, the length of its sums."""
-        wanted = [each for each in self.evidence if isinstance(each, OutputEvidence) and _can_refine(each)]
+        wanted = [
+            each
+            for each in self.evidence
+            if isinstance(each, OutputEvidence) and each.rule is Rule.ROUNDED and each.sensitivity is None
+        ]
         if self.precise is None or not wanted:
             return
         exact = {place: to_array(tensor) for place, tensor in results(self.precise).items()}
@@ -178,14 +182,6 @@ class Executed:
                 found[f"computed.{each.place}"] = each.computed
                 found[f"exact.{each.place}"] = each.exact
         return {name: np.ascontiguousarray(array) for name, array in found.items()}
-
-
-def _can_refine(evidence: OutputEvidence) -> bool:
-    return evidence.rule is Rule.ROUNDED and evidence.sensitivity is None
-
-
-def _first_places(recorded: RecordedCall) -> set[str]:
-    return set(recorded.inputs) - set(dict(find_repeated(recorded.call.arguments)))
 
 
 def check_size(recorded: RecordedCall) -> None:
@@ -222,15 +218,11 @@ def _check_device(device: str) -> None:
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, AttributeError, NotImplementedError) as error:
+        accelerator = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
+        count = 0 if accelerator is None else torch.accelerator.device_count()
+        known = ["cpu", *(f"{getattr(accelerator, 'type', '')}:{index}" for index in range(count))]
         raise UlpscopeError(
             f"device {device} is not there: {str(error).splitlines()[0]}",
-            expected=f"one of {', '.join(_devices())}",
+            expected=f"one of {', '.join(known)}",
             next_step="name another with --device",
         ) from error
-
-
-def _devices() -> list[str]:
-    accelerator = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
-    if accelerator is None:
-        return ["cpu"]
-    return ["cpu", *(f"{accelerator.type}:{index}" for index in range(torch.accelerator.device_count()))]

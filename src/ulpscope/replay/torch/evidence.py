@@ -23,17 +23,13 @@ from ulpscope.records.checks import GRADIENT, Direction, OutputEvidence, Rule
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.factorising import invariants
 from ulpscope.replay.torch.running import Feed, Ran, Recipe, raise_tensor, results, run_precise
-from ulpscope.replay.torch.tensors import to_array
+from ulpscope.replay.torch.tensors import dtype_name, to_array
 
 ROUNDOFF_32 = DTYPES["float32"].unit_roundoff
 ROUNDOFF_64 = DTYPES["float64"].unit_roundoff
 
 # Given with one of these, a call that moves numbers computes them.
 COMPUTING_KEYWORDS = frozenset("reduce decimals max_norm".split())
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def roundoff(dtype: torch.dtype) -> float:

@@ -4,7 +4,7 @@ A call whose results are not recorded is executed as well: what comes out here i
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from torch import Tensor
 from ulpscope.records.checks import GRADIENT, CaseId, Direction
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
 from ulpscope.replay.planning import born_here, counted, untold_here
-from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.torch.engine import Engine, check_size
-from ulpscope.replay.torch.evidence import dtype_name, measure_reductions
+from ulpscope.replay.torch.evidence import measure_reductions
 from ulpscope.replay.torch.running import (
     Feed,
     Ran,
@@ -30,6 +30,7 @@ from ulpscope.replay.torch.running import (
     run_precise,
     under_autocast,
 )
+from ulpscope.replay.torch.tensors import dtype_name
 from ulpscope.trace.reader import RankTrace
 
 
@@ -64,9 +65,8 @@ class Overflower:
         device = None if self._device == "cpu" else self._on(recipe, feed, self._device)
         first = cpu or device
         precise = run_precise(recipe, feed if first is None else cast_inputs(recipe, feed, first.outputs))
-        lengths = measure_reductions(recipe, feed)
-        evidence = _Evidence(case, recorded, precise, cpu, device, lengths)
-        return Overflowed(feed, list(evidence.all()))
+        told = _Told(case, measure_reductions(recipe, feed), results(precise), *map(_results, (cpu, device)))
+        return Overflowed(feed, list(told.evidence(recorded)))
 
     def _on(self, recipe: Recipe, feed: Feed, device: str) -> Ran | None:
         """None where there is no kernel for these dtypes."""
@@ -79,52 +79,53 @@ class Overflower:
             return None
 
 
-class _Evidence:
-    """Puts what the run recorded beside what came out here."""
+def _results(ran: Ran | None) -> dict[str, Tensor] | None:
+    return None if ran is None else results(ran)
 
-    def __init__(
-        self,
-        case: CaseId,
-        recorded: RecordedCall,
-        precise: Ran,
-        cpu: Ran | None,
-        device: Ran | None,
-        lengths: dict[str, float],
-    ) -> None:
-        self._case = case
-        self._recorded = recorded
-        self._precise = results(precise)
-        self._cpu = None if cpu is None else results(cpu)
-        self._device = None if device is None else results(device)
-        self._lengths = lengths
-        self._asked = list(_not_finite_numbers(recorded.call.arguments))
 
-    def all(self) -> Iterator[OverflowEvidence]:
-        firsts = dict(find_repeated(self._recorded.call.arguments))
-        for direction, places in born_here(self._recorded).items():
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What came out here, to be put beside what the run recorded."""
+
+    case: CaseId
+    lengths: Mapping[str, float]
+    precise: Mapping[str, Tensor]
+    cpu: Mapping[str, Tensor] | None
+    device: Mapping[str, Tensor] | None
+
+    def evidence(self, recorded: RecordedCall) -> Iterator[OverflowEvidence]:
+        firsts, asked = recorded.repeated, list(_not_finite_numbers(recorded.call.arguments))
+        for direction, places in born_here(recorded).items():
             backward = direction is Direction.BACKWARD
             # A tensor that is given twice has one gradient.
             named = {f"{GRADIENT}{firsts.get(place, place)}" if backward else place: places[place] for place in places}
             for name, value in named.items():
-                if name not in self._precise:
+                if name not in self.precise:
                     raise CannotReplayError(f"it gives no {name} here")
-                yield self._one(name, direction, dtype=value.dtype, recorded=counted(value))
-        for direction in untold_here(self._recorded):
-            for name, tensor in self._computed(direction).items():
-                yield self._one(name, direction, dtype=dtype_name(tensor.dtype), recorded=None)
+                yield self._one(name, direction, value.dtype, counted(value), asked)
+        for direction in untold_here(recorded):
+            found = self.cpu or self.device
+            if found is None:
+                raise CannotReplayError("what it gives is not recorded, and there is no kernel for these dtypes here")
+            for name, tensor in found.items():
+                backward = name.startswith(GRADIENT)
+                if backward == (direction is Direction.BACKWARD) and (
+                    tensor.is_floating_point() or tensor.is_complex()
+                ):
+                    yield self._one(name, direction, dtype_name(tensor.dtype), None, asked)
 
-    def _computed(self, direction: Direction) -> dict[str, Tensor]:
-        """What came out here, in the dtype that the run had."""
-        found = self._cpu or self._device
-        if found is None:
-            raise CannotReplayError("what it gives is not recorded, and there is no kernel for these dtypes here")
-        floats = {name: tensor for name, tensor in found.items() if tensor.is_floating_point() or tensor.is_complex()}
-        gradients = {name: tensor for name, tensor in floats.items() if name.startswith(GRADIENT)}
-        return gradients if direction is Direction.BACKWARD else {k: v for k, v in floats.items() if k not in gradients}
-
-    def _one(self, name: str, direction: Direction, *, dtype: str, recorded: NotFinite | None) -> OverflowEvidence:
-        exact = self._precise[name]
-        cpu, device = _count(self._cpu, name), _count(self._device, name)
+    def _one(
+        self, name: str, direction: Direction, dtype: str, recorded: NotFinite | None, asked: Sequence[float]
+    ) -> OverflowEvidence:
+        exact = self.precise[name]
+        cpu, device = (
+            None if found is None or name not in found else _not_finite(found[name])
+            for found in (self.cpu, self.device)
+        )
+        finite = exact.detach()[exact.detach().isfinite()]
+        seen = recorded or cpu or device or NotFinite()
+        # Whether its arguments say what was recorded: inf does not ask for nan, nor nan for inf.
+        has_nan, has_inf = any(map(math.isnan, asked)), any(map(math.isinf, asked))
         return OverflowEvidence(
             place=name,
             direction=direction,
@@ -133,16 +134,12 @@ class _Evidence:
             recorded=recorded,
             cpu=cpu,
             exact=_not_finite(exact),
-            exact_largest=_largest(exact),
-            asked_for=_ask_for(self._asked, recorded or cpu or device or NotFinite()),
-            source=self._case.source,
-            terms=self._lengths.get(name, 1.0),
+            exact_largest=float(finite.abs().max()) if finite.numel() else None,
+            asked_for=(has_nan or not seen.nan) and (has_inf or seen.total == seen.nan),
+            source=self.case.source,
+            terms=self.lengths.get(name, 1.0),
             device=device,
         )
-
-
-def _count(found: dict[str, Tensor] | None, place: str) -> NotFinite | None:
-    return None if found is None or place not in found else _not_finite(found[place])
 
 
 def _not_finite(tensor: Tensor) -> NotFinite:
@@ -150,17 +147,6 @@ def _not_finite(tensor: Tensor) -> NotFinite:
     return NotFinite(
         nan=int(plain.isnan().sum()), pos_inf=int(plain.isposinf().sum()), neg_inf=int(plain.isneginf().sum())
     )
-
-
-def _largest(tensor: Tensor) -> float | None:
-    finite = tensor.detach()[tensor.detach().isfinite()]
-    return float(finite.abs().max()) if finite.numel() else None
-
-
-def _ask_for(numbers: Sequence[float], recorded: NotFinite) -> bool:
-    """Whether these arguments say what was recorded: inf does not ask for nan, nor nan for inf."""
-    has_nan, has_inf = any(map(math.isnan, numbers)), any(map(math.isinf, numbers))
-    return (has_nan or not recorded.nan) and (has_inf or recorded.total == recorded.nan)
 
 
 def _not_finite_numbers(encoded: Any) -> Iterator[float]:

@@ -20,7 +20,7 @@ from torch import Tensor
 from ulpscope.capture.torch.arguments import find_tensors
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait
-from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.torch.functions import UNSCALE, Function, find_function, find_reference
 from ulpscope.replay.torch.tensors import Decoder, raised, to_array, torch_dtype
 
@@ -92,7 +92,7 @@ def make_recipe(recorded: RecordedCall) -> Recipe:
         function=find_function(call.op),
         reference=find_reference(call.op),
         arguments=call.arguments,
-        firsts={place: place for place in recorded.inputs} | dict(find_repeated(call.arguments)),
+        firsts={place: place for place in recorded.inputs} | recorded.repeated,
         differentiated=recorded.differentiated,
         autocast=None if call.autocast is None else torch_dtype(call.autocast),
     )
