@@ -11,10 +11,9 @@ from typing import Any
 import polars as pl
 
 from ulpscope.numerics.dtypes import FLOATING
-from ulpscope.operations.names import STARTS_BACKWARD
+from ulpscope.operations.names import STARTS_BACKWARD, is_collective
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family, Trait
-from ulpscope.records.calls import Call
 from ulpscope.records.checks import CaseId, DataSource, Direction, Variant
 from ulpscope.records.enums import Kind
 from ulpscope.records.overflows import NotFinite
@@ -92,23 +91,17 @@ def matches(patterns: Sequence[str], call_name: str, op: str) -> bool:
 def why_left(recorded: RecordedCall) -> str | None:
     """Why a call is not worth or not capable of being executed again."""
     call = recorded.call
-    if call.kind is Kind.COLLECTIVE or call.op.startswith(("torch.distributed.", "c10d.", "_c10d_functional.")):
+    if call.kind is Kind.COLLECTIVE or is_collective(call.op):
         return "a collective needs its process group"
     if operation(call.op).has(Trait.WITHOUT_RESULT):
         return "its result is not defined by its arguments"
     if call.error is not None:
         return "it raised in the run" if not recorded.outputs else "it was not observed fully"
-    return _unusable(recorded)
-
-
-def _unusable(recorded: RecordedCall) -> str | None:
     values = [*recorded.inputs.values(), *recorded.grad_outputs.values()]
     layouts = {value.layout for value in values} - {"strided", ""}
     if layouts:
         return f"an input is {sorted(layouts)[0]}"
-    if any(
-        not value.initialized and not only_written(recorded.call.op, place) for place, value in recorded.inputs.items()
-    ):
+    if any(not value.initialized and not only_written(call.op, place) for place, value in recorded.inputs.items()):
         return "it reads uninitialized memory"
     return None
 
@@ -125,16 +118,11 @@ def _wanted(row: dict[str, Any], choice: Choice) -> bool:
 def _cases(process: str, recorded: RecordedCall, choice: Choice, *, stressed: bool) -> Iterable[CaseId]:
     call = recorded.call
     source = choice.source or (DataSource.REAL if has_data(recorded) else DataSource.RANDOM)
-    yield _case(process, call, Variant.RECORDED, source)
-    if not stressed:
-        return
-    for variant in operation(call.op).stress:
+    case = CaseId(process, call.id, name=call.name, op=call.op, variant=Variant.RECORDED, source=source)
+    yield case
+    for variant in operation(call.op).stress if stressed else ():
         if variant is not Variant.LONG or can_be_longer(recorded):
-            yield _case(process, call, variant, DataSource.RANDOM)
-
-
-def _case(process: str, call: Call, variant: Variant, source: DataSource) -> CaseId:
-    return CaseId(process=process, call=call.id, name=call.name, op=call.op, variant=variant, source=source)
+            yield replace(case, variant=variant, source=DataSource.RANDOM)
 
 
 def has_data(recorded: RecordedCall) -> bool:
@@ -160,11 +148,8 @@ Shape = tuple[int, ...]
 def can_be_longer(recorded: RecordedCall) -> bool:
     """Whether the summed axis is known: the last one, and no shape stands in the arguments."""
     operands = ("args.0", "args.1") if _is_product(recorded) else ("args.0",)
-    if Variant.LONG not in operation(recorded.call.op).stress or any(
-        place not in recorded.inputs for place in operands
-    ):
-        return False
-    if recorded.repeated:
+    stressed = Variant.LONG in operation(recorded.call.op).stress
+    if not stressed or recorded.repeated or any(place not in recorded.inputs for place in operands):
         return False
     shapes = [recorded.inputs[place].shape for place in operands]
     if any(len(shape) < 2 or 0 in shape for shape in shapes):
@@ -178,12 +163,8 @@ def _is_product(recorded: RecordedCall) -> bool:
 
 def longer(recorded: RecordedCall) -> tuple[Places, Places]:
     """Inputs and gradients of the call with longer sums."""
-    if _is_product(recorded):
-        return _longer_product(recorded)
-    return _longer_sum(recorded)
-
-
-def _longer_product(recorded: RecordedCall) -> tuple[Places, Places]:
+    if not _is_product(recorded):
+        return _longer_sum(recorded)
     is_linear = operation(recorded.call.op).name == "linear"
     left, right = recorded.inputs["args.0"], recorded.inputs["args.1"]
     length = max(LONG, left.shape[-1])
@@ -272,32 +253,27 @@ def untold_here(recorded: RecordedCall) -> tuple[Direction, ...]:
         results[Direction.BACKWARD] = recorded.grad_inputs
     # What was made of inf or nan has inherited it, whatever it is.
     finite = _all_finite(recorded.inputs) and _all_finite(recorded.grad_outputs)
-    return tuple(way for way, places in results.items() if finite and not (places and _all_told(places)))
+    return tuple(
+        way for way, places in results.items() if finite and not (places and all(map(_is_told, places.values())))
+    )
 
 
 def births(recorded: Mapping[int, RecordedCall]) -> Births:
     """Calls to look into."""
     born = {number: each for number, each in recorded.items() if born_here(each)}
     broken = [each for each in recorded.values() if _broken(each.outputs) or _broken(each.grad_inputs)]
-    silent = _unrecorded(recorded)
-    untold = [number for number, each in recorded.items() if number not in born and _is_untold(each, silent)]
+    results = {
+        number: {Direction.FORWARD: each.outputs, Direction.BACKWARD: each.grad_inputs}
+        for number, each in recorded.items()
+    }
+    # Directions of which no call has a result: elsewhere, a call without one gave no tensor.
+    silent = {way for way in Direction if not any(found[way] for found in results.values())}
+    untold = [
+        number
+        for number, each in recorded.items()
+        if number not in born and any(results[number][way] or way in silent for way in untold_here(each))
+    ]
     return Births(tuple(born), len(broken) - len(born), tuple(untold))
-
-
-def _unrecorded(recorded: Mapping[int, RecordedCall]) -> tuple[Direction, ...]:
-    """Directions of which no call has a result: elsewhere, a call without one gave no tensor."""
-    forward = () if any(each.outputs for each in recorded.values()) else (Direction.FORWARD,)
-    backward = () if any(each.grad_inputs for each in recorded.values()) else (Direction.BACKWARD,)
-    return forward + backward
-
-
-def _is_untold(recorded: RecordedCall, silent: tuple[Direction, ...]) -> bool:
-    results = {Direction.FORWARD: recorded.outputs, Direction.BACKWARD: recorded.grad_inputs}
-    return any(results[way] or way in silent for way in untold_here(recorded))
-
-
-def _all_told(places: Places) -> bool:
-    return all(_is_told(value) for value in places.values())
 
 
 def _is_told(value: Value) -> bool:

@@ -1,5 +1,10 @@
-"""Two arrays at a glance, from one exact read of both: how they are spread, where they differ and by how much."""
+"""Two arrays at a glance, from one exact read of both: how they are spread, where they differ and by how much.
 
+Histograms have common edges; errors are told by channel, by row, or over two axes, reduced over all others. All is
+gathered box by box.
+"""
+
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -7,20 +12,228 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.distributions import (
-    ErrorCounts,
-    ErrorHistogram,
-    ErrorTotals,
-    Histogram,
-    LinearCounts,
-    Magnitudes,
-    Ranges,
-)
 from ulpscope.numerics.pairs.elements import Largest
-from ulpscope.numerics.pairs.pieces import Box, PairBoxes
+from ulpscope.numerics.pairs.pieces import Box, PairBoxes, Shape
 from ulpscope.records.pairs import Pair
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+MOST_BINS = 96
+"""Of a histogram of magnitudes."""
+LINEAR_BINS = 100
+SET_ASIDE_FROM = 2.0**29
+"""Larger numbers (masks hold finfo.min or -1e9) would leave one bin for all others; as in a trace's stats."""
+
+_FIELDS, _BIAS, _MANTISSA_BITS = 1 << 11, 1023, 52
+# The upper 16 bits of |x|: exponent and five bits of the mantissa.
+_SHIFT = 47
+_CODES = _FIELDS << 5
+# In steps of 1/32, the numbers next to 1, 2**0.25, 2**0.5 and 2**0.75: nearly equal widths on a logarithmic axis.
+_QUARTERS = (0, 6, 13, 22)
+_BEGINS = np.add.outer(np.arange(_FIELDS - 1) << 5, _QUARTERS).reshape(-1)
+_END = (_FIELDS - 1) << 5
+"""Codes from here on are inf and nan."""
+
+LOWEST_POWER, HIGHEST_POWER = -3, 64
+"""Errors in units are binned by powers of two; what is smaller or larger falls into the first or last bin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Both sides over common edges."""
+
+    edges: Floats
+    counts: Pair[Counts]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorHistogram:
+    """Errors in units: ULP, or 1 for integers."""
+
+    equal: int
+    lows: Floats
+    """Where each bin begins; it ends at twice that. The first also holds what is smaller."""
+    below: Counts
+    """Where the target is smaller than the reference."""
+    above: Counts
+
+
+class Magnitudes:
+    """Counts |x| of both arrays on a fixed grid of 4 bins to the octave."""
+
+    def __init__(self) -> None:
+        self._counts = Pair(np.zeros(_CODES, np.int64), np.zeros(_CODES, np.int64))
+        self.zeros = [0, 0]
+
+    def add(self, box: Box) -> None:
+        for side, (numbers, counts) in enumerate(zip(box.numbers, self._counts, strict=True)):
+            codes = np.abs(numbers).reshape(-1).view(np.int64) >> _SHIFT
+            counts += np.bincount(codes, minlength=_CODES)
+            zeros = int(numbers.size - np.count_nonzero(numbers))
+            self.zeros[side] += zeros
+            counts[0] -= zeros
+
+    def histogram(self) -> Histogram | None:
+        """Of what is finite and not 0, in at most MOST_BINS bins; None if nothing is."""
+        found = self._counts.map(lambda side: np.add.reduceat(side[:_END], _BEGINS))
+        present = np.flatnonzero(found.reference + found.target)
+        if not len(present):
+            return None
+        first, last = int(present[0]), int(present[-1])
+        step = 1
+        while last // step - first // step + 1 > MOST_BINS:
+            step *= 2
+        bins = np.arange(first // step, last // step + 1) * step
+        edges = np.append(_BEGINS, _END)[np.minimum([*bins, bins[-1] + step], len(_BEGINS))]
+        # Bins behind the last are empty, and the last one reaches over them.
+        return Histogram((edges << _SHIFT).view(np.float64), found.map(lambda side: np.add.reduceat(side, bins)))
+
+
+class LinearCounts:
+    """Counts x of both arrays over equal bins of a range."""
+
+    def __init__(self, low: float, high: float) -> None:
+        # A range that can be cut into bins: wider where that holds only a few numbers of float64.
+        least = 2 * LINEAR_BINS * float(np.spacing(max(abs(low), abs(high))))
+        self._range = (low, high) if low == high or high - low >= least else (low - least, high + least)
+        self._edges = np.histogram_bin_edges(np.empty(0), bins=LINEAR_BINS, range=self._range)
+        self._counts = Pair(np.zeros(LINEAR_BINS, np.int64), np.zeros(LINEAR_BINS, np.int64))
+
+    def add(self, box: Box) -> None:
+        for numbers, counts in zip(box.numbers, self._counts, strict=True):
+            counts += np.histogram(numbers[np.isfinite(numbers)], bins=LINEAR_BINS, range=self._range)[0]
+
+    def histogram(self) -> Histogram:
+        return Histogram(self._edges, self._counts)
+
+
+class ErrorCounts:
+    """Counts errors by powers of two, the target's larger numbers apart from its smaller ones."""
+
+    def __init__(self) -> None:
+        self._equal = 0
+        self._counts = np.zeros((2, _FIELDS), np.int64)
+
+    def add(self, box: Box, units: Floats) -> None:
+        """Add a box's errors in units; pairs that are not finite do not count."""
+        # The exponent of a float64 is its upper bits: no logarithm has to be taken of it.
+        codes = units.view(np.int64) >> _MANTISSA_BITS
+        codes |= box.above.astype(np.int64) * _FIELDS
+        self._counts += np.bincount(codes.reshape(-1), minlength=2 * _FIELDS).reshape(2, _FIELDS)
+        self._equal -= 0 if box.finite is None else int(np.count_nonzero(~box.finite))
+
+    def histogram(self) -> ErrorHistogram:
+        """From the smallest to the largest error that there is."""
+        counts = self._counts[:, _BIAS + LOWEST_POWER : _BIAS + HIGHEST_POWER + 1].copy()
+        counts[:, 0] += self._counts[:, 1 : _BIAS + LOWEST_POWER].sum(axis=1)
+        counts[:, -1] += self._counts[:, _BIAS + HIGHEST_POWER + 1 :].sum(axis=1)
+        present = np.flatnonzero(counts.sum(axis=0))
+        kept = slice(int(present[0]), int(present[-1]) + 1) if len(present) else slice(0, 0)
+        lows = np.ldexp(1.0, np.arange(LOWEST_POWER, HIGHEST_POWER + 1))[kept]
+        return ErrorHistogram(self._equal + int(self._counts[:, 0].sum()), lows, counts[0][kept], counts[1][kept])
+
+
+class Ranges:
+    """The range of both arrays, without what is not finite or would be set aside."""
+
+    def __init__(self) -> None:
+        self.low, self.high = math.inf, -math.inf
+
+    def add(self, box: Box) -> None:
+        for numbers in box.numbers:
+            low, high = float(numbers.min()), float(numbers.max())
+            if not (low > -SET_ASIDE_FROM and high < SET_ASIDE_FROM):
+                usual = numbers[np.abs(numbers) < SET_ASIDE_FROM]
+                low, high = float(usual.min(initial=math.inf)), float(usual.max(initial=-math.inf))
+            self.low, self.high = min(self.low, low), max(self.high, high)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisBlocks:
+    """An axis, in blocks of neighbouring indices where it is long."""
+
+    axis: int
+    size: int
+    block: int
+    """Indices of a block; the last one may have fewer."""
+
+    @classmethod
+    def of(cls, shape: Shape, axis: int, *, most: int) -> "AxisBlocks":
+        return cls(axis, shape[axis], max(-(-shape[axis] // most), 1))
+
+    @property
+    def number(self) -> int:
+        return -(-self.size // self.block)
+
+    def lengths(self) -> Counts:
+        """How many indices each block has."""
+        starts = np.arange(self.number, dtype=np.int64) * self.block
+        return np.minimum(self.size - starts, self.block)
+
+    def places(self, start: int, count: int) -> tuple[slice, Counts]:
+        """Which blocks some consecutive indices reach, and where among them each block begins."""
+        first, last = start // self.block, (start + count - 1) // self.block
+        begins = np.arange(first, last + 1, dtype=np.int64) * self.block - start
+        return slice(first, last + 1), np.maximum(begins, 0)
+
+
+class ErrorTotals:
+    """What is gathered of errors, a cell for each block of the kept axes."""
+
+    def __init__(self, shape: Shape, axes: tuple[int, ...], *, most: int) -> None:
+        """Keep `axes`, each in at most `most` blocks."""
+        self.axes = tuple(AxisBlocks.of(shape, axis, most=most) for axis in axes)
+        self._elements = int(np.prod(shape, dtype=np.int64))
+        cells = tuple(axis.number for axis in self.axes)
+        self.largest: Floats = np.zeros(cells)
+        self.total: Floats = np.zeros(cells)
+        self.mismatched: Counts = np.zeros(cells, np.int64)
+        self._not_finite: Counts = np.zeros(cells, np.int64)
+
+    def add(self, box: Box) -> None:
+        """Add a box; boxes may come in any order."""
+        if box.apart.any():
+            cells = self._cells(box)
+            self.largest[cells] = np.maximum(self.largest[cells], self._reduced(np.maximum, box.apart, box))
+            self.total[cells] += self._reduced(np.add, box.apart, box)
+        if box.finite is not None:
+            self._not_finite[self._cells(box)] += self._counted(~box.finite, box)
+        if box.mismatched is not None:
+            self.mismatched[self._cells(box)] += self._counted(box.mismatched, box)
+
+    def mean(self) -> Floats:
+        """Mean error over the pairs of finite numbers of each cell; nan where there are none."""
+        counts = self._counts()
+        means: Floats = np.full(counts.shape, np.nan)
+        np.divide(self.total, counts, out=means, where=counts > 0)
+        return means
+
+    def _counts(self) -> Counts:
+        kept = int(np.prod([axis.size for axis in self.axes], dtype=np.int64))
+        counts: Any = np.int64(self._elements // kept if kept else 0)
+        for axis in self.axes:
+            counts = np.multiply.outer(counts, axis.lengths())
+        return np.asarray(counts - self._not_finite)
+
+    def _cells(self, box: Box) -> tuple[slice, ...]:
+        return tuple(axis.places(box.start[axis.axis], box.apart.shape[axis.axis])[0] for axis in self.axes)
+
+    def _reduced(self, operation: np.ufunc, numbers: NDArray[Any], box: Box) -> NDArray[Any]:
+        kept = [axis.axis for axis in self.axes]
+        others = tuple(axis for axis in range(numbers.ndim) if axis not in kept)
+        found: NDArray[Any] = operation.reduce(numbers, axis=others) if others else numbers
+        found = found.transpose([sorted(kept).index(axis) for axis in kept])
+        for place, axis in enumerate(self.axes):
+            if axis.block > 1:
+                begins = axis.places(box.start[axis.axis], box.apart.shape[axis.axis])[1]
+                found = operation.reduceat(found, begins, axis=place)
+        return found
+
+    def _counted(self, where: NDArray[np.bool_], box: Box) -> Counts:
+        return self._reduced(np.add, where.astype(np.int64), box)
+
+
 Advance = Callable[[float], None]
 """Is told the share of the work that is done, and may stop it by an exception."""
 
@@ -87,22 +300,15 @@ class _Pass:
         self.errors.add(box, box.apart if ulps is None else ulps)
         for axis in self.axes:
             axis.add(box)
-        if box.finite is not None:
-            self._add_not_finite(box)
-        if box.apart.any():
-            self._add_largest(box, ulps)
-
-    def _add_not_finite(self, box: Box) -> None:
-        for side, numbers in enumerate((box.numbers.reference, box.numbers.target)):
+        for side, numbers in enumerate(box.numbers if box.finite is not None else ()):
             self.not_finite[side] += int(np.count_nonzero(~np.isfinite(numbers)))
-        if box.mismatched is None:
+        if box.mismatched is not None:
+            places = np.flatnonzero(box.mismatched)
+            self.mismatched += len(places)
+            self.different += len(places)
+            self.broken += (box.base + places[: LISTED - len(self.broken)]).tolist()
+        if not box.apart.any():
             return
-        places = np.flatnonzero(box.mismatched)
-        self.mismatched += len(places)
-        self.different += len(places)
-        self.broken += (box.base + places[: LISTED - len(self.broken)]).tolist()
-
-    def _add_largest(self, box: Box, ulps: Floats | None) -> None:
         apart, sizes = box.apart.reshape(-1), np.abs(box.numbers.reference).reshape(-1)
         self.different += int(np.count_nonzero(apart))
         self.absolute.add(apart, box.base)
@@ -115,6 +321,10 @@ def overview(pair: PairBoxes, advance: Advance) -> PairOverview:
     """Read all of both arrays once."""
     seen = _Pass(pair)
     _read(pair, seen.add, advance)
+
+    def elements(places: Iterable[int]) -> tuple[PairElement, ...]:
+        return tuple(_element(pair, place) for place in places)
+
     return PairOverview(
         elements=pair.elements,
         different=seen.different,
@@ -125,10 +335,10 @@ def overview(pair: PairBoxes, advance: Advance) -> PairOverview:
         errors=seen.errors.histogram(),
         in_ulps=seen.in_ulps,
         axes=seen.axes,
-        absolute=_elements(pair, seen.absolute.places()),
-        relative=_elements(pair, seen.relative.places()),
-        ulps=_elements(pair, seen.ulps.places()),
-        broken=_elements(pair, seen.broken),
+        absolute=elements(seen.absolute.places()),
+        relative=elements(seen.relative.places()),
+        ulps=elements(seen.ulps.places()),
+        broken=elements(seen.broken),
     )
 
 
@@ -161,20 +371,15 @@ def _read(pair: PairBoxes, add: Callable[[Box], None], advance: Advance) -> None
         advance(done / pair.elements)
 
 
-def _elements(pair: PairBoxes, places: Iterable[int]) -> tuple[PairElement, ...]:
-    return tuple(_element(pair, place) for place in places)
-
-
 def _element(pair: PairBoxes, place: int) -> PairElement:
     index = tuple(int(number) for number in np.unravel_index(place, pair.shape))
     box = pair.box(tuple(slice(number, number + 1) for number in index))
     ulps = pair.ulps(box) if box.finite is None else None
     apart = float(box.apart.flat[0]) if box.mismatched is None else float("inf")
     size = abs(float(box.numbers.reference.flat[0]))
-    both: Pair[Any] = pair.element(place)
     return PairElement(
         index=index,
-        texts=Pair(str(both.reference), str(both.target)),
+        texts=pair.element(place).map(str),
         absolute=apart,
         relative=apart / size if size else float("inf") if apart else 0.0,
         ulps=None if ulps is None else float(ulps.flat[0]),

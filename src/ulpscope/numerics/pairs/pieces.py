@@ -29,6 +29,7 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Pieces = Iterator[Pair[Bytes]]
+Shape = tuple[int, ...]
 
 PIECE = 1 << 18
 """Most elements of a piece."""
@@ -47,7 +48,11 @@ class PairPieces:
         """ValueError if shapes differ or an array does not hold what its type says."""
         arrays = Pair(np.asarray(reference), np.asarray(target))
         dtypes = Pair(DTYPES[reference_dtype], DTYPES[target_dtype])
-        _check(arrays, dtypes)
+        if arrays.reference.shape != arrays.target.shape:
+            raise ValueError(f"shapes differ: reference {arrays.reference.shape}, target {arrays.target.shape}")
+        for array, dtype in zip(arrays, dtypes, strict=True):
+            if array.dtype.itemsize != dtype.item_size or not array.dtype.isnative:
+                raise ValueError(f"an array of {array.dtype} does not hold elements of {dtype.name}")
         return cls(arrays, dtypes)
 
     @property
@@ -57,12 +62,7 @@ class PairPieces:
     @property
     def parts(self) -> Pair[Dtype]:
         """The types of the numbers that pieces hold."""
-        return Pair(self._part(self.dtypes.reference), self._part(self.dtypes.target))
-
-    def _part(self, dtype: Dtype) -> Dtype:
-        if self._is_widened(dtype):
-            return DTYPES["float64"]
-        return DTYPES[dtype.real] if dtype.real else dtype
+        return self.dtypes.map(lambda dtype: DTYPES["float64" if self._is_widened(dtype) else dtype.real or dtype.name])
 
     def _is_widened(self, dtype: Dtype) -> bool:
         """Whether pieces hold float64: short integers, which it holds exactly, and real numbers beside complex ones."""
@@ -89,30 +89,15 @@ class PairPieces:
         return aligned(parts.reshape(-1).view(np.uint8), parts.itemsize)
 
 
-def _check(arrays: Pair[AnyArray], dtypes: Pair[Dtype]) -> None:
-    if arrays.reference.shape != arrays.target.shape:
-        raise ValueError(f"shapes differ: reference {arrays.reference.shape}, target {arrays.target.shape}")
-    for array, dtype in ((arrays.reference, dtypes.reference), (arrays.target, dtypes.target)):
-        if array.dtype.itemsize != dtype.item_size or not array.dtype.isnative:
-            raise ValueError(f"an array of {array.dtype} does not hold elements of {dtype.name}")
-
-
 def _pieces(arrays: Pair[AnyArray]) -> Pieces:
-    if arrays.reference.flags.c_contiguous and arrays.target.flags.c_contiguous:
-        return _contiguous_pieces(arrays)
-    return _strided_pieces(arrays)
-
-
-def _contiguous_pieces(arrays: Pair[AnyArray]) -> Pieces:
-    flat = Pair(arrays.reference.reshape(-1), arrays.target.reshape(-1))
-    for start in range(0, flat.reference.size, PIECE):
-        part = slice(start, start + PIECE)
-        yield Pair(flat.reference[part].view(np.uint8), flat.target[part].view(np.uint8))
-
-
-def _strided_pieces(arrays: Pair[AnyArray]) -> Pieces:
+    if all(array.flags.c_contiguous for array in arrays):
+        flat = arrays.map(lambda array: array.reshape(-1))
+        for start in range(0, flat.reference.size, PIECE):
+            part = slice(start, start + PIECE)
+            yield Pair(flat.reference[part].view(np.uint8), flat.target[part].view(np.uint8))
+        return
     # Elements are copied without a look at them only if they are opaque bytes.
-    sides = [array.view(f"V{array.dtype.itemsize}") for array in (arrays.reference, arrays.target)]
+    sides = [array.view(f"V{array.dtype.itemsize}") for array in arrays]
     packers = [Packer(side.dtype, PIECE) for side in sides]
     for box in boxes(arrays.reference.shape, PIECE):
         reference, target = (packer.packed(side[box]) for packer, side in zip(packers, sides, strict=True))
@@ -143,26 +128,27 @@ class SideBySide:
 
     def apart(self) -> Floats:
         """|target - reference|; of 64-bit integers exactly, before it becomes float64."""
-        names = self.dtypes.reference.name, self.dtypes.target.name
+        names = [dtype.name for dtype in self.dtypes]
         if not all(name in _WIDE_INTEGERS for name in names):
             return np.abs(self.numbers.target - self.numbers.reference)
         left, right = self.raw.reference.view(names[0]), self.raw.target.view(names[1])
-        if names[0] != names[1]:
-            return _mixed_differences(*((left, right) if names[0] == "int64" else (right, left)))
-        sizes: NDArray[np.uint64] = np.maximum(left, right).view(np.uint64) - np.minimum(left, right).view(np.uint64)
-        return sizes.astype(np.float64)
+        if names[0] == names[1]:
+            return _distances(np.maximum(left, right), np.minimum(left, right))
+        signed, unsigned = (left, right) if names[0] == "int64" else (right, left)
+        size = signed.view(np.uint64)
+        near = _distances(np.maximum(size, unsigned), np.minimum(size, unsigned))
+        return np.where(signed < 0, unsigned.astype(np.float64) - signed.astype(np.float64), near)
 
     def above(self) -> Bools:
         """Where the target is larger; integers by themselves: as float64, neighbours beyond 2**53 are equal."""
-        dtypes = self.dtypes
-        if all(dtype.kind is DtypeKind.INT for dtype in (dtypes.reference, dtypes.target)):
-            integers: Bools = self.raw.target.view(dtypes.target.name) > self.raw.reference.view(dtypes.reference.name)
-            return integers
+        if all(dtype.kind is DtypeKind.INT for dtype in self.dtypes):
+            reference, target = (raw.view(dtype.name) for raw, dtype in zip(self.raw, self.dtypes, strict=True))
+            return np.asarray(target > reference)
         return self.numbers.target > self.numbers.reference
 
     def mismatched(self) -> Bools:
         """Where one is not finite and the other is finite, or another kind of inf or nan."""
-        reference, target = self.numbers.reference, self.numbers.target
+        reference, target = self.numbers
         same: Bools = (reference == target) | (np.isnan(reference) & np.isnan(target))
         return ~self.finite & ~same
 
@@ -176,13 +162,10 @@ def numbers_of(raw: Bytes, dtype: Dtype) -> Floats:
     return numbers
 
 
-def _mixed_differences(signed: NDArray[np.int64], unsigned: NDArray[np.uint64]) -> Floats:
-    size = signed.view(np.uint64)
-    near = np.maximum(size, unsigned) - np.minimum(size, unsigned)
-    return np.where(signed < 0, unsigned.astype(np.float64) - signed.astype(np.float64), near.astype(np.float64))
-
-
-Shape = tuple[int, ...]
+def _distances(larger: AnyArray, smaller: AnyArray) -> Floats:
+    """Of 64-bit integers: the larger minus the smaller fits in 64 bits."""
+    sizes: NDArray[np.uint64] = larger.view(np.uint64) - smaller.view(np.uint64)
+    return sizes.astype(np.float64)
 
 
 def boxes(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
@@ -263,10 +246,9 @@ class PairBoxes:
         if types.reference.parts != types.target.parts:
             raise ValueError(f"{reference_dtype} and {target_dtype}: only one of them is complex")
         arrays = Pair(_parts(reference, types.reference), _parts(target, types.target))
-        dtypes = Pair(_real(types.reference), _real(types.target))
+        dtypes = types.map(lambda dtype: DTYPES[dtype.real or dtype.name])
         shape = _common_shape(arrays)
-        fitted = Pair(_fitted(arrays.reference, shape), _fitted(arrays.target, shape))
-        return cls(fitted, dtypes, shape, complex_parts=types.reference.parts > 1)
+        return cls(arrays.map(lambda array: _fitted(array, shape)), dtypes, shape, types.reference.parts > 1)
 
     @property
     def elements(self) -> int:
@@ -279,14 +261,18 @@ class PairBoxes:
 
     def box(self, index: tuple[slice, ...]) -> Box:
         """A box at slices of consecutive indices."""
-        raw = Pair(_raw(self.arrays.reference, index, self.shape), _raw(self.arrays.target, index, self.shape))
+
+        def raw(array: AnyArray) -> Bytes:
+            part = array[index] if array.shape == self.shape else array.flat[index[0]]
+            return Packer(part.dtype, part.size).packed(part).view(np.uint8)
+
         shape = tuple(part.stop - part.start for part in index)
         start = tuple(part.start for part in index)
         base = int(np.ravel_multi_index(start, self.shape)) if self.elements else 0
-        both = SideBySide.of(raw, self.dtypes)
+        both = SideBySide.of(self.arrays.map(raw), self.dtypes)
         with np.errstate(all="ignore"):
             apart, above = both.apart().reshape(shape), both.above().reshape(shape)
-        numbers = Pair(both.numbers.reference.reshape(shape), both.numbers.target.reshape(shape))
+        numbers = both.numbers.map(lambda side: side.reshape(shape))
         if both.finite.all():
             return Box(start, base, numbers, apart, None, None, above)
         finite, mismatched = both.finite.reshape(shape), both.mismatched().reshape(shape)
@@ -296,8 +282,7 @@ class PairBoxes:
     def element(self, place: int) -> Pair[Any]:
         """Both elements at a flat index, of their own types."""
         index = np.unravel_index(place, self.shape)
-        arrays = (self.arrays.reference, self.arrays.target)
-        return Pair(*(array[index] if array.shape == self.shape else array.flat[place] for array in arrays))
+        return self.arrays.map(lambda array: array[index] if array.shape == self.shape else array.flat[place])
 
     def ulps(self, box: Box) -> Floats | None:
         """Differences in units in the last place, as numerics.metrics counts them; None for integers."""
@@ -310,10 +295,6 @@ class PairBoxes:
         scales = ((_FIELD - fields) << _MANTISSA_BITS).view(np.float64)
         ulps: Floats = box.apart * scales * plan[ULP_FACTOR]
         return ulps
-
-
-def _real(dtype: Dtype) -> Dtype:
-    return DTYPES[dtype.real] if dtype.real else dtype
 
 
 def _parts(array: AnyArray, dtype: Dtype) -> AnyArray:
@@ -345,8 +326,3 @@ def _fitted(array: AnyArray, shape: Shape) -> AnyArray:
         squeezed = np.squeeze(array)
         return squeezed if squeezed.ndim else squeezed[None]
     return array
-
-
-def _raw(array: AnyArray, index: tuple[slice, ...], shape: Shape) -> Bytes:
-    part = array[index] if array.shape == shape else array.flat[index[0]]
-    return Packer(part.dtype, part.size).packed(part).view(np.uint8)

@@ -5,8 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.distributions import AxisBlocks, ErrorHistogram, ErrorTotals, Histogram
-from ulpscope.numerics.pairs.overview import PairElement, PairOverview
+from ulpscope.numerics.pairs.overview import (
+    AxisBlocks,
+    ErrorHistogram,
+    ErrorTotals,
+    Histogram,
+    PairElement,
+    PairOverview,
+)
 from ulpscope.numerics.pairs.pieces import PairBoxes
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Stats, Value
