@@ -48,10 +48,11 @@ def _agrees(kernels: ModuleType) -> bool:
     compiled, usual = (TwoSides(golden.astype(np.float16), golden, each) for each in (kernels, plain))
     known = spreads(usual)
     found, wanted = gather(compiled, *known), gather(usual, *known)
-    largest = (found.largest, found.largest_relative) == (wanted.largest, wanted.largest_relative)
-    return (
-        np.array_equal(found.sums, wanted.sums) and largest and divergence(compiled, found) == divergence(usual, found)
-    )
+    figures = [
+        (*each.sums, each.largest, each.largest_relative, divergence(sides, found))
+        for sides, each in ((compiled, found), (usual, wanted))
+    ]
+    return figures[0] == figures[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,10 @@ def divergence(sides: TwoSides, found: Gathered) -> np.float32:
 
 def _spread(side: AnyArray, kernels: ModuleType) -> Spread:
     """Sums are of distances from a number of that side, which keeps their digits."""
-    low, high, total, squares, count, shift = math.inf, -math.inf, 0.0, 0.0, len(side), _first(side)
+    low, high, total, squares, count = math.inf, -math.inf, 0.0, 0.0, len(side)
+    # A finite number to measure from; nan and inf would make every distance nan.
+    first = float(side[0].astype(np.float32)) if count else 0.0
+    shift = first if math.isfinite(first) else 0.0
     for start in range(0, count, PIECE):
         part = side[start : start + PIECE].astype(np.float32)
         low, high = np.minimum(low, part.min()), np.maximum(high, part.max())
@@ -162,19 +166,10 @@ def _spread(side: AnyArray, kernels: ModuleType) -> Spread:
     )
 
 
-def _first(side: AnyArray) -> float:
-    """A finite number to measure from; nan and inf would make every distance nan."""
-    number = float(side[0].astype(np.float32)) if len(side) else 0.0
-    return number if math.isfinite(number) else 0.0
-
-
 def _plan(my: Spread, golden: Spread, my_scale: np.float32, golden_scale: np.float32) -> Singles:
     """A side that is constant is its own share: nothing is taken from it, and it is divided by 1."""
-    widths = [side.high - side.low for side in (my, golden)]
-    ranges = [
-        (np.float32(0.0), np.float32(1.0)) if width == 0.0 else (side.low, width)
-        for side, width in zip((my, golden), widths, strict=True)
-    ]
+    widths = ((side.low, side.high - side.low) for side in (my, golden))
+    ranges = [(0.0, 1.0) if width == 0.0 else (low, width) for low, width in widths]
     return np.array([*ranges[0], *ranges[1], my_scale, golden_scale], np.float32)
 
 
