@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulpscope.numerics.summaries.constants import DIGEST, DIGEST_KEY_SALT, DIGEST_SEED_SALT
-from ulpscope.numerics.summaries.digest import digest_keys, digest_seed, finish_digest, finish_digests
 from ulpscope.numerics.summaries.rows import digests_of_rows, raw_digest_of_row
-from ulpscope.numerics.summaries.summary import summarize
+from ulpscope.numerics.summaries.summary import digest_keys, digest_seed, finish_digest, finish_digests, summarize
 
 MASK = 2**64 - 1
 GAMMA = 0x9E3779B97F4A7C15

@@ -24,8 +24,7 @@ from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, float8_values
 from ulpscope.numerics.machine_code import NotCompiledError, cache_directory, compile_library, identity_of
 from ulpscope.numerics.summaries import constants, summary
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, ROW_LENGTH
-from ulpscope.numerics.summaries.digest import digest_keys
-from ulpscope.numerics.summaries.sketch import sum_signs
+from ulpscope.numerics.summaries.summary import digest_keys, sum_signs
 
 AnyArray = NDArray[np.generic]
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.numerics.summaries.constants import SKETCH_LENGTH
-from ulpscope.numerics.summaries.sketch import Floats, estimate_distance
+from ulpscope.numerics.summaries.summary import Floats, estimate_distance
 
 Bools = NDArray[np.bool_]
 

@@ -16,8 +16,7 @@ from ulpscope.numerics.pairs.metric_loading import form_and_table, load
 from ulpscope.numerics.pairs.pieces import aligned
 from ulpscope.numerics.summaries import constants as at
 from ulpscope.numerics.summaries import summary
-from ulpscope.numerics.summaries.digest import digest_keys, word_type, words_per_pair
-from ulpscope.numerics.summaries.sketch import sum_signs
+from ulpscope.numerics.summaries.summary import digest_keys, sum_signs, word_type, words_per_pair
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.summaries import constants as at
-from ulpscope.numerics.summaries.digest import digest_seed, finish_digests
+from ulpscope.numerics.summaries.summary import digest_seed, finish_digests
 from ulpscope.records.values import Stats
 
 Floats = NDArray[np.float64]
