@@ -100,20 +100,12 @@ class Dumped:
     outputs: tuple[DumpTensor, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Excuse:
-    """What a device may do that makes results less precise, and the evidence if it did."""
-
-    words: str
-    evidence: Sequence[OutputEvidence]
-
-
 class ExecutedOperator:
     """An operator computed again, with what can be told of its outputs."""
 
     def __init__(self, operator: Operator, dumped: Dumped, preferred: Preferred) -> None:
         """CannotReplayError if its definition, an operand or an attribute is not known."""
-        inputs = [known_tensor(tensor, desc, preferred) for tensor, desc in _operands(operator, dumped)]
+        inputs = [known_tensor(tensor, desc, preferred) for tensor, desc in _operands(operator, dumped.inputs)]
         self._recipe: Recipe = recipe_of(operator, len(inputs))
         made = {tensor.index: tensor for tensor in dumped.outputs if has_data(tensor)}
         if not made:
@@ -151,8 +143,8 @@ class ExecutedOperator:
             for each, first, second in zip(self.evidence, inputs, handed, strict=True)
         ]
 
-    def excuses(self) -> Iterator[Excuse]:
-        """What may explain errors that rounding the result does not; after `refine`."""
+    def excuses(self) -> Iterator[tuple[str, Sequence[OutputEvidence]]]:
+        """What a device may do that makes results less precise, and the evidence if it did; after `refine`."""
         rounded = [each for each in self.evidence if each.rule is Rule.ROUNDED and each.sensitivity is not None]
         if not rounded:
             return
@@ -164,10 +156,10 @@ class ExecutedOperator:
                 lambda seed: self._run_stored(Steps(_mover(unit, seed=seed), last=counting.count)), unit
             )
             moved = [replace(each, intermediate_sensitivity=by) for each, by in zip(self.evidence, moves, strict=True)]
-            yield Excuse(f"storing the result of every step in {rounded[0].dtype}", moved)
+            yield f"storing the result of every step in {rounded[0].dtype}", moved
         elif any(operand.dtype == "float32" for operand in self._operands) and all(map(_is_noisy, rounded)):
             with_hf32 = [replace(each, input_roundoff=HF32_ROUNDOFF) for each in self.evidence]
-            yield Excuse("rounding float32 operands to HF32", with_hf32)
+            yield "rounding float32 operands to HF32", with_hf32
 
     def _run_stored(self, steps: Steps) -> Defined:
         return self._run([replace(each, array=stored(each.array, steps)) for each in self._operands])
@@ -185,14 +177,18 @@ class ExecutedOperator:
     def _nearest(self, told: Setting) -> Setting:
         """Of all that the graph leaves open, what is nearest to the output: it is wrong only if it fits none."""
         readings = self._recipe.readings(self._operands, told)
-        return readings[0] if len(readings) == 1 else min(readings, key=self._distance)
-
-    def _distance(self, setting: Setting) -> float:
+        if len(readings) == 1:
+            return readings[0]
         if 0 not in self._outputs:
             raise CannotReplayError("its first output is not in the dump")
-        made, exact = self._outputs[0].result(), self._run(self._operands, setting=setting).results[0]
-        with np.errstate(all="ignore"):
-            return float(np.nansum(np.abs(_fitted(exact, made.shape) - made)))
+        made = self._outputs[0].result()
+
+        def distance(setting: Setting) -> float:
+            exact = self._run(self._operands, setting=setting).results[0]
+            with np.errstate(all="ignore"):
+                return float(np.nansum(np.abs(_fitted(exact, made.shape) - made)))
+
+        return min(readings, key=distance)
 
     def _run(
         self,
@@ -287,13 +283,13 @@ def _is_noisy(evidence: OutputEvidence) -> bool:
     return bool(np.count_nonzero(errors > HF32_NOISE * evidence.sensitivity) * 2 > errors.size)
 
 
-def _operands(operator: Operator, dumped: Dumped) -> list[tuple[DumpTensor, TensorDesc | None]]:
+def _operands(operator: Operator, dumped: Sequence[DumpTensor]) -> list[tuple[DumpTensor, TensorDesc | None]]:
     """Inputs that were read, with what the graph says; a dump counts all of them, or only those that are connected."""
-    places = list(range(max(len(operator.inputs), len(dumped.inputs))))
+    places = list(range(max(len(operator.inputs), len(dumped))))
     connected = [place for place, each in enumerate(operator.inputs) if each.source is not None]
-    if len(dumped.inputs) == len(connected):
+    if len(dumped) == len(connected):
         places = connected
-    found = [(places[tensor.index], tensor) for tensor in dumped.inputs if has_data(tensor)]
+    found = [(places[tensor.index], tensor) for tensor in dumped if has_data(tensor)]
     if [place for place, _ in found] != list(range(len(found))):
         raise CannotReplayError(f"no definition of {operator.type} without an operand before its last")
     return [(tensor, _desc([each.desc for each in operator.inputs], place)) for place, tensor in found]

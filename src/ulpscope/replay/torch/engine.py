@@ -9,7 +9,7 @@ executed.refine()                 adds sensitivities: a few more runs in float64
 import contextlib
 import os
 import runpy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ from ulpscope.replay.torch.running import (
     results,
     run,
     run_precise,
-    under_autocast,
 )
 from ulpscope.replay.torch.tensors import case_tensor, to_array
 from ulpscope.trace.reader import RankTrace
@@ -57,10 +56,18 @@ ROUNDOFF_TF32 = DTYPES["float16"].unit_roundoff
 class Engine:
     """Executes cases on one device."""
 
-    def __init__(self, device: str, *, seed: int = 0, references: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        device: str,
+        *,
+        seed: int = 0,
+        references: Sequence[Path] = (),
+        change: Callable[[Feed], Feed] | None = None,
+        autocast: bool = True,
+    ) -> None:
+        """`change`: what is done to inputs and gradients. Without `autocast` it is off, whatever was recorded."""
         torch.set_num_threads(1)
-        self._device = device
-        self._seed = seed
+        self._device, self._seed, self._change, self._autocast = device, seed, change, autocast
         for file in references:
             load_references(file)
         _check_device(device)
@@ -69,7 +76,9 @@ class Engine:
         """Run the case on the device and in float64."""
         check_size(recorded)
         feed = self.feed(case, recorded, rank)
-        recipe = self._recipe(recorded, feed)
+        if self._change is not None:
+            feed = self._change(feed)
+        recipe = make_recipe(recorded, feed, device=self._device, autocast=self._autocast)
         torch.manual_seed(self._seed)
         ran = run(recipe, feed, device=self._device)
         if recorded.call.random or draws(recipe):
@@ -88,9 +97,6 @@ class Engine:
             inside = tf32_roundoff(recipe.op, products=matmul.allow_tf32, by_cudnn=cudnn.allow_tf32)
         comparer = Comparer(recipe, seen, roundoff_inside=inside)
         return Executed(recipe, seen, ran, list(comparer.compare(ran, precise)), precise)
-
-    def _recipe(self, recorded: RecordedCall, feed: Feed) -> Recipe:
-        return under_autocast(make_recipe(recorded), feed, recorded, device=self._device)
 
     def _random(self, recipe: Recipe, feed: Feed, first: Ran) -> list[OutputEvidence | ShareEvidence]:
         """Evidence of one execution, and of the law of as many as it takes to tell anything."""

@@ -38,7 +38,6 @@ from ulpscope.replay.torch.running import (
     results,
     run,
     run_precise,
-    under_autocast,
 )
 from ulpscope.replay.torch.tensors import saved_tensor, to_array
 from ulpscope.trace.reader import RankTrace
@@ -58,7 +57,7 @@ class ReplayedCall:
         firsts = {place: value for place, value in recorded.inputs.items() if place not in again}
         self.feed = Feed(saved(firsts), saved(recorded.grad_outputs))
         self.outputs, self.gradients = saved(recorded.outputs), saved(recorded.grad_inputs)
-        recipe = under_autocast(make_recipe(recorded), self.feed, recorded, device="cpu")
+        recipe = make_recipe(recorded, self.feed, device="cpu")
         self._inside = inside_of(rank, recorded) if recipe.autocast is None else None
         self.mask: Tensor | None = None
         """What dropout multiplied each element by."""

@@ -9,7 +9,8 @@ precision. A call whose results are not recorded is executed as well: what comes
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from ulpscope.replay.torch.running import (
     results,
     run,
     run_precise,
-    under_autocast,
 )
 from ulpscope.replay.torch.tensors import dtype_name
 from ulpscope.trace.reader import RankTrace
@@ -96,8 +96,10 @@ class Perturber:
             self._after = self._before
         elif mode is Perturbation.TO_CPU:
             self._after = Engine("cpu", seed=seed)
+        elif mode is Perturbation.IMPROVE_PRECISION:
+            self._after = Engine(device, seed=seed, change=_widened, autocast=False)
         else:
-            self._after = _ChangingEngine(device, seed=seed, mode=mode, first_only=first_only)
+            self._after = Engine(device, seed=seed, change=partial(_moved, _MOVES[mode], first_only))
 
     def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Perturbed:
         """Run the case on the device and in float64, before and after the change."""
@@ -105,30 +107,13 @@ class Perturber:
         return Perturbed(self._mode, before, self._after.execute(case, recorded, rank))
 
 
-class _ChangingEngine(Engine):
-    """Executes cases with inputs that are a little different."""
-
-    def __init__(self, device: str, *, seed: int, mode: Perturbation, first_only: bool) -> None:
-        super().__init__(device, seed=seed)
-        self._mode = mode
-        self._first_only = first_only
-
-    def _recipe(self, recorded: RecordedCall, feed: Feed) -> Recipe:
-        if self._mode is Perturbation.IMPROVE_PRECISION:
-            return replace(make_recipe(recorded), autocast=None)
-        return super()._recipe(recorded, feed)
-
-    def feed(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> Feed:
-        feed = super().feed(case, recorded, rank)
-        if self._mode is Perturbation.IMPROVE_PRECISION:
-            return _widened(feed)
-        places = [place for place, tensor in feed.tensors.items() if tensor.is_floating_point()]
-        return _moved(feed, places[:1] if self._first_only else places, _MOVES[self._mode])
-
-
-def _moved(feed: Feed, places: Sequence[str], move: Callable[[Tensor], Tensor]) -> Feed:
-    """These inputs and all gradients that are sent back, changed."""
-    inputs = {place: _laid_out_as(feed.tensors[place], move(feed.tensors[place])) for place in places}
+def _moved(move: Callable[[Tensor], Tensor], first_only: bool, feed: Feed) -> Feed:
+    """Inputs and all gradients that are sent back, changed."""
+    places = [place for place, tensor in feed.tensors.items() if tensor.is_floating_point()]
+    inputs = {
+        place: _laid_out_as(feed.tensors[place], move(feed.tensors[place]))
+        for place in (places[:1] if first_only else places)
+    }
     if all(torch.equal(moved, feed.tensors[place]) for place, moved in inputs.items()):
         raise CannotReplayError("it has no float input that this perturbation changes")
     grads = {
@@ -202,7 +187,7 @@ class Overflower:
         """Evidence of each result that was not finite in the run though what it was made of was, or is not recorded."""
         check_size(recorded)
         feed = self._engine.feed(case, recorded, rank)
-        recipe = under_autocast(make_recipe(recorded), feed, recorded, device="cpu")
+        recipe = make_recipe(recorded, feed, device="cpu")
         cpu = self._on(recipe, feed, "cpu")
         device = None if self._device == "cpu" else self._on(recipe, feed, self._device)
         first = cpu or device

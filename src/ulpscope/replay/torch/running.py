@@ -1,6 +1,6 @@
 """Executes a recorded call once: on a device as it was, or on the CPU in high precision.
 
-recipe = make_recipe(recorded)
+recipe = make_recipe(recorded, feed, device="cuda:0")
 run(recipe, feed, device="cuda:0")           what the device computes
 run_precise(recipe, feed)                    what is true
 
@@ -85,27 +85,24 @@ def results(ran: Ran) -> dict[str, Tensor]:
     }
 
 
-def make_recipe(recorded: RecordedCall) -> Recipe:
+def make_recipe(recorded: RecordedCall, feed: Feed, *, device: str, autocast: bool = True) -> Recipe:
+    """How a call is executed: under the autocast that was recorded, or that explains the types of what was recorded.
+
+    Other tools do not record it. It shows in a call that gives another type than it does for the same inputs alone.
+    """
     call = recorded.call
-    return Recipe(
+    recipe = Recipe(
         op=call.op,
         function=find_function(call.op),
         reference=find_reference(call.op),
         arguments=call.arguments,
         firsts={place: place for place in recorded.inputs} | recorded.repeated,
         differentiated=recorded.differentiated,
-        autocast=None if call.autocast is None else torch_dtype(call.autocast),
+        autocast=torch_dtype(call.autocast) if autocast and call.autocast is not None else None,
     )
-
-
-def under_autocast(recipe: Recipe, feed: Feed, recorded: RecordedCall, *, device: str) -> Recipe:
-    """The recipe under the autocast that explains the types of what was recorded, where nothing says whether it was on.
-
-    Other tools do not record it. It shows in a call that gives another type than it does for the same inputs alone.
-    """
     dtypes = {value.dtype for value in (*recorded.inputs.values(), *recorded.outputs.values())}
     lower = dtypes & AUTOCAST_DTYPES
-    if recipe.autocast is not None or not lower or "float32" not in dtypes:
+    if not autocast or recipe.autocast is not None or not lower or "float32" not in dtypes:
         return recipe
     alone = replace(recipe, differentiated=())
     tried = [None, *(torch_dtype(name) for name in sorted(lower))]
