@@ -280,65 +280,56 @@ class PairOverview:
     """Places where inf and nan do not agree, in their order."""
 
 
-class _Pass:
-    """What is gathered from box to box."""
+def overview(pair: PairBoxes, advance: Advance) -> PairOverview:
+    """Read all of both arrays once."""
+    different = mismatched = 0
+    in_ulps, not_finite, broken = False, [0, 0], list[int]()
+    magnitudes, errors = Magnitudes(), ErrorCounts()
+    axes = tuple(ErrorTotals(pair.shape, (axis,), most=RANKED) for axis in range(len(pair.shape)))
+    by_absolute, by_relative, by_ulps = (Largest(LISTED) for _ in range(3))
 
-    def __init__(self, pair: PairBoxes) -> None:
-        self.pair = pair
-        self.different = self.mismatched = 0
-        self.not_finite = [0, 0]
-        self.magnitudes, self.errors = Magnitudes(), ErrorCounts()
-        self.axes = tuple(ErrorTotals(pair.shape, (axis,), most=RANKED) for axis in range(len(pair.shape)))
-        self.absolute, self.relative, self.ulps = (Largest(LISTED) for _ in range(3))
-        self.broken: list[int] = []
-        self.in_ulps = False
-
-    def add(self, box: Box) -> None:
-        ulps = self.pair.ulps(box)
-        self.in_ulps = ulps is not None
-        self.magnitudes.add(box)
-        self.errors.add(box, box.apart if ulps is None else ulps)
-        for axis in self.axes:
+    def add(box: Box) -> None:
+        nonlocal different, mismatched, in_ulps
+        ulps = pair.ulps(box)
+        in_ulps = ulps is not None
+        magnitudes.add(box)
+        errors.add(box, box.apart if ulps is None else ulps)
+        for axis in axes:
             axis.add(box)
         for side, numbers in enumerate(box.numbers if box.finite is not None else ()):
-            self.not_finite[side] += int(np.count_nonzero(~np.isfinite(numbers)))
+            not_finite[side] += int(np.count_nonzero(~np.isfinite(numbers)))
         if box.mismatched is not None:
             places = np.flatnonzero(box.mismatched)
-            self.mismatched += len(places)
-            self.different += len(places)
-            self.broken += (box.base + places[: LISTED - len(self.broken)]).tolist()
+            mismatched += len(places)
+            different += len(places)
+            broken.extend((box.base + places[: LISTED - len(broken)]).tolist())
         if not box.apart.any():
             return
         apart, sizes = box.apart.reshape(-1), np.abs(box.numbers.reference).reshape(-1)
-        self.different += int(np.count_nonzero(apart))
-        self.absolute.add(apart, box.base)
-        self.relative.add(np.where(apart > 0.0, apart / sizes, 0.0), box.base)
+        different += int(np.count_nonzero(apart))
+        by_absolute.add(apart, box.base)
+        by_relative.add(np.where(apart > 0.0, apart / sizes, 0.0), box.base)
         if ulps is not None:
-            self.ulps.add(ulps.reshape(-1), box.base)
-
-
-def overview(pair: PairBoxes, advance: Advance) -> PairOverview:
-    """Read all of both arrays once."""
-    seen = _Pass(pair)
-    _read(pair, seen.add, advance)
+            by_ulps.add(ulps.reshape(-1), box.base)
 
     def elements(places: Iterable[int]) -> tuple[PairElement, ...]:
         return tuple(_element(pair, place) for place in places)
 
+    _read(pair, add, advance)
     return PairOverview(
         elements=pair.elements,
-        different=seen.different,
-        mismatched=seen.mismatched,
-        zeros=Pair(*seen.magnitudes.zeros),
-        not_finite=Pair(*seen.not_finite),
-        magnitudes=seen.magnitudes.histogram(),
-        errors=seen.errors.histogram(),
-        in_ulps=seen.in_ulps,
-        axes=seen.axes,
-        absolute=elements(seen.absolute.places()),
-        relative=elements(seen.relative.places()),
-        ulps=elements(seen.ulps.places()),
-        broken=elements(seen.broken),
+        different=different,
+        mismatched=mismatched,
+        zeros=Pair(*magnitudes.zeros),
+        not_finite=Pair(*not_finite),
+        magnitudes=magnitudes.histogram(),
+        errors=errors.histogram(),
+        in_ulps=in_ulps,
+        axes=axes,
+        absolute=elements(by_absolute.places()),
+        relative=elements(by_relative.places()),
+        ulps=elements(by_ulps.places()),
+        broken=elements(broken),
     )
 
 
