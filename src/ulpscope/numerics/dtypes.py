@@ -10,9 +10,18 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+AnyArray: TypeAlias = NDArray[Any]
+Floats: TypeAlias = NDArray[np.float64]
+Singles: TypeAlias = NDArray[np.float32]
+Counts: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+Bools: TypeAlias = NDArray[np.bool_]
+Shape: TypeAlias = tuple[int, ...]
 
 
 class DtypeKind(str, Enum):
@@ -101,8 +110,6 @@ def float8_values(name: str) -> NDArray[np.float32]:
     values.setflags(write=False)
     return values
 
-
-Bytes = NDArray[np.uint8]
 
 HIFLOAT8_NAN, HIFLOAT8_INFINITY = 0x80, 0x6F
 

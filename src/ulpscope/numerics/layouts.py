@@ -15,15 +15,13 @@ chooses it: e = min(lcm(lcm(c, c0) / c, lcm(n, n0) / n), groups), c and n those 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ulpscope.numerics.dtypes import AnyArray, Shape
 from ulpscope.records.errors import UlpscopeError
 
-AnyArray: TypeAlias = NDArray[Any]
-Shape: TypeAlias = tuple[int, ...]
 Axes: TypeAlias = tuple[str, ...]
 
 IMAGES = ("NCHW", "NHWC", "HWCN", "CHWN")

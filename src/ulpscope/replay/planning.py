@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.numerics.dtypes import FLOATING
+from ulpscope.numerics.dtypes import FLOATING, Shape
 from ulpscope.operations.names import STARTS_BACKWARD, is_collective
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family, Trait
@@ -141,8 +141,6 @@ LONG = 4096
 # milliseconds even where a CPU has only slow kernels for float16.
 SIDE = 24
 ROWS = 16
-
-Shape = tuple[int, ...]
 
 
 def can_be_longer(recorded: RecordedCall) -> bool:

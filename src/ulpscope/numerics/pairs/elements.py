@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.pieces import AnyArray, Floats, PairPieces, SideBySide
+from ulpscope.numerics.dtypes import AnyArray, Floats
+from ulpscope.numerics.pairs.pieces import PairPieces, SideBySide
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ import math
 
 import numpy as np
 
-from ulpscope.numerics.dtypes import Dtype
+from ulpscope.numerics.dtypes import Bytes, Dtype, Floats
 from ulpscope.numerics.pairs import metric_state as at
 from ulpscope.numerics.pairs.metric_loading import FLOAT64, INT64, UINT64, compiled, given, load
-from ulpscope.numerics.pairs.pieces import Bytes, Floats
 from ulpscope.records.pairs import Pair
 
 BLOCK = 4096

@@ -11,12 +11,9 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import Dtype, DtypeKind
+from ulpscope.numerics.dtypes import Dtype, DtypeKind, Floats
 from ulpscope.records.pairs import Pair, PairMetrics
-
-Floats = NDArray[np.float64]
 
 FINITE, DIFFERENT, MISMATCHED = range(3)
 # Of a side: the sum, the sum of squares about the mean, the exponent.

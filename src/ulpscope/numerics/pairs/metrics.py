@@ -28,7 +28,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype
+from ulpscope.numerics.dtypes import DTYPES, AnyArray, Bytes, Dtype, Floats
 from ulpscope.numerics.pairs import metric_state as at
 from ulpscope.numerics.pairs.metric_state import (
     FINITE,
@@ -41,7 +41,7 @@ from ulpscope.numerics.pairs.metric_state import (
     raise_exponent,
     ulp_plan,
 )
-from ulpscope.numerics.pairs.pieces import AnyArray, Bytes, Floats, PairPieces, SideBySide
+from ulpscope.numerics.pairs.pieces import PairPieces, SideBySide
 from ulpscope.records.pairs import Pair, PairMetrics
 
 FLOOR = 2.0**-23

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.numerics.dtypes import Counts, Floats, Shape
 from ulpscope.numerics.pairs.elements import Largest
-from ulpscope.numerics.pairs.pieces import Box, PairBoxes, Shape
+from ulpscope.numerics.pairs.pieces import Box, PairBoxes
 from ulpscope.records.pairs import Pair
-
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
 
 MOST_BINS = 96
 """Of a histogram of magnitudes."""

@@ -19,17 +19,12 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind
+from ulpscope.numerics.dtypes import DTYPES, AnyArray, Bools, Bytes, Dtype, DtypeKind, Floats, Shape
 from ulpscope.numerics.pairs.metric_state import FLOOR_FIELD, ULP_FACTOR, ULPS, ulp_plan
 from ulpscope.numerics.summaries.summary import decode
 from ulpscope.records.pairs import Pair
 
-AnyArray = NDArray[Any]
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Pieces = Iterator[Pair[Bytes]]
-Shape = tuple[int, ...]
 
 PIECE = 1 << 18
 """Most elements of a piece."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from ulpscope.numerics.dtypes import Floats
+
 Ints = NDArray[np.int64]
 
 _CELLS_PER_BINADE = 8

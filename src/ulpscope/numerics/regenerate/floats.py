@@ -9,14 +9,11 @@ from math import inf, log, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import Dtype
+from ulpscope.numerics.dtypes import Dtype, Floats
 from ulpscope.numerics.regenerate.density import Moments, Stratum, draw
 from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT, EXPONENT_BINS, SET_ASIDE_EXPONENT
 from ulpscope.records.values import Stats
-
-Floats = NDArray[np.float64]
 
 SET_ASIDE_FROM = 2.0**SET_ASIDE_EXPONENT
 _BIN_RATIO = 2.0 ** (1 << EXPONENT_BIN_SHIFT)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, numpy_dtype
+from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, Floats, numpy_dtype
 from ulpscope.numerics.regenerate.floats import SET_ASIDE_FROM, regenerate_numbers
 from ulpscope.records.checks import Variant
 from ulpscope.records.errors import UlpscopeError
@@ -109,8 +109,6 @@ def _put_zeros(elements: NDArray[Any], stats: Stats, count: int, random: np.rand
     at_ends = int(stats.min == 0)
     elements[: max(min(stats.zero, count) - at_ends, 0)] = 0
 
-
-Floats = NDArray[np.float64]
 
 TINY_SCALE = 2.0**-8
 """Squares of numbers about 1 become 1.5e-5: what normalisations add as epsilon (1e-5) is then half of the result."""

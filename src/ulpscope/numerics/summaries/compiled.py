@@ -20,14 +20,13 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, float8_values
+from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, Floats, float8_values
 from ulpscope.numerics.machine_code import NotCompiledError, cache_directory, compile_library, identity_of
 from ulpscope.numerics.summaries import constants, summary
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, ROW_LENGTH
 from ulpscope.numerics.summaries.summary import digest_keys, sum_signs
 
 AnyArray = NDArray[np.generic]
-Floats = NDArray[np.float64]
 
 Summarizer = Callable[[int, int, int], None]
 """Address of the elements, their count, and the address of the row to write."""

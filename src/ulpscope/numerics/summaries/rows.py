@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.dtypes import DTYPES, Floats, Shape
 from ulpscope.numerics.summaries import constants as at
 from ulpscope.numerics.summaries.summary import digest_seed, finish_digests
 from ulpscope.records.values import Stats
-
-Floats = NDArray[np.float64]
-Shape = tuple[int, ...]
 
 _FLOAT_COUNTS = {
     "nan": at.NAN,

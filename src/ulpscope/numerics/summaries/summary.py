@@ -34,11 +34,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype, float8_values
+from ulpscope.numerics.dtypes import DTYPES, Dtype, Floats, float8_values
 from ulpscope.numerics.summaries import constants as at
 
 AnyArray = NDArray[np.generic]
-Floats = NDArray[np.float64]
 UInt64s: TypeAlias = NDArray[np.uint64]
 
 _GAMMA = np.uint64(at.SPLITMIX_GAMMA)

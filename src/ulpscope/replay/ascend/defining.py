@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.logical import VECTOR, Logical, Preferred, logical_array, logical_form, logical_type
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind, Shape
 from ulpscope.numerics.layouts import IMAGES, TILED, VOLUMES, is_plain, plain_layouts
 from ulpscope.records.checks import Rule
 from ulpscope.records.graphs import Attributes, AttributeValue, TensorDesc
 from ulpscope.replay.recorded import CannotReplayError
 
 Array: TypeAlias = NDArray[Any]
-Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind, Shape
 from ulpscope.records.checks import Rule
 from ulpscope.replay.ascend.defining import (
     Array,
@@ -16,7 +16,6 @@ from ulpscope.replay.ascend.defining import (
     Function,
     Operands,
     Setting,
-    Shape,
     axis_of,
     numbers_of,
     one,

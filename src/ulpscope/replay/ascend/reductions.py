@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from ulpscope.numerics.dtypes import Shape
 from ulpscope.records.checks import Rule
 from ulpscope.replay.ascend.defining import (
     Array,
@@ -15,7 +16,6 @@ from ulpscope.replay.ascend.defining import (
     Operand,
     Operands,
     Setting,
-    Shape,
     along,
     axis_of,
     channel_axis,

@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 
+from ulpscope.numerics.dtypes import Shape
 from ulpscope.records.checks import Rule
 from ulpscope.replay.ascend.defining import (
     Array,
@@ -17,7 +18,6 @@ from ulpscope.replay.ascend.defining import (
     Operand,
     Operands,
     Setting,
-    Shape,
     along,
     as_picture,
     as_result,

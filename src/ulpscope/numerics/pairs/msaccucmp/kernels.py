@@ -7,12 +7,10 @@ each time whether they overlap.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
+from ulpscope.numerics.dtypes import AnyArray, Singles
 from ulpscope.numerics.machine_code import by_numba
 from ulpscope.numerics.pairs.metric_loading import BFLOAT16, FLOAT16, NO_TABLE, compiled, load
 from ulpscope.numerics.pairs.msaccucmp.plain import (
@@ -28,9 +26,6 @@ from ulpscope.numerics.pairs.msaccucmp.plain import (
     SUMS,
 )
 from ulpscope.numerics.pairs.pieces import aligned
-
-AnyArray = NDArray[Any]
-Singles = NDArray[np.float32]
 
 AT_ONCE = 1 << 17
 """Numbers of a call: more would leave a core's own caches once they are float32."""

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ulpscope.numerics.dtypes import AnyArray
 from ulpscope.numerics.pairs.msaccucmp.plain import APART, EPSILON, GOLDEN_SQUARES, PRODUCT, RELATIVE, SQUARES
 from ulpscope.numerics.pairs.msaccucmp.sums import (
     Gathered,
@@ -30,8 +29,6 @@ from ulpscope.numerics.pairs.msaccucmp.sums import (
     old_relative,
     spreads,
 )
-
-AnyArray = NDArray[Any]
 
 FP16_LARGEST = 65504.0
 SHOWN_DEVIATION = 0.001

@@ -3,13 +3,9 @@
 All arithmetic is float32, as there, but in `moments`.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-AnyArray = NDArray[Any]
-Singles = NDArray[np.float32]
+from ulpscope.numerics.dtypes import AnyArray, Singles
 
 EPSILON = float(np.finfo(np.float64).eps)
 """What msaccucmp takes for zero."""

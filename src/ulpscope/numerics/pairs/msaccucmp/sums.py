@@ -15,10 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.numerics.dtypes import AnyArray, Singles
 from ulpscope.numerics.pairs.msaccucmp import plain
 
-AnyArray = NDArray[Any]
-Singles = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Single: TypeAlias = np.float32 | float
 Leaf = Callable[[Singles, Singles, Singles], Any]
