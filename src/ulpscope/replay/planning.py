@@ -170,7 +170,9 @@ def longer(recorded: RecordedCall) -> tuple[Places, Places]:
     inputs = {
         **{place: _resized(value, (columns,)) for place, value in recorded.inputs.items() if len(value.shape) == 1},
         "args.0": _resized(left, (*_rows(left.shape[:-1], SIDE), length)),
-        "args.1": _resized(right, (columns, length) if is_linear else (*_ones(right.shape[:-2]), length, columns)),
+        "args.1": _resized(
+            right, (columns, length) if is_linear else (*(1 for _ in right.shape[:-2]), length, columns)
+        ),
     }
     grads = {
         place: _resized(value, (*_rows(value.shape[:-1], SIDE), columns))
@@ -194,11 +196,7 @@ def _longer_sum(recorded: RecordedCall) -> tuple[Places, Places]:
 
 def _rows(shape: Shape, most: int) -> Shape:
     """The last axis cut, those before it gone: size 1 goes with whatever they are combined with."""
-    return (*_ones(shape[:-1]), min(shape[-1], most)) if shape else ()
-
-
-def _ones(shape: Shape) -> Shape:
-    return (1,) * len(shape)
+    return (*(1 for _ in shape[:-1]), min(shape[-1], most)) if shape else ()
 
 
 def _sums_last(recorded: RecordedCall) -> bool:

@@ -47,15 +47,6 @@ class _Kinds:
         return np.array([told(name, tuple(shape)) for name, shape in self._kinds], dtype=dtype)[self._index]
 
 
-def digests_of_rows(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> NDArray[np.uint64]:
-    return _digests(rows, _Kinds(dtype_names, shapes))
-
-
-def _digests(rows: Floats, kinds: _Kinds) -> NDArray[np.uint64]:
-    raw = np.ascontiguousarray(rows[:, at.DIGEST]).view(np.uint64)
-    return finish_digests(raw, kinds.column(digest_seed, np.uint64))
-
-
 def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Column]:
     """The columns of trace.schema.VALUE_SUMMARY for many rows (n x ROW_LENGTH)."""
     kinds = _Kinds(dtype_names, shapes)
@@ -65,6 +56,7 @@ def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequenc
     present = np.ones(len(rows), dtype=np.bool_)
     summed = elements - rows[:, at.SET_ASIDE]
     some_finite = rows[:, at.MIN] <= rows[:, at.MAX]
+    raw_digests = np.ascontiguousarray(rows[:, at.DIGEST]).view(np.uint64)
     # Sums as float32, and what that leaves of them; of doubles both are stored.
     sums = rows[:, at.SKETCH : at.SKETCH + at.SKETCH_LENGTH]
     sketch = sums.astype(np.float32)
@@ -78,7 +70,7 @@ def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequenc
         "exponents": Column(rows[:, at.EXPONENTS : at.EXPONENTS + at.EXPONENT_BINS].astype(np.uint32), floats),
         "sketch": Column(sketch, floats),
         "sketch_rest": Column(sums - sketch, kinds.column(lambda name, _: DTYPES[name].is_double, np.bool_)),
-        "digest": Column(_digests(rows, kinds), present),
+        "digest": Column(finish_digests(raw_digests, kinds.column(digest_seed, np.uint64)), present),
     }
     counts = {name: Column(rows[:, slot].astype(np.int64), floats) for name, slot in _FLOAT_COUNTS.items()}
     return columns | counts

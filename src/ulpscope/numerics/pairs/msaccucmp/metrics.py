@@ -16,14 +16,19 @@ from functools import cached_property
 import numpy as np
 
 from ulpscope.numerics.dtypes import AnyArray
-from ulpscope.numerics.pairs.msaccucmp.plain import APART, EPSILON, GOLDEN_SQUARES, PRODUCT, RELATIVE, SQUARES
 from ulpscope.numerics.pairs.msaccucmp.sums import (
+    APART,
+    EPSILON,
+    GOLDEN_SQUARES,
+    PRODUCT,
+    RELATIVE,
+    SQUARES,
     Gathered,
     Single,
     Spread,
     TwoSides,
-    divergence,
     gather,
+    kl_divergence,
     old_accumulated_relative,
     old_divergence,
     old_relative,
@@ -140,7 +145,7 @@ def _kullback_leibler_divergence(compared: _Comparison) -> Figure:
     if compared.is_old:
         plain = old_divergence(compared.sides, compared.found)
         return Figure("inf", _OLD_KL.format(golden=compared.names[1])) if np.isposinf(plain) else _printed(plain)
-    number = divergence(compared.sides, compared.found)
+    number = kl_divergence(compared.sides, compared.found)
     return _printed(0.0 if abs(number) < EPSILON else number)
 
 
