@@ -88,24 +88,6 @@ class Magnitudes:
         return Histogram((edges << _SHIFT).view(np.float64), found.map(lambda side: np.add.reduceat(side, bins)))
 
 
-class LinearCounts:
-    """Counts x of both arrays over equal bins of a range."""
-
-    def __init__(self, low: float, high: float) -> None:
-        # A range that can be cut into bins: wider where that holds only a few numbers of float64.
-        least = 2 * LINEAR_BINS * float(np.spacing(max(abs(low), abs(high))))
-        self._range = (low, high) if low == high or high - low >= least else (low - least, high + least)
-        self._edges = np.histogram_bin_edges(np.empty(0), bins=LINEAR_BINS, range=self._range)
-        self._counts = Pair(np.zeros(LINEAR_BINS, np.int64), np.zeros(LINEAR_BINS, np.int64))
-
-    def add(self, box: Box) -> None:
-        for numbers, counts in zip(box.numbers, self._counts, strict=True):
-            counts += np.histogram(numbers[np.isfinite(numbers)], bins=LINEAR_BINS, range=self._range)[0]
-
-    def histogram(self) -> Histogram:
-        return Histogram(self._edges, self._counts)
-
-
 class ErrorCounts:
     """Counts errors by powers of two, the target's larger numbers apart from its smaller ones."""
 
@@ -130,21 +112,6 @@ class ErrorCounts:
         kept = slice(int(present[0]), int(present[-1]) + 1) if len(present) else slice(0, 0)
         lows = np.ldexp(1.0, np.arange(LOWEST_POWER, HIGHEST_POWER + 1))[kept]
         return ErrorHistogram(self._equal + int(self._counts[:, 0].sum()), lows, counts[0][kept], counts[1][kept])
-
-
-class Ranges:
-    """The range of both arrays, without what is not finite or would be set aside."""
-
-    def __init__(self) -> None:
-        self.low, self.high = math.inf, -math.inf
-
-    def add(self, box: Box) -> None:
-        for numbers in box.numbers:
-            low, high = float(numbers.min()), float(numbers.max())
-            if not (low > -SET_ASIDE_FROM and high < SET_ASIDE_FROM):
-                usual = numbers[np.abs(numbers) < SET_ASIDE_FROM]
-                low, high = float(usual.min(initial=math.inf)), float(usual.max(initial=-math.inf))
-            self.low, self.high = min(self.low, low), max(self.high, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,13 +300,31 @@ def overview(pair: PairBoxes, advance: Advance) -> PairOverview:
 
 def linear_histogram(pair: PairBoxes, advance: Advance) -> Histogram | None:
     """Count the numbers of both arrays over equal bins of their range; None if all would be set aside. Two reads."""
-    ranges = Ranges()
-    _read(pair, ranges.add, lambda share: advance(share / 3))
-    if ranges.low > ranges.high:
+    low, high = math.inf, -math.inf
+    counts = Pair(np.zeros(LINEAR_BINS, np.int64), np.zeros(LINEAR_BINS, np.int64))
+
+    def widen(box: Box) -> None:
+        nonlocal low, high
+        for numbers in box.numbers:
+            least, most = float(numbers.min()), float(numbers.max())
+            if not (least > -SET_ASIDE_FROM and most < SET_ASIDE_FROM):
+                usual = numbers[np.abs(numbers) < SET_ASIDE_FROM]
+                least, most = float(usual.min(initial=math.inf)), float(usual.max(initial=-math.inf))
+            low, high = min(low, least), max(high, most)
+
+    def count(box: Box) -> None:
+        for numbers, found in zip(box.numbers, counts, strict=True):
+            found += np.histogram(numbers[np.isfinite(numbers)], bins=LINEAR_BINS, range=(low, high))[0]
+
+    _read(pair, widen, lambda share: advance(share / 3))
+    if low > high:
         return None
-    counts = LinearCounts(ranges.low, ranges.high)
-    _read(pair, counts.add, lambda share: advance((1 + 2 * share) / 3))
-    return counts.histogram()
+    # A range that can be cut into bins: wider where it holds only a few numbers of float64.
+    least = 2 * LINEAR_BINS * float(np.spacing(max(abs(low), abs(high))))
+    if low != high and high - low < least:
+        low, high = low - least, high + least
+    _read(pair, count, lambda share: advance((1 + 2 * share) / 3))
+    return Histogram(np.histogram_bin_edges(np.empty(0), bins=LINEAR_BINS, range=(low, high)), counts)
 
 
 def heat(pair: PairBoxes, rows: int, columns: int | None, advance: Advance) -> ErrorTotals:
