@@ -1,7 +1,7 @@
 """Floats from recorded stats: how many of each kind there were, and what the ordinary ones looked like.
 
 nan, inf, zeros and what was set aside come back at the recorded share, the lowest and highest number themselves; the
-rest is drawn (regenerate_density.py) from the bins of exponents and the moments, or from as much of that as is known.
+rest is drawn (density.py) from the bins of exponents and the moments, or from as much of that as is known.
 """
 
 from dataclasses import replace

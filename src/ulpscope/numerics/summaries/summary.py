@@ -267,11 +267,6 @@ def _words(part: AnyArray) -> NDArray[np.signedinteger]:
     return words.reshape(blocks, at.BLOCK_ROWS, at.SKETCH_LENGTH, words_per_pair(part.itemsize))
 
 
-def _blocks(numbers: Floats) -> Floats:
-    padding = -len(numbers) % at.BLOCK_ELEMENTS
-    return np.pad(numbers, (0, padding)).reshape(-1, at.BLOCK_ELEMENTS)
-
-
 def add_integers(row: Floats, part: AnyArray) -> None:
     """Adds some integers to a row, but for their digest."""
     numbers: NDArray[np.integer] = part.view(np.uint8) if part.dtype == np.bool_ else part  # type: ignore[assignment]
@@ -285,30 +280,23 @@ def _add_floats(row: Floats, numbers: Floats, dtype: Dtype, first_block: int) ->
     sizes = np.abs(numbers)
     kept = sizes < _SET_ASIDE_FROM
     finite = sizes < np.inf
-    _add_range(row, numbers[finite])
-    _add_counts(row, numbers, sizes, dtype)
+    if finite.any():
+        # Adding 0.0 turns -0.0 into 0.0: which of the two zeros comes first is no property of a value.
+        row[at.MIN] = min(row[at.MIN], float(numbers[finite].min())) + 0.0
+        row[at.MAX] = max(row[at.MAX], float(numbers[finite].max())) + 0.0
+    row[at.NAN] += np.count_nonzero(np.isnan(numbers))
+    row[at.POS_INF] += np.count_nonzero(numbers == np.inf)
+    row[at.NEG_INF] += np.count_nonzero(numbers == -np.inf)
+    row[at.ZERO] += np.count_nonzero(numbers == 0.0)
+    row[at.SUBNORMAL] += np.count_nonzero((sizes > 0.0) & (sizes < dtype.smallest_normal))
     row[at.SET_ASIDE] += len(numbers) - np.count_nonzero(kept)
     row[at.EXPONENTS : at.EXPONENTS + at.EXPONENT_BINS] += exponent_counts(sizes[finite])
     summed = np.where(kept, numbers, 0.0)
     row[at.SUM] += summed.sum()
     row[at.SUM_SQUARES] += np.square(summed).sum()
     row[at.ABS_SUM] += np.abs(summed).sum()
-    row[at.SKETCH : at.SKETCH + at.SKETCH_LENGTH] += sketch_blocks(_blocks(summed), first_block)
-
-
-def _add_range(row: Floats, finite: Floats) -> None:
-    if len(finite):
-        # Adding 0.0 turns -0.0 into 0.0: which of the two zeros comes first is no property of a value.
-        row[at.MIN] = min(row[at.MIN], float(finite.min())) + 0.0
-        row[at.MAX] = max(row[at.MAX], float(finite.max())) + 0.0
-
-
-def _add_counts(row: Floats, numbers: Floats, sizes: Floats, dtype: Dtype) -> None:
-    row[at.NAN] += np.count_nonzero(np.isnan(numbers))
-    row[at.POS_INF] += np.count_nonzero(numbers == np.inf)
-    row[at.NEG_INF] += np.count_nonzero(numbers == -np.inf)
-    row[at.ZERO] += np.count_nonzero(numbers == 0.0)
-    row[at.SUBNORMAL] += np.count_nonzero((sizes > 0.0) & (sizes < dtype.smallest_normal))
+    blocks = np.pad(summed, (0, -len(summed) % at.BLOCK_ELEMENTS)).reshape(-1, at.BLOCK_ELEMENTS)
+    row[at.SKETCH : at.SKETCH + at.SKETCH_LENGTH] += sketch_blocks(blocks, first_block)
 
 
 def exponent_counts(sizes: Floats) -> NDArray[np.int64]:
