@@ -27,8 +27,7 @@ from pathlib import Path
 import polars as pl
 
 from ulpscope.numerics.summaries.constants import DIGEST
-from ulpscope.numerics.summaries.digest import finish_digest
-from ulpscope.numerics.summaries.summary import summarize
+from ulpscope.numerics.summaries.summary import finish_digest, summarize
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.runs import StepInfo
 from ulpscope.trace.data import read_spans

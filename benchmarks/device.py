@@ -24,9 +24,8 @@ import torch  # noqa: E402
 
 import ulpscope  # noqa: E402
 from models import Setting, make_gpt  # noqa: E402
-from ulpscope.numerics.summaries.digest import finish_digest  # noqa: E402
 from ulpscope.numerics.summaries.rows import raw_digest_of_row  # noqa: E402
-from ulpscope.numerics.summaries.summary import summarize  # noqa: E402
+from ulpscope.numerics.summaries.summary import finish_digest, summarize  # noqa: E402
 from ulpscope.trace.reader import RankTrace, open_trace  # noqa: E402
 
 STEPS = 5

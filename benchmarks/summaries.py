@@ -32,8 +32,7 @@ from ulpscope.numerics.summaries.constants import (
     SUM,
     SUM_SQUARES,
 )
-from ulpscope.numerics.summaries.sketch import block_signs, estimate_distance, sum_signs
-from ulpscope.numerics.summaries.summary import summarize
+from ulpscope.numerics.summaries.summary import block_signs, estimate_distance, sum_signs, summarize
 
 if TYPE_CHECKING:
     import torch

@@ -22,7 +22,7 @@ import sys
 import ulpscope
 from ulpscope.operations.registry import operation
 from ulpscope.phrases import phrase_table
-from ulpscope.numerics.summaries.native import load
+from ulpscope.numerics.summaries.compiled import load
 assert Path(ulpscope.__file__).is_relative_to(sys.prefix), ulpscope.__file__
 assert operation("torch.nn.functional.linear").family is not None
 assert all(phrase_table(language) for language in ("en", "zh"))

@@ -16,8 +16,8 @@ from tests.unit.saved_runs import serving, write_result
 
 from conftest import OpenPage, requested, wait_for
 from ulpscope.cli.main import main
-from ulpscope.numerics.pairs.boxes import PairBoxes
 from ulpscope.numerics.pairs.overview import Advance, PairOverview, overview
+from ulpscope.numerics.pairs.pieces import PairBoxes
 from ulpscope.workflows.report import tensor_answers
 from ulpscope.workflows.report.command import make_report
 from ulpscope.workflows.report.serving import ReportServer

@@ -28,10 +28,9 @@ from ulpscope.capture.recording.storages import StorageState, StorageTable
 from ulpscope.capture.torch.recorder import TorchTensors
 from ulpscope.capture.torch.summaries import device as copied
 from ulpscope.capture.torch.summaries.device import DeviceCopies
-from ulpscope.numerics import copying
-from ulpscope.numerics.summaries.digest import finish_digest
+from ulpscope.numerics.summaries import compiled as copying
 from ulpscope.numerics.summaries.rows import raw_digest_of_row
-from ulpscope.numerics.summaries.summary import summarize
+from ulpscope.numerics.summaries.summary import finish_digest, summarize
 from ulpscope.trace import data
 from ulpscope.trace.writer import RankWriter
 

@@ -280,7 +280,8 @@ def test_the_truth_is_that_of_contiguous_copies(tmp_path: Path) -> None:
         variant=case_of(recorded, rank, DataSource.REAL).variant,
     )
     assert tensor.stride() == (1, 3)
-    recipe, feed = make_recipe(recorded), Feed({"args.0": tensor}, {})
+    feed = Feed({"args.0": tensor}, {})
+    recipe = make_recipe(recorded, feed, device="cpu")
     assert run(recipe, feed, device="cpu").leaves["args.0"].stride() == (1, 3)
     assert run_precise(recipe, feed).leaves["args.0"].stride() == (2, 1)
 

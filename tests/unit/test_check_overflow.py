@@ -10,7 +10,7 @@ from ulpscope.records.checks import DataSource, Direction, Verdict
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
 from ulpscope.records.values import Stats, Value
-from ulpscope.replay.overflows import births, born_here, untold_here
+from ulpscope.replay.planning import births, born_here, untold_here
 from ulpscope.replay.recorded import RecordedCall
 
 OVERFLOWN = OverflowEvidence(

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ulpscope.numerics import copying
-from ulpscope.numerics.copying import ALIGNMENT, STREAMED_BYTES, copy_memory
 from ulpscope.numerics.machine_code import NotCompiledError, compile_library
-from ulpscope.numerics.summaries import native
+from ulpscope.numerics.summaries import compiled
+from ulpscope.numerics.summaries.compiled import ALIGNMENT, STREAMED_BYTES, copy_memory
 
 Bytes = NDArray[np.uint8]
 
@@ -41,15 +40,15 @@ def test_every_byte_and_no_other(extra: int, source_off: int, off: int) -> None:
 
 
 def test_the_compiled_copy_works_here() -> None:
-    assert copying._streamer() is not ctypes.memmove
-    assert copying._copies(native.streamer())
+    assert compiled._streamer() is not ctypes.memmove
+    assert compiled._copies(compiled.streamer())
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="others have no such instruction here")
 def test_it_goes_past_the_caches(tmp_path: Path) -> None:
     assembly = tmp_path / "kernels.s"
-    arguments = [*native.TUNED, *native.FLAGS, f"-I{native._SOURCES}", "-S", "-x", "c++", "-"]
-    compile_library(assembly, arguments, native._text())
+    arguments = [*compiled.TUNED, *compiled.FLAGS, f"-I{compiled._SOURCES}", "-S", "-x", "c++", "-"]
+    compile_library(assembly, arguments, compiled._text())
     code = assembly.read_text()
     copy = code[code.index("stream:") : code.index(".size\tstream")]
     assert "movnti" in copy
@@ -70,19 +69,19 @@ def not_compiled() -> None:
 
 
 def test_without_a_compiler_the_library_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "streamer", not_compiled)
-    assert copying._streamer.__wrapped__() is ctypes.memmove
+    monkeypatch.setattr(compiled, "streamer", not_compiled)
+    assert compiled._streamer.__wrapped__() is ctypes.memmove
 
 
 @pytest.mark.parametrize("broken", [drops_the_tail, writes_on])
 def test_a_kernel_that_copies_wrongly_is_not_used(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "streamer", lambda: broken)
-    assert copying._streamer.__wrapped__() is ctypes.memmove
+    monkeypatch.setattr(compiled, "streamer", lambda: broken)
+    assert compiled._streamer.__wrapped__() is ctypes.memmove
 
 
 def test_only_large_copies_to_whole_lines_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     streamed: list[int] = []
-    monkeypatch.setattr(copying, "_streamer", lambda: lambda target, source, nbytes: streamed.append(nbytes))
+    monkeypatch.setattr(compiled, "_streamer", lambda: lambda target, source, nbytes: streamed.append(nbytes))
     source = content(STREAMED_BYTES)
     for size, off in ((STREAMED_BYTES, 0), (STREAMED_BYTES - 1, 0), (STREAMED_BYTES, 16)):
         target = aligned(size, off=off)

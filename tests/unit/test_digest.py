@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulpscope.numerics.summaries.constants import DIGEST, DIGEST_KEY_SALT, DIGEST_SEED_SALT
-from ulpscope.numerics.summaries.digest import digest_keys, digest_seed, finish_digest, finish_digests
-from ulpscope.numerics.summaries.rows import digests_of_rows, raw_digest_of_row
-from ulpscope.numerics.summaries.summary import summarize
+from ulpscope.numerics.summaries.rows import raw_digest_of_row, rows_to_columns
+from ulpscope.numerics.summaries.summary import digest_keys, digest_seed, finish_digest, finish_digests, summarize
 
 MASK = 2**64 - 1
 GAMMA = 0x9E3779B97F4A7C15
@@ -130,7 +129,7 @@ def test_many_rows_are_finished_like_one() -> None:
     arrays = [np.arange(k, dtype=np.int64).reshape(1, k) for k in range(5)]
     rows = np.stack([summarize(array, "int64") for array in arrays])
     shapes = [(1, k) for k in range(5)]
-    got = digests_of_rows(rows, dtype_names=["int64"] * 5, shapes=shapes)
+    got = rows_to_columns(rows, dtype_names=["int64"] * 5, shapes=shapes)["digest"].values
     assert got.tolist() == [digest_of(array, "int64") for array in arrays]
     raw = np.ascontiguousarray(rows[:, DIGEST]).view(np.uint64)
     seeds = np.array([digest_seed("int64", shape) for shape in shapes], dtype=np.uint64)

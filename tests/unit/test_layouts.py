@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ulpscope.numerics.layouts.orders import Block, Conversion, convert_layout, plain_layouts
+from ulpscope.numerics.layouts import Block, Conversion, convert_layout, plain_layouts
 from ulpscope.records.errors import UlpscopeError
 
 sizes = st.integers(1, 20)

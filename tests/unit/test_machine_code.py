@@ -9,12 +9,12 @@ import pytest
 
 from ulpscope.numerics import machine_code
 from ulpscope.numerics.machine_code import NotCompiledError, compile_beside, compile_library
-from ulpscope.numerics.summaries import native
+from ulpscope.numerics.summaries import compiled
 from ulpscope.numerics.summaries.compiled import Found, find_compiled
 
 SHARED = ["-shared", "-fPIC", "-x", "c++"]
 PATIENCE_SECONDS = 120.0
-LOAD = native.load.__wrapped__
+LOAD = compiled.load.__wrapped__
 
 
 def source(folder: Path, text: str) -> Path:
@@ -73,17 +73,17 @@ def test_where_nothing_can_be_kept_it_is_compiled_anew(tmp_path: Path, monkeypat
 
 def test_a_compiler_that_does_not_know_our_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "TUNED", ("-fno-such-flag",))
+    monkeypatch.setattr(compiled, "TUNED", ("-fno-such-flag",))
     assert find_anew(monkeypatch) is Found.COMPILED
 
 
 def test_processors_that_can_do_other_things_have_other_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = native._library()
-    monkeypatch.setattr(native, "_instructions", lambda: "flags: other")
-    assert native._library() != here
+    here = compiled._library()
+    monkeypatch.setattr(compiled, "_instructions", lambda: "flags: other")
+    assert compiled._library() != here
 
 
 def find_anew(monkeypatch: pytest.MonkeyPatch) -> Found:
     """As a process does that has just begun."""
-    monkeypatch.setattr(native, "load", LOAD)
+    monkeypatch.setattr(compiled, "load", LOAD)
     return find_compiled()

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
-from ulpscope.numerics.packing import Packer, boxes
-from ulpscope.numerics.pairs import metric_plain, metrics
+from ulpscope.numerics.pairs import metrics
 from ulpscope.numerics.pairs.metrics import compare_arrays
+from ulpscope.numerics.pairs.pieces import Packer, boxes
 from ulpscope.records.pairs import PairMetrics
 
 mpmath.mp.dps = 60
@@ -34,7 +34,7 @@ COUNTS = ("elements", "different", "mismatched", "within_thousandth", "within_fi
 @pytest.fixture(params=["compiled", "plain"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "plain":
-        monkeypatch.setattr(metrics, "_engine", lambda: metric_plain)
+        monkeypatch.setattr(metrics, "_engine", lambda: metrics)
     return str(request.param)
 
 
@@ -497,12 +497,12 @@ def test_compiled_equals_plain(names: tuple[str, str], monkeypatch: pytest.Monke
         top = 2 if dtype.kind is DtypeKind.BOOL else 256
         arrays.append(rng.integers(0, top, 70_001 * dtype.item_size, dtype=np.uint8).view(numpy_dtype(name)))
     compiled = compare(*arrays, *names)
-    monkeypatch.setattr(metrics, "_engine", lambda: metric_plain)
+    monkeypatch.setattr(metrics, "_engine", lambda: metrics)
     assert_equal_metrics(compiled, compare(*arrays, *names))
 
 
 def test_numba_works_here() -> None:
-    assert metrics._engine() is not metric_plain
+    assert metrics._engine() is not metrics
 
 
 def test_unaligned_and_read_only_memory(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulpscope.numerics.summaries.constants import BLOCK_SALT, ROTATION_MUL, SKETCH, SKETCH_LENGTH, SUM_SALT
-from ulpscope.numerics.summaries.sketch import block_signs, estimate_distance, sum_signs
-from ulpscope.numerics.summaries.summary import summarize
+from ulpscope.numerics.summaries.summary import block_signs, estimate_distance, sum_signs, summarize
 
 MASK = 2**64 - 1
 

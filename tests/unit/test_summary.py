@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, numpy_dtype
 from ulpscope.numerics.machine_code import NoCompilerError
 from ulpscope.numerics.pairs.metric_loading import form_and_table
-from ulpscope.numerics.summaries import compiled, native
+from ulpscope.numerics.summaries import compiled
 from ulpscope.numerics.summaries.constants import (
     ABS_SUM,
     DIGEST,
@@ -162,7 +162,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def load() -> None:
         raise NoCompilerError("no C++ compiler was found")
 
-    monkeypatch.setattr(native, "load", load)
+    monkeypatch.setattr(compiled, "load", load)
     compiled.summarizer_of.cache_clear()
     yield
     compiled.summarizer_of.cache_clear()

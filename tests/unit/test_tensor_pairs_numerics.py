@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs import boxes as pair_boxes
-from ulpscope.numerics.pairs.boxes import PairBoxes
+from ulpscope.numerics.pairs import pieces as pair_boxes
 from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.numerics.pairs.overview import LISTED, PairOverview, heat, linear_histogram, overview
+from ulpscope.numerics.pairs.pieces import PairBoxes
 from ulpscope.report.files.tensor_pair_json import overview_json
 
 AnyArray = NDArray[Any]

@@ -7,12 +7,21 @@ as numpy.unpackbits has it.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+AnyArray: TypeAlias = NDArray[Any]
+Floats: TypeAlias = NDArray[np.float64]
+Singles: TypeAlias = NDArray[np.float32]
+Counts: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+Bools: TypeAlias = NDArray[np.bool_]
+Shape: TypeAlias = tuple[int, ...]
 
 
 class DtypeKind(str, Enum):
@@ -53,26 +62,7 @@ class Dtype:
 
 def _float(name: str, *, size: int, significand: int, lowest: int, largest: float) -> Dtype:
     """A type of `significand` bits (the hidden one counted) whose smallest normal number is 2**lowest."""
-    return Dtype(
-        name=name,
-        kind=DtypeKind.FLOAT,
-        item_size=size,
-        smallest_normal=2.0**lowest,
-        unit_roundoff=2.0**-significand,
-        largest=largest,
-    )
-
-
-def _complex(name: str, real: Dtype) -> Dtype:
-    return Dtype(
-        name=name,
-        kind=DtypeKind.COMPLEX,
-        item_size=2 * real.item_size,
-        smallest_normal=real.smallest_normal,
-        unit_roundoff=real.unit_roundoff,
-        largest=real.largest,
-        real=real.name,
-    )
+    return Dtype(name, DtypeKind.FLOAT, size, 2.0**lowest, 2.0**-significand, largest)
 
 
 _FLOATS = (
@@ -86,11 +76,11 @@ _FLOATS = (
     _float("float8_e5m2fnuz", size=1, significand=3, lowest=-15, largest=57344.0),
     _float("float8_e8m0fnu", size=1, significand=1, lowest=-127, largest=2.0**127),
 )
-_BY_NAME = {dtype.name: dtype for dtype in _FLOATS}
-_COMPLEXES = (
-    _complex("complex32", _BY_NAME["float16"]),
-    _complex("complex64", _BY_NAME["float32"]),
-    _complex("complex128", _BY_NAME["float64"]),
+_COMPLEXES = tuple(
+    replace(
+        real, name=f"complex{16 * real.item_size}", kind=DtypeKind.COMPLEX, item_size=2 * real.item_size, real=real.name
+    )
+    for real in reversed(_FLOATS[:3])
 )
 _INTS = tuple(Dtype(f"{prefix}{8 * size}", DtypeKind.INT, size) for prefix in ("int", "uint") for size in (1, 2, 4, 8))
 DTYPES: dict[str, Dtype] = {
@@ -120,8 +110,6 @@ def float8_values(name: str) -> NDArray[np.float32]:
     values.setflags(write=False)
     return values
 
-
-Bytes = NDArray[np.uint8]
 
 HIFLOAT8_NAN, HIFLOAT8_INFINITY = 0x80, 0x6F
 
@@ -183,19 +171,13 @@ def _hifloat8(code: int) -> float:
         return sign * float("inf")
     for prefix, exponent_bits, mantissa_bits in _HIFLOAT8_PREFIXES:
         if f"{rest:07b}".startswith(prefix):
-            steps = 1 << mantissa_bits
-            exponent = _hifloat8_exponent(rest >> mantissa_bits, exponent_bits)
+            steps, field, exponent = 1 << mantissa_bits, rest >> mantissa_bits, 0
+            if exponent_bits:
+                # A sign and a magnitude whose leading 1 is not written.
+                leading = 1 << (exponent_bits - 1)
+                exponent = (leading + (field & (leading - 1))) * (-1 if field & leading else 1)
             return math.ldexp(sign * (1 + (rest & (steps - 1)) / steps), exponent)
     return math.ldexp(sign, rest + _HIFLOAT8_SMALLEST) if rest else 0.0
-
-
-def _hifloat8_exponent(field: int, bits: int) -> int:
-    """A sign and a magnitude whose leading 1 is not written."""
-    if bits == 0:
-        return 0
-    leading = 1 << (bits - 1)
-    magnitude = leading + (field & (leading - 1))
-    return -magnitude if field & leading else magnitude
 
 
 def _frozen(numbers: list[float]) -> NDArray[np.float32]:

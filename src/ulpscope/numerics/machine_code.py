@@ -72,7 +72,22 @@ def compile_library(library: Path, arguments: Sequence[str], text: str = "") -> 
     if compiler is None:
         raise NoCompilerError("no C++ compiler was found (g++, clang++ or $CXX)")
     with made_whole(library) as made:
-        _run([compiler, "-o", str(made), *arguments], text)
+        command = [compiler, "-o", str(made), *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=COMPILE_SECONDS,
+                check=False,
+                env=_environment(),
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NotCompiledError(f"{compiler}: {error}") from error
+        if done.returncode:
+            complaint = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])
+            raise NotCompiledError(f"{compiler} failed: {complaint}")
 
 
 def compile_beside(library: Path, arguments: Sequence[str]) -> bool:
@@ -130,30 +145,9 @@ def _compile_alone(library: Path, arguments: Sequence[str]) -> None:
     _begun(library).unlink()
 
 
-def _run(command: list[str], text: str) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=COMPILE_SECONDS,
-            check=False,
-            env=_environment(),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotCompiledError(f"{command[0]}: {error}") from error
-    if done.returncode:
-        complaint = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])
-        raise NotCompiledError(f"{command[0]} failed: {complaint}")
-
-
 def _environment() -> dict[str, str]:
     """Without what `run` puts into children to capture them."""
-    environment = dict(os.environ)
-    with contextlib.suppress(KeyError):
-        del environment["PYTHONPATH"]
-    return environment
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 if __name__ == "__main__":  # see compile_beside

@@ -1,21 +1,25 @@
-"""Chooses which calls of a trace are executed again, and with which data: as recorded, or with longer sums."""
+"""Chooses which calls of a trace are executed again, and with which data: as recorded, or with longer sums.
 
-from collections.abc import Iterable, Sequence
+Calls that made inf or nan out of finite numbers are told by the stats of their values, where there are any.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import polars as pl
 
-from ulpscope.operations.names import STARTS_BACKWARD
+from ulpscope.numerics.dtypes import FLOATING, Shape
+from ulpscope.operations.names import STARTS_BACKWARD, is_collective
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family, Trait
-from ulpscope.records.calls import Call
-from ulpscope.records.checks import CaseId, DataSource, Variant
+from ulpscope.records.checks import CaseId, DataSource, Direction, Variant
 from ulpscope.records.enums import Kind
+from ulpscope.records.overflows import NotFinite
 from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Value
-from ulpscope.replay.recorded import Places, RecordedCall, find_repeated, read_calls, signature
+from ulpscope.replay.recorded import Places, RecordedCall, read_calls, signature
 from ulpscope.trace.reader import RankTrace
 
 
@@ -87,23 +91,17 @@ def matches(patterns: Sequence[str], call_name: str, op: str) -> bool:
 def why_left(recorded: RecordedCall) -> str | None:
     """Why a call is not worth or not capable of being executed again."""
     call = recorded.call
-    if call.kind is Kind.COLLECTIVE or call.op.startswith(("torch.distributed.", "c10d.", "_c10d_functional.")):
+    if call.kind is Kind.COLLECTIVE or is_collective(call.op):
         return "a collective needs its process group"
     if operation(call.op).has(Trait.WITHOUT_RESULT):
         return "its result is not defined by its arguments"
     if call.error is not None:
         return "it raised in the run" if not recorded.outputs else "it was not observed fully"
-    return _unusable(recorded)
-
-
-def _unusable(recorded: RecordedCall) -> str | None:
     values = [*recorded.inputs.values(), *recorded.grad_outputs.values()]
     layouts = {value.layout for value in values} - {"strided", ""}
     if layouts:
         return f"an input is {sorted(layouts)[0]}"
-    if any(
-        not value.initialized and not only_written(recorded.call.op, place) for place, value in recorded.inputs.items()
-    ):
+    if any(not value.initialized and not only_written(call.op, place) for place, value in recorded.inputs.items()):
         return "it reads uninitialized memory"
     return None
 
@@ -120,16 +118,11 @@ def _wanted(row: dict[str, Any], choice: Choice) -> bool:
 def _cases(process: str, recorded: RecordedCall, choice: Choice, *, stressed: bool) -> Iterable[CaseId]:
     call = recorded.call
     source = choice.source or (DataSource.REAL if has_data(recorded) else DataSource.RANDOM)
-    yield _case(process, call, Variant.RECORDED, source)
-    if not stressed:
-        return
-    for variant in operation(call.op).stress:
+    case = CaseId(process, call.id, name=call.name, op=call.op, variant=Variant.RECORDED, source=source)
+    yield case
+    for variant in operation(call.op).stress if stressed else ():
         if variant is not Variant.LONG or can_be_longer(recorded):
-            yield _case(process, call, variant, DataSource.RANDOM)
-
-
-def _case(process: str, call: Call, variant: Variant, source: DataSource) -> CaseId:
-    return CaseId(process=process, call=call.id, name=call.name, op=call.op, variant=variant, source=source)
+            yield replace(case, variant=variant, source=DataSource.RANDOM)
 
 
 def has_data(recorded: RecordedCall) -> bool:
@@ -149,17 +142,12 @@ LONG = 4096
 SIDE = 24
 ROWS = 16
 
-Shape = tuple[int, ...]
-
 
 def can_be_longer(recorded: RecordedCall) -> bool:
     """Whether the summed axis is known: the last one, and no shape stands in the arguments."""
     operands = ("args.0", "args.1") if _is_product(recorded) else ("args.0",)
-    if Variant.LONG not in operation(recorded.call.op).stress or any(
-        place not in recorded.inputs for place in operands
-    ):
-        return False
-    if any(find_repeated(recorded.call.arguments)):
+    stressed = Variant.LONG in operation(recorded.call.op).stress
+    if not stressed or recorded.repeated or any(place not in recorded.inputs for place in operands):
         return False
     shapes = [recorded.inputs[place].shape for place in operands]
     if any(len(shape) < 2 or 0 in shape for shape in shapes):
@@ -173,12 +161,8 @@ def _is_product(recorded: RecordedCall) -> bool:
 
 def longer(recorded: RecordedCall) -> tuple[Places, Places]:
     """Inputs and gradients of the call with longer sums."""
-    if _is_product(recorded):
-        return _longer_product(recorded)
-    return _longer_sum(recorded)
-
-
-def _longer_product(recorded: RecordedCall) -> tuple[Places, Places]:
+    if not _is_product(recorded):
+        return _longer_sum(recorded)
     is_linear = operation(recorded.call.op).name == "linear"
     left, right = recorded.inputs["args.0"], recorded.inputs["args.1"]
     length = max(LONG, left.shape[-1])
@@ -186,7 +170,9 @@ def _longer_product(recorded: RecordedCall) -> tuple[Places, Places]:
     inputs = {
         **{place: _resized(value, (columns,)) for place, value in recorded.inputs.items() if len(value.shape) == 1},
         "args.0": _resized(left, (*_rows(left.shape[:-1], SIDE), length)),
-        "args.1": _resized(right, (columns, length) if is_linear else (*_ones(right.shape[:-2]), length, columns)),
+        "args.1": _resized(
+            right, (columns, length) if is_linear else (*(1 for _ in right.shape[:-2]), length, columns)
+        ),
     }
     grads = {
         place: _resized(value, (*_rows(value.shape[:-1], SIDE), columns))
@@ -210,11 +196,7 @@ def _longer_sum(recorded: RecordedCall) -> tuple[Places, Places]:
 
 def _rows(shape: Shape, most: int) -> Shape:
     """The last axis cut, those before it gone: size 1 goes with whatever they are combined with."""
-    return (*_ones(shape[:-1]), min(shape[-1], most)) if shape else ()
-
-
-def _ones(shape: Shape) -> Shape:
-    return (1,) * len(shape)
+    return (*(1 for _ in shape[:-1]), min(shape[-1], most)) if shape else ()
 
 
 def _sums_last(recorded: RecordedCall) -> bool:
@@ -230,3 +212,73 @@ def _sums_last(recorded: RecordedCall) -> bool:
 
 def _resized(value: Value, shape: Shape) -> Value:
     return replace(value, shape=shape, strides=())
+
+
+@dataclass(frozen=True, slots=True)
+class Births:
+    """How many calls of a trace gave what is not finite."""
+
+    born: tuple[int, ...]
+    """Ids of calls whose inputs were finite, those of gradients by their forward."""
+    inherited: int
+    """Calls whose inputs were not finite already."""
+    untold: tuple[int, ...] = ()
+    """Ids of calls of which nobody recorded whether what they gave is finite."""
+
+
+def counted(value: Value) -> NotFinite:
+    """What of a value is not finite; nothing where its stats do not tell."""
+    stats = value.stats
+    return NotFinite() if stats is None else NotFinite(stats.nan, stats.pos_inf, stats.neg_inf)
+
+
+def born_here(recorded: RecordedCall) -> dict[Direction, Places]:
+    """Results that are not finite though everything they were made of is."""
+    sent = {**recorded.inputs, **{f"grad.{place}": value for place, value in recorded.grad_outputs.items()}}
+    found = {
+        Direction.FORWARD: _broken(recorded.outputs) if _all_finite(recorded.inputs) else {},
+        Direction.BACKWARD: _broken(recorded.grad_inputs) if _all_finite(sent) else {},
+    }
+    return {direction: places for direction, places in found.items() if places}
+
+
+def untold_here(recorded: RecordedCall) -> tuple[Direction, ...]:
+    """Directions whose results are not recorded, or without a number that tells whether they are finite."""
+    results = {Direction.FORWARD: recorded.outputs}
+    if recorded.backward is not None:
+        results[Direction.BACKWARD] = recorded.grad_inputs
+    # What was made of inf or nan has inherited it, whatever it is.
+    finite = _all_finite(recorded.inputs) and _all_finite(recorded.grad_outputs)
+    return tuple(
+        way for way, places in results.items() if finite and not (places and all(map(_is_told, places.values())))
+    )
+
+
+def births(recorded: Mapping[int, RecordedCall]) -> Births:
+    """Calls to look into."""
+    born = {number: each for number, each in recorded.items() if born_here(each)}
+    broken = [each for each in recorded.values() if _broken(each.outputs) or _broken(each.grad_inputs)]
+    results = {
+        number: {Direction.FORWARD: each.outputs, Direction.BACKWARD: each.grad_inputs}
+        for number, each in recorded.items()
+    }
+    # Directions of which no call has a result: elsewhere, a call without one gave no tensor.
+    silent = {way for way in Direction if not any(found[way] for found in results.values())}
+    untold = [
+        number
+        for number, each in recorded.items()
+        if number not in born and any(results[number][way] or way in silent for way in untold_here(each))
+    ]
+    return Births(tuple(born), len(broken) - len(born), tuple(untold))
+
+
+def _is_told(value: Value) -> bool:
+    return value.stats is not None or not value.initialized or 0 in value.shape or value.dtype not in FLOATING
+
+
+def _broken(places: Places) -> Places:
+    return {place: value for place, value in places.items() if value.initialized and counted(value).total}
+
+
+def _all_finite(places: Places) -> bool:
+    return all(counted(value).total == 0 for value in places.values())

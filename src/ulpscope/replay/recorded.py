@@ -27,11 +27,16 @@ class RecordedCall:
     grad_inputs: Places = field(default_factory=dict)
 
     @property
+    def repeated(self) -> dict[str, str]:
+        """Places of tensors that stand in the arguments again, each with the first place of the same tensor."""
+        return dict(find_repeated(self.call.arguments))
+
+    @property
     def differentiated(self) -> tuple[str, ...]:
         """Inputs whose gradients the backward computes, keyword ones too; each tensor once."""
         if not self.grad_outputs:
             return ()
-        again = dict(find_repeated(self.call.arguments))
+        again = self.repeated
         return tuple(
             place
             for place, value in self.inputs.items()
@@ -43,10 +48,30 @@ def read_calls(rank: RankTrace, ids: Iterable[int]) -> dict[int, RecordedCall]:
     """Calls of this rank with their values, in one read."""
     wanted = list(ids)
     calls = rank.find_calls(wanted)
-    backwards = _first_backwards(rank, wanted)
-    uses = _uses(rank, [*wanted, *backwards.values()])
+    backward = rank.calls().filter(pl.col("kind") == Kind.BACKWARD.value, pl.col("forward").is_in(wanted))
+    first = rank.collect(backward.group_by("forward").agg(pl.col("id").min()))
+    backwards: dict[int, int] = dict(first.select("forward", "id").iter_rows())
+    used = rank.tensors().filter(pl.col("call").is_in([*wanted, *backwards.values()]))
+    uses: dict[int, list[tuple[str, str, int]]] = {}
+    for call, role, place, value in rank.collect(used.select("call", "role", "place", "value")).iter_rows():
+        uses.setdefault(call, []).append((role, place, value))
     values = rank.find_values({value for places in uses.values() for _, _, value in places})
-    return {number: _recorded(calls[number], backwards.get(number), uses, values) for number in wanted}
+
+    def places(number: int | None, role: Role) -> Places:
+        used = uses.get(number, ()) if number is not None else ()
+        return {place: values[value] for found, place, value in used if found == role.value and value in values}
+
+    return {
+        number: RecordedCall(
+            call=calls[number],
+            inputs=places(number, Role.INPUT),
+            outputs=places(number, Role.OUTPUT),
+            backward=backwards.get(number),
+            grad_outputs=places(backwards.get(number), Role.GRAD_OUTPUT),
+            grad_inputs=places(backwards.get(number), Role.GRAD_INPUT),
+        )
+        for number in wanted
+    }
 
 
 def signature(recorded: RecordedCall) -> str:
@@ -61,7 +86,7 @@ def signature(recorded: RecordedCall) -> str:
 
 
 def find_repeated(encoded: Any) -> Iterator[tuple[str, str]]:
-    """Places of tensors that stand in the arguments again, each with the first place of the same tensor."""
+    """As RecordedCall.repeated tells them."""
     if isinstance(encoded, dict) and "$tensor" in encoded:
         if "as" in encoded:
             yield encoded["$tensor"], encoded["as"]
@@ -72,41 +97,6 @@ def find_repeated(encoded: Any) -> Iterator[tuple[str, str]]:
 
 def _signed(value: Value) -> list[Any]:
     return [value.dtype, value.shape, value.requires_grad]
-
-
-def _first_backwards(rank: RankTrace, ids: list[int]) -> dict[int, int]:
-    frame = rank.collect(
-        rank.calls()
-        .filter(pl.col("kind") == Kind.BACKWARD.value, pl.col("forward").is_in(ids))
-        .group_by("forward")
-        .agg(pl.col("id").min())
-    )
-    return dict(frame.select("forward", "id").iter_rows())
-
-
-def _uses(rank: RankTrace, ids: list[int]) -> dict[int, list[tuple[str, str, int]]]:
-    frame = rank.collect(rank.tensors().filter(pl.col("call").is_in(ids)).select("call", "role", "place", "value"))
-    uses: dict[int, list[tuple[str, str, int]]] = {}
-    for call, role, place, value in frame.iter_rows():
-        uses.setdefault(call, []).append((role, place, value))
-    return uses
-
-
-def _recorded(
-    call: Call, backward: int | None, uses: dict[int, list[tuple[str, str, int]]], values: dict[int, Value]
-) -> RecordedCall:
-    def places(number: int | None, role: Role) -> Places:
-        used = uses.get(number, ()) if number is not None else ()
-        return {place: values[value] for found, place, value in used if found == role.value and value in values}
-
-    return RecordedCall(
-        call=call,
-        inputs=places(call.id, Role.INPUT),
-        outputs=places(call.id, Role.OUTPUT),
-        backward=backward,
-        grad_outputs=places(backward, Role.GRAD_OUTPUT),
-        grad_inputs=places(backward, Role.GRAD_INPUT),
-    )
 
 
 class CannotReplayError(Exception):

@@ -204,13 +204,13 @@ def _reproduced(
     if reason is not None:
         raise _cannot(case, trace, reason)
     try:
-        from ulpscope.replay.torch.reproduction import Reproducer
+        from ulpscope.replay.torch.reproduction import reproduce
     except ModuleNotFoundError as error:
         raise UlpscopeError(
             f"{error.name} is not installed", expected="torch, to execute the call", next_step="pip install torch"
         ) from error
     try:
-        return Reproducer(seed=options.seed).execute(case, recorded, rank)
+        return reproduce(case, recorded, rank, seed=options.seed)
     except CannotReplayError as error:
         raise _cannot(case, trace, str(error)) from error
     except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError) as error:

@@ -14,7 +14,7 @@ from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.dialects.ascend.tree import without_parts
 from ulpscope.dialects.reference import ReferenceTensor
 from ulpscope.graph.names import sanitised
-from ulpscope.numerics.layouts.orders import TILED
+from ulpscope.numerics.layouts import TILED
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Operator, TensorDesc
 from ulpscope.records.network import NetworkPlan, Original, Shape

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.storages import SavedContent, StorageState
 from ulpscope.capture.recording.tensors import Copies, Key, Tensors, is_contiguous
-from ulpscope.numerics.copying import prepare_copies
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.summaries.compiled import prepare_copies
 
 # How much copied data may wait for the writer before the run has to.
 PENDING_BYTES = 512 * 2**20

@@ -11,7 +11,7 @@ from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import GapFinder
 from ulpscope.diagnose.limits import LEFTOVER_FEW, LEFTOVER_NEAR, LEFTOVER_NEAR_OF_FEW, LEFTOVERS_TRIED
-from ulpscope.numerics.summaries.sketch import Floats
+from ulpscope.numerics.dtypes import Floats
 from ulpscope.records.enums import GRADIENT_ROLE, PARAMETER_ROLE
 from ulpscope.records.evidence import ParameterHistory
 

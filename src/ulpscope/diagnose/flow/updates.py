@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.limits import AVERAGE_ERRORS, CHANCE, LARGE_ERRORS
 from ulpscope.judge.rounding.measuring import least_apart
+from ulpscope.numerics.dtypes import Floats
 from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT
-from ulpscope.numerics.summaries.sketch import Floats
 from ulpscope.records.enums import GRADIENT_ROLE, PARAMETER_AFTER_ROLE, PARAMETER_ROLE
 
 

@@ -18,7 +18,8 @@ from ulpscope.dialects.ascend.dump_file.records import DumpBlock, DumpFile, Dump
 from ulpscope.dialects.ascend.logical import in_layout, preferred_layouts
 from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
 from ulpscope.dialects.files.array_writing import FileKind, write_array, written_type
-from ulpscope.numerics.layouts.orders import Converters, Shape
+from ulpscope.numerics.dtypes import Shape
+from ulpscope.numerics.layouts import Converters
 from ulpscope.records.errors import UlpscopeError
 
 LONGEST_NAME = 254

@@ -45,7 +45,7 @@ from ulpscope.dialects.ascend.tree import (
 )
 from ulpscope.dialects.tables import CallNames, frame_of_rows, stats_of, summary_row
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.layouts.orders import is_plain
+from ulpscope.numerics.layouts import is_plain
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.remarks import remark
 from ulpscope.records.values import Stats

@@ -14,7 +14,7 @@ from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape, format_n
 from ulpscope.dialects.ascend.dump_file.records import DumpTensor
 from ulpscope.dialects.ascend.elements import plain_type, widened
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.layouts.orders import (
+from ulpscope.numerics.layouts import (
     TILED,
     Conversion,
     Converters,

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.pieces import AnyArray, Floats, PairPieces, SideBySide
+from ulpscope.numerics.dtypes import AnyArray, Floats
+from ulpscope.numerics.pairs.pieces import PairPieces, SideBySide
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,15 @@ def scan_elements(pieces: PairPieces, *, tolerance: Tolerance, worst: int) -> El
 
 def first_outside(pieces: PairPieces, *, tolerance: Tolerance, count: int) -> tuple[int, ...]:
     """Flat indices, in their order, of the first `count` of those elements that scan_elements counts."""
-    with np.errstate(all="ignore"):
-        return tuple(islice(_outside(pieces, tolerance), count))
-
-
-def _outside(pieces: PairPieces, tolerance: Tolerance) -> Iterator[int]:
+    found: list[int] = []
     base = 0
-    for apart, magnitudes in apart_pieces(pieces):
-        yield from (base + np.flatnonzero(tolerance.exceeded(apart, magnitudes))).tolist()
-        base += len(apart)
+    with np.errstate(all="ignore"):
+        for apart, magnitudes in apart_pieces(pieces):
+            found += (base + np.flatnonzero(tolerance.exceeded(apart, magnitudes))).tolist()
+            base += len(apart)
+            if len(found) >= count:
+                break
+    return tuple(found[:count])
 
 
 def apart_pieces(pieces: PairPieces) -> Iterator[tuple[Floats, Floats]]:

@@ -11,10 +11,9 @@ import math
 
 import numpy as np
 
-from ulpscope.numerics.dtypes import Dtype
+from ulpscope.numerics.dtypes import Bytes, Dtype, Floats
 from ulpscope.numerics.pairs import metric_state as at
 from ulpscope.numerics.pairs.metric_loading import FLOAT64, INT64, UINT64, compiled, given, load
-from ulpscope.numerics.pairs.pieces import Bytes, Floats
 from ulpscope.records.pairs import Pair
 
 BLOCK = 4096
@@ -23,6 +22,7 @@ _SIZE_64 = np.int64(0x7FFFFFFFFFFFFFFF)
 _FIELD_64 = np.int64(0x7FF) << np.int64(52)
 _SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
 _LN2 = math.log(2.0)
+_SIGN, _NO_SIGN = np.uint64(1 << 63), np.uint64(0)
 
 _exponent_for = compiled(at.exponent_for)
 _raise_exponent = compiled(at.raise_exponent)
@@ -30,34 +30,20 @@ _merge_side = compiled(at.merge_side)
 
 
 @compiled
-def _subtract_exactly(reference, target, start, n, apart):
-    """|target - reference| of a 64-bit integer type: the larger minus the smaller fits in 64 bits."""
-    left = reference[start : start + n]
-    right = target[start : start + n]
+def _subtract_integers(sides, forms, start, n, numbers, apart):
+    """|target - reference| of 64-bit integers: the larger minus the smaller fits in 64 bits, but for a negative number
+    beside one of a type without signs."""
+    left = sides[0].view(np.uint64)[start : start + n]
+    right = sides[1].view(np.uint64)[start : start + n]
+    # So that the bits of signed numbers are ordered as they are.
+    turned = _SIGN if forms[0] == INT64 and forms[1] == INT64 else _NO_SIGN
+    mixed = forms[0] != forms[1]
     for i in range(n):
-        apart[i] = np.float64(np.uint64(max(left[i], right[i])) - np.uint64(min(left[i], right[i])))
-
-
-@compiled
-def _subtract_mixed(signed, unsigned, start, n, apart):
-    left = signed[start : start + n]
-    right = unsigned[start : start + n]
-    for i in range(n):
-        size = np.uint64(left[i])
-        near = np.float64(max(size, right[i]) - min(size, right[i]))
-        apart[i] = np.float64(right[i]) - np.float64(left[i]) if left[i] < 0 else near
-
-
-@compiled
-def _subtract_integers(reference, target, forms, start, n, apart):
-    if forms[0] == INT64 and forms[1] == INT64:
-        _subtract_exactly(reference.view(np.int64), target.view(np.int64), start, n, apart)
-    elif forms[0] == INT64:
-        _subtract_mixed(reference.view(np.int64), target.view(np.uint64), start, n, apart)
-    elif forms[1] == INT64:
-        _subtract_mixed(target.view(np.int64), reference.view(np.uint64), start, n, apart)
-    else:
-        _subtract_exactly(reference.view(np.uint64), target.view(np.uint64), start, n, apart)
+        a = left[i] ^ turned
+        b = right[i] ^ turned
+        near = np.float64(max(a, b) - min(a, b))
+        far = mixed and min(numbers[0, i], numbers[1, i]) < 0.0
+        apart[i] = abs(numbers[1, i] - numbers[0, i]) if far else near
 
 
 @compiled
@@ -226,22 +212,17 @@ def _add_details(numbers, apart, n, plan, state):
 
 
 @compiled
-def _wide_exponents(numbers, apart, n, state):
-    """Of differences and both sides: float64 sizes may be such that their squares leave its range."""
-    return (
-        _exponent_for(_largest(apart, n), state[at.DIFFERENCE + 2]),
-        _exponent_for(_largest(numbers[0], n), state[at.REFERENCE + 2]),
-        _exponent_for(_largest(numbers[1], n), state[at.TARGET + 2]),
-    )
-
-
-@compiled
 def _add_block(numbers, apart, n, wide, sums, scaled, state):
     """A block of finite pairs; gives its largest difference."""
     exponents = (0.0, 0.0, 0.0)
     sides = numbers
     if wide:
-        exponents = _wide_exponents(numbers, apart, n, state)
+        # float64 sizes may be such that their squares leave its range.
+        exponents = (
+            _exponent_for(_largest(apart, n), state[at.DIFFERENCE + 2]),
+            _exponent_for(_largest(numbers[0], n), state[at.REFERENCE + 2]),
+            _exponent_for(_largest(numbers[1], n), state[at.TARGET + 2]),
+        )
         _scale(apart, n, exponents[0], scaled[2])
         _scale(numbers[0], n, exponents[1], scaled[0])
         _scale(numbers[1], n, exponents[2], scaled[1])
@@ -267,7 +248,7 @@ def _accumulate(reference, target, forms, tables, count, base, plan, state):
         for k in range(2):
             load(sides[k], forms[k], tables[k], start, n, numbers[k])
         if exact:
-            _subtract_integers(reference, target, forms, start, n, apart)
+            _subtract_integers(sides, forms, start, n, numbers, apart)
         sums = _subtract(numbers[0], numbers[1], apart, n, exact)
         compacted = not (sums[0] < np.inf)
         if compacted:
@@ -337,10 +318,10 @@ def _divergence(reference, target, forms, tables, count, shares, floor, sums):
 
 
 def accumulate(raw: Pair[Bytes], dtypes: Pair[Dtype], *, base: int, plan: Floats, state: Floats) -> None:
-    """As metric_plain.accumulate."""
+    """As metrics.accumulate."""
     _accumulate(*given(raw, dtypes), base, plan, state)
 
 
 def divergence(raw: Pair[Bytes], dtypes: Pair[Dtype], *, shares: Floats, floor: float, sums: Floats) -> None:
-    """As metric_plain.divergence."""
+    """As metrics.divergence."""
     _divergence(*given(raw, dtypes), shares, floor, sums)

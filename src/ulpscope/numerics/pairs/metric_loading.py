@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import Dtype, float8_values
+from ulpscope.numerics.dtypes import Bytes, Dtype, Floats, float8_values
 from ulpscope.numerics.machine_code import by_numba
-from ulpscope.numerics.pairs.pieces import Bytes, Floats
 from ulpscope.records.pairs import Pair
 
 FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT64, UINT64, TABLE = range(7)

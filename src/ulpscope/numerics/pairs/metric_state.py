@@ -11,12 +11,9 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import Dtype, DtypeKind
+from ulpscope.numerics.dtypes import Dtype, DtypeKind, Floats
 from ulpscope.records.pairs import Pair, PairMetrics
-
-Floats = NDArray[np.float64]
 
 FINITE, DIFFERENT, MISMATCHED = range(3)
 # Of a side: the sum, the sum of squares about the mean, the exponent.
@@ -112,7 +109,8 @@ def finish(state: Floats, plan: Floats, *, elements: int, parts: int, kl_diverge
     finite = int(slots[FINITE])
     counts = {"elements": elements, "different": int(slots[DIFFERENT]), "mismatched": int(slots[MISMATCHED])}
     if not finite:
-        return _nothing_finite(counts)
+        unknown: dict[str, Any] = {field.name: None for field in fields(PairMetrics)}
+        return PairMetrics(**unknown | counts | dict.fromkeys(("distance", "reference_norm", "target_norm"), 0.0))
     ulps, factor = plan[ULPS] != 0.0, float(plan[ULP_FACTOR])
     return PairMetrics(
         **counts,
@@ -138,11 +136,6 @@ def finish(state: Floats, plan: Floats, *, elements: int, parts: int, kl_diverge
         mean_ulp=slots[SUM_ULP] / finite * factor if ulps else None,
         kl_divergence=kl_divergence,
     )
-
-
-def _nothing_finite(counts: dict[str, int]) -> PairMetrics:
-    unknown: dict[str, Any] = {field.name: None for field in fields(PairMetrics)}
-    return PairMetrics(**unknown | counts | dict.fromkeys(("distance", "reference_norm", "target_norm"), 0.0))
 
 
 def _power(number: float, exponent: float) -> float:

@@ -21,15 +21,27 @@ Where a difference itself is too large for float64 (1e308 against -1e308), whate
 """
 
 import math
+import sys
 from functools import cache
 from types import ModuleType
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.pairs import metric_plain
-from ulpscope.numerics.pairs.metric_state import FINITE, HIGH, LOW, finish, new_state, ulp_plan
-from ulpscope.numerics.pairs.pieces import AnyArray, Floats, PairPieces
+from ulpscope.numerics.dtypes import DTYPES, AnyArray, Bytes, Dtype, Floats
+from ulpscope.numerics.pairs import metric_state as at
+from ulpscope.numerics.pairs.metric_state import (
+    FINITE,
+    HIGH,
+    LOW,
+    exponent_for,
+    finish,
+    merge_side,
+    new_state,
+    raise_exponent,
+    ulp_plan,
+)
+from ulpscope.numerics.pairs.pieces import PairPieces, SideBySide
 from ulpscope.records.pairs import Pair, PairMetrics
 
 FLOOR = 2.0**-23
@@ -48,13 +60,13 @@ def compare_arrays(
     for raw in job.pieces():
         _engine().accumulate(raw, job.parts, base=base, plan=plan, state=state)
         base += len(raw.reference) // job.parts.reference.item_size
-    kl_divergence = _divergence(job, state) if detailed and state[FINITE] else None
+    kl_divergence = _kl_divergence(job, state) if detailed and state[FINITE] else None
     return finish(state, plan, elements=base, parts=job.parts_an_element, kl_divergence=kl_divergence)
 
 
 @cache
 def _engine() -> ModuleType:
-    """What reads both arrays: compiled, or plain numpy."""
+    """What reads both arrays: compiled, or plain numpy, which is below."""
     try:
         from ulpscope.numerics.pairs import metric_kernels
 
@@ -62,16 +74,16 @@ def _engine() -> ModuleType:
         one.setflags(write=False)
         metric_kernels.accumulate(Pair(one, one), Pair(dtype, dtype), base=0, plan=np.zeros(4), state=new_state())
     except Exception:  # an absent or broken numba (wrong numpy, no LLVM for this machine) must not stop a comparison
-        return metric_plain
+        return sys.modules[__name__]
     return metric_kernels
 
 
 def compiled_available() -> bool:
     """Whether metrics run compiled here. Loads the kernels, or compiles them: about ten seconds, once a machine."""
-    return _engine() is not metric_plain
+    return _engine().__name__ != __name__
 
 
-def _divergence(job: PairPieces, state: Floats) -> float:
+def _kl_divergence(job: PairPieces, state: Floats) -> float:
     shares, sums = np.stack([_share(state, side) for side in (0, 1)]), np.zeros(3)
     for raw in job.pieces():
         _engine().divergence(raw, job.parts, shares=shares, floor=FLOOR, sums=sums)
@@ -89,3 +101,100 @@ def _share(state: Floats, side: int) -> Floats:
     exponent = math.frexp(width)[1]
     a = math.ldexp(1.0, max(-1000, min(1000, -exponent)))
     return np.array([a, low * a, 1.0 / (high * a - low * a)])
+
+
+_BIAS = 1023
+
+
+# The same in plain numpy: what the compiled kernels must equal, and what runs where numba does not.
+
+
+@np.errstate(all="ignore")
+def accumulate(raw: Pair[Bytes], dtypes: Pair[Dtype], *, base: int, plan: Floats, state: Floats) -> None:
+    """Adds numbers of both arrays, given as bytes; `base` is the index of the first of them."""
+    both = SideBySide.of(raw, dtypes)
+    finite, apart = both.finite, both.apart()
+    reference, target = both.numbers.reference, both.numbers.target
+    if not finite.all():
+        mismatched = np.count_nonzero(both.mismatched())
+        state[at.MISMATCHED] += mismatched
+        state[at.DIFFERENT] += mismatched
+        reference, target, apart = reference[finite], target[finite], apart[finite]
+    if not len(apart):
+        return
+    state[at.DIFFERENT] += np.count_nonzero(apart)
+    _add_worst(apart, np.flatnonzero(finite), base=base, state=state)
+    _add_sums(reference, target, apart, state)
+    _add_relatives(np.abs(reference), apart, state)
+    if plan[at.WANTED]:
+        _add_details(reference, target, apart, plan, state)
+    state[at.FINITE] += len(apart)
+
+
+@np.errstate(all="ignore")
+def divergence(raw: Pair[Bytes], dtypes: Pair[Dtype], *, shares: Floats, floor: float, sums: Floats) -> None:
+    """Adds sums of p, q and p * ln(p / q), where a side's x becomes (x * a - b) * c, and no less than the floor."""
+    both = SideBySide.of(raw, dtypes)
+    p, q = (
+        np.maximum((side[both.finite] * share[0] - share[1]) * share[2], floor)
+        for side, share in zip((both.numbers.reference, both.numbers.target), shares, strict=True)
+    )
+    sums += (p.sum(), q.sum(), (p * np.log(p / q)).sum())
+
+
+def _add_worst(apart: Floats, places: NDArray[np.int64], *, base: int, state: Floats) -> None:
+    place = int(np.argmax(apart))
+    if apart[place] > state[at.MAX_ABS]:
+        state[at.MAX_ABS] = apart[place]
+        state[at.WORST] = base + places[place]
+
+
+def _scaled(numbers: Floats, slot: int, state: Floats) -> tuple[Floats, float]:
+    exponent = exponent_for(float(np.abs(numbers).max()), float(state[slot + 2]))
+    return (numbers if exponent in (0.0, at.UNSET) else np.ldexp(numbers, int(-exponent))), exponent
+
+
+def _add_sums(reference: Floats, target: Floats, apart: Floats, state: Floats) -> None:
+    apart, exponent = _scaled(apart, at.DIFFERENCE, state)
+    _, factor = raise_exponent(state, at.DIFFERENCE, exponent)
+    state[at.DIFFERENCE] += apart.sum() * factor
+    state[at.DIFFERENCE + 1] += np.square(apart).sum() * factor * factor
+    left, exponent = _scaled(reference, at.REFERENCE, state)
+    kept_left, factor_left = raise_exponent(state, at.REFERENCE, exponent)
+    right, exponent = _scaled(target, at.TARGET, state)
+    kept_right, factor_right = raise_exponent(state, at.TARGET, exponent)
+    product = (left * right).sum() * factor_left * factor_right
+    state[at.PRODUCT] = state[at.PRODUCT] * kept_left * kept_right + product
+    _add_side(left, at.REFERENCE, factor_left, state)
+    _add_side(right, at.TARGET, factor_right, state)
+
+
+def _add_side(numbers: Floats, slot: int, factor: float, state: Floats) -> None:
+    squares = float(np.square(numbers - numbers.mean()).sum())
+    merge_side(state, slot, len(numbers), float(numbers.sum()) * factor, squares * factor * factor)
+
+
+def _add_relatives(sizes: Floats, apart: Floats, state: Floats) -> None:
+    some = sizes != 0.0
+    relative = apart[some] / sizes[some]
+    lost = np.count_nonzero(apart[~some])
+    both_zero = len(apart) - len(relative) - lost
+    state[at.MAX_REL] = max(state[at.MAX_REL], relative.max(initial=0.0))
+    state[at.SUM_REL] += relative.sum()
+    state[at.NONZERO] += len(relative)
+    state[at.LOST] += lost
+    state[at.WITHIN_THOUSANDTH] += np.count_nonzero(relative < 0.001) + both_zero
+    state[at.WITHIN_FIVE] += np.count_nonzero(relative < 0.005) + both_zero
+
+
+def _add_details(reference: Floats, target: Floats, apart: Floats, plan: Floats, state: Floats) -> None:
+    for side, numbers in enumerate((reference, target)):
+        state[at.LOW + side] = min(state[at.LOW + side], numbers.min())
+        state[at.HIGH + side] = max(state[at.HIGH + side], numbers.max())
+    if plan[at.ULPS]:
+        sizes = np.maximum(np.abs(reference), np.abs(target))
+        fields = np.maximum(np.frexp(sizes)[1] - 1 + _BIAS, plan[at.FLOOR_FIELD]).astype(np.int64)
+        fields[sizes == 0.0] = plan[at.FLOOR_FIELD]
+        ulps = np.ldexp(apart, _BIAS + 1 - fields)
+        state[at.MAX_ULP] = max(state[at.MAX_ULP], ulps.max())
+        state[at.SUM_ULP] += ulps.sum()

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from ulpscope.numerics.dtypes import Floats
+
 Ints = NDArray[np.int64]
 
 _CELLS_PER_BINADE = 8
@@ -173,8 +174,7 @@ class _Dual:
         means = np.add.reduceat(weighted, self._starts, axis=1)
         between = (means / np.maximum(self._shares, 1e-300)) @ means.T
         curvature = weighted @ self._features.T - between
-        ridge: Floats = curvature + np.diag(_RIDGE * np.maximum(np.diag(curvature), _RIDGE))
-        return ridge
+        return np.asarray(curvature + np.diag(_RIDGE * np.maximum(np.diag(curvature), _RIDGE)))
 
     def _move(self, tilt: Floats, step: Floats, value: float, decrease: float) -> tuple[Floats, float, Floats]:
         length = 1.0

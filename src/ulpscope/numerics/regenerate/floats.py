@@ -1,21 +1,19 @@
 """Floats from recorded stats: how many of each kind there were, and what the ordinary ones looked like.
 
 nan, inf, zeros and what was set aside come back at the recorded share, the lowest and highest number themselves; the
-rest is drawn (regenerate_density.py) from the bins of exponents and the moments, or from as much of that as is known.
+rest is drawn (density.py) from the bins of exponents and the moments, or from as much of that as is known.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from math import inf, log, pi, sqrt
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import Dtype
+from ulpscope.numerics.dtypes import Dtype, Floats
 from ulpscope.numerics.regenerate.density import Moments, Stratum, draw
 from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT, EXPONENT_BINS, SET_ASIDE_EXPONENT
 from ulpscope.records.values import Stats
-
-Floats = NDArray[np.float64]
 
 SET_ASIDE_FROM = 2.0**SET_ASIDE_EXPONENT
 _BIN_RATIO = 2.0 ** (1 << EXPONENT_BIN_SHIFT)
@@ -34,8 +32,7 @@ _NARROW = 1.0 / 16
 _EULER = 0.5772156649
 
 
-@dataclass(frozen=True, slots=True)
-class Kinds:
+class Kinds(NamedTuple):
     """How many numbers of each kind there are."""
 
     nan: int
@@ -46,23 +43,17 @@ class Kinds:
     zero: int
     ordinary: int
 
-    @property
-    def total(self) -> int:
-        return self.nan + self.pos_inf + self.neg_inf + self.set_aside + self.zero + self.ordinary
-
     def scaled(self, total: int) -> "Kinds":
         """The same shares of another total; what was there at all stays there, if there is room."""
-        if total == self.total:
+        if total == sum(self):
             return self
-        rare = (self.nan, self.pos_inf, self.neg_inf, self.set_aside, self.zero)
-        counts = [max(round(count * total / self.total), 1) if count else 0 for count in rare]
-        if not self.ordinary:
-            largest = counts.index(max(counts))
-            counts[largest] += total - sum(counts)
+        *rare, ordinary = self
+        counts = [max(round(count * total / sum(self)), 1) if count else 0 for count in rare]
+        if not ordinary:
+            counts[counts.index(max(counts))] += total - sum(counts)
         if sum(counts) > total or min(counts) < 0:
             return Kinds(0, 0, 0, 0, 0, total)
-        nan, pos_inf, neg_inf, aside, zero = counts
-        return Kinds(nan, pos_inf, neg_inf, aside, zero, total - sum(counts))
+        return Kinds._make([*counts, total - sum(counts)])
 
 
 def regenerate_numbers(stats: Stats, count: int, dtype: Dtype, random: np.random.Generator) -> Floats:
@@ -92,16 +83,13 @@ def _recorded_kinds(stats: Stats, count: int) -> Kinds:
     elif stats.zero is not None:
         ordinary = max(count - not_finite - zero, 0) if stats.min != stats.max else 0
     else:
-        aside = min(_assumed_aside(stats, count), count - not_finite)
+        aside = 0
+        if _min_is_aside(stats):
+            # Another tool's mean holds the masked numbers too, and they are nearly all of it.
+            aside = max(round((stats.mean or 0.0) / (stats.min or 1.0) * count), 1)
+        aside = min(aside, count - not_finite)
         ordinary = max(count - not_finite - aside, 0)
     return Kinds(stats.nan, stats.pos_inf, stats.neg_inf, aside, zero, ordinary)
-
-
-def _assumed_aside(stats: Stats, count: int) -> int:
-    """Another tool's mean holds the masked numbers too, and they are nearly all of it."""
-    if not _min_is_aside(stats):
-        return 0
-    return max(round((stats.mean or 0.0) / (stats.min or 1.0) * count), 1)
 
 
 def _min_is_aside(stats: Stats) -> bool:
@@ -145,12 +133,15 @@ def _ordinary(count: int, recorded: Kinds, stats: Stats, dtype: Dtype, random: n
     if count == len(ends) or rest is None or not rest[1].square:
         return np.resize(np.array(ends or [0.0]), count)
     strata, moments = rest
-    if _only_the_bounds(moments, bounds):
-        drawn = _of_two(count - len(ends), moments, bounds, random)
-    elif _sizes_are_equal(moments):
-        drawn = _of_one_size(count - len(ends), moments, ends, random)
+    left, (low, high), size = count - len(ends), bounds, abs(moments.mean) if moments.size is None else moments.size
+    # No spread is wider than that of numbers that are either the lowest or the highest: one-hot rows, signs.
+    widest = (moments.mean - low) * (high - moments.mean)
+    if moments.square - moments.mean**2 >= (1.0 - _TWO_NUMBERS) * widest:
+        drawn = np.where(_spread(left, random) < (moments.mean - low) / (high - low), high, low)
+    elif moments.square - size * size <= _EQUAL_SIZES * moments.square:
+        drawn = _of_one_size(left, moments, ends, random)
     else:
-        drawn = draw(count - len(ends), _sloped(strata, moments, bounds), moments, bounds=bounds, random=random)
+        drawn = draw(left, _sloped(strata, moments, bounds), moments, bounds=bounds, random=random)
     return np.concatenate([np.array(ends, dtype=np.float64), drawn])
 
 
@@ -167,44 +158,29 @@ def _least(dtype: Dtype) -> float:
 
 def _strata(stats: Stats, recorded: Kinds, dtype: Dtype) -> list[Stratum]:
     """The filled bins without what was set aside, cut where subnormal numbers end."""
+    top = max(map(abs, _ends(stats)), default=1.0) or 1.0
     if not any(stats.exponents):
-        return [_unknown_sizes(stats, dtype)]
-    counts = _without_set_aside(stats.exponents, recorded.set_aside)
+        least = max(top * 2.0**-_UNKNOWN_BINADES, _least(dtype))
+        return [Stratum(least, max(top, 2.0 * least), 1.0)]
+    counts, aside = list(stats.exponents), recorded.set_aside
+    for bin in reversed(range(len(counts))):
+        taken = min(aside, counts[bin])
+        counts[bin] -= taken
+        aside -= taken
     filled = [bin for bin, count in enumerate(counts) if count] or [EXPONENT_BINS // 2]
     subnormal = stats.subnormal
     strata: list[Stratum] = []
     for bin in range(filled[0], filled[-1] + 1):
         low, high = _bin_bounds(bin, dtype)
-        low = max(low, min(high, _top(stats)) * 2.0**-_UNKNOWN_BINADES)
+        low = max(low, min(high, top) * 2.0**-_UNKNOWN_BINADES)
         below = min(subnormal, counts[bin])
         subnormal -= below
-        strata += _cut(low, high, below, counts[bin], dtype.smallest_normal)
+        if low < dtype.smallest_normal < high:
+            strata.append(Stratum(low, dtype.smallest_normal, below))
+            strata.append(Stratum(dtype.smallest_normal, high, counts[bin] - below))
+        elif low < high:
+            strata.append(Stratum(low, high, counts[bin]))
     return strata
-
-
-def _cut(low: float, high: float, below: int, count: int, normal: float) -> list[Stratum]:
-    if not low < normal < high:
-        return [Stratum(low, high, count)] if low < high else []
-    return [Stratum(low, normal, below), Stratum(normal, high, count - below)]
-
-
-def _without_set_aside(exponents: tuple[int, ...], aside: int) -> list[int]:
-    counts = list(exponents)
-    for bin in reversed(range(len(counts))):
-        taken = min(aside, counts[bin])
-        counts[bin] -= taken
-        aside -= taken
-    return counts
-
-
-def _top(stats: Stats) -> float:
-    return max(map(abs, _ends(stats)), default=1.0) or 1.0
-
-
-def _unknown_sizes(stats: Stats, dtype: Dtype) -> Stratum:
-    top = _top(stats)
-    low = max(top * 2.0**-_UNKNOWN_BINADES, _least(dtype))
-    return Stratum(low, max(top, 2.0 * low), 1.0)
 
 
 def _bounds(stats: Stats, strata: list[Stratum]) -> tuple[float, float]:
@@ -217,14 +193,11 @@ def _bounds(stats: Stats, strata: list[Stratum]) -> tuple[float, float]:
 
 def _ends(stats: Stats) -> list[float]:
     """The lowest and highest number, where they are ordinary; a counted zero comes back with the zeros."""
-    low = [] if stats.min is None or _min_is_aside(stats) or stats.min >= _highest(stats) else [stats.min]
-    high = [] if stats.max is None or _max_is_aside(stats) or stats.max <= -_highest(stats) else [stats.max]
+    # Where ordinary numbers end.
+    highest = SET_ASIDE_FROM if any(stats.exponents) else inf
+    low = [] if stats.min is None or _min_is_aside(stats) or stats.min >= highest else [stats.min]
+    high = [] if stats.max is None or _max_is_aside(stats) or stats.max <= -highest else [stats.max]
     return [end for end in (*low, *high) if end != 0.0 or stats.zero is None]
-
-
-def _highest(stats: Stats) -> float:
-    """Where ordinary numbers end."""
-    return SET_ASIDE_FROM if any(stats.exponents) else inf
 
 
 def _moments(stats: Stats, recorded: Kinds, bounds: tuple[float, float]) -> Moments:
@@ -269,33 +242,17 @@ def _without(
         return None
     counts = [stratum.count - sum(stratum.low <= abs(end) < stratum.high for end in ends) for stratum in strata]
     if len(strata) > 1 and any(count > 0 for count in counts):
-        strata = [Stratum(each.low, each.high, max(count, 0)) for each, count in zip(strata, counts, strict=True)]
+        strata = [replace(each, count=max(left, 0)) for each, left in zip(strata, counts, strict=True)]
     size = None if moments.size is None else max(moments.size * count - sum(map(abs, ends)), 0.0) / rest
     square = max(moments.square * count - sum(end * end for end in ends), 0.0) / rest
     mean = (moments.mean * count - sum(ends)) / rest
     return strata, Moments(mean, max(square, mean * mean), size)
 
 
-def _only_the_bounds(moments: Moments, bounds: tuple[float, float]) -> bool:
-    """No spread is wider than that of numbers that are either the lowest or the highest: one-hot rows, signs."""
-    widest = (moments.mean - bounds[0]) * (bounds[1] - moments.mean)
-    return moments.square - moments.mean**2 >= (1.0 - _TWO_NUMBERS) * widest
-
-
-def _of_two(count: int, moments: Moments, bounds: tuple[float, float], random: np.random.Generator) -> Floats:
-    share = (moments.mean - bounds[0]) / (bounds[1] - bounds[0])
-    return np.where(_spread(count, random) < share, bounds[1], bounds[0])
-
-
 def _spread(count: int, random: np.random.Generator) -> Floats:
     """Numbers from 0 to 1, one in each `count`-th."""
     spread: Floats = (np.arange(count) + random.random(count)) / count
     return spread
-
-
-def _sizes_are_equal(moments: Moments) -> bool:
-    size = abs(moments.mean) if moments.size is None else moments.size
-    return moments.square - size * size <= _EQUAL_SIZES * moments.square
 
 
 def _of_one_size(count: int, moments: Moments, ends: list[float], random: np.random.Generator) -> Floats:
@@ -308,10 +265,9 @@ def _of_one_size(count: int, moments: Moments, ends: list[float], random: np.ran
 
 def _sloped(strata: list[Stratum], moments: Moments, bounds: tuple[float, float]) -> list[Stratum]:
     if len(strata) == 1:
-        only = strata[0]
-        return [Stratum(only.low, only.high, only.count, _shape(moments, bounds))]
+        return [replace(strata[0], slope=_shape(moments, bounds))]
     counts = [0.0, *(stratum.count for stratum in strata)]
-    return [Stratum(each.low, each.high, each.count, _slope(counts[place], each)) for place, each in enumerate(strata)]
+    return [replace(each, slope=_slope(counts[place], each)) for place, each in enumerate(strata)]
 
 
 def _slope(count_below: float, stratum: Stratum) -> float:

@@ -8,12 +8,12 @@ Regenerated numbers changed to provoke what ordinary ones hide. What is nan, inf
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, numpy_dtype
+from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, Floats, numpy_dtype
 from ulpscope.numerics.regenerate.floats import SET_ASIDE_FROM, regenerate_numbers
 from ulpscope.records.checks import Variant
 from ulpscope.records.errors import UlpscopeError
@@ -31,7 +31,11 @@ def regenerate(value: Value, *, seed: int, variant: Variant = Variant.RECORDED) 
     """
     dtype = DTYPES.get(value.dtype)
     if dtype is None or value.dtype == "complex32" or any(size < 0 for size in value.shape):
-        _refuse(value)
+        raise UlpscopeError(
+            f"value {value.id} has dtype {value.dtype} and shape {list(value.shape)}",
+            expected="a dense value of a float, complex64, complex128, integer or bool type",
+            next_step="capture with --save tensors, so that this value's own data is used",
+        )
     random = np.random.Generator(np.random.PCG64(seed))
     count = prod(value.shape)
     if dtype.has_sketch:
@@ -41,14 +45,6 @@ def regenerate(value: Value, *, seed: int, variant: Variant = Variant.RECORDED) 
     if count and value.stats:
         elements = draw(value.stats, count, dtype, random)
     return elements.reshape(value.shape)
-
-
-def _refuse(value: Value) -> NoReturn:
-    raise UlpscopeError(
-        f"value {value.id} has dtype {value.dtype} and shape {list(value.shape)}",
-        expected="a dense value of a float, complex64, complex128, integer or bool type",
-        next_step="capture with --save tensors, so that this value's own data is used",
-    )
 
 
 def _floats(value: Value, dtype: Dtype, variant: Variant, random: np.random.Generator) -> NDArray[Any]:
@@ -66,18 +62,16 @@ def _floats(value: Value, dtype: Dtype, variant: Variant, random: np.random.Gene
 
 
 def _bools(stats: Stats, count: int, _: Dtype, random: np.random.Generator) -> NDArray[Any]:
-    elements = np.arange(count) < round(_share_of_true(stats, count) * count)
+    share, ends = 0.5, {stats.min, stats.max} - {None}
+    if stats.mean is not None:
+        share = stats.mean
+    elif stats.zero is not None:
+        share = 1.0 - min(stats.zero / count, 1.0)
+    elif len(ends) == 1:
+        share = float(ends.pop() or 0.0)
+    elements = np.arange(count) < round(share * count)
     random.shuffle(elements)
     return elements
-
-
-def _share_of_true(stats: Stats, count: int) -> float:
-    if stats.mean is not None:
-        return stats.mean
-    if stats.zero is not None:
-        return 1.0 - min(stats.zero / count, 1.0)
-    ends = {stats.min, stats.max} - {None}
-    return float(ends.pop() or 0.0) if len(ends) == 1 else 0.5
 
 
 def _integers(stats: Stats, count: int, dtype: Dtype, random: np.random.Generator) -> NDArray[Any]:
@@ -88,7 +82,9 @@ def _integers(stats: Stats, count: int, dtype: Dtype, random: np.random.Generato
     rest = count - len(ends)
     elements = random.integers(0 if labels else low, high, size=rest, endpoint=True, dtype=dtype.name)
     if labels:
-        elements[: round(_ignored_share(stats, high) * rest)] = IGNORED_LABEL
+        # How many are the ignored one, if the others are spread evenly over the classes.
+        share = 0.0 if stats.mean is None else (high / 2 - stats.mean) / (high / 2 - IGNORED_LABEL)
+        elements[: round(min(max(share, 0.0), 1.0) * rest)] = IGNORED_LABEL
     else:
         _put_zeros(elements, stats, count, random)
     elements = np.concatenate([np.array(ends, dtype=elements.dtype), elements])
@@ -104,14 +100,6 @@ def _range(stats: Stats, dtype: Dtype) -> tuple[int, int]:
     return tuple(min(max(end, int(limits.min)), int(limits.max)) for end in (low, high))  # type: ignore[return-value]
 
 
-def _ignored_share(stats: Stats, high: int) -> float:
-    """How many labels are the ignored one, if the others are spread evenly over the classes."""
-    if stats.mean is None:
-        return 0.0
-    share = (high / 2 - stats.mean) / (high / 2 - IGNORED_LABEL)
-    return min(max(share, 0.0), 1.0)
-
-
 def _put_zeros(elements: NDArray[Any], stats: Stats, count: int, random: np.random.Generator) -> None:
     """A counted zero share (padding, a mask of 0 and 1) is kept; the others are not zero then."""
     if not stats.zero or stats.min is None or stats.max is None or stats.max <= 0:
@@ -121,8 +109,6 @@ def _put_zeros(elements: NDArray[Any], stats: Stats, count: int, random: np.rand
     at_ends = int(stats.min == 0)
     elements[: max(min(stats.zero, count) - at_ends, 0)] = 0
 
-
-Floats = NDArray[np.float64]
 
 TINY_SCALE = 2.0**-8
 """Squares of numbers about 1 become 1.5e-5: what normalisations add as epsilon (1e-5) is then half of the result."""
@@ -160,24 +146,21 @@ def _offset(numbers: Floats, ordinary: NDArray[np.bool_], dtype: Dtype) -> Float
     spread = float(np.std(numbers[ordinary]))
     centred = numbers - float(np.mean(numbers[ordinary]))
     highest = OFFSET_SPREADS * spread + float(np.max(np.abs(centred)))
-    return (centred + OFFSET_SPREADS * spread) * _fitting(highest, _ceiling(dtype)) if spread else numbers
+    return (centred + OFFSET_SPREADS * spread) * _fitting(highest, dtype) if spread else numbers
 
 
 def _large(numbers: Floats, _: NDArray[np.bool_], dtype: Dtype) -> Floats:
     largest = float(np.max(np.abs(numbers)))
     if dtype.largest > SHORT_RANGE:
-        return numbers * LARGE_SCALE * _fitting(largest * LARGE_SCALE, _ceiling(dtype))
+        return numbers * LARGE_SCALE * _fitting(largest * LARGE_SCALE, dtype)
     typical = float(np.median(np.sum(np.abs(numbers), axis=-1))) if numbers.ndim else largest
     scale = dtype.largest / typical if typical else 1.0
-    return numbers * scale * _fitting(largest * scale, _ceiling(dtype))
+    return numbers * scale * _fitting(largest * scale, dtype)
 
 
-def _ceiling(dtype: Dtype) -> float:
-    return min(dtype.largest / HEADROOM, LARGEST_SIZE)
-
-
-def _fitting(size: float, ceiling: float) -> float:
-    return min(1.0, ceiling / size) if size else 1.0
+def _fitting(size: float, dtype: Dtype) -> float:
+    """What numbers of this size are multiplied by so that the type holds them."""
+    return min(1.0, min(dtype.largest / HEADROOM, LARGEST_SIZE) / size) if size else 1.0
 
 
 _CHANGES: dict[Variant, Callable[[Floats, NDArray[np.bool_], Dtype], Floats]] = {

@@ -3,25 +3,30 @@
 The first takes a second to compile; numba's takes five and is five times slower; the reference is a hundred times
 slower. What is compiled is kept on disk, so that only a first run compiles. numba is imported where there is no
 compiler, and not before the first summary.
+
+What the system's compiler makes also copies memory that nobody reads again soon.
 """
 
 import contextlib
 import ctypes
+import platform
+import tempfile
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import cache, partial
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, float8_values
-from ulpscope.numerics.machine_code import NotCompiledError
-from ulpscope.numerics.summaries import native, summary
+from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, Floats, float8_values
+from ulpscope.numerics.machine_code import NotCompiledError, cache_directory, compile_library, identity_of
+from ulpscope.numerics.summaries import constants, summary
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, ROW_LENGTH
+from ulpscope.numerics.summaries.summary import digest_keys, sum_signs
 
 AnyArray = NDArray[np.generic]
-Floats = NDArray[np.float64]
 
 Summarizer = Callable[[int, int, int], None]
 """Address of the elements, their count, and the address of the row to write."""
@@ -72,7 +77,7 @@ class Found(Enum):
 
 def find_compiled() -> Found:
     """Compiles, or loads, the kernel of float32."""
-    kept = native.is_built()
+    kept = _library().exists()
     summarizer = _compiled_summarizer(DTYPES["float32"])
     if summarizer is None:
         return Found.NONE
@@ -96,16 +101,11 @@ def _compiled_here(dtype: Dtype) -> Iterator[Summarizer]:
 
 
 def _native_summarizer(dtype: Dtype) -> Summarizer:
-    if dtype.name.startswith("float8"):
-        table, normal = _float8_table(dtype)
-        return partial(native.float8_summarizer(), table.ctypes.data, normal)
-    return native.summarizer(dtype.name if dtype.has_sketch else _integer(dtype).name)
-
-
-@cache
-def _float8_table(dtype: Dtype) -> tuple[NDArray[np.int32], int]:
-    """The bits of what the 256 bytes stand for, and of the smallest normal one."""
-    return float8_values(dtype.name).view(np.int32), int(np.float32(dtype.smallest_normal).view(np.int32))
+    if not dtype.name.startswith("float8"):
+        return _entry(dtype.name if dtype.has_sketch else _integer(dtype).name, _ADDRESS, _COUNT, _ADDRESS)
+    # First the address of what the 256 bytes stand for, and the bits of the smallest normal one. The table is kept.
+    table, normal = float8_values(dtype.name), int(np.float32(dtype.smallest_normal).view(np.int32))
+    return partial(_entry("float8", _ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS), table.ctypes.data, normal)
 
 
 def _by_numba(kernels: ModuleType, dtype: Dtype, address: int, count: int, place: int) -> None:
@@ -140,3 +140,134 @@ def summarizer_of(dtype_name: str) -> Summarizer:
 def summarize_into(flat: AnyArray, dtype_name: str, row: Floats) -> None:
     """The same of a contiguous 1-D array. It holds elements of that type or integers with their bits."""
     summarizer_of(dtype_name)(flat.__array_interface__["data"][0], flat.size, row.__array_interface__["data"][0])
+
+
+# Nothing that lets a compiler reorder or fuse sums: they are the same bits on every machine.
+_ARITHMETIC = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+_LANGUAGE = ("-std=c++17", "-fno-strict-aliasing", "-fno-exceptions", "-fvisibility=hidden", "-w")
+FLAGS = (*_ARITHMETIC, *_LANGUAGE, "-shared", "-fPIC")
+# Of -O3 the vectors alone are wanted: the rest takes as long again to compile, and gains nothing.
+TUNED = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-march=native")
+UNTUNED = ("-O3",)
+"""For a compiler that does not know one of these."""
+
+LANES = 128
+"""A row's elements, filled up to a whole number of vectors."""
+
+_SOURCES = Path(__file__).parent / "cpp"
+_ADDRESS, _COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+def streamer() -> Callable[[int, int, int], None]:
+    """Copies bytes past the caches to an address that is a multiple of 64: target, source, how many."""
+    return _entry("stream", _ADDRESS, _ADDRESS, _COUNT)
+
+
+def _entry(name: str, *types: type) -> Callable[..., None]:
+    entry = getattr(load(), name)
+    entry.argtypes, entry.restype = types, None
+    return entry  # type: ignore[no-any-return]
+
+
+@cache
+def load() -> ctypes.CDLL:
+    library = _library()
+    try:
+        return _loaded(library)
+    except OSError:  # nothing can be kept there
+        with tempfile.TemporaryDirectory(prefix="ulpscope-") as scratch:
+            return _loaded(Path(scratch) / library.name)
+
+
+def _loaded(library: Path) -> ctypes.CDLL:
+    if not library.exists():
+        arguments = [*FLAGS, f"-I{_SOURCES}", "-x", "c++", "-"]
+        try:
+            compile_library(library, [*TUNED, *arguments], _text())
+        except NotCompiledError:
+            compile_library(library, [*UNTUNED, *arguments], _text())
+    return ctypes.CDLL(str(library))
+
+
+def _library() -> Path:
+    sources = (source.read_bytes() for source in sorted(_SOURCES.iterdir()))
+    words = (_text(), *FLAGS, *TUNED, *UNTUNED, platform.machine(), _instructions())
+    return cache_directory() / f"kernels-{identity_of(*sources, *(word.encode() for word in words))}.so"
+
+
+def _instructions() -> str:
+    """What this processor can do: a home directory may be shared by machines of which not all can do the same."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.lower().startswith(("flags", "features"))), platform.processor())
+
+
+@cache
+def _text() -> str:
+    """What is compiled: the numbers of constants.py, and the kernels."""
+    names = "SKETCH_LENGTH BLOCK_ELEMENTS BLOCK_ROWS ROW_LENGTH EXPONENT_BINS EXPONENT_BIN_SHIFT EXPONENT_BIAS"
+    slots = "MIN MAX SUM SUM_SQUARES ABS_SUM NAN POS_INF NEG_INF SET_ASIDE ZERO SUBNORMAL EXPONENTS SKETCH DIGEST"
+    words = "SPLITMIX_GAMMA SPLITMIX_MUL_1 SPLITMIX_MUL_2 ROTATION_MUL BLOCK_SALT"
+    lines = [f"constexpr int {name} = {getattr(constants, name)};" for name in (*names.split(), "SET_ASIDE_EXPONENT")]
+    lines += [f"constexpr int SLOT_{name} = {getattr(constants, name)};" for name in slots.split()]
+    lines += [f"constexpr uint64_t {name} = {getattr(constants, name)}ull;" for name in words.split()]
+    lines += [
+        f"constexpr int LANES = {LANES};",
+        f"constexpr int64_t KEYS[] = {{{_listed(digest_keys(4 * constants.BLOCK_ROWS))}}};",
+        f"template <class Number> struct Signs {{ static constexpr Number table[] = {{{_listed(_signs())}}}; }};",
+    ]
+    return "\n".join(["#include <stdint.h>", *lines, '#include "kernels.cpp"', ""])
+
+
+def _signs() -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Each row of signs twice, one behind the other, so that a rotation is an offset."""
+    width = constants.ROW_ELEMENTS
+    signs = np.zeros((constants.BLOCK_ROWS, width + LANES), np.int64)
+    signs[:, : 2 * width] = np.tile(sum_signs().reshape(constants.BLOCK_ROWS, width), 2)
+    return signs.reshape(-1)
+
+
+def _listed(numbers: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
+    return ", ".join(map(str, numbers.tolist()))
+
+
+# The C library's copy reads its target first and leaves it in the caches, where the run's own data was. At 1 MiB a copy
+# past them takes 60 us instead of 125; at 64 KiB there is no difference.
+STREAMED_BYTES = 2**18
+ALIGNMENT = 64
+
+Copier = Callable[[int, int, int], object]
+"""Addresses of target and source, and how many bytes."""
+
+
+def copy_memory(target: int, source: int, nbytes: int) -> None:
+    """Copies bytes; many of them past the caches, if the target's address is a multiple of ALIGNMENT."""
+    if nbytes < STREAMED_BYTES or target % ALIGNMENT:
+        ctypes.memmove(target, source, nbytes)
+    else:
+        _streamer()(target, source, nbytes)
+
+
+def prepare_copies() -> None:
+    """Compile what copies, which takes a second when it is done for the first time."""
+    _streamer()
+
+
+@cache
+def _streamer() -> Copier:
+    try:
+        compiled = streamer()
+    except NotCompiledError:
+        return ctypes.memmove
+    return compiled if _copies(compiled) else ctypes.memmove
+
+
+def _copies(copier: Copier) -> bool:
+    """Whether a copier does what it should, at all ends that a copy can have."""
+    sample = np.arange(3 * ALIGNMENT + 7, dtype=np.uint8)
+    memory = np.zeros(5 * ALIGNMENT, np.uint8)
+    target = memory[-memory.ctypes.data % ALIGNMENT :]
+    copier(target.ctypes.data, sample.ctypes.data + 1, sample.size - 1)
+    return bool(np.array_equal(target[: sample.size - 1], sample[1:])) and not target[sample.size - 1 :].any()

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.numerics.dtypes import Floats
 from ulpscope.numerics.summaries.constants import SKETCH_LENGTH
-from ulpscope.numerics.summaries.sketch import Floats, estimate_distance
-
-Bools = NDArray[np.bool_]
+from ulpscope.numerics.summaries.summary import estimate_distance
 
 # Pairs at a time: a sketch in float64, three times, stays within a few megabytes.
 PIECE = 4096

@@ -10,17 +10,13 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import Dtype, DtypeKind
+from ulpscope.numerics.dtypes import Bytes, Dtype, DtypeKind, Floats
 from ulpscope.numerics.machine_code import by_numba
 from ulpscope.numerics.pairs.metric_loading import form_and_table, load
 from ulpscope.numerics.pairs.pieces import aligned
 from ulpscope.numerics.summaries import constants as at
 from ulpscope.numerics.summaries import summary
-from ulpscope.numerics.summaries.digest import digest_keys, word_type, words_per_pair
-from ulpscope.numerics.summaries.sketch import sum_signs
-
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float64]
+from ulpscope.numerics.summaries.summary import digest_keys, sum_signs, word_type, words_per_pair
 
 _part, _kernel = by_numba(kept=False), by_numba(kept=True)
 

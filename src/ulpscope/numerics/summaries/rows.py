@@ -3,20 +3,18 @@
 An integer or bool value has min, max, mean and zero count; everything else about it but the digest is null.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.dtypes import DTYPES, Floats, Shape
 from ulpscope.numerics.summaries import constants as at
-from ulpscope.numerics.summaries.digest import digest_seed, finish_digests
+from ulpscope.numerics.summaries.summary import digest_seed, finish_digests
 from ulpscope.records.values import Stats
-
-Floats = NDArray[np.float64]
-Shape = tuple[int, ...]
 
 _FLOAT_COUNTS = {
     "nan": at.NAN,
@@ -44,37 +42,24 @@ class _Kinds:
         self._index = np.array([numbers.setdefault(pair, len(numbers)) for pair in pairs], dtype=np.int64)
         self._kinds = list(numbers)
 
-    def floats(self) -> NDArray[np.bool_]:
-        return np.array([DTYPES[name].has_sketch for name, _ in self._kinds], dtype=np.bool_)[self._index]
-
-    def doubles(self) -> NDArray[np.bool_]:
-        return np.array([DTYPES[name].is_double for name, _ in self._kinds], dtype=np.bool_)[self._index]
-
-    def elements(self) -> NDArray[np.int64]:
-        """How many numbers each value holds; a complex element holds two."""
-        return np.array([prod(shape) * DTYPES[name].parts for name, shape in self._kinds], dtype=np.int64)[self._index]
-
-    def digest_seeds(self) -> NDArray[np.uint64]:
-        return np.array([digest_seed(name, tuple(shape)) for name, shape in self._kinds], dtype=np.uint64)[self._index]
-
-
-def digests_of_rows(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> NDArray[np.uint64]:
-    return _digests(rows, _Kinds(dtype_names, shapes))
-
-
-def _digests(rows: Floats, kinds: _Kinds) -> NDArray[np.uint64]:
-    raw = np.ascontiguousarray(rows[:, at.DIGEST]).view(np.uint64)
-    return finish_digests(raw, kinds.digest_seeds())
+    def column(self, told: Callable[[str, Shape], float], dtype: type[np.generic]) -> NDArray[Any]:
+        """What is told of dtype and shape, for each value."""
+        return np.array([told(name, tuple(shape)) for name, shape in self._kinds], dtype=dtype)[self._index]
 
 
 def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Column]:
     """The columns of trace.schema.VALUE_SUMMARY for many rows (n x ROW_LENGTH)."""
     kinds = _Kinds(dtype_names, shapes)
-    floats = kinds.floats()
+    floats = kinds.column(lambda name, _: DTYPES[name].has_sketch, np.bool_)
+    # A complex element holds two numbers.
+    elements = kinds.column(lambda name, shape: prod(shape) * DTYPES[name].parts, np.int64)
     present = np.ones(len(rows), dtype=np.bool_)
-    summed = kinds.elements() - rows[:, at.SET_ASIDE]
+    summed = elements - rows[:, at.SET_ASIDE]
     some_finite = rows[:, at.MIN] <= rows[:, at.MAX]
-    sketch, rest = split_sketches(rows[:, at.SKETCH : at.SKETCH + at.SKETCH_LENGTH])
+    raw_digests = np.ascontiguousarray(rows[:, at.DIGEST]).view(np.uint64)
+    # Sums as float32, and what that leaves of them; of doubles both are stored.
+    sums = rows[:, at.SKETCH : at.SKETCH + at.SKETCH_LENGTH]
+    sketch = sums.astype(np.float32)
     columns = {
         "min": Column(rows[:, at.MIN], some_finite),
         "max": Column(rows[:, at.MAX], some_finite),
@@ -84,17 +69,11 @@ def rows_to_columns(rows: Floats, *, dtype_names: Sequence[str], shapes: Sequenc
         "zero": Column(rows[:, at.ZERO].astype(np.int64), present),
         "exponents": Column(rows[:, at.EXPONENTS : at.EXPONENTS + at.EXPONENT_BINS].astype(np.uint32), floats),
         "sketch": Column(sketch, floats),
-        "sketch_rest": Column(rest, kinds.doubles()),
-        "digest": Column(_digests(rows, kinds), present),
+        "sketch_rest": Column(sums - sketch, kinds.column(lambda name, _: DTYPES[name].is_double, np.bool_)),
+        "digest": Column(finish_digests(raw_digests, kinds.column(digest_seed, np.uint64)), present),
     }
     counts = {name: Column(rows[:, slot].astype(np.int64), floats) for name, slot in _FLOAT_COUNTS.items()}
     return columns | counts
-
-
-def split_sketches(sums: Floats) -> tuple[NDArray[np.float32], Floats]:
-    """Sums as float32, and what that leaves of them; of doubles both are stored."""
-    stored = sums.astype(np.float32)
-    return stored, sums - stored
 
 
 def stats_from_row(row: Floats, dtype_name: str, shape: Shape) -> Stats:
@@ -111,10 +90,6 @@ def stats_from_row(row: Floats, dtype_name: str, shape: Shape) -> Stats:
         exponents=tuple(row[at.EXPONENTS : at.EXPONENTS + at.EXPONENT_BINS].astype(int).tolist()) if is_float else (),
         **{name: int(row[slot]) for name, slot in _FLOAT_COUNTS.items()},
     )
-
-
-def sketch_of_row(row: Floats) -> Floats:
-    return row[at.SKETCH : at.SKETCH + at.SKETCH_LENGTH]
 
 
 def raw_digest_of_row(row: Floats) -> int:

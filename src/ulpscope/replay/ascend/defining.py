@@ -1,4 +1,5 @@
-"""What a definition is: the operands of an operator, its attributes, and what it computes of them.
+"""What a definition is: the operands of an operator, its attributes, and what it computes of them; and dumped tensors
+as it needs them: in the network's order, with names of their axes, in high precision.
 
 Floats come as float64 and integers as int64, in the order of the network, without the device's tiles and padding.
 """
@@ -11,13 +12,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.layouts.orders import IMAGES, VOLUMES
+from ulpscope.dialects.ascend.dump_file.records import DumpTensor
+from ulpscope.dialects.ascend.logical import VECTOR, Logical, Preferred, logical_array, logical_form, logical_type
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind, Shape
+from ulpscope.numerics.layouts import IMAGES, TILED, VOLUMES, is_plain, plain_layouts
 from ulpscope.records.checks import Rule
-from ulpscope.records.graphs import Attributes, AttributeValue
+from ulpscope.records.graphs import Attributes, AttributeValue, TensorDesc
 from ulpscope.replay.recorded import CannotReplayError
 
 Array: TypeAlias = NDArray[Any]
-Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,9 @@ class Operand:
     dtype: str
     layout: str
     """What its axes are: NHWC, NCHW, HWCN, C; ND where they have no names."""
+
+
+Operands: TypeAlias = Sequence[Operand]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +126,9 @@ class Defined:
     """How many products or summands an element is made of."""
 
 
-Function: TypeAlias = Callable[[Sequence[Operand], Setting], Defined]
-Choice: TypeAlias = Callable[[Sequence[Operand], Setting, Array], Array]
-Readings: TypeAlias = Callable[[Sequence[Operand], Setting], Sequence[Setting]]
+Function: TypeAlias = Callable[[Operands, Setting], Defined]
+Choice: TypeAlias = Callable[[Operands, Setting, Array], Array]
+Readings: TypeAlias = Callable[[Operands, Setting], Sequence[Setting]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +177,9 @@ def whole_numbers(operand: Operand) -> Shape:
     return tuple([int(each) for each in operand.array.ravel()])
 
 
-def numbers_of(operands: Sequence[Operand], place: int, setting: Setting, name: str) -> Shape:
+def numbers_of(operands: Operands, place: int, setting: Setting, name: str) -> Shape:
     """Whole numbers that one version of an operator reads as an operand, and another has as an attribute."""
     return whole_numbers(operands[place]) if len(operands) > place else setting.integers(name)
-
-
-VECTOR = "C"
 
 
 def in_order(operand: Operand, layout: str) -> Array:
@@ -226,3 +229,65 @@ def channel_axis(operand: Operand, setting: Setting) -> int:
 def along(vector: Array, axis: int, rank: int) -> Array:
     """A vector, shaped so that it is spread over all other axes."""
     return vector.reshape([-1 if place == axis else 1 for place in range(rank)])
+
+
+def without_ones(shape: Shape) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+NO_NAMES = "ND"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTensor:
+    """A dumped tensor whose order in the network is known."""
+
+    tensor: DumpTensor
+    logical: Logical
+    form: Form
+
+    def operand(self) -> Operand:
+        """What a definition reads: floats as float64, integers as int64."""
+        array = self.result()
+        narrow = array.dtype.kind in "iu" and array.dtype.itemsize < 8
+        return Operand(array.astype(np.int64) if narrow else array, self.form.dtype, self.form.layout)
+
+    def result(self) -> Array:
+        """What a definition's result is set against: floats as float64, all else in its own type."""
+        array = logical_array(self.tensor, self.logical)
+        return array.astype(np.float64) if DTYPES[self.form.dtype].kind is DtypeKind.FLOAT else array
+
+
+def known_tensor(tensor: DumpTensor, desc: TensorDesc | None, preferred: Preferred) -> KnownTensor:
+    """The graph's word on its order counts where it fits the dump; CannotReplayError if nothing is known."""
+    logical = _told(tensor, desc) or logical_form(tensor, preferred)
+    if logical.layout == tensor.format_name and not is_plain(logical.layout):
+        raise CannotReplayError(f"its {tensor.side.value} is {tensor.format_name}, whose order is not known")
+    if logical.guessed:
+        told = f"{tensor.format_name} of {list(logical.shape)}, which may be {logical.layout} or another order"
+        raise CannotReplayError(f"its {tensor.side.value} is {told}: neither graph nor dump tells")
+    dtype = logical_type(tensor)
+    if dtype not in DTYPES or DTYPES[dtype].kind is DtypeKind.COMPLEX:
+        raise CannotReplayError(f"its {tensor.side.value} is {dtype}")
+    return KnownTensor(tensor, logical, Form(logical.shape, dtype, _named_axes(logical, desc)))
+
+
+def _told(tensor: DumpTensor, desc: TensorDesc | None) -> Logical | None:
+    """What the graph says about a tensor in tiles."""
+    if desc is None or desc.origin_layout is None or tensor.format_name not in TILED or tensor.shape is None:
+        return None
+    shape = tensor.original_shape or desc.origin_shape
+    if not shape:
+        return None
+    fitting = plain_layouts(tensor.format_name, tensor.shape, shape, groups=tensor.groups)
+    return Logical(shape, desc.origin_layout) if desc.origin_layout in fitting else None
+
+
+def _named_axes(logical: Logical, desc: TensorDesc | None) -> str:
+    """The dump's own word; a dump that says ND may be of a tensor whose axes the graph names."""
+    if logical.layout == VECTOR:
+        return VECTOR
+    for layout in (logical.layout, "" if desc is None else desc.layout):
+        if layout != NO_NAMES and is_plain(layout) and len(layout) == len(logical.shape):
+            return layout
+    return NO_NAMES

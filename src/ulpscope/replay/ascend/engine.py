@@ -15,8 +15,17 @@ from ulpscope.dialects.ascend.logical import Preferred, has_data
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.checks import Direction, OutputEvidence, Rule
 from ulpscope.records.graphs import Operator, TensorDesc
-from ulpscope.replay.ascend.defining import Array, Defined, Form, Operand, Setting, unlike
-from ulpscope.replay.ascend.operands import KnownTensor, known_tensor
+from ulpscope.replay.ascend.defining import (
+    Array,
+    Defined,
+    Form,
+    KnownTensor,
+    Operand,
+    Setting,
+    known_tensor,
+    unlike,
+    without_ones,
+)
 from ulpscope.replay.ascend.recipes import Disturbed, Recipe, recipe_of, run_recipe
 from ulpscope.replay.recorded import CannotReplayError
 
@@ -91,20 +100,12 @@ class Dumped:
     outputs: tuple[DumpTensor, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Excuse:
-    """What a device may do that makes results less precise, and the evidence if it did."""
-
-    words: str
-    evidence: Sequence[OutputEvidence]
-
-
 class ExecutedOperator:
     """An operator computed again, with what can be told of its outputs."""
 
     def __init__(self, operator: Operator, dumped: Dumped, preferred: Preferred) -> None:
         """CannotReplayError if its definition, an operand or an attribute is not known."""
-        inputs = [known_tensor(tensor, desc, preferred) for tensor, desc in _operands(operator, dumped)]
+        inputs = [known_tensor(tensor, desc, preferred) for tensor, desc in _operands(operator, dumped.inputs)]
         self._recipe: Recipe = recipe_of(operator, len(inputs))
         made = {tensor.index: tensor for tensor in dumped.outputs if has_data(tensor)}
         if not made:
@@ -120,7 +121,12 @@ class ExecutedOperator:
         self._setting = self._nearest(Setting(operator.attributes, tuple(forms)))
         self.saturated = 0
         """Elements whose truth is beyond the largest number of their type."""
-        self.evidence = self._compare(self._run(self._operands))
+        defined = self._run(self._operands)
+        self.evidence = [
+            self._evidence(self._outputs[index], exact, defined.length)
+            for index, exact in enumerate(defined.results)
+            if exact is not None and index in self._outputs
+        ]
 
     def refine(self) -> None:
         """Measure how much each element moves with the operands, and with what fused steps hand on."""
@@ -137,38 +143,29 @@ class ExecutedOperator:
             for each, first, second in zip(self.evidence, inputs, handed, strict=True)
         ]
 
-    def excuses(self) -> Iterator[Excuse]:
-        """What may explain errors that rounding the result does not; after `refine`."""
+    def excuses(self) -> Iterator[tuple[str, Sequence[OutputEvidence]]]:
+        """What a device may do that makes results less precise, and the evidence if it did; after `refine`."""
         rounded = [each for each in self.evidence if each.rule is Rule.ROUNDED and each.sensitivity is not None]
         if not rounded:
             return
         if not self._recipe.multiplies:
-            yield Excuse(f"storing the result of every step in {rounded[0].dtype}", self._with_stored_steps())
+            # For a vector unit, which keeps no sums in an accumulator.
+            unit, counting = self._unit(), Steps(lambda array: array)
+            self._run_stored(counting)
+            moves = self._movement(
+                lambda seed: self._run_stored(Steps(_mover(unit, seed=seed), last=counting.count)), unit
+            )
+            moved = [replace(each, intermediate_sensitivity=by) for each, by in zip(self.evidence, moves, strict=True)]
+            yield f"storing the result of every step in {rounded[0].dtype}", moved
         elif any(operand.dtype == "float32" for operand in self._operands) and all(map(_is_noisy, rounded)):
             with_hf32 = [replace(each, input_roundoff=HF32_ROUNDOFF) for each in self.evidence]
-            yield Excuse("rounding float32 operands to HF32", with_hf32)
-
-    def _with_stored_steps(self) -> list[OutputEvidence]:
-        """For a vector unit, which keeps no sums in an accumulator."""
-        unit = self._unit()
-        counting = Steps(lambda array: array)
-        self._run_stored(counting)
-        moves = self._movement(lambda seed: self._run_stored(Steps(_mover(unit, seed=seed), last=counting.count)), unit)
-        return [replace(each, intermediate_sensitivity=by) for each, by in zip(self.evidence, moves, strict=True)]
+            yield "rounding float32 operands to HF32", with_hf32
 
     def _run_stored(self, steps: Steps) -> Defined:
         return self._run([replace(each, array=stored(each.array, steps)) for each in self._operands])
 
     def _unit(self) -> float:
         return max([float(_ROUNDOFF_64**0.5), *(each.input_roundoff for each in self.evidence)])
-
-    def _compare(self, defined: Defined) -> list[OutputEvidence]:
-        """Of every output that is dumped and defined."""
-        return [
-            self._evidence(self._outputs[index], exact, defined.length)
-            for index, exact in enumerate(defined.results)
-            if exact is not None and index in self._outputs
-        ]
 
     def tensors(self) -> dict[str, Array]:
         """Everything that was read and made."""
@@ -180,14 +177,18 @@ class ExecutedOperator:
     def _nearest(self, told: Setting) -> Setting:
         """Of all that the graph leaves open, what is nearest to the output: it is wrong only if it fits none."""
         readings = self._recipe.readings(self._operands, told)
-        return readings[0] if len(readings) == 1 else min(readings, key=self._distance)
-
-    def _distance(self, setting: Setting) -> float:
+        if len(readings) == 1:
+            return readings[0]
         if 0 not in self._outputs:
             raise CannotReplayError("its first output is not in the dump")
-        made, exact = self._outputs[0].result(), self._run(self._operands, setting=setting).results[0]
-        with np.errstate(all="ignore"):
-            return float(np.nansum(np.abs(_fitted(exact, made.shape) - made)))
+        made = self._outputs[0].result()
+
+        def distance(setting: Setting) -> float:
+            exact = self._run(self._operands, setting=setting).results[0]
+            with np.errstate(all="ignore"):
+                return float(np.nansum(np.abs(_fitted(exact, made.shape) - made)))
+
+        return min(readings, key=distance)
 
     def _run(
         self,
@@ -205,20 +206,24 @@ class ExecutedOperator:
 
     def _movement(self, perturbed: Callable[[int], Defined], unit: float) -> list[Array | None]:
         """RMS change of each output's elements over some runs, per unit; none where it does not matter."""
-        counted = [each.rule is Rule.ROUNDED and each.exact.dtype.kind == "f" for each in self.evidence]
-        shapes = [each.exact.shape for each in self.evidence]
-        totals = [np.zeros(shape) if counts else None for shape, counts in zip(shapes, counted, strict=True)]
+        totals = [
+            np.zeros(each.exact.shape) if each.rule is Rule.ROUNDED and each.exact.dtype.kind == "f" else None
+            for each in self.evidence
+        ]
         for number in range(PERTURBATIONS):
             run = perturbed(number)
             for each, total in zip(self.evidence, totals, strict=True):
-                if total is not None:
-                    total += _squared_change(each, run, unit)
+                if total is None:
+                    continue
+                result = _fitted(run.results[int(each.place.removeprefix("output."))], each.exact.shape)
+                with np.errstate(all="ignore"):
+                    change = (np.asarray(result) - each.exact) / unit
+                    total += np.where(np.isfinite(change), np.square(change), 0.0)
         return [None if total is None else np.sqrt(total / PERTURBATIONS) for total in totals]
 
     def _evidence(self, known: KnownTensor, exact: Array, length: float) -> OutputEvidence:
-        form, computed = known.form, known.result()
-        place, violation = f"output.{known.tensor.index}", None
-        rule, dtype = self._recipe.rule, form.dtype
+        form, computed, violation = known.form, known.result(), None
+        dtype = form.dtype
         exact = self._as_result(_fitted(exact, form.shape), computed, form)
         if self._recipe.last.chosen is not None:
             choose, dtype = self._recipe.last.chosen, self._operands[0].dtype
@@ -228,15 +233,15 @@ class ExecutedOperator:
                 violation = str(error)
         whole = DTYPES[dtype].kind in (DtypeKind.INT, DtypeKind.BOOL)
         return OutputEvidence(
-            place=place,
+            place=f"output.{known.tensor.index}",
             direction=Direction.FORWARD,
-            rule=Rule.EXACT if whole else rule,
+            rule=Rule.EXACT if whole else self._recipe.rule,
             dtype=dtype,
             computed=computed,
             exact=exact,
             reduction=length,
             accumulation=_ROUNDOFF_64 if dtype == "float64" else _ROUNDOFF_32,
-            input_roundoff=self._input_roundoff(dtype),
+            input_roundoff=max(DTYPES[each].unit_roundoff for each in (dtype, *(one.dtype for one in self._operands))),
             violation=violation,
         )
 
@@ -259,9 +264,6 @@ class ExecutedOperator:
         self.saturated += int(np.count_nonzero(beyond))
         return np.where(beyond, computed, wanted)
 
-    def _input_roundoff(self, dtype: str) -> float:
-        return max(DTYPES[name].unit_roundoff for name in (dtype, *(operand.dtype for operand in self._operands)))
-
 
 def _mover(unit: float, *, seed: int = PERTURBATIONS) -> Disturbed:
     """Moves floats by chance, uniformly, one unit in the root mean square."""
@@ -274,13 +276,6 @@ def _mover(unit: float, *, seed: int = PERTURBATIONS) -> Disturbed:
     return moved
 
 
-def _squared_change(each: OutputEvidence, run: Defined, unit: float) -> Array:
-    result = _fitted(run.results[int(each.place.removeprefix("output."))], each.exact.shape)
-    with np.errstate(all="ignore"):
-        change = (np.asarray(result) - each.exact) / unit
-        return np.where(np.isfinite(change), np.square(change), 0.0)
-
-
 def _is_noisy(evidence: OutputEvidence) -> bool:
     """Whether most elements are off by more than float32 explains: a unit that rounds operands does so for all."""
     assert evidence.sensitivity is not None
@@ -288,13 +283,13 @@ def _is_noisy(evidence: OutputEvidence) -> bool:
     return bool(np.count_nonzero(errors > HF32_NOISE * evidence.sensitivity) * 2 > errors.size)
 
 
-def _operands(operator: Operator, dumped: Dumped) -> list[tuple[DumpTensor, TensorDesc | None]]:
+def _operands(operator: Operator, dumped: Sequence[DumpTensor]) -> list[tuple[DumpTensor, TensorDesc | None]]:
     """Inputs that were read, with what the graph says; a dump counts all of them, or only those that are connected."""
-    places = list(range(max(len(operator.inputs), len(dumped.inputs))))
+    places = list(range(max(len(operator.inputs), len(dumped))))
     connected = [place for place, each in enumerate(operator.inputs) if each.source is not None]
-    if len(dumped.inputs) == len(connected):
+    if len(dumped) == len(connected):
         places = connected
-    found = [(places[tensor.index], tensor) for tensor in dumped.inputs if has_data(tensor)]
+    found = [(places[tensor.index], tensor) for tensor in dumped if has_data(tensor)]
     if [place for place, _ in found] != list(range(len(found))):
         raise CannotReplayError(f"no definition of {operator.type} without an operand before its last")
     return [(tensor, _desc([each.desc for each in operator.inputs], place)) for place, tensor in found]
@@ -309,6 +304,6 @@ def _fitted(exact: Array | None, shape: tuple[int, ...]) -> Array:
     assert exact is not None
     if exact.shape == shape:
         return exact
-    if [size for size in exact.shape if size != 1] != [size for size in shape if size != 1]:
+    if without_ones(exact.shape) != without_ones(shape):
         raise unlike(shape, exact.shape)
     return exact.reshape(shape)

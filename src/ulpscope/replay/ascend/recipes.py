@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from ulpscope.records.checks import Rule
 from ulpscope.records.graphs import Operator
+from ulpscope.replay.ascend import elementwise, moving, reductions, windows
 from ulpscope.replay.ascend.defining import Array, Defined, Definition, Definitions, Operand, Setting
-from ulpscope.replay.ascend.definitions import contractions, elementwise, moving, normalisations, reductions
-from ulpscope.replay.ascend.definitions import windows as pooling
 from ulpscope.replay.recorded import CannotReplayError
 
 ACTIVATIONS = frozenset("Relu Relu6 Sigmoid Tanh".split())
@@ -85,8 +84,17 @@ class Recipe:
 
 def recipe_of(operator: Operator, operands: int) -> Recipe:
     """How an operator is computed of so many operands; CannotReplayError if that is not known."""
-    chain = _chain(operator)
-    return _fused(chain, operands) if chain else _single(operator.type, operands)
+    chain, kind = _chain(operator), operator.type
+    if chain:
+        return _fused(chain, operands)
+    definition = DEFINITIONS.get(kind)
+    if definition is None:
+        raise CannotReplayError(f"no definition of {kind}")
+    if operands < definition.least:
+        raise CannotReplayError(f"{_operands(definition.least)} of {kind} are needed, the dump has {operands}")
+    if definition.most is not None and operands > definition.most:
+        raise CannotReplayError(f"no definition of {kind} with {_operands(operands)}")
+    return Recipe((Step(kind, definition, operands),))
 
 
 def run_recipe(
@@ -105,17 +113,6 @@ def run_recipe(
         defined = Defined(following.results, max(length, following.length))
         left = left[step.takes :]
     return defined
-
-
-def _single(kind: str, operands: int) -> Recipe:
-    definition = DEFINITIONS.get(kind)
-    if definition is None:
-        raise CannotReplayError(f"no definition of {kind}")
-    if operands < definition.least:
-        raise CannotReplayError(f"{_operands(definition.least)} of {kind} are needed, the dump has {operands}")
-    if definition.most is not None and operands > definition.most:
-        raise CannotReplayError(f"no definition of {kind} with {_operands(operands)}")
-    return Recipe((Step(kind, definition, operands),))
 
 
 def _fused(kinds: Sequence[str], operands: int) -> Recipe:
@@ -161,11 +158,4 @@ def _operands(number: int) -> str:
     return "1 operand" if number == 1 else f"{number} operands"
 
 
-DEFINITIONS: Definitions = {
-    **elementwise.DEFINITIONS,
-    **contractions.DEFINITIONS,
-    **reductions.DEFINITIONS,
-    **normalisations.DEFINITIONS,
-    **pooling.DEFINITIONS,
-    **moving.DEFINITIONS,
-}
+DEFINITIONS: Definitions = elementwise.DEFINITIONS | windows.DEFINITIONS | reductions.DEFINITIONS | moving.DEFINITIONS

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ulpscope.operations.names import operation_name
+from ulpscope.replay.torch.evidence import squared_change
 from ulpscope.replay.torch.running import Feed, Recipe, results, run
 from ulpscope.replay.torch.tensors import raised, to_array
 
@@ -24,6 +25,8 @@ NOTHING = 1e-11
 WRITTEN = "written."
 
 Arrays = dict[str, NDArray[np.generic]]
+Way = tuple[Recipe, SDPBackend | None]
+"""How a call is composed: with which backend of attention, where one is chosen."""
 
 
 class IdealKernels(TorchDispatchMode):
@@ -118,38 +121,29 @@ def measure_composition(
     # What is written in passing is no result that a kernel returns: nothing is known of it before it was rounded.
     returned = {place: array for place, array in exact.items() if not place.startswith(WRITTEN)}
     found = [_measure(way, feed, returned, unit) for way in _ways(ideal)]
-    return Composition(found[0].ordinary, _together([each.sensitivity for each in found]))
+    places = dict.fromkeys(place for each in found for place in each.sensitivity)
+    squares = {
+        place: sum(np.square(each.sensitivity[place]) for each in found if place in each.sensitivity)
+        for place in places
+    }
+    return Composition(found[0].ordinary, {place: np.sqrt(square) for place, square in squares.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """One way to compose a call."""
-
-    recipe: Recipe
-    backends: tuple[SDPBackend, ...] = ()
-
-
-def _ways(recipe: Recipe) -> list[_Way]:
+def _ways(recipe: Recipe) -> list[Way]:
     """As torch does it here, and as other devices do: attention fused or not, autocast's casts inside or not."""
-    found = [_Way(recipe)]
+    found: list[Way] = [(recipe, None)]
     if "attention" in operation_name(recipe.op):
-        found.append(_Way(recipe, (SDPBackend.MATH,)))
+        found.append((recipe, SDPBackend.MATH))
     if recipe.autocast is not None:
-        found.append(_Way(replace(recipe, autocast=None)))
+        found.append((replace(recipe, autocast=None), None))
     return found
 
 
-def _together(found: list[Arrays]) -> Arrays:
-    """Elementwise, the root of the sum of squares."""
-    places = dict.fromkeys(place for each in found for place in each)
-    return {place: np.sqrt(sum(np.square(each[place]) for each in found if place in each)) for place in places}
-
-
-def _measure(way: _Way, feed: Feed, exact: Mapping[str, NDArray[np.generic]], unit: float) -> Composition:
+def _measure(way: Way, feed: Feed, exact: Mapping[str, NDArray[np.generic]], unit: float) -> Composition:
     found = Composition()
     try:
         found.ordinary, before = _execute(way, feed, IdealKernels())
-        apart = {place: _apart(array, exact.get(place)) for place, array in before.items()}
+        apart = {place: squared_change(array, exact.get(place)) for place, array in before.items()}
         handed_on = {
             place: square for place, square in apart.items() if square is not None and _matters(square, exact[place])
         }
@@ -159,7 +153,7 @@ def _measure(way: _Way, feed: Feed, exact: Mapping[str, NDArray[np.generic]], un
         for _ in range(CHANCES):
             _, before = _execute(way, feed, IdealKernels(chance))
             for place, total in handed_on.items():
-                square = _apart(before[place], exact[place]) if place in before else None
+                square = squared_change(before[place], exact[place]) if place in before else None
                 total += 0.0 if square is None else square
     except (RuntimeError, NotImplementedError):
         return found
@@ -167,22 +161,13 @@ def _measure(way: _Way, feed: Feed, exact: Mapping[str, NDArray[np.generic]], un
     return found
 
 
-def _execute(way: _Way, feed: Feed, kernels: IdealKernels) -> tuple[Arrays, Arrays]:
+def _execute(way: Way, feed: Feed, kernels: IdealKernels) -> tuple[Arrays, Arrays]:
     """The results, and the same before the last rounding."""
-    chosen = sdpa_kernel(list(way.backends)) if way.backends else contextlib.nullcontext()
-    with chosen, kernels:
-        ran = results(run(way.recipe, feed, device="cpu"))
+    recipe, backend = way
+    with contextlib.nullcontext() if backend is None else sdpa_kernel([backend]), kernels:
+        ran = results(run(recipe, feed, device="cpu"))
     before = {place: to_array(kernels.before_rounding(tensor.detach())) for place, tensor in ran.items()}
     return {place: to_array(tensor) for place, tensor in ran.items()}, before
-
-
-def _apart(found: NDArray[np.generic], exact: NDArray[np.generic] | None) -> NDArray[np.float64] | None:
-    """Squared differences; none of what is no float or has another shape."""
-    if exact is None or exact.dtype != np.float64 or found.shape != exact.shape:
-        return None
-    with np.errstate(invalid="ignore", over="ignore"):
-        change = found.astype(np.float64) - exact.astype(np.float64)
-        return np.where(np.isfinite(change), change * change, 0.0)
 
 
 def _matters(square: NDArray[np.float64], exact: NDArray[np.generic]) -> bool:

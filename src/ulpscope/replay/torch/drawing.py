@@ -20,7 +20,7 @@ from ulpscope.operations.traits import Trait
 from ulpscope.records.checks import Direction, OutputEvidence, Rule, ShareEvidence
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.running import Feed, Ran, Recipe
-from ulpscope.replay.torch.tensors import Decoder, to_array
+from ulpscope.replay.torch.tensors import Decoder, dtype_name, to_array
 
 Evidence = OutputEvidence | ShareEvidence
 
@@ -40,16 +40,22 @@ def random_evidence(recipe: Recipe, feed: Feed, ran: Ran) -> list[Evidence]:
     if drawn is None or not drawn.numel():
         raise CannotReplayError("random, and it gave nothing")
     if operation_name(recipe.op) == "randperm":
-        return [_permutation(drawn)]
-    law = law_of(recipe.op)
+        # Every number once.
+        numbers, each = drawn.detach().to("cpu").sort().values, torch.arange(len(drawn))
+        return [replace(_rounded("output.0", Direction.FORWARD, numbers.double(), each.double()), rule=Rule.EXACT)]
+    law = _LAWS.get(recipe.op)
+    if law is None:
+        raise CannotReplayError("random, and its law is not known here")
     given = {place: feed.tensors[first] for place, first in recipe.firsts.items()}
     args, kwargs = Decoder({place: _high(tensor) for place, tensor in given.items()}, device="cpu").arguments(
         recipe.arguments
     )
-    happened, probabilities = (each.reshape(-1)[:MOST_DRAWS] for each in law(Draws(_high(drawn), args, kwargs)))
+    happened, told = law(Draws(_high(drawn), args, kwargs))
+    probable = (told if isinstance(told, Tensor) else torch.full((), told)).expand_as(happened)
+    happened, probable = (each.reshape(-1)[:MOST_DRAWS] for each in (happened, probable))
     if not happened.numel():
         raise CannotReplayError("random, and no draw tells anything")
-    probability = float(probabilities.double().mean())
+    probability = float(probable.double().mean())
     return [ShareEvidence("output.0", Direction.FORWARD, int(happened.sum()), happened.numel(), probability)]
 
 
@@ -60,15 +66,6 @@ def added(one: Evidence, other: Evidence) -> Evidence:
     trials = one.trials + other.trials
     probability = (one.probability * one.trials + other.probability * other.trials) / max(trials, 1)
     return replace(one, successes=one.successes + other.successes, trials=trials, probability=probability)
-
-
-def _permutation(drawn: Tensor) -> OutputEvidence:
-    """Every number once."""
-    numbers = drawn.detach().to("cpu")
-    return replace(
-        _rounded("output.0", Direction.FORWARD, numbers.sort().values.double(), torch.arange(len(numbers)).double()),
-        rule=Rule.EXACT,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +86,34 @@ class _Form:
         return cls(factor, shift, factor * ALPHA + shift)
 
 
-@dataclass(frozen=True, slots=True)
-class _Dropout:
-    """What became of each element."""
-
-    probability: float
-    form: _Form
-    exact: Tensor
-    """If it was kept."""
-    kept: Tensor
-    known: Tensor
-    """Where the output tells whether it was."""
-
-
 def _dropout(recipe: Recipe, feed: Feed, ran: Ran) -> list[Evidence]:
-    seen = _seen(recipe, ran)
-    output = ran.outputs["output.0"].detach()
-    told = torch.where(seen.kept, seen.exact, seen.form.fallen)
+    training, probability = dropout_arguments(recipe.arguments)
+    source = ran.leaves["args.0"] if "args.0" in ran.leaves else ran.leaves["kwargs.input"]
+    if source.is_complex():
+        raise CannotReplayError("random, and complex")
+    name = operation_name(recipe.op)
+    form = _Form.of(name, probability) if training else _Form(1.0)
+    if source.dtype != torch.float64:
+        # Kernels get the factor in float32.
+        form = replace(form, factor=float(torch.tensor(form.factor, dtype=torch.float32)))
+    high, output = _high(source), _high(ran.outputs["output.0"])
+    if_kept = high * form.factor + form.shift
+    margin = _MARGIN * DTYPES[dtype_name(source.dtype)].unit_roundoff * abs(form.fallen)
+    kept = (output - form.fallen).abs() > margin
+    # Where the output tells whether it was.
+    known = ((if_kept - form.fallen).abs() > 2 * margin) & torch.isfinite(if_kept)
+    if probability == 1.0:
+        known = torch.isfinite(high)
     # Where it cannot be told what happened, whatever came out stands.
-    exact = torch.where(seen.known | torch.isnan(seen.exact), told, _high(output))
-    dropped, trials = _dropped(recipe, seen)
-    evidence: list[Evidence] = [ShareEvidence("output.0", Direction.FORWARD, dropped, trials, seen.probability)]
-    evidence.append(_rounded("output.0", Direction.FORWARD, output, exact))
+    exact = torch.where(known | torch.isnan(if_kept), torch.where(kept, if_kept, form.fallen), output)
+    dropped, trials = _dropped(name, known, kept)
+    evidence: list[Evidence] = [
+        ShareEvidence("output.0", Direction.FORWARD, dropped, trials, probability if training else 0.0),
+        _rounded("output.0", Direction.FORWARD, ran.outputs["output.0"].detach(), exact),
+    ]
     for place, gradient in ran.gradients.items():
-        sent = torch.where(seen.kept, _high(feed.grad_outputs["output.0"]) * seen.form.factor, 0.0)
-        back = torch.where(seen.known, sent, _high(gradient))
+        sent = torch.where(kept, _high(feed.grad_outputs["output.0"]) * form.factor, 0.0)
+        back = torch.where(known, sent, _high(gradient))
         evidence.append(_rounded(f"grad.{place}", Direction.BACKWARD, gradient, back))
     return evidence
 
@@ -121,7 +121,7 @@ def _dropout(recipe: Recipe, feed: Feed, ran: Ran) -> list[Evidence]:
 def draws(recipe: Recipe) -> bool:
     """Whether a call draws numbers; the dumps of other tools do not say so."""
     dropped = recipe.arguments.get("kwargs", {}).get("dropout_p", 0.0)
-    return operation(recipe.op).has(Trait.DROPPING, Trait.RANDOM) or has_law(recipe.op) or bool(dropped)
+    return operation(recipe.op).has(Trait.DROPPING, Trait.RANDOM) or recipe.op in _LAWS or bool(dropped)
 
 
 def dropout_arguments(arguments: Mapping[str, Any]) -> tuple[bool, float]:
@@ -131,39 +131,16 @@ def dropout_arguments(arguments: Mapping[str, Any]) -> tuple[bool, float]:
     return bool(training), float(kwargs.get("p", args[1] if len(args) > 1 and args[1] is not None else 0.5))
 
 
-def _seen(recipe: Recipe, ran: Ran) -> _Dropout:
-    training, probability = dropout_arguments(recipe.arguments)
-    source = ran.leaves["args.0"] if "args.0" in ran.leaves else ran.leaves["kwargs.input"]
-    if source.is_complex():
-        raise CannotReplayError("random, and complex")
-    form = _Form.of(operation_name(recipe.op), probability) if training else _Form(1.0)
-    if source.dtype != torch.float64:
-        # Kernels get the factor in float32.
-        form = replace(form, factor=float(torch.tensor(form.factor, dtype=torch.float32)))
-    exact = _high(source) * form.factor + form.shift
-    margin = _MARGIN * DTYPES[str(source.dtype).removeprefix("torch.")].unit_roundoff * abs(form.fallen)
-    kept = (_high(ran.outputs["output.0"]) - form.fallen).abs() > margin
-    known = ((exact - form.fallen).abs() > 2 * margin) & torch.isfinite(exact)
-    if probability == 1.0:
-        known = torch.isfinite(_high(source))
-    return _Dropout(probability if training else 0.0, form, exact, kept, known)
-
-
-def _dropped(recipe: Recipe, seen: _Dropout) -> tuple[int, int]:
-    """How many fell of how many that fell or stayed each by itself."""
-    known, fallen = seen.known, seen.known & ~seen.kept
-    axes = _falling_together(operation_name(recipe.op), known.dim())
+def _dropped(name: str, known: Tensor, kept: Tensor) -> tuple[int, int]:
+    """How many fell of how many that fell or stayed each by itself; in some operations whole channels do."""
+    fallen, rank = known & ~kept, known.dim()
+    axes = tuple(range(2, rank)) if name == "dropout2d" or "feature" in name else ()
+    if name in ("dropout1d", "dropout3d"):
+        # Without a batch the channels come first.
+        axes = tuple(range(rank - int(name[-2]), rank))
     if axes:
         fallen, known = (fallen | ~known).all(axes) & known.any(axes), known.any(axes)
     return int(fallen.sum()), int(known.sum())
-
-
-def _falling_together(name: str, rank: int) -> tuple[int, ...]:
-    """Axes of a channel, where whole channels are dropped."""
-    if name in ("dropout1d", "dropout3d"):
-        # Without a batch the channels come first.
-        return tuple(range(rank - int(name[-2]), rank))
-    return tuple(range(2, rank)) if name == "dropout2d" or "feature" in name else ()
 
 
 def _high(tensor: Tensor) -> Tensor:
@@ -171,7 +148,7 @@ def _high(tensor: Tensor) -> Tensor:
 
 
 def _rounded(place: str, direction: Direction, computed: Tensor, exact: Tensor) -> OutputEvidence:
-    dtype = str(computed.dtype).removeprefix("torch.")
+    dtype = dtype_name(computed.dtype)
     roundoff = DTYPES[dtype].unit_roundoff
     return OutputEvidence(
         place=place,
@@ -204,80 +181,39 @@ class Draws:
         return default if given is None else given
 
 
-Law = Callable[[Draws], tuple[Tensor, Tensor]]
-"""Which draws fell there, and how probable that is for each."""
+Told = tuple[Tensor, Tensor | float]
+"""Which draws fell there, and how probable that is: for each, or for all of them."""
+Law = Callable[[Draws], Told]
 
 
-def has_law(op: str) -> bool:
-    return op in _LAWS
-
-
-def law_of(name: str) -> Law:
-    law = _LAWS.get(name)
-    if law is None:
-        raise CannotReplayError("random, and its law is not known here")
-    return law
-
-
-def _same(happened: Tensor, probability: float) -> tuple[Tensor, Tensor]:
-    return happened, torch.full((), probability).expand_as(happened)
-
-
-def _unit(draws: Draws) -> tuple[Tensor, Tensor]:
-    return _same(draws.values < 0.25, 0.25)
-
-
-def _uniform(draws: Draws) -> tuple[Tensor, Tensor]:
+def _uniform(draws: Draws) -> Told:
     low, high = draws.argument(1, "from", 0.0), draws.argument(2, "to", 1.0)
-    return _same(draws.values < low + (high - low) / 4, 0.25)
-
-
-def _standard_normal(draws: Draws) -> tuple[Tensor, Tensor]:
-    return _same(draws.values.abs() < _HALF_OF_NORMAL, 0.5)
+    return draws.values < low + (high - low) / 4, 0.25
 
 
 def _normal(place: int) -> Law:
     """torch.normal has the mean first, the method has it second."""
 
-    def law(draws: Draws) -> tuple[Tensor, Tensor]:
+    def law(draws: Draws) -> Told:
         mean, deviation = draws.argument(place, "mean", 0.0), draws.argument(place + 1, "std", 1.0)
-        return _same((draws.values - mean).abs() < _HALF_OF_NORMAL * deviation, 0.5)
+        return (draws.values - mean).abs() < _HALF_OF_NORMAL * deviation, 0.5
 
     return law
 
 
-def _log_normal(draws: Draws) -> tuple[Tensor, Tensor]:
-    return _same(draws.values < math.exp(draws.argument(1, "mean", 1.0)), 0.5)
-
-
-def _cauchy(draws: Draws) -> tuple[Tensor, Tensor]:
+def _cauchy(draws: Draws) -> Told:
     median, sigma = draws.argument(1, "median", 0.0), draws.argument(2, "sigma", 1.0)
-    return _same((draws.values - median).abs() < sigma, 0.5)
+    return (draws.values - median).abs() < sigma, 0.5
 
 
-def _exponential(draws: Draws) -> tuple[Tensor, Tensor]:
-    return _same(draws.values < math.log(2) / draws.argument(1, "lambd", 1.0), 0.5)
-
-
-def _geometric(draws: Draws) -> tuple[Tensor, Tensor]:
-    return _same(draws.values == 1, draws.argument(1, "p"))
-
-
-def _bernoulli(draws: Draws) -> tuple[Tensor, Tensor]:
+def _bernoulli(draws: Draws) -> Told:
+    """torch.bernoulli(x) takes x for the probabilities."""
     given = draws.argument(1, "p")
-    # torch.bernoulli(x) takes x for the probabilities; the method without any takes a half.
     probability = draws.argument(0, "input") if given is None else given
-    if isinstance(probability, float | int):
-        return _same(draws.values != 0, float(probability))
-    return draws.values != 0, probability.expand_as(draws.values)
+    return draws.values != 0, float(probability) if isinstance(probability, int) else probability
 
 
-def _bernoulli_method(draws: Draws) -> tuple[Tensor, Tensor]:
-    given = draws.argument(1, "p", 0.5)
-    return _bernoulli(Draws(draws.values, [None, given], {}))
-
-
-def _poisson(draws: Draws) -> tuple[Tensor, Tensor]:
+def _poisson(draws: Draws) -> Told:
     rates = draws.argument(0, "input")
     most = rates.floor()
     return draws.values <= most, torch.special.gammaincc(most + 1, rates)
@@ -286,39 +222,38 @@ def _poisson(draws: Draws) -> tuple[Tensor, Tensor]:
 def _whole(first: int) -> Law:
     """Integers from low to below high; the places before `first` hold no limits."""
 
-    def law(draws: Draws) -> tuple[Tensor, Tensor]:
+    def law(draws: Draws) -> Told:
         limits = [item for item in draws.args[first:] if isinstance(item, int)]
         low = draws.kwargs.get("low", draws.kwargs.get("from", limits[0] if len(limits) > 1 else 0))
         high = draws.kwargs.get("high", draws.kwargs.get("to", limits[-1] if limits else None))
         if high is None or high <= low:
             raise CannotReplayError("random, and its limits are not known")
         middle = low + (high - low + 1) // 2
-        return _same(draws.values < middle, (middle - low) / (high - low))
+        return draws.values < middle, (middle - low) / (high - low)
 
     return law
 
 
-def _multinomial(draws: Draws) -> tuple[Tensor, Tensor]:
+def _multinomial(draws: Draws) -> Told:
     """Of each row the first draw: is it the most probable one?"""
     weights = draws.argument(0, "input")
     most = (weights / weights.sum(-1, keepdim=True)).max(-1)
     return draws.values[..., 0] == most.indices, most.values
 
 
-def _rrelu(draws: Draws) -> tuple[Tensor, Tensor]:
+def _rrelu(draws: Draws) -> Told:
     """Slopes below 0 are uniform."""
     source = draws.argument(0, "input")
     low, high = draws.argument(1, "lower", 1 / 8), draws.argument(2, "upper", 1 / 3)
     below = source < 0
-    slopes = draws.values[below] / source[below]
-    return _same(slopes < low + (high - low) / 4, 0.25)
+    return draws.values[below] / source[below] < low + (high - low) / 4, 0.25
 
 
 _LAWS: dict[str, Law] = {
-    "torch.rand": _unit,
-    "torch.rand_like": _unit,
-    "torch.randn": _standard_normal,
-    "torch.randn_like": _standard_normal,
+    "torch.rand": lambda draws: (draws.values < 0.25, 0.25),
+    "torch.rand_like": lambda draws: (draws.values < 0.25, 0.25),
+    "torch.randn": lambda draws: (draws.values.abs() < _HALF_OF_NORMAL, 0.5),
+    "torch.randn_like": lambda draws: (draws.values.abs() < _HALF_OF_NORMAL, 0.5),
     "torch.normal": _normal(0),
     "torch.bernoulli": _bernoulli,
     "torch.poisson": _poisson,
@@ -330,12 +265,13 @@ _LAWS: dict[str, Law] = {
     "torch.rrelu": _rrelu,
     "torch.Tensor.uniform_": _uniform,
     "torch.Tensor.normal_": _normal(1),
-    "torch.Tensor.log_normal_": _log_normal,
+    "torch.Tensor.log_normal_": lambda draws: (draws.values < math.exp(draws.argument(1, "mean", 1.0)), 0.5),
     "torch.Tensor.cauchy_": _cauchy,
-    "torch.Tensor.exponential_": _exponential,
-    "torch.Tensor.geometric_": _geometric,
+    "torch.Tensor.exponential_": lambda draws: (draws.values < math.log(2) / draws.argument(1, "lambd", 1.0), 0.5),
+    "torch.Tensor.geometric_": lambda draws: (draws.values == 1, draws.argument(1, "p")),
     "torch.Tensor.bernoulli": _bernoulli,
-    "torch.Tensor.bernoulli_": _bernoulli_method,
+    # The method that writes takes a half where nothing is given.
+    "torch.Tensor.bernoulli_": lambda draws: _bernoulli(Draws(draws.values, [None, draws.argument(1, "p", 0.5)], {})),
     "torch.Tensor.random_": _whole(1),
     "torch.nn.init.uniform_": _uniform,
     "torch.nn.init.normal_": _normal(1),

@@ -9,7 +9,7 @@ executed.refine()                 adds sensitivities: a few more runs in float64
 import contextlib
 import os
 import runpy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.dtypes import DTYPES, FLOATING
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Value
 from ulpscope.replay.planning import longer
-from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
+from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.torch.composing import measure_composition
 from ulpscope.replay.torch.drawing import added, draws, random_evidence
 from ulpscope.replay.torch.evidence import ROUNDOFF_64, Comparer, measure_reductions, measure_sensitivity
@@ -35,14 +35,12 @@ from ulpscope.replay.torch.running import (
     Ran,
     Recipe,
     cast_inputs,
-    check_same_outputs,
     make_recipe,
     results,
     run,
     run_precise,
-    under_autocast,
 )
-from ulpscope.replay.torch.tensors import case_tensor, is_float, to_array
+from ulpscope.replay.torch.tensors import case_tensor, to_array
 from ulpscope.trace.reader import RankTrace
 
 MEMORY = Path("/proc/meminfo")
@@ -58,10 +56,18 @@ ROUNDOFF_TF32 = DTYPES["float16"].unit_roundoff
 class Engine:
     """Executes cases on one device."""
 
-    def __init__(self, device: str, *, seed: int = 0, references: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        device: str,
+        *,
+        seed: int = 0,
+        references: Sequence[Path] = (),
+        change: Callable[[Feed], Feed] | None = None,
+        autocast: bool = True,
+    ) -> None:
+        """`change`: what is done to inputs and gradients. Without `autocast` it is off, whatever was recorded."""
         torch.set_num_threads(1)
-        self._device = device
-        self._seed = seed
+        self._device, self._seed, self._change, self._autocast = device, seed, change, autocast
         for file in references:
             load_references(file)
         _check_device(device)
@@ -70,22 +76,27 @@ class Engine:
         """Run the case on the device and in float64."""
         check_size(recorded)
         feed = self.feed(case, recorded, rank)
-        recipe = self._recipe(recorded, feed)
+        if self._change is not None:
+            feed = self._change(feed)
+        recipe = make_recipe(recorded, feed, device=self._device, autocast=self._autocast)
         torch.manual_seed(self._seed)
         ran = run(recipe, feed, device=self._device)
         if recorded.call.random or draws(recipe):
             return Executed(recipe, feed, ran, self._random(recipe, feed, ran))
         seen = cast_inputs(recipe, feed, ran.outputs)
         precise = run_precise(recipe, seen)
-        check_same_outputs(ran, precise)
+        if set(ran.outputs) != set(precise.outputs):
+            raise CannotReplayError("its reference returns other outputs")
         if factorises(recipe.op) and seen.grad_outputs:
             seen = replace(seen, grad_outputs=with_signs_of(recipe.op, ran.outputs, precise.outputs, seen.grad_outputs))
             precise = run_precise(recipe, seen)
-        comparer = Comparer(recipe, seen, roundoff_inside=self._inside(recipe))
+        inside = None
+        if torch.device(self._device).type == "cuda":
+            # What operands are rounded to because the user lets them be.
+            matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+            inside = tf32_roundoff(recipe.op, products=matmul.allow_tf32, by_cudnn=cudnn.allow_tf32)
+        comparer = Comparer(recipe, seen, roundoff_inside=inside)
         return Executed(recipe, seen, ran, list(comparer.compare(ran, precise)), precise)
-
-    def _recipe(self, recorded: RecordedCall, feed: Feed) -> Recipe:
-        return under_autocast(make_recipe(recorded), feed, recorded, device=self._device)
 
     def _random(self, recipe: Recipe, feed: Feed, first: Ran) -> list[OutputEvidence | ShareEvidence]:
         """Evidence of one execution, and of the law of as many as it takes to tell anything."""
@@ -105,12 +116,12 @@ class Engine:
         inputs, grads = recorded.inputs, recorded.grad_outputs
         if case.variant is Variant.LONG:
             inputs, grads = longer(recorded)
-        again = {place for place in inputs if place not in _first_places(recorded)}
+        again = recorded.repeated
 
         def tensor(place: str, value: Value, variant: Variant) -> torch.Tensor:
             return case_tensor(case, place, value, rank=rank, seed=self._seed, variant=variant)
 
-        first = next((place for place, value in inputs.items() if is_float(value.dtype)), None)
+        first = next((place for place, value in inputs.items() if value.dtype in FLOATING), None)
         return Feed(
             {
                 place: tensor(place, value, case.variant if place == first else Variant.RECORDED)
@@ -119,13 +130,6 @@ class Engine:
             },
             {place: tensor(f"grad.{place}", value, Variant.RECORDED) for place, value in grads.items()},
         )
-
-    def _inside(self, recipe: Recipe) -> float | None:
-        """What operands are rounded to because the user lets them be."""
-        if torch.device(self._device).type != "cuda":
-            return None
-        backends = torch.backends
-        return tf32_roundoff(recipe.op, products=backends.cuda.matmul.allow_tf32, by_cudnn=backends.cudnn.allow_tf32)
 
 
 def tf32_roundoff(op: str, *, products: bool, by_cudnn: bool) -> float | None:
@@ -149,7 +153,11 @@ class Executed:
 
     def refine(self) -> None:
         """Fill in what judging a rounded result needs: the condition of each element, the length of its sums."""
-        wanted = [each for each in self.evidence if isinstance(each, OutputEvidence) and _can_refine(each)]
+        wanted = [
+            each
+            for each in self.evidence
+            if isinstance(each, OutputEvidence) and each.rule is Rule.ROUNDED and each.sensitivity is None
+        ]
         if self.precise is None or not wanted:
             return
         exact = {place: to_array(tensor) for place, tensor in results(self.precise).items()}
@@ -178,14 +186,6 @@ class Executed:
                 found[f"computed.{each.place}"] = each.computed
                 found[f"exact.{each.place}"] = each.exact
         return {name: np.ascontiguousarray(array) for name, array in found.items()}
-
-
-def _can_refine(evidence: OutputEvidence) -> bool:
-    return evidence.rule is Rule.ROUNDED and evidence.sensitivity is None
-
-
-def _first_places(recorded: RecordedCall) -> set[str]:
-    return set(recorded.inputs) - set(dict(find_repeated(recorded.call.arguments)))
 
 
 def check_size(recorded: RecordedCall) -> None:
@@ -222,15 +222,11 @@ def _check_device(device: str) -> None:
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, AttributeError, NotImplementedError) as error:
+        accelerator = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
+        count = 0 if accelerator is None else torch.accelerator.device_count()
+        known = ["cpu", *(f"{getattr(accelerator, 'type', '')}:{index}" for index in range(count))]
         raise UlpscopeError(
             f"device {device} is not there: {str(error).splitlines()[0]}",
-            expected=f"one of {', '.join(_devices())}",
+            expected=f"one of {', '.join(known)}",
             next_step="name another with --device",
         ) from error
-
-
-def _devices() -> list[str]:
-    accelerator = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
-    if accelerator is None:
-        return ["cpu"]
-    return ["cpu", *(f"{accelerator.type}:{index}" for index in range(torch.accelerator.device_count()))]

@@ -6,7 +6,8 @@ A kernel that computes the exact result of inputs changed in their last bit is a
 square change over a few random perturbations in float64, per unit of relative change, is the condition of each element.
 """
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,17 +23,13 @@ from ulpscope.records.checks import GRADIENT, Direction, OutputEvidence, Rule
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.factorising import invariants
 from ulpscope.replay.torch.running import Feed, Ran, Recipe, raise_tensor, results, run_precise
-from ulpscope.replay.torch.tensors import to_array
+from ulpscope.replay.torch.tensors import dtype_name, to_array
 
 ROUNDOFF_32 = DTYPES["float32"].unit_roundoff
 ROUNDOFF_64 = DTYPES["float64"].unit_roundoff
 
 # Given with one of these, a call that moves numbers computes them.
 COMPUTING_KEYWORDS = frozenset("reduce decimals max_norm".split())
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def roundoff(dtype: torch.dtype) -> float:
@@ -52,11 +49,12 @@ class Comparer:
 
     def compare(self, ran: Ran, precise: Ran) -> list[OutputEvidence]:
         """Evidence for all outputs and gradients."""
-        factors = self._invariants(ran)
-        true = results(precise)
-        gradients = {f"{GRADIENT}{place}": gradient for place, gradient in ran.gradients.items()}
-        told = results(ran) if factors is None else gradients
-        found = [self._one(place, computed, true[place]) for place, computed in told.items() if place in true]
+        factors, true = self._invariants(ran), results(precise)
+        found = [
+            self._one(place, computed, true[place])
+            for place, computed in results(ran).items()
+            if place in true and (factors is None or place.startswith(GRADIENT))
+        ]
         return [*(factors or ()), *found]
 
     def _one(self, place: str, computed: Tensor, exact: Tensor) -> OutputEvidence:
@@ -66,16 +64,18 @@ class Comparer:
             return replace(evidence, violation=told)
         if selects(self._recipe.op, place, computed):
             return self._by_selection(evidence, computed, exact)
-        return evidence if evidence.direction is Direction.BACKWARD else self._ordered(evidence, computed, exact)
-
-    def _ordered(self, evidence: OutputEvidence, computed: Tensor, exact: Tensor) -> OutputEvidence:
+        if evidence.direction is Direction.BACKWARD:
+            return evidence
         found, right = (ordered(self._recipe.op, self._recipe.arguments, each) for each in (computed, exact))
         return evidence if found is computed else replace(evidence, computed=to_array(found), exact=to_array(right))
 
     def _evidence(self, place: str, computed: Tensor, exact: Tensor) -> OutputEvidence:
-        backward = place.startswith(GRADIENT)
-        dtype = self._grid(place, computed)
+        backward, dtype = place.startswith(GRADIENT), computed.dtype
+        if backward and place.removeprefix(GRADIENT) in self._feed.tensors:
+            # It comes back through autocast's cast: it was rounded there, whatever it is stored in.
+            dtype = self._feed.tensors[place.removeprefix(GRADIENT)].dtype
         accumulation = ROUNDOFF_64 if roundoff(dtype) == ROUNDOFF_64 else ROUNDOFF_32
+        given = [tensor.dtype for tensor in self._feed.tensors.values()]
         return OutputEvidence(
             place=place,
             direction=Direction.BACKWARD if backward else Direction.FORWARD,
@@ -85,7 +85,7 @@ class Comparer:
             exact=to_array(exact),
             reduction=1.0,
             accumulation=accumulation,
-            input_roundoff=max(self._inside or 0.0, roundoff(dtype), *self._input_roundoffs()),
+            input_roundoff=max(self._inside or 0.0, *map(roundoff, (dtype, *given))),
         )
 
     def _rule(self, computed: Tensor) -> Rule:
@@ -100,45 +100,29 @@ class Comparer:
         """Of one that was added up over a broadcast or a repeated input: rounded."""
         sent = self._feed.grad_outputs.values()
         whole = len(sent) == 1 and all(grad.numel() == computed.numel() for grad in sent)
-        alone = len(self._recipe.differentiated) == 1 and len(set(self._recipe.firsts.values())) == len(
-            self._recipe.firsts
-        )
+        firsts = self._recipe.firsts
+        alone = len(self._recipe.differentiated) == 1 and len(set(firsts.values())) == len(firsts)
         return Rule.EXACT if whole and alone and operation(self._recipe.op).has(Trait.PASSING_ON) else Rule.ROUNDED
-
-    def _grid(self, place: str, computed: Tensor) -> torch.dtype:
-        """A gradient comes back through autocast's cast: it was rounded there, whatever it is stored in."""
-        source = self._feed.tensors.get(place.removeprefix(GRADIENT))
-        return source.dtype if place.startswith(GRADIENT) and source is not None else computed.dtype
-
-    def _input_roundoffs(self) -> Iterator[float]:
-        yield 0.0
-        yield from (roundoff(tensor.dtype) for tensor in self._feed.tensors.values())
 
     def _by_selection(self, evidence: OutputEvidence, computed: Tensor, exact: Tensor) -> OutputEvidence:
         source = self._feed.tensors.get("args.0", self._feed.tensors.get("kwargs.input"))
         if source is None:
             return evidence
-        arguments = self._recipe.arguments
+        op, arguments = self._recipe.op, self._recipe.arguments
         try:
-            chosen = ordered(
-                self._recipe.op, arguments, selected(self._recipe.op, arguments, source, computed.detach().to("cpu"))
-            )
+            chosen = ordered(op, arguments, selected(op, arguments, source, computed.detach().to("cpu")))
         except ImpossibleSelectionError as error:
             return replace(evidence, violation=str(error))
-        right = ordered(self._recipe.op, arguments, selected(self._recipe.op, arguments, source, exact))
+        right = to_array(ordered(op, arguments, selected(op, arguments, source, exact)))
         return replace(
-            evidence,
-            rule=Rule.EXACT,
-            dtype=dtype_name(source.dtype),
-            computed=to_array(chosen),
-            exact=to_array(right),
+            evidence, rule=Rule.EXACT, dtype=dtype_name(source.dtype), computed=to_array(chosen), exact=right
         )
 
     def _invariants(self, ran: Ran) -> list[OutputEvidence] | None:
         source = self._feed.tensors.get("args.0", self._feed.tensors.get("kwargs.A"))
-        if source is None or not ran.outputs:
-            return None
-        held = invariants(self._recipe.op, self._recipe.arguments, source, ran.outputs)
+        held = None
+        if source is not None and ran.outputs:
+            held = invariants(self._recipe.op, self._recipe.arguments, source, ran.outputs)
         if held is None:
             return None
         first = next(iter(ran.outputs.values()))
@@ -160,7 +144,6 @@ class Comparer:
 _POOL_AXES = {"1d": 1, "2d": 2, "3d": 3}
 # Where `dim` stands among the positional arguments, if not second.
 _DIM_AT = {"topk": 2, "kthvalue": 2}
-# Every place may be given once only.
 
 
 def selected(op: str, arguments: Mapping[str, Any], source: Tensor, index: Tensor) -> Tensor:
@@ -201,9 +184,8 @@ class ImpossibleSelectionError(Exception):
 
 
 def _dimension(name: str, arguments: Mapping[str, Any]) -> int | None:
-    given = arguments.get("kwargs", {}).get("dim", arguments.get("kwargs", {}).get("axis"))
-    args = arguments.get("args", [])
-    place = _DIM_AT.get(name, 1)
+    args, kwargs, place = arguments.get("args", []), arguments.get("kwargs", {}), _DIM_AT.get(name, 1)
+    given = kwargs.get("dim", kwargs.get("axis"))
     if given is None and len(args) > place and isinstance(args[place], int) and not isinstance(args[place], bool):
         given = args[place]
     if given is None:
@@ -216,12 +198,8 @@ def _dimension(name: str, arguments: Mapping[str, Any]) -> int | None:
 def _at(source: Tensor, index: Tensor, dim: int, *, once: bool) -> Tensor:
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= source.shape[dim]):
         raise ImpossibleSelectionError(f"an index lies outside of 0 to {source.shape[dim] - 1}")
-    if once and index.shape[dim] > 1:
-        ordered = index.sort(dim).values
-        if bool(
-            (ordered.narrow(dim, 1, ordered.shape[dim] - 1) == ordered.narrow(dim, 0, ordered.shape[dim] - 1)).any()
-        ):
-            raise ImpossibleSelectionError("an index stands there twice")
+    if once and index.shape[dim] > 1 and bool((index.sort(dim).values.diff(dim=dim) == 0).any()):
+        raise ImpossibleSelectionError("an index stands there twice")
     return torch.take_along_dim(source, index, dim)
 
 
@@ -238,26 +216,7 @@ def measure_sensitivity(recipe: Recipe, feed: Feed, exact: Mapping[str, NDArray[
     if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in feed.tensors.values()):
         return {place: np.abs(array) for place, array in exact.items() if array.dtype == np.float64}
     generator = torch.Generator().manual_seed(PERTURBATIONS)
-    totals = {place: np.zeros(array.shape) for place, array in exact.items() if array.dtype == np.float64}
-    for _ in range(PERTURBATIONS):
-        moved = results(run_precise(recipe, _perturbed(feed, unit, generator)))
-        for place, total in totals.items():
-            if place in moved:
-                _add_square(total, to_array(moved[place]), exact[place], unit)
-    return {place: np.sqrt(total / PERTURBATIONS) for place, total in totals.items()}
 
-
-def _add_square(
-    total: NDArray[np.float64], moved: NDArray[np.generic], exact: NDArray[np.generic], unit: float
-) -> None:
-    if moved.shape != exact.shape:
-        return
-    with np.errstate(invalid="ignore", over="ignore"):
-        change = (moved.astype(np.float64) - exact.astype(np.float64)) / unit
-        total += np.where(np.isfinite(change), change * change, 0.0)
-
-
-def _perturbed(feed: Feed, unit: float, generator: torch.Generator) -> Feed:
     def move(tensor: Tensor) -> Tensor:
         high = raise_tensor(tensor)
         if not (high.is_floating_point() or high.is_complex()):
@@ -266,7 +225,24 @@ def _perturbed(feed: Feed, unit: float, generator: torch.Generator) -> Feed:
         noise = torch.rand(high.shape, generator=generator, dtype=torch.float32).sub_(0.5)
         return torch.addcmul(high, high, noise.to(high.dtype), value=unit * 12**0.5)
 
-    return feed.changed(move)
+    totals = {place: np.zeros(array.shape) for place, array in exact.items() if array.dtype == np.float64}
+    for _ in range(PERTURBATIONS):
+        moved = results(run_precise(recipe, feed.changed(move)))
+        for place, total in totals.items():
+            square = squared_change(to_array(moved[place]), exact[place], unit) if place in moved else None
+            total += 0.0 if square is None else square
+    return {place: np.sqrt(total / PERTURBATIONS) for place, total in totals.items()}
+
+
+def squared_change(
+    found: NDArray[np.generic], exact: NDArray[np.generic] | None, unit: float = 1.0
+) -> NDArray[np.float64] | None:
+    """Squared differences in units, 0 where they are not finite; none of what is no float or has another shape."""
+    if exact is None or exact.dtype != np.float64 or found.shape != exact.shape:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = (found.astype(np.float64) - exact.astype(np.float64)) / unit
+        return np.where(np.isfinite(change), change * change, 0.0)
 
 
 def measure_reductions(recipe: Recipe, feed: Feed) -> dict[str, float]:
@@ -276,10 +252,11 @@ def measure_reductions(recipe: Recipe, feed: Feed) -> dict[str, float]:
     except RuntimeError:
         ran = run_precise(recipe, feed)
     leaves = {place: leaf for place, leaf in ran.leaves.items() if leaf.requires_grad}
+    largest = max((tensor.numel() for tensor in feed.tensors.values()), default=1)
     found: dict[str, float] = {}
     for name, output in ran.outputs.items():
         counts = _dependence(output, leaves)
-        found[name] = max(counts.values()) if counts else _size_ratio(feed, output)
+        found[name] = max(counts.values()) if counts else max(1.0, largest / max(output.numel(), 1))
         for place, count in counts.items():
             # Each of the output's elements has `count` entries in the Jacobian: so many a column, on average.
             length = count * output.numel() / max(leaves[place].numel(), 1)
@@ -295,19 +272,9 @@ def _dependence(output: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, float
     most: dict[str, float] = dict.fromkeys(leaves, 1.0)
     for index in sorted({0, flat.numel() // 2, flat.numel() - 1})[:PROBED]:
         one = flat[index].abs() if flat.is_complex() else flat[index]
-        for place, gradient in zip(leaves, _gradients(one, leaves), strict=True):
-            if gradient is not None:
-                most[place] = max(most[place], float(torch.count_nonzero(gradient)))
+        with contextlib.suppress(RuntimeError):
+            found = torch.autograd.grad(one, list(leaves.values()), retain_graph=True, allow_unused=True)
+            for place, gradient in zip(leaves, found, strict=True):
+                if gradient is not None:
+                    most[place] = max(most[place], float(torch.count_nonzero(gradient)))
     return most
-
-
-def _gradients(one: Tensor, leaves: Mapping[str, Tensor]) -> tuple[Tensor | None, ...]:
-    try:
-        return torch.autograd.grad(one, list(leaves.values()), retain_graph=True, allow_unused=True)
-    except RuntimeError:
-        return (None,) * len(leaves)
-
-
-def _size_ratio(feed: Feed, output: Tensor) -> float:
-    largest = max((tensor.numel() for tensor in feed.tensors.values()), default=1)
-    return max(1.0, largest / max(output.numel(), 1))

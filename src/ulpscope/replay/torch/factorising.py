@@ -1,7 +1,7 @@
 """Factorisations by what must hold of them: signs and order of the factors are free."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ Outputs = Mapping[str, Tensor]
 
 def invariants(op: str, arguments: Mapping[str, Any], source: Tensor, outputs: Outputs) -> tuple[Invariant, ...] | None:
     """What must hold of the outputs of this call; none where it is no factorisation."""
-    rule = _RULES.get(op) or _RULES.get(operation_name(op))
+    rule = _rule(op)
     factors = [outputs[f"output.{index}"] for index in range(len(outputs)) if f"output.{index}" in outputs]
     if rule is None or source.dim() < 2 or len(factors) not in rule.outputs:
         return None
@@ -44,6 +44,8 @@ class _Rule:
     outputs: tuple[int, ...]
     """How many there may be."""
     check: Callable[[Tensor, list[Tensor]], list[Invariant]]
+    signed: Mapping[str, int] = field(default_factory=dict)
+    """Factors that hold vectors whose signs are free: the axis that counts them."""
 
 
 def _raised(tensor: Tensor) -> Tensor:
@@ -81,12 +83,10 @@ def _old_svd(source: Tensor, factors: list[Tensor]) -> list[Invariant]:
 
 def _qr(source: Tensor, factors: list[Tensor]) -> list[Invariant]:
     q, r = factors
-    return [_product(source, q @ r), _orthogonal("orthogonal factor", q)] if q.numel() else [_lower(r)]
-
-
-def _lower(r: Tensor) -> Invariant:
+    if q.numel():
+        return [_product(source, q @ r), _orthogonal("orthogonal factor", q)]
     below = torch.tril(r, -1)
-    return Invariant("triangle", below, torch.zeros_like(below), float(r.norm()), max(r.shape[-2:]))
+    return [Invariant("triangle", below, torch.zeros_like(below), float(r.norm()), max(r.shape[-2:]))]
 
 
 def _eigh(source: Tensor, factors: list[Tensor]) -> list[Invariant]:
@@ -121,62 +121,42 @@ def _packed_ldl(source: Tensor, factors: list[Tensor]) -> list[Invariant]:
     whole = torch.tril(source) + torch.tril(source, -1).mT
     identity = torch.eye(source.shape[-1], dtype=source.dtype).expand_as(source)
     inverse = torch.linalg.ldl_solve(factors[0], factors[1].to(torch.int32), identity)
-    size = source.shape[-1]
-    return [Invariant("inverse", whole @ inverse, identity.clone(), _condition(whole) * size**0.5, size)]
+    size, condition = source.shape[-1], float(torch.linalg.cond(whole).max())
+    return [Invariant("inverse", whole @ inverse, identity.clone(), condition * size**0.5, size)]
 
 
-def _condition(matrices: Tensor) -> float:
-    return float(torch.linalg.cond(matrices).max())
-
-
+_OLD_SVD = _Rule((3,), _old_svd, {"output.0": -1, "output.2": -1})
 _RULES: dict[str, _Rule] = {
-    "svd": _Rule((3,), _svd),
-    "linalg_svd": _Rule((3,), _svd),
+    "svd": _Rule((3,), _svd, {"output.0": -1, "output.2": -2}),
     # These give V instead of its conjugate transpose, and both triangles in one matrix.
-    "torch.svd": _Rule((3,), _old_svd),
-    "torch.Tensor.svd": _Rule((3,), _old_svd),
+    "torch.svd": _OLD_SVD,
+    "torch.Tensor.svd": _OLD_SVD,
     "torch.lu": _Rule((2, 3), _packed_lu),
     "torch.Tensor.lu": _Rule((2, 3), _packed_lu),
-    "qr": _Rule((2,), _qr),
-    "linalg_qr": _Rule((2,), _qr),
-    "eigh": _Rule((2,), _eigh),
-    "linalg_eigh": _Rule((2,), _eigh),
+    "qr": _Rule((2,), _qr, {"output.0": -1, "output.1": -2}),
+    "eigh": _Rule((2,), _eigh, {"output.1": -1}),
     "eig": _Rule((2,), _eig),
-    "linalg_eig": _Rule((2,), _eig),
     "lu": _Rule((3,), _lu),
-    "linalg_lu": _Rule((3,), _lu),
     "lu_factor": _Rule((2,), _packed_lu),
-    "linalg_lu_factor": _Rule((2,), _packed_lu),
     "lu_factor_ex": _Rule((3,), _packed_lu),
-    "linalg_lu_factor_ex": _Rule((3,), _packed_lu),
     "lu_with_info": _Rule((3,), _packed_lu),
     "ldl_factor": _Rule((2,), _packed_ldl),
-    "linalg_ldl_factor": _Rule((2,), _packed_ldl),
     "ldl_factor_ex": _Rule((3,), _packed_ldl),
-    "linalg_ldl_factor_ex": _Rule((3,), _packed_ldl),
 }
 
-# Which factors hold vectors whose signs are free: the axis that counts them.
-_SIGNED: dict[str, dict[str, int]] = {
-    "svd": {"output.0": -1, "output.2": -2},
-    "linalg_svd": {"output.0": -1, "output.2": -2},
-    "torch.svd": {"output.0": -1, "output.2": -1},
-    "torch.Tensor.svd": {"output.0": -1, "output.2": -1},
-    "qr": {"output.0": -1, "output.1": -2},
-    "linalg_qr": {"output.0": -1, "output.1": -2},
-    "eigh": {"output.1": -1},
-    "linalg_eigh": {"output.1": -1},
-}
+
+def _rule(op: str) -> _Rule | None:
+    return _RULES.get(op) or _RULES.get(operation_name(op).removeprefix("linalg_"))
 
 
 def factorises(op: str) -> bool:
-    return op in _RULES or operation_name(op) in _RULES
+    return _rule(op) is not None
 
 
 def with_signs_of(op: str, computed: Outputs, precise: Outputs, grads: Outputs) -> dict[str, Tensor]:
     """Gradients for the precise factors such that they say of them what the given ones say of the computed."""
-    aligned = dict(grads)
-    for place, axis in (_SIGNED.get(op) or _SIGNED.get(operation_name(op)) or {}).items():
+    aligned, rule = dict(grads), _rule(op)
+    for place, axis in (rule.signed if rule is not None else {}).items():
         if place in grads and place in computed and computed[place].shape == precise[place].shape:
             along = (_raised(computed[place]) * _raised(precise[place]).conj()).real.sum(-3 - axis, keepdim=True)
             aligned[place] = torch.where(along < 0, -grads[place], grads[place])

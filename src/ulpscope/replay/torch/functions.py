@@ -6,6 +6,7 @@ registered; never to what a module merely contains (torch.os.system, torch.load)
 What operations compute that torch itself computes in float32 only, in plain torch.
 """
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -54,9 +55,12 @@ def find_function(op: str) -> Function:
     room, _, name = op.rpartition(".")
     if room in _NAMESPACES:
         return _torch_function(op, _NAMESPACES[room], name)
-    if room == "torch_npu":
-        return _npu_function(op, name)
-    return _registered_operator(op)
+    if room != "torch_npu":
+        return _registered_operator(op)
+    found = getattr(sys.modules.get("torch_npu"), name, None) if name.startswith("npu_") else None
+    if not callable(found):
+        raise CannotReplayError(f"{op} needs torch_npu, or a function registered with ulpscope.reference_for")
+    return found  # type: ignore[no-any-return]
 
 
 def _torch_function(op: str, room: Any, name: str) -> Function:
@@ -82,27 +86,14 @@ def _is_operation(room: Any, name: str) -> bool:
     known = (
         operation(name).has(Trait.MAKER) or room in (torch._C._nn, torch.nn.init) or (own and not name.startswith("_"))
     )
-    return known or _overridable(function)
-
-
-def _overridable(function: Any) -> bool:
-    try:
-        return function in _all_overridable()
-    except TypeError:
-        return False
+    with contextlib.suppress(TypeError):  # what has no hash is none of torch's
+        return known or function in _all_overridable()
+    return False
 
 
 @cache
 def _all_overridable() -> frozenset[Any]:
     return frozenset(function for functions in get_overridable_functions().values() for function in functions)
-
-
-def _npu_function(op: str, name: str) -> Function:
-    package = sys.modules.get("torch_npu")
-    found = getattr(package, name, None) if name.startswith("npu_") else None
-    if not callable(found):
-        raise CannotReplayError(f"{op} needs torch_npu, or a function registered with ulpscope.reference_for")
-    return found  # type: ignore[no-any-return]
 
 
 def _registered_operator(op: str) -> Function:
@@ -112,14 +103,11 @@ def _registered_operator(op: str) -> Function:
     found = getattr(packet, overload, None) if overload else packet
     reaches_out = operation(name).has(Trait.REACHING_OUT) or library in _NOT_COMPUTING
     if not isinstance(found, torch._ops.OpOverload | torch._ops.OpOverloadPacket) or reaches_out:
-        raise CannotReplayError(_unknown(op))
+        known = f"{op} is not known here; register it"
+        if registered(op) is not None:
+            known = "its reference is registered, but not what to execute"
+        raise CannotReplayError(f"{known}: ulpscope.reference_for({op!r}, function=...)")
     return found
-
-
-def _unknown(op: str) -> str:
-    if registered(op) is None:
-        return f"{op} is not known here; register it: ulpscope.reference_for({op!r}, function=...)"
-    return f"its reference is registered, but not what to execute: ulpscope.reference_for({op!r}, function=...)"
 
 
 UNSCALE = "amp_foreach_non_finite_check_and_unscale"

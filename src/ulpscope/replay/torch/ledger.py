@@ -7,7 +7,7 @@ without a backward can be told, too.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from ulpscope.records.checks import OutputEvidence, ShareEvidence
 from ulpscope.records.ledger import PairEvidence
 from ulpscope.records.pairs import Pair
 from ulpscope.records.values import Value
-from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated
+from ulpscope.replay.recorded import CannotReplayError, Places, RecordedCall
 from ulpscope.replay.torch.drawing import dropout_arguments
 from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff
 from ulpscope.replay.torch.evidence import Comparer
@@ -38,7 +38,6 @@ from ulpscope.replay.torch.running import (
     results,
     run,
     run_precise,
-    under_autocast,
 )
 from ulpscope.replay.torch.tensors import saved_tensor, to_array
 from ulpscope.trace.reader import RankTrace
@@ -49,16 +48,16 @@ class ReplayedCall:
 
     def __init__(self, recorded: RecordedCall, rank: RankTrace) -> None:
         check_size(recorded)
-        again = dict(find_repeated(recorded.call.arguments))
-        firsts = {place: value for place, value in recorded.inputs.items() if place not in again}
+        again = recorded.repeated
+
+        def saved(places: Places) -> dict[str, Tensor]:
+            return {place: saved_tensor(rank, value) for place, value in places.items()}
+
         self.recorded = recorded
-        self.feed = Feed(
-            {place: saved_tensor(rank, value) for place, value in firsts.items()},
-            {place: saved_tensor(rank, value) for place, value in recorded.grad_outputs.items()},
-        )
-        self.outputs = {place: saved_tensor(rank, value) for place, value in recorded.outputs.items()}
-        self.gradients = {place: saved_tensor(rank, value) for place, value in recorded.grad_inputs.items()}
-        recipe = under_autocast(make_recipe(recorded), self.feed, recorded, device="cpu")
+        firsts = {place: value for place, value in recorded.inputs.items() if place not in again}
+        self.feed = Feed(saved(firsts), saved(recorded.grad_outputs))
+        self.outputs, self.gradients = saved(recorded.outputs), saved(recorded.grad_inputs)
+        recipe = make_recipe(recorded, self.feed, device="cpu")
         self._inside = inside_of(rank, recorded) if recipe.autocast is None else None
         self.mask: Tensor | None = None
         """What dropout multiplied each element by."""
@@ -112,13 +111,16 @@ class ReplayedCall:
         if not operation(recipe.op).has(Trait.DROPPING) or "alpha" in recipe.op or "output.0" not in self.outputs:
             raise CannotReplayError("random")
         self.mask = factors = _factors(self)
-        source = next(iter(self.feed.tensors))
-        function = _multiply_by(factors)
-        place = source.removeprefix("kwargs.") if source.startswith("kwargs.") else None
-        arguments = (
-            {"args": [{"$tensor": source}]} if place is None else {"args": [], "kwargs": {place: {"$tensor": source}}}
-        )
-        return replace(recipe, reference=function, function=function, arguments=arguments)
+
+        def multiply(*args: Tensor, **kwargs: Tensor) -> Tensor:
+            (source,) = (*args, *kwargs.values())
+            return source * factors.to(source.dtype)
+
+        place = next(iter(self.feed.tensors))
+        given: dict[str, Any] = {"args": [{"$tensor": place}]}
+        if place.startswith("kwargs."):
+            given = {"args": [], "kwargs": {place.removeprefix("kwargs."): {"$tensor": place}}}
+        return replace(recipe, reference=multiply, function=multiply, arguments=given)
 
 
 def inside_of(rank: RankTrace, recorded: RecordedCall) -> float | None:
@@ -147,14 +149,6 @@ def _factors(call: ReplayedCall) -> Tensor:
     if not training:
         return torch.ones_like(source)
     return torch.where(kept, 1.0 / (1.0 - share) if share < 1 else 0.0, 0.0).double()
-
-
-def _multiply_by(factors: Tensor) -> Callable[..., Tensor]:
-    def function(*args: Tensor, **kwargs: Tensor) -> Tensor:
-        (source,) = (*args, *kwargs.values())
-        return source * factors.to(source.dtype)
-
-    return function
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +186,11 @@ class ReplayedPair:
 def replay_pair(recorded: Pair[RecordedCall], ranks: Pair[RankTrace]) -> ReplayedPair:
     """Execute both calls of a pair again."""
     sides = Pair(ReplayedCall(recorded.reference, ranks.reference), ReplayedCall(recorded.target, ranks.target))
-    crossed = None
-    differ = _plain(recorded.reference) != _plain(recorded.target) or _other_mask(sides)
-    if differ and _same_places(sides) and not operation(recorded.target.call.op).has(Trait.SELECTING):
+    crossed, masks = None, [side.mask for side in sides if side.mask is not None]
+    other_mask = len(masks) == 2 and not torch.equal(masks[0] != 0, masks[1] != 0)
+    differ = _plain(recorded.reference) != _plain(recorded.target) or other_mask
+    same_places = set(sides.reference.feed.tensors) == set(sides.target.feed.tensors)
+    if differ and same_places and not operation(recorded.target.call.op).has(Trait.SELECTING):
         crossed = run_precise(sides.reference.recipe, sides.target.feed)
     return ReplayedPair(sides, crossed)
 
@@ -204,15 +200,6 @@ def _plain(recorded: RecordedCall) -> Any:
     arguments = recorded.call.arguments
     items = [*arguments.get("args", []), *arguments.get("kwargs", {}).values()]
     return [recorded.call.op, sorted(json.dumps(item, sort_keys=True) for item in items if "$tensor" not in str(item))]
-
-
-def _other_mask(sides: Pair[ReplayedCall]) -> bool:
-    masks = sides.reference.mask, sides.target.mask
-    return masks[0] is not None and masks[1] is not None and not torch.equal(masks[0] != 0, masks[1] != 0)
-
-
-def _same_places(sides: Pair[ReplayedCall]) -> bool:
-    return set(sides.reference.feed.tensors) == set(sides.target.feed.tensors)
 
 
 def _floats(tensor: Tensor | None, evidence: OutputEvidence) -> NDArray[Any]:
@@ -235,10 +222,7 @@ class Ending:
 
 def make_ending(values: Pair[Value], ranks: Pair[RankTrace]) -> Ending | None:
     """The end of a forward: a loss as it is, anything else along its own difference."""
-    reference, target = (
-        raise_tensor(saved_tensor(rank, value))
-        for rank, value in ((ranks.reference, values.reference), (ranks.target, values.target))
-    )
+    reference, target = (raise_tensor(saved_tensor(rank, value)) for rank, value in zip(ranks, values, strict=True))
     if reference.shape != target.shape or not reference.is_floating_point():
         return None
     apart = target - reference
@@ -265,13 +249,18 @@ class Sweep:
         """What the call's own errors contribute, by output; then go on to its inputs."""
         outputs = pair.sides.target.recorded.outputs
         arrived = {place: self._adjoints[value.id] for place, value in outputs.items() if value.id in self._adjoints}
-        gradients = run_precise(
-            pair.sides.target.recipe, Feed(_middle(pair.sides), arrived), differentiate_all=True
-        ).gradients
+        feed = Feed(_middle(pair.sides), arrived)
+        gradients = run_precise(pair.sides.target.recipe, feed, differentiate_all=True).gradients
         found = {place: _contribution(pair, place, adjoint) for place, adjoint in arrived.items()}
         for place in arrived:
             del self._adjoints[outputs[place].id]
-        self._pass_on(pair, gradients)
+        inputs = pair.sides.map(lambda side: side.recorded.inputs)
+        for place, gradient in gradients.items():
+            value = inputs.target[place]
+            known = self._adjoints.get(value.id)
+            self._adjoints[value.id] = gradient if known is None else known + gradient
+            if place in inputs.reference:
+                self._leaves[value.id] = Pair(inputs.reference[place], value)
         return found
 
     def rest(self, ranks: Pair[RankTrace], unseen: Collection[int]) -> tuple[float, float]:
@@ -290,19 +279,9 @@ class Sweep:
                 start += part
         return start, left
 
-    def _pass_on(self, pair: ReplayedPair, gradients: Mapping[str, Tensor]) -> None:
-        target = pair.sides.target
-        for place, gradient in gradients.items():
-            value = target.recorded.inputs[place]
-            known = self._adjoints.get(value.id)
-            self._adjoints[value.id] = gradient if known is None else known + gradient
-            if place in pair.sides.reference.recorded.inputs:
-                self._leaves[value.id] = Pair(pair.sides.reference.recorded.inputs[place], value)
-
 
 def _contribution(pair: ReplayedPair, place: str, adjoint: Tensor) -> float:
-    made = _made(pair.sides.target, place)
-    other = _made(pair.sides.reference, place)
+    other, made = (_made(side, place) for side in pair.sides)
     if made is None or other is None or made.shape != other.shape or made.shape != adjoint.shape:
         return 0.0
     total = made - other
@@ -330,6 +309,5 @@ def _middle(sides: Pair[ReplayedCall]) -> dict[str, Tensor]:
 
 
 def _apart(values: Pair[Value], ranks: Pair[RankTrace]) -> Tensor | None:
-    reference = saved_tensor(ranks.reference, values.reference)
-    target = saved_tensor(ranks.target, values.target)
-    return raise_tensor(target) - raise_tensor(reference) if reference.shape == target.shape else None
+    reference, target = (raise_tensor(saved_tensor(rank, value)) for rank, value in zip(ranks, values, strict=True))
+    return target - reference if reference.shape == target.shape else None

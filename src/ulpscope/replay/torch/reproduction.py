@@ -20,6 +20,7 @@ from ulpscope.replay.torch.engine import Engine, Executed
 from ulpscope.replay.torch.evidence import selects
 from ulpscope.replay.torch.functions import find_function
 from ulpscope.replay.torch.running import scalar_dtype
+from ulpscope.replay.torch.tensors import dtype_name
 from ulpscope.trace.reader import RankTrace
 
 GRAD_OUTPUT = "grad_output."
@@ -30,20 +31,15 @@ STORED = {
     torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.bool: "BOOL", torch.uint8: "U8",
     torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
 }  # fmt: skip
-# Their float32 operands may be rounded to TF32 by settings of a CUDA device.
 
 
-class Reproducer:
-    """Executes one call on the CPU and tells all that a script needs."""
-
-    def __init__(self, *, seed: int = 0) -> None:
-        self._engine = Engine("cpu", seed=seed)
-
-    def execute(self, case: CaseId, recorded: RecordedCall, rank: RankTrace) -> "Reproduced":
-        _check_can_be_told(recorded)
-        executed = self._engine.execute(case, recorded, rank)
-        executed.refine()
-        return Reproduced(recorded, executed)
+def reproduce(case: CaseId, recorded: RecordedCall, rank: RankTrace, *, seed: int = 0) -> "Reproduced":
+    """Execute one call on the CPU, and tell all that a script needs."""
+    engine = Engine("cpu", seed=seed)
+    _check_can_be_told(recorded)
+    executed = engine.execute(case, recorded, rank)
+    executed.refine()
+    return Reproduced(recorded, executed)
 
 
 class Reproduced:
@@ -57,7 +53,8 @@ class Reproduced:
     def reproduction(self, name: str, *, device: str) -> Reproduction:
         executed, call = self._executed, self._recorded.call
         recipe, feed = executed.recipe, executed.feed
-        cast = any(feed.tensors[place].dtype != _dtype(value.dtype) for place, value in self._inputs().items())
+        inputs = {place: value for place, value in self._recorded.inputs.items() if place in feed.tensors}
+        cast = any(feed.tensors[place].dtype != _dtype(value.dtype) for place, value in inputs.items())
         tensors = [*feed.tensors.values(), *feed.grad_outputs.values()]
         return Reproduction(
             name=name,
@@ -68,12 +65,14 @@ class Reproduced:
             sent=tuple(feed.grad_outputs),
             places=tuple(each.place for each in self.evidence),
             dtypes=tuple(each.dtype for each in self.evidence),
-            outputs=_count_outputs(executed),
-            writes=_writes(executed),
-            stored={STORED[each]: _name(each) for each in {*(tensor.dtype for tensor in tensors), torch.float64}},
+            # None where the call returned nothing: its first argument, which it wrote, stands for that.
+            outputs=0 if operation(call.op).name == "setitem" else len(executed.ran.outputs),
+            # Whether it changed what it was given, which may be what it returned.
+            writes=bool(executed.ran.written) or any(each._version for each in executed.ran.outputs.values()),
+            stored={STORED[each]: dtype_name(each) for each in {*(tensor.dtype for tensor in tensors), torch.float64}},
             axes={place: axes for place, tensor in feed.tensors.items() if (axes := _axes(tensor)) is not None},
             # What autocast has cast is saved as it was cast to.
-            autocast=None if cast or recipe.autocast is None else _name(recipe.autocast),
+            autocast=None if cast or recipe.autocast is None else dtype_name(recipe.autocast),
             device=device,
             full_float32=operation(call.op).family in (Family.CONTRACTION, Family.CONVOLUTION)
             and torch.float32 in {each.dtype for each in tensors},
@@ -83,13 +82,13 @@ class Reproduced:
     def write_data(self, path: Path, expected: Mapping[str, NDArray[Any]]) -> None:
         """Inputs, the gradients that are sent back, and the errors that are expected."""
         feed = self._executed.feed
-        tensors = {place: _as_stored(tensor) for place, tensor in feed.tensors.items()}
+        tensors = {
+            place: _own(tensor if _axes(tensor) is None else tensor.permute(_memory_order(tensor)))
+            for place, tensor in feed.tensors.items()
+        }
         tensors |= {f"{GRAD_OUTPUT}{place}": _own(tensor) for place, tensor in feed.grad_outputs.items()}
         tensors |= {f"{EXPECTED}{place}": torch.from_numpy(array.copy()) for place, array in expected.items()}
         save_file(tensors, path)
-
-    def _inputs(self) -> dict[str, Any]:
-        return {place: value for place, value in self._recorded.inputs.items() if place in self._executed.feed.tensors}
 
 
 def _check_can_be_told(recorded: RecordedCall) -> None:
@@ -101,8 +100,7 @@ def _check_can_be_told(recorded: RecordedCall) -> None:
         raise CannotReplayError(f"{op} needs the library {op.partition('.')[0]}; a script has only torch")
     if recorded.call.random:
         raise CannotReplayError("random: what it draws has no exact result")
-    values = [*recorded.inputs.values(), *recorded.grad_outputs.values()]
-    for value in values:
+    for value in (*recorded.inputs.values(), *recorded.grad_outputs.values()):
         if _dtype(value.dtype) not in STORED:
             raise CannotReplayError(f"safetensors cannot hold {value.dtype}")
         if 0 in value.shape:
@@ -153,16 +151,6 @@ def _rounded(encoded: Any, dtype: torch.dtype | None) -> Any:
     return encoded
 
 
-def _count_outputs(executed: Executed) -> int:
-    """0 where the call returned nothing: its first argument, which it wrote, stands for that."""
-    return 0 if operation(executed.recipe.op).name == "setitem" else len(executed.ran.outputs)
-
-
-def _writes(executed: Executed) -> bool:
-    """Whether the call changed what it was given, which may be what it returned."""
-    return bool(executed.ran.written) or any(output._version for output in executed.ran.outputs.values())
-
-
 def _axes(tensor: Tensor) -> tuple[int, ...] | None:
     """How the axes of the stored, contiguous tensor must be put to lie as these do; none where they lie so already."""
     if tensor.is_contiguous():
@@ -178,10 +166,6 @@ def _memory_order(tensor: Tensor) -> list[int]:
     return sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis))
 
 
-def _as_stored(tensor: Tensor) -> Tensor:
-    return _own(tensor.permute(_memory_order(tensor))) if _axes(tensor) is not None else _own(tensor)
-
-
 def _own(tensor: Tensor) -> Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
@@ -189,7 +173,3 @@ def _own(tensor: Tensor) -> Tensor:
 def _dtype(name: str) -> torch.dtype | None:
     found = getattr(torch, name, None)
     return found if isinstance(found, torch.dtype) else None
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulpscope.numerics.dtypes import DTYPES, FLOATING
+from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.regenerate.values import regenerate
 from ulpscope.records.checks import CaseId, DataSource, Variant
 from ulpscope.records.values import Value
@@ -19,11 +19,19 @@ from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.trace.reader import RankTrace
 
 
+def _torch_word(kind: type, name: str) -> Any:
+    found = getattr(torch, name, None)
+    if not isinstance(found, kind):
+        raise CannotReplayError(f"this torch has no {kind.__name__} {name}")
+    return found
+
+
 def torch_dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise CannotReplayError(f"this torch has no dtype {name}")
-    return dtype
+    return _torch_word(torch.dtype, name)  # type: ignore[no-any-return]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def saved_tensor(rank: RankTrace, value: Value) -> Tensor:
@@ -34,8 +42,13 @@ def saved_tensor(rank: RankTrace, value: Value) -> Tensor:
     return laid_out(to_tensor(np.asarray(array), value.dtype).reshape(value.shape), value)
 
 
-def random_tensor(case: CaseId, place: str, value: Value, *, seed: int, variant: Variant) -> Tensor:
-    """Elements like those recorded; the seed depends on the case alone, not on what ran before it."""
+def case_tensor(case: CaseId, place: str, value: Value, *, rank: RankTrace, seed: int, variant: Variant) -> Tensor:
+    """Saved elements, or some like those recorded: their seed depends on the case alone, not on what ran before it."""
+    if not value.initialized:
+        # It is only written: planning leaves what is read.
+        return laid_out(torch.zeros(value.shape, dtype=torch_dtype(value.dtype)), value)
+    if case.source is DataSource.REAL:
+        return saved_tensor(rank, value)
     if value.layout != "strided":
         raise CannotReplayError(f"an input is {value.layout}")
     if DTYPES.get(value.dtype) is None or value.dtype == "complex32":
@@ -43,15 +56,6 @@ def random_tensor(case: CaseId, place: str, value: Value, *, seed: int, variant:
     named = f"{seed}/{case.name}/{case.variant.value}/{place}".encode()
     number = int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little")
     return laid_out(to_tensor(regenerate(value, seed=number, variant=variant), value.dtype), value)
-
-
-def case_tensor(case: CaseId, place: str, value: Value, *, rank: RankTrace, seed: int, variant: Variant) -> Tensor:
-    if not value.initialized:
-        # It is only written: planning leaves what is read.
-        return laid_out(torch.zeros(value.shape, dtype=torch_dtype(value.dtype)), value)
-    if case.source is DataSource.REAL:
-        return saved_tensor(rank, value)
-    return random_tensor(case, place, value, seed=seed, variant=variant)
 
 
 def to_tensor(array: NDArray[np.generic], dtype: str) -> Tensor:
@@ -75,23 +79,14 @@ def to_array(tensor: Tensor) -> NDArray[np.generic]:
 def laid_out(tensor: Tensor, value: Value) -> Tensor:
     """The same elements with the recorded strides; contiguous where elements would share memory."""
     strides = value.strides
-    if len(strides) != tensor.dim() or tensor.stride() == strides or tensor.numel() < 2 or _overlaps(value):
+    if len(strides) != tensor.dim() or tensor.stride() == strides or tensor.numel() < 2:
         return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
-
-
-def _overlaps(value: Value) -> bool:
-    """Whether elements may share memory: a stride is shorter than what lies within it."""
     reach = 1
-    for stride, size in sorted(zip(value.strides, value.shape, strict=True)):
-        if size > 1 and stride < reach:
-            return True
+    for stride, size in sorted(zip(strides, value.shape, strict=True)):
+        if size > 1 and stride < reach:  # shorter than what lies within it
+            return tensor
         reach = max(reach, stride * size)
-    return False
-
-
-def is_float(dtype: str) -> bool:
-    return dtype in FLOATING
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
 Tensors = Mapping[str, Tensor]
@@ -114,7 +109,7 @@ class Decoder:
         self, tensors: Tensors, *, device: str, precise: bool = False, scalars: torch.dtype | None = None
     ) -> None:
         self._tensors = tensors
-        self._device = device
+        self.device = device
         self._precise = precise
         self._scalars = scalars
         """The dtype to which a kernel rounds plain numbers; none leaves them as they are."""
@@ -125,7 +120,7 @@ class Decoder:
 
     def decode(self, encoded: Any) -> Any:
         if isinstance(encoded, float):
-            return self._number(encoded)
+            return encoded if self._scalars is None else float(torch.tensor(encoded, dtype=self._scalars))
         if isinstance(encoded, list):
             return [self.decode(item) for item in encoded]
         if not isinstance(encoded, dict):
@@ -135,11 +130,9 @@ class Decoder:
             return self._options(content, encoded["fields"])
         decode = _DECODERS.get(word)
         if decode is None:
-            raise CannotReplayError(f"an argument is {_described(word, content)}")
+            kind, named = word.removeprefix("$"), f" {content}" if isinstance(content, str) else ""
+            raise CannotReplayError(f"an argument is {'an' if kind[:1] in 'aeiou' else 'a'} {kind}{named}")
         return decode(self, content)
-
-    def _number(self, number: float) -> float:
-        return number if self._scalars is None else float(torch.tensor(number, dtype=self._scalars))
 
     def _options(self, name: str, fields: Any) -> Any:
         """An object of torch that holds nothing but options of a function."""
@@ -155,27 +148,8 @@ class Decoder:
         return self._tensors[place]
 
     def _dtype(self, name: str) -> torch.dtype:
-        found = _torch_word(torch.dtype, name)
+        found = torch_dtype(name)
         return raised(found) if self._precise else found
-
-    def _where(self, _content: str) -> torch.device:
-        return torch.device(self._device)
-
-    def _generator(self, _content: str) -> torch.Generator:
-        return torch.Generator(self._device)
-
-
-def _described(word: str, content: Any) -> str:
-    named = f" {content}" if isinstance(content, str) else ""
-    kind = word.removeprefix("$")
-    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}{named}"
-
-
-def _torch_word(kind: type, name: str) -> Any:
-    found = getattr(torch, name, None)
-    if not isinstance(found, kind):
-        raise CannotReplayError(f"this torch has no {kind.__name__} {name}")
-    return found
 
 
 _DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
@@ -187,9 +161,9 @@ _DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
     "$complex": lambda decoder, content: complex(*(decoder.decode(item) for item in content)),
     "$float": lambda _decoder, content: float(content),
     "$ellipsis": lambda _decoder, _content: Ellipsis,
-    "$device": Decoder._where,
+    "$device": lambda decoder, _content: torch.device(decoder.device),
     "$dtype": Decoder._dtype,
-    "$generator": Decoder._generator,
+    "$generator": lambda decoder, _content: torch.Generator(decoder.device),
     "$layout": lambda _decoder, content: _torch_word(torch.layout, content),
     "$memory_format": lambda _decoder, content: _torch_word(torch.memory_format, content),
 }

@@ -5,9 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.boxes import PairBoxes
-from ulpscope.numerics.pairs.distributions import AxisBlocks, ErrorTotals, Histogram
-from ulpscope.numerics.pairs.overview import PairElement, PairOverview
+from ulpscope.numerics.pairs.overview import (
+    AxisBlocks,
+    ErrorTotals,
+    Histogram,
+    PairElement,
+    PairOverview,
+)
+from ulpscope.numerics.pairs.pieces import PairBoxes
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.values import Stats, Value
 from ulpscope.report.record_json import fields_of, to_json

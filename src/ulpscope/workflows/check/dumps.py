@@ -138,9 +138,9 @@ def _judged(executed: ExecutedOperator, settings: WorkerSettings) -> tuple[Outpu
     failing = any(output.verdict is Verdict.FAIL for output in outputs)
     if not failing or settings.standard is not CheckStandard.ROUNDING:
         return outputs
-    for excuse in executed.excuses():
-        again = [judge_output(evidence) for evidence in excuse.evidence]
-        outputs = tuple(_excused(output, other, excuse.words) for output, other in zip(outputs, again, strict=True))
+    for words, excused in executed.excuses():
+        again = [judge_output(evidence) for evidence in excused]
+        outputs = tuple(_excused(output, other, words) for output, other in zip(outputs, again, strict=True))
     return outputs
 
 

@@ -9,7 +9,7 @@ from ulpscope.records.check_runs import CallKey, CheckedCase, CheckOptions, Over
 from ulpscope.records.checks import Perturbation, PerturbStandard
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.replay.overflows import births
+from ulpscope.replay.planning import births
 from ulpscope.replay.recorded import read_calls
 from ulpscope.report.files.check_tables import write_overflows, write_perturbations
 from ulpscope.report.terminal.check_modes import overflow_json, overflow_text, perturb_json, perturb_text

@@ -285,7 +285,7 @@ def _torch_engine(settings: WorkerSettings) -> Engine:
 
 
 def _overflow_engine(settings: WorkerSettings) -> Engine:
-    from ulpscope.replay.torch.overflow import Overflower
+    from ulpscope.replay.torch.modes import Overflower
 
     return Overflower(settings.device, seed=settings.seed, references=settings.references)
 
@@ -302,7 +302,7 @@ class Perturbing:
         self._standard = standard
 
     def engine(self, settings: WorkerSettings) -> Engine:
-        from ulpscope.replay.torch.perturb import Perturber
+        from ulpscope.replay.torch.modes import Perturber
 
         return Perturber(
             settings.device,

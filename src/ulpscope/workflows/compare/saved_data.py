@@ -16,8 +16,8 @@ from ulpscope.judge.rounding.masks import (
     may_be_masked,
 )
 from ulpscope.judge.rounding.measuring import MASK_DIFFERS, ValuePairs, compared_by_data, refine
+from ulpscope.numerics.dtypes import AnyArray
 from ulpscope.numerics.pairs.metrics import compare_arrays
-from ulpscope.numerics.pairs.pieces import AnyArray
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.remarks import Counted, remark

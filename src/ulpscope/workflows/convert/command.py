@@ -23,7 +23,8 @@ import numpy as np
 
 from ulpscope.dialects.msprobe.writing import write_msprobe
 from ulpscope.dialects.recognising import wrong_kind
-from ulpscope.numerics.layouts.orders import AnyArray, Conversion, Converter
+from ulpscope.numerics.dtypes import AnyArray
+from ulpscope.numerics.layouts import Conversion, Converter
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.terminal.convert import Converted, NotConverted, convert_json, convert_text

@@ -21,7 +21,7 @@ from ulpscope.dialects.files.torch_files import require_torch
 from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.dialects.reference import ReferenceTensor, reference_tensors
 from ulpscope.graph.names import sanitised
-from ulpscope.numerics.layouts.orders import LAYOUTS, Converter, Converters
+from ulpscope.numerics.layouts import LAYOUTS, Converter, Converters
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.terminal.convert import DumpsConverted, NotConverted, dumps_json, dumps_text

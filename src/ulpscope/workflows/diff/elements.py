@@ -13,7 +13,7 @@ import numpy as np
 from ulpscope.dialects.files.array_writing import FileKind, write_array
 from ulpscope.dialects.files.stored import COMPLEX32, AnyArray
 from ulpscope.dialects.tables import stats_of
-from ulpscope.numerics.layouts.orders import IMAGES, VOLUMES, Conversion, convert_layout, permuted_shape
+from ulpscope.numerics.layouts import IMAGES, VOLUMES, Conversion, convert_layout, permuted_shape
 from ulpscope.numerics.pairs.elements import Tolerance, first_outside, scan_elements
 from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.numerics.pairs.pieces import PairPieces

@@ -12,7 +12,7 @@ from ulpscope.dialects.ascend.dump_file.content import AnyArray
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.logical import has_data
 from ulpscope.graph.names import sanitised
-from ulpscope.numerics.layouts.orders import IMAGES, VOLUMES
+from ulpscope.numerics.layouts import IMAGES, VOLUMES
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Outcome

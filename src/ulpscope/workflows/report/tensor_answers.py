@@ -21,8 +21,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
-from ulpscope.numerics.pairs.boxes import PairBoxes, Shape
+from ulpscope.numerics.dtypes import Shape
 from ulpscope.numerics.pairs.overview import Advance, heat, linear_histogram, overview
+from ulpscope.numerics.pairs.pieces import PairBoxes
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.files.tensor_pair_json import (

@@ -15,7 +15,7 @@ import polars as pl
 from ulpscope.dialects.files.stored import AnyArray
 from ulpscope.dialects.opening import open_run
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.pairs.boxes import PairBoxes
+from ulpscope.numerics.pairs.pieces import PairBoxes
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.records.values import Value

@@ -37,9 +37,7 @@ from ulpscope.numerics.summaries.constants import (
     SUBNORMAL,
     ZERO,
 )
-from ulpscope.numerics.summaries.digest import digest_keys, words_per_pair
-from ulpscope.numerics.summaries.sketch import sum_signs
-from ulpscope.numerics.summaries.summary import empty_row
+from ulpscope.numerics.summaries.summary import digest_keys, empty_row, sum_signs, words_per_pair
 
 # A chunk is what is read at once: 2**20 elements, which take about 80 MB of temporary memory.
 CHUNK_BLOCKS = -(-(2**20) // BLOCK_ELEMENTS)

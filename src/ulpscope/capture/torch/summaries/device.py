@@ -13,7 +13,7 @@ from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.tensors import BATCH_ROWS, ROW_BYTES, Copies, HostRows, RowRef
 from ulpscope.capture.torch.summaries.fused import launching
 from ulpscope.capture.torch.summaries.summary import summarize_cpu_into, summarize_tensor_into
-from ulpscope.numerics.copying import copy_memory
+from ulpscope.numerics.summaries.compiled import copy_memory
 from ulpscope.numerics.summaries.constants import ROW_LENGTH
 
 # Copies begin together: an event and a stream's wait for each small one would cost as much as the copies.

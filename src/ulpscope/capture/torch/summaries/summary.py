@@ -39,7 +39,7 @@ from ulpscope.numerics.summaries.constants import (
     SUM_SQUARES,
     ZERO,
 )
-from ulpscope.numerics.summaries.digest import words_per_pair
+from ulpscope.numerics.summaries.summary import words_per_pair
 
 # The rows of a comparison by which elements are not summed, not in the minimum, not in the maximum: see Codes.borders.
 _ASIDE = slice(-6, -3)

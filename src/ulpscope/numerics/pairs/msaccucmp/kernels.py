@@ -1,4 +1,4 @@
-"""What msaccucmp adds up over pairs of elements, compiled by numba: the same bits as plain.py.
+"""What msaccucmp adds up over pairs of elements, compiled by numba: the same bits as in sums.py.
 
 numpy adds up a run of up to 128 numbers in eight lanes, number i in lane i % 8, then the lanes in pairs, then what is
 left of it one by one; longer runs are halved. So the terms of a run are written side by side, a row each, and added up
@@ -7,15 +7,13 @@ each time whether they overlap.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
+from ulpscope.numerics.dtypes import AnyArray, Singles
 from ulpscope.numerics.machine_code import by_numba
 from ulpscope.numerics.pairs.metric_loading import BFLOAT16, FLOAT16, NO_TABLE, compiled, load
-from ulpscope.numerics.pairs.msaccucmp.plain import (
+from ulpscope.numerics.pairs.msaccucmp.sums import (
     EPSILON,
     FLOOR,
     GOLDEN_LOW,
@@ -28,9 +26,6 @@ from ulpscope.numerics.pairs.msaccucmp.plain import (
     SUMS,
 )
 from ulpscope.numerics.pairs.pieces import aligned
-
-AnyArray = NDArray[Any]
-Singles = NDArray[np.float32]
 
 AT_ONCE = 1 << 17
 """Numbers of a call: more would leave a core's own caches once they are float32."""
@@ -202,20 +197,20 @@ def readable(part: AnyArray, memory: Singles) -> Singles:
 
 
 def moments(part: Singles, shift: float) -> tuple[float, float]:
-    """As plain.moments."""
+    """As sums.moments."""
     total, squares = _moments(part, shift)
     return float(total), float(squares)
 
 
 def sums(my: Singles, golden: Singles, plan: Singles) -> tuple[Singles, Singles]:
-    """As plain.sums."""
+    """As sums.sums."""
     found, largest = np.empty(SUMS, np.float32), np.zeros(2, np.int32)
     _sums(my, golden, plan, found, largest)
     return found, largest.view(np.float32)
 
 
 def divergence(my: Singles, golden: Singles, plan: Singles, memory: Singles) -> np.float32:
-    """As plain.divergence. numpy's own logarithm, as another one has other last bits."""
+    """As sums.divergence. numpy's own logarithm, as another one has other last bits."""
     shares, ratios = memory[0, : len(my)], memory[1, : len(my)]
     _ratios(my, golden, plan, shares, ratios)
     np.log(ratios, out=ratios)

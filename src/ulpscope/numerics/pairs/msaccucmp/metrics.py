@@ -12,26 +12,28 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.msaccucmp.plain import APART, EPSILON, GOLDEN_SQUARES, PRODUCT, RELATIVE, SQUARES
+from ulpscope.numerics.dtypes import AnyArray
 from ulpscope.numerics.pairs.msaccucmp.sums import (
+    APART,
+    EPSILON,
+    GOLDEN_SQUARES,
+    PRODUCT,
+    RELATIVE,
+    SQUARES,
     Gathered,
     Single,
     Spread,
     TwoSides,
-    divergence,
     gather,
+    kl_divergence,
     old_accumulated_relative,
     old_divergence,
     old_relative,
     spreads,
 )
-
-AnyArray = NDArray[Any]
 
 FP16_LARGEST = 65504.0
 SHOWN_DEVIATION = 0.001
@@ -84,20 +86,14 @@ def overflow_flag(array: AnyArray) -> str:
     return "YES" if max(float(array.max()), -float(array.min())) >= FP16_LARGEST else "NO"
 
 
+@dataclass
 class _Comparison:
     """Both sides, read for the first time when a figure needs it."""
 
-    def __init__(
-        self,
-        sides: TwoSides,
-        names: tuple[str, str],
-        generation: Generation,
-        known: tuple[Spread, Spread] | None,
-    ) -> None:
-        self.sides = sides
-        self.names = names
-        self.is_old = generation is Generation.OF_2022
-        self._known = known
+    sides: TwoSides
+    names: tuple[str, str]
+    is_old: bool
+    known: tuple[Spread, Spread] | None
 
     @property
     def count(self) -> int:
@@ -105,7 +101,7 @@ class _Comparison:
 
     @cached_property
     def found(self) -> Gathered:
-        return gather(self.sides, *(self._known or spreads(self.sides)))
+        return gather(self.sides, *(self.known or spreads(self.sides)))
 
     @cached_property
     def old_relative(self) -> tuple[np.float32, np.float32]:
@@ -134,10 +130,6 @@ def _cosine_similarity(compared: _Comparison) -> Figure:
     return _printed(1.0 if similarity > 1.0 else similarity)
 
 
-def _max_absolute_error(compared: _Comparison) -> Figure:
-    return _printed(compared.found.largest) if compared.count else _empty("MaxAbsoluteError")
-
-
 def _accumulated_relative_error(compared: _Comparison) -> Figure:
     return _printed(old_accumulated_relative(compared.sides) if compared.is_old else compared.found.sums[RELATIVE])
 
@@ -150,12 +142,10 @@ def _relative_euclidean_distance(compared: _Comparison) -> Figure:
 
 
 def _kullback_leibler_divergence(compared: _Comparison) -> Figure:
-    if not compared.count:
-        return _empty("KullbackLeiblerDivergence")
     if compared.is_old:
         plain = old_divergence(compared.sides, compared.found)
         return Figure("inf", _OLD_KL.format(golden=compared.names[1])) if np.isposinf(plain) else _printed(plain)
-    number = divergence(compared.sides, compared.found)
+    number = kl_divergence(compared.sides, compared.found)
     return _printed(0.0 if abs(number) < EPSILON else number)
 
 
@@ -163,24 +153,11 @@ def _standard_deviation(compared: _Comparison) -> Figure:
     if not compared.count:
         return Figure("(nan;nan),(nan;nan)")
     sides = (compared.found.my, compared.found.golden)
-    return Figure(",".join(f"({_deviation(side.mean)};{_deviation(side.deviation)})" for side in sides))
-
-
-def _deviation(number: float) -> str:
-    return f"{0.0 if abs(number) < SHOWN_DEVIATION else number:.3f}"
-
-
-def _mean_absolute_error(compared: _Comparison) -> Figure:
-    return _printed(compared.mean(compared.found.sums[APART]))
-
-
-def _root_mean_square_error(compared: _Comparison) -> Figure:
-    return _printed(np.sqrt(compared.mean(compared.found.sums[SQUARES])))
+    shown = [0.0 if abs(each) < SHOWN_DEVIATION else each for side in sides for each in (side.mean, side.deviation)]
+    return Figure("({:.3f};{:.3f}),({:.3f};{:.3f})".format(*shown))
 
 
 def _max_relative_error(compared: _Comparison) -> Figure:
-    if not compared.count:
-        return _empty("MaxRelativeError")
     if compared.is_old:
         return _old_relative("MaxRelativeError", compared.old_relative[0], compared)
     return _printed(compared.found.largest_relative)
@@ -199,32 +176,32 @@ def _old_relative(name: str, number: np.float32, compared: _Comparison) -> Figur
     return _printed(number)
 
 
-def _empty(name: str) -> Figure:
-    return Figure(FAILED, _EMPTY.format(name=name))
-
-
-def _bool_figure(compared: _Comparison, name: str) -> Figure:
-    if name == "CosineSimilarity":
-        return _cosine_similarity(compared)
-    if name == "RelativeEuclideanDistance":
-        return _relative_euclidean_distance(compared) if compared.is_old else Figure(FAILED, _BOOL_SUBTRACTED)
-    return Figure(FAILED, _NO_BOOL.format(name=name))
-
-
 FORMULAS: Mapping[str, Callable[[_Comparison], Figure]] = {
     "CosineSimilarity": _cosine_similarity,
-    "MaxAbsoluteError": _max_absolute_error,
+    "MaxAbsoluteError": lambda compared: _printed(compared.found.largest),
     "AccumulatedRelativeError": _accumulated_relative_error,
     "RelativeEuclideanDistance": _relative_euclidean_distance,
     "KullbackLeiblerDivergence": _kullback_leibler_divergence,
     "StandardDeviation": _standard_deviation,
-    "MeanAbsoluteError": _mean_absolute_error,
-    "RootMeanSquareError": _root_mean_square_error,
+    "MeanAbsoluteError": lambda compared: _printed(compared.mean(compared.found.sums[APART])),
+    "RootMeanSquareError": lambda compared: _printed(np.sqrt(compared.mean(compared.found.sums[SQUARES]))),
     "MaxRelativeError": _max_relative_error,
     "MeanRelativeError": _mean_relative_error,
 }
 ALGORITHMS = tuple(FORMULAS)
 """In the order of their columns."""
+_OF_SOME = frozenset(("MaxAbsoluteError", "KullbackLeiblerDivergence", "MaxRelativeError"))
+"""What needs an element at least."""
+
+
+def _figure(name: str, compared: _Comparison, *, both_bool: bool) -> Figure:
+    if both_bool and name == "RelativeEuclideanDistance" and not compared.is_old:
+        return Figure(FAILED, _BOOL_SUBTRACTED)
+    if both_bool and name not in ("CosineSimilarity", "RelativeEuclideanDistance"):
+        return Figure(FAILED, _NO_BOOL.format(name=name))
+    if name in _OF_SOME and not compared.count:
+        return Figure(FAILED, _EMPTY.format(name=name))
+    return FORMULAS[name](compared)
 
 
 def msaccucmp_metrics(
@@ -243,8 +220,6 @@ def msaccucmp_metrics(
     if my.size != golden.size:
         raise SizesDifferError(_SIZES.format(mine=my.size, theirs=golden.size, my=names[0], golden=names[1]))
     both_bool = my.dtype == np.bool_ and golden.dtype == np.bool_
-    comparison = _Comparison(TwoSides.of(my, golden), names, generation, known)
+    comparison = _Comparison(TwoSides.of(my, golden), names, generation is Generation.OF_2022, known)
     with np.errstate(all="ignore"):
-        return {
-            name: _bool_figure(comparison, name) if both_bool else FORMULAS[name](comparison) for name in algorithms
-        }
+        return {name: _figure(name, comparison, both_bool=both_bool) for name in algorithms}

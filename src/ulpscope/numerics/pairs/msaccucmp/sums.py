@@ -6,6 +6,7 @@ multiple of 8 long. The same halving down to pieces, each added up in that order
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,17 +14,29 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ulpscope.numerics.pairs.msaccucmp import plain
+from ulpscope.numerics.dtypes import AnyArray, Floats, Singles
 
-AnyArray = NDArray[Any]
-Singles = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 Single: TypeAlias = np.float32 | float
 Leaf = Callable[[Singles, Singles, Singles], Any]
 """Of my side, golden's, and two rows of memory as long."""
 
+EPSILON = float(np.finfo(np.float64).eps)
+"""What msaccucmp takes for zero."""
+FLOOR = np.finfo(np.float32).eps
+"""Below this no number falls in its KL divergence."""
+
+AT_ONCE = 1 << 15
+"""Numbers of which what is computed fits a core's own cache."""
+
+MY_LOW, MY_WIDTH, GOLDEN_LOW, GOLDEN_WIDTH, MY_SCALE, GOLDEN_SCALE = range(6)
+"""Of a plan: each side's range, and what its numbers (or shares) are divided by."""
+APART, SQUARES, GOLDEN_SQUARES, RELATIVE, PRODUCT, MY_SHARE, GOLDEN_SHARE = range(7)
+"""Of sums."""
+SUMS = 7
+
+_PLAIN = sys.modules[__name__]
+"""What the compiled kernels must equal to the bit: the functions below, in float32 but for `moments`."""
 PIECE = 1 << 15
 """Numbers of one side that are read at a time."""
 WORTH_COMPILING = 1 << 16
@@ -37,21 +50,22 @@ def _kernels() -> ModuleType:
     try:
         from ulpscope.numerics.pairs.msaccucmp import kernels as msaccucmp_kernels
 
-        return msaccucmp_kernels if _agrees(msaccucmp_kernels) else plain
+        return msaccucmp_kernels if _agrees(msaccucmp_kernels) else _PLAIN
     except Exception:  # an absent or broken numba (wrong numpy, no LLVM for this machine) must not stop a comparison
-        return plain
+        return _PLAIN
 
 
 def _agrees(kernels: ModuleType) -> bool:
     """Whether the kernels do as numpy: their cache does not notice what has changed elsewhere."""
     golden = np.linspace(-2.0, 5.0, 1001, dtype=np.float32)
-    compiled, usual = (TwoSides(golden.astype(np.float16), golden, each) for each in (kernels, plain))
+    compiled, usual = (TwoSides(golden.astype(np.float16), golden, each) for each in (kernels, _PLAIN))
     known = spreads(usual)
     found, wanted = gather(compiled, *known), gather(usual, *known)
-    largest = (found.largest, found.largest_relative) == (wanted.largest, wanted.largest_relative)
-    return (
-        np.array_equal(found.sums, wanted.sums) and largest and divergence(compiled, found) == divergence(usual, found)
-    )
+    figures = [
+        (*each.sums, each.largest, each.largest_relative, kl_divergence(sides, found))
+        for sides, each in ((compiled, found), (usual, wanted))
+    ]
+    return figures[0] == figures[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +93,7 @@ class Gathered:
     my: Spread
     golden: Spread
     sums: Singles
-    """Of plain.sums."""
+    """As the function of that name gives them."""
     largest: Single
     """|my - golden|"""
     largest_relative: Single
@@ -98,7 +112,7 @@ class TwoSides:
         flat = [
             np.ascontiguousarray(side.real if side.dtype.kind == "c" else side).reshape(-1) for side in (my, golden)
         ]
-        return cls(flat[0], flat[1], _kernels() if my.size >= WORTH_COMPILING else plain)
+        return cls(flat[0], flat[1], _kernels() if my.size >= WORTH_COMPILING else _PLAIN)
 
     def add_up(self, leaf: Leaf) -> Any:
         """What `leaf` gives of each piece of both sides as float32, added up in numpy's order."""
@@ -133,19 +147,22 @@ def gather(sides: TwoSides, my: Spread, golden: Spread) -> Gathered:
         largest = np.maximum(largest, tops)
         return sums  # type: ignore[no-any-return]
 
-    sums = sides.add_up(leaf) if len(sides.my) else np.zeros(plain.SUMS, np.float32)
+    sums = sides.add_up(leaf) if len(sides.my) else np.zeros(SUMS, np.float32)
     return Gathered(my, golden, sums + _NOTHING, *largest)
 
 
-def divergence(sides: TwoSides, found: Gathered) -> np.float32:
+def kl_divergence(sides: TwoSides, found: Gathered) -> np.float32:
     """The second read: the KL divergence of my shares from golden's."""
-    plan = _plan(found.my, found.golden, found.sums[plain.MY_SHARE], found.sums[plain.GOLDEN_SHARE])
+    plan = _plan(found.my, found.golden, found.sums[MY_SHARE], found.sums[GOLDEN_SHARE])
     return np.float32(sides.add_up(lambda *given: sides.kernels.divergence(*given[:2], plan, given[2])) + _NOTHING)
 
 
 def _spread(side: AnyArray, kernels: ModuleType) -> Spread:
     """Sums are of distances from a number of that side, which keeps their digits."""
-    low, high, total, squares, count, shift = math.inf, -math.inf, 0.0, 0.0, len(side), _first(side)
+    low, high, total, squares, count = math.inf, -math.inf, 0.0, 0.0, len(side)
+    # A finite number to measure from; nan and inf would make every distance nan.
+    first = float(side[0].astype(np.float32)) if count else 0.0
+    shift = first if math.isfinite(first) else 0.0
     for start in range(0, count, PIECE):
         part = side[start : start + PIECE].astype(np.float32)
         low, high = np.minimum(low, part.min()), np.maximum(high, part.max())
@@ -162,19 +179,10 @@ def _spread(side: AnyArray, kernels: ModuleType) -> Spread:
     )
 
 
-def _first(side: AnyArray) -> float:
-    """A finite number to measure from; nan and inf would make every distance nan."""
-    number = float(side[0].astype(np.float32)) if len(side) else 0.0
-    return number if math.isfinite(number) else 0.0
-
-
 def _plan(my: Spread, golden: Spread, my_scale: np.float32, golden_scale: np.float32) -> Singles:
     """A side that is constant is its own share: nothing is taken from it, and it is divided by 1."""
-    widths = [side.high - side.low for side in (my, golden)]
-    ranges = [
-        (np.float32(0.0), np.float32(1.0)) if width == 0.0 else (side.low, width)
-        for side, width in zip((my, golden), widths, strict=True)
-    ]
+    widths = ((side.low, side.high - side.low) for side in (my, golden))
+    ranges = [(0.0, 1.0) if width == 0.0 else (low, width) for low, width in widths]
     return np.array([*ranges[0], *ranges[1], my_scale, golden_scale], np.float32)
 
 
@@ -217,7 +225,7 @@ def old_divergence(sides: TwoSides, found: Gathered) -> float:
     return total
 
 
-def _old_share(part: Singles, side: Spread) -> Doubles:
+def _old_share(part: Singles, side: Spread) -> Floats:
     wide = part.astype(np.float64)
     low, width = float(side.low), float(side.high) - float(side.low)
     return wide if width == 0.0 else (wide - low) / width
@@ -227,3 +235,44 @@ def _pieces(sides: TwoSides) -> Iterator[tuple[Singles, Singles]]:
     for start in range(0, len(sides.my), PIECE):
         part = slice(start, start + PIECE)
         yield sides.my[part].astype(np.float32), sides.golden[part].astype(np.float32)
+
+
+def readable(part: AnyArray, memory: Singles) -> AnyArray:
+    """The part as the functions below take it: float32. `memory` is for those who compute in place."""
+    return part if part.dtype == np.float32 else part.astype(np.float32)
+
+
+def moments(part: AnyArray, shift: float) -> tuple[float, float]:
+    """Sum and sum of squares of the part minus `shift`, in float64."""
+    wide = part.astype(np.float64)
+    wide -= shift
+    return float(wide.sum()), float(np.dot(wide, wide))
+
+
+def sums(my: AnyArray, golden: AnyArray, plan: Singles) -> tuple[Singles, Singles]:
+    """Sums of |my - golden|, its square, golden's square, |my / golden - 1| (0 where golden is zero or nan), both sides
+    divided by their scales and multiplied, and each side's shares; then the largest of the first and of the fourth."""
+    apart = np.abs(my - golden)
+    relative = np.abs(my / golden - np.float32(1.0))
+    relative[~(np.abs(golden) > EPSILON)] = 0.0
+    product = (my / plan[MY_SCALE]) * (golden / plan[GOLDEN_SCALE])
+    rows = (apart, np.square(apart), np.square(golden), relative, product, *_shares(my, golden, plan))
+    return np.array([row.sum() for row in rows]), np.array([apart.max(), relative.max()])
+
+
+def divergence(my: AnyArray, golden: AnyArray, plan: Singles, memory: Singles) -> np.float32:
+    """Sum of p * ln(p / q), p and q being the sides' shares divided by their scales."""
+    p, q = _shares(my, golden, plan)
+    p /= plan[MY_SCALE]
+    q /= plan[GOLDEN_SCALE]
+    return np.float32((p * np.log(p / q)).sum())
+
+
+def _shares(my: AnyArray, golden: AnyArray, plan: Singles) -> tuple[Singles, Singles]:
+    return _share(my, plan[MY_LOW], plan[MY_WIDTH]), _share(golden, plan[GOLDEN_LOW], plan[GOLDEN_WIDTH])
+
+
+def _share(part: AnyArray, low: np.float32, width: np.float32) -> Singles:
+    """Mapped to 0..1, and raised to FLOOR."""
+    shares: Singles = np.maximum((part - low) / width, FLOOR)
+    return shares

@@ -1,4 +1,4 @@
-// Summaries in one read, and copies past the caches. native.py puts the numbers of constants.py before this text.
+// Summaries in one read, and copies past the caches. compiled.py puts the numbers of constants.py before this text.
 #include "counts.h"
 #include "digest.h"
 #include "sums.h"

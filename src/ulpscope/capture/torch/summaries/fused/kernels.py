@@ -14,7 +14,7 @@ import torch
 
 from ulpscope.numerics.machine_code import NotCompiledError, cache_directory, identity_of, made_whole
 from ulpscope.numerics.summaries import constants
-from ulpscope.numerics.summaries.digest import digest_keys
+from ulpscope.numerics.summaries.summary import digest_keys
 
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 """Of CUfunction_attribute."""

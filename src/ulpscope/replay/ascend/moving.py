@@ -1,10 +1,11 @@
 """Operators that move, cut, join or convert numbers and compute nothing."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind, Shape
 from ulpscope.records.checks import Rule
 from ulpscope.replay.ascend.defining import (
     Array,
@@ -13,14 +14,14 @@ from ulpscope.replay.ascend.defining import (
     Definitions,
     Form,
     Function,
-    Operand,
+    Operands,
     Setting,
-    Shape,
     axis_of,
     numbers_of,
     one,
     permuted,
     whole_numbers,
+    without_ones,
 )
 from ulpscope.replay.recorded import CannotReplayError
 
@@ -28,7 +29,7 @@ _LARGEST_WHOLE = 2.0**62
 """Of floats that become int64 here."""
 
 
-def _cast(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _cast(operands: Operands, setting: Setting) -> Defined:
     """Floats become integers by cutting off the fraction."""
     return one(_converted(operands[0].array, setting.results[0]))
 
@@ -46,32 +47,28 @@ def _converted(x: Array, form: Form) -> Array:
     return np.asarray(np.clip(whole, -_LARGEST_WHOLE, _LARGEST_WHOLE)).astype(np.int64)
 
 
-def _trans_data(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _trans_data(operands: Operands, setting: Setting) -> Defined:
     """From one order to another; in the network's order, the same."""
     x, form = operands[0], setting.results[0]
-    array = x.array if x.array.shape == form.shape and x.layout == form.layout else _reordered(x, form)
+    array = x.array
+    if array.shape != form.shape or x.layout != form.layout:
+        if array.ndim == len(form.shape) == len(x.layout) == len(form.layout):
+            array = permuted(array, x.layout, form.layout)
+        elif without_ones(array.shape) == without_ones(form.shape):
+            array = array.reshape(form.shape)
+        else:
+            raise CannotReplayError("the order of its axes is not known")
     return one(_converted(array, form))
 
 
-def _reordered(x: Operand, form: Form) -> Array:
-    if x.array.ndim == len(form.shape) == len(x.layout) == len(form.layout):
-        return permuted(x.array, x.layout, form.layout)
-    if [size for size in x.array.shape if size != 1] != [size for size in form.shape if size != 1]:
-        raise CannotReplayError("the order of its axes is not known")
-    return x.array.reshape(form.shape)
-
-
-def _reshape(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return one(_reshaped(operands[0].array, setting.results[0].shape))
-
-
-def _reshaped(x: Array, shape: Shape) -> Array:
+def _reshape(operands: Operands, setting: Setting) -> Defined:
+    x, shape = operands[0].array, setting.results[0].shape
     if x.size != int(np.prod(shape)):
         raise CannotReplayError(f"{x.size} elements do not fill {list(shape)}")
-    return x.reshape(shape)
+    return one(x.reshape(shape))
 
 
-def _transpose(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _transpose(operands: Operands, setting: Setting) -> Defined:
     x = operands[0].array
     order = numbers_of(operands, 1, setting, "perm")
     if sorted(order) != list(range(x.ndim)):
@@ -79,7 +76,7 @@ def _transpose(operands: Sequence[Operand], setting: Setting) -> Defined:
     return one(x.transpose(order))
 
 
-def _concatenated(parts: Sequence[Operand], axis: int) -> Defined:
+def _concatenated(parts: Operands, axis: int) -> Defined:
     arrays = [permuted(part.array, part.layout, parts[0].layout) for part in parts]
     place = axis_of(axis, arrays[0].ndim)
     widths = {(*array.shape[:place], *array.shape[place + 1 :]) for array in arrays}
@@ -88,36 +85,26 @@ def _concatenated(parts: Sequence[Operand], axis: int) -> Defined:
     return one(np.concatenate(arrays, place))
 
 
-def _concat_attribute(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _concat_attribute(operands: Operands, setting: Setting) -> Defined:
     return _concatenated(operands, setting.integer("concat_dim"))
 
 
-def _concat_first(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _concat_first(operands: Operands, setting: Setting) -> Defined:
     """The axis comes first; in an older version, last."""
-    first, last = (_is_number(operand) for operand in (operands[0], operands[-1]))
+    first, last = (each.array.size == 1 and each.array.dtype.kind in "iu" for each in (operands[0], operands[-1]))
     if first == last:
         raise CannotReplayError("which of its operands is the axis is not told")
     return _concatenated(operands[1:], whole_numbers(operands[0])[0]) if first else _concat_last(operands, setting)
 
 
-def _is_number(operand: Operand) -> bool:
-    return operand.array.size == 1 and operand.array.dtype.kind in "iu"
-
-
-def _concat_last(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _concat_last(operands: Operands, setting: Setting) -> Defined:
     return _concatenated(operands[:-1], whole_numbers(operands[-1])[0])
 
 
-def _split_attribute(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _split(operands[0].array, setting.integer("split_dim"), setting)
-
-
-def _split_first(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _split(operands[1].array, whole_numbers(operands[0])[0], setting)
-
-
-def _split(x: Array, axis: int, setting: Setting) -> Defined:
-    """As long as the results are, in their order."""
+def _split(operands: Operands, setting: Setting) -> Defined:
+    """Along an axis that comes first, or is an attribute; as long as the results are, in their order."""
+    axis = whole_numbers(operands[0])[0] if len(operands) > 1 else setting.integer("split_dim")
+    x = operands[-1].array
     place = axis_of(axis, x.ndim)
     lengths = [form.shape[place] if len(form.shape) == x.ndim else 0 for form in setting.results]
     if sum(lengths) != x.shape[place]:
@@ -125,28 +112,26 @@ def _split(x: Array, axis: int, setting: Setting) -> Defined:
     return Defined(tuple(np.split(x, np.cumsum(lengths)[:-1], place)))
 
 
-def _pack(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _pack(operands: Operands, setting: Setting) -> Defined:
     arrays = [operand.array for operand in operands]
     if len({array.shape for array in arrays}) != 1:
         raise CannotReplayError("its operands do not fit beside each other")
     return one(np.stack(arrays, axis_of(setting.integer("axis", 0), arrays[0].ndim + 1)))
 
 
-def _unpack(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _unpack(operands: Operands, setting: Setting) -> Defined:
     x = operands[0].array
     return Defined(tuple(np.moveaxis(x, axis_of(setting.integer("axis", 0), x.ndim), 0)))
 
 
-def _pad_attribute(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _padded(operands[0].array, setting.rows("paddings"), setting)
-
-
-def _pad_operand(operands: Sequence[Operand], setting: Setting) -> Defined:
-    numbers = whole_numbers(operands[1])
-    return _padded(operands[0].array, tuple(zip(numbers[::2], numbers[1::2], strict=False)), setting)
-
-
-def _padded(x: Array, paddings: Sequence[Shape], setting: Setting) -> Defined:
+def _pad(operands: Operands, setting: Setting) -> Defined:
+    """Before and behind each axis: pairs in an operand or an attribute."""
+    x = operands[0].array
+    if len(operands) > 1:
+        numbers = whole_numbers(operands[1])
+        paddings: Sequence[Shape] = tuple(zip(numbers[::2], numbers[1::2], strict=False))
+    else:
+        paddings = setting.rows("paddings")
     if len(paddings) != x.ndim or any(len(pair) != 2 or min(pair) < 0 for pair in paddings):
         raise CannotReplayError("its paddings do not fit its axes")
     if tuple(size + sum(pair) for size, pair in zip(x.shape, paddings, strict=True)) != setting.results[0].shape:
@@ -154,16 +139,12 @@ def _padded(x: Array, paddings: Sequence[Shape], setting: Setting) -> Defined:
     return one(np.pad(x, [(pair[0], pair[1]) for pair in paddings]))
 
 
-def _gather_rows(operands: Sequence[Operand], setting: Setting) -> Defined:
-    return _gathered(operands, 0, setting)
-
-
-def _gather(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _gather(operands: Operands, setting: Setting) -> Defined:
     axis = whole_numbers(operands[2])[0] if len(operands) > 2 else setting.integer("axis")
-    return _gathered(operands, axis, setting)
+    return _gathered(operands, setting, axis=axis)
 
 
-def _gathered(operands: Sequence[Operand], axis: int, setting: Setting) -> Defined:
+def _gathered(operands: Operands, setting: Setting, *, axis: int) -> Defined:
     setting.need("batch_dims", 0)
     x, indices = operands[0].array, operands[1].array
     place = axis_of(axis, x.ndim)
@@ -173,7 +154,7 @@ def _gathered(operands: Sequence[Operand], axis: int, setting: Setting) -> Defin
     return one(np.take(x, indices, place))
 
 
-def _tile(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _tile(operands: Operands, setting: Setting) -> Defined:
     x, multiples = operands[0].array, numbers_of(operands, 1, setting, "multiples")
     # What is asked for is made sure of before it is made: a damaged number could ask for anything.
     lengths = tuple(size * times for size, times in zip(x.shape, multiples, strict=False))
@@ -182,14 +163,14 @@ def _tile(operands: Sequence[Operand], setting: Setting) -> Defined:
     return one(np.tile(x, multiples))
 
 
-def _broadcast(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _broadcast(operands: Operands, setting: Setting) -> Defined:
     try:
         return one(np.broadcast_to(operands[0].array, setting.results[0].shape))
     except ValueError as error:
         raise CannotReplayError("its operand cannot be spread over its result") from error
 
 
-def _slice(operands: Sequence[Operand], setting: Setting) -> Defined:
+def _slice(operands: Operands, setting: Setting) -> Defined:
     """A size of -1 is what is left."""
     x = operands[0].array
     offsets, sizes = numbers_of(operands, 1, setting, "offsets"), numbers_of(operands, 2, setting, "size")
@@ -199,36 +180,34 @@ def _slice(operands: Sequence[Operand], setting: Setting) -> Defined:
     return one(x[tuple(slice(start, None if size == -1 else start + size) for start, size in pairs)])
 
 
-def _exact(function: Function, least: int, most: int | None) -> Definition:
-    return Definition(function, least, most, Rule.EXACT)
-
-
 _SAME_ELEMENTS = "Reshape Flatten FlattenV2 Squeeze SqueezeV2 Unsqueeze ExpandDims Identity".split()
-
-DEFINITIONS: Definitions = {
-    **{name: _exact(_reshape, 1, 2) for name in _SAME_ELEMENTS},
-    "Cast": _exact(_cast, 1, 1),
-    "TransData": _exact(_trans_data, 1, 1),
-    "Transpose": _exact(_transpose, 2, 2),
-    "TransposeD": _exact(_transpose, 1, 1),
-    "Concat": _exact(_concat_first, 2, None),
-    "ConcatD": _exact(_concat_attribute, 1, None),
-    "ConcatV2": _exact(_concat_last, 2, None),
-    "ConcatV2D": _exact(_concat_attribute, 1, None),
-    "Split": _exact(_split_first, 2, 2),
-    "SplitD": _exact(_split_attribute, 1, 1),
-    "SplitVD": _exact(_split_attribute, 1, 1),
-    "Pack": _exact(_pack, 1, None),
-    "Unpack": _exact(_unpack, 1, 1),
-    "Pad": _exact(_pad_operand, 2, 2),
-    "PadD": _exact(_pad_attribute, 1, 1),
-    "Gather": _exact(_gather_rows, 2, 2),
-    "GatherV2": _exact(_gather, 3, 3),
-    "GatherV2D": _exact(_gather, 2, 2),
-    "Tile": _exact(_tile, 2, 2),
-    "TileD": _exact(_tile, 1, 1),
-    "BroadcastTo": _exact(_broadcast, 1, 2),
-    "BroadcastToD": _exact(_broadcast, 1, 1),
-    "Slice": _exact(_slice, 3, 3),
-    "SliceD": _exact(_slice, 1, 1),
+_FUNCTIONS: dict[str, tuple[Function, int, int | None]] = {
+    **dict.fromkeys(_SAME_ELEMENTS, (_reshape, 1, 2)),
+    "Cast": (_cast, 1, 1),
+    "TransData": (_trans_data, 1, 1),
+    "Transpose": (_transpose, 2, 2),
+    "TransposeD": (_transpose, 1, 1),
+    "Concat": (_concat_first, 2, None),
+    "ConcatD": (_concat_attribute, 1, None),
+    "ConcatV2": (_concat_last, 2, None),
+    "ConcatV2D": (_concat_attribute, 1, None),
+    "Split": (_split, 2, 2),
+    "SplitD": (_split, 1, 1),
+    "SplitVD": (_split, 1, 1),
+    "Pack": (_pack, 1, None),
+    "Unpack": (_unpack, 1, 1),
+    "Pad": (_pad, 2, 2),
+    "PadD": (_pad, 1, 1),
+    "Gather": (partial(_gathered, axis=0), 2, 2),
+    "GatherV2": (_gather, 3, 3),
+    "GatherV2D": (_gather, 2, 2),
+    "Tile": (_tile, 2, 2),
+    "TileD": (_tile, 1, 1),
+    "BroadcastTo": (_broadcast, 1, 2),
+    "BroadcastToD": (_broadcast, 1, 1),
+    "Slice": (_slice, 3, 3),
+    "SliceD": (_slice, 1, 1),
 }
+"""What computes it, and how many operands it has at least and at most."""
+
+DEFINITIONS: Definitions = {name: Definition(*entry, Rule.EXACT) for name, entry in _FUNCTIONS.items()}

@@ -4,45 +4,40 @@
     convert_layout(array, Conversion("NHWC", "NC1HWC0", block=Block(c0=16)))        and back
 
 Tiles are as large as the array's own shape says: their size depends on the element type and the device.
+
+An axis that is cut stands twice in a tiled layout: C is C1 tiles of C0 elements each, the last one padded with zeros.
+
+Weights of convolutions as FRACTAL_Z: the array is (c1 * h * w, n1, n0, c0). Of a convolution in groups, several groups
+share a tile, side by side along both channels and filters, so that tiles are as full as can be; `e` of them, as CANN
+chooses it: e = min(lcm(lcm(c, c0) / c, lcm(n, n0) / n), groups), c and n those of one group.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from numpy.typing import NDArray
+import numpy as np
 
-from ulpscope.numerics.layouts.tiles import (
-    C1HWNC0,
-    FRACTAL_NZ,
-    FRACTAL_Z,
-    FRACTAL_Z_3D,
-    NC1HWC0,
-    NDC1HWC0,
-    Axes,
-    cut,
-    cut_groups,
-    fills,
-    grouped_shape,
-    join,
-    join_groups,
-)
+from ulpscope.numerics.dtypes import AnyArray, Shape
 from ulpscope.records.errors import UlpscopeError
 
-AnyArray: TypeAlias = NDArray[Any]
-Shape: TypeAlias = tuple[int, ...]
+Axes: TypeAlias = tuple[str, ...]
 
 IMAGES = ("NCHW", "NHWC", "HWCN", "CHWN")
 VOLUMES = ("NCDHW", "NDHWC", "DHWCN", "DHWNC")
 _AXES: dict[str, Axes] = {
-    "NC1HWC0": NC1HWC0,
-    "NC1HWC0_C04": NC1HWC0,
-    "C1HWNC0": C1HWNC0,
-    "NDC1HWC0": NDC1HWC0,
-    "FRACTAL_Z": FRACTAL_Z,
-    "FRACTAL_Z_3D": FRACTAL_Z_3D,
+    "NC1HWC0": ("N", "C1", "H", "W", "C0"),
+    "NC1HWC0_C04": ("N", "C1", "H", "W", "C0"),
+    "C1HWNC0": ("C1", "H", "W", "N", "C0"),
+    "NDC1HWC0": ("N", "D", "C1", "H", "W", "C0"),
+    "FRACTAL_Z": ("C1", "H", "W", "N1", "N0", "C0"),
+    "FRACTAL_Z_3D": ("D", "C1", "H", "W", "N1", "N0", "C0"),
 }
+_FOLDED = {"FRACTAL_Z": 3, "FRACTAL_Z_3D": 4}
+"""How many of a layout's axes are the first axis of its arrays."""
+_MATRIX_AXES: Axes = ("L", "K1", "M1", "M0", "K0")
+"""A stack of matrices of M rows and K columns."""
 _MATRIX, _ANY = "FRACTAL_NZ", "ND"
 _IN_GROUPS_UNKNOWN = "FRACTAL_Z_3D"
 TILED = (*_AXES, _MATRIX)
@@ -180,13 +175,13 @@ def _to_tiles(array: AnyArray, wanted: Conversion) -> AnyArray:
             raise bad_shape(f"{weight.shape[0]} filters in {wanted.groups} groups")
         return cut_groups(weight, groups=wanted.groups, c0=block.c0, n0=block.n0)
     tiles = cut(array, _AXES[target], source, {"C": block.c0, "N": block.n0})
-    folded = _folded_axes(target)
+    folded = _FOLDED.get(target, 0)
     return tiles.reshape(math.prod(tiles.shape[:folded]), *tiles.shape[folded:]) if folded else tiles
 
 
 def _unfolded(source: str, tiles: Shape, target: str, shape: Shape | None) -> Shape:
     """One length an axis, where an array has several axes in one: those of the picture are known from its shape."""
-    axes, folded = _AXES[source], _folded_axes(source)
+    axes, folded = _AXES[source], _FOLDED.get(source, 0)
     if len(tiles) != len(axes) - max(folded - 1, 0):
         raise bad_shape(f"{source} has {len(axes) - max(folded - 1, 0)} axes, the tensor is {list(tiles)}")
     if not folded:
@@ -198,11 +193,6 @@ def _unfolded(source: str, tiles: Shape, target: str, shape: Shape | None) -> Sh
     if area == 0 or tiles[0] % area:
         raise bad_shape(f"{source} {list(tiles)} as {target} {list(shape)}")
     return (*(known.get(axis, tiles[0] // area) for axis in axes[:folded]), *tiles[1:])
-
-
-def _folded_axes(tiled: str) -> int:
-    """How many of a layout's axes are the first axis of its arrays."""
-    return {"FRACTAL_Z": 3, "FRACTAL_Z_3D": 4}.get(tiled, 0)
 
 
 def _fills(source: str, tiles: Shape, layout: str, shape: Shape, groups: int) -> bool:
@@ -228,7 +218,7 @@ def _from_matrix(array: AnyArray, wanted: Conversion) -> AnyArray:
     if wanted.shape is not None and not _fills_matrix(array.shape, wanted.shape):
         raise bad_shape(f"FRACTAL_NZ {list(array.shape)} as {wanted.target} {list(wanted.shape)}")
     stack = array.reshape(math.prod(array.shape[:-4]), *array.shape[-4:])
-    whole = join(stack, FRACTAL_NZ, "LMK")
+    whole = join(stack, _MATRIX_AXES, "LMK")
     if wanted.shape is None:
         return whole.reshape(*array.shape[:-4], *whole.shape[1:])
     rows, columns = _matrix(wanted.shape)
@@ -240,7 +230,7 @@ def _to_matrix(array: AnyArray, wanted: Conversion) -> AnyArray:
         raise bad_shape("a scalar has no rows and columns")
     lead = array.shape[:-2]
     stack = array.reshape(math.prod(lead), *_matrix(array.shape))
-    tiles = cut(stack, FRACTAL_NZ, "LMK", {"M": wanted.block.n0, "K": wanted.block.c0})
+    tiles = cut(stack, _MATRIX_AXES, "LMK", {"M": wanted.block.n0, "K": wanted.block.c0})
     return tiles.reshape(*lead, *tiles.shape[1:])
 
 
@@ -252,7 +242,7 @@ def _matrix(shape: Shape) -> tuple[int, int]:
 def _fills_matrix(tiles: Shape, shape: Shape) -> bool:
     if len(tiles) < 4 or not shape or math.prod(tiles[:-4]) != math.prod(shape[:-2]):
         return False
-    return fills((1, *tiles[-4:]), FRACTAL_NZ, "LMK", (1, *_matrix(shape)))
+    return fills((1, *tiles[-4:]), _MATRIX_AXES, "LMK", (1, *_matrix(shape)))
 
 
 def _listed(shape: Shape | None) -> str:
@@ -266,3 +256,103 @@ def bad_shape(problem: str) -> UlpscopeError:
         expected="a shape that the tensor fills, padding aside",
         next_step="give the right one with --shape, in the order of the layout that is asked for",
     )
+
+
+def join(tiles: AnyArray, axes: Axes, layout: str) -> AnyArray:
+    """The whole tensor, padding included, its axes in the order of `layout`."""
+    order = [axes.index(part) for axis in layout for part in _parts(axes, axis)]
+    sizes = padded_sizes(tiles.shape, axes)
+    return _moved(tiles, order).reshape([sizes[axis] for axis in layout])
+
+
+def _moved(tiles: AnyArray, order: Sequence[int]) -> AnyArray:
+    """The axes in another order."""
+    last = tiles.ndim - 1
+    if order[-1] != last or not tiles.flags.c_contiguous or tiles.size == 0:
+        return tiles.transpose(order)
+    # The innermost axis stays: moving its bytes at once takes two thirds of the time.
+    runs = tiles.view(np.dtype((np.void, tiles.shape[last] * tiles.itemsize)))[..., 0]
+    return np.ascontiguousarray(runs.transpose(order[:-1])).view(tiles.dtype)
+
+
+def cut(array: AnyArray, axes: Axes, layout: str, blocks: Mapping[str, int]) -> AnyArray:
+    """A tensor in the order of `layout`, cut into tiles; `blocks` says how long a tile is along an axis."""
+    padding, split = [], []
+    for axis, size in zip(layout, array.shape, strict=True):
+        block = blocks[axis] if f"{axis}0" in axes else 1
+        tiles = -(-size // block)
+        padding.append((0, tiles * block - size))
+        split += [tiles, block] if f"{axis}0" in axes else [size]
+    named = [part for axis in layout for part in _parts(axes, axis)]
+    whole = np.pad(array, padding) if any(after for _, after in padding) else array
+    return np.ascontiguousarray(whole.reshape(split).transpose([named.index(part) for part in axes]))
+
+
+def padded_sizes(tiles: Sequence[int], axes: Axes) -> dict[str, int]:
+    """How long each axis of the whole tensor is, padding included."""
+    sizes: dict[str, int] = {}
+    for part, size in zip(axes, tiles, strict=True):
+        sizes[part[0]] = sizes.get(part[0], 1) * size
+    return sizes
+
+
+def fills(tiles: Sequence[int], axes: Axes, layout: str, shape: Shape) -> bool:
+    """Whether a tensor of this shape is what these tiles hold: no tile is without an element of it."""
+    if len(shape) != len(layout):
+        return False
+    sizes = padded_sizes(tiles, axes)
+    blocks = {part[0]: size for part, size in zip(axes, tiles, strict=True) if part.endswith("0")}
+    return all(0 <= sizes[axis] - size < blocks.get(axis, 1) for axis, size in zip(layout, shape, strict=True))
+
+
+def _parts(axes: Axes, axis: str) -> tuple[str, ...]:
+    return (f"{axis}1", f"{axis}0") if f"{axis}0" in axes else (axis,)
+
+
+def groups_in_tile(*, channels: int, filters: int, groups: int, c0: int, n0: int) -> int:
+    """How many groups share a tile; channels and filters are those of one group."""
+    if groups == 1 or not channels or not filters:
+        return 1
+    return min(math.lcm(math.lcm(channels, c0) // channels, math.lcm(filters, n0) // filters), groups)
+
+
+def grouped_shape(nchw: Shape, *, groups: int, c0: int, n0: int) -> Shape:
+    """The shape of the FRACTAL_Z array of a weight (filters of all groups, channels of one, h, w)."""
+    filters, channels, height, width = nchw
+    filters //= groups
+    shared = groups_in_tile(channels=channels, filters=filters, groups=groups, c0=c0, n0=n0)
+    sets, c1, n1 = -(-groups // shared), -(-shared * channels // c0), -(-shared * filters // n0)
+    return (sets * c1 * height * width, n1, n0, c0)
+
+
+def join_groups(tiles: AnyArray, nchw: Shape, *, groups: int) -> AnyArray:
+    """The NCHW weight of a convolution in groups; `tiles` has the shape that `grouped_shape` says."""
+    _, _, n0, c0 = tiles.shape
+    filters, channels, height, width = nchw
+    filters //= groups
+    shared = groups_in_tile(channels=channels, filters=filters, groups=groups, c0=c0, n0=n0)
+    sets = tiles.reshape(-(-groups // shared), -1, height, width, *tiles.shape[1:])
+    weight = np.empty(nchw, tiles.dtype)
+    for group in range(groups):
+        place = group % shared
+        if place == 0:
+            whole = join(sets[group // shared], _AXES["FRACTAL_Z"], "NCHW")
+        weight[group * filters : (group + 1) * filters] = whole[
+            place * filters : (place + 1) * filters, place * channels : (place + 1) * channels
+        ]
+    return weight
+
+
+def cut_groups(weight: AnyArray, *, groups: int, c0: int, n0: int) -> AnyArray:
+    """An NCHW weight of a convolution in groups as FRACTAL_Z tiles."""
+    filters, channels, height, width = weight.shape
+    filters //= groups
+    shared = groups_in_tile(channels=channels, filters=filters, groups=groups, c0=c0, n0=n0)
+    sets = []
+    for first in range(0, groups, shared):
+        whole = np.zeros((shared * filters, shared * channels, height, width), weight.dtype)
+        for place, group in enumerate(range(first, min(first + shared, groups))):
+            part = weight[group * filters : (group + 1) * filters]
+            whole[place * filters : (place + 1) * filters, place * channels : (place + 1) * channels] = part
+        sets.append(cut(whole, _AXES["FRACTAL_Z"], "NCHW", {"C": c0, "N": n0}))
+    return np.concatenate(sets).reshape(grouped_shape(weight.shape, groups=groups, c0=c0, n0=n0))

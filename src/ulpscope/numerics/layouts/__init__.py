@@ -1,1 +1,0 @@
-"""Orders in which a tensor's elements lie."""

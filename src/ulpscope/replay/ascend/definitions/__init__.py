@@ -1,1 +1,0 @@
-"""What operators of an Ascend graph compute, by their types."""
