@@ -1,21 +1,35 @@
 """Protobuf's wire format: a message is a sequence of tags, each with a number, eight or four bytes, or a length.
 
 Nothing is copied: what has a length is a view into the data. Lengths are checked before anything is made of them.
-By a table of fields a message is read and written byte for byte: nesting is as deep as the tables, and fields that no
-table knows are kept as they are.
+What the fields of a message are, a schema tells, out of the .proto files in schemas/. By it `decode` reads a message
+whole: nesting is as deep as the schema, and fields that it does not know are kept as they are.
 """
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+_FIXED = {FIXED64: 8, FIXED32: 4}
 
 LONGEST_VARINT = 10
-_BITS_64 = (1 << 64) - 1
 """Bytes that 64 bits take, seven a byte."""
+_BITS_64 = (1 << 64) - 1
+
+MANY = 2**14
+"""Entries of one repeated field. Real operators have some hundred; an entry of 2 bytes becomes objects of 1000."""
+
+LONGEST = 2**24
+"""Bytes of a text, and of all unknown fields of a message: they are copied, where data stays in its file."""
+
+UNKNOWN = "unknown"
+"""The key under which the bytes of unknown fields stand."""
+
+Values: TypeAlias = dict[str, Any]
 
 
 class WireError(ValueError):
@@ -26,19 +40,64 @@ class Scalar(Enum):
     """How the value of a field is encoded."""
 
     INT = "int"
+    UNSIGNED = "unsigned"
     BOOL = "bool"
     FLOAT = "float"
     DOUBLE = "double"
     BYTES = "bytes"
+    TEXT = "text"
 
 
 _WIRE_TYPES = {
     Scalar.INT: VARINT,
+    Scalar.UNSIGNED: VARINT,
     Scalar.BOOL: VARINT,
     Scalar.FLOAT: FIXED32,
     Scalar.DOUBLE: FIXED64,
     Scalar.BYTES: LENGTH,
+    Scalar.TEXT: LENGTH,
 }
+
+
+class Field(NamedTuple):
+    """One field of a message."""
+
+    name: str
+    kind: Scalar | str
+    """How it is encoded, or the name of the message that it holds."""
+    repeated: bool = False
+    most: int = MANY
+    """Entries, if there may be several."""
+
+
+Schemas: TypeAlias = Mapping[str, Mapping[int, Field]]
+"""The fields of each message by their numbers."""
+
+_MESSAGE = re.compile(r"^message (\w+) \{(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^  (repeated )?(\w+) (\w+) = (\d+)(?: \[\(most\) = (\d+)\])?;$", re.MULTILINE)
+_SCALARS = {
+    "int32": Scalar.INT,
+    "int64": Scalar.INT,
+    "uint32": Scalar.UNSIGNED,
+    "uint64": Scalar.UNSIGNED,
+    "bool": Scalar.BOOL,
+    "float": Scalar.FLOAT,
+    "bytes": Scalar.BYTES,
+    "string": Scalar.TEXT,
+}
+
+
+@cache
+def schemas_of(name: str) -> Schemas:
+    """The messages that a file of schemas/ describes."""
+    text = (Path(__file__).parent / "schemas" / f"{name}.proto").read_text(encoding="utf-8")
+    return {
+        message: {
+            int(number): Field(field, _SCALARS.get(kind, kind), bool(repeated), int(most or MANY))
+            for repeated, kind, field, number, most in _FIELD.findall(fields)
+        }
+        for message, fields in _MESSAGE.findall(text)
+    }
 
 
 def varint(data: memoryview, position: int, end: int | None = None) -> tuple[int, int]:
@@ -48,16 +107,27 @@ def varint(data: memoryview, position: int, end: int | None = None) -> tuple[int
         byte = data[place]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, place + 1
+            return value & _BITS_64, place + 1
         shift += 7
     raise WireError(f"has a number at byte {position:,} that does not end")
 
 
-def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """Number, wire type and content of each field of a message; fixed widths and lengths come as views."""
-    for field in located_fields(data, 0, len(data)):
-        content = field.content
-        yield field.number, field.wire_type, content if isinstance(content, int) else data[content[0] : content[1]]
+def varints(data: memoryview, start: int, stop: int) -> Iterator[int]:
+    """Numbers that are packed one after the other."""
+    while start < stop:
+        value, start = varint(data, start, stop)
+        yield value
+
+
+def number_bytes(value: int) -> bytes:
+    """A number as it is written; a negative one as that of 64 bits."""
+    value &= _BITS_64
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 class LocatedField(NamedTuple):
@@ -84,7 +154,12 @@ def located_fields(data: memoryview, start: int, stop: int) -> Iterator[LocatedF
             value, position = varint(data, position, stop)
             yield LocatedField(number, wire_type, value, begin, position)
             continue
-        length, position = _length(data, position, stop, wire_type, number)
+        if wire_type == LENGTH:
+            length, position = varint(data, position, stop)
+        elif wire_type in _FIXED:
+            length = _FIXED[wire_type]
+        else:
+            raise WireError(f"has field {number} with wire type {wire_type}, which no message has")
         if length > stop - position:
             raise WireError(f"has a field {number} of {length:,} bytes where {stop - position:,} are left")
         content = position, position + length
@@ -92,11 +167,10 @@ def located_fields(data: memoryview, start: int, stop: int) -> Iterator[LocatedF
         yield LocatedField(number, wire_type, content, begin, position)
 
 
-def varints(data: memoryview, start: int, stop: int) -> Iterator[int]:
-    """Numbers that are packed one after the other."""
-    while start < stop:
-        value, start = varint(data, start, stop)
-        yield value
+def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
+    """Number, wire type and content of each field of a message; fixed widths and lengths come as views."""
+    for number, wire_type, content, _, _ in located_fields(data, 0, len(data)):
+        yield number, wire_type, content if isinstance(content, int) else data[content[0] : content[1]]
 
 
 def scalars(kind: Scalar, wire_type: int, content: int | memoryview) -> list[int | float | bool | memoryview]:
@@ -110,168 +184,73 @@ def scalars(kind: Scalar, wire_type: int, content: int | memoryview) -> list[int
     if kind in (Scalar.INT, Scalar.BOOL) and wire_type == LENGTH:
         return [_number(kind, value) for value in varints(content, 0, len(content))]
     if kind in (Scalar.FLOAT, Scalar.DOUBLE) and wire_type in (LENGTH, _WIRE_TYPES[kind]):
-        return _floats(kind, content)
+        letter, width = ("f", 4) if kind is Scalar.FLOAT else ("d", 8)
+        if len(content) % width:
+            raise WireError(f"has {len(content):,} bytes of packed {kind.value}, which is no multiple of {width}")
+        return list(struct.unpack(f"<{len(content) // width}{letter}", content))
     raise WireError(f"has wire type {wire_type} where {kind.value} is expected")
-
-
-def number_bytes(value: int) -> bytes:
-    """A number as it is written; a negative one as that of 64 bits."""
-    value &= _BITS_64
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def _length(data: memoryview, position: int, stop: int, wire_type: int, number: int) -> tuple[int, int]:
-    if wire_type == LENGTH:
-        return varint(data, position, stop)
-    if wire_type == FIXED64:
-        return 8, position
-    if wire_type == FIXED32:
-        return 4, position
-    raise WireError(f"has field {number} with wire type {wire_type}, which no message has")
 
 
 def _number(kind: Scalar, value: int) -> int | bool:
     if kind is Scalar.BOOL:
         return bool(value)
-    return value - 2**64 if value >= 2**63 else value
+    return value - (1 << 64) if value >> 63 and kind is Scalar.INT else value
 
 
-def _floats(kind: Scalar, data: memoryview) -> list[int | float | bool | memoryview]:
-    letter, width = ("f", 4) if kind is Scalar.FLOAT else ("d", 8)
-    if len(data) % width:
-        raise WireError(f"has {len(data):,} bytes of packed {kind.value}, which is no multiple of {width}")
-    return list(struct.unpack(f"<{len(data) // width}{letter}", data))
+_DEFAULTS: dict[Scalar | str, Any] = {Scalar.TEXT: "", Scalar.INT: 0, Scalar.UNSIGNED: 0}
 
 
-Values: TypeAlias = dict[str, Any]
+def decode(schemas: Schemas, message: str, view: memoryview, start: int, stop: int) -> Values:
+    """The fields of the message that lies from `start` to `stop`; what is not there has its default.
 
-UNKNOWN = "unknown"
-"""The key under which the bytes of unknown fields stand."""
-
-MANY = 2**14
-"""Entries of one repeated field. Real operators have some hundred; an entry of 2 bytes becomes objects of 1000."""
-
-LONGEST = 2**24
-"""Bytes of a text, and of all unknown fields of a message: they are copied, where data stays in its file."""
-
-
-class Kind(str, Enum):
-    """How a field is written."""
-
-    TEXT = "text"
-    UNSIGNED = "unsigned"
-    SIGNED = "signed"
-    UNSIGNED_LIST = "packed list"
-    MESSAGE = "message"
-    DATA = "data"
-    """Bytes that stay where they are: read as (start, stop), written from a buffer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a message."""
-
-    name: str
-    kind: Kind
-    message: "Mapping[int, Field] | None" = None
-    repeated: bool = False
-    most: int = MANY
-    """Entries, if there may be several."""
-
-
-Table: TypeAlias = Mapping[int, Field]
-
-
-def decode(table: Table, view: memoryview, start: int, stop: int) -> Values:
-    """The fields of the message that lies from `start` to `stop`; what is not there has its default."""
-    values: Values = {field.name: _default(field) for field in table.values()}
+    Bytes stay where they are: they are told as (start, stop).
+    """
+    schema = schemas[message]
+    values: Values = {field.name: [] if field.repeated else _DEFAULTS.get(field.kind) for field in schema.values()}
     seen: set[int] = set()
     unknown = bytearray()
     for found in located_fields(view, start, stop):
-        field = table.get(found.number)
+        field = schema.get(found.number)
         if field is None:
             _check_length(len(unknown) + found.end - found.begin, found.begin)
             unknown += view[found.begin : found.end]
             continue
-        if found.number in seen and not field.repeated and field.kind is not Kind.UNSIGNED_LIST:
+        if found.number in seen and not field.repeated:
             raise WireError(f"has the field {field.name} twice, at byte {found.begin}")
         seen.add(found.number)
-        _store(values, field, view, found)
+        for value in _decoded(schemas, field, view, found):
+            if not field.repeated:
+                values[field.name] = value
+            elif len(values[field.name]) < field.most:
+                values[field.name].append(value)
+            else:
+                raise WireError(f"has more than {field.most} entries of {field.name}")
     values[UNKNOWN] = bytes(unknown)
     return values
 
 
-def encode(table: Table, values: Values) -> bytes:
-    """A message in the order of its fields' numbers, defaults left out."""
-    parts = [_encode_field(number, field, values[field.name]) for number, field in sorted(table.items())]
-    return b"".join([*parts, values.get(UNKNOWN, b"")])
-
-
-def _default(field: Field) -> Any:
-    if field.repeated:
-        return []
-    return {Kind.TEXT: "", Kind.UNSIGNED_LIST: [], Kind.MESSAGE: None, Kind.DATA: None}.get(field.kind, 0)
-
-
-def _store(values: Values, field: Field, view: memoryview, found: LocatedField) -> None:
+def _decoded(schemas: Schemas, field: Field, view: memoryview, found: LocatedField) -> Iterator[Any]:
+    """The values that one occurrence of a field holds: several if they are packed."""
+    kind, wire_type = field.kind, found.wire_type
     content: Any = found.content
-    if field.kind is Kind.UNSIGNED_LIST and found.wire_type == VARINT:
-        _append(values, field, content)
-        return
-    if found.wire_type != (VARINT if field.kind in (Kind.UNSIGNED, Kind.SIGNED) else LENGTH):
-        raise WireError(f"has wire type {found.wire_type} for the field {field.name} at byte {found.begin}")
-    if field.kind is Kind.UNSIGNED_LIST:
-        for number in varints(view, *content):
-            _append(values, field, number)
-    elif field.repeated:
-        _append(values, field, _value(field, view, content, found.begin))
-    else:
-        values[field.name] = _value(field, view, content, found.begin)
-
-
-def _append(values: Values, field: Field, value: Any) -> None:
-    if len(values[field.name]) >= field.most:
-        raise WireError(f"has more than {field.most} entries of {field.name}")
-    values[field.name].append(value)
-
-
-def _value(field: Field, view: memoryview, content: Any, begin: int) -> Any:
-    if field.kind is Kind.SIGNED:
-        return content - (1 << 64) if content >> 63 else content
-    if field.kind is Kind.TEXT:
-        _check_length(content[1] - content[0], begin)
+    expected = LENGTH if isinstance(kind, str) else _WIRE_TYPES[kind]
+    if wire_type == LENGTH and expected == VARINT and field.repeated:
+        yield from varints(view, *content)
+    elif wire_type != expected:
+        raise WireError(f"has wire type {wire_type} for the field {field.name} at byte {found.begin}")
+    elif isinstance(kind, str):
+        yield decode(schemas, kind, view, *content)
+    elif kind is Scalar.TEXT:
+        _check_length(content[1] - content[0], found.begin)
         try:
-            return bytes(view[slice(*content)]).decode("utf-8")
+            yield bytes(view[slice(*content)]).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise WireError(f"has a text {field.name} at byte {begin} that is not UTF-8 ({error.reason})") from error
-    if field.kind is Kind.MESSAGE:
-        assert field.message is not None
-        return decode(field.message, view, *content)
-    return content
+            problem = f"has a text {field.name} at byte {found.begin} that is not UTF-8 ({error.reason})"
+            raise WireError(problem) from error
+    else:
+        yield _number(kind, content) if wire_type == VARINT else content
 
 
 def _check_length(length: int, begin: int) -> None:
     if length > LONGEST:
         raise WireError(f"has a field of {length} bytes at byte {begin}, too many for a text")
-
-
-def _encode_field(number: int, field: Field, value: Any) -> bytes:
-    if field.kind in (Kind.UNSIGNED, Kind.SIGNED):
-        return b"" if value == 0 else number_bytes(number << 3 | VARINT) + number_bytes(value)
-    if field.kind is Kind.UNSIGNED_LIST:
-        return _delimited(number, b"".join(map(number_bytes, value))) if value else b""
-    if field.kind is Kind.MESSAGE:
-        assert field.message is not None
-        entries = value if field.repeated else [] if value is None else [value]
-        return b"".join(_delimited(number, encode(field.message, entry)) for entry in entries)
-    content = value.encode("utf-8") if field.kind is Kind.TEXT else b"" if value is None else bytes(value)
-    return _delimited(number, content) if content else b""
-
-
-def _delimited(number: int, content: bytes) -> bytes:
-    return number_bytes(number << 3 | LENGTH) + number_bytes(len(content)) + content

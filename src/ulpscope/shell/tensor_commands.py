@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ulpscope.dialects.ascend.converting import Wanted
-from ulpscope.dialects.files.array_writing import FileKind
+from ulpscope.dialects.ascend.converting import FileKind, Wanted
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.pairs.elements import Tolerance
 from ulpscope.records.enums import ExitCode

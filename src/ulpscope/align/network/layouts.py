@@ -7,8 +7,7 @@ network of one framework, a reference of another), that is the order.
 import math
 from dataclasses import dataclass
 
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
-from ulpscope.dialects.ascend.dump_file.records import DumpTensor
+from ulpscope.dialects.ascend.dump_file.records import AnyArray, DumpTensor, Shape
 from ulpscope.dialects.ascend.logical import VECTOR, Logical, logical_array, logical_form
 from ulpscope.numerics.layouts.orders import IMAGES, TILED, is_plain, permuted_shape, plain_layouts
 

@@ -22,9 +22,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
-from ulpscope.dialects.ascend.dump_file.records import DumpTensor, Side
-from ulpscope.dialects.ascend.elements import ELEMENT_TYPES, plain_type
+from ulpscope.dialects.ascend.dump_file.records import ELEMENT_TYPES, AnyArray, DumpTensor, Shape, Side, plain_type
 from ulpscope.dialects.ascend.logical import (
     Preferred,
     has_data,

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape, format_name
-from ulpscope.dialects.ascend.dump_file.records import DumpTensor
-from ulpscope.dialects.ascend.elements import plain_type, widened
+from ulpscope.dialects.ascend.dump_file.records import AnyArray, DumpTensor, Shape, format_name, plain_type, widened
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.layouts.orders import (
     TILED,

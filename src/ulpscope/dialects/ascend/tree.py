@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from ulpscope.dialects.ascend.dump_file.content import bad_dump
+from ulpscope.dialects.ascend.dump_file.records import bad_dump
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.trace.files import open_text

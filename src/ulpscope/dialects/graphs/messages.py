@@ -2,14 +2,15 @@
 
 JSON spells values in many ways: numbers of 64 bits, floats and booleans as texts ("0.01", "NaN", "true"),
 enumerations by name or number, null for what is not there. A look that knows what a field is takes them all.
-Of the wire format, only the fields that a schema names are read.
+Of the wire format, only the fields that a schema names are read. Element types get ulpscope's names.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ulpscope.dialects.wire import LENGTH, Scalar, WireError, fields, scalars
+from ulpscope.dialects.ascend.dump_file.records import DATA_TYPES, dtype_of_name
+from ulpscope.dialects.wire import LENGTH, Scalar, Schemas, WireError, fields, scalars
 
 Message: TypeAlias = dict[str, list[Any]]
 """Fields by name, each with all its values: texts, bytes, numbers, messages, or what a finished message became."""
@@ -189,12 +190,6 @@ def _spelled(value: object) -> object:
         return float(value)
 
 
-Schema: TypeAlias = Mapping[int, tuple[str, Scalar | str]]
-"""Field numbers with the field's name and its encoding: a scalar, or the name of a message."""
-
-Schemas: TypeAlias = Mapping[str, Schema]
-
-
 def read_message(data: memoryview, name: str, schemas: Schemas, finished: Finished) -> Message:
     """The message of this name that the bytes hold; GraphFileError if they hold something else."""
     try:
@@ -212,7 +207,7 @@ def _message(data: memoryview, name: str, schemas: Schemas, finished: Finished, 
         known = schema.get(number)
         if known is None:
             continue
-        field, kind = known
+        field, kind = known.name, known.kind
         values = message.setdefault(field, [])
         if isinstance(kind, Scalar):
             values.extend(scalars(kind, wire_type, content))
@@ -224,3 +219,48 @@ def _message(data: memoryview, name: str, schemas: Schemas, finished: Finished, 
         finish = finished.get(below)
         values.append(inner if finish is None else finish(inner))
     return message
+
+
+TENSORFLOW_DTYPES = dict(
+    enumerate(
+        "undefined float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 "
+        "qint16 quint16 uint16 complex128 float16 resource variant uint32 uint64 float8_e5m2 float8_e4m3fn "
+        "float8_e4m3fnuz float8_e4m3b11fnuz float8_e5m2fnuz int4 uint4 int2 uint2".split()
+    )
+)
+"""By their numbers in tensorflow/core/framework/types.proto; 100 more is a reference to one of the type."""
+
+ONNX_DTYPES = dict(
+    enumerate(
+        "undefined float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 "
+        "complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1fn "
+        "float8_e8m0fnu uint2 int2 float6_e2m3fn float6_e3m2fn".split()
+    )
+)
+"""By their numbers in onnx.proto's TensorProto.DataType."""
+
+_REFERENCE = 100
+
+
+def named_dtype(name: str) -> str:
+    """`DT_FLOAT16` as float16, `DT_FLOAT_REF` as float32."""
+    return dtype_of_name(name.removeprefix("DT_").removesuffix("_REF"))
+
+
+def ge_dtype(found: int | str) -> str:
+    """By name, or by a number of ge.proto, which are those of a dump file's header."""
+    if isinstance(found, str):
+        return named_dtype(found)
+    return dtype_of_name(DATA_TYPES[found]) if 0 <= found < len(DATA_TYPES) else str(found)
+
+
+def tensorflow_dtype(found: int | str) -> str:
+    if isinstance(found, str):
+        return named_dtype(found)
+    return TENSORFLOW_DTYPES.get(found % _REFERENCE if found > _REFERENCE else found, str(found))
+
+
+def onnx_dtype(found: int | str) -> str:
+    if isinstance(found, str):
+        return named_dtype(found)
+    return ONNX_DTYPES.get(found, str(found))

@@ -7,24 +7,23 @@ is a source that no operator makes. Contents of tensors are passed over.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ulpscope.dialects.graphs.dtypes import onnx_dtype
 from ulpscope.dialects.graphs.messages import (
     GraphFileError,
     Message,
-    Schemas,
     as_choice,
     integer,
     integers,
     last,
     messages,
     numbers,
+    onnx_dtype,
     read_message,
     sub_message,
     text,
     texts,
     unfit,
 )
-from ulpscope.dialects.wire import Scalar
+from ulpscope.dialects.wire import schemas_of
 from ulpscope.records.graphs import (
     Attributes,
     AttributeValue,
@@ -76,7 +75,7 @@ FINISHED = {"graph.node": onnx_node}
 
 def read_onnx(data: memoryview) -> GraphModel:
     """The model that a binary file holds."""
-    return onnx_model(read_message(data, "ModelProto", ONNX_SCHEMAS, FINISHED))
+    return onnx_model(read_message(data, "ModelProto", schemas_of("onnx"), FINISHED))
 
 
 def onnx_model(message: Message) -> GraphModel:
@@ -252,63 +251,6 @@ def _model_attributes(message: Message) -> Attributes:
         **notes,
     }
 
-
-ONNX_SCHEMAS: Schemas = {
-    "ModelProto": {
-        1: ("ir_version", Scalar.INT),
-        2: ("producer_name", Scalar.BYTES),
-        3: ("producer_version", Scalar.BYTES),
-        7: ("graph", "GraphProto"),
-        8: ("opset_import", "OperatorSetIdProto"),
-        14: ("metadata_props", "StringStringEntryProto"),
-        25: ("functions", "FunctionProto"),
-    },
-    "OperatorSetIdProto": {1: ("domain", Scalar.BYTES), 2: ("version", Scalar.INT)},
-    "StringStringEntryProto": {1: ("key", Scalar.BYTES), 2: ("value", Scalar.BYTES)},
-    "GraphProto": {
-        1: ("node", "NodeProto"),
-        2: ("name", Scalar.BYTES),
-        5: ("initializer", "TensorProto"),
-        11: ("input", "ValueInfoProto"),
-        12: ("output", "ValueInfoProto"),
-        13: ("value_info", "ValueInfoProto"),
-    },
-    "FunctionProto": {
-        1: ("name", Scalar.BYTES),
-        7: ("node", "NodeProto"),
-        10: ("domain", Scalar.BYTES),
-        12: ("value_info", "ValueInfoProto"),
-    },
-    "NodeProto": {
-        1: ("input", Scalar.BYTES),
-        2: ("output", Scalar.BYTES),
-        3: ("name", Scalar.BYTES),
-        4: ("op_type", Scalar.BYTES),
-        5: ("attribute", "AttributeProto"),
-        7: ("domain", Scalar.BYTES),
-    },
-    "AttributeProto": {
-        1: ("name", Scalar.BYTES),
-        2: ("f", Scalar.FLOAT),
-        3: ("i", Scalar.INT),
-        4: ("s", Scalar.BYTES),
-        5: ("t", "TensorProto"),
-        6: ("g", "GraphProto"),
-        7: ("floats", Scalar.FLOAT),
-        8: ("ints", Scalar.INT),
-        9: ("strings", Scalar.BYTES),
-        10: ("tensors", "TensorProto"),
-        11: ("graphs", "GraphProto"),
-        20: ("type", Scalar.INT),
-        21: ("ref_attr_name", Scalar.BYTES),
-    },
-    "TensorProto": {1: ("dims", Scalar.INT), 2: ("data_type", Scalar.INT), 8: ("name", Scalar.BYTES)},
-    "ValueInfoProto": {1: ("name", Scalar.BYTES), 2: ("type", "TypeProto")},
-    "TypeProto": {1: ("tensor_type", "TensorType")},
-    "TensorType": {1: ("elem_type", Scalar.INT), 2: ("shape", "TensorShapeProto")},
-    "TensorShapeProto": {1: ("dim", "Dimension")},
-    "Dimension": {1: ("dim_value", Scalar.INT), 2: ("dim_param", Scalar.BYTES)},
-}
 
 ATTRIBUTE_KINDS = (
     "UNDEFINED FLOAT INT STRING TENSOR GRAPH FLOATS INTS STRINGS TENSORS GRAPHS SPARSE_TENSOR SPARSE_TENSORS "

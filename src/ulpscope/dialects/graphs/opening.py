@@ -8,11 +8,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from ulpscope.dialects.graphs import cache, ge_onnx_text, onnx_graph, tf_graph
+from ulpscope.dialects.graphs import cache, onnx_graph, tf_graph
+from ulpscope.dialects.graphs import ge_model as ge_onnx_text
 from ulpscope.dialects.graphs import ge_model as ge_text
-from ulpscope.dialects.graphs.json_proto import parse_json
 from ulpscope.dialects.graphs.messages import GraphFileError, Message
-from ulpscope.dialects.graphs.text_proto import parse_text
+from ulpscope.dialects.graphs.text_proto import parse_json, parse_text
 from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphFormat, GraphModel

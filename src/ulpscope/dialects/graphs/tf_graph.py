@@ -8,11 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ulpscope.dialects.graphs.dtypes import tensorflow_dtype
 from ulpscope.dialects.graphs.messages import (
     GraphFileError,
     Message,
-    Schemas,
     all_by_kind,
     as_choice,
     as_flag,
@@ -27,11 +25,12 @@ from ulpscope.dialects.graphs.messages import (
     read_message,
     size_of,
     sub_message,
+    tensorflow_dtype,
     text,
     texts,
     unfit,
 )
-from ulpscope.dialects.wire import Scalar
+from ulpscope.dialects.wire import schemas_of
 from ulpscope.records.graphs import (
     Attributes,
     AttributeValue,
@@ -74,15 +73,15 @@ FINISHED = {f"{where}{field}": tf_operator for where in _GRAPHS for field in ("n
 
 
 def read_graph_def(data: memoryview) -> GraphModel:
-    return graph_def_model(read_message(data, "GraphDef", TENSORFLOW_SCHEMAS, FINISHED))
+    return graph_def_model(read_message(data, "GraphDef", schemas_of("tensorflow"), FINISHED))
 
 
 def read_meta_graph(data: memoryview) -> GraphModel:
-    return meta_graph_model(read_message(data, "MetaGraphDef", TENSORFLOW_SCHEMAS, FINISHED))
+    return meta_graph_model(read_message(data, "MetaGraphDef", schemas_of("tensorflow"), FINISHED))
 
 
 def read_saved_model(data: memoryview) -> GraphModel:
-    return saved_model(read_message(data, "SavedModel", TENSORFLOW_SCHEMAS, FINISHED))
+    return saved_model(read_message(data, "SavedModel", schemas_of("tensorflow"), FINISHED))
 
 
 def graph_def_model(message: Message) -> GraphModel:
@@ -187,54 +186,4 @@ _KINDS: dict[str, Callable[[Any], AttributeValue]] = {
     "placeholder": lambda value: as_text(value, "placeholder"),
     "func": _function,
     "list": lambda value: all_by_kind(_KINDS, as_message(value, "attr")),
-}
-
-
-TENSORFLOW_SCHEMAS: Schemas = {
-    "SavedModel": {1: ("saved_model_schema_version", Scalar.INT), 2: ("meta_graphs", "MetaGraphDef")},
-    "MetaGraphDef": {1: ("meta_info_def", "MetaInfoDef"), 2: ("graph_def", "GraphDef")},
-    "MetaInfoDef": {4: ("tags", Scalar.BYTES), 5: ("tensorflow_version", Scalar.BYTES)},
-    "GraphDef": {1: ("node", "NodeDef"), 2: ("library", "FunctionDefLibrary"), 4: ("versions", "VersionDef")},
-    "VersionDef": {1: ("producer", Scalar.INT), 2: ("min_consumer", Scalar.INT)},
-    "FunctionDefLibrary": {1: ("function", "FunctionDef")},
-    "FunctionDef": {1: ("signature", "OpDef"), 3: ("node_def", "NodeDef")},
-    "OpDef": {1: ("name", Scalar.BYTES)},
-    "NodeDef": {
-        1: ("name", Scalar.BYTES),
-        2: ("op", Scalar.BYTES),
-        3: ("input", Scalar.BYTES),
-        4: ("device", Scalar.BYTES),
-        5: ("attr", "AttrEntry"),
-    },
-    "AttrEntry": {1: ("key", Scalar.BYTES), 2: ("value", "AttrValue")},
-    "AttrValue": {
-        1: ("list", "ListValue"),
-        2: ("s", Scalar.BYTES),
-        3: ("i", Scalar.INT),
-        4: ("f", Scalar.FLOAT),
-        5: ("b", Scalar.BOOL),
-        6: ("type", Scalar.INT),
-        7: ("shape", "TensorShapeProto"),
-        8: ("tensor", "TensorProto"),
-        9: ("placeholder", Scalar.BYTES),
-        10: ("func", "NameAttrList"),
-    },
-    "ListValue": {
-        2: ("s", Scalar.BYTES),
-        3: ("i", Scalar.INT),
-        4: ("f", Scalar.FLOAT),
-        5: ("b", Scalar.BOOL),
-        6: ("type", Scalar.INT),
-        7: ("shape", "TensorShapeProto"),
-        8: ("tensor", "TensorProto"),
-        9: ("func", "NameAttrList"),
-    },
-    "NameAttrList": {1: ("name", Scalar.BYTES)},
-    "TensorShapeProto": {2: ("dim", "Dim"), 3: ("unknown_rank", Scalar.BOOL)},
-    "Dim": {1: ("size", Scalar.INT)},
-    "TensorProto": {
-        1: ("dtype", Scalar.INT),
-        2: ("tensor_shape", "TensorShapeProto"),
-        4: ("tensor_content", Scalar.BYTES),
-    },
 }
