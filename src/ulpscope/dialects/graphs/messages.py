@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from ulpscope.dialects.ascend.dump_file.records import DATA_TYPES, dtype_of_name
 from ulpscope.dialects.wire import LENGTH, Scalar, Schemas, WireError, fields, scalars
+from ulpscope.records.graphs import AttributeValue
 
 Message: TypeAlias = dict[str, list[Any]]
 """Fields by name, each with all its values: texts, bytes, numbers, messages, or what a finished message became."""
@@ -74,35 +75,12 @@ def sub_message(message: Message, field: str) -> Message:
     return found[-1] if found else {}
 
 
-Kinds: TypeAlias = Mapping[str, Callable[[Any], Any]]
-"""What reads the fields of which a message has one: the kinds that an attribute may be."""
-
-
-def by_kind(kinds: Kinds, message: Message) -> Any:
-    """The value of the first field that is one of these kinds; none if the file holds an empty one."""
-    for kind, values in message.items():
-        if values and kind in kinds:
-            return kinds[kind](values[-1])
-    return None
-
-
-def all_by_kind(kinds: Kinds, message: Message) -> tuple[Any, ...]:
-    """All values of that field."""
-    for kind, values in message.items():
-        if values and kind in kinds:
-            return tuple([kinds[kind](value) for value in values])
-    return ()
-
-
-def size_of(message: Message, field: str) -> int:
+def size_of(value: object, field: str) -> int:
     """How many bytes a field of bytes holds."""
-    value = last(message, field, b"")
-    if value is None:
-        return 0
     if isinstance(value, str):
         return len(value.encode("utf-8", "replace"))
-    if isinstance(value, bytes | memoryview):
-        return len(value)
+    if value is None or isinstance(value, bytes | memoryview):
+        return len(value or b"")
     raise unfit(field, value, "bytes")
 
 
@@ -151,6 +129,44 @@ def as_choice(value: object, field: str) -> int | str:
     if isinstance(choice, int | str):
         return choice
     raise unfit(field, value, "a word or a number")
+
+
+Kind: TypeAlias = Callable[[Any, str], Any]
+"""What reads a value of a field, of which a message has one: the kinds that an attribute may be."""
+
+SCALAR_KINDS: dict[str, Kind] = {"s": as_text, "i": as_integer, "f": as_number, "b": as_flag}
+
+
+def of_message(read: Callable[[Message], Any]) -> Kind:
+    """A kind of attribute that is a message."""
+    return lambda value, _: read(as_message(value, "attr"))
+
+
+def by_kind(kinds: Mapping[str, Kind], message: Message) -> Any:
+    """The value of the first field that is one of these kinds; none if the file holds an empty one."""
+    for kind, values in message.items():
+        if values and kind in kinds:
+            return kinds[kind](values[-1], kind)
+    return None
+
+
+def all_by_kind(kinds: Mapping[str, Kind], message: Message) -> tuple[Any, ...]:
+    """All values of that field."""
+    for kind, values in message.items():
+        if values and kind in kinds:
+            return tuple([kinds[kind](value, kind) for value in values])
+    return ()
+
+
+def integers_in(value: AttributeValue) -> tuple[int, ...] | None:
+    """The whole numbers of an attribute that is a list."""
+    return tuple([number for number in value if isinstance(number, int)]) if isinstance(value, tuple) else None
+
+
+def words_in(value: AttributeValue) -> tuple[str, ...]:
+    """A text or a list of texts: older compilers write one, newer ones the other."""
+    words = value if isinstance(value, tuple) else (value,)
+    return tuple([word for word in words if isinstance(word, str) and word])
 
 
 def decoded(data: bytes) -> str:

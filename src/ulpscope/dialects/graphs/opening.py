@@ -8,18 +8,18 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from ulpscope.dialects.graphs import cache, onnx_graph, tf_graph
-from ulpscope.dialects.graphs import ge_model as ge_onnx_text
-from ulpscope.dialects.graphs import ge_model as ge_text
-from ulpscope.dialects.graphs.messages import GraphFileError, Message
+from ulpscope.dialects.graphs import cache, tf_graph
+from ulpscope.dialects.graphs.ge_model import ge_model, ge_onnx_model, ge_operator, is_ge_onnx
+from ulpscope.dialects.graphs.messages import GraphFileError, Message, read_message
+from ulpscope.dialects.graphs.onnx_graph import onnx_model, onnx_node
 from ulpscope.dialects.graphs.text_proto import parse_json, parse_text
-from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields
+from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields, schemas_of
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphFormat, GraphModel
 from ulpscope.trace.files import LARGEST_DUMP, check_file, map_bytes
 from ulpscope.trace.objects import collector_paused
 
-_BinaryReader: TypeAlias = Callable[[memoryview], GraphModel]
+_Maker: TypeAlias = Callable[[Message], GraphModel]
 
 _HEAD = 4096
 _TOP_FIELDS = 64
@@ -34,13 +34,16 @@ _TEXT_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:#[^\n]*\n\s*)*\w+\s*[:{<]")
 _TEXT_GRAPH = re.compile(rb"(?:^|[\s;,{])(?:op|node)\s*:?\s*[{<]")
 _OPERATOR_TYPE = re.compile(rb"[A-Za-z_][\w.>:/-]*")
 
-_SUFFIXES: dict[str, _BinaryReader] = {
-    ".onnx": onnx_graph.read_onnx,
-    ".meta": tf_graph.read_meta_graph,
-    ".pb": tf_graph.read_graph_def,
-}
+_FINISHED = {"graph.op": ge_operator, "graph.node": onnx_node, **tf_graph.FINISHED}
 
-_FINISHED = {**ge_text.FINISHED, **onnx_graph.FINISHED, **tf_graph.FINISHED}
+_BINARY: dict[str, tuple[str, _Maker]] = {
+    "ModelProto": ("onnx", onnx_model),
+    "GraphDef": ("tensorflow", tf_graph.graph_def_model),
+    "MetaGraphDef": ("tensorflow", tf_graph.meta_graph_model),
+    "SavedModel": ("tensorflow", tf_graph.saved_model),
+}
+"""Messages that binary files hold, with their schemas and what makes a model of them."""
+_SUFFIXES = {".onnx": "ModelProto", ".meta": "MetaGraphDef", ".pb": "GraphDef"}
 
 
 def is_graph(path: Path) -> bool:
@@ -50,7 +53,7 @@ def is_graph(path: Path) -> bool:
     data = _mapped(path)
     head = bytes(data[:_HEAD])
     if _NO_TEXT.search(head):
-        return _binary_reader(data, path) is not None
+        return _binary_message(data, path) is not None
     if _JSON_BEGINS.match(head):
         if _JSON_GRAPH.search(data) is not None:
             return True
@@ -96,10 +99,11 @@ def _read(data: memoryview, path: Path) -> GraphModel:
             model = _model(parse_json(text, _FINISHED), "is JSON")
             return replace(model, format=GraphFormat.GE_JSON) if model.format is GraphFormat.GE_TEXT else model
         return _model(parse_text(text, _FINISHED), "is in protobuf's text format")
-    reader = _binary_reader(data, path)
-    if reader is None:
+    name = _binary_message(data, path)
+    if name is None:
         raise GraphFileError("is a binary file, but neither ONNX nor TensorFlow's")
-    return reader(data)
+    schemas, make = _BINARY[name]
+    return make(read_message(data, name, schemas_of(schemas), _FINISHED))
 
 
 def _decoded(data: memoryview) -> str:
@@ -120,35 +124,33 @@ def _model(message: Message, form: str) -> GraphModel:
     raise GraphFileError(f"{form}, but no graph: at its top it has {fields_seen}")
 
 
-def _has_nodes(message: Message) -> bool:
-    return any(isinstance(graph, dict) and "node" in graph for graph in message.get("graph", ()))
+def _some_graph_has(field: str) -> Callable[[Message], bool]:
+    return lambda message: any(isinstance(graph, dict) and field in graph for graph in message.get("graph", ()))
 
 
-_MODELS: tuple[tuple[Callable[[Message], bool], Callable[[Message], GraphModel]], ...] = (
-    (ge_text.is_ge_text, ge_text.ge_text_model),
-    (ge_onnx_text.is_ge_onnx, ge_onnx_text.ge_onnx_model),
-    (_has_nodes, onnx_graph.onnx_model),
+_MODELS: tuple[tuple[Callable[[Message], bool], _Maker], ...] = (
+    (_some_graph_has("op"), ge_model),
+    (is_ge_onnx, ge_onnx_model),
+    (_some_graph_has("node"), onnx_model),
     (lambda message: "meta_graphs" in message, tf_graph.saved_model),
     (lambda message: "graph_def" in message, tf_graph.meta_graph_model),
     (lambda message: "node" in message or "library" in message, tf_graph.graph_def_model),
 )
 
 
-def _binary_reader(data: memoryview, path: Path) -> _BinaryReader | None:
+def _binary_message(data: memoryview, path: Path) -> str | None:
     """Which message the fields at the top belong to; a damaged file is told by its name."""
     top = _top_fields(data)
     if isinstance(top.get((1, VARINT)), int):
         if (7, LENGTH) in top:
-            return onnx_graph.read_onnx
+            return "ModelProto"
         meta_graph = top.get((2, LENGTH))
         if isinstance(meta_graph, memoryview) and _is_meta_graph(meta_graph):
-            return tf_graph.read_saved_model
+            return "SavedModel"
     node = top.get((1, LENGTH))
     if isinstance(node, memoryview) and _is_node(node):
-        return tf_graph.read_graph_def
-    if _is_meta_graph(data):
-        return tf_graph.read_meta_graph
-    return _SUFFIXES.get(path.suffix.lower())
+        return "GraphDef"
+    return "MetaGraphDef" if _is_meta_graph(data) else _SUFFIXES.get(path.suffix.lower())
 
 
 def _is_meta_graph(data: memoryview) -> bool:

@@ -4,24 +4,24 @@ An input is `name`, `name:1`, or `^name`, which is only waited for. Inside of a 
 within the named output; the function's own arguments are sources that no operator makes.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ulpscope.dialects.graphs.messages import (
+    SCALAR_KINDS,
     GraphFileError,
+    Kind,
     Message,
     all_by_kind,
     as_choice,
     as_flag,
-    as_integer,
-    as_message,
-    as_number,
     as_text,
     by_kind,
     integer,
+    integers_in,
     last,
     messages,
+    of_message,
     read_message,
     size_of,
     sub_message,
@@ -29,6 +29,7 @@ from ulpscope.dialects.graphs.messages import (
     text,
     texts,
     unfit,
+    words_in,
 )
 from ulpscope.dialects.wire import schemas_of
 from ulpscope.records.graphs import (
@@ -52,7 +53,7 @@ def tf_operator(message: Message) -> Operator:
     attributes = {
         text(entry, "key"): by_kind(_KINDS, sub_message(entry, "value")) for entry in messages(message, "attr")
     }
-    entries = texts(message, "input")
+    entries, originals = texts(message, "input"), attributes.get("_datadump_original_op_names")
     device = text(message, "device")
     return Operator(
         name=text(message, "name"),
@@ -62,8 +63,10 @@ def tf_operator(message: Message) -> Operator:
         inputs=tuple([Input(_source(entry)) for entry in entries if not entry.startswith("^")]),
         outputs=_outputs(attributes),
         controls=tuple([entry[1:] for entry in entries if entry.startswith("^")]),
-        originals=_originals(attributes),
-        subgraphs=tuple(_functions(attributes)),
+        originals=words_in(originals) if isinstance(originals, tuple) else None,
+        subgraphs=tuple(
+            [str(each["function"]) for each in attributes.values() if isinstance(each, dict) and "function" in each]
+        ),
         attributes={**attributes, "device": device} if device else attributes,
     )
 
@@ -74,14 +77,6 @@ FINISHED = {f"{where}{field}": tf_operator for where in _GRAPHS for field in ("n
 
 def read_graph_def(data: memoryview) -> GraphModel:
     return graph_def_model(read_message(data, "GraphDef", schemas_of("tensorflow"), FINISHED))
-
-
-def read_meta_graph(data: memoryview) -> GraphModel:
-    return meta_graph_model(read_message(data, "MetaGraphDef", schemas_of("tensorflow"), FINISHED))
-
-
-def read_saved_model(data: memoryview) -> GraphModel:
-    return saved_model(read_message(data, "SavedModel", schemas_of("tensorflow"), FINISHED))
 
 
 def graph_def_model(message: Message) -> GraphModel:
@@ -132,58 +127,33 @@ def _outputs(attributes: Attributes) -> tuple[TensorDesc, ...]:
     known = shapes if isinstance(shapes, tuple) and shapes else (attributes.get("shape"),)
     if not dtype and known == (None,):
         return ()
-    return tuple([TensorDesc(dtype=dtype if k == 0 else "", shape=_dims(shape)) for k, shape in enumerate(known)])
+    return tuple([TensorDesc(dtype=dtype if k == 0 else "", shape=integers_in(shape)) for k, shape in enumerate(known)])
 
 
-def _dims(shape: AttributeValue) -> tuple[int, ...] | None:
-    if not isinstance(shape, tuple):
-        return None
-    return tuple([size for size in shape if isinstance(size, int)])
-
-
-def _originals(attributes: Attributes) -> tuple[str, ...] | None:
-    names = attributes.get("_datadump_original_op_names")
-    return tuple([name for name in names if isinstance(name, str) and name]) if isinstance(names, tuple) else None
-
-
-def _functions(attributes: Attributes) -> list[str]:
-    return [str(value["function"]) for value in attributes.values() if isinstance(value, dict) and "function" in value]
-
-
-def _shape(value: Any) -> AttributeValue:
-    shape = as_message(value, "attr")
+def _shape(shape: Message) -> AttributeValue:
     if as_flag(last(shape, "unknown_rank"), "unknown_rank"):
         return None
     return tuple([integer(dim, "size") for dim in messages(shape, "dim")])
 
 
-def _dtype(value: Any) -> str:
-    return tensorflow_dtype(as_choice(value, "type"))
+def _dtype(value: Any, field: str = "type") -> str:
+    return tensorflow_dtype(as_choice(value, field))
 
 
-def _tensor(value: Any) -> Attributes:
-    tensor = as_message(value, "attr")
-    dtype = _dtype(last(tensor, "dtype", 0))
+def _tensor(tensor: Message) -> Attributes:
     return {
-        "dtype": dtype,
+        "dtype": _dtype(last(tensor, "dtype", 0)),
         "shape": _shape(sub_message(tensor, "tensor_shape")),
-        "bytes": size_of(tensor, "tensor_content"),
+        "bytes": size_of(last(tensor, "tensor_content"), "tensor_content"),
     }
 
 
-def _function(value: Any) -> Attributes:
-    return {"function": text(as_message(value, "attr"), "name")}
-
-
-_KINDS: dict[str, Callable[[Any], AttributeValue]] = {
-    "s": lambda value: as_text(value, "s"),
-    "i": lambda value: as_integer(value, "i"),
-    "f": lambda value: as_number(value, "f"),
-    "b": lambda value: as_flag(value, "b"),
+_KINDS: dict[str, Kind] = {
+    **SCALAR_KINDS,
     "type": _dtype,
-    "shape": _shape,
-    "tensor": _tensor,
-    "placeholder": lambda value: as_text(value, "placeholder"),
-    "func": _function,
-    "list": lambda value: all_by_kind(_KINDS, as_message(value, "attr")),
+    "shape": of_message(_shape),
+    "tensor": of_message(_tensor),
+    "placeholder": as_text,
+    "func": of_message(lambda function: {"function": text(function, "name")}),
+    "list": of_message(lambda values: all_by_kind(_KINDS, values)),
 }
