@@ -138,23 +138,15 @@ class _Parser:
         named = _NAME.match(self.text, position)
         if named is None:
             raise self._problem(f"has {self.text[position]!r} where a field is expected", position)
-        return self._after_blanks(self._value(named[1], named.end()))
-
-    def _value(self, name: str, position: int) -> int:
-        begins = self.text[position : position + 1]
-        self.field = name
-        values = self.message.setdefault(name, [])
-        if begins in _QUOTES:
-            value, end = self._quoted(position)
-            values.append(value)
-            return end
-        if begins == "[":
-            return self._list(values, position)
-        word = _PLAIN_WORD.match(self.text, position)
-        if word is None:
-            raise self._problem(f"has no value for the field {name}", position)
-        values.append(self._word(word[0], position))
-        return word.end()
+        self.field, start = named[1], named.end()
+        values = self.message.setdefault(self.field, [])
+        if self.text[start : start + 1] == "[":
+            return self._list(values, start)
+        found = self._single(start)
+        if found is None:
+            raise self._problem(f"has no value for the field {self.field}", start)
+        values.append(found[0])
+        return self._after_blanks(found[1])
 
     def _continued(self, position: int) -> int:
         """A text in several pieces: those that follow the first belong to the field before."""
@@ -171,17 +163,20 @@ class _Parser:
 
     def _list(self, values: list[Any], start: int) -> int:
         position = self._after_blanks(start + 1)
-        while (begins := self.text[position : position + 1]) != "]":
-            if begins in _QUOTES:
-                value, end = self._quoted(position)
-            else:
-                word = _PLAIN_WORD.match(self.text, position)
-                if word is None:
-                    raise self._problem("has a list that holds more than texts and numbers, or does not end", start)
-                value, end = self._word(word[0], position), word.end()
-            values.append(value)
-            position = self._after_blanks(end)
-        return position + 1
+        while self.text[position : position + 1] != "]":
+            found = self._single(position)
+            if found is None:
+                raise self._problem("has a list that holds more than texts and numbers, or does not end", start)
+            values.append(found[0])
+            position = self._after_blanks(found[1])
+        return self._after_blanks(position + 1)
+
+    def _single(self, position: int) -> tuple[Any, int] | None:
+        """A text or a word, and where it ends; none if there is neither."""
+        if self.text[position : position + 1] in _QUOTES:
+            return self._quoted(position)
+        word = _PLAIN_WORD.match(self.text, position)
+        return None if word is None else (self._word(word[0], position), word.end())
 
     def _after_blanks(self, position: int) -> int:
         blanks = _BETWEEN.match(self.text, position)
@@ -195,8 +190,9 @@ class _Parser:
             end = self.text.find(quote, end + 1)
         if end < 0:
             raise self._problem("has a text without its closing quote", start)
+        # C's escapes, as protobuf writes them; others stay as they are.
         raw = self.text[start + 1 : end]
-        return (_unescaped(raw) if "\\" in raw else raw), end + 1
+        return (_ESCAPE.sub(_escaped, raw.encode("utf-8")) if "\\" in raw else raw), end + 1
 
     def _word(self, word: str, position: int) -> Any:
         """A number, or a word of an enumeration."""
@@ -226,11 +222,6 @@ def _is_escaped(text: str, place: int, start: int) -> bool:
     while before > start and text[before - 1] == "\\":
         before -= 1
     return (place - before) % 2 == 1
-
-
-def _unescaped(raw: str) -> bytes:
-    """The bytes that a text with escapes stands for; C's escapes, as protobuf writes them. Others stay as they are."""
-    return _ESCAPE.sub(_escaped, raw.encode("utf-8"))
 
 
 def _escaped(match: re.Match[bytes]) -> bytes:
