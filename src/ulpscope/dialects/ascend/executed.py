@@ -1,7 +1,7 @@
 """Operators that a device executed, by their dumps or by stats alone: what every command knows of a dump's step.
 
-    run = dumped_run(Path("npu/dump"))
-    for dumped in run.steps:                                   devices and their steps, in order
+    steps, left_out = dumped_run(Path("npu/dump"))
+    for dumped in steps:                                       devices and their steps, in order
         executed, problems = dumped.read()
         executed[0].name                                       'Relu.0', as in a trace of the same dump
         executed[0].tensors[0].stats()
@@ -35,9 +35,8 @@ from ulpscope.dialects.ascend.operations import Operation, read_operations
 from ulpscope.dialects.ascend.tree import (
     DumpEntry,
     DumpFolder,
-    Place,
-    entries_of,
     entry_of,
+    list_dumps,
     one_run,
     told_unnamed,
 )
@@ -123,11 +122,12 @@ class DumpedStep:
 
     device: int
     step: int
-    places: tuple[Place, ...]
+    places: tuple[DumpFolder | DumpEntry, ...]
 
     @property
     def entries(self) -> list[DumpEntry]:
-        return [entry for place in self.places for entry in entries_of(place)]
+        listed = ([place] if isinstance(place, DumpEntry) else list_dumps(place.path) for place in self.places)
+        return [entry for entries in listed for entry in entries]
 
     @property
     def unnamed(self) -> list[str]:
@@ -139,26 +139,18 @@ class DumpedStep:
         return read_executed(self.entries)
 
 
-@dataclass(frozen=True, slots=True)
-class DumpedRun:
-    """What a dump path holds of its newest run, or one file."""
-
-    steps: tuple[DumpedStep, ...]
-    """By device, and by step."""
-    left_out: tuple[str, ...] = ()
-
-
-def dumped_run(path: Path) -> DumpedRun:
-    """The steps of a dump path, of any directory of it, or of one file; none if there is nothing of a dump."""
+def dumped_run(path: Path) -> tuple[list[DumpedStep], list[str]]:
+    """The steps of a dump path's newest run, of any directory of it, or of one file, by device and step; and what is
+    told of older runs. None if there is nothing of a dump.
+    """
     entry = None if path.is_dir() else entry_of(path)
     if entry is not None:
-        return DumpedRun((DumpedStep(0, 0, (entry,)),))
+        return [DumpedStep(0, 0, (entry,))], []
     run = one_run(path)
-    places: dict[tuple[int, int], list[Place]] = {}
+    places: dict[tuple[int, int], list[DumpFolder]] = {}
     for folder in run.folders:
         places.setdefault((folder.device, folder.step), []).append(folder)
-    steps = (DumpedStep(*key, tuple(folders)) for key, folders in sorted(places.items()))
-    return DumpedRun(tuple(steps), tuple(run.left_out))
+    return [DumpedStep(*key, tuple(folders)) for key, folders in sorted(places.items())], run.left_out
 
 
 def read_operators(entries: Iterable[DumpEntry]) -> tuple[list[Executed], Problems]:

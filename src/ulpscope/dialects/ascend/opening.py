@@ -39,10 +39,10 @@ def looks_like(path: Path) -> bool:
 
 def open_npu_dump(path: Path) -> Trace:
     """A dump as a trace: devices are its ranks; a step is read when it is first asked for."""
-    run = dumped_run(path)
-    devices = sorted({dumped.device for dumped in run.steps})
-    ranks = [_rank(path, [dumped for dumped in run.steps if dumped.device == device], devices) for device in devices]
-    return Trace(path, ranks, missing_ranks=run.left_out)
+    steps, left_out = dumped_run(path)
+    devices = sorted({dumped.device for dumped in steps})
+    ranks = [_rank(path, [dumped for dumped in steps if dumped.device == device], devices) for device in devices]
+    return Trace(path, ranks, missing_ranks=tuple(left_out))
 
 
 def _rank(path: Path, steps: Sequence[DumpedStep], devices: Sequence[int]) -> FrameRank:
@@ -159,7 +159,7 @@ def read_dump_tensors(path: Path) -> TensorFile:
 
     Of several devices or steps, names begin with `device1/` or `step3/`.
     """
-    steps = dumped_run(path).steps
+    steps, _ = dumped_run(path)
     if not path.is_dir():
         return _tensors(steps[0], lambda _: "")
     found: dict[str, StoredTensor] = {}

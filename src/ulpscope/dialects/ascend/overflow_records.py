@@ -9,7 +9,7 @@ directory, has the task and stream (and of FFTS+ the context and thread) that th
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.dump_file.records import DumpFile
-from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, entry_of, list_dumps, newest_runs
+from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, DumpName, entry_of, list_dumps, newest_runs
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.remarks import remark
 
@@ -65,20 +65,9 @@ CORE_BITS = {
     0x400: Meaning.CUBE,
 }
 # The same: a number in bits 8 to 15, and one in bits 16 to 18.
-DHA_CODES = {
-    0x9: Meaning.OVERFLOW,
-    0xA: Meaning.UNDERFLOW,
-    0xB: Meaning.SOURCE_NAN,
-    0xC: Meaning.TARGET_NAN,
-    0xD: Meaning.BOTH_NAN,
-}
-L2_CODES = {
-    0b001: Meaning.OVERFLOW,
-    0b010: Meaning.UNDERFLOW,
-    0b011: Meaning.SOURCE_NAN,
-    0b100: Meaning.TARGET_NAN,
-    0b101: Meaning.BOTH_NAN,
-}
+_WHILE_ADDING = (Meaning.OVERFLOW, Meaning.UNDERFLOW, Meaning.SOURCE_NAN, Meaning.TARGET_NAN, Meaning.BOTH_NAN)
+DHA_CODES = dict(enumerate(_WHILE_ADDING, start=0x9))
+L2_CODES = dict(enumerate(_WHILE_ADDING, start=0b001))
 
 
 def meanings(unit: Unit, status: Iterable[int]) -> tuple[Meaning, ...]:
@@ -201,14 +190,11 @@ class OverflowRecord:
 
 
 def read_overflow_record(source: DumpFile | bytes, *, path: Path = Path("record")) -> OverflowRecord:
-    """The record of a dump file, or of the bytes of its output; TraceError if it is none."""
+    """The record of a dump file, or of the bytes of its output, which errors call `path`; TraceError if it is none."""
     if isinstance(source, DumpFile):
-        return parse_record(_output_bytes(source), path=source.path)
-    return parse_record(source, path=path)
-
-
-def parse_record(data: bytes, *, path: Path) -> OverflowRecord:
-    """A record out of its bytes; `path` is what errors call it."""
+        path, data = source.path, _output_bytes(source)
+    else:
+        data = source
     if len(data) >= 4 and int.from_bytes(data[:4], "little") == MAGIC:
         return _parse_new(data, path)
     if len(data) != OLD_SIZE:
@@ -275,13 +261,8 @@ def _new_fields(data: bytes, unit: Unit, version: int, length: int, path: Path) 
 
 
 def _fields_json(unit: UnitRecord) -> dict[str, Any]:
-    return {name: _field_json(name, number) for name, number in unit.fields}
-
-
-def _field_json(name: str, number: Number) -> int | str | list[int]:
-    if isinstance(number, tuple):
-        return list(number)
-    return hex(number) if name in _HEX_FIELDS else number
+    told: dict[str, Any] = {name: list(number) if isinstance(number, tuple) else number for name, number in unit.fields}
+    return told | {name: hex(told[name]) for name in _HEX_FIELDS if name in told}
 
 
 def _bad_record(path: Path, problem: str) -> TraceError:
@@ -299,16 +280,10 @@ class FoundRecord:
     entry: DumpEntry
     folder: DumpFolder
     unit: UnitRecord
+    task: int | None
+    stream: int | None
     operator: DumpEntry | None
     """The earliest dump of the operator; none if the directory has none."""
-
-    @property
-    def task(self) -> int | None:
-        return self.entry.name.task if self.unit.task is None else self.unit.task
-
-    @property
-    def stream(self) -> int | None:
-        return self.entry.name.stream if self.unit.stream is None else self.unit.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +320,7 @@ def find_records(path: Path) -> RecordSearch:
                 unread.append(error.seen)
                 continue
             silent += not units
-            found += [FoundRecord(entry, folder, unit, _operator(entries, entry, unit)) for unit in units]
+            found += [_found(entry, folder, unit, entries) for unit in units]
     found.sort(key=lambda each: (each.entry.name.timestamp, each.entry.path.name))
     problems += [remark("problem", problem=why) for why in unread]
     return RecordSearch(path, tuple(found), files, silent, tuple(problems), tuple(unread))
@@ -360,21 +335,16 @@ def _folders(path: Path) -> tuple[list[DumpFolder], list[str]]:
     return [folder for run in runs for folder in run.folders], told
 
 
-def _operator(entries: Iterable[DumpEntry], record: DumpEntry, unit: UnitRecord) -> DumpEntry | None:
-    """Entries come in time order: the first that fits is the earliest."""
-    return next((entry for entry in entries if _fits(entry, record, unit)), None)
+def _found(record: DumpEntry, folder: DumpFolder, unit: UnitRecord, entries: Iterable[DumpEntry]) -> FoundRecord:
+    task = record.name.task if unit.task is None else unit.task
+    stream = record.name.stream if unit.stream is None else unit.stream
+    stated = {"task": task, "stream": stream, "context": unit.context, "thread": unit.thread}
+    # Entries come in time order: the first that fits is the earliest.
+    dumps = (entry for entry in entries if not entry.name.is_overflow_record and _fits(entry.name, stated))
+    return FoundRecord(record, folder, unit, task, stream, next(dumps, None))
 
 
-def _fits(entry: DumpEntry, record: DumpEntry, unit: UnitRecord) -> bool:
-    name = entry.name
-    if name.is_overflow_record:
-        return False
-    stated = {
-        "task": record.name.task if unit.task is None else unit.task,
-        "stream": record.name.stream if unit.stream is None else unit.stream,
-        "context": unit.context,
-        "thread": unit.thread,
-    }
+def _fits(name: DumpName, stated: Mapping[str, int | None]) -> bool:
     # Names of older devices have no stream, those of tasks outside of FFTS+ neither context nor thread.
     held = {key: getattr(name, key) for key in stated}
     return all(held[key] is None or number is None or held[key] == number for key, number in stated.items())

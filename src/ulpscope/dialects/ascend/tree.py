@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
 
 from ulpscope.dialects.ascend.dump_file.records import bad_dump
 from ulpscope.records.errors import TraceError
@@ -260,9 +259,6 @@ def _unlisted(error: OSError) -> None:
     raise bad_dump(Path(error.filename), f"cannot be listed ({error.strerror})") from error
 
 
-Place: TypeAlias = DumpFolder | DumpEntry
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """The directories of one run."""
@@ -289,11 +285,6 @@ def entry_of(path: Path) -> DumpEntry | None:
     if path.name.isdigit() and (path.parent / MAPPING_FILE).is_file():
         return next((entry for entry in list_dumps(path.parent) if entry.path.name == path.name), None)
     return None
-
-
-def entries_of(place: Place) -> list[DumpEntry]:
-    """The dump files of a directory, or the one file that is meant."""
-    return [place] if isinstance(place, DumpEntry) else list_dumps(place.path)
 
 
 def newest_runs(path: Path) -> list[Run]:
