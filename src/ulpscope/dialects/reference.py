@@ -246,13 +246,13 @@ _NUMBERED = re.compile(r"[0-9]+\.npy")
 
 def is_npy_folder(path: Path) -> bool:
     """Whether this is a folder of reference arrays, as far as names tell."""
-    names = _names(path)
+    names = names_in(path)
     return any(map(_NAME.fullmatch, names)) or (MAPPING_FILE in names and any(map(_NUMBERED.fullmatch, names)))
 
 
 def npy_tensors(path: Path) -> list[ReferenceTensor]:
     """Every array of a folder; files of other names are left out."""
-    names = _names(path)
+    names = names_in(path)
     real_names = read_mapping(path / MAPPING_FILE) if MAPPING_FILE in names else {}
     found = (_tensor(path / name, real_names.get(name, name)) for name in names)
     return [tensor for tensor in found if tensor is not None]
@@ -263,11 +263,15 @@ def open_npy_folder(path: Path) -> Trace:
     tensors = npy_tensors(path)
     ran = executions(tensors)
     calls = [ReferenceCall(op=outputs[0].op, name=outputs[0].op, outputs=outputs) for outputs in ran]
-    told = [*_left_out(path, tensors), *_same_times(ran), *_other_counts(tensors)]
+    read = {tensor.path.name for tensor in tensors}
+    others = [name for name in names_in(path) if name.endswith(".npy") and name not in read]
+    left_out = [remark("npy_names", files=Counted(len(others), "file"), example=others[0])] if others else []
+    told = [*left_out, *_same_times(ran), *_other_counts(tensors)]
     return open_reference(path, {0: calls}, tool=NPY, framework="", missing=told)
 
 
-def _names(path: Path) -> list[str]:
+def names_in(path: Path) -> list[str]:
+    """Of all that lies in a directory; none if it is no directory that can be read."""
     try:
         return sorted(os.listdir(path)) if path.is_dir() else []
     except OSError:
@@ -280,14 +284,6 @@ def _tensor(path: Path, real_name: str) -> ReferenceTensor | None:
         return None
     load = _load_npy if match["kind"] == "npy" else _load_dumped
     return ReferenceTensor(match["op"], int(match["index"]), int(match["time"]), path, load=load)
-
-
-def _left_out(path: Path, tensors: Iterable[ReferenceTensor]) -> list[str]:
-    read = {tensor.path.name for tensor in tensors}
-    others = [name for name in _names(path) if name.endswith(".npy") and name not in read]
-    if not others:
-        return []
-    return [remark("npy_names", files=Counted(len(others), "file"), example=others[0])]
 
 
 def _same_times(ran: Iterable[tuple[ReferenceTensor, ...]]) -> list[str]:
