@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -176,15 +176,20 @@ def _header(path: Path, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
 
 
 def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], *, fortran: bool, offset: int) -> AnyArray:
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    needed = math.prod(shape) * dtype.itemsize
-    held = path.stat().st_size - offset
+    needed, held = math.prod(shape) * dtype.itemsize, path.stat().st_size - offset
     if needed > held:
         problem = f"its header says {list(shape)} {dtype}, {needed} bytes; {max(held, 0)} follow"
         raise unreadable(path, problem, expected="the whole file that numpy.save wrote")
-    with open_file(path) as file:
-        return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+    return _mapped(path, dtype, shape, start=offset, order="F" if fortran else "C")
+
+
+def _mapped(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], *, start: int, order: Literal["C", "F"] = "C"
+) -> AnyArray:
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    raw = map_bytes(path, start=start, length=math.prod(shape) * dtype.itemsize)
+    return raw.view(dtype).reshape(shape, order=order)
 
 
 def _load_entry(path: Path, key: str) -> AnyArray:
@@ -252,17 +257,9 @@ def _tensor(path: Path, key: str, entry: dict[str, Any], *, data: int, size: int
     dtype = DTYPE_NAMES.get(entry["dtype"])
     if dtype is None:
         return unsupported(path, key, dtype=str(entry["dtype"]), shape=shape)
-    needed = math.prod(shape) * numpy_dtype(dtype).itemsize
+    element = numpy_dtype(dtype)
+    needed = math.prod(shape) * element.itemsize
     if min(shape, default=0) < 0 or needed != end - begin:
         problem = f"tensor {key!r} is {dtype} {list(shape)} and has {end - begin} bytes"
         raise unreadable(path, problem, expected=EXPECTED)
-    return StoredTensor(dtype, shape, lambda: _mapped_array(path, dtype, shape, begin=begin))
-
-
-def _mapped_array(path: Path, dtype: str, shape: tuple[int, ...], *, begin: int) -> AnyArray:
-    element = numpy_dtype(dtype)
-    if 0 in shape:
-        return np.empty(shape, element)
-    length = math.prod(shape) * element.itemsize
-    raw = map_bytes(path, start=begin, length=length)
-    return raw.view(element).reshape(shape)
+    return StoredTensor(dtype, shape, lambda: _mapped(path, element, shape, start=begin))
