@@ -37,26 +37,18 @@ class WireError(ValueError):
 
 
 class Scalar(Enum):
-    """How the value of a field is encoded."""
+    """How the value of a field is encoded: our word for it, and its wire type."""
 
-    INT = "int"
-    UNSIGNED = "unsigned"
-    BOOL = "bool"
-    FLOAT = "float"
-    DOUBLE = "double"
-    BYTES = "bytes"
-    TEXT = "text"
+    INT = "int", VARINT
+    UNSIGNED = "unsigned", VARINT
+    BOOL = "bool", VARINT
+    FLOAT = "float", FIXED32
+    DOUBLE = "double", FIXED64
+    BYTES = "bytes", LENGTH
+    TEXT = "text", LENGTH
 
-
-_WIRE_TYPES = {
-    Scalar.INT: VARINT,
-    Scalar.UNSIGNED: VARINT,
-    Scalar.BOOL: VARINT,
-    Scalar.FLOAT: FIXED32,
-    Scalar.DOUBLE: FIXED64,
-    Scalar.BYTES: LENGTH,
-    Scalar.TEXT: LENGTH,
-}
+    def __init__(self, word: str, wire_type: int) -> None:
+        self.word, self.wire_type = word, wire_type
 
 
 class Field(NamedTuple):
@@ -176,19 +168,19 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
 def scalars(kind: Scalar, wire_type: int, content: int | memoryview) -> list[int | float | bool | memoryview]:
     """The values that one occurrence of a field holds: several if they are packed. WireError for another encoding."""
     if isinstance(content, int):
-        if wire_type != _WIRE_TYPES[kind]:
-            raise WireError(f"has a number where {kind.value} is expected")
+        if wire_type != kind.wire_type:
+            raise WireError(f"has a number where {kind.word} is expected")
         return [_number(kind, content)]
     if kind is Scalar.BYTES and wire_type == LENGTH:
         return [content]
     if kind in (Scalar.INT, Scalar.BOOL) and wire_type == LENGTH:
         return [_number(kind, value) for value in varints(content, 0, len(content))]
-    if kind in (Scalar.FLOAT, Scalar.DOUBLE) and wire_type in (LENGTH, _WIRE_TYPES[kind]):
+    if kind in (Scalar.FLOAT, Scalar.DOUBLE) and wire_type in (LENGTH, kind.wire_type):
         letter, width = ("f", 4) if kind is Scalar.FLOAT else ("d", 8)
         if len(content) % width:
-            raise WireError(f"has {len(content):,} bytes of packed {kind.value}, which is no multiple of {width}")
+            raise WireError(f"has {len(content):,} bytes of packed {kind.word}, which is no multiple of {width}")
         return list(struct.unpack(f"<{len(content) // width}{letter}", content))
-    raise WireError(f"has wire type {wire_type} where {kind.value} is expected")
+    raise WireError(f"has wire type {wire_type} where {kind.word} is expected")
 
 
 def _number(kind: Scalar, value: int) -> int | bool:
@@ -233,7 +225,7 @@ def _decoded(schemas: Schemas, field: Field, view: memoryview, found: LocatedFie
     """The values that one occurrence of a field holds: several if they are packed."""
     kind, wire_type = field.kind, found.wire_type
     content: Any = found.content
-    expected = LENGTH if isinstance(kind, str) else _WIRE_TYPES[kind]
+    expected = LENGTH if isinstance(kind, str) else kind.wire_type
     if wire_type == LENGTH and expected == VARINT and field.repeated:
         yield from varints(view, *content)
     elif wire_type != expected:

@@ -97,7 +97,10 @@ class AscendRank:
                 for place, one in enumerate(executed)
             ],
             values=[self._value_row(value, tensors[place], made.get(value)) for value, place in new.items()],
-            uses=[_use_row(*use, value) for use, value in zip(uses, values, strict=True)],
+            uses=[
+                use_row(call, _ROLES[tensor.side][0], f"{_ROLES[tensor.side][1]}.{tensor.index}", value)
+                for (call, tensor), value in zip(uses, values, strict=True)
+            ],
             summaries=summaries.select(pl.all().gather(list(new.values()))),
         )
 
@@ -147,11 +150,6 @@ def _values_of_uses(
         values.append(following)
         following += 1
     return values, made
-
-
-def _use_row(call: int, tensor: ExecutedTensor, value: int) -> Row:
-    role, word = _ROLES[tensor.side]
-    return use_row(call, role, f"{word}.{tensor.index}", value)
 
 
 def read_dump_tensors(path: Path) -> TensorFile:

@@ -155,21 +155,21 @@ class DumpFolder:
 
 def list_dumps(folder: Path) -> list[DumpEntry]:
     """The dump files of a directory in the order in which they were written."""
-    names = _file_names(folder)
-    real = read_mapping(folder / MAPPING_FILE) if MAPPING_FILE in names else {}
-    entries = []
-    for file in names:
-        named = parse_name(real.get(file, file).removesuffix(STATS_SUFFIX))
-        if named is not None:
-            entries.append(DumpEntry(folder / file, named))
+    named = ((file, parse_name(real.removesuffix(STATS_SUFFIX))) for file, real in _real_names(folder).items())
+    entries = [DumpEntry(folder / file, name) for file, name in named if name is not None]
     return sorted(entries, key=lambda entry: (entry.name.timestamp, entry.name.task, entry.path.name))
 
 
 def unnamed_dumps(folder: Path) -> list[str]:
     """Files that are called by digits alone, and of which no mapping.csv says what they are."""
+    return [file for file, real in _real_names(folder).items() if _HASHED.fullmatch(file) and file == real]
+
+
+def _real_names(folder: Path) -> dict[str, str]:
+    """The files of a directory, each with the name that it stands for."""
     names = _file_names(folder)
     real = read_mapping(folder / MAPPING_FILE) if MAPPING_FILE in names else {}
-    return [file for file in names if _HASHED.fullmatch(file) and file not in real]
+    return {file: real.get(file, file) for file in names}
 
 
 def told_unnamed(folder: Path) -> list[str]:

@@ -162,39 +162,34 @@ _MODELS: tuple[tuple[Callable[[Message], bool], _Maker], ...] = (
 
 def _binary_message(data: memoryview, path: Path) -> str | None:
     """Which message the fields at the top belong to; a damaged file is told by its name."""
-    top = _top_fields(data)
-    if isinstance(top.get((1, VARINT)), int):
-        if (7, LENGTH) in top:
+    if _top(data, 1, VARINT) is not None:
+        if _top(data, 7) is not None:
             return "ModelProto"
-        meta_graph = top.get((2, LENGTH))
-        if isinstance(meta_graph, memoryview) and _is_meta_graph(meta_graph):
+        if _is_meta_graph(_top(data, 2)):
             return "SavedModel"
-    node = top.get((1, LENGTH))
-    if isinstance(node, memoryview) and _is_node(node):
+    if _is_node(_top(data, 1)):
         return "GraphDef"
     return "MetaGraphDef" if _is_meta_graph(data) else _SUFFIXES.get(path.suffix.lower())
 
 
-def _is_meta_graph(data: memoryview) -> bool:
-    graph = _top_fields(data).get((2, LENGTH))
-    node = _top_fields(graph).get((1, LENGTH)) if isinstance(graph, memoryview) else None
-    return isinstance(node, memoryview) and _is_node(node)
+def _is_meta_graph(data: int | memoryview | None) -> bool:
+    return _is_node(_top(_top(data, 2), 1))
 
 
-def _is_node(data: memoryview) -> bool:
-    kind = _top_fields(data).get((2, LENGTH))
+def _is_node(data: int | memoryview | None) -> bool:
+    kind = _top(data, 2)
     return isinstance(kind, memoryview) and len(kind) < 256 and _OPERATOR_TYPE.fullmatch(kind) is not None
 
 
-def _top_fields(data: memoryview) -> dict[tuple[int, int], int | memoryview]:
-    """The first of each of the fields at the top, as far as they can be read."""
-    found: dict[tuple[int, int], int | memoryview] = {}
+def _top(data: int | memoryview | None, number: int, wire_type: int = LENGTH) -> int | memoryview | None:
+    """The first field of this number and type among those at the top, as far as they can be read."""
+    if not isinstance(data, memoryview):
+        return None
     try:
-        for number, wire_type, content in islice(fields(data), _TOP_FIELDS):
-            found.setdefault((number, wire_type), content)
+        top = islice(fields(data), _TOP_FIELDS)
+        return next((content for found, kind, content in top if (found, kind) == (number, wire_type)), None)
     except WireError:
-        pass
-    return found
+        return None
 
 
 def _mapped(path: Path) -> memoryview:

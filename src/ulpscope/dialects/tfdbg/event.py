@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ulpscope.dialects.ascend.dump_file.records import QUANTISED
 from ulpscope.dialects.files.stored import AnyArray, StoredTensor, unreadable, unsupported
 from ulpscope.dialects.graphs.messages import TENSORFLOW_DTYPES
 from ulpscope.dialects.wire import FIXED32, FIXED64, LENGTH, VARINT, WireError, fields, varints
@@ -47,16 +48,8 @@ _NUMBERS = {
 """All other integers share INTS."""
 _FIXED = {"float32": "<f4", "float64": "<f8", "complex64": "<f4", "complex128": "<f8"}
 
-_STORED_AS = {
-    "qint8": "int8",
-    "quint8": "uint8",
-    "qint32": "int32",
-    "qint16": "int16",
-    "quint16": "uint16",
-    "int4": "int8",
-    "uint4": "uint8",
-}
-"""Quantised types are integers; int4 takes a byte."""
+_STORED_AS = QUANTISED | {"int4": "int8", "uint4": "uint8"}
+"""An int4 takes a byte."""
 _REFERENCES_FROM = 100
 """A variable's type is that of its content, and 100."""
 

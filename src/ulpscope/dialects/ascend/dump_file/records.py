@@ -118,19 +118,16 @@ def dtype_of_name(name: str) -> str:
     return _DTYPES.get(name.upper(), name.lower())
 
 
-_STORED_AS = {
-    "UNDEFINED": "int8",
-    "DUAL_SUB_INT8": "int8",
-    "DUAL_SUB_UINT8": "uint8",
-    "QINT8": "int8",
-    "QINT16": "int16",
-    "QINT32": "int32",
-    "QUINT8": "uint8",
-    "QUINT16": "uint16",
-    "RESOURCE": "int64",
+QUANTISED = {f"q{kind}": kind for kind in ("int8", "int16", "int32", "uint8", "uint16")}
+"""Quantised types are integers, in every framework."""
+_STORED_AS = QUANTISED | {
+    "undefined": "int8",
+    "dual_sub_int8": "int8",
+    "dual_sub_uint8": "uint8",
+    "resource": "int64",
 }
 _UNTYPED = ("STRING", "STRING_REF", "DUAL", "VARIANT")
-ELEMENT_TYPES = {name: _STORED_AS.get(name) or dtype_of_name(name) for name in DATA_TYPES if name not in _UNTYPED}
+ELEMENT_TYPES = {name: _STORED_AS.get(name.lower(), dtype_of_name(name)) for name in DATA_TYPES if name not in _UNTYPED}
 """What each data type's elements are here. Strings, variants and DUAL are bytes without a type that is known."""
 
 _CODES = {"hifloat8": hifloat8_values, "float4_e1m2": float4_e1m2_values}
