@@ -13,7 +13,7 @@ Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Min Value,Avg Valu
 import csv
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,7 +40,12 @@ from ulpscope.dialects.ascend.tree import (
     one_run,
     told_unnamed,
 )
-from ulpscope.dialects.tables import CallNames, frame_of_rows, stats_of, summary_row
+from ulpscope.dialects.tables import (
+    CallNames,
+    frame_of_rows,
+    stats_of,
+    summary_row,
+)
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.layouts.orders import is_plain
 from ulpscope.records.errors import TraceError, UlpscopeError
@@ -73,6 +78,9 @@ class ExecutedTensor:
     read: Callable[[], AnyArray] | None = None
     numbers: Mapping[str, float | int | None] = field(default_factory=dict)
     """By columns of a trace's values: min, max, mean, norm, nan, pos_inf, neg_inf; none where it does not tell."""
+    device: str = ""
+    key: Hashable | None = None
+    """Where a dump tells which output an input is: what both have. Elsewhere their content tells."""
 
     @property
     def place(self) -> str:

@@ -8,13 +8,13 @@ operator that had it as an output.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.dialects.ascend.dump_file.records import Side
-from ulpscope.dialects.ascend.executed import DumpedStep, ExecutedTensor, Problems, dumped_run, summary_frame
+from ulpscope.dialects.ascend.executed import DumpedStep, Executed, ExecutedTensor, dumped_run, summary_frame
 from ulpscope.dialects.ascend.tree import entry_of, has_dumps
 from ulpscope.dialects.files.stored import AnyArray, StoredTensor, TensorFile, unsupported
 from ulpscope.dialects.registry import Dialect
@@ -27,9 +27,6 @@ from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.reader import Trace
-
-STATS_ID = "ascend-stats"
-_ROLES = {Side.INPUT: (Role.INPUT, "args"), Side.OUTPUT: (Role.OUTPUT, "output")}
 
 
 def looks_like(path: Path) -> bool:
@@ -55,20 +52,42 @@ def _rank(path: Path, steps: Sequence[DumpedStep], devices: Sequence[int]) -> Fr
         save=Save.TENSORS if has_data else Save.STATS,
         devices=(f"npu:{device}",),
     )
-    source = AscendRank({dumped.step: dumped for dumped in steps}, device=device)
+    source = OperatorRank({dumped.step: partial(_read, dumped) for dumped in steps}, device=f"npu:{device}")
     return FrameRank(path, name=f"device{device}", info=info, steps=[dumped.step for dumped in steps], source=source)
 
 
-class AscendRank:
-    """A source of frames: what one device dumped, by step."""
+def _read(dumped: DumpedStep) -> tuple[list[Executed], list[str]]:
+    """The operators of a step, and what is told of it."""
+    told = dumped.unnamed
+    executed, problems = dumped.read()
+    if problems:
+        first = next(iter(problems.values()))
+        if not executed:
+            raise first
+        unreadable = remark("dumps_unreadable", files=Counted(len(problems), "file"), problem=first.seen)
+        told.append(remark("step", step=dumped.step, remark=unreadable))
+    return executed, told
 
-    def __init__(self, steps: Mapping[int, DumpedStep], *, device: int) -> None:
+
+STATS_ID = "ascend-stats"
+_ROLES = {Side.INPUT: (Role.INPUT, "args"), Side.OUTPUT: (Role.OUTPUT, "output")}
+
+ReadStep: TypeAlias = Callable[[], tuple[Sequence[Executed], Sequence[str]]]
+"""Reads the operators of a step, and says what is told of it."""
+
+
+class OperatorRank:
+    """A source of frames: the operators that one device executed, by step."""
+
+    def __init__(
+        self, steps: Mapping[int, ReadStep], *, device: str = "", missing: Sequence[str] = (), has_data: bool = False
+    ) -> None:
         self._steps = steps
         self._device = device
-        self._missing: list[str] = []
+        self._missing = list(missing)
+        self._has_data = has_data
         self._tensors: dict[int, ExecutedTensor] = {}
         self._calls = 0
-        self._has_data = False
 
     @property
     def summary_id(self) -> str:
@@ -79,9 +98,8 @@ class AscendRank:
         return tuple(self._missing)
 
     def load(self, step: int) -> StepFrames:
-        self._missing += self._steps[step].unnamed
-        executed, problems = self._steps[step].read()
-        self._tell(step, problems, nothing_left=not executed)
+        executed, told = self._steps[step]()
+        self._missing += told
         first, self._calls = self._calls, self._calls + len(executed)
         uses = [(first + place, tensor) for place, one in enumerate(executed) for tensor in one.tensors]
         tensors = [tensor for _, tensor in uses]
@@ -108,22 +126,13 @@ class AscendRank:
         tensor = self._tensors[value.id]
         return None if tensor.read is None else tensor.read()
 
-    def _tell(self, step: int, problems: Problems, *, nothing_left: bool) -> None:
-        if not problems:
-            return
-        first = next(iter(problems.values()))
-        if nothing_left:
-            raise first
-        told = remark("dumps_unreadable", files=Counted(len(problems), "file"), problem=first.seen)
-        self._missing.append(remark("step", step=step, remark=told))
-
     def _value_row(self, value: int, tensor: ExecutedTensor, producer: int | None) -> Row:
         return value_row(
             value,
             producer=producer,
             dtype=tensor.dtype,
             shape=tensor.shape,
-            device=f"npu:{self._device}",
+            device=tensor.device or self._device,
             layout=tensor.layout,
             saved=tensor.read is not None,
         )
@@ -132,7 +141,7 @@ class AscendRank:
 def _values_of_uses(
     uses: Sequence[tuple[int, ExecutedTensor]], summaries: pl.DataFrame, *, first: int
 ) -> tuple[list[int], dict[int, int]]:
-    """The value of each use, and the call that made each; an input is what has the same content, if anything has."""
+    """The value of each use, and the call that made each; an input is what has the same key, or the same content."""
     values: list[int] = []
     made: dict[int, int] = {}
     latest: dict[Hashable, int] = {}
@@ -140,7 +149,7 @@ def _values_of_uses(
     contents = summaries.select("digest", "min", "max", "mean", "norm", "nan").rows()
     for (call, tensor), content in zip(uses, contents, strict=True):
         known = any(number is not None for number in content)
-        key = (tensor.dtype, tensor.shape, content) if known else object()
+        key = tensor.key or ((tensor.dtype, tensor.shape, content) if known else object())
         if tensor.side is Side.INPUT and key in latest:
             values.append(latest[key])
             continue
