@@ -17,20 +17,21 @@ from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from ulpscope.dialects.graphs.messages import (
+    GE_DTYPES,
     SCALAR_KINDS,
     GraphFileError,
     Kind,
     Message,
     all_by_kind,
-    as_choice,
+    as_dtype,
     as_message,
     by_kind,
-    ge_dtype,
     integer,
     integers,
     integers_in,
     last,
     messages,
+    named_dtype,
     numbers,
     of_message,
     size_of,
@@ -119,7 +120,7 @@ def _desc(message: Message) -> TensorDesc:
     """TensorDescriptor, with what its attributes say in fields of their own."""
     return TensorDesc(
         name=text(message, "name"),
-        dtype=described_dtype(last(message, "dtype", "undefined")),
+        dtype=as_dtype(last(message, "dtype", "undefined"), "dtype", GE_DTYPES),
         layout=text(message, "layout"),
         shape=integers(sub_message(message, "shape"), "dim"),
         **_told_of_tensor(attributes_of(message)),
@@ -158,7 +159,7 @@ def _origin(prefix: str, attributes: Attributes) -> Origin | None:
         name=name,
         output=output if isinstance(output, int) else None,
         layout=_text(attributes.get(f"{prefix}_format")),
-        dtype=None if dtype is None else described_dtype(dtype),
+        dtype=None if dtype is None else as_dtype(dtype, "dtype", GE_DTYPES),
     )
 
 
@@ -183,10 +184,6 @@ def attributes_of(message: Message) -> dict[str, AttributeValue]:
     return {text(entry, "key"): by_kind(_KINDS, sub_message(entry, "value")) for entry in messages(message, "attr")}
 
 
-def described_dtype(found: object, field: str = "dtype") -> str:
-    return ge_dtype(as_choice(found, field))
-
-
 def _rows(field: str, item: str, read: Callable[[Message, str], AttributeValue]) -> Kind:
     return of_message(lambda value: tuple([read(row, item) for row in messages(value, field)]))
 
@@ -197,7 +194,7 @@ def _named_attributes(function: Message) -> Attributes:
 
 def _tensor_desc(desc: Message) -> Attributes:
     return {
-        "dtype": described_dtype(last(desc, "dtype", "undefined")),
+        "dtype": as_dtype(last(desc, "dtype", "undefined"), "dtype", GE_DTYPES),
         "layout": text(desc, "layout"),
         "shape": integers(sub_message(desc, "shape"), "dim"),
     }
@@ -222,7 +219,7 @@ _KINDS: dict[str, Kind] = {
     "g": of_message(_graph_attribute),
     "list_list_int": _rows("list_list_i", "list_i", integers),
     "list_list_float": _rows("list_list_f", "list_f", numbers),
-    "dt": lambda value, _: described_dtype(value),
+    "dt": lambda value, _: as_dtype(value, "dtype", GE_DTYPES),
 }
 
 
@@ -302,7 +299,7 @@ def _desc_of_words(said: _Words) -> TensorDesc:
     attributes.setdefault("origin_shape", said.get("origin_shape"))
     attributes.setdefault("origin_format", said.get("origin_layout"))
     return TensorDesc(
-        dtype=ge_dtype(str(said.get("dtype", "undefined"))),
+        dtype=named_dtype(str(said.get("dtype", "undefined"))),
         layout=str(said.get("layout", "")),
         shape=integers_in(said.get("shape")) or (),
         **_told_of_tensor({key: value for key, value in attributes.items() if value is not None}),

@@ -244,7 +244,7 @@ TENSORFLOW_DTYPES = dict(
         "float8_e4m3fnuz float8_e4m3b11fnuz float8_e5m2fnuz int4 uint4 int2 uint2".split()
     )
 )
-"""By their numbers in tensorflow/core/framework/types.proto; 100 more is a reference to one of the type."""
+"""By their numbers in tensorflow/core/framework/types.proto."""
 
 ONNX_DTYPES = dict(
     enumerate(
@@ -255,28 +255,16 @@ ONNX_DTYPES = dict(
 )
 """By their numbers in onnx.proto's TensorProto.DataType."""
 
-_REFERENCE = 100
+GE_DTYPES = {number: dtype_of_name(name) for number, name in enumerate(DATA_TYPES)}
+"""By their numbers in ge.proto, which are those of a dump file's header."""
+
+
+def as_dtype(value: object, field: str, numbered: Mapping[int, str]) -> str:
+    """An element type by its word or its number; one that is not known stays as it is."""
+    found = as_choice(value, field)
+    return named_dtype(found) if isinstance(found, str) else numbered.get(found, str(found))
 
 
 def named_dtype(name: str) -> str:
     """`DT_FLOAT16` as float16, `DT_FLOAT_REF` as float32."""
     return dtype_of_name(name.removeprefix("DT_").removesuffix("_REF"))
-
-
-def ge_dtype(found: int | str) -> str:
-    """By name, or by a number of ge.proto, which are those of a dump file's header."""
-    if isinstance(found, str):
-        return named_dtype(found)
-    return dtype_of_name(DATA_TYPES[found]) if 0 <= found < len(DATA_TYPES) else str(found)
-
-
-def tensorflow_dtype(found: int | str) -> str:
-    if isinstance(found, str):
-        return named_dtype(found)
-    return TENSORFLOW_DTYPES.get(found % _REFERENCE if found > _REFERENCE else found, str(found))
-
-
-def onnx_dtype(found: int | str) -> str:
-    if isinstance(found, str):
-        return named_dtype(found)
-    return ONNX_DTYPES.get(found, str(found))

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ulpscope.dialects.graphs.messages import (
+    ONNX_DTYPES,
     GraphFileError,
     Message,
     as_choice,
+    as_dtype,
     integer,
     integers,
     last,
     messages,
     numbers,
-    onnx_dtype,
     sub_message,
     text,
     texts,
@@ -159,7 +160,7 @@ def _weight(tensor: Message) -> TensorDesc:
 
 
 def _dtype(message: Message, field: str) -> str:
-    return onnx_dtype(as_choice(last(message, field), field))
+    return as_dtype(last(message, field), field, ONNX_DTYPES)
 
 
 def _type(message: Message, *, field: str = "op_type") -> str:

@@ -9,11 +9,12 @@ from typing import Any
 
 from ulpscope.dialects.graphs.messages import (
     SCALAR_KINDS,
+    TENSORFLOW_DTYPES,
     GraphFileError,
     Kind,
     Message,
     all_by_kind,
-    as_choice,
+    as_dtype,
     as_flag,
     as_text,
     by_kind,
@@ -25,7 +26,6 @@ from ulpscope.dialects.graphs.messages import (
     read_message,
     size_of,
     sub_message,
-    tensorflow_dtype,
     text,
     texts,
     unfit,
@@ -136,8 +136,13 @@ def _shape(shape: Message) -> AttributeValue:
     return tuple([integer(dim, "size") for dim in messages(shape, "dim")])
 
 
+_DTYPES_AND_REFERENCES = TENSORFLOW_DTYPES | {
+    100 + number: name for number, name in TENSORFLOW_DTYPES.items() if number
+}
+
+
 def _dtype(value: Any, field: str = "type") -> str:
-    return tensorflow_dtype(as_choice(value, field))
+    return as_dtype(value, field, _DTYPES_AND_REFERENCES)
 
 
 def _tensor(tensor: Message) -> Attributes:
