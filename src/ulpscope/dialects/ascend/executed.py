@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -94,19 +95,10 @@ class ExecutedTensor:
         told = self.numbers
         if all(number is None for number in told.values()):
             return None
+        numbers: dict[str, Any] = {name: told.get(name) for name in _NUMBERS}
         counts = {name: int(told.get(name) or 0) for name in _COUNTS}
-        return Stats(
-            min=told.get("min"),
-            max=told.get("max"),
-            mean=told.get("mean"),
-            norm=told.get("norm"),
-            abs_sum=None,
-            set_aside=sum(counts.values()),
-            zero=None,
-            subnormal=0,
-            exponents=(),
-            **counts,
-        )
+        set_aside = sum(counts.values())
+        return Stats(**numbers, **counts, abs_sum=None, set_aside=set_aside, zero=None, subnormal=0, exponents=())
 
 
 @dataclass(frozen=True, slots=True)

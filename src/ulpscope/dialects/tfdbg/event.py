@@ -5,7 +5,6 @@ or numbers in a field of their type, the last one repeated.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -80,25 +79,22 @@ class TensorMessage:
 
     def array(self) -> AnyArray:
         """The elements; WireError if there are too few or too many."""
-        flat = self._from_raw(self.raw) if self.raw is not None else self._from_numbers()
-        return flat.reshape(self.shape)
-
-    def _from_raw(self, raw: memoryview) -> AnyArray:
-        element = numpy_dtype(self.dtype)
-        needed = math.prod(self.shape) * element.itemsize
-        if needed != len(raw):
-            raise WireError(f"holds {len(raw):,} bytes for {self.dtype} {list(self.shape)}, which needs {needed:,}")
-        return np.frombuffer(raw, element)
-
-    def _from_numbers(self) -> AnyArray:
-        numbers, count = _numbers(self.dtype, self.typed), math.prod(self.shape)
+        count = math.prod(self.shape)
+        if self.raw is not None:
+            element = numpy_dtype(self.dtype)
+            needed, held = count * element.itemsize, len(self.raw)
+            if needed != held:
+                raise WireError(f"holds {held:,} bytes for {self.dtype} {list(self.shape)}, which needs {needed:,}")
+            return np.frombuffer(self.raw, element).reshape(self.shape)
+        parts = [_part(self.dtype, wire_type, content) for wire_type, content in self.typed]
+        numbers = np.concatenate(parts) if parts else np.empty(0, numpy_dtype(self.dtype))
         if len(numbers) == count:
-            return numbers
+            return numbers.reshape(self.shape)
         if not 0 < len(numbers) < count:
             raise WireError(f"holds {len(numbers):,} numbers for {self.dtype} {list(self.shape)}")
         if count > _EXPANDED + _EXPANDED_A_BYTE * self.size:
             raise WireError(f"claims {count:,} elements in {self.size:,} bytes")
-        return np.concatenate([numbers, np.repeat(numbers[-1:], count - len(numbers))])
+        return np.concatenate([numbers, np.repeat(numbers[-1:], count - len(numbers))]).reshape(self.shape)
 
 
 def parse_tensor(data: memoryview) -> TensorMessage:
@@ -144,11 +140,6 @@ def _size(data: memoryview) -> int:
     if size >= 2**63:
         raise WireError("has a tensor with a dimension of unknown size")
     return size
-
-
-def _numbers(dtype: str, occurrences: Iterable[tuple[int, Content]]) -> AnyArray:
-    parts = [_part(dtype, wire_type, content) for wire_type, content in occurrences]
-    return np.concatenate(parts) if parts else np.empty(0, numpy_dtype(dtype))
 
 
 def _part(dtype: str, wire_type: int, content: Content) -> AnyArray:
