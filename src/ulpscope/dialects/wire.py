@@ -122,15 +122,8 @@ def number_bytes(value: int) -> bytes:
     return bytes(encoded)
 
 
-class LocatedField(NamedTuple):
-    """A field and where it lies."""
-
-    number: int
-    wire_type: int
-    content: int | tuple[int, int]
-    """A number, or from where to where the content reaches."""
-    begin: int
-    end: int
+LocatedField: TypeAlias = tuple[int, int, int | tuple[int, int], int, int]
+"""Number, wire type, content (a number, or from where to where it reaches), where the whole field begins and ends."""
 
 
 def located_fields(data: memoryview, start: int, stop: int) -> Iterator[LocatedField]:
@@ -144,7 +137,7 @@ def located_fields(data: memoryview, start: int, stop: int) -> Iterator[LocatedF
             raise WireError(f"has field number 0 at byte {begin:,} of a message")
         if wire_type == VARINT:
             value, position = varint(data, position, stop)
-            yield LocatedField(number, wire_type, value, begin, position)
+            yield number, wire_type, value, begin, position
             continue
         if wire_type == LENGTH:
             length, position = varint(data, position, stop)
@@ -154,9 +147,8 @@ def located_fields(data: memoryview, start: int, stop: int) -> Iterator[LocatedF
             raise WireError(f"has field {number} with wire type {wire_type}, which no message has")
         if length > stop - position:
             raise WireError(f"has a field {number} of {length:,} bytes where {stop - position:,} are left")
-        content = position, position + length
         position += length
-        yield LocatedField(number, wire_type, content, begin, position)
+        yield number, wire_type, (position - length, position), begin, position
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
@@ -201,16 +193,16 @@ def decode(schemas: Schemas, message: str, view: memoryview, start: int, stop: i
     values: Values = {field.name: [] if field.repeated else _DEFAULTS.get(field.kind) for field in schema.values()}
     seen: set[int] = set()
     unknown = bytearray()
-    for found in located_fields(view, start, stop):
-        field = schema.get(found.number)
+    for number, wire_type, content, begin, end in located_fields(view, start, stop):
+        field = schema.get(number)
         if field is None:
-            _check_length(len(unknown) + found.end - found.begin, found.begin)
-            unknown += view[found.begin : found.end]
+            _check_length(len(unknown) + end - begin, begin)
+            unknown += view[begin:end]
             continue
-        if found.number in seen and not field.repeated:
-            raise WireError(f"has the field {field.name} twice, at byte {found.begin}")
-        seen.add(found.number)
-        for value in _decoded(schemas, field, view, found):
+        if number in seen and not field.repeated:
+            raise WireError(f"has the field {field.name} twice, at byte {begin}")
+        seen.add(number)
+        for value in _decoded(schemas, field, view, wire_type, content, begin):
             if not field.repeated:
                 values[field.name] = value
             elif len(values[field.name]) < field.most:
@@ -221,23 +213,24 @@ def decode(schemas: Schemas, message: str, view: memoryview, start: int, stop: i
     return values
 
 
-def _decoded(schemas: Schemas, field: Field, view: memoryview, found: LocatedField) -> Iterator[Any]:
+def _decoded(
+    schemas: Schemas, field: Field, view: memoryview, wire_type: int, content: Any, begin: int
+) -> Iterator[Any]:
     """The values that one occurrence of a field holds: several if they are packed."""
-    kind, wire_type = field.kind, found.wire_type
-    content: Any = found.content
+    kind = field.kind
     expected = LENGTH if isinstance(kind, str) else kind.wire_type
     if wire_type == LENGTH and expected == VARINT and field.repeated:
         yield from varints(view, *content)
     elif wire_type != expected:
-        raise WireError(f"has wire type {wire_type} for the field {field.name} at byte {found.begin}")
+        raise WireError(f"has wire type {wire_type} for the field {field.name} at byte {begin}")
     elif isinstance(kind, str):
         yield decode(schemas, kind, view, *content)
     elif kind is Scalar.TEXT:
-        _check_length(content[1] - content[0], found.begin)
+        _check_length(content[1] - content[0], begin)
         try:
             yield bytes(view[slice(*content)]).decode("utf-8")
         except UnicodeDecodeError as error:
-            problem = f"has a text {field.name} at byte {found.begin} that is not UTF-8 ({error.reason})"
+            problem = f"has a text {field.name} at byte {begin} that is not UTF-8 ({error.reason})"
             raise WireError(problem) from error
     else:
         yield _number(kind, content) if wire_type == VARINT else content
