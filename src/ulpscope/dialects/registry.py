@@ -65,7 +65,7 @@ def _ours() -> tuple[Dialect, ...]:
     from ulpscope.dialects.ascend.opening import NPU
     from ulpscope.dialects.msprobe.layout import MSPROBE
     from ulpscope.dialects.reference import NPY_FOLDER
-    from ulpscope.dialects.tfdbg.opening import TFDBG_DUMP
+    from ulpscope.dialects.tfdbg import TFDBG_DUMP
 
     return API_CHECKER, MSPROBE, NPU, TFDBG_DUMP, NPY_FOLDER
 

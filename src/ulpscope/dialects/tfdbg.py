@@ -25,7 +25,7 @@ from ulpscope.dialects.reference import (
     reference_dialect,
 )
 from ulpscope.dialects.tables import TFDBG
-from ulpscope.dialects.tfdbg.event import bad_event, load_tensor, read_event, read_graph_bytes
+from ulpscope.dialects.tfdbg_event import bad_event, load_tensor, read_event, read_graph_bytes
 from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import remark
