@@ -87,11 +87,12 @@ def open_graph(path: str | Path) -> GraphModel:
     """The graph of a file, from the cache if it was read before and has not changed since."""
     file = Path(path)
     header = _header(file)
-    known = _kept(file, header)
+    known = None if header is None else _kept(file, header)
     if known is not None:
         return known
     model = read_graph(file)
-    _keep(file, header, model)
+    if header is not None:
+        _keep(file, header, model)
     return model
 
 
@@ -224,10 +225,8 @@ Header: TypeAlias = dict[str, object]
 """Which file an entry is of, and of what size and time."""
 
 
-def _kept(path: Path, header: Header | None) -> GraphModel | None:
+def _kept(path: Path, header: Header) -> GraphModel | None:
     """The graph of this file as it was read before; none if it was not, or has changed."""
-    if header is None:
-        return None
     try:
         data = read_bytes(_entry(path), limit=LARGEST_DUMP)
         first, _, body = data.partition(b"\n")
@@ -240,10 +239,8 @@ def _kept(path: Path, header: Header | None) -> GraphModel | None:
         return None
 
 
-def _keep(path: Path, header: Header | None, model: GraphModel) -> None:
+def _keep(path: Path, header: Header, model: GraphModel) -> None:
     """Keep a graph of a file that was so before it was read; a cache that cannot be written is no reason to fail."""
-    if header is None:
-        return
     try:
         with collector_paused():
             body = json.dumps(model, default=_row, separators=(",", ":")).encode()
