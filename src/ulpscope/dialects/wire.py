@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from ulpscope.trace.files import LARGEST_DESCRIPTION, read_bytes
+
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 
@@ -82,7 +84,8 @@ _SCALARS = {
 @cache
 def schemas_of(name: str) -> Schemas:
     """The messages that a file of schemas/ describes."""
-    text = (Path(__file__).parent / "schemas" / f"{name}.proto").read_text(encoding="utf-8")
+    file = Path(__file__).parent / "schemas" / f"{name}.proto"
+    text = read_bytes(file, limit=LARGEST_DESCRIPTION).decode("utf-8")
     return {
         message: {
             int(number): Field(field, _SCALARS.get(kind, kind), bool(repeated), int(most or MANY))
