@@ -4,10 +4,11 @@ import struct
 from pathlib import Path
 
 import numpy as np
+from tests.unit.dump_writing import write_dump
 
 from hostile_references import REFERENCE_CASES
 from make_ascend_dumps import Tensor, file_bytes
-from ulpscope.dialects.ascend.dump_file.file import read_dump, write_dump
+from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.executed import read_stats
 from ulpscope.dialects.ascend.logical import has_data, logical_array, logical_form
 from ulpscope.dialects.ascend.tree import read_mapping

@@ -12,9 +12,9 @@ from make_ascend_dumps import Tensor, bytes_field, file_bytes, number_field
 from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.fusion_files import is_switch_file, read_fusion_result, read_fusion_switch
 from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
-from ulpscope.dialects.files.mapped import read_npy
-from ulpscope.dialects.tfdbg.event import load_tensor
-from ulpscope.dialects.tfdbg.opening import read_nodes
+from ulpscope.dialects.files.stored import read_npy
+from ulpscope.dialects.tfdbg import read_nodes
+from ulpscope.dialects.tfdbg_event import load_tensor
 
 MAGIC = 0x5A5A5A5A
 

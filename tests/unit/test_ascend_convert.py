@@ -12,8 +12,7 @@ import pytest
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
 from ulpscope.cli.main import main
-from ulpscope.dialects.ascend.converting import Wanted
-from ulpscope.dialects.files.array_writing import FileKind
+from ulpscope.dialects.ascend.converting import FileKind, Wanted
 from ulpscope.workflows.convert import dumps as workflow
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"

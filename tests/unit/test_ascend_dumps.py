@@ -8,13 +8,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.unit.dump_writing import write_dump
 
 from hostile import CASES, Laid
 from make_ascend_dumps import Tensor, bytes_field, file_bytes, number_field
-from ulpscope.dialects.ascend.dump_file.content import DATA_TYPES, FORMATS, data_type_name, format_name
-from ulpscope.dialects.ascend.dump_file.file import parse_dump, read_dump, write_dump
-from ulpscope.dialects.ascend.dump_file.records import Container, DumpTensor
-from ulpscope.dialects.ascend.elements import widened
+from ulpscope.dialects.ascend.dump_file.file import parse_dump, read_dump
+from ulpscope.dialects.ascend.dump_file.records import (
+    DATA_TYPES,
+    FORMATS,
+    Container,
+    DumpTensor,
+    data_type_name,
+    format_name,
+    widened,
+)
 from ulpscope.dialects.ascend.logical import logical_array, logical_form, preferred_layouts
 from ulpscope.numerics.dtypes import hifloat8_values
 from ulpscope.records.errors import UlpscopeError

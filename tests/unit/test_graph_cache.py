@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.graph_files import CALLS, GRAPHS, NETWORK
 
-from ulpscope.dialects.graphs import cache, opening
+from ulpscope.dialects.graphs import opening
 from ulpscope.dialects.graphs.opening import open_graph, read_graph
 from ulpscope.records.graphs import GraphModel
 
@@ -16,7 +16,7 @@ from ulpscope.records.graphs import GraphModel
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache's folder; graphs of any size are kept."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(opening, "WORTH_KEEPING", 0)
     return tmp_path / "cache" / "ulpscope" / "graphs"
 
 
@@ -85,7 +85,7 @@ def test_a_damaged_entry_is_read_anew(kept: Path, parsed: list[Path], graph: Pat
 def test_a_cache_that_cannot_be_written_is_no_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graph: Path
 ) -> None:
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(opening, "WORTH_KEEPING", 0)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert open_graph(graph) == read_graph(graph)
@@ -104,7 +104,7 @@ def test_a_user_without_a_home_has_no_cache(graph: Path, monkeypatch: pytest.Mon
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(opening, "WORTH_KEEPING", 0)
     monkeypatch.setattr(Path, "home", homeless)
 
     assert open_graph(graph).name == "calls"
@@ -121,7 +121,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_anew(
     monkeypatch.setattr(opening, "read_graph", slowly)
     assert open_graph(graph).name == "calls"
     monkeypatch.undo()
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(opening, "WORTH_KEEPING", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(kept.parents[1]))
 
     assert open_graph(graph).name == "other"

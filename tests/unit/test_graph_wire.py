@@ -4,17 +4,17 @@ import struct
 
 import pytest
 
-from ulpscope.dialects.graphs.messages import DEEPEST, GraphFileError, Message, Schemas, read_message
-from ulpscope.dialects.wire import Scalar, WireError, fields, varint
+from ulpscope.dialects.graphs.messages import DEEPEST, GraphFileError, Message, read_message
+from ulpscope.dialects.wire import Field, Scalar, Schemas, WireError, fields, varint
 
 SCHEMAS: Schemas = {
     "Message": {
-        1: ("number", Scalar.INT),
-        2: ("text", Scalar.BYTES),
-        3: ("inner", "Message"),
-        4: ("single", Scalar.FLOAT),
-        5: ("double", Scalar.DOUBLE),
-        16: ("flag", Scalar.BOOL),
+        1: Field("number", Scalar.INT),
+        2: Field("text", Scalar.BYTES),
+        3: Field("inner", "Message"),
+        4: Field("single", Scalar.FLOAT),
+        5: Field("double", Scalar.DOUBLE),
+        16: Field("flag", Scalar.BOOL),
     }
 }
 

@@ -13,7 +13,7 @@ from ulpscope.align.network.names import OriginalNames, SharedName, assign_dumps
 from ulpscope.align.network.planning import plan_network
 from ulpscope.dialects.ascend.operations import Operation, read_operations
 from ulpscope.dialects.ascend.tree import list_dumps
-from ulpscope.dialects.files.npy_folder import tensors_of
+from ulpscope.dialects.reference import npy_tensors
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import Verdict
 from ulpscope.records.errors import UlpscopeError
@@ -232,7 +232,7 @@ def test_shapes_of_inputs_tell_too_and_other_orders_of_axes_are_the_same(tmp_pat
 
 def test_a_reference_that_keeps_whole_names_needs_no_shapes(tmp_path: Path) -> None:
     np.save(tmp_path / f"a_b.0.{FIRST_TIME}.npy", np.zeros(3))
-    (tensor,) = tensors_of(tmp_path)
+    (tensor,) = npy_tensors(tmp_path)
     plan = plan_network(model(operator("a/b"), operator("a_b")))
     whole, from_files = OriginalNames(plan, whole=True), OriginalNames(plan, whole=False)
 

@@ -7,9 +7,8 @@ import pytest
 
 from make_ascend_dumps import Tensor, file_bytes
 from ulpscope.cli.main import main
-from ulpscope.dialects.files.npy_folder import looks_like, open_npy_folder
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.reference import reference_index
+from ulpscope.dialects.reference import is_npy_folder, open_npy_folder, reference_index
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.words.language import Language, remark_text
 from ulpscope.trace.reader import Trace
@@ -180,10 +179,10 @@ def test_a_broken_file_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_such_folder(tmp_path: Path) -> None:
-    assert not looks_like(tmp_path)
+    assert not is_npy_folder(tmp_path)
     save(tmp_path, "weights.npy", 1.0)
     save(tmp_path, "Relu.fc1_Relu.21.0.1767225600021123.output.0.npy", 1.0)
-    assert not looks_like(tmp_path)
+    assert not is_npy_folder(tmp_path)
     with pytest.raises(UlpscopeError, match="is no reference dump"):
         reference_index(tmp_path)
 

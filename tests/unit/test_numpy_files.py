@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ulpscope.dialects.files.mapped import read_npy
+from ulpscope.dialects.files.stored import read_npy
 from ulpscope.records.errors import UlpscopeError
 
 MAGIC = b"\x93NUMPY"

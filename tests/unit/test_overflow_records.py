@@ -12,12 +12,13 @@ from ulpscope.dialects.ascend.overflow_records import (
     MAGIC,
     OLD_SIZE,
     Meaning,
+    RecordSearch,
     Unit,
+    find_records,
     meanings,
     read_overflow_record,
     record_json,
 )
-from ulpscope.dialects.ascend.overflow_search import RecordSearch, find_records
 from ulpscope.records.errors import UlpscopeError
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"

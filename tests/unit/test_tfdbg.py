@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import reference_index
-from ulpscope.dialects.tfdbg.event import load_tensor, read_event
-from ulpscope.dialects.tfdbg.opening import device_name, looks_like, open_tfdbg
+from ulpscope.dialects.tfdbg import device_name, looks_like, open_tfdbg
+from ulpscope.dialects.tfdbg_event import load_tensor, read_event
 from ulpscope.records.errors import UlpscopeError
 
 AnyArray = NDArray[Any]

@@ -100,9 +100,8 @@ def _convert_dumps(args: argparse.Namespace) -> int:
 
 
 def _wanted(args: argparse.Namespace) -> "Wanted":
-    from ulpscope.dialects.ascend.converting import Wanted
+    from ulpscope.dialects.ascend.converting import FileKind, Wanted
     from ulpscope.dialects.ascend.dump_file.records import Side
-    from ulpscope.dialects.files.array_writing import FileKind
 
     if args.shape is not None and args.layout is None:
         raise UlpscopeError(

@@ -10,6 +10,7 @@ import shlex
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from ulpscope.dialects.registry import dialect_of, is_trace
 from ulpscope.records.errors import UlpscopeError
@@ -24,6 +25,7 @@ _SUMMARY = re.compile(rb'\s*\{\s*"schema"\s*:\s*\d+,\s*"command"\s*:\s*"(\w{1,20
 _COMPARE_DUMPS = "compare the dumps it was made of: ulpscope compare REFERENCE TARGET"
 _CAPTURE = "to compare runs, capture them: ulpscope run -o DIR -- python train.py"
 _DIRECTORY = "name the directory it lies in, not the file"
+_DIFF = "compare it with another one: ulpscope diff {path} OTHER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +90,12 @@ def _of_another_tool(path: Path) -> Recognised | None:
 
 
 def _by_magic(path: Path, head: bytes) -> Recognised | None:
-    if head.startswith(b"SQLite format 3\0"):
-        return _database(head)
+    for pattern, what, next_step in _MAGIC:
+        if pattern.match(head):
+            return Recognised(what, next_step.format(path=_quoted(path), json=_quoted(path.with_suffix(".json"))))
     if head.startswith(b"PK\x03\x04"):
         return _archive(path)
-    if head.startswith(b"\x93NUMPY"):
-        return _tensors(path, "an array")
-    if head.startswith(b"\x89HDF\r\n"):
-        return Recognised("an HDF5 file", "write its arrays as .npy files: ulpscope diff takes these")
-    if head.startswith(b"IMOD"):
-        words = f"atc --mode=1 --om={_quoted(path)} --json={_quoted(path.with_suffix('.json'))}"
-        return Recognised("an offline model of Ascend", f"write its graph as JSON where CANN is: {words}")
-    if head.startswith(b"\x1f\x8b"):
-        return Recognised("a compressed file", "unpack it (gunzip, tar xzf), and name what is in it")
-    if head.startswith(b"PAR1"):
-        return Recognised("a Parquet table, as a trace or a result holds them", _DIRECTORY)
-    if re.match(rb"\x80[\x02-\x05]", head):
-        return _tensors(path, "a pickle, of which only tensors are ever read")
-    if path.suffix == ".safetensors":
-        return _tensors(path, "a file of tensors")
-    if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
-        return Recognised("a page", "open it in a browser, or name the result that it was made of")
-    return None
-
-
-def _database(head: bytes) -> Recognised:
-    if b"tb_nodes" in head:
-        return Recognised("a graph that msprobe's graph_visualize drew (a database)", _COMPARE_DUMPS)
-    if b"trend_data" in head:
-        return Recognised("a database of msprobe's monitor", _CAPTURE)
-    return Recognised("an SQLite database", "check the path")
+    return Recognised("a file of tensors", _DIFF.format(path=_quoted(path))) if path.suffix == ".safetensors" else None
 
 
 def _archive(path: Path) -> Recognised:
@@ -129,12 +107,8 @@ def _archive(path: Path) -> Recognised:
     if any(name.startswith("xl/") for name in names):
         return Recognised("an Excel workbook", "save its table as CSV: ulpscope show opens results of msprobe as these")
     if any(name.endswith((".npy", "data.pkl")) for name in names):
-        return _tensors(path, "a file of tensors")
+        return Recognised("a file of tensors", _DIFF.format(path=_quoted(path)))
     return Recognised("a zip archive", "unpack it, and name what is in it")
-
-
-def _tensors(path: Path, what: str) -> Recognised:
-    return Recognised(what, f"compare it with another one: ulpscope diff {_quoted(path)} OTHER")
 
 
 def _by_table(path: Path, head: bytes) -> Recognised | None:
@@ -168,11 +142,8 @@ def _by_graph(path: Path) -> Recognised | None:
 def _by_json(path: Path, head: bytes) -> Recognised | None:
     if _NO_TEXT.search(head) or not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
         return None
-    name = _quoted(path)
-    for pattern, what, next_step in _JSON_KINDS:
-        if pattern.search(head):
-            return Recognised(what, next_step.format(path=name))
-    return None
+    found = (each for each in _JSON_KINDS if each[0].search(head))
+    return next((Recognised(what, next_step.format(path=_quoted(path))) for _, what, next_step in found), None)
 
 
 def _keys(*names: str) -> re.Pattern[bytes]:
@@ -180,7 +151,34 @@ def _keys(*names: str) -> re.Pattern[bytes]:
     return re.compile(b'"(?:' + "|".join(names).encode() + rb')"\s*:')
 
 
-_JSON_KINDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+_Kinds: TypeAlias = tuple[tuple[re.Pattern[bytes], str, str], ...]
+"""What a file begins with or has among its first bytes, what it is, and what to do with it."""
+
+_DRAWN = "a graph that msprobe's graph_visualize drew"
+_BESIDE_DUMP = f"name the dump.json beside it, or {_DIRECTORY.removeprefix('name ')}"
+
+_MAGIC: _Kinds = (
+    (re.compile(rb"SQLite format 3\0.*tb_nodes", re.DOTALL), f"{_DRAWN} (a database)", _COMPARE_DUMPS),
+    (re.compile(rb"SQLite format 3\0.*trend_data", re.DOTALL), "a database of msprobe's monitor", _CAPTURE),
+    (re.compile(rb"SQLite format 3\0"), "an SQLite database", "check the path"),
+    (re.compile(rb"\x93NUMPY"), "an array", _DIFF),
+    (re.compile(rb"\x89HDF\r\n"), "an HDF5 file", "write its arrays as .npy files: ulpscope diff takes these"),
+    (
+        re.compile(rb"IMOD"),
+        "an offline model of Ascend",
+        "write its graph as JSON where CANN is: atc --mode=1 --om={path} --json={json}",
+    ),
+    (re.compile(rb"\x1f\x8b"), "a compressed file", "unpack it (gunzip, tar xzf), and name what is in it"),
+    (re.compile(rb"PAR1"), "a Parquet table, as a trace or a result holds them", _DIRECTORY),
+    (re.compile(rb"\x80[\x02-\x05]"), "a pickle, of which only tensors are ever read", _DIFF),
+    (
+        re.compile(rb"\s*<(?:!doctype|html)", re.IGNORECASE),
+        "a page",
+        "open it in a browser, or name the result that it was made of",
+    ),
+)
+
+_JSON_KINDS: _Kinds = (
     (
         _keys("graph_fusion", "ub_fusion", 'session_and_graph_id[^"]*'),
         "what an Ascend compiler fused",
@@ -190,14 +188,10 @@ _JSON_KINDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (_keys("npu_path", "bench_path"), "a compare.json, which names two dumps", "ulpscope compare {path}"),
     (_keys("sketch_id", "world_size"), "a description of a trace's rank", _DIRECTORY),
     (_SUMMARY, "the summary of a result of ulpscope", _DIRECTORY),
-    (
-        _keys("NPU", "Bench", "Tooltip", "ToolTip", "MicroSteps"),
-        "a graph that msprobe's graph_visualize drew (.vis)",
-        _COMPARE_DUMPS,
-    ),
+    (_keys("NPU", "Bench", "Tooltip", "ToolTip", "MicroSteps"), f"{_DRAWN} (.vis)", _COMPARE_DUMPS),
     (
         re.compile(rb'"root"\s*:.*"node"\s*:\s*\{|"node"\s*:\s*\{.*"matched_node_link"', re.DOTALL),
-        "a graph that msprobe's graph_visualize drew (.vis)",
+        f"{_DRAWN} (.vis)",
         _COMPARE_DUMPS,
     ),
     (
@@ -208,13 +202,9 @@ _JSON_KINDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (
         re.compile(rb'^\s*\{\s*"[^"]*(?:\.forward|\.backward|Module\.|Cell\.)[^"]*"\s*:\s*(?:"|null|\[)'),
         "a construct.json or stack.json of an msprobe dump",
-        "name the dump.json beside it, or " + _DIRECTORY.removeprefix("name "),
+        _BESIDE_DUMP,
     ),
-    (
-        re.compile(rb'^\s*\{\s*"\d+"\s*:\s*\[\s*\['),
-        "a stack.json of an msprobe dump",
-        "name the dump.json beside it, or " + _DIRECTORY.removeprefix("name "),
-    ),
+    (re.compile(rb'^\s*\{\s*"\d+"\s*:\s*\[\s*\['), "a stack.json of an msprobe dump", _BESIDE_DUMP),
 )
 
 

@@ -6,38 +6,41 @@
 
 Operators' names are written otherwise in each tool's files, so the index has them as file names do: sanitised.
 As a trace, a dump has a call an operator and a value an output.
+
+The simplest are folders of arrays, as the makers of reference data for Ascend networks name them:
+
+fc1_Relu.0.1767225600900010.npy       operator, output, time: names of TensorFlow, ONNX or Caffe, '/' and '.' as '_'
+2841738291.npy, mapping.csv           a name that is too long for a file: its row in mapping.csv has the whole one
+conv1.0.1767225600900010.quant, .pb   the same in an old form of a dump file, of quantised networks too
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from numpy.typing import NDArray
-
-from ulpscope.dialects.files.stored import StoredTensor, TensorFile
+from ulpscope.dialects.ascend.dump_file.file import read_dump
+from ulpscope.dialects.ascend.dump_file.records import Side
+from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor
+from ulpscope.dialects.ascend.logical import logical_array, logical_form, logical_type
+from ulpscope.dialects.ascend.opening import OperatorRank
+from ulpscope.dialects.ascend.tree import MAPPING_FILE, read_mapping
+from ulpscope.dialects.files.stored import StoredTensor, TensorFile, read_npy, unreadable
 from ulpscope.dialects.registry import Dialect, known_dialects
 from ulpscope.dialects.tables import (
+    NPY,
     CallNames,
-    Row,
-    call_row,
     foreign_rank,
-    frame_of_rows,
-    operator_frames,
-    summary_row,
-    use_row,
-    value_row,
 )
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.summaries.constants import SUMMARY_ID
-from ulpscope.records.enums import Role
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import Counted, remark
-from ulpscope.records.values import Value
-from ulpscope.trace.frames import FrameRank, StepFrames
+from ulpscope.trace.frames import FrameRank
 from ulpscope.trace.reader import Trace
 
 _DIGITS = re.compile(r"(\D*)(\d{0,18})")
@@ -158,72 +161,144 @@ class ReferenceCall:
     """The operator and output that each input is; where the dump tells."""
 
 
-class ReferenceRank:
-    """A source of frames: the calls of each step."""
-
-    summary_id = SUMMARY_ID
-
-    def __init__(self, steps: Mapping[int, Sequence[ReferenceCall]], *, missing: Sequence[str]) -> None:
-        self._steps = steps
-        self._missing = list(missing)
-        self._stored: list[StoredTensor] = []
-        self._calls = 0
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        return tuple(self._missing)
-
-    def load(self, step: int) -> StepFrames:
-        calls, values, uses = list[Row](), list[Row](), list[Row]()
-        names, skipped, first = CallNames(), Counter[str](), len(self._stored)
-        latest: dict[tuple[str, int], int] = {}
-        for number, call in enumerate(self._steps[step], start=self._calls):
-            calls.append(call_row(number, name=names.next(call.op), op=call.op, operator=call.name, step=step))
-            read = [(place, latest[source]) for place, source in enumerate(call.inputs) if source in latest]
-            uses += [use_row(number, Role.INPUT, f"args.{place}", value) for place, value in read]
-            for tensor in call.outputs:
-                stored = self._describe(tensor, skipped)
-                if stored is None:
-                    continue
-                value = latest[tensor.op, tensor.index] = len(self._stored)
-                self._stored.append(stored)
-                form = value_row(value, producer=number, dtype=stored.dtype, shape=stored.shape, device=tensor.device)
-                values.append(form)
-                uses.append(use_row(number, Role.OUTPUT, f"output.{tensor.index}", value))
-        self._calls += len(calls)
-        self._missing += [
-            remark("step", step=step, remark=remark("type_not_read", tensors=Counted(count, "tensor"), dtype=dtype))
-            for dtype, count in skipped.items()
-        ]
-        new = self._stored[first:]
-        summaries = frame_of_rows(
-            [summary_row(each.array(), each.dtype) for each in new],
-            dtypes=[each.dtype for each in new],
-            shapes=[each.shape for each in new],
-        )
-        return operator_frames(calls=calls, values=values, uses=uses, summaries=summaries)
-
-    def data(self, value: Value) -> NDArray[Any] | None:
-        return None if value.data is None else self._stored[value.id].array()
-
-    def _describe(self, tensor: ReferenceTensor, skipped: Counter[str]) -> StoredTensor | None:
-        try:
-            stored = tensor.stored()
-            if stored.dtype not in DTYPES:
-                skipped[stored.dtype] += 1
-                return None
-            # A file that is cut off is told here, once, instead of by every command that meets its value.
-            stored.array()
-        except UlpscopeError as error:
-            self._missing.append(remark("problem", problem=error.seen))
-            return None
-        return stored
-
-
 def open_reference(
     path: Path, steps: Mapping[int, Sequence[ReferenceCall]], *, tool: str, framework: str, missing: Sequence[str]
 ) -> Trace:
     """A reference dump as a trace; a step is read when it is first asked for."""
     info = foreign_rank(tool=tool, framework=framework)
-    source = ReferenceRank(steps, missing=missing)
+    readers = {step: partial(_read, step, calls) for step, calls in steps.items()}
+    source = OperatorRank(readers, missing=missing, has_data=True)
     return Trace(path, [FrameRank(path, name="rank0", info=info, steps=sorted(steps), source=source)])
+
+
+def _read(step: int, calls: Sequence[ReferenceCall]) -> tuple[list[Executed], list[str]]:
+    """The operators of a step, and what is told of the tensors that are left out."""
+    executed: list[Executed] = []
+    names, skipped, told = CallNames(), Counter[str](), list[str]()
+    known: set[tuple[str, int]] = set()
+    for call in calls:
+        sources = [(place, source) for place, source in enumerate(call.inputs) if source in known]
+        tensors = [ExecutedTensor(Side.INPUT, place, "", (), "", key=source) for place, source in sources]
+        for each in call.outputs:
+            try:
+                stored = each.stored()
+                if stored.dtype not in DTYPES:
+                    skipped[stored.dtype] += 1
+                    continue
+                # A file that is cut off is told here, once, instead of by every command that meets its value.
+                stored.array()
+            except UlpscopeError as error:
+                told.append(remark("problem", problem=error.seen))
+                continue
+            known.add((each.op, each.index))
+            tensors.append(
+                ExecutedTensor(
+                    side=Side.OUTPUT,
+                    index=each.index,
+                    dtype=stored.dtype,
+                    shape=stored.shape,
+                    layout="strided",
+                    read=stored.array,
+                    device=each.device,
+                    key=(each.op, each.index),
+                )
+            )
+        executed.append(Executed(names.next(call.op), call.op, call.name, 0, tensors=tuple(tensors)))
+    told += [
+        remark("step", step=step, remark=remark("type_not_read", tensors=Counted(count, "tensor"), dtype=dtype))
+        for dtype, count in skipped.items()
+    ]
+    return executed, told
+
+
+_NAME = re.compile(r"(?P<op>[.A-Za-z0-9_-]+)\.(?P<index>[0-9]{1,9})\.(?P<time>[0-9]{1,255})\.(?P<kind>npy|pb|quant)")
+_NUMBERED = re.compile(r"[0-9]+\.npy")
+
+
+def is_npy_folder(path: Path) -> bool:
+    """Whether this is a folder of reference arrays, as far as names tell."""
+    names = names_in(path)
+    return any(map(_NAME.fullmatch, names)) or (MAPPING_FILE in names and any(map(_NUMBERED.fullmatch, names)))
+
+
+def npy_tensors(path: Path) -> list[ReferenceTensor]:
+    """Every array of a folder; files of other names are left out."""
+    names = names_in(path)
+    real_names = read_mapping(path / MAPPING_FILE) if MAPPING_FILE in names else {}
+    found = (_tensor(path / name, real_names.get(name, name)) for name in names)
+    return [tensor for tensor in found if tensor is not None]
+
+
+def open_npy_folder(path: Path) -> Trace:
+    """A folder as a trace: a call an operator, in time order."""
+    tensors = npy_tensors(path)
+    ran = executions(tensors)
+    calls = [ReferenceCall(op=outputs[0].op, name=outputs[0].op, outputs=outputs) for outputs in ran]
+    read = {tensor.path.name for tensor in tensors}
+    others = [name for name in names_in(path) if name.endswith(".npy") and name not in read]
+    left_out = [remark("npy_names", files=Counted(len(others), "file"), example=others[0])] if others else []
+    told = [*left_out, *_same_times(ran), *_other_counts(tensors)]
+    return open_reference(path, {0: calls}, tool=NPY, framework="", missing=told)
+
+
+def names_in(path: Path) -> list[str]:
+    """Of all that lies in a directory; none if it is no directory that can be read."""
+    try:
+        return sorted(os.listdir(path)) if path.is_dir() else []
+    except OSError:
+        return []
+
+
+def _tensor(path: Path, real_name: str) -> ReferenceTensor | None:
+    match = _NAME.fullmatch(real_name)
+    if match is None or not path.is_file():
+        return None
+    load = _load_npy if match["kind"] == "npy" else _load_dumped
+    return ReferenceTensor(match["op"], int(match["index"]), int(match["time"]), path, load=load)
+
+
+def _same_times(ran: Iterable[tuple[ReferenceTensor, ...]]) -> list[str]:
+    """What is told of executions between which no time tells the order."""
+    by_time: dict[int, list[str]] = {}
+    for outputs in ran:
+        by_time.setdefault(min(tensor.timestamp for tensor in outputs), []).append(outputs[0].op)
+    together = [names for names in by_time.values() if len(names) > 1]
+    if not together:
+        return []
+    count = Counted(sum(map(len, together)), "operator")
+    return [remark("npy_order", operators=count, first=together[0][0], second=together[0][1])]
+
+
+def _other_counts(tensors: Iterable[ReferenceTensor]) -> list[str]:
+    """What is told of operators whose outputs were not dumped equally often."""
+    files: dict[str, Counter[int]] = {}
+    for tensor in tensors:
+        files.setdefault(tensor.op, Counter())[tensor.index] += 1
+    return [
+        remark("npy_executions", operator=op, counts=", ".join(str(counts[index]) for index in sorted(counts)))
+        for op, counts in sorted(files.items())
+        if len(set(counts.values())) > 1
+    ]
+
+
+def _load_npy(path: Path) -> StoredTensor:
+    try:
+        return read_npy(path)[""]
+    except OSError as error:
+        raise unreadable(path, error.strerror or str(error), expected="an array that numpy.save wrote") from error
+
+
+def _load_dumped(path: Path) -> StoredTensor:
+    outputs = read_dump(path).outputs
+    if len(outputs) != 1:
+        raise UlpscopeError(
+            f"{path} holds {len(outputs)} outputs",
+            expected="one, as its name says",
+            next_step="write the reference data again",
+        )
+    output = outputs[0]
+    form = logical_form(output)
+    return StoredTensor(logical_type(output), form.shape, lambda: logical_array(output, form))
+
+
+NPY_FOLDER = reference_dialect(recognises=is_npy_folder, open=open_npy_folder, tensors=npy_tensors)

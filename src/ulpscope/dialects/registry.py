@@ -63,9 +63,9 @@ def _ours() -> tuple[Dialect, ...]:
     # They take 40 ms to import, which a look into a trace need not wait for.
     from ulpscope.dialects.api_checker.files import API_CHECKER
     from ulpscope.dialects.ascend.opening import NPU
-    from ulpscope.dialects.files.npy_folder import NPY_FOLDER
     from ulpscope.dialects.msprobe.layout import MSPROBE
-    from ulpscope.dialects.tfdbg.opening import TFDBG_DUMP
+    from ulpscope.dialects.reference import NPY_FOLDER
+    from ulpscope.dialects.tfdbg import TFDBG_DUMP
 
     return API_CHECKER, MSPROBE, NPU, TFDBG_DUMP, NPY_FOLDER
 

@@ -7,7 +7,7 @@ they run between the boxes. Bends and boxes alike are ordered by where their nei
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 Arc: TypeAlias = tuple[str, str]
@@ -59,10 +59,28 @@ def lay_out(sizes: Mapping[str, tuple[float, float]], arcs: Sequence[Arc]) -> La
     rows = _rows(layers, chains)
     above, below = _neighbours(chains)
     _order(rows, above, below)
-    widths: dict[_Item, float] = {name: size[0] for name, size in sizes.items()}
-    centres = _centres(rows, above, below, widths)
-    tops, heights = _heights(rows, sizes)
-    return _drawing(sizes, arcs, layers=layers, chains=chains, centres=centres, tops=tops, heights=heights)
+    centres = _centres(rows, above, below, {name: size[0] for name, size in sizes.items()})
+    heights = [max((sizes[item][1] for item in row if isinstance(item, str)), default=0.0) for row in rows]
+    tops = list(accumulate((height + LAYER_GAP for height in heights), initial=GAP))
+    boxes = {
+        name: Box(centres[name] - width / 2, tops[layers[name]], width, height)
+        for name, (width, height) in sizes.items()
+    }
+    routes = []
+    for arc, chain in zip(arcs, chains, strict=True):
+        upper, lower = boxes[str(chain[0])], boxes[str(chain[-1])]
+        bends = [
+            (centres[item], tops[item.layer] + down)
+            for item in chain
+            if isinstance(item, _Bend)
+            for down in (0.0, heights[item.layer])
+        ]
+        ends = (upper.x + upper.width / 2, upper.y + upper.height), (lower.x + lower.width / 2, lower.y)
+        route = (ends[0], *bends, ends[1])
+        routes.append(route if chain[0] == arc[0] else route[::-1])
+    right = max([box.x + box.width for box in boxes.values()] + [x for route in routes for x, _ in route], default=0.0)
+    bottom = tops[-2] + heights[-1] if heights else 0.0
+    return Layout(right + GAP, bottom + GAP, boxes, tuple(routes))
 
 
 def _layers(names: Sequence[str], arcs: Sequence[Arc]) -> dict[str, int]:
@@ -122,13 +140,9 @@ def _chains(arcs: Sequence[Arc], layers: Mapping[str, int]) -> list[list[_Item]]
     ends = [sorted(arc, key=layers.__getitem__) for arc in arcs]
     bent = sum(layers[lower] - layers[upper] for upper, lower in ends) <= MOST_BENDS
     return [
-        [upper, *(_bends(number, upper, lower, layers) if bent else ()), lower]
+        [upper, *(_Bend(number, layer) for layer in range(layers[upper] + 1, layers[lower]) if bent), lower]
         for number, (upper, lower) in enumerate(ends)
     ]
-
-
-def _bends(arc: int, upper: str, lower: str, layers: Mapping[str, int]) -> list[_Bend]:
-    return [_Bend(arc, layer) for layer in range(layers[upper] + 1, layers[lower])]
 
 
 def _rows(layers: Mapping[str, int], chains: Iterable[list[_Item]]) -> list[list[_Item]]:
@@ -164,12 +178,7 @@ def _order(rows: list[list[_Item]], above: _Near, below: _Near) -> None:
             places.update({item: float(place) for place, item in enumerate(row)})
 
 
-def _centres(
-    rows: list[list[_Item]],
-    above: _Near,
-    below: _Near,
-    widths: Mapping[_Item, float],
-) -> dict[_Item, float]:
+def _centres(rows: list[list[_Item]], above: _Near, below: _Near, widths: Mapping[_Item, float]) -> dict[_Item, float]:
     """How far to the right each item's middle lies."""
     centres: dict[_Item, float] = {}
     for row in rows:
@@ -200,46 +209,3 @@ def _apart(row: Sequence[_Item], wanted: Mapping[_Item, float], widths: Mapping[
 
 def _mean(numbers: Sequence[float], otherwise: float) -> float:
     return sum(numbers) / len(numbers) if numbers else otherwise
-
-
-def _heights(
-    rows: Sequence[Sequence[_Item]], sizes: Mapping[str, tuple[float, float]]
-) -> tuple[list[float], list[float]]:
-    heights = [max((sizes[item][1] for item in row if isinstance(item, str)), default=0.0) for row in rows]
-    tops, top = [], GAP
-    for height in heights:
-        tops.append(top)
-        top += height + LAYER_GAP
-    return tops, heights
-
-
-def _drawing(
-    sizes: Mapping[str, tuple[float, float]],
-    arcs: Sequence[Arc],
-    *,
-    layers: Mapping[str, int],
-    chains: Sequence[list[_Item]],
-    centres: Mapping[_Item, float],
-    tops: Sequence[float],
-    heights: Sequence[float],
-) -> Layout:
-    boxes = {
-        name: Box(centres[name] - width / 2, tops[layers[name]], width, height)
-        for name, (width, height) in sizes.items()
-    }
-    routes = []
-    for arc, chain in zip(arcs, chains, strict=True):
-        upper, lower = boxes[str(chain[0])], boxes[str(chain[-1])]
-        bends = [
-            (centres[item], tops[item.layer] + down)
-            for item in chain
-            if isinstance(item, _Bend)
-            for down in (0.0, heights[item.layer])
-        ]
-        ends = (upper.x + upper.width / 2, upper.y + upper.height), (lower.x + lower.width / 2, lower.y)
-        route = (ends[0], *bends, ends[1])
-        routes.append(route if chain[0] == arc[0] else route[::-1])
-    width = max((box.x + box.width for box in boxes.values()), default=0.0)
-    right = max((x for route in routes for x, _ in route), default=0.0)
-    bottom = tops[-1] + heights[-1] if tops else 0.0
-    return Layout(max(width, right) + GAP, bottom + GAP, boxes, tuple(routes))

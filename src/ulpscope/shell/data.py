@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ulpscope.dialects import tfdbg
 from ulpscope.dialects.ascend.tree import has_dumps
-from ulpscope.dialects.files import npy_folder
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.tfdbg import opening as tfdbg
+from ulpscope.dialects.reference import is_npy_folder
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel
 from ulpscope.workflows.diff.tensor_lookup import SEPARATOR, DumpTensors, FoundTensor, TraceTensors
@@ -233,7 +233,7 @@ def _first(places: Iterable[Path], holds: Callable[[Path], bool]) -> Path | None
 
 
 def _is_reference(path: Path) -> bool:
-    return npy_folder.looks_like(path) or tfdbg.looks_like(path)
+    return is_npy_folder(path) or tfdbg.looks_like(path)
 
 
 STAGES = ("Build", "PreRunAfterBuild")

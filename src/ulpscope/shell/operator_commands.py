@@ -10,8 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ulpscope.dialects.ascend.converting import Wanted
-from ulpscope.dialects.files.array_writing import FileKind
+from ulpscope.dialects.ascend.converting import FileKind, Wanted
 from ulpscope.graph.names import sanitised
 from ulpscope.graph.query import OperatorFilter
 from ulpscope.numerics.pairs.elements import Tolerance

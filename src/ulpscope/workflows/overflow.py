@@ -16,8 +16,13 @@ from ulpscope.diagnose.overflow.steps import is_made
 from ulpscope.diagnose.overflow.ways import OverflowWays
 from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.executed import ExecutedTensor, read_executed
-from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
-from ulpscope.dialects.ascend.overflow_search import FoundRecord, RecordSearch, find_records
+from ulpscope.dialects.ascend.overflow_records import (
+    FoundRecord,
+    RecordSearch,
+    find_records,
+    read_overflow_record,
+    record_json,
+)
 from ulpscope.dialects.opening import open_run
 from ulpscope.graph.names import sanitised
 from ulpscope.records.calls import Call

@@ -17,8 +17,7 @@ from typing import Protocol
 
 from ulpscope.align.network.names import FoundDumps, OriginalNames, SharedName, fed_output, tell_whole_names
 from ulpscope.align.network.planning import makes_integers, reads_integers
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
-from ulpscope.dialects.ascend.dump_file.records import DumpTensor, Side
+from ulpscope.dialects.ascend.dump_file.records import AnyArray, DumpTensor, Shape, Side
 from ulpscope.dialects.ascend.logical import VECTOR, Logical, logical_array, logical_form
 from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.dialects.reference import ReferenceIndex, ReferenceTensor

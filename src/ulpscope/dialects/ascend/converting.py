@@ -3,6 +3,8 @@
 Relu.fc1_Relu.21.0.1767225600021123.output.0.npy               as the data lies on the device
 Relu.fc1_Relu.21.0.1767225600021123.output.0.2x40.npy          in another layout, with its shape
 Relu.fc1_Relu.21.0.1767225600021123.output.0.768.float16.FRACTAL_NZ.bin
+
+npy, txt and bin have numbers that any reader knows: bfloat16 and smaller floats become float32.
 """
 
 import json
@@ -10,17 +12,98 @@ import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
+from typing import IO, TypeAlias
 
-from ulpscope.dialects.ascend.dump_file.content import AnyArray
+import numpy as np
+from numpy.lib import format as npy
+
 from ulpscope.dialects.ascend.dump_file.file import read_dump
-from ulpscope.dialects.ascend.dump_file.records import DumpBlock, DumpFile, DumpTensor, Side
-from ulpscope.dialects.ascend.logical import in_layout, preferred_layouts
+from ulpscope.dialects.ascend.dump_file.records import (
+    AnyArray,
+    DumpFile,
+    DumpTensor,
+    Side,
+    array_type,
+    plain_type,
+    widened,
+)
+from ulpscope.dialects.ascend.logical import Preferred, in_layout, preferred_layouts
 from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
-from ulpscope.dialects.files.array_writing import FileKind, write_array, written_type
-from ulpscope.numerics.dtypes import Shape
+from ulpscope.dialects.files.torch_files import save_pt
+from ulpscope.numerics.dtypes import DTYPES, Shape
 from ulpscope.numerics.layouts import Converters
 from ulpscope.records.errors import UlpscopeError
+
+_CHUNK = 2**22
+"""Elements that are widened at a time, so that memory stays bounded."""
+
+# Digits with which a decimal number is read as the same float again: 1 + ceil(p * log10(2)), p bits of significand.
+_DIGITS = {"float16": 5, "float32": 9, "float64": 17, "complex64": 9, "complex128": 17}
+
+_TORCH_TYPES = frozenset(DTYPES) - {"float8_e8m0fnu"}
+"""Types that every torch since 2.6 has under our name."""
+
+
+class FileKind(str, Enum):
+    """What a tensor is written as."""
+
+    NPY = "npy"
+    PT = "pt"
+    TXT = "txt"
+    BIN = "bin"
+
+
+def written_type(kind: str, file_kind: FileKind) -> str:
+    """The type of the elements in the file."""
+    if file_kind is FileKind.PT:
+        return plain_type(kind) if plain_type(kind) in _TORCH_TYPES else "float32"
+    return widened(np.zeros(1, array_type(kind)), kind).dtype.name
+
+
+def write_array(path: Path, array: AnyArray, kind: str, file_kind: FileKind) -> None:
+    """Write an array as `elements_of` gives it; `kind` is its element type."""
+    _WRITERS[file_kind](path, array, kind)
+
+
+def _write_npy(path: Path, array: AnyArray, kind: str) -> None:
+    described = npy.dtype_to_descr(np.dtype(written_type(kind, FileKind.NPY)))
+    with open(path, "wb") as file:
+        npy.write_array_header_1_0(file, {"descr": described, "fortran_order": False, "shape": array.shape})
+        _write_elements(file, array, kind)
+
+
+def _write_bin(path: Path, array: AnyArray, kind: str) -> None:
+    with open(path, "wb") as file:
+        _write_elements(file, array, kind)
+
+
+def _write_elements(file: IO[bytes], array: AnyArray, kind: str) -> None:
+    elements = np.ascontiguousarray(array).reshape(-1)
+    for start in range(0, len(elements), _CHUNK):
+        widened(elements[start : start + _CHUNK], kind).tofile(file)
+
+
+def _write_txt(path: Path, array: AnyArray, kind: str) -> None:
+    """A line a row of the last axis."""
+    numbers = widened(np.ascontiguousarray(array), kind)
+    rows = numbers.reshape(-1, numbers.shape[-1]) if numbers.ndim and numbers.size else numbers.reshape(1, -1)
+    digits = _DIGITS.get(numbers.dtype.name)
+    np.savetxt(path, rows, fmt="%d" if digits is None else f"%.{digits}g")
+
+
+def _write_pt(path: Path, array: AnyArray, kind: str) -> None:
+    dtype = written_type(kind, FileKind.PT)
+    save_pt(path, array if plain_type(kind) == dtype and kind in DTYPES else widened(array, kind), dtype)
+
+
+_WRITERS: dict[FileKind, Callable[[Path, AnyArray, str], None]] = {
+    FileKind.NPY: _write_npy,
+    FileKind.PT: _write_pt,
+    FileKind.TXT: _write_txt,
+    FileKind.BIN: _write_bin,
+}
 
 LONGEST_NAME = 254
 """Bytes; msaccucmp replaces names of 255 characters and more."""
@@ -55,21 +138,30 @@ class Written:
 
 def convert_dump(path: Path, wanted: Wanted, folder: Path, *, record: bool, own: Converters) -> Written:
     """Write what is wanted of a dump file into a folder; `record` says that it is an overflow record."""
-    dump = read_dump(path)
-    writer = _Writer(dump, wanted, folder, own)
+    dump, written = read_dump(path), Written()
+
+    def save(end: str, write: Callable[[Path], object]) -> None:
+        save_whole(folder, f"{path.name}.{end}", write, written)
+
     if record and wanted.side is None:
-        writer.record()
-        return writer.written
+        text = json.dumps(record_json(read_overflow_record(dump)), indent=4)
+        save("output.0.json", lambda file: file.write_bytes(f"{text}\n".encode()))
+        return written
+    layouts = preferred_layouts(dump.tensors), own
     for tensor in _chosen(dump, wanted):
         try:
-            writer.tensor(tensor)
+            if tensor.content.size == 0:
+                written.without_data.append(tensor.name)
+            else:
+                save(*_file_of(tensor, wanted, layouts, written))
         except (UlpscopeError, OSError, MemoryError) as error:
             problem = error.seen if isinstance(error, UlpscopeError) else f"{tensor.name}: {error}"
-            writer.written.failures.append(problem if str(path) in problem else f"{path}: {problem}")
+            written.failures.append(problem if str(path) in problem else f"{path}: {problem}")
     if wanted.side is None:
-        writer.blocks(dump.buffers, "l1buffer")
-        writer.blocks(dump.spaces, "space")
-    return writer.written
+        for word, blocks in (("l1buffer", dump.buffers), ("space", dump.spaces)):
+            for index, block in enumerate(blocks):
+                save(f"{word}.{index}.bin", block.content.read().tofile)
+    return written
 
 
 def _chosen(dump: DumpFile, wanted: Wanted) -> tuple[DumpTensor, ...]:
@@ -85,56 +177,38 @@ def _chosen(dump: DumpFile, wanted: Wanted) -> tuple[DumpTensor, ...]:
     return (tensors[wanted.index],)
 
 
-class _Writer:
-    """Writes what one dump file holds."""
+_Layouts: TypeAlias = tuple[Preferred, Converters]
+"""Those that most tensors of the dump have, and how the user's own converters make others."""
 
-    def __init__(self, dump: DumpFile, wanted: Wanted, folder: Path, own: Converters) -> None:
-        self._dump = dump
-        self._wanted = wanted
-        self._folder = folder
-        self._own = own
-        self._preferred = preferred_layouts(dump.tensors)
-        self.written = Written()
 
-    def record(self) -> None:
-        text = json.dumps(record_json(read_overflow_record(self._dump)), indent=4)
-        self._save("output.0.json", lambda file: file.write_bytes(f"{text}\n".encode()))
+def _file_of(
+    tensor: DumpTensor, wanted: Wanted, layouts: _Layouts, written: Written
+) -> tuple[str, Callable[[Path], object]]:
+    """How the name of a tensor's file ends, and what writes it."""
+    kind, file_kind = tensor.element_type, wanted.kind
+    if kind is None and file_kind is FileKind.BIN:
+        described = f"{tensor.content.size}.{tensor.type_name.lower()}.{tensor.format_name}"
+        return f"{tensor.name}.{described}.bin", tensor.content.read().tofile
+    array, layout = _laid_out(tensor, wanted, layouts, written)
+    assert kind is not None
+    end = _end_of_name(tensor.format_name, array, kind, file_kind, layout)
+    return f"{tensor.name}{end}", lambda file: write_array(file, array, kind, file_kind)
 
-    def blocks(self, blocks: tuple[DumpBlock, ...], word: str) -> None:
-        for index, block in enumerate(blocks):
-            self._save(f"{word}.{index}.bin", block.content.read().tofile)
 
-    def tensor(self, tensor: DumpTensor) -> None:
-        kind, file_kind = tensor.element_type, self._wanted.kind
-        if tensor.content.size == 0:
-            self.written.without_data.append(tensor.name)
-        elif kind is None and file_kind is FileKind.BIN:
-            described = f"{tensor.content.size}.{tensor.type_name.lower()}.{tensor.format_name}"
-            self._save(f"{tensor.name}.{described}.bin", tensor.content.read().tofile)
-        else:
-            array, layout = self._laid_out(tensor)
-            assert kind is not None
-            end = _end_of_name(tensor.format_name, array, kind, file_kind, layout)
-            self._save(f"{tensor.name}{end}", lambda file: write_array(file, array, kind, file_kind))
-
-    def _laid_out(self, tensor: DumpTensor) -> tuple[AnyArray, str | None]:
-        """The elements, and the layout that they were brought to."""
-        wanted, array = self._wanted, tensor.array()
-        if wanted.layout is None:
-            return array, None
-        try:
-            array = in_layout(tensor, wanted.layout, shape=wanted.shape, preferred=self._preferred, own=self._own)
-        except UlpscopeError:
-            # One tensor that was asked for must be as asked; among all of them, some have no such axes. A converter
-            # of the user's own that fails is no such reason.
-            if wanted.side is not None or (tensor.format_name, wanted.layout) in self._own:
-                raise
-            self.written.as_they_were.append(tensor.name)
-            return array, None
-        return array, wanted.layout
-
-    def _save(self, end: str, write: Callable[[Path], object]) -> None:
-        save_whole(self._folder, f"{self._dump.path.name}.{end}", write, self.written)
+def _laid_out(tensor: DumpTensor, wanted: Wanted, layouts: _Layouts, written: Written) -> tuple[AnyArray, str | None]:
+    """The elements, and the layout that they were brought to."""
+    array, (preferred, own) = tensor.array(), layouts
+    if wanted.layout is None:
+        return array, None
+    try:
+        return in_layout(tensor, wanted.layout, shape=wanted.shape, preferred=preferred, own=own), wanted.layout
+    except UlpscopeError:
+        # One tensor that was asked for must be as asked; among all of them, some have no such axes. A converter
+        # of the user's own that fails is no such reason.
+        if wanted.side is not None or (tensor.format_name, wanted.layout) in own:
+            raise
+    written.as_they_were.append(tensor.name)
+    return array, None
 
 
 def save_whole(folder: Path, name: str, write: Callable[[Path], object], written: Written) -> None:

@@ -1,7 +1,7 @@
 """Operators that a device executed, by their dumps or by stats alone: what every command knows of a dump's step.
 
-    run = dumped_run(Path("npu/dump"))
-    for dumped in run.steps:                                   devices and their steps, in order
+    steps, left_out = dumped_run(Path("npu/dump"))
+    for dumped in steps:                                       devices and their steps, in order
         executed, problems = dumped.read()
         executed[0].name                                       'Relu.0', as in a trace of the same dump
         executed[0].tensors[0].stats()
@@ -13,18 +13,17 @@ Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Min Value,Avg Valu
 import csv
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
-from ulpscope.dialects.ascend.dump_file.records import DumpTensor, Side
-from ulpscope.dialects.ascend.elements import ELEMENT_TYPES, plain_type
+from ulpscope.dialects.ascend.dump_file.records import ELEMENT_TYPES, AnyArray, DumpTensor, Shape, Side, plain_type
 from ulpscope.dialects.ascend.logical import (
     Preferred,
     has_data,
@@ -37,13 +36,17 @@ from ulpscope.dialects.ascend.operations import Operation, read_operations
 from ulpscope.dialects.ascend.tree import (
     DumpEntry,
     DumpFolder,
-    Place,
-    entries_of,
     entry_of,
+    list_dumps,
     one_run,
     told_unnamed,
 )
-from ulpscope.dialects.tables import CallNames, frame_of_rows, stats_of, summary_row
+from ulpscope.dialects.tables import (
+    CallNames,
+    frame_of_rows,
+    stats_of,
+    summary_row,
+)
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.layouts import is_plain
 from ulpscope.records.errors import TraceError, UlpscopeError
@@ -76,6 +79,9 @@ class ExecutedTensor:
     read: Callable[[], AnyArray] | None = None
     numbers: Mapping[str, float | int | None] = field(default_factory=dict)
     """By columns of a trace's values: min, max, mean, norm, nan, pos_inf, neg_inf; none where it does not tell."""
+    device: str = ""
+    key: Hashable | None = None
+    """Where a dump tells which output an input is: what both have. Elsewhere their content tells."""
 
     @property
     def place(self) -> str:
@@ -89,19 +95,10 @@ class ExecutedTensor:
         told = self.numbers
         if all(number is None for number in told.values()):
             return None
+        numbers: dict[str, Any] = {name: told.get(name) for name in _NUMBERS}
         counts = {name: int(told.get(name) or 0) for name in _COUNTS}
-        return Stats(
-            min=told.get("min"),
-            max=told.get("max"),
-            mean=told.get("mean"),
-            norm=told.get("norm"),
-            abs_sum=None,
-            set_aside=sum(counts.values()),
-            zero=None,
-            subnormal=0,
-            exponents=(),
-            **counts,
-        )
+        set_aside = sum(counts.values())
+        return Stats(**numbers, **counts, abs_sum=None, set_aside=set_aside, zero=None, subnormal=0, exponents=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +122,12 @@ class DumpedStep:
 
     device: int
     step: int
-    places: tuple[Place, ...]
+    places: tuple[DumpFolder | DumpEntry, ...]
 
     @property
     def entries(self) -> list[DumpEntry]:
-        return [entry for place in self.places for entry in entries_of(place)]
+        listed = ([place] if isinstance(place, DumpEntry) else list_dumps(place.path) for place in self.places)
+        return [entry for entries in listed for entry in entries]
 
     @property
     def unnamed(self) -> list[str]:
@@ -141,26 +139,18 @@ class DumpedStep:
         return read_executed(self.entries)
 
 
-@dataclass(frozen=True, slots=True)
-class DumpedRun:
-    """What a dump path holds of its newest run, or one file."""
-
-    steps: tuple[DumpedStep, ...]
-    """By device, and by step."""
-    left_out: tuple[str, ...] = ()
-
-
-def dumped_run(path: Path) -> DumpedRun:
-    """The steps of a dump path, of any directory of it, or of one file; none if there is nothing of a dump."""
+def dumped_run(path: Path) -> tuple[list[DumpedStep], list[str]]:
+    """The steps of a dump path's newest run, of any directory of it, or of one file, by device and step; and what is
+    told of older runs. None if there is nothing of a dump.
+    """
     entry = None if path.is_dir() else entry_of(path)
     if entry is not None:
-        return DumpedRun((DumpedStep(0, 0, (entry,)),))
+        return [DumpedStep(0, 0, (entry,))], []
     run = one_run(path)
-    places: dict[tuple[int, int], list[Place]] = {}
+    places: dict[tuple[int, int], list[DumpFolder]] = {}
     for folder in run.folders:
         places.setdefault((folder.device, folder.step), []).append(folder)
-    steps = (DumpedStep(*key, tuple(folders)) for key, folders in sorted(places.items()))
-    return DumpedRun(tuple(steps), tuple(run.left_out))
+    return [DumpedStep(*key, tuple(folders)) for key, folders in sorted(places.items())], run.left_out
 
 
 def read_operators(entries: Iterable[DumpEntry]) -> tuple[list[Executed], Problems]:

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape, format_name
-from ulpscope.dialects.ascend.dump_file.records import DumpTensor
-from ulpscope.dialects.ascend.elements import plain_type, widened
+from ulpscope.dialects.ascend.dump_file.records import AnyArray, DumpTensor, Shape, format_name, plain_type, widened
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.layouts import (
     TILED,
@@ -70,13 +68,17 @@ def preferred_layouts(tensors: Iterable[DumpTensor]) -> Preferred:
 
 def logical_array(tensor: DumpTensor, form: Logical) -> AnyArray:
     """The elements in that form, as a type that traces know (`logical_type`)."""
-    array = tensor.array()
-    if form.layout == VECTOR:
-        array = array.reshape(-1)[: form.shape[0]]
-    elif form.layout != tensor.format_name:
-        array = convert_layout(array, Conversion(tensor.format_name, form.layout, form.shape, tensor.groups))
+    array = _arranged(tensor, tensor.array(), form)
     kind = tensor.element_type
     return widened(array, kind) if kind is not None and kind not in DTYPES else array
+
+
+def _arranged(tensor: DumpTensor, array: AnyArray, form: Logical) -> AnyArray:
+    if form.layout == VECTOR:
+        return array.reshape(-1)[: form.shape[0]]
+    if form.layout == tensor.format_name:
+        return array
+    return convert_layout(array, Conversion(tensor.format_name, form.layout, form.shape, tensor.groups))
 
 
 def logical_type(tensor: DumpTensor) -> str:
@@ -123,7 +125,9 @@ def in_layout(
 ) -> AnyArray:
     """The elements in `layout`; without a shape, the original one that the dump states, its axes put in order."""
     array = tensor.array()
-    source = _source(tensor, array)
+    said = tensor.format_name
+    # A bias that is said to be NHWC has no such axes.
+    source = _ANY if is_plain(said) and array.ndim != len(said) else said
     if source == layout and shape is None:
         return array
     stated = tensor if shape is None else replace(tensor, original_shape=shape)
@@ -131,12 +135,6 @@ def in_layout(
         return _reshaped(stated, array, shape) if is_plain(source) else _as_it_was(stated, array, preferred)
     target = _target_shape(tensor, array, source, layout) if shape is None else shape
     return convert_layout(array, Conversion(source, layout, target, tensor.groups), own)
-
-
-def _source(tensor: DumpTensor, array: AnyArray) -> str:
-    """The layout that it has: a bias that is said to be NHWC has no such axes."""
-    said = tensor.format_name
-    return _ANY if is_plain(said) and array.ndim != len(said) else said
 
 
 def _reshaped(tensor: DumpTensor, array: AnyArray, shape: Shape | None) -> AnyArray:
@@ -149,12 +147,10 @@ def _reshaped(tensor: DumpTensor, array: AnyArray, shape: Shape | None) -> AnyAr
 
 def _as_it_was(tensor: DumpTensor, array: AnyArray, preferred: Preferred | None) -> AnyArray:
     form = logical_form(tensor, preferred)
-    if form.layout == VECTOR:
-        return array.reshape(-1)[: form.shape[0]]
     if form.layout == tensor.format_name:
         original = "none" if tensor.original_shape is None else list(tensor.original_shape)
         raise bad_shape(f"{tensor.name} is {form.layout} {list(array.shape)}; its original shape: {original}")
-    return convert_layout(array, Conversion(tensor.format_name, form.layout, form.shape, tensor.groups))
+    return _arranged(tensor, array, form)
 
 
 def _target_shape(tensor: DumpTensor, array: AnyArray, source: str, layout: str) -> Shape | None:

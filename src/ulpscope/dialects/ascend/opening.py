@@ -8,13 +8,13 @@ operator that had it as an output.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.dialects.ascend.dump_file.records import Side
-from ulpscope.dialects.ascend.executed import DumpedStep, ExecutedTensor, Problems, dumped_run, summary_frame
+from ulpscope.dialects.ascend.executed import DumpedStep, Executed, ExecutedTensor, dumped_run, summary_frame
 from ulpscope.dialects.ascend.tree import entry_of, has_dumps
 from ulpscope.dialects.files.stored import AnyArray, StoredTensor, TensorFile, unsupported
 from ulpscope.dialects.registry import Dialect
@@ -28,9 +28,6 @@ from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.reader import Trace
 
-STATS_ID = "ascend-stats"
-_ROLES = {Side.INPUT: (Role.INPUT, "args"), Side.OUTPUT: (Role.OUTPUT, "output")}
-
 
 def looks_like(path: Path) -> bool:
     """Whether this is a dump of an NPU, as far as names of files tell."""
@@ -39,10 +36,10 @@ def looks_like(path: Path) -> bool:
 
 def open_npu_dump(path: Path) -> Trace:
     """A dump as a trace: devices are its ranks; a step is read when it is first asked for."""
-    run = dumped_run(path)
-    devices = sorted({dumped.device for dumped in run.steps})
-    ranks = [_rank(path, [dumped for dumped in run.steps if dumped.device == device], devices) for device in devices]
-    return Trace(path, ranks, missing_ranks=run.left_out)
+    steps, left_out = dumped_run(path)
+    devices = sorted({dumped.device for dumped in steps})
+    ranks = [_rank(path, [dumped for dumped in steps if dumped.device == device], devices) for device in devices]
+    return Trace(path, ranks, missing_ranks=tuple(left_out))
 
 
 def _rank(path: Path, steps: Sequence[DumpedStep], devices: Sequence[int]) -> FrameRank:
@@ -55,20 +52,42 @@ def _rank(path: Path, steps: Sequence[DumpedStep], devices: Sequence[int]) -> Fr
         save=Save.TENSORS if has_data else Save.STATS,
         devices=(f"npu:{device}",),
     )
-    source = AscendRank({dumped.step: dumped for dumped in steps}, device=device)
+    source = OperatorRank({dumped.step: partial(_read, dumped) for dumped in steps}, device=f"npu:{device}")
     return FrameRank(path, name=f"device{device}", info=info, steps=[dumped.step for dumped in steps], source=source)
 
 
-class AscendRank:
-    """A source of frames: what one device dumped, by step."""
+def _read(dumped: DumpedStep) -> tuple[list[Executed], list[str]]:
+    """The operators of a step, and what is told of it."""
+    told = dumped.unnamed
+    executed, problems = dumped.read()
+    if problems:
+        first = next(iter(problems.values()))
+        if not executed:
+            raise first
+        unreadable = remark("dumps_unreadable", files=Counted(len(problems), "file"), problem=first.seen)
+        told.append(remark("step", step=dumped.step, remark=unreadable))
+    return executed, told
 
-    def __init__(self, steps: Mapping[int, DumpedStep], *, device: int) -> None:
+
+STATS_ID = "ascend-stats"
+_ROLES = {Side.INPUT: (Role.INPUT, "args"), Side.OUTPUT: (Role.OUTPUT, "output")}
+
+ReadStep: TypeAlias = Callable[[], tuple[Sequence[Executed], Sequence[str]]]
+"""Reads the operators of a step, and says what is told of it."""
+
+
+class OperatorRank:
+    """A source of frames: the operators that one device executed, by step."""
+
+    def __init__(
+        self, steps: Mapping[int, ReadStep], *, device: str = "", missing: Sequence[str] = (), has_data: bool = False
+    ) -> None:
         self._steps = steps
         self._device = device
-        self._missing: list[str] = []
+        self._missing = list(missing)
+        self._has_data = has_data
         self._tensors: dict[int, ExecutedTensor] = {}
         self._calls = 0
-        self._has_data = False
 
     @property
     def summary_id(self) -> str:
@@ -79,9 +98,8 @@ class AscendRank:
         return tuple(self._missing)
 
     def load(self, step: int) -> StepFrames:
-        self._missing += self._steps[step].unnamed
-        executed, problems = self._steps[step].read()
-        self._tell(step, problems, nothing_left=not executed)
+        executed, told = self._steps[step]()
+        self._missing += told
         first, self._calls = self._calls, self._calls + len(executed)
         uses = [(first + place, tensor) for place, one in enumerate(executed) for tensor in one.tensors]
         tensors = [tensor for _, tensor in uses]
@@ -97,7 +115,10 @@ class AscendRank:
                 for place, one in enumerate(executed)
             ],
             values=[self._value_row(value, tensors[place], made.get(value)) for value, place in new.items()],
-            uses=[_use_row(*use, value) for use, value in zip(uses, values, strict=True)],
+            uses=[
+                use_row(call, _ROLES[tensor.side][0], f"{_ROLES[tensor.side][1]}.{tensor.index}", value)
+                for (call, tensor), value in zip(uses, values, strict=True)
+            ],
             summaries=summaries.select(pl.all().gather(list(new.values()))),
         )
 
@@ -105,22 +126,13 @@ class AscendRank:
         tensor = self._tensors[value.id]
         return None if tensor.read is None else tensor.read()
 
-    def _tell(self, step: int, problems: Problems, *, nothing_left: bool) -> None:
-        if not problems:
-            return
-        first = next(iter(problems.values()))
-        if nothing_left:
-            raise first
-        told = remark("dumps_unreadable", files=Counted(len(problems), "file"), problem=first.seen)
-        self._missing.append(remark("step", step=step, remark=told))
-
     def _value_row(self, value: int, tensor: ExecutedTensor, producer: int | None) -> Row:
         return value_row(
             value,
             producer=producer,
             dtype=tensor.dtype,
             shape=tensor.shape,
-            device=f"npu:{self._device}",
+            device=tensor.device or self._device,
             layout=tensor.layout,
             saved=tensor.read is not None,
         )
@@ -129,7 +141,7 @@ class AscendRank:
 def _values_of_uses(
     uses: Sequence[tuple[int, ExecutedTensor]], summaries: pl.DataFrame, *, first: int
 ) -> tuple[list[int], dict[int, int]]:
-    """The value of each use, and the call that made each; an input is what has the same content, if anything has."""
+    """The value of each use, and the call that made each; an input is what has the same key, or the same content."""
     values: list[int] = []
     made: dict[int, int] = {}
     latest: dict[Hashable, int] = {}
@@ -137,7 +149,7 @@ def _values_of_uses(
     contents = summaries.select("digest", "min", "max", "mean", "norm", "nan").rows()
     for (call, tensor), content in zip(uses, contents, strict=True):
         known = any(number is not None for number in content)
-        key = (tensor.dtype, tensor.shape, content) if known else object()
+        key = tensor.key or ((tensor.dtype, tensor.shape, content) if known else object())
         if tensor.side is Side.INPUT and key in latest:
             values.append(latest[key])
             continue
@@ -149,17 +161,12 @@ def _values_of_uses(
     return values, made
 
 
-def _use_row(call: int, tensor: ExecutedTensor, value: int) -> Row:
-    role, word = _ROLES[tensor.side]
-    return use_row(call, role, f"{word}.{tensor.index}", value)
-
-
 def read_dump_tensors(path: Path) -> TensorFile:
     """`output.0` of a file; `fc1/Relu.output.0` of a directory, its newest run, of each operator what it did last.
 
     Of several devices or steps, names begin with `device1/` or `step3/`.
     """
-    steps = dumped_run(path).steps
+    steps, _ = dumped_run(path)
     if not path.is_dir():
         return _tensors(steps[0], lambda _: "")
     found: dict[str, StoredTensor] = {}

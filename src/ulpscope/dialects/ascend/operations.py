@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Content, Shape, bad_dump
 from ulpscope.dialects.ascend.dump_file.file import read_dump
-from ulpscope.dialects.ascend.dump_file.records import DumpFile, DumpTensor
-from ulpscope.dialects.ascend.elements import is_packed
+from ulpscope.dialects.ascend.dump_file.records import AnyArray, Content, DumpFile, DumpTensor, Shape, bad_dump
 from ulpscope.dialects.ascend.tree import DumpEntry, DumpName, TaskType, without_parts
+from ulpscope.numerics.dtypes import BITS
 from ulpscope.records.errors import UlpscopeError
 
 _ATTRIBUTE_LIMIT = 2**20
@@ -113,7 +112,7 @@ def _joined(dumps: Sequence[DumpFile], index: int, last: int) -> DumpTensor:
     axis = _cut_axis(dumps[0], index)
     if axis is None:
         return dumps[last].outputs[index] if index < len(dumps[last].outputs) else first
-    if is_packed(first.element_type):
+    if first.element_type in BITS:
         raise bad_dump(dumps[0].path, f"slices of {first.name} are {first.type_name}, which cannot be joined")
     expected = _attributes(dumps[0]).get("slice_instance_num", len(dumps))
     if expected != len(dumps):
@@ -157,10 +156,10 @@ def _slice_shape(dump: DumpFile, index: int, thread: int) -> Shape | None:
 
 
 def _attributes(dump: DumpFile) -> dict[str, Any]:
-    if not dump.attrs or len(dump.attrs[0].value) > _ATTRIBUTE_LIMIT:
+    if not dump.attrs or len(dump.attrs[0]["value"]) > _ATTRIBUTE_LIMIT:
         return {}
     try:
-        found = json.loads(dump.attrs[0].value)
+        found = json.loads(dump.attrs[0]["value"])
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -3,17 +3,23 @@
 A record is a dump file of its own (`Opdebug.Node_OpDebug.59.2.1767225600027623`) whose one output is the record. The
 old layout, of 2048 bytes, has places for three units; the new one begins with a magic number and tells of one unit.
 What a status means depends on the unit that set it.
+
+The record's own name has a task that is the debugger's. What overflowed is the operator whose dump, in the same
+directory, has the task and stream (and of FFTS+ the context and thread) that the record states.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.dump_file.records import DumpFile
-from ulpscope.records.errors import TraceError
+from ulpscope.dialects.ascend.tree import DumpEntry, DumpFolder, DumpName, entry_of, list_dumps, newest_runs
+from ulpscope.records.errors import TraceError, UlpscopeError
+from ulpscope.records.remarks import remark
 
 
 class Unit(str, Enum):
@@ -59,20 +65,9 @@ CORE_BITS = {
     0x400: Meaning.CUBE,
 }
 # The same: a number in bits 8 to 15, and one in bits 16 to 18.
-DHA_CODES = {
-    0x9: Meaning.OVERFLOW,
-    0xA: Meaning.UNDERFLOW,
-    0xB: Meaning.SOURCE_NAN,
-    0xC: Meaning.TARGET_NAN,
-    0xD: Meaning.BOTH_NAN,
-}
-L2_CODES = {
-    0b001: Meaning.OVERFLOW,
-    0b010: Meaning.UNDERFLOW,
-    0b011: Meaning.SOURCE_NAN,
-    0b100: Meaning.TARGET_NAN,
-    0b101: Meaning.BOTH_NAN,
-}
+_WHILE_ADDING = (Meaning.OVERFLOW, Meaning.UNDERFLOW, Meaning.SOURCE_NAN, Meaning.TARGET_NAN, Meaning.BOTH_NAN)
+DHA_CODES = dict(enumerate(_WHILE_ADDING, start=0x9))
+L2_CODES = dict(enumerate(_WHILE_ADDING, start=0b001))
 
 
 def meanings(unit: Unit, status: Iterable[int]) -> tuple[Meaning, ...]:
@@ -195,14 +190,11 @@ class OverflowRecord:
 
 
 def read_overflow_record(source: DumpFile | bytes, *, path: Path = Path("record")) -> OverflowRecord:
-    """The record of a dump file, or of the bytes of its output; TraceError if it is none."""
+    """The record of a dump file, or of the bytes of its output, which errors call `path`; TraceError if it is none."""
     if isinstance(source, DumpFile):
-        return parse_record(_output_bytes(source), path=source.path)
-    return parse_record(source, path=path)
-
-
-def parse_record(data: bytes, *, path: Path) -> OverflowRecord:
-    """A record out of its bytes; `path` is what errors call it."""
+        path, data = source.path, _output_bytes(source)
+    else:
+        data = source
     if len(data) >= 4 and int.from_bytes(data[:4], "little") == MAGIC:
         return _parse_new(data, path)
     if len(data) != OLD_SIZE:
@@ -269,13 +261,8 @@ def _new_fields(data: bytes, unit: Unit, version: int, length: int, path: Path) 
 
 
 def _fields_json(unit: UnitRecord) -> dict[str, Any]:
-    return {name: _field_json(name, number) for name, number in unit.fields}
-
-
-def _field_json(name: str, number: Number) -> int | str | list[int]:
-    if isinstance(number, tuple):
-        return list(number)
-    return hex(number) if name in _HEX_FIELDS else number
+    told: dict[str, Any] = {name: list(number) if isinstance(number, tuple) else number for name, number in unit.fields}
+    return told | {name: hex(told[name]) for name in _HEX_FIELDS if name in told}
 
 
 def _bad_record(path: Path, problem: str) -> TraceError:
@@ -284,3 +271,80 @@ def _bad_record(path: Path, problem: str) -> TraceError:
         expected=f"an overflow record: {OLD_SIZE} bytes in the old layout, {MAGIC:#x} first in the new one",
         next_step="copy the file again from the machine that wrote it",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """What one unit noted in one file."""
+
+    entry: DumpEntry
+    folder: DumpFolder
+    unit: UnitRecord
+    task: int | None
+    stream: int | None
+    operator: DumpEntry | None
+    """The earliest dump of the operator; none if the directory has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSearch:
+    """The records below a directory."""
+
+    root: Path
+    found: tuple[FoundRecord, ...]
+    """In time order."""
+    files: int
+    silent: int
+    """Files whose status is 0, or that say of themselves that they are not valid."""
+    problems: tuple[str, ...]
+    """What is told of files and older runs that are left out, one sentence each."""
+    unread: tuple[str, ...]
+    """Of each file that cannot be read, why."""
+
+
+def find_records(path: Path) -> RecordSearch:
+    """The records of a directory and those below it, of the newest run in each place, or of one file."""
+    found: list[FoundRecord] = []
+    folders, problems = _folders(path)
+    unread: list[str] = []
+    files = silent = 0
+    for folder in folders:
+        entries = list_dumps(folder.path)
+        for entry in entries:
+            if not entry.name.is_overflow_record or (path.is_file() and entry.path.name != path.name):
+                continue
+            files += 1
+            try:
+                units = read_overflow_record(read_dump(entry.path)).overflowed
+            except UlpscopeError as error:
+                unread.append(error.seen)
+                continue
+            silent += not units
+            found += [_found(entry, folder, unit, entries) for unit in units]
+    found.sort(key=lambda each: (each.entry.name.timestamp, each.entry.path.name))
+    problems += [remark("problem", problem=why) for why in unread]
+    return RecordSearch(path, tuple(found), files, silent, tuple(problems), tuple(unread))
+
+
+def _folders(path: Path) -> tuple[list[DumpFolder], list[str]]:
+    """Directories of dumps, and what is told of those that are left out."""
+    if path.is_file():
+        return ([] if entry_of(path) is None else [DumpFolder(path.parent, path.parent)]), []
+    runs = newest_runs(path)
+    told = [remark("records_older", older=", ".join(run.older), place=run.place) for run in runs if run.older]
+    return [folder for run in runs for folder in run.folders], told
+
+
+def _found(record: DumpEntry, folder: DumpFolder, unit: UnitRecord, entries: Iterable[DumpEntry]) -> FoundRecord:
+    task = record.name.task if unit.task is None else unit.task
+    stream = record.name.stream if unit.stream is None else unit.stream
+    stated = {"task": task, "stream": stream, "context": unit.context, "thread": unit.thread}
+    # Entries come in time order: the first that fits is the earliest.
+    dumps = (entry for entry in entries if not entry.name.is_overflow_record and _fits(entry.name, stated))
+    return FoundRecord(record, folder, unit, task, stream, next(dumps, None))
+
+
+def _fits(name: DumpName, stated: Mapping[str, int | None]) -> bool:
+    # Names of older devices have no stream, those of tasks outside of FFTS+ neither context nor thread.
+    held = {key: getattr(name, key) for key in stated}
+    return all(held[key] is None or number is None or held[key] == number for key, number in stated.items())

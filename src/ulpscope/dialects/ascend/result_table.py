@@ -7,7 +7,7 @@
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,50 +65,38 @@ def read_result_table(path: Path) -> tuple[ComparedOperator, ...]:
     try:
         with open_text(path, limit=_LIMIT, errors="replace", newline="") as file:
             rows = csv.reader(file)
-            columns = _columns(path, next(rows, []))
-            return _operators(rows, columns)
+            header = next(rows, [])
+            places = {name.strip(): place for place, name in reversed(list(enumerate(header)))}
+            wanted = [_first(places, names) for names in (TARGET, REFERENCE, (TENSOR,), (COSINE,))]
+            if None in wanted:
+                raise _bad_table(path, f"begins with {','.join(header)[:100]!r}")
+            return _operators(rows, [place or 0 for place in wanted], places.get(INDEX))
     except (OSError, csv.Error) as error:
         raise _bad_table(path, f"cannot be read ({error})") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Where the file has what is wanted."""
-
-    target: int
-    reference: int
-    tensor: int
-    cosine: int
-    index: int | None
-
-    @property
-    def last(self) -> int:
-        return max(self.target, self.reference, self.tensor, self.cosine, self.index or 0)
+def _first(places: Mapping[str, int], names: Iterable[str]) -> int | None:
+    return next((places[name] for name in names if name in places), None)
 
 
-def _columns(path: Path, header: Sequence[str]) -> _Columns:
-    places = {name.strip(): place for place, name in reversed(list(enumerate(header)))}
-    target = next((places[name] for name in TARGET if name in places), None)
-    reference = next((places[name] for name in REFERENCE if name in places), None)
-    if target is None or reference is None or TENSOR not in places or COSINE not in places:
-        raise _bad_table(path, f"begins with {','.join(header)[:100]!r}")
-    return _Columns(target, reference, places[TENSOR], places[COSINE], places.get(INDEX))
-
-
-def _operators(rows: Iterable[Sequence[str]], columns: _Columns) -> tuple[ComparedOperator, ...]:
+def _operators(
+    rows: Iterable[Sequence[str]], columns: Sequence[int], index_column: int | None
+) -> tuple[ComparedOperator, ...]:
+    """Columns are those of target, reference, tensor and cosine."""
     found: dict[tuple[str, str], ComparedOperator] = {}
     tensors: dict[tuple[str, str], list[ComparedTensor]] = {}
     for row in rows:
-        place = _place(row[columns.tensor]) if len(row) > columns.last else None
+        if len(row) <= max(*columns, index_column or 0):
+            continue
+        target, reference, tensor, cosine = (row[column] for column in columns)
+        place = _place(tensor)
         if place is None:
             continue
         name, side, number = place
-        index = "" if columns.index is None else row[columns.index].strip()
+        index = "" if index_column is None else row[index_column].strip()
         if (index, name) not in found:
-            target, reference = _names(row[columns.target]), _names(row[columns.reference])
-            found[index, name] = ComparedOperator(index, name, target, reference)
-        tensor = ComparedTensor(side, number, _number(row[columns.cosine]))
-        tensors.setdefault((index, name), []).append(tensor)
+            found[index, name] = ComparedOperator(index, name, _names(target), _names(reference))
+        tensors.setdefault((index, name), []).append(ComparedTensor(side, number, _number(cosine)))
     return tuple(replace(operator, tensors=tuple(tensors[key])) for key, operator in found.items())
 
 

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
 
-from ulpscope.dialects.ascend.dump_file.content import bad_dump
+from ulpscope.dialects.ascend.dump_file.records import bad_dump
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.trace.files import open_text
@@ -156,21 +155,21 @@ class DumpFolder:
 
 def list_dumps(folder: Path) -> list[DumpEntry]:
     """The dump files of a directory in the order in which they were written."""
-    names = _file_names(folder)
-    real = read_mapping(folder / MAPPING_FILE) if MAPPING_FILE in names else {}
-    entries = []
-    for file in names:
-        named = parse_name(real.get(file, file).removesuffix(STATS_SUFFIX))
-        if named is not None:
-            entries.append(DumpEntry(folder / file, named))
+    named = ((file, parse_name(real.removesuffix(STATS_SUFFIX))) for file, real in _real_names(folder).items())
+    entries = [DumpEntry(folder / file, name) for file, name in named if name is not None]
     return sorted(entries, key=lambda entry: (entry.name.timestamp, entry.name.task, entry.path.name))
 
 
 def unnamed_dumps(folder: Path) -> list[str]:
     """Files that are called by digits alone, and of which no mapping.csv says what they are."""
+    return [file for file, real in _real_names(folder).items() if _HASHED.fullmatch(file) and file == real]
+
+
+def _real_names(folder: Path) -> dict[str, str]:
+    """The files of a directory, each with the name that it stands for."""
     names = _file_names(folder)
     real = read_mapping(folder / MAPPING_FILE) if MAPPING_FILE in names else {}
-    return [file for file in names if _HASHED.fullmatch(file) and file not in real]
+    return {file: real.get(file, file) for file in names}
 
 
 def told_unnamed(folder: Path) -> list[str]:
@@ -260,9 +259,6 @@ def _unlisted(error: OSError) -> None:
     raise bad_dump(Path(error.filename), f"cannot be listed ({error.strerror})") from error
 
 
-Place: TypeAlias = DumpFolder | DumpEntry
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """The directories of one run."""
@@ -289,11 +285,6 @@ def entry_of(path: Path) -> DumpEntry | None:
     if path.name.isdigit() and (path.parent / MAPPING_FILE).is_file():
         return next((entry for entry in list_dumps(path.parent) if entry.path.name == path.name), None)
     return None
-
-
-def entries_of(place: Place) -> list[DumpEntry]:
-    """The dump files of a directory, or the one file that is meant."""
-    return [place] if isinstance(place, DumpEntry) else list_dumps(place.path)
 
 
 def newest_runs(path: Path) -> list[Run]:

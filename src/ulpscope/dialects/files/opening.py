@@ -9,8 +9,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ulpscope.dialects.files.mapped import read_npy, read_npz, read_safetensors
-from ulpscope.dialects.files.stored import StoredTensor, TensorFile, unreadable
+from ulpscope.dialects.files.stored import StoredTensor, TensorFile, read_npy, read_npz, read_safetensors, unreadable
 from ulpscope.dialects.files.torch_files import read_pt
 from ulpscope.dialects.registry import known_dialects
 from ulpscope.records.errors import UlpscopeError

@@ -32,7 +32,10 @@ def read_pt(path: Path) -> dict[str, StoredTensor]:
     """Tensors and numbers by their place, e.g. `model.layers.0.weight`; a file that is one tensor has the key ''."""
     content = _load(path)
     try:
-        return {key: _stored(path, key, leaf) for key, leaf in _leaves("", content)}
+        return {
+            key: _number(path, key, leaf) if type(leaf) in _NUMBERS else _tensor(path, key, leaf)
+            for key, leaf in _leaves("", content)
+        }
     except RecursionError as error:
         raise unreadable(path, "its dicts and lists hold themselves", expected=EXPECTED) from error
 
@@ -47,21 +50,18 @@ def _load(path: Path) -> Any:
             next_step="pip install torch, or save the tensors as .npy or .safetensors",
         ) from error
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), open_file(path) as file:
             warnings.simplefilter("ignore")
             # The form that torch wrote before 1.6, and still writes on request, cannot be mapped.
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+            archive = file.read(4) == b"PK\x03\x04"
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
     except pickle.UnpicklingError as error:
         raise _refused(path, error) from error
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise unreadable(path, error.strerror or str(error), expected=EXPECTED) from error
     except Exception as error:  # of a damaged file torch raises what its parsers happen to raise
-        raise unreadable(path, f"torch cannot read it ({_first_sentence(error)})", expected=EXPECTED) from error
-
-
-def _is_zip(path: Path) -> bool:
-    with open_file(path) as file:
-        return file.read(4) == b"PK\x03\x04"
+        first_sentence = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
+        raise unreadable(path, f"torch cannot read it ({first_sentence})", expected=EXPECTED) from error
 
 
 def _refused(path: Path, error: Exception) -> UlpscopeError:
@@ -75,10 +75,6 @@ def _refused(path: Path, error: Exception) -> UlpscopeError:
     )
 
 
-def _first_sentence(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
-
-
 def _leaves(prefix: str, content: Any) -> Iterator[tuple[str, Any]]:
     import torch
 
@@ -86,20 +82,9 @@ def _leaves(prefix: str, content: Any) -> Iterator[tuple[str, Any]]:
         yield prefix, content
     elif isinstance(content, Mapping):
         for key, inner in content.items():
-            yield from _leaves(_joined(prefix, key), inner)
+            yield from _leaves(f"{prefix}.{key}" if prefix else str(key), inner)
     elif isinstance(content, Sequence) and not isinstance(content, str | bytes):
-        for index, inner in enumerate(content):
-            yield from _leaves(_joined(prefix, index), inner)
-
-
-def _joined(prefix: str, key: object) -> str:
-    return f"{prefix}.{key}" if prefix else str(key)
-
-
-def _stored(path: Path, key: str, leaf: Any) -> StoredTensor:
-    if type(leaf) in _NUMBERS:
-        return _number(path, key, leaf)
-    return _tensor(path, key, leaf)
+        yield from _leaves(prefix, dict(enumerate(content)))
 
 
 def _number(path: Path, key: str, number: Any) -> StoredTensor:

@@ -2,14 +2,16 @@
 
 JSON spells values in many ways: numbers of 64 bits, floats and booleans as texts ("0.01", "NaN", "true"),
 enumerations by name or number, null for what is not there. A look that knows what a field is takes them all.
-Of the wire format, only the fields that a schema names are read.
+Of the wire format, only the fields that a schema names are read. Element types get ulpscope's names.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from ulpscope.dialects.wire import LENGTH, Scalar, WireError, fields, scalars
+from ulpscope.dialects.ascend.dump_file.records import DATA_TYPES, dtype_of_name
+from ulpscope.dialects.wire import LENGTH, Scalar, Schemas, WireError, fields, scalars
+from ulpscope.records.graphs import AttributeValue
 
 Message: TypeAlias = dict[str, list[Any]]
 """Fields by name, each with all its values: texts, bytes, numbers, messages, or what a finished message became."""
@@ -73,35 +75,12 @@ def sub_message(message: Message, field: str) -> Message:
     return found[-1] if found else {}
 
 
-Kinds: TypeAlias = Mapping[str, Callable[[Any], Any]]
-"""What reads the fields of which a message has one: the kinds that an attribute may be."""
-
-
-def by_kind(kinds: Kinds, message: Message) -> Any:
-    """The value of the first field that is one of these kinds; none if the file holds an empty one."""
-    for kind, values in message.items():
-        if values and kind in kinds:
-            return kinds[kind](values[-1])
-    return None
-
-
-def all_by_kind(kinds: Kinds, message: Message) -> tuple[Any, ...]:
-    """All values of that field."""
-    for kind, values in message.items():
-        if values and kind in kinds:
-            return tuple([kinds[kind](value) for value in values])
-    return ()
-
-
-def size_of(message: Message, field: str) -> int:
+def size_of(value: object, field: str) -> int:
     """How many bytes a field of bytes holds."""
-    value = last(message, field, b"")
-    if value is None:
-        return 0
     if isinstance(value, str):
         return len(value.encode("utf-8", "replace"))
-    if isinstance(value, bytes | memoryview):
-        return len(value)
+    if value is None or isinstance(value, bytes | memoryview):
+        return len(value or b"")
     raise unfit(field, value, "bytes")
 
 
@@ -152,6 +131,44 @@ def as_choice(value: object, field: str) -> int | str:
     raise unfit(field, value, "a word or a number")
 
 
+Kind: TypeAlias = Callable[[Any, str], Any]
+"""What reads a value of a field, of which a message has one: the kinds that an attribute may be."""
+
+SCALAR_KINDS: dict[str, Kind] = {"s": as_text, "i": as_integer, "f": as_number, "b": as_flag}
+
+
+def of_message(read: Callable[[Message], Any]) -> Kind:
+    """A kind of attribute that is a message."""
+    return lambda value, _: read(as_message(value, "attr"))
+
+
+def by_kind(kinds: Mapping[str, Kind], message: Message) -> Any:
+    """The value of the first field that is one of these kinds; none if the file holds an empty one."""
+    for kind, values in message.items():
+        if values and kind in kinds:
+            return kinds[kind](values[-1], kind)
+    return None
+
+
+def all_by_kind(kinds: Mapping[str, Kind], message: Message) -> tuple[Any, ...]:
+    """All values of that field."""
+    for kind, values in message.items():
+        if values and kind in kinds:
+            return tuple([kinds[kind](value, kind) for value in values])
+    return ()
+
+
+def integers_in(value: AttributeValue) -> tuple[int, ...] | None:
+    """The whole numbers of an attribute that is a list."""
+    return tuple([number for number in value if isinstance(number, int)]) if isinstance(value, tuple) else None
+
+
+def words_in(value: AttributeValue) -> tuple[str, ...]:
+    """A text or a list of texts: older compilers write one, newer ones the other."""
+    words = value if isinstance(value, tuple) else (value,)
+    return tuple([word for word in words if isinstance(word, str) and word])
+
+
 def decoded(data: bytes) -> str:
     """Text as UTF-8, or as GB18030, in which Chinese systems write (GBK is a part of it); else with escapes."""
     for encoding in ("utf-8", "gb18030"):
@@ -189,12 +206,6 @@ def _spelled(value: object) -> object:
         return float(value)
 
 
-Schema: TypeAlias = Mapping[int, tuple[str, Scalar | str]]
-"""Field numbers with the field's name and its encoding: a scalar, or the name of a message."""
-
-Schemas: TypeAlias = Mapping[str, Schema]
-
-
 def read_message(data: memoryview, name: str, schemas: Schemas, finished: Finished) -> Message:
     """The message of this name that the bytes hold; GraphFileError if they hold something else."""
     try:
@@ -212,7 +223,7 @@ def _message(data: memoryview, name: str, schemas: Schemas, finished: Finished, 
         known = schema.get(number)
         if known is None:
             continue
-        field, kind = known
+        field, kind = known.name, known.kind
         values = message.setdefault(field, [])
         if isinstance(kind, Scalar):
             values.extend(scalars(kind, wire_type, content))
@@ -224,3 +235,36 @@ def _message(data: memoryview, name: str, schemas: Schemas, finished: Finished, 
         finish = finished.get(below)
         values.append(inner if finish is None else finish(inner))
     return message
+
+
+TENSORFLOW_DTYPES = dict(
+    enumerate(
+        "undefined float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 "
+        "qint16 quint16 uint16 complex128 float16 resource variant uint32 uint64 float8_e5m2 float8_e4m3fn "
+        "float8_e4m3fnuz float8_e4m3b11fnuz float8_e5m2fnuz int4 uint4 int2 uint2".split()
+    )
+)
+"""By their numbers in tensorflow/core/framework/types.proto."""
+
+ONNX_DTYPES = dict(
+    enumerate(
+        "undefined float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 "
+        "complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1fn "
+        "float8_e8m0fnu uint2 int2 float6_e2m3fn float6_e3m2fn".split()
+    )
+)
+"""By their numbers in onnx.proto's TensorProto.DataType."""
+
+GE_DTYPES = {number: dtype_of_name(name) for number, name in enumerate(DATA_TYPES)}
+"""By their numbers in ge.proto, which are those of a dump file's header."""
+
+
+def as_dtype(value: object, field: str, numbered: Mapping[int, str]) -> str:
+    """An element type by its word or its number; one that is not known stays as it is."""
+    found = as_choice(value, field)
+    return named_dtype(found) if isinstance(found, str) else numbered.get(found, str(found))
+
+
+def named_dtype(name: str) -> str:
+    """`DT_FLOAT16` as float16, `DT_FLOAT_REF` as float32."""
+    return dtype_of_name(name.removeprefix("DT_").removesuffix("_REF"))

@@ -4,27 +4,25 @@ Nodes name the tensors they read and make; an edge joins nodes that name the sam
 is a source that no operator makes. Contents of tensors are passed over.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ulpscope.dialects.graphs.dtypes import onnx_dtype
 from ulpscope.dialects.graphs.messages import (
+    ONNX_DTYPES,
     GraphFileError,
     Message,
-    Schemas,
     as_choice,
+    as_dtype,
     integer,
     integers,
     last,
     messages,
     numbers,
-    read_message,
     sub_message,
     text,
     texts,
     unfit,
 )
-from ulpscope.dialects.wire import Scalar
 from ulpscope.records.graphs import (
     Attributes,
     AttributeValue,
@@ -71,16 +69,8 @@ def onnx_node(message: Message) -> Node:
     )
 
 
-FINISHED = {"graph.node": onnx_node}
-
-
-def read_onnx(data: memoryview) -> GraphModel:
-    """The model that a binary file holds."""
-    return onnx_model(read_message(data, "ModelProto", ONNX_SCHEMAS, FINISHED))
-
-
 def onnx_model(message: Message) -> GraphModel:
-    """A ModelProto that was read with FINISHED."""
+    """A ModelProto whose nodes at `graph.node` were made by `onnx_node` already."""
     main = sub_message(message, "graph")
     graphs = list(_graphs(main, name=text(main, "name")))
     for function in messages(message, "functions"):
@@ -93,13 +83,12 @@ def onnx_model(message: Message) -> GraphModel:
 
 
 def nodes_of(graph: Message) -> list[Node]:
-    return [node if isinstance(node, Node) else onnx_node(_checked(node)) for node in graph.get("node", ())]
-
-
-def _checked(node: object) -> Message:
-    if isinstance(node, dict):
-        return node
-    raise unfit("node", node, "a message")
+    """Those of the main graph are made already, those of graphs inside of them are messages."""
+    found = graph.get("node", ())
+    for node in found:
+        if not isinstance(node, Node | dict):
+            raise unfit("node", node, "a message")
+    return [node if isinstance(node, Node) else onnx_node(node) for node in found]
 
 
 def _graphs(message: Message, *, name: str) -> Iterator[Graph]:
@@ -171,7 +160,7 @@ def _weight(tensor: Message) -> TensorDesc:
 
 
 def _dtype(message: Message, field: str) -> str:
-    return onnx_dtype(as_choice(last(message, field), field))
+    return as_dtype(last(message, field), field, ONNX_DTYPES)
 
 
 def _type(message: Message, *, field: str = "op_type") -> str:
@@ -180,43 +169,38 @@ def _type(message: Message, *, field: str = "op_type") -> str:
     return text(message, field) if domain in _MAIN_DOMAINS else f"{domain}.{text(message, field)}"
 
 
+def _tensor(tensor: Message) -> Attributes:
+    return {"dtype": _dtype(tensor, "data_type"), "shape": integers(tensor, "dims")}
+
+
+def _graph_words(graph: Message) -> Attributes:
+    return {"graph": text(graph, "name"), "operators": len(graph.get("node", ()))}
+
+
+_KINDS: dict[str, tuple[str, Callable[[Message, str], AttributeValue]]] = {
+    "STRING": ("s", text),
+    "INT": ("i", integer),
+    "FLOAT": ("f", lambda attribute, field: (numbers(attribute, field) or (0.0,))[-1]),
+    "TENSOR": ("t", lambda attribute, field: _tensor(sub_message(attribute, field))),
+    "GRAPH": ("g", lambda attribute, field: _graph_words(sub_message(attribute, field))),
+    "STRINGS": ("strings", lambda attribute, field: tuple(texts(attribute, field))),
+    "INTS": ("ints", integers),
+    "FLOATS": ("floats", numbers),
+    "TENSORS": ("tensors", lambda attribute, field: tuple(map(_tensor, messages(attribute, field)))),
+    "GRAPHS": ("graphs", lambda attribute, field: tuple(map(_graph_words, messages(attribute, field)))),
+}
+"""The field of each kind of attribute, and what reads it."""
+
+
 def _attribute(attribute: Message) -> AttributeValue:
     kind = _kind(attribute)
     reference = text(attribute, "ref_attr_name")
     if reference:
         return f"(argument {reference} of the function)"
-    if kind == "STRING":
-        return text(attribute, "s")
-    if kind == "INT":
-        return integer(attribute, "i")
-    if kind == "FLOAT":
-        return (numbers(attribute, "f") or (0.0,))[-1]
-    if kind == "TENSOR":
-        return _tensor(sub_message(attribute, "t"))
-    if kind == "GRAPH":
-        return _graph_words(sub_message(attribute, "g"))
-    lists: dict[str, tuple[AttributeValue, ...]] = {
-        "STRINGS": tuple(texts(attribute, "strings")),
-        "INTS": integers(attribute, "ints"),
-        "FLOATS": numbers(attribute, "floats"),
-        "TENSORS": tuple([_tensor(tensor) for tensor in messages(attribute, "tensors")]),
-        "GRAPHS": tuple([_graph_words(graph) for graph in messages(attribute, "graphs")]),
-    }
-    return lists.get(kind, f"({kind.lower()})")
-
-
-_FILLED = {
-    "s": "STRING",
-    "i": "INT",
-    "f": "FLOAT",
-    "t": "TENSOR",
-    "g": "GRAPH",
-    "strings": "STRINGS",
-    "ints": "INTS",
-    "floats": "FLOATS",
-    "tensors": "TENSORS",
-    "graphs": "GRAPHS",
-}
+    if kind not in _KINDS:
+        return f"({kind.lower()})"
+    field, read = _KINDS[kind]
+    return read(attribute, field)
 
 
 def _kind(attribute: Message) -> str:
@@ -228,87 +212,21 @@ def _kind(attribute: Message) -> str:
         raise GraphFileError(f"has an attribute of the unknown type {stated}")
     if stated:
         return ATTRIBUTE_KINDS[stated]
-    return next((kind for field, kind in _FILLED.items() if field in attribute), "UNDEFINED")
-
-
-def _tensor(tensor: Message) -> Attributes:
-    return {"dtype": _dtype(tensor, "data_type"), "shape": integers(tensor, "dims")}
-
-
-def _graph_words(graph: Message) -> Attributes:
-    return {"graph": text(graph, "name"), "operators": len(graph.get("node", ()))}
+    return next((kind for kind, (field, _) in _KINDS.items() if field in attribute), "UNDEFINED")
 
 
 def _model_attributes(message: Message) -> Attributes:
     opsets = {
         text(opset, "domain") or "ai.onnx": integer(opset, "version") for opset in messages(message, "opset_import")
     }
-    notes = {text(entry, "key"): text(entry, "value") for entry in messages(message, "metadata_props")}
     return {
         "ir_version": integer(message, "ir_version"),
         "producer_name": text(message, "producer_name"),
         "producer_version": text(message, "producer_version"),
         "opsets": opsets,
-        **notes,
+        **{text(entry, "key"): text(entry, "value") for entry in messages(message, "metadata_props")},
     }
 
-
-ONNX_SCHEMAS: Schemas = {
-    "ModelProto": {
-        1: ("ir_version", Scalar.INT),
-        2: ("producer_name", Scalar.BYTES),
-        3: ("producer_version", Scalar.BYTES),
-        7: ("graph", "GraphProto"),
-        8: ("opset_import", "OperatorSetIdProto"),
-        14: ("metadata_props", "StringStringEntryProto"),
-        25: ("functions", "FunctionProto"),
-    },
-    "OperatorSetIdProto": {1: ("domain", Scalar.BYTES), 2: ("version", Scalar.INT)},
-    "StringStringEntryProto": {1: ("key", Scalar.BYTES), 2: ("value", Scalar.BYTES)},
-    "GraphProto": {
-        1: ("node", "NodeProto"),
-        2: ("name", Scalar.BYTES),
-        5: ("initializer", "TensorProto"),
-        11: ("input", "ValueInfoProto"),
-        12: ("output", "ValueInfoProto"),
-        13: ("value_info", "ValueInfoProto"),
-    },
-    "FunctionProto": {
-        1: ("name", Scalar.BYTES),
-        7: ("node", "NodeProto"),
-        10: ("domain", Scalar.BYTES),
-        12: ("value_info", "ValueInfoProto"),
-    },
-    "NodeProto": {
-        1: ("input", Scalar.BYTES),
-        2: ("output", Scalar.BYTES),
-        3: ("name", Scalar.BYTES),
-        4: ("op_type", Scalar.BYTES),
-        5: ("attribute", "AttributeProto"),
-        7: ("domain", Scalar.BYTES),
-    },
-    "AttributeProto": {
-        1: ("name", Scalar.BYTES),
-        2: ("f", Scalar.FLOAT),
-        3: ("i", Scalar.INT),
-        4: ("s", Scalar.BYTES),
-        5: ("t", "TensorProto"),
-        6: ("g", "GraphProto"),
-        7: ("floats", Scalar.FLOAT),
-        8: ("ints", Scalar.INT),
-        9: ("strings", Scalar.BYTES),
-        10: ("tensors", "TensorProto"),
-        11: ("graphs", "GraphProto"),
-        20: ("type", Scalar.INT),
-        21: ("ref_attr_name", Scalar.BYTES),
-    },
-    "TensorProto": {1: ("dims", Scalar.INT), 2: ("data_type", Scalar.INT), 8: ("name", Scalar.BYTES)},
-    "ValueInfoProto": {1: ("name", Scalar.BYTES), 2: ("type", "TypeProto")},
-    "TypeProto": {1: ("tensor_type", "TensorType")},
-    "TensorType": {1: ("elem_type", Scalar.INT), 2: ("shape", "TensorShapeProto")},
-    "TensorShapeProto": {1: ("dim", "Dimension")},
-    "Dimension": {1: ("dim_value", Scalar.INT), 2: ("dim_param", Scalar.BYTES)},
-}
 
 ATTRIBUTE_KINDS = (
     "UNDEFINED FLOAT INT STRING TENSOR GRAPH FLOATS INTS STRINGS TENSORS GRAPHS SPARSE_TENSOR SPARSE_TENSORS "

@@ -1,25 +1,47 @@
-"""Opens a graph file, whichever tool wrote it. What kind it is, its content tells; names of files only help."""
+"""Opens a graph file, whichever tool wrote it. What kind it is, its content tells; names of files only help.
 
+Graphs that were read before are kept as JSON in the user's cache directory, so that a large one is parsed once. A
+file's entry is found by its path and holds its size and time; a file that has changed, or an entry that is damaged or
+of another version, is read anew. An entry is data and nothing else. Only graphs that take long to parse are kept.
+"""
+
+import dataclasses
+import hashlib
+import json
 import os
 import re
-from collections.abc import Callable
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from ulpscope.dialects.graphs import cache, ge_onnx_text, onnx_graph, tf_graph
-from ulpscope.dialects.graphs import ge_model as ge_text
-from ulpscope.dialects.graphs.json_proto import parse_json
-from ulpscope.dialects.graphs.messages import GraphFileError, Message
-from ulpscope.dialects.graphs.text_proto import parse_text
-from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields
+from ulpscope._version import __version__
+from ulpscope.dialects.graphs import tf_graph
+from ulpscope.dialects.graphs.ge_model import ge_model, ge_onnx_model, ge_operator, is_ge_onnx
+from ulpscope.dialects.graphs.messages import GraphFileError, Message, read_message
+from ulpscope.dialects.graphs.onnx_graph import onnx_model, onnx_node
+from ulpscope.dialects.graphs.text_proto import parse_json, parse_text
+from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields, schemas_of
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.graphs import GraphFormat, GraphModel
-from ulpscope.trace.files import LARGEST_DUMP, check_file, map_bytes
+from ulpscope.records.graphs import (
+    Attributes,
+    Graph,
+    GraphFormat,
+    GraphModel,
+    Input,
+    Operator,
+    Origin,
+    Source,
+    TensorDesc,
+)
+from ulpscope.trace.files import LARGEST_DUMP, check_file, map_bytes, read_bytes
 from ulpscope.trace.objects import collector_paused
 
-_BinaryReader: TypeAlias = Callable[[memoryview], GraphModel]
+_Maker: TypeAlias = Callable[[Message], GraphModel]
 
 _HEAD = 4096
 _TOP_FIELDS = 64
@@ -34,13 +56,16 @@ _TEXT_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:#[^\n]*\n\s*)*\w+\s*[:{<]")
 _TEXT_GRAPH = re.compile(rb"(?:^|[\s;,{])(?:op|node)\s*:?\s*[{<]")
 _OPERATOR_TYPE = re.compile(rb"[A-Za-z_][\w.>:/-]*")
 
-_SUFFIXES: dict[str, _BinaryReader] = {
-    ".onnx": onnx_graph.read_onnx,
-    ".meta": tf_graph.read_meta_graph,
-    ".pb": tf_graph.read_graph_def,
-}
+_FINISHED = {"graph.op": ge_operator, "graph.node": onnx_node, **tf_graph.FINISHED}
 
-_FINISHED = {**ge_text.FINISHED, **onnx_graph.FINISHED, **tf_graph.FINISHED}
+_BINARY: dict[str, tuple[str, _Maker]] = {
+    "ModelProto": ("onnx", onnx_model),
+    "GraphDef": ("tensorflow", tf_graph.graph_def_model),
+    "MetaGraphDef": ("tensorflow", tf_graph.meta_graph_model),
+    "SavedModel": ("tensorflow", tf_graph.saved_model),
+}
+"""Messages that binary files hold, with their schemas and what makes a model of them."""
+_SUFFIXES = {".onnx": "ModelProto", ".meta": "MetaGraphDef", ".pb": "GraphDef"}
 
 
 def is_graph(path: Path) -> bool:
@@ -50,7 +75,7 @@ def is_graph(path: Path) -> bool:
     data = _mapped(path)
     head = bytes(data[:_HEAD])
     if _NO_TEXT.search(head):
-        return _binary_reader(data, path) is not None
+        return _binary_message(data, path) is not None
     if _JSON_BEGINS.match(head):
         if _JSON_GRAPH.search(data) is not None:
             return True
@@ -61,12 +86,13 @@ def is_graph(path: Path) -> bool:
 def open_graph(path: str | Path) -> GraphModel:
     """The graph of a file, from the cache if it was read before and has not changed since."""
     file = Path(path)
-    header = cache.header_of(file)
-    known = cache.load(file, header)
+    header = _header(file)
+    known = None if header is None else _kept(file, header)
     if known is not None:
         return known
     model = read_graph(file)
-    cache.store(file, header, model)
+    if header is not None:
+        _keep(file, header, model)
     return model
 
 
@@ -96,10 +122,11 @@ def _read(data: memoryview, path: Path) -> GraphModel:
             model = _model(parse_json(text, _FINISHED), "is JSON")
             return replace(model, format=GraphFormat.GE_JSON) if model.format is GraphFormat.GE_TEXT else model
         return _model(parse_text(text, _FINISHED), "is in protobuf's text format")
-    reader = _binary_reader(data, path)
-    if reader is None:
+    name = _binary_message(data, path)
+    if name is None:
         raise GraphFileError("is a binary file, but neither ONNX nor TensorFlow's")
-    return reader(data)
+    schemas, make = _BINARY[name]
+    return make(read_message(data, name, schemas_of(schemas), _FINISHED))
 
 
 def _decoded(data: memoryview) -> str:
@@ -120,57 +147,50 @@ def _model(message: Message, form: str) -> GraphModel:
     raise GraphFileError(f"{form}, but no graph: at its top it has {fields_seen}")
 
 
-def _has_nodes(message: Message) -> bool:
-    return any(isinstance(graph, dict) and "node" in graph for graph in message.get("graph", ()))
+def _some_graph_has(field: str) -> Callable[[Message], bool]:
+    return lambda message: any(isinstance(graph, dict) and field in graph for graph in message.get("graph", ()))
 
 
-_MODELS: tuple[tuple[Callable[[Message], bool], Callable[[Message], GraphModel]], ...] = (
-    (ge_text.is_ge_text, ge_text.ge_text_model),
-    (ge_onnx_text.is_ge_onnx, ge_onnx_text.ge_onnx_model),
-    (_has_nodes, onnx_graph.onnx_model),
+_MODELS: tuple[tuple[Callable[[Message], bool], _Maker], ...] = (
+    (_some_graph_has("op"), ge_model),
+    (is_ge_onnx, ge_onnx_model),
+    (_some_graph_has("node"), onnx_model),
     (lambda message: "meta_graphs" in message, tf_graph.saved_model),
     (lambda message: "graph_def" in message, tf_graph.meta_graph_model),
     (lambda message: "node" in message or "library" in message, tf_graph.graph_def_model),
 )
 
 
-def _binary_reader(data: memoryview, path: Path) -> _BinaryReader | None:
+def _binary_message(data: memoryview, path: Path) -> str | None:
     """Which message the fields at the top belong to; a damaged file is told by its name."""
-    top = _top_fields(data)
-    if isinstance(top.get((1, VARINT)), int):
-        if (7, LENGTH) in top:
-            return onnx_graph.read_onnx
-        meta_graph = top.get((2, LENGTH))
-        if isinstance(meta_graph, memoryview) and _is_meta_graph(meta_graph):
-            return tf_graph.read_saved_model
-    node = top.get((1, LENGTH))
-    if isinstance(node, memoryview) and _is_node(node):
-        return tf_graph.read_graph_def
-    if _is_meta_graph(data):
-        return tf_graph.read_meta_graph
-    return _SUFFIXES.get(path.suffix.lower())
+    if _top(data, 1, VARINT) is not None:
+        if _top(data, 7) is not None:
+            return "ModelProto"
+        if _is_meta_graph(_top(data, 2)):
+            return "SavedModel"
+    if _is_node(_top(data, 1)):
+        return "GraphDef"
+    return "MetaGraphDef" if _is_meta_graph(data) else _SUFFIXES.get(path.suffix.lower())
 
 
-def _is_meta_graph(data: memoryview) -> bool:
-    graph = _top_fields(data).get((2, LENGTH))
-    node = _top_fields(graph).get((1, LENGTH)) if isinstance(graph, memoryview) else None
-    return isinstance(node, memoryview) and _is_node(node)
+def _is_meta_graph(data: int | memoryview | None) -> bool:
+    return _is_node(_top(_top(data, 2), 1))
 
 
-def _is_node(data: memoryview) -> bool:
-    kind = _top_fields(data).get((2, LENGTH))
+def _is_node(data: int | memoryview | None) -> bool:
+    kind = _top(data, 2)
     return isinstance(kind, memoryview) and len(kind) < 256 and _OPERATOR_TYPE.fullmatch(kind) is not None
 
 
-def _top_fields(data: memoryview) -> dict[tuple[int, int], int | memoryview]:
-    """The first of each of the fields at the top, as far as they can be read."""
-    found: dict[tuple[int, int], int | memoryview] = {}
+def _top(data: int | memoryview | None, number: int, wire_type: int = LENGTH) -> int | memoryview | None:
+    """The first field of this number and type among those at the top, as far as they can be read."""
+    if not isinstance(data, memoryview):
+        return None
     try:
-        for number, wire_type, content in islice(fields(data), _TOP_FIELDS):
-            found.setdefault((number, wire_type), content)
+        top = islice(fields(data), _TOP_FIELDS)
+        return next((content for found, kind, content in top if (found, kind) == (number, wire_type)), None)
     except WireError:
-        pass
-    return found
+        return None
 
 
 def _mapped(path: Path) -> memoryview:
@@ -193,3 +213,125 @@ def _no_graph(path: Path, problem: str) -> UlpscopeError:
         "saved model (binary or text), or ONNX",
         next_step="copy the file again, or dump the graph again (DUMP_GE_GRAPH=2 for GE's)",
     )
+
+
+WORTH_KEEPING = 1 << 20
+"""Bytes of a file from which on it is kept: less is parsed in a tenth of a second."""
+
+_SCHEMA = 3
+
+
+Header: TypeAlias = dict[str, object]
+"""Which file an entry is of, and of what size and time."""
+
+
+def _kept(path: Path, header: Header) -> GraphModel | None:
+    """The graph of this file as it was read before; none if it was not, or has changed."""
+    try:
+        data = read_bytes(_entry(path), limit=LARGEST_DUMP)
+        first, _, body = data.partition(b"\n")
+        if json.loads(first) != {**header, "checksum": zlib.crc32(body)}:
+            return None
+        with collector_paused():
+            return _model_of_row(json.loads(body))
+    except (OSError, ValueError, TypeError, IndexError, RuntimeError):
+        # A RuntimeError also comes of a user without a home, as in containers.
+        return None
+
+
+def _keep(path: Path, header: Header, model: GraphModel) -> None:
+    """Keep a graph of a file that was so before it was read; a cache that cannot be written is no reason to fail."""
+    try:
+        with collector_paused():
+            body = json.dumps(model, default=_row, separators=(",", ":")).encode()
+        first = json.dumps({**header, "checksum": zlib.crc32(body)}).encode()
+        _write(_entry(path), first + b"\n" + body)
+    except (OSError, RuntimeError):
+        return
+
+
+def _header(path: Path) -> Header | None:
+    """How a file is now; none if its graph is not worth keeping."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if status.st_size < WORTH_KEEPING:
+        return None
+    return {
+        "schema": _SCHEMA,
+        "version": __version__,
+        "path": str(path.resolve()),
+        "size": status.st_size,
+        "time": status.st_mtime_ns,
+    }
+
+
+def _entry(path: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "ulpscope" / "graphs" / f"{name}.json"
+
+
+def _write(entry: Path, data: bytes) -> None:
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=entry.parent, prefix=entry.stem)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(aside, entry)
+    except OSError:
+        os.unlink(aside)
+        raise
+
+
+_ROWS = {
+    kind: attrgetter(*(each.name for each in dataclasses.fields(kind)))
+    for kind in (GraphModel, Graph, Operator, Input, Source, TensorDesc, Origin)
+}
+"""Each record as a row of its fields, in their order."""
+
+
+def _row(record: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = _ROWS[type(record)](record)
+    return found
+
+
+def _model_of_row(row: Sequence[Any]) -> GraphModel:
+    name, file_format, graphs, attributes = row
+    return GraphModel(name, GraphFormat(file_format), tuple(map(_graph, graphs)), _attributes(attributes))
+
+
+def _graph(row: Sequence[Any]) -> Graph:
+    name, operators, attributes = row
+    return Graph(name, tuple(map(_operator, operators)), _attributes(attributes))
+
+
+def _operator(row: Sequence[Any]) -> Operator:
+    name, kind, graph, number, stream, inputs, outputs, *plain, attributes = row
+    read, made = tuple([_input(each) for each in inputs]), tuple([_desc(each) for each in outputs])
+    told: list[Any] = [name, kind, graph, number, stream, read, made, *map(_value, plain), _attributes(attributes)]
+    return Operator(*told)
+
+
+def _input(row: Sequence[Any]) -> Input:
+    source, desc = row
+    return Input(None if source is None else Source(*source), None if desc is None else _desc(desc))
+
+
+def _desc(row: Sequence[Any]) -> TensorDesc:
+    *plain, origin, fusion_origin, attributes = row
+    origins = (None if each is None else Origin(*each) for each in (origin, fusion_origin))
+    told: list[Any] = [*map(_value, plain), *origins, _attributes(attributes)]
+    return TensorDesc(*told)
+
+
+def _attributes(row: dict[str, Any]) -> Attributes:
+    return {key: _value(value) if type(value) in (list, dict) else value for key, value in row.items()}
+
+
+def _value(value: Any) -> Any:
+    """Lists were tuples before they became JSON."""
+    if isinstance(value, list):
+        return tuple([_value(item) for item in value])
+    return _attributes(value) if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""Reads protobuf's text format without knowing the schema.
+"""Reads protobuf's text format, and messages as JSON, without knowing the schema.
 
     op {
       name: "conv1"
@@ -8,9 +8,20 @@
 One regular expression takes a whole field at a time: files have a million of them. What it does not know is rare and
 read step by step: texts with escapes, lists in brackets, texts in pieces, comments. Nothing recurs, so that no nesting
 is too deep for the interpreter.
+
+JSON comes as atc writes it, and by protobuf's own mapping.
+
+    {"name": "x", "attr": [{"key": "alpha", "value": {"f": "0.01"}}]}      atc: maps as lists, floats as texts
+    {"name": "x", "attr": {"alpha": {"f": 0.01}}, "inputDesc": []}         protobuf: maps as objects, names in camelCase
+
+Numbers, words of enumerations and booleans stay as they are spelled: typed looks into messages know what a field is.
 """
 
+import base64
+import binascii
+import json
 import re
+from functools import lru_cache
 from typing import Any
 
 from ulpscope.dialects.graphs.messages import DEEPEST, Finished, GraphFileError, Message
@@ -127,23 +138,15 @@ class _Parser:
         named = _NAME.match(self.text, position)
         if named is None:
             raise self._problem(f"has {self.text[position]!r} where a field is expected", position)
-        return self._after_blanks(self._value(named[1], named.end()))
-
-    def _value(self, name: str, position: int) -> int:
-        begins = self.text[position : position + 1]
-        self.field = name
-        values = self.message.setdefault(name, [])
-        if begins in _QUOTES:
-            value, end = self._quoted(position)
-            values.append(value)
-            return end
-        if begins == "[":
-            return self._list(values, position)
-        word = _PLAIN_WORD.match(self.text, position)
-        if word is None:
-            raise self._problem(f"has no value for the field {name}", position)
-        values.append(self._word(word[0], position))
-        return word.end()
+        self.field, start = named[1], named.end()
+        values = self.message.setdefault(self.field, [])
+        if self.text[start : start + 1] == "[":
+            return self._list(values, start)
+        found = self._single(start)
+        if found is None:
+            raise self._problem(f"has no value for the field {self.field}", start)
+        values.append(found[0])
+        return self._after_blanks(found[1])
 
     def _continued(self, position: int) -> int:
         """A text in several pieces: those that follow the first belong to the field before."""
@@ -160,17 +163,20 @@ class _Parser:
 
     def _list(self, values: list[Any], start: int) -> int:
         position = self._after_blanks(start + 1)
-        while (begins := self.text[position : position + 1]) != "]":
-            if begins in _QUOTES:
-                value, end = self._quoted(position)
-            else:
-                word = _PLAIN_WORD.match(self.text, position)
-                if word is None:
-                    raise self._problem("has a list that holds more than texts and numbers, or does not end", start)
-                value, end = self._word(word[0], position), word.end()
-            values.append(value)
-            position = self._after_blanks(end)
-        return position + 1
+        while self.text[position : position + 1] != "]":
+            found = self._single(position)
+            if found is None:
+                raise self._problem("has a list that holds more than texts and numbers, or does not end", start)
+            values.append(found[0])
+            position = self._after_blanks(found[1])
+        return self._after_blanks(position + 1)
+
+    def _single(self, position: int) -> tuple[Any, int] | None:
+        """A text or a word, and where it ends; none if there is neither."""
+        if self.text[position : position + 1] in _QUOTES:
+            return self._quoted(position)
+        word = _PLAIN_WORD.match(self.text, position)
+        return None if word is None else (self._word(word[0], position), word.end())
 
     def _after_blanks(self, position: int) -> int:
         blanks = _BETWEEN.match(self.text, position)
@@ -184,8 +190,9 @@ class _Parser:
             end = self.text.find(quote, end + 1)
         if end < 0:
             raise self._problem("has a text without its closing quote", start)
+        # C's escapes, as protobuf writes them; others stay as they are.
         raw = self.text[start + 1 : end]
-        return (_unescaped(raw) if "\\" in raw else raw), end + 1
+        return (_ESCAPE.sub(_escaped, raw.encode("utf-8")) if "\\" in raw else raw), end + 1
 
     def _word(self, word: str, position: int) -> Any:
         """A number, or a word of an enumeration."""
@@ -217,11 +224,6 @@ def _is_escaped(text: str, place: int, start: int) -> bool:
     return (place - before) % 2 == 1
 
 
-def _unescaped(raw: str) -> bytes:
-    """The bytes that a text with escapes stands for; C's escapes, as protobuf writes them. Others stay as they are."""
-    return _ESCAPE.sub(_escaped, raw.encode("utf-8"))
-
-
 def _escaped(match: re.Match[bytes]) -> bytes:
     octal, hexadecimal, letter = match.groups()
     if octal is not None:
@@ -231,3 +233,71 @@ def _escaped(match: re.Match[bytes]) -> bytes:
 
 def _as_bytes(piece: str | bytes) -> bytes:
     return piece if isinstance(piece, bytes) else piece.encode("utf-8", "replace")
+
+
+_MAP = "attr"
+"""The one map among the fields that are looked at."""
+_BYTES = frozenset({"s", "bt", "strings", "data", "tensor_content"})
+"""Fields of bytes: protobuf's own mapping writes them in base64, atc as they are."""
+_CAMEL = re.compile(r"(?<=[a-z0-9])[A-Z]")
+_BY_PROTOBUF = re.compile(
+    r'"(?:inputDesc|outputDesc|opType|graphDef|metaGraphs)"\s*:|"attr"\s*:\s*\{\s*"(?!key"|value")'
+)
+
+
+def parse_json(text: str, finished: Finished) -> Message:
+    """The message that a text holds; GraphFileError if it is no JSON object."""
+    try:
+        content = json.loads(text)
+    except RecursionError as error:
+        raise GraphFileError("is nested too deeply") from error
+    except ValueError as error:
+        raise GraphFileError(f"is not JSON, or was not written to its end: {error}") from error
+    if not isinstance(content, dict):
+        raise GraphFileError("is JSON, but no object")
+    return _Reader(finished, in_base64=_BY_PROTOBUF.search(text) is not None).message(content, path="", depth=0)
+
+
+class _Reader:
+    def __init__(self, finished: Finished, *, in_base64: bool) -> None:
+        self.finished = finished
+        self.in_base64 = in_base64
+
+    def message(self, content: dict[str, Any], *, path: str, depth: int) -> Message:
+        if depth > DEEPEST:
+            raise GraphFileError(f"nests messages more than {DEEPEST} deep")
+        message: Message = {}
+        for written, value in content.items():
+            name = _field_name(written)
+            below = f"{path}.{name}" if path else name
+            message[name] = [self._value(item, name, path=below, depth=depth + 1) for item in _items(name, value)]
+        return message
+
+    def _value(self, item: Any, name: str, *, path: str, depth: int) -> Any:
+        if isinstance(item, str) and self.in_base64 and name in _BYTES:
+            return _from_base64(item)
+        if not isinstance(item, dict):
+            return item
+        message = self.message(item, path=path, depth=depth)
+        finish = self.finished.get(path)
+        return message if finish is None else finish(message)
+
+
+@lru_cache(maxsize=1024)
+def _field_name(written: str) -> str:
+    return _CAMEL.sub(lambda letter: f"_{letter[0].lower()}", written)
+
+
+def _items(name: str, value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    if name == _MAP and isinstance(value, dict) and not ("key" in value and value.keys() <= {"key", "value"}):
+        return [{"key": key, "value": of_key} for key, of_key in value.items()]
+    return [value]
+
+
+def _from_base64(word: str) -> str | bytes:
+    try:
+        return base64.b64decode(word, validate=True)
+    except (binascii.Error, ValueError):
+        return word

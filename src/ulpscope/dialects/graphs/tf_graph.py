@@ -4,34 +4,34 @@ An input is `name`, `name:1`, or `^name`, which is only waited for. Inside of a 
 within the named output; the function's own arguments are sources that no operator makes.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ulpscope.dialects.graphs.dtypes import tensorflow_dtype
 from ulpscope.dialects.graphs.messages import (
+    SCALAR_KINDS,
+    TENSORFLOW_DTYPES,
     GraphFileError,
+    Kind,
     Message,
-    Schemas,
     all_by_kind,
-    as_choice,
+    as_dtype,
     as_flag,
-    as_integer,
-    as_message,
-    as_number,
     as_text,
     by_kind,
     integer,
+    integers_in,
     last,
     messages,
+    of_message,
     read_message,
     size_of,
     sub_message,
     text,
     texts,
     unfit,
+    words_in,
 )
-from ulpscope.dialects.wire import Scalar
+from ulpscope.dialects.wire import schemas_of
 from ulpscope.records.graphs import (
     Attributes,
     AttributeValue,
@@ -53,7 +53,7 @@ def tf_operator(message: Message) -> Operator:
     attributes = {
         text(entry, "key"): by_kind(_KINDS, sub_message(entry, "value")) for entry in messages(message, "attr")
     }
-    entries = texts(message, "input")
+    entries, originals = texts(message, "input"), attributes.get("_datadump_original_op_names")
     device = text(message, "device")
     return Operator(
         name=text(message, "name"),
@@ -63,8 +63,10 @@ def tf_operator(message: Message) -> Operator:
         inputs=tuple([Input(_source(entry)) for entry in entries if not entry.startswith("^")]),
         outputs=_outputs(attributes),
         controls=tuple([entry[1:] for entry in entries if entry.startswith("^")]),
-        originals=_originals(attributes),
-        subgraphs=tuple(_functions(attributes)),
+        originals=words_in(originals) if isinstance(originals, tuple) else None,
+        subgraphs=tuple(
+            [str(each["function"]) for each in attributes.values() if isinstance(each, dict) and "function" in each]
+        ),
         attributes={**attributes, "device": device} if device else attributes,
     )
 
@@ -74,15 +76,7 @@ FINISHED = {f"{where}{field}": tf_operator for where in _GRAPHS for field in ("n
 
 
 def read_graph_def(data: memoryview) -> GraphModel:
-    return graph_def_model(read_message(data, "GraphDef", TENSORFLOW_SCHEMAS, FINISHED))
-
-
-def read_meta_graph(data: memoryview) -> GraphModel:
-    return meta_graph_model(read_message(data, "MetaGraphDef", TENSORFLOW_SCHEMAS, FINISHED))
-
-
-def read_saved_model(data: memoryview) -> GraphModel:
-    return saved_model(read_message(data, "SavedModel", TENSORFLOW_SCHEMAS, FINISHED))
+    return graph_def_model(read_message(data, "GraphDef", schemas_of("tensorflow"), FINISHED))
 
 
 def graph_def_model(message: Message) -> GraphModel:
@@ -133,108 +127,38 @@ def _outputs(attributes: Attributes) -> tuple[TensorDesc, ...]:
     known = shapes if isinstance(shapes, tuple) and shapes else (attributes.get("shape"),)
     if not dtype and known == (None,):
         return ()
-    return tuple([TensorDesc(dtype=dtype if k == 0 else "", shape=_dims(shape)) for k, shape in enumerate(known)])
+    return tuple([TensorDesc(dtype=dtype if k == 0 else "", shape=integers_in(shape)) for k, shape in enumerate(known)])
 
 
-def _dims(shape: AttributeValue) -> tuple[int, ...] | None:
-    if not isinstance(shape, tuple):
-        return None
-    return tuple([size for size in shape if isinstance(size, int)])
-
-
-def _originals(attributes: Attributes) -> tuple[str, ...] | None:
-    names = attributes.get("_datadump_original_op_names")
-    return tuple([name for name in names if isinstance(name, str) and name]) if isinstance(names, tuple) else None
-
-
-def _functions(attributes: Attributes) -> list[str]:
-    return [str(value["function"]) for value in attributes.values() if isinstance(value, dict) and "function" in value]
-
-
-def _shape(value: Any) -> AttributeValue:
-    shape = as_message(value, "attr")
+def _shape(shape: Message) -> AttributeValue:
     if as_flag(last(shape, "unknown_rank"), "unknown_rank"):
         return None
     return tuple([integer(dim, "size") for dim in messages(shape, "dim")])
 
 
-def _dtype(value: Any) -> str:
-    return tensorflow_dtype(as_choice(value, "type"))
-
-
-def _tensor(value: Any) -> Attributes:
-    tensor = as_message(value, "attr")
-    dtype = _dtype(last(tensor, "dtype", 0))
-    return {
-        "dtype": dtype,
-        "shape": _shape(sub_message(tensor, "tensor_shape")),
-        "bytes": size_of(tensor, "tensor_content"),
-    }
-
-
-def _function(value: Any) -> Attributes:
-    return {"function": text(as_message(value, "attr"), "name")}
-
-
-_KINDS: dict[str, Callable[[Any], AttributeValue]] = {
-    "s": lambda value: as_text(value, "s"),
-    "i": lambda value: as_integer(value, "i"),
-    "f": lambda value: as_number(value, "f"),
-    "b": lambda value: as_flag(value, "b"),
-    "type": _dtype,
-    "shape": _shape,
-    "tensor": _tensor,
-    "placeholder": lambda value: as_text(value, "placeholder"),
-    "func": _function,
-    "list": lambda value: all_by_kind(_KINDS, as_message(value, "attr")),
+_DTYPES_AND_REFERENCES = TENSORFLOW_DTYPES | {
+    100 + number: name for number, name in TENSORFLOW_DTYPES.items() if number
 }
 
 
-TENSORFLOW_SCHEMAS: Schemas = {
-    "SavedModel": {1: ("saved_model_schema_version", Scalar.INT), 2: ("meta_graphs", "MetaGraphDef")},
-    "MetaGraphDef": {1: ("meta_info_def", "MetaInfoDef"), 2: ("graph_def", "GraphDef")},
-    "MetaInfoDef": {4: ("tags", Scalar.BYTES), 5: ("tensorflow_version", Scalar.BYTES)},
-    "GraphDef": {1: ("node", "NodeDef"), 2: ("library", "FunctionDefLibrary"), 4: ("versions", "VersionDef")},
-    "VersionDef": {1: ("producer", Scalar.INT), 2: ("min_consumer", Scalar.INT)},
-    "FunctionDefLibrary": {1: ("function", "FunctionDef")},
-    "FunctionDef": {1: ("signature", "OpDef"), 3: ("node_def", "NodeDef")},
-    "OpDef": {1: ("name", Scalar.BYTES)},
-    "NodeDef": {
-        1: ("name", Scalar.BYTES),
-        2: ("op", Scalar.BYTES),
-        3: ("input", Scalar.BYTES),
-        4: ("device", Scalar.BYTES),
-        5: ("attr", "AttrEntry"),
-    },
-    "AttrEntry": {1: ("key", Scalar.BYTES), 2: ("value", "AttrValue")},
-    "AttrValue": {
-        1: ("list", "ListValue"),
-        2: ("s", Scalar.BYTES),
-        3: ("i", Scalar.INT),
-        4: ("f", Scalar.FLOAT),
-        5: ("b", Scalar.BOOL),
-        6: ("type", Scalar.INT),
-        7: ("shape", "TensorShapeProto"),
-        8: ("tensor", "TensorProto"),
-        9: ("placeholder", Scalar.BYTES),
-        10: ("func", "NameAttrList"),
-    },
-    "ListValue": {
-        2: ("s", Scalar.BYTES),
-        3: ("i", Scalar.INT),
-        4: ("f", Scalar.FLOAT),
-        5: ("b", Scalar.BOOL),
-        6: ("type", Scalar.INT),
-        7: ("shape", "TensorShapeProto"),
-        8: ("tensor", "TensorProto"),
-        9: ("func", "NameAttrList"),
-    },
-    "NameAttrList": {1: ("name", Scalar.BYTES)},
-    "TensorShapeProto": {2: ("dim", "Dim"), 3: ("unknown_rank", Scalar.BOOL)},
-    "Dim": {1: ("size", Scalar.INT)},
-    "TensorProto": {
-        1: ("dtype", Scalar.INT),
-        2: ("tensor_shape", "TensorShapeProto"),
-        4: ("tensor_content", Scalar.BYTES),
-    },
+def _dtype(value: Any, field: str = "type") -> str:
+    return as_dtype(value, field, _DTYPES_AND_REFERENCES)
+
+
+def _tensor(tensor: Message) -> Attributes:
+    return {
+        "dtype": _dtype(last(tensor, "dtype", 0)),
+        "shape": _shape(sub_message(tensor, "tensor_shape")),
+        "bytes": size_of(last(tensor, "tensor_content"), "tensor_content"),
+    }
+
+
+_KINDS: dict[str, Kind] = {
+    **SCALAR_KINDS,
+    "type": _dtype,
+    "shape": of_message(_shape),
+    "tensor": of_message(_tensor),
+    "placeholder": as_text,
+    "func": of_message(lambda function: {"function": text(function, "name")}),
+    "list": of_message(lambda values: all_by_kind(_KINDS, values)),
 }

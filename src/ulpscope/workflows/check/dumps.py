@@ -185,15 +185,15 @@ def _cases(path: Path, operators: Mapping[str, Sequence[Operator]], missing: lis
 
 
 def _steps(path: Path, missing: list[str]) -> Sequence[DumpedStep]:
-    run = dumped_run(path)
-    if not run.steps:
+    steps, left_out = dumped_run(path)
+    if not steps:
         raise UlpscopeError(
             f"{path} holds no dump of an NPU",
             expected="a dump path, or a directory of it: files called TYPE.OPERATOR.TASK.STREAM.TIME",
             next_step="check the path; for a trace of ulpscope leave out --graph",
         )
-    missing += run.left_out
-    return run.steps
+    missing += left_out
+    return steps
 
 
 def _case_id(place: Place) -> CaseId:

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ulpscope.dialects.ascend.converting import Wanted, Written, convert_dump, save_whole
+from ulpscope.dialects.ascend.converting import FileKind, Wanted, Written, convert_dump, save_whole, write_array
 from ulpscope.dialects.ascend.opening import looks_like
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, entry_of, find_folders, list_dumps, unnamed_dumps
-from ulpscope.dialects.files.array_writing import FileKind, write_array
 from ulpscope.dialects.files.opening import holds_tensors, load_tensor_file
 from ulpscope.dialects.files.stored import StoredTensor
 from ulpscope.dialects.files.torch_files import require_torch

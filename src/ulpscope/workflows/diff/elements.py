@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ulpscope.dialects.files.array_writing import FileKind, write_array
+from ulpscope.dialects.ascend.converting import FileKind, write_array
 from ulpscope.dialects.files.stored import COMPLEX32, AnyArray
 from ulpscope.dialects.tables import stats_of
 from ulpscope.numerics.layouts import IMAGES, VOLUMES, Conversion, convert_layout, permuted_shape

@@ -8,8 +8,7 @@ from typing import Any
 import polars as pl
 
 from ulpscope.align.network.pairs import NetworkRow
-from ulpscope.dialects.ascend.dump_file.content import AnyArray
-from ulpscope.dialects.ascend.dump_file.records import Side
+from ulpscope.dialects.ascend.dump_file.records import AnyArray, Side
 from ulpscope.dialects.ascend.logical import has_data
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.layouts import IMAGES, VOLUMES

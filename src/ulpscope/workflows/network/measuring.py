@@ -5,9 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.align.network.pairs import DumpedTensor, FoundReference, Stated, comparable_form, in_form, is_flat
-from ulpscope.dialects.ascend.dump_file.content import AnyArray, Shape
-from ulpscope.dialects.ascend.dump_file.records import DumpTensor
+from ulpscope.align.network.pairs import (
+    DumpedTensor,
+    FoundReference,
+    Stated,
+    comparable_form,
+    in_form,
+    is_flat,
+)
+from ulpscope.dialects.ascend.dump_file.records import AnyArray, DumpTensor, Shape
 from ulpscope.dialects.ascend.logical import Logical, has_data, logical_type
 from ulpscope.dialects.tables import summary_row
 from ulpscope.judge.rounding.masks import far_on_one_side, may_be_masked

@@ -16,9 +16,8 @@ from ulpscope.dialects.ascend.tree import (
     one_run,
     told_unnamed,
 )
-from ulpscope.dialects.files import npy_folder
 from ulpscope.dialects.recognising import wrong_kind
-from ulpscope.dialects.reference import ReferenceIndex, reference_index
+from ulpscope.dialects.reference import ReferenceIndex, is_npy_folder, reference_index
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import Counted, remark
@@ -156,7 +155,7 @@ class Reference:
 
 def was_dumped(path: Path) -> bool:
     """Whether a device dumped this: not what a folder of reference arrays happens to have below it."""
-    return path.is_dir() and not npy_folder.looks_like(path) and has_dumps(path)
+    return path.is_dir() and not is_npy_folder(path) and has_dumps(path)
 
 
 def find_reference(path: Path, *, graph: str, chosen: Chosen) -> Reference:

@@ -9,20 +9,25 @@ The graph beside a dump tells which type each operator has and what it reads, an
 """
 
 import heapq
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ulpscope.dialects.graphs.messages import GraphFileError
 from ulpscope.dialects.graphs.tf_graph import read_graph_def
-from ulpscope.dialects.reference import ReferenceCall, ReferenceTensor, executions, open_reference, reference_dialect
+from ulpscope.dialects.reference import (
+    ReferenceCall,
+    ReferenceTensor,
+    executions,
+    names_in,
+    open_reference,
+    reference_dialect,
+)
 from ulpscope.dialects.tables import TFDBG
-from ulpscope.dialects.tfdbg.event import bad_event, load_tensor, read_event, read_graph_bytes
+from ulpscope.dialects.tfdbg_event import bad_event, load_tensor, read_event, read_graph_bytes
 from ulpscope.graph.names import sanitised
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.graphs import Operator
 from ulpscope.records.remarks import remark
 from ulpscope.trace.reader import Trace
 
@@ -45,16 +50,15 @@ def read_nodes(path: Path) -> dict[str, Node]:
         model = read_graph_def(read_graph_bytes(path))
     except GraphFileError as problem:
         raise bad_event(path, str(problem)) from problem
-    nodes = {operator.name: _node(operator) for operator in model.graphs[0].operators}
+    nodes = {}
+    for operator in model.graphs[0].operators:
+        sources = (each.source for each in operator.inputs)
+        inputs = tuple((source.operator, source.output) for source in sources if source is not None)
+        nodes[operator.name] = Node(operator.type, inputs)
     return {
         name: Node(node.type, tuple(_behind_copies(source, nodes) for source in node.inputs))
         for name, node in nodes.items()
     }
-
-
-def _node(operator: Operator) -> Node:
-    sources = [each.source for each in operator.inputs]
-    return Node(operator.type, tuple((source.operator, source.output) for source in sources if source is not None))
 
 
 def _behind_copies(source: tuple[str, int], nodes: dict[str, Node]) -> tuple[str, int]:
@@ -121,15 +125,32 @@ def looks_like(path: Path) -> bool:
 
 def tensors_of(path: Path) -> list[ReferenceTensor]:
     """Every tensor of a dump, of all runs."""
-    return [tensor for run in _runs(path) for tensor in _run_tensors(run)]
+    return [tensor for run in _runs(path) for device in run for tensor in _device_tensors(device)]
 
 
 def open_tfdbg(path: Path) -> Trace:
     """A dump as a trace."""
     missing: list[str] = []
     runs = _runs(path)
-    steps = {step: _calls(_run_tensors(run), _nodes(run, missing)) for step, run in enumerate(runs)}
+    steps = {step: _calls(run, missing) for step, run in enumerate(runs)}
     return open_reference(path, steps, tool=TFDBG, framework="tensorflow", missing=missing)
+
+
+def _calls(run: Sequence[Path], missing: list[str]) -> list[ReferenceCall]:
+    nodes: dict[str, Node] = {}
+    for graph in (device / name for device in run for name in names_in(device) if name.startswith(GRAPH)):
+        try:
+            nodes |= read_nodes(graph)
+        except UlpscopeError as error:
+            missing.append(remark("tfdbg_graph", problem=error.seen))
+    calls = []
+    for outputs in executions(tensor for device in run for tensor in _device_tensors(device)):
+        name = outputs[0].op
+        node = nodes.get(name, Node("", ()))
+        # Without a type as folders of .npy files have it, so that a dump compares with what was taken out of it.
+        inputs = node.inputs if node.type else ()
+        calls.append(ReferenceCall(op=node.type or sanitised(name), name=name, outputs=outputs, inputs=inputs))
+    return in_order(calls)
 
 
 def device_name(folder: str) -> str:
@@ -142,35 +163,24 @@ def _runs(path: Path) -> list[list[Path]]:
     """The devices' directories of each run, in time order."""
     if path.name.startswith(DEVICE) and path.is_dir():
         return [[path]]
-    names = _names(path)
+    names = names_in(path)
     devices = [path / name for name in names if name.startswith(DEVICE)]
     if devices:
         return [devices]
-    runs = sorted((name for name in names if _RUN.fullmatch(name)), key=lambda name: (_run_time(name), name))
-    found = [[path / run / name for name in _names(path / run) if name.startswith(DEVICE)] for run in runs]
+    runs = sorted((name for name in names if _RUN.fullmatch(name)), key=lambda name: (_numbers_in(name), name))
+    found = [[path / run / name for name in names_in(path / run) if name.startswith(DEVICE)] for run in runs]
     return [devices for devices in found if devices]
 
 
-def _run_time(name: str) -> tuple[int, ...]:
+def _numbers_in(name: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d{1,18}", name))
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(directory)) if directory.is_dir() else []
-    except OSError:
-        return []
-
-
-def _run_tensors(devices: Iterable[Path]) -> list[ReferenceTensor]:
-    return [tensor for device in devices for tensor in _device_tensors(device)]
 
 
 def _device_tensors(device: Path) -> Iterator[ReferenceTensor]:
     where = device_name(device.name)
     for directory in _directories(device):
         scope = directory.relative_to(device).as_posix()
-        for name in _names(directory):
+        for name in names_in(directory):
             match = _TENSOR.fullmatch(name)
             if match is not None and (directory / name).is_file():
                 op, slot = _operator(directory / name, scope, match)
@@ -184,7 +194,7 @@ def _directories(root: Path) -> Iterator[Path]:
         directory, depth = pending.pop()
         yield directory
         if depth < _DEEPEST:
-            below = [directory / name for name in _names(directory)]
+            below = [directory / name for name in names_in(directory)]
             pending += [(entry, depth + 1) for entry in below if entry.is_dir() and not entry.is_symlink()]
 
 
@@ -198,31 +208,6 @@ def _operator(path: Path, scope: str, match: re.Match[str]) -> tuple[str, int]:
         return stated["op"], int(stated["slot"])
     base = match["base"]
     return (base if scope == "." else f"{scope}/{base}"), int(match["slot"])
-
-
-def _nodes(devices: Iterable[Path], missing: list[str]) -> dict[str, Node]:
-    nodes: dict[str, Node] = {}
-    for device in devices:
-        for name in _names(device):
-            if name.startswith(GRAPH):
-                try:
-                    nodes |= read_nodes(device / name)
-                except UlpscopeError as error:
-                    missing.append(remark("tfdbg_graph", problem=error.seen))
-    return nodes
-
-
-def _calls(tensors: Iterable[ReferenceTensor], nodes: Mapping[str, Node]) -> list[ReferenceCall]:
-    return in_order([_call(outputs, nodes) for outputs in executions(tensors)])
-
-
-def _call(outputs: tuple[ReferenceTensor, ...], nodes: Mapping[str, Node]) -> ReferenceCall:
-    name = outputs[0].op
-    node = nodes.get(name)
-    if node is None or not node.type:
-        # As folders of .npy files have it, so that a dump compares with what was taken out of it.
-        return ReferenceCall(op=sanitised(name), name=name, outputs=outputs)
-    return ReferenceCall(op=node.type, name=name, outputs=outputs, inputs=node.inputs)
 
 
 TFDBG_DUMP = reference_dialect(recognises=looks_like, open=open_tfdbg, tensors=tensors_of)

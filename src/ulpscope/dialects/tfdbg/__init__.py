@@ -1,1 +1,0 @@
-"""Dumps of TensorFlow's debugger (tfdbg v1), read without TensorFlow."""
