@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ulpscope.compat.api_accuracy_checker.config import CheckerConfig
+from ulpscope.compat.api_accuracy_checker.common.config import CheckerConfig
 from ulpscope.dialects.api_checker.files import open_api_checker
 from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import Kind

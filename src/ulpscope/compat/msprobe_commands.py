@@ -16,8 +16,7 @@ from typing import Any
 
 import yaml
 
-from ulpscope.compat.msprobe_table import COMMANDS, PAGE, Fate, by_name
-from ulpscope.compat.telling import tell
+from ulpscope.compat.telling import COMMANDS, PAGE, Fate, by_name, tell
 from ulpscope.dialects.api_checker.files import backward_of
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError

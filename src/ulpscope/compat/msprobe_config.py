@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.compat.msprobe_names import wanted_by
-from ulpscope.compat.msprobe_table import KEYS, PAGE, TASKS, Fate, by_name
+from ulpscope.compat.telling import KEYS, PAGE, TASKS, Fate, by_name
 
 SAVE_OP = "msprobe.save"
 DEFAULT_PATH = "./dump_path"

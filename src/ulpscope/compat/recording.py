@@ -1,16 +1,23 @@
-"""The capture behind a PrecisionDebugger: begins with the first start, ends with the process."""
+"""How the older tools' Python names capture: begin and end, iterations counted by DataLoaders, msprobe's debugger.
 
+The capture behind a PrecisionDebugger begins with the first start, and ends with the process.
+"""
+
+import atexit
 import contextlib
+import functools
+import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ulpscope.compat.capturing import begin_capture, end_capture, own_ranks
 from ulpscope.compat.msprobe_config import SAVE_OP, DebuggerConfig
 from ulpscope.compat.telling import problem_of, tell
 
 if TYPE_CHECKING:
+    from ulpscope.trace.reader import RankTrace
     from ulpscope.workflows.run.python_capture import Capture
 
 # By name, because other ranks may be about to write theirs.
@@ -72,18 +79,14 @@ class Recording:
         capture, self._capture, self._off = self._capture, None, True
         if capture is not None:
             end_capture(capture)
-            if capture.is_empty:
-                self._tell_chosen()
-            elif self.config.own_layout:
+            names = [name for name in self.config.only if name != SAVE_OP]
+            if capture.is_empty and names:
+                tell(
+                    f"PrecisionDebugger: list: no call between start and stop is {' or '.join(names)}, "
+                    "as a trace names it; without list all calls are captured, and ulpscope show tells their names"
+                )
+            elif self.config.own_layout and not capture.is_empty:
                 _write_own_layout(capture.path, self.config.out)
-
-    def _tell_chosen(self) -> None:
-        names = [name for name in self.config.only if name != SAVE_OP]
-        if names:
-            tell(
-                f"PrecisionDebugger: list: no call between start and stop is {' or '.join(names)}, "
-                "as a trace names it; without list all calls are captured, and ulpscope show tells their names"
-            )
 
     def fail(self, where: str, error: Exception) -> None:
         """Something of ours went wrong: say so, capture no more, and let the run go on."""
@@ -96,9 +99,9 @@ class Recording:
         if self._off or self._is_over():
             return
         if self._capture is None:
-            self._begin(self._model)
+            self._begin()
         elif not self.config.debug:
-            self._capture.resume(self._new(self._model))
+            self._capture.resume(self._new_models())
 
     def _pause(self) -> None:
         if self._capture is not None and not self.config.debug:
@@ -111,7 +114,7 @@ class Recording:
             if self._is_over():
                 self.close()
 
-    def _begin(self, model: Any) -> None:
+    def _begin(self) -> None:
         config = self.config
         self._capture = new = begin_capture(
             _beside(config.out) if config.own_layout else _free_directory(config.out),
@@ -119,7 +122,7 @@ class Recording:
             at_exit=self._close_at_exit,
             level=config.level,
             save=config.save,
-            model=self._new(model),
+            model=self._new_models(),
             steps=config.steps,
             ranks=config.ranks,
             only=config.only,
@@ -132,12 +135,12 @@ class Recording:
         except Exception as error:
             self.fail("PrecisionDebugger", error)
 
-    def _new(self, model: Any) -> Mapping[str, Any] | None:
+    def _new_models(self) -> Mapping[str, Any] | None:
         """Modules by the names of their paths, without those that have been named before."""
         from ulpscope.workflows.run.python_capture import named_models
 
-        named = named_models(model)
-        fresh = {name: root for name, root in named.items() if (name, id(root)) not in self._named}
+        named = named_models(self._model).items()
+        fresh = {name: root for name, root in named if (name, id(root)) not in self._named}
         self._named.update((name, id(root)) for name, root in fresh.items())
         return fresh or None
 
@@ -168,3 +171,45 @@ def _free_directory(out: Path) -> Path:
 
 def _beside(out: Path) -> Path:
     return out.with_name(f"{out.name}-trace")
+
+
+def begin_capture(out: Path, *, step: int, at_exit: Callable[[], None], **options: Any) -> "Capture":
+    """Begin a capture with this step; what is left to do when the process ends is done then."""
+    from ulpscope.workflows.run.python_capture import capture
+
+    new = capture(out, overwrite=True, **options)
+    new.__enter__()
+    new.begin_at(step)
+    owner = os.getpid()
+    # A forked child that ends by sys.exit runs the handlers it inherited.
+    atexit.register(lambda: at_exit() if os.getpid() == owner else None)
+    return new
+
+
+def end_capture(capture: "Capture") -> None:
+    """End it, with the error that ends the process, if one does."""
+    error = getattr(sys, "last_value", None)
+    capture.__exit__(type(error) if error is not None else None, error, None)
+
+
+def own_ranks(path: Path) -> "list[RankTrace]":
+    """What this process captured; other ranks write their own."""
+    from ulpscope.trace.reader import open_trace
+
+    return [rank for rank in open_trace(path).ranks if rank.info.process.get("pid") == os.getpid()]
+
+
+def watch_batches(*, before: Callable[[], None], after: Callable[[], None]) -> None:
+    """From now on call these before a DataLoader fetches a batch, and after it has got one: an iteration begins."""
+    from torch.utils.data import dataloader
+
+    fetch = dataloader._BaseDataLoaderIter.__next__
+
+    @functools.wraps(fetch)
+    def fetch_and_tell(batches: Any) -> Any:
+        before()
+        batch = fetch(batches)
+        after()
+        return batch
+
+    dataloader._BaseDataLoaderIter.__next__ = fetch_and_tell  # type: ignore[assignment,method-assign]
