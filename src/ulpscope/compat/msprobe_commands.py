@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from ulpscope.compat.telling import COMMANDS, PAGE, Fate, by_name, tell
-from ulpscope.dialects.api_checker.files import backward_of
+from ulpscope.dialects.api_checker import sibling
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 
@@ -241,12 +241,13 @@ def _run_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> str:
         parser.error("-api_info dump.json, or -forward forward_info_0.json, is missing")
     forward = Path(args.forward)
     named = forward if "forward" in forward.name else forward.with_name("forward_info_0.json")
-    names = {named: args.forward, backward_of(named): args.backward}
+    backward = sibling(named, "backward")
+    names = {named: args.forward, backward: args.backward}
     others = {name: given for name, given in names.items() if given and Path(given).resolve() != name.resolve()}
     if others:
         raise UlpscopeError(
             f"-forward {args.forward} with -backward {args.backward}",
-            expected=f"names such as {named.name} and {backward_of(named).name}, by which files belong together",
+            expected=f"names such as {named.name} and {backward.name}, by which files belong together",
             next_step=" && ".join(shlex.join(["cp", str(given), str(name)]) for name, given in others.items()),
         )
     return str(args.forward)

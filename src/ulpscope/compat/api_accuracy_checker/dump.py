@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ulpscope.compat.api_accuracy_checker.common.config import PAGE, CheckerConfig, msCheckerConfig
 from ulpscope.compat.recording import begin_capture, end_capture, own_ranks, watch_batches
 from ulpscope.compat.telling import problem_of, tell
-from ulpscope.dialects.api_checker.files import TRACE_FOLDER
+from ulpscope.dialects.api_checker import TRACE_FOLDER
 
 if TYPE_CHECKING:
     from ulpscope.workflows.run.python_capture import Capture
@@ -101,7 +101,7 @@ class _Recording:
         )
 
     def _finish(self, capture: "Capture") -> None:
-        from ulpscope.dialects.api_checker.writing import write_info_files
+        from ulpscope.dialects.api_checker import write_info_files
 
         end_capture(capture)
         for rank in own_ranks(capture.path):

@@ -19,6 +19,7 @@ HEADER_BYTES = 65_536
 _HEADER_FIELD = re.compile(r'"(task|level|framework)"\s*:\s*"([^"\\]{0,40})"')
 _CONFIG_FIELD = re.compile(r'"dump_path"\s*:')
 """What a config.json has, which says task and level, too."""
+_STEP = re.compile(r"step(\d{1,9})")
 _DATA_BEGINS = re.compile(r'"data"\s*:\s*\{')
 
 
@@ -64,6 +65,12 @@ def read_object(path: Path) -> dict[str, Any]:
 def read_if_there(path: Path) -> dict[str, Any]:
     """A file that a dump may lack (extra_info off)."""
     return read_object(path) if path.is_file() else {}
+
+
+def step_number(folder: Path) -> int | None:
+    """Of which step a folder is, by its name."""
+    match = _STEP.fullmatch(folder.name)
+    return int(match[1]) if match else None
 
 
 def shortened(found: object) -> str:

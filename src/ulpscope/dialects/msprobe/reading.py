@@ -1,47 +1,62 @@
 """One rank of a dump as the tables of a trace, step by step.
 
-Tensor files beside a dump are found by plain names, and read one at a time, only when asked for.
+The entries of a step are walked in the order in which they ended, to note which call used which value as what. Which
+argument a gradient of a backward entry belongs to, its shape tells: msprobe writes gradients without a name. Tensor
+files beside a dump are found by plain names, and read one at a time, only when asked for.
 """
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.dialects.files.opening import load_tensor_file
-from ulpscope.dialects.msprobe.entry_names import NameReader
-from ulpscope.dialects.msprobe.frames import calls_frame, data_names, summary_of, uses_frame, values_frame
-from ulpscope.dialects.msprobe.identity import Values
-from ulpscope.dialects.msprobe.json_files import (
-    Header,
-    bad_field,
-    bad_file,
-    read_if_there,
-    read_object,
-)
+from ulpscope.dialects.msprobe.forms import Found, encode, encode_arguments, places, returned_value
+from ulpscope.dialects.msprobe.json_files import Header, bad_field, bad_file, read_if_there, read_object, shortened
+from ulpscope.dialects.msprobe.names import Direction, NameReader, backward_name, forward_name
 from ulpscope.dialects.msprobe.ptdbg import data_folder, is_ptdbg, read_ptdbg
-from ulpscope.dialects.msprobe.structure import MICRO_STEPS, Parents, Stack, StackTable, plan_calls, read_parents
-from ulpscope.dialects.msprobe.uses import EntryReader
+from ulpscope.dialects.msprobe.structure import (
+    MICRO_STEPS,
+    Parents,
+    PlannedCall,
+    Stack,
+    StackTable,
+    calls_frame,
+    plan_calls,
+    read_parents,
+)
+from ulpscope.dialects.msprobe.values import (
+    STATS_ID,
+    Values,
+    data_names,
+    summary_of,
+    values_frame,
+    without_checksum,
+    wrong_field,
+)
+from ulpscope.records.enums import Role
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.values import Value
 from ulpscope.trace.data import element_type
 from ulpscope.trace.frames import StepFrames
 from ulpscope.trace.objects import collector_paused
+from ulpscope.trace.schema import TENSORS
 
+DATA_FOLDER = "dump_tensor_data"
 
-@dataclass(frozen=True, slots=True)
-class DumpFolder:
-    """What one process wrote in one step."""
+UseRow: TypeAlias = tuple[int, str, str, int]
+"""Call, role, place and value."""
 
-    directory: Path
-    files: tuple[Path, ...]
-    """dump.json, debug.json, or both."""
+LISTS = ("input_args", "input", "output")
+OBJECTS = ("input_kwargs", "parameters")
+
+INPUT, OUTPUT, PARAMETER = Role.INPUT.value, Role.OUTPUT.value, Role.PARAMETER.value
+GRAD_OUTPUT, GRAD_INPUT, GRADIENT = Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value, Role.GRADIENT.value
 
 
 class EntryRank:
@@ -74,7 +89,7 @@ class EntryRank:
         frames = StepFrames(
             calls=calls_frame(step, calls, ids, reader.arguments, stacks),
             values=self._values_frame(step, next(iter(data))),
-            tensors=uses_frame(reader.uses),
+            tensors=_uses_frame(reader.uses),
             stacks=self._stacks.take_new(),
         )
         self._values.end_step()
@@ -93,49 +108,53 @@ class EntryRank:
 
 
 class MsprobeRank(EntryRank):
-    """The folders of one rank by step."""
+    """The files of one rank by step: dump.json, debug.json, or both."""
 
-    def __init__(self, folders: dict[int, DumpFolder], header: Header, *, missing: list[str]) -> None:
+    def __init__(self, files: Mapping[int, tuple[Path, ...]], header: Header, *, missing: list[str]) -> None:
         super().__init__(header.framework, missing=missing)
-        self._folders = folders
-        self._data: dict[int, DataFolder] = {}
+        self._files = files
+        self._data: dict[int, Path | None] = {}
+        """Where the tensor files of each step lie."""
         self._summary: str | None = None
 
     @property
     def summary_id(self) -> str:
-        return self._summary or "msprobe-stats"
+        return self._summary or STATS_ID
 
     def load(self, step: int) -> StepFrames:
         # What was parsed must be gone when the collector may look around again.
         with collector_paused():
-            return self._read(step, self._folders[step])
+            return self._read(step, self._files[step])
 
     def data(self, value: Value) -> NDArray[Any] | None:
         if value.data is None:
             return None
         step, _, name = value.data.file.partition("/")
-        return read_elements(self._data[int(step.removeprefix("step"))], name, value)
+        return read_file(_data_file(self._data[int(step.removeprefix("step"))], name), value)
 
-    def _read(self, step: int, folder: DumpFolder) -> StepFrames:
-        if is_ptdbg(folder.files[0]):
-            return self._read_older(step, folder.directory, folder.files[0])
-        dumps = {path: read_object(path) for path in folder.files}
+    def _read(self, step: int, files: tuple[Path, ...]) -> StepFrames:
+        directory = files[0].parent
+        if is_ptdbg(files[0]):
+            return self._read_older(step, files[0])
+        dumps = {path: read_object(path) for path in files}
         data = {path: _data(path, content) for path, content in dumps.items()}
-        self._data[step] = DataFolder.find(folder.directory, [dump.get("dump_data_dir") for dump in dumps.values()])
-        return self._frames(step, folder.directory, data, read_if_there(folder.directory / "stack.json"))
+        # Beside the dump, wherever that was moved to; the place that the dump states is a last resort.
+        stated = [place for dump in dumps.values() if isinstance(place := dump.get("dump_data_dir"), str)]
+        candidates = [directory / DATA_FOLDER, *(Path(place) for place in stated if "\0" not in place)]
+        self._data[step] = next((folder for folder in candidates if folder.is_dir()), None)
+        return self._frames(step, data, read_if_there(directory / "stack.json"))
 
-    def _read_older(self, step: int, directory: Path, path: Path) -> StepFrames:
+    def _read_older(self, step: int, path: Path) -> StepFrames:
         dump = read_ptdbg(path)
         if dump.repeated:
             told = remark("lines_again", lines=Counted(dump.repeated, "line"), file=path.name)
             self._missing.append(remark("step", step=step, remark=told))
         folder = data_folder(path)
-        self._data[step] = DataFolder(folder if folder.is_dir() else None)
-        return self._frames(step, directory, {path: dump.data}, dump.stacks)
+        self._data[step] = folder if folder.is_dir() else None
+        return self._frames(step, {path: dump.data}, dump.stacks)
 
-    def _frames(
-        self, step: int, directory: Path, data: dict[Path, dict[str, Any]], frames: dict[str, Any]
-    ) -> StepFrames:
+    def _frames(self, step: int, data: dict[Path, dict[str, Any]], frames: dict[str, Any]) -> StepFrames:
+        directory = next(iter(data)).parent
         construct = directory / "construct.json"
         parents = read_parents(construct, read_if_there(construct))
         try:
@@ -147,7 +166,7 @@ class MsprobeRank(EntryRank):
         new = self._values.new
         self._summary = self._summary or summary_of(new)
         names = data_names(new)
-        there = self._names_there(step, names, self._data[step].absent(path, names))
+        there = self._names_there(step, names, _absent(self._data[step], path, names))
         return values_frame(new, there, path=path, step=step)
 
 
@@ -160,49 +179,29 @@ def _data(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     return data or {}
 
 
-DATA_FOLDER = "dump_tensor_data"
+def _absent(folder: Path | None, dump: Path, names: Iterable[str | None]) -> set[str]:
+    """Files that the dump names and that are not in the folder."""
+    there = set() if folder is None else set(os.listdir(folder))
+    absent = {name for name in names if name is not None and name not in there}
+    for name in absent:
+        if not _is_plain(name):
+            raise bad_field(dump, "data_name", name, f"the name of a file in {DATA_FOLDER}")
+    return absent
 
 
-@dataclass(frozen=True, slots=True)
-class DataFolder:
-    """Where the tensor files of one step lie."""
-
-    path: Path | None
-
-    @classmethod
-    def find(cls, directory: Path, stated: Iterable[Any]) -> "DataFolder":
-        """Beside the dump, wherever that was moved to; the place that the dump states is a last resort."""
-        beside = directory / DATA_FOLDER
-        elsewhere = [Path(place) for place in stated if isinstance(place, str) and "\0" not in place]
-        return cls(next((folder for folder in (beside, *elsewhere) if folder.is_dir()), None))
-
-    def absent(self, dump: Path, names: Iterable[str | None]) -> set[str]:
-        """Files that the dump names and that are not there."""
-        there = set(os.listdir(self.path)) if self.path is not None else set()
-        absent = {name for name in names if name is not None and name not in there}
-        for name in absent:
-            if not is_plain(name):
-                raise bad_field(dump, "data_name", name, f"the name of a file in {DATA_FOLDER}")
-        return absent
-
-    def file(self, name: str) -> Path:
-        """The file of this name; a link that leads out of the folder is refused."""
-        if self.path is None or not is_plain(name):
-            raise bad_file(Path(name), "is not a file of this dump")
-        path = self.path / name
-        if path.resolve().parent != self.path.resolve():
-            raise bad_file(path, f"is a link to {path.resolve()}, outside of the dump")
-        return path
+def _data_file(folder: Path | None, name: str) -> Path:
+    """The file of this name; a link that leads out of the folder is refused."""
+    if folder is None or not _is_plain(name):
+        raise bad_file(Path(name), "is not a file of this dump")
+    path = folder / name
+    if path.resolve().parent != folder.resolve():
+        raise bad_file(path, f"is a link to {path.resolve()}, outside of the dump")
+    return path
 
 
-def is_plain(name: object) -> bool:
+def _is_plain(name: object) -> bool:
     """Whether this is a file name and nothing more."""
     return isinstance(name, str) and name not in ("", ".", "..") and not any(character in name for character in "/\\\0")
-
-
-def read_elements(folder: DataFolder, name: str, value: Value) -> NDArray[Any]:
-    """The elements of a value, in its own dtype."""
-    return read_file(folder.file(name), value)
 
 
 def read_file(path: Path, value: Value) -> NDArray[Any]:
@@ -224,3 +223,144 @@ def _unexpected(path: Path, seen: str, value: Value) -> TraceError:
         expected=f"one tensor of shape {list(value.shape)}, as the dump says",
         next_step="copy the dump again or dump again",
     )
+
+
+class EntryReader:
+    """Reads the entries of one step."""
+
+    def __init__(self, calls: Mapping[str, PlannedCall], ids: Mapping[str, int], values: Values) -> None:
+        self.uses: list[UseRow] = []
+        self.arguments: dict[str, str] = {}
+        self._calls = calls
+        self._ids = ids
+        self._values = values
+        self._given: dict[str, Found] = {}
+
+    def read(self, path: Path, data: Mapping[str, Any]) -> None:
+        for entry, content in data.items():
+            try:
+                self._read_entry(entry, content)
+            except (TypeError, AttributeError, KeyError, ValueError) as error:
+                raise _diagnosed(path, entry, content, error) from error
+
+    def _read_entry(self, entry: str, content: dict[str, Any]) -> None:
+        call = self._calls.get(entry)
+        if call is None:
+            self._read_gradients(entry, content)
+        elif call.parsed.direction is Direction.BACKWARD:
+            self._read_backward(entry, call, content)
+        elif call.parsed.direction is Direction.DEBUG:
+            self._read_saved(entry, content)
+        else:
+            self._read_forward(entry, call, content)
+
+    def _read_forward(self, entry: str, call: PlannedCall, content: dict[str, Any]) -> None:
+        number, args, output = self._ids[entry], content.get("input_args", []), content.get("output", [])
+        if type(args) is not list or type(output) is not list:
+            raise TypeError("arguments or output")
+        extra = {"is_nan": content["is_nan"]} if "is_nan" in content else {}
+        if len(output) == 1 and (returned := returned_value(output[0])) is not None:
+            extra["returned"] = returned
+        self.arguments[entry], given = encode_arguments(args, content.get("input_kwargs"), extra)
+        self._given[entry] = given
+        read = self._values.read
+        if writes := call.parsed.writes:
+            given = [(place, without_checksum(tensor) if place in writes else tensor) for place, tensor in given]
+        self.uses += [(number, INPUT, place, read(tensor, entry)) for place, tensor in given]
+        if "parameters" in content:
+            owned = _found(content["parameters"])
+            self.uses += [(number, PARAMETER, place, read(tensor, entry)) for place, tensor in owned]
+        self._add_made(call, OUTPUT, _listed(output, places("output", len(output))))
+
+    def _read_backward(self, entry: str, call: PlannedCall, content: dict[str, Any]) -> None:
+        number, gradients = self._ids[entry], content.get("output", [])
+        received = content.get("input", [])
+        for place, tensor in _listed(received, places("output", len(received))):
+            self.uses.append((number, GRAD_OUTPUT, place, self._values.read(tensor, entry)))
+        given = self._given.get(forward_name(entry), [])
+        self._add_made(call, GRAD_INPUT, _listed(gradients, gradient_places(gradients, given)))
+
+    def _read_gradients(self, entry: str, content: dict[str, Any]) -> None:
+        call = self._calls[backward_name(entry)]
+        for name, item in content.items():
+            self._add_made(call, GRADIENT, _listed(item, [name] * len(item)))
+
+    def _read_saved(self, entry: str, content: Any) -> None:
+        if isinstance(content, dict) and not ("dtype" in content and "shape" in content):
+            found = _found({f"output.{name}": item for name, item in content.items()})
+        else:
+            found = _listed([content], ["output.0"])
+        number = self._ids[entry]
+        self.uses += [(number, OUTPUT, place, self._values.read(tensor, entry)) for place, tensor in found]
+
+    def _add_made(self, call: PlannedCall, role: str, found: Found) -> None:
+        number, entry = self._ids[call.entry], call.entry
+        made = self._values.handed_on if call.parsed.is_module else self._values.made
+        self.uses += [(number, role, place, made(tensor, entry, number)) for place, tensor in found]
+
+
+def _uses_frame(uses: list[UseRow]) -> pl.DataFrame:
+    """One row a use."""
+    call, role, place, value = zip(*uses, strict=True) if uses else ((), (), (), ())
+    columns = {"call": np.array(call, np.int64), "role": role, "place": place, "value": np.array(value, np.int64)}
+    return pl.DataFrame(columns, schema=dict(TENSORS))
+
+
+def _found(named: dict[str, Any]) -> Found:
+    found: Found = []
+    for name, item in named.items():
+        encode(item, name, found)
+    return found
+
+
+def _listed(items: list[Any], places: Sequence[str]) -> Found:
+    found: Found = []
+    for item, place in zip(items, places, strict=True):
+        if item is not None:
+            encode(item, place, found)
+    return found
+
+
+def _diagnosed(path: Path, entry: str, content: Any, error: Exception) -> TraceError:
+    """Reading does not check what it takes; when it fails, this finds the field that was wrong."""
+    if not isinstance(content, dict):
+        return bad_field(path, shortened(entry), content, "an object")
+    for name, wanted in [*((name, list) for name in LISTS), *((name, dict) for name in OBJECTS)]:
+        if not isinstance(content.get(name, wanted()), wanted):
+            return bad_field(path, f"{name} of {shortened(entry)}", content[name], f"a {wanted.__name__}")
+    for place, tensor in _found(content):
+        wrong = wrong_field(tensor)
+        if wrong is not None:
+            return bad_field(path, f"{place}.{wrong[0]} of {shortened(entry)}", wrong[1], wrong[2])
+    return bad_file(path, f"entry {shortened(entry)} cannot be read: {error}")
+
+
+def gradient_places(gradients: Sequence[Any], given: Found) -> list[str]:
+    """Places for the gradients that a backward returned, from the tensors that its forward was given.
+
+    Gradients have the shape of their argument, and stand in the order of the tensor arguments or of those that require
+    a gradient. Of a call that is several autograd nodes msprobe sees the last one only: what fits no argument is a
+    gradient inside the call, and its place is `node.i`.
+    """
+    if not given:
+        return [f"args.{index}" for index in range(len(gradients))]
+    shapes = [item.get("shape") if isinstance(item, dict) else None for item in gradients]
+    requiring = [(place, tensor) for place, tensor in given if tensor.get("requires_grad") is True]
+    for candidates in (given, requiring):
+        if len(candidates) == len(shapes) and _fit(shapes, candidates):
+            return [place for place, _ in candidates]
+    return _by_shape(shapes, given)
+
+
+def _fit(shapes: Sequence[Any], candidates: Found) -> bool:
+    return all(shape is None or shape == tensor["shape"] for shape, (_, tensor) in zip(shapes, candidates, strict=True))
+
+
+def _by_shape(shapes: Sequence[Any], given: Found) -> list[str]:
+    """The argument of the same shape, where there is one such gradient and one such argument."""
+    places = []
+    for index, shape in enumerate(shapes):
+        alike = [place for place, tensor in given if tensor["shape"] == shape]
+        alone = shape is not None and len(alike) == 1 and shapes.count(shape) == 1
+        places.append(alike[0] if alone else f"node.{index}")
+    return places

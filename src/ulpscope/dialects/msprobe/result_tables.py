@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ulpscope.dialects.msprobe.entry_names import Direction as EntryDirection
-from ulpscope.dialects.msprobe.entry_names import NameReader
+from ulpscope.dialects.msprobe.names import Direction as EntryDirection
+from ulpscope.dialects.msprobe.names import NameReader
 from ulpscope.records.checks import CaseId, DataSource, Direction, OutputResult, Variant, Verdict
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.files import open_text

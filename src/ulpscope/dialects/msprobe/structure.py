@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from ulpscope.dialects.msprobe.entry_names import Direction, EntryName, NameReader, backward_name, forward_name
 from ulpscope.dialects.msprobe.json_files import bad_field
+from ulpscope.dialects.msprobe.names import Direction, EntryName, NameReader, backward_name, forward_name
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.trace.schema import STACKS
+from ulpscope.trace.schema import CALLS, STACKS
 
 _FRAME = re.compile(r"File (.+?), line (\d{1,9}), in (.+?),?\s*(?:\n|$)", re.DOTALL)
 _FRAMEWORK = re.compile(r"/(?:site|dist)-packages/(?:torch|torch_npu|mindspore|mindtorch|msprobe)/")
@@ -232,3 +233,50 @@ def _earliest_waiting(calls: Sequence[PlannedCall]) -> list[int]:
         if calls[place].is_backward:
             earliest = min(earliest, places.get(forward_name(calls[place].entry), earliest))
     return waiting
+
+
+def calls_frame(
+    step: int,
+    calls: dict[str, PlannedCall],
+    ids: dict[str, int],
+    arguments: dict[str, str],
+    stacks: dict[str, Stack],
+) -> pl.DataFrame:
+    """One row a call of a step."""
+    forwards = [_forward(call) for call in calls.values()]
+    sources = [forward or entry for entry, forward in zip(calls, forwards, strict=True)]
+    columns: dict[str, Any] = {
+        "id": np.fromiter(ids.values(), np.int64, len(ids)),
+        "name": _names(calls),
+        "kind": [call.kind.value for call in calls.values()],
+        "op": [call.parsed.op for call in calls.values()],
+        "module": [call.module for call in calls.values()],
+        "module_class": [call.module_class for call in calls.values()],
+        "phase": [call.phase.value for call in calls.values()],
+        "micro_step": [call.micro_step for call in calls.values()],
+        "parent": [None if call.parent is None else ids[call.parent] for call in calls.values()],
+        "forward": [None if forward is None else ids.get(forward) for forward in forwards],
+        "stack": [None if (stack := stacks.get(source)) is None else stack.id for source in sources],
+        "recompute": [call.recompute for call in calls.values()],
+        "arguments": [arguments.get(entry) for entry in calls],
+    }
+    frame = pl.DataFrame(columns, schema={name: CALLS[name] for name in columns})
+    return frame.with_columns(step=pl.lit(step, dtype=pl.Int64), random=pl.lit(False))
+
+
+def _forward(call: PlannedCall) -> str | None:
+    return forward_name(call.entry) if call.parsed.direction is Direction.BACKWARD else None
+
+
+def _names(calls: dict[str, PlannedCall]) -> list[str]:
+    """APIs keep msprobe's number; modules, which it numbers by path, are counted by class."""
+    counts: dict[tuple[str, str], int] = {}
+    names = []
+    for call in calls.values():
+        number = call.parsed.number
+        if call.parsed.is_module:
+            key = call.parsed.op, call.phase.value
+            number = str(counts.get(key, 0))
+            counts[key] = counts.get(key, 0) + 1
+        names.append(f"{call.parsed.op}.{number}{'@recompute' if call.recompute else ''}")
+    return names

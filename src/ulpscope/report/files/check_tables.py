@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ulpscope.dialects.msprobe.writing_names import api_stem
+from ulpscope.dialects.msprobe.names import api_stem
 from ulpscope.judge.standards.check_metrics import METRICS
 from ulpscope.judge.standards.limits import CONSTANTS
 from ulpscope.records.check_runs import CheckedCall, CheckRun, OverflowRun, PerturbRun

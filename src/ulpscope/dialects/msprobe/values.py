@@ -1,27 +1,38 @@
-"""Rebuilds which tensors of a dump are one value, as msprobe tells contents only.
+"""The values of a dump: which tensors are one value, as msprobe tells contents only, and their frame.
 
 What an API returns is a new value. Everything else (arguments, parameters, what a module hands on from inside) is the
 value that was last seen with the same dtype, shape, Max, Min, Mean, Norm and checksum, if these tell a content at all:
 a finite mean or norm, a checksum, or all elements equal. msprobe leaves out most views and casts: a float tensor with
 as many elements and the same Max and Min as one that a call made was made by that call, too.
+
+msprobe's four numbers become stats, its checksums digests.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from ulpscope.dialects.msprobe.forms import STATS, short_dtype
+from ulpscope.dialects.msprobe.json_files import bad_field
+from ulpscope.trace.schema import VALUES
 
 Tensor: TypeAlias = dict[str, Any]
 Shape: TypeAlias = tuple[int, ...]
 Key: TypeAlias = tuple[Any, ...]
 
-STATS = ("Max", "Min", "Mean", "Norm")
-NUMBERS = frozenset({int, float, bool, type(None)})
-CHECKSUMS = frozenset({str, *NUMBERS})
-LARGEST_SIZE = 2**62
+STATS_ID, CRC_ID, XOR_ID, MD5_ID = "msprobe-stats", "msprobe-md5", "msprobe-xor", "ptdbg-md5"
+_MD5_DIGITS = 32
+_NUMBERS = frozenset({int, float, bool, type(None)})
+_CHECKSUMS = frozenset({str, *_NUMBERS})
+_LARGEST_SIZE = 2**62
 # What an even number of equal elements gives, whatever they are.
-EMPTY_XOR = "0x0000000000000000"
+_EMPTY_XOR = "0x0000000000000000"
 
 
 @dataclass(slots=True)
@@ -125,7 +136,7 @@ class Values:
             # Norm and mean are floats or null; what is finite gives 0 when it is taken from itself.
             (type(norm) is float and norm - norm == 0.0)
             or (type(mean) is float and mean - mean == 0.0)
-            or (checksum is not None and checksum != EMPTY_XOR)
+            or (checksum is not None and checksum != _EMPTY_XOR)
         ):
             return tensor["dtype"], tuple(tensor["shape"]), high, low, mean, norm, checksum
         return None
@@ -136,26 +147,16 @@ def wrong_field(tensor: Tensor) -> tuple[str, object, str] | None:
     if not isinstance(tensor["dtype"], str):
         return "dtype", tensor["dtype"], "the name of a dtype"
     shape = tensor["shape"]
-    if not isinstance(shape, list) or any(type(size) is not int or not 0 <= size < LARGEST_SIZE for size in shape):
+    if not isinstance(shape, list) or any(type(size) is not int or not 0 <= size < _LARGEST_SIZE for size in shape):
         return "shape", shape, "a list of sizes"
     for name in STATS:
-        if type(tensor.get(name)) not in NUMBERS:
+        if type(tensor.get(name)) not in _NUMBERS:
             return name, tensor[name], "a number"
-    if type(tensor.get("md5")) not in CHECKSUMS:
+    if type(tensor.get("md5")) not in _CHECKSUMS:
         return "md5", tensor["md5"], "a checksum"
     if not isinstance(tensor.get("data_name"), str | None):
         return "data_name", tensor["data_name"], "the name of a file"
     return None
-
-
-def digest_of(tensor: Tensor) -> int | None:
-    """64 bits that stand for msprobe's checksum with this dtype and shape, and for no digest of our own."""
-    checksum, high = tensor.get("md5"), tensor.get("Max")
-    if checksum is None:
-        return None
-    content = f"all {high}" if high is not None and high == tensor.get("Min") else checksum
-    text = f"msprobe {content} {tensor['dtype']} {tensor['shape']}"
-    return int.from_bytes(blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest(), "little")
 
 
 def without_checksum(tensor: Tensor) -> Tensor:
@@ -167,6 +168,115 @@ def without_checksum(tensor: Tensor) -> Tensor:
 
 def _count_elements(dtype: str, shape: Shape) -> int:
     """Refuses what wrong_field will name."""
-    if not isinstance(dtype, str) or any(type(size) is not int or not 0 <= size < LARGEST_SIZE for size in shape):
+    if not isinstance(dtype, str) or any(type(size) is not int or not 0 <= size < _LARGEST_SIZE for size in shape):
         raise TypeError("dtype or shape")
     return math.prod(shape)
+
+
+def summary_of(new: NewValues) -> str | None:
+    """What the dump tells of a value; none if this step has no values."""
+    checksum = next((text for tensor in new.tensors if isinstance(text := tensor.get("md5"), str)), None)
+    if checksum is not None:
+        # What msprobe calls md5 is a CRC-32; its forerunner's is one.
+        return XOR_ID if checksum.startswith("0x") else MD5_ID if len(checksum) == _MD5_DIGITS else CRC_ID
+    return STATS_ID if new.tensors else None
+
+
+def data_names(new: NewValues) -> list[str | None]:
+    """The file of each value's data."""
+    later = new.data_names
+    return [tensor.get("data_name") or later.get(place) for place, tensor in enumerate(new.tensors)]
+
+
+def values_frame(new: NewValues, names: list[str | None], *, path: Path, step: int) -> pl.DataFrame:
+    """One row a value; names are those of the files that are there."""
+    dtypes = {text: short_dtype(text) for text in {tensor["dtype"] for tensor in new.tensors}}
+    columns: dict[str, Any] = {
+        "id": np.arange(new.first, new.first + len(new.tensors)),
+        "producer": new.producers,
+        "dtype": [dtypes[tensor["dtype"]] for tensor in new.tensors],
+        "shape": _lists([tuple(tensor["shape"]) for tensor in new.tensors]),
+        "requires_grad": [tensor.get("requires_grad") is True for tensor in new.tensors],
+        **{name.lower(): _numbers(new, name, path) for name in STATS},
+        "digest": _digests(new.tensors),
+        "data_file": [None if name is None else f"step{step}/{name}" for name in names],
+    }
+    frame = pl.DataFrame(columns, schema={name: VALUES[name] for name in columns})
+    saved = pl.col("data_file").is_not_null()
+    return frame.with_columns(
+        *_not_finite(),
+        device=pl.lit("unknown"),
+        layout=pl.lit("strided"),
+        initialized=pl.lit(True),
+        data_key=pl.when(saved).then(pl.lit("")),
+        data_offset=pl.when(saved).then(pl.lit(0, dtype=pl.Int64)),
+        data_strides=_strides(new.tensors, names),
+    ).with_columns(pl.when(pl.col(name.lower()).is_finite()).then(pl.col(name.lower())) for name in STATS)
+
+
+def _numbers(new: NewValues, name: str, path: Path) -> list[float | None]:
+    # A dump of checksums has a 0-d tensor's number itself in the place of its checksum.
+    column = [tensor[name] if name in tensor else _number_alone(tensor) for tensor in new.tensors]
+    kinds = set(map(type, column))
+    if not kinds <= _NUMBERS:
+        place = next(place for place, number in enumerate(column) if type(number) not in _NUMBERS)
+        raise bad_field(path, f"{name} in {new.entries[place]!r}", column[place], "a number")
+    if kinds <= {float, type(None)}:
+        return column
+    return [None if number is None else _as_float(number) for number in column]
+
+
+def _number_alone(tensor: Tensor) -> float | int | None:
+    checksum = tensor.get("md5")
+    return None if isinstance(checksum, str) or tensor["shape"] else checksum
+
+
+def _as_float(number: float | int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _not_finite() -> list[pl.Expr]:
+    """msprobe does not count what is not finite; its Max and Min tell that there is at least one."""
+    low, high = pl.col("min"), pl.col("max")
+    present = {
+        "nan": low.is_nan() | high.is_nan(),
+        "pos_inf": (low == math.inf) | (high == math.inf),
+        "neg_inf": (low == -math.inf) | (high == -math.inf),
+    }
+    return [found.cast(pl.Int64).alias(name) for name, found in present.items()]
+
+
+def _digests(tensors: Sequence[Tensor]) -> pl.Series:
+    if not any("md5" in tensor for tensor in tensors):
+        return pl.repeat(None, len(tensors), dtype=pl.UInt64, eager=True)
+    return pl.Series([_digest(tensor) for tensor in tensors], dtype=pl.UInt64)
+
+
+def _digest(tensor: Tensor) -> int | None:
+    """64 bits that stand for msprobe's checksum with this dtype and shape, and for no digest of our own."""
+    checksum, high = tensor.get("md5"), tensor.get("Max")
+    if checksum is None:
+        return None
+    content = f"all {high}" if high is not None and high == tensor.get("Min") else checksum
+    text = f"msprobe {content} {tensor['dtype']} {tensor['shape']}"
+    return int.from_bytes(blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest(), "little")
+
+
+def _strides(tensors: Sequence[Tensor], names: Sequence[str | None]) -> pl.Series:
+    shapes = [None if name is None else tuple(tensor["shape"]) for tensor, name in zip(tensors, names, strict=True)]
+    known = {shape: _contiguous(shape) for shape in set(shapes)}
+    return _lists([known[shape] for shape in shapes])
+
+
+def _contiguous(shape: Shape | None) -> Shape | None:
+    return None if shape is None else tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _lists(tuples: Sequence[Shape | None]) -> pl.Series:
+    """A column of lists. Tensors share a few shapes, and each list costs much more than its number."""
+    numbers: dict[Shape | None, int] = {}
+    places = [numbers.setdefault(item, len(numbers)) for item in tuples]
+    return pl.Series(list(numbers), dtype=pl.List(pl.Int64)).gather(places)
