@@ -32,10 +32,10 @@ ROOMS = {
     "Tensor": "torch.Tensor",
     "Torch": "torch",
     "Distributed": "torch.distributed",
+    "VF": "torch._VF",
     "NPU": "torch_npu",
 }
 """What a name begins with, and where torch has the function."""
-ONLY_WRITTEN = {"VF": "torch._VF"}
 _MINDSPORE_ROOMS = {"Functional": "mindspore.ops", "Tensor": "mindspore.Tensor", "Mint": "mindspore.mint"}
 _OPERATOR_PREFIXES = {"aten": "Aten", "npu": "NPU"}
 _FUNCTION = re.compile(r"(?:(?:linalg|fft|special)\.)?[^\W\d]\w*")
@@ -131,7 +131,7 @@ def backward_name(name: str) -> str:
 
 def api_stem(op: str) -> str | None:
     """Functional.gelu for torch.nn.functional.gelu; None for what msprobe has no name for."""
-    for prefix, room in (ROOMS | ONLY_WRITTEN).items():
+    for prefix, room in ROOMS.items():
         rest = op.removeprefix(f"{room}.")
         if rest != op and _FUNCTION.fullmatch(rest):
             return f"{prefix}.{rest}"
