@@ -32,7 +32,7 @@ from ulpscope.dialects.msprobe.json_files import bad_field, read_if_there, read_
 from ulpscope.dialects.msprobe.names import Direction
 from ulpscope.dialects.msprobe.reading import EntryRank, read_file
 from ulpscope.dialects.msprobe.structure import Parents
-from ulpscope.dialects.msprobe.values import data_names, values_frame, wrong_field
+from ulpscope.dialects.msprobe.values import wrong_field
 from ulpscope.dialects.msprobe.writing import StepForms
 from ulpscope.dialects.registry import Dialect, is_trace
 from ulpscope.dialects.tables import foreign_rank, with_summaries
@@ -190,10 +190,10 @@ class _Rank(EntryRank):
         return None if path is None else read_file(path, value)
 
     def _values_frame(self, step: int, path: Path) -> pl.DataFrame:
-        named, new = data_names(self._values.new), self._values.new
+        named = self._values.data_names()
         absent = {name for name in named if name is not None and _find_data(path.parent, name) is None}
         names = self._names_there(step, named, absent)
-        frame = values_frame(new, names, path=path, step=step)
+        frame = self._values.frame(names, path=path, step=step)
         self._has_data = self._has_data or any(names)
         return with_summaries(frame, self.data) if any(names) else frame
 

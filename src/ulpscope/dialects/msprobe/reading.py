@@ -8,7 +8,7 @@ files beside a dump are found by plain names, and read one at a time, only when 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ulpscope.dialects.files.opening import load_tensor_file
 from ulpscope.dialects.msprobe.forms import Found, encode, encode_arguments, places, returned_value
 from ulpscope.dialects.msprobe.json_files import Header, bad_field, bad_file, read_if_there, read_object, shortened
-from ulpscope.dialects.msprobe.names import Direction, NameReader, backward_name, forward_name
+from ulpscope.dialects.msprobe.names import Direction, NameReader, backward_name
 from ulpscope.dialects.msprobe.ptdbg import data_folder, is_ptdbg, read_ptdbg
 from ulpscope.dialects.msprobe.structure import (
     MICRO_STEPS,
@@ -29,15 +29,7 @@ from ulpscope.dialects.msprobe.structure import (
     plan_calls,
     read_parents,
 )
-from ulpscope.dialects.msprobe.values import (
-    STATS_ID,
-    Values,
-    data_names,
-    summary_of,
-    values_frame,
-    without_checksum,
-    wrong_field,
-)
+from ulpscope.dialects.msprobe.values import STATS_ID, Values, without_checksum, wrong_field
 from ulpscope.records.enums import Role
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
@@ -48,9 +40,6 @@ from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.schema import TENSORS
 
 DATA_FOLDER = "dump_tensor_data"
-
-UseRow: TypeAlias = tuple[int, str, str, int]
-"""Call, role, place and value."""
 
 LISTS = ("input_args", "input", "output")
 OBJECTS = ("input_kwargs", "parameters")
@@ -79,20 +68,19 @@ class EntryRank:
         entries = [entry for content in data.values() for entry in content]
         # A dump of the task structure has no data: construct.json alone tells its calls.
         entries = entries or [entry for entry in parents.around if entry != MICRO_STEPS]
-        calls = plan_calls(entries, names=self._names, parents=parents, stacks=stacks)
-        ids = {entry: self._calls + index for index, entry in enumerate(calls)}
+        calls = plan_calls(entries, first=self._calls, names=self._names, parents=parents, stacks=stacks)
         self._calls += len(calls)
-        self._values.begin_step({ids[call.entry]: ids[call.parent] for call in calls.values() if call.parent})
-        reader = EntryReader(calls, ids, self._values)
+        self._values.begin_step({call.id: call.parent.id for call in calls.values() if call.parent is not None})
+        reader = EntryReader(calls, self._values)
         for path, content in data.items():
             reader.read(path, content)
         frames = StepFrames(
-            calls=calls_frame(step, calls, ids, reader.arguments, stacks),
+            calls=calls_frame(step, list(calls.values())),
             values=self._values_frame(step, next(iter(data))),
-            tensors=_uses_frame(reader.uses),
+            tensors=reader.uses_frame(),
             stacks=self._stacks.take_new(),
         )
-        self._values.end_step()
+        self._values.begin_step({})
         return frames
 
     def _values_frame(self, step: int, path: Path) -> pl.DataFrame:
@@ -163,11 +151,10 @@ class MsprobeRank(EntryRank):
             raise bad_file(directory, f"holds text that is not Unicode ({error.reason})") from error
 
     def _values_frame(self, step: int, path: Path) -> pl.DataFrame:
-        new = self._values.new
-        self._summary = self._summary or summary_of(new)
-        names = data_names(new)
+        self._summary = self._summary or self._values.summary_id
+        names = self._values.data_names()
         there = self._names_there(step, names, _absent(self._data[step], path, names))
-        return values_frame(new, there, path=path, step=step)
+        return self._values.frame(there, path=path, step=step)
 
 
 def _data(path: Path, content: dict[str, Any]) -> dict[str, Any]:
@@ -228,13 +215,10 @@ def _unexpected(path: Path, seen: str, value: Value) -> TraceError:
 class EntryReader:
     """Reads the entries of one step."""
 
-    def __init__(self, calls: Mapping[str, PlannedCall], ids: Mapping[str, int], values: Values) -> None:
-        self.uses: list[UseRow] = []
-        self.arguments: dict[str, str] = {}
+    def __init__(self, calls: Mapping[str, PlannedCall], values: Values) -> None:
+        self._uses: list[tuple[int, str, str, int]] = []
         self._calls = calls
-        self._ids = ids
         self._values = values
-        self._given: dict[str, Found] = {}
 
     def read(self, path: Path, data: Mapping[str, Any]) -> None:
         for entry, content in data.items():
@@ -243,67 +227,57 @@ class EntryReader:
             except (TypeError, AttributeError, KeyError, ValueError) as error:
                 raise _diagnosed(path, entry, content, error) from error
 
+    def uses_frame(self) -> pl.DataFrame:
+        """One row a use."""
+        call, role, place, value = zip(*self._uses, strict=True) if self._uses else ((), (), (), ())
+        columns = {"call": np.array(call, np.int64), "role": role, "place": place, "value": np.array(value, np.int64)}
+        return pl.DataFrame(columns, schema=dict(TENSORS))
+
     def _read_entry(self, entry: str, content: dict[str, Any]) -> None:
         call = self._calls.get(entry)
         if call is None:
-            self._read_gradients(entry, content)
-        elif call.parsed.direction is Direction.BACKWARD:
-            self._read_backward(entry, call, content)
+            call = self._calls[backward_name(entry)]
+            for name, item in content.items():
+                self._add_made(call, GRADIENT, _listed(item, [name] * len(item)))
+        elif call.is_backward:
+            self._read_backward(call, content)
         elif call.parsed.direction is Direction.DEBUG:
-            self._read_saved(entry, content)
+            is_tensor = not isinstance(content, dict) or ("dtype" in content and "shape" in content)
+            named = {"output.0": content} if is_tensor else {f"output.{name}": item for name, item in content.items()}
+            self._add_given(call, OUTPUT, _found(named))
         else:
-            self._read_forward(entry, call, content)
+            self._read_forward(call, content)
 
-    def _read_forward(self, entry: str, call: PlannedCall, content: dict[str, Any]) -> None:
-        number, args, output = self._ids[entry], content.get("input_args", []), content.get("output", [])
+    def _read_forward(self, call: PlannedCall, content: dict[str, Any]) -> None:
+        args, output = content.get("input_args", []), content.get("output", [])
         if type(args) is not list or type(output) is not list:
             raise TypeError("arguments or output")
         extra = {"is_nan": content["is_nan"]} if "is_nan" in content else {}
         if len(output) == 1 and (returned := returned_value(output[0])) is not None:
             extra["returned"] = returned
-        self.arguments[entry], given = encode_arguments(args, content.get("input_kwargs"), extra)
-        self._given[entry] = given
-        read = self._values.read
+        call.arguments, given = encode_arguments(args, content.get("input_kwargs"), extra)
+        call.given = given
         if writes := call.parsed.writes:
             given = [(place, without_checksum(tensor) if place in writes else tensor) for place, tensor in given]
-        self.uses += [(number, INPUT, place, read(tensor, entry)) for place, tensor in given]
+        self._add_given(call, INPUT, given)
         if "parameters" in content:
-            owned = _found(content["parameters"])
-            self.uses += [(number, PARAMETER, place, read(tensor, entry)) for place, tensor in owned]
+            self._add_given(call, PARAMETER, _found(content["parameters"]))
         self._add_made(call, OUTPUT, _listed(output, places("output", len(output))))
 
-    def _read_backward(self, entry: str, call: PlannedCall, content: dict[str, Any]) -> None:
-        number, gradients = self._ids[entry], content.get("output", [])
-        received = content.get("input", [])
-        for place, tensor in _listed(received, places("output", len(received))):
-            self.uses.append((number, GRAD_OUTPUT, place, self._values.read(tensor, entry)))
-        given = self._given.get(forward_name(entry), [])
-        self._add_made(call, GRAD_INPUT, _listed(gradients, gradient_places(gradients, given)))
+    def _read_backward(self, call: PlannedCall, content: dict[str, Any]) -> None:
+        received, gradients = content.get("input", []), content.get("output", [])
+        self._add_given(call, GRAD_OUTPUT, _listed(received, places("output", len(received))))
+        given = [] if call.forward is None else call.forward.given
+        self._add_made(call, GRAD_INPUT, _listed(gradients, _gradient_places(gradients, given)))
 
-    def _read_gradients(self, entry: str, content: dict[str, Any]) -> None:
-        call = self._calls[backward_name(entry)]
-        for name, item in content.items():
-            self._add_made(call, GRADIENT, _listed(item, [name] * len(item)))
-
-    def _read_saved(self, entry: str, content: Any) -> None:
-        if isinstance(content, dict) and not ("dtype" in content and "shape" in content):
-            found = _found({f"output.{name}": item for name, item in content.items()})
-        else:
-            found = _listed([content], ["output.0"])
-        number = self._ids[entry]
-        self.uses += [(number, OUTPUT, place, self._values.read(tensor, entry)) for place, tensor in found]
+    def _add_given(self, call: PlannedCall, role: str, found: Found) -> None:
+        number, entry, read = call.id, call.entry, self._values.read
+        self._uses += [(number, role, place, read(tensor, entry)) for place, tensor in found]
 
     def _add_made(self, call: PlannedCall, role: str, found: Found) -> None:
-        number, entry = self._ids[call.entry], call.entry
+        number, entry = call.id, call.entry
         made = self._values.handed_on if call.parsed.is_module else self._values.made
-        self.uses += [(number, role, place, made(tensor, entry, number)) for place, tensor in found]
-
-
-def _uses_frame(uses: list[UseRow]) -> pl.DataFrame:
-    """One row a use."""
-    call, role, place, value = zip(*uses, strict=True) if uses else ((), (), (), ())
-    columns = {"call": np.array(call, np.int64), "role": role, "place": place, "value": np.array(value, np.int64)}
-    return pl.DataFrame(columns, schema=dict(TENSORS))
+        self._uses += [(number, role, place, made(tensor, entry, number)) for place, tensor in found]
 
 
 def _found(named: dict[str, Any]) -> Found:
@@ -335,7 +309,7 @@ def _diagnosed(path: Path, entry: str, content: Any, error: Exception) -> TraceE
     return bad_file(path, f"entry {shortened(entry)} cannot be read: {error}")
 
 
-def gradient_places(gradients: Sequence[Any], given: Found) -> list[str]:
+def _gradient_places(gradients: Sequence[Any], given: Found) -> list[str]:
     """Places for the gradients that a backward returned, from the tensors that its forward was given.
 
     Gradients have the shape of their argument, and stand in the order of the tensor arguments or of those that require

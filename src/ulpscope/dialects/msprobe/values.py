@@ -10,7 +10,6 @@ msprobe's four numbers become stats, its checksums digests.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,37 +34,26 @@ _LARGEST_SIZE = 2**62
 _EMPTY_XOR = "0x0000000000000000"
 
 
-@dataclass(slots=True)
-class NewValues:
-    """The values that were first seen in one step, in order of their ids."""
-
-    first: int = 0
-    tensors: list[Tensor] = field(default_factory=list)
-    producers: list[int | None] = field(default_factory=list)
-    entries: list[str] = field(default_factory=list)
-    """Where each was first seen, for messages."""
-    data_names: dict[int, str] = field(default_factory=dict)
-    """Of those whose data was saved with a later entry: any of them will do."""
-
-
 class Values:
-    """All values of a rank; ids go on over its steps."""
+    """All values of a rank, and in order of their ids those that were first seen in the step that is being read."""
 
     def __init__(self) -> None:
-        self.new = NewValues()
         self._count = 0
-        self._around: Mapping[int, int] = {}
         self._latest: dict[Key, tuple[int, int | None]] = {}
         self._elements: dict[tuple[str, Shape], int] = {}
         self._makers: dict[Key, int] = {}
+        self.begin_step({})
 
     def begin_step(self, around: Mapping[int, int]) -> None:
-        """Go on with a step in which these calls stand inside of those."""
-        self.new, self._around = NewValues(first=self._count), around
-
-    def end_step(self) -> None:
-        """Let go of what the step was read from."""
-        self.new, self._around = NewValues(first=self._count), {}
+        """Go on with a step in which these calls stand inside of those; let go of what the one before was read from."""
+        self._around = around
+        self._first = self._count
+        self._tensors: list[Tensor] = []
+        self._producers: list[int | None] = []
+        self._entries: list[str] = []
+        """Where each was first seen, for messages."""
+        self._later_names: dict[int, str] = {}
+        """Files of those whose data was saved with a later entry: any of them will do."""
 
     def read(self, tensor: Tensor, entry: str) -> int:
         """A tensor that a call was given."""
@@ -105,19 +93,19 @@ class Values:
         return producer is not None
 
     def _again(self, number: int, tensor: Tensor) -> int:
-        if "data_name" in tensor and number >= self.new.first:
-            self.new.data_names.setdefault(number - self.new.first, tensor["data_name"])
+        if "data_name" in tensor and number >= self._first:
+            self._later_names.setdefault(number - self._first, tensor["data_name"])
         return number
 
     def _add(self, tensor: Tensor, key: Key | None, producer: int | None, entry: str) -> int:
         _, high, low = extent = self._extent(tensor)
         if producer is not None and type(high) is type(low) is float and -math.inf < low < high < math.inf:
             self._makers[extent] = producer
-        number, new = self._count, self.new
+        number = self._count
         self._count += 1
-        new.tensors.append(tensor)
-        new.producers.append(producer)
-        new.entries.append(entry)
+        self._tensors.append(tensor)
+        self._producers.append(producer)
+        self._entries.append(entry)
         if key is not None:
             self._latest[key] = number, producer
             if key[-1] is not None:
@@ -140,6 +128,57 @@ class Values:
         ):
             return tensor["dtype"], tuple(tensor["shape"]), high, low, mean, norm, checksum
         return None
+
+    @property
+    def summary_id(self) -> str | None:
+        """What the dump tells of a value; none if this step has no values."""
+        checksum = next((text for tensor in self._tensors if isinstance(text := tensor.get("md5"), str)), None)
+        if checksum is not None:
+            # What msprobe calls md5 is a CRC-32; its forerunner's is one.
+            return XOR_ID if checksum.startswith("0x") else MD5_ID if len(checksum) == _MD5_DIGITS else CRC_ID
+        return STATS_ID if self._tensors else None
+
+    def data_names(self) -> list[str | None]:
+        """The file of each value's data."""
+        later = self._later_names
+        return [tensor.get("data_name") or later.get(place) for place, tensor in enumerate(self._tensors)]
+
+    def frame(self, names: list[str | None], *, path: Path, step: int) -> pl.DataFrame:
+        """One row a value; names are those of the files that are there."""
+        tensors = self._tensors
+        dtypes = {text: short_dtype(text) for text in {tensor["dtype"] for tensor in tensors}}
+        columns: dict[str, Any] = {
+            "id": np.arange(self._first, self._count),
+            "producer": self._producers,
+            "dtype": [dtypes[tensor["dtype"]] for tensor in tensors],
+            "shape": _lists([tuple(tensor["shape"]) for tensor in tensors]),
+            "requires_grad": [tensor.get("requires_grad") is True for tensor in tensors],
+            **{name.lower(): self._numbers(name, path) for name in STATS},
+            "digest": _digests(tensors),
+            "data_file": [None if name is None else f"step{step}/{name}" for name in names],
+        }
+        frame = pl.DataFrame(columns, schema={name: VALUES[name] for name in columns})
+        saved = pl.col("data_file").is_not_null()
+        return frame.with_columns(
+            *_not_finite(),
+            device=pl.lit("unknown"),
+            layout=pl.lit("strided"),
+            initialized=pl.lit(True),
+            data_key=pl.when(saved).then(pl.lit("")),
+            data_offset=pl.when(saved).then(pl.lit(0, dtype=pl.Int64)),
+            data_strides=_strides(tensors, names),
+        ).with_columns(pl.when(pl.col(name.lower()).is_finite()).then(pl.col(name.lower())) for name in STATS)
+
+    def _numbers(self, name: str, path: Path) -> list[float | None]:
+        # A dump of checksums has a 0-d tensor's number itself in the place of its checksum.
+        column = [tensor[name] if name in tensor else _number_alone(tensor) for tensor in self._tensors]
+        kinds = set(map(type, column))
+        if not kinds <= _NUMBERS:
+            place = next(place for place, number in enumerate(column) if type(number) not in _NUMBERS)
+            raise bad_field(path, f"{name} in {self._entries[place]!r}", column[place], "a number")
+        if kinds <= {float, type(None)}:
+            return column
+        return [None if number is None else _as_float(number) for number in column]
 
 
 def wrong_field(tensor: Tensor) -> tuple[str, object, str] | None:
@@ -171,59 +210,6 @@ def _count_elements(dtype: str, shape: Shape) -> int:
     if not isinstance(dtype, str) or any(type(size) is not int or not 0 <= size < _LARGEST_SIZE for size in shape):
         raise TypeError("dtype or shape")
     return math.prod(shape)
-
-
-def summary_of(new: NewValues) -> str | None:
-    """What the dump tells of a value; none if this step has no values."""
-    checksum = next((text for tensor in new.tensors if isinstance(text := tensor.get("md5"), str)), None)
-    if checksum is not None:
-        # What msprobe calls md5 is a CRC-32; its forerunner's is one.
-        return XOR_ID if checksum.startswith("0x") else MD5_ID if len(checksum) == _MD5_DIGITS else CRC_ID
-    return STATS_ID if new.tensors else None
-
-
-def data_names(new: NewValues) -> list[str | None]:
-    """The file of each value's data."""
-    later = new.data_names
-    return [tensor.get("data_name") or later.get(place) for place, tensor in enumerate(new.tensors)]
-
-
-def values_frame(new: NewValues, names: list[str | None], *, path: Path, step: int) -> pl.DataFrame:
-    """One row a value; names are those of the files that are there."""
-    dtypes = {text: short_dtype(text) for text in {tensor["dtype"] for tensor in new.tensors}}
-    columns: dict[str, Any] = {
-        "id": np.arange(new.first, new.first + len(new.tensors)),
-        "producer": new.producers,
-        "dtype": [dtypes[tensor["dtype"]] for tensor in new.tensors],
-        "shape": _lists([tuple(tensor["shape"]) for tensor in new.tensors]),
-        "requires_grad": [tensor.get("requires_grad") is True for tensor in new.tensors],
-        **{name.lower(): _numbers(new, name, path) for name in STATS},
-        "digest": _digests(new.tensors),
-        "data_file": [None if name is None else f"step{step}/{name}" for name in names],
-    }
-    frame = pl.DataFrame(columns, schema={name: VALUES[name] for name in columns})
-    saved = pl.col("data_file").is_not_null()
-    return frame.with_columns(
-        *_not_finite(),
-        device=pl.lit("unknown"),
-        layout=pl.lit("strided"),
-        initialized=pl.lit(True),
-        data_key=pl.when(saved).then(pl.lit("")),
-        data_offset=pl.when(saved).then(pl.lit(0, dtype=pl.Int64)),
-        data_strides=_strides(new.tensors, names),
-    ).with_columns(pl.when(pl.col(name.lower()).is_finite()).then(pl.col(name.lower())) for name in STATS)
-
-
-def _numbers(new: NewValues, name: str, path: Path) -> list[float | None]:
-    # A dump of checksums has a 0-d tensor's number itself in the place of its checksum.
-    column = [tensor[name] if name in tensor else _number_alone(tensor) for tensor in new.tensors]
-    kinds = set(map(type, column))
-    if not kinds <= _NUMBERS:
-        place = next(place for place, number in enumerate(column) if type(number) not in _NUMBERS)
-        raise bad_field(path, f"{name} in {new.entries[place]!r}", column[place], "a number")
-    if kinds <= {float, type(None)}:
-        return column
-    return [None if number is None else _as_float(number) for number in column]
 
 
 def _number_alone(tensor: Tensor) -> float | int | None:
