@@ -24,13 +24,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
-from numpy.typing import NDArray
 
 from ulpscope.dialects.files.torch_files import save_pt
 from ulpscope.dialects.msprobe.forms import Found, Json, encode
 from ulpscope.dialects.msprobe.json_files import bad_field, read_if_there, read_object, shortened, step_number
 from ulpscope.dialects.msprobe.names import Direction
-from ulpscope.dialects.msprobe.reading import EntryRank, read_file
+from ulpscope.dialects.msprobe.reading import EntryRank
 from ulpscope.dialects.msprobe.structure import Parents
 from ulpscope.dialects.msprobe.values import wrong_field
 from ulpscope.dialects.msprobe.writing import StepForms
@@ -182,32 +181,26 @@ class _Rank(EntryRank):
         except UnicodeEncodeError as error:
             raise _bad(f"{forward} holds text that is not Unicode ({error.reason})") from error
 
-    def data(self, value: Value) -> NDArray[Any] | None:
-        if value.data is None:
-            return None
-        step, _, stated = value.data.file.partition("/")
-        path = _find_data(self._files[int(step.removeprefix("step"))].parent, stated)
-        return None if path is None else read_file(path, value)
-
     def _values_frame(self, step: int, path: Path) -> pl.DataFrame:
-        named = self._values.data_names()
-        absent = {name for name in named if name is not None and _find_data(path.parent, name) is None}
-        names = self._names_there(step, named, absent)
-        frame = self._values.frame(names, path=path, step=step)
-        self._has_data = self._has_data or any(names)
-        return with_summaries(frame, self.data) if any(names) else frame
+        frame = super()._values_frame(step, path)
+        has_data = frame["data_file"].is_not_null().any()
+        self._has_data = self._has_data or has_data
+        return with_summaries(frame, self.data) if has_data else frame
 
+    def _absent(self, step: int, dump: Path, names: set[str]) -> set[str]:
+        return {name for name in names if self._data_file(step, name) is None}
 
-def _find_data(folder: Path, stated: str) -> Path | None:
-    """The file of a datapath: beside the files, wherever they were moved to, or else where it is said to be."""
-    parts = PurePosixPath(stated.replace("\\", "/")).parts
-    home = folder.resolve()
-    for depth in range(min(len(parts), _DEEPEST_DATA), 0, -1):
-        path = folder.joinpath(*parts[-depth:])
-        if path.is_file() and path.resolve().is_relative_to(home):
-            return path
-    path = Path(stated)
-    return path if path.is_absolute() and path.is_file() else None
+    def _data_file(self, step: int, name: str) -> Path | None:
+        """Beside the files, wherever they were moved to, or else where it is said to be."""
+        folder = self._files[step].parent
+        parts = PurePosixPath(name.replace("\\", "/")).parts
+        home = folder.resolve()
+        for depth in range(min(len(parts), _DEEPEST_DATA), 0, -1):
+            path = folder.joinpath(*parts[-depth:])
+            if path.is_file() and path.resolve().is_relative_to(home):
+                return path
+        path = Path(name)
+        return path if path.is_absolute() and path.is_file() else None
 
 
 def _forward_entries(path: Path, content: Mapping[str, Any]) -> Entries:

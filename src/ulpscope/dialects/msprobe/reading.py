@@ -6,7 +6,7 @@ files beside a dump are found by plain names, and read one at a time, only when 
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +83,29 @@ class EntryRank:
         self._values.begin_step({})
         return frames
 
-    def _values_frame(self, step: int, path: Path) -> pl.DataFrame:
-        """The values that are new in this step."""
-        raise NotImplementedError
+    def data(self, value: Value) -> NDArray[Any] | None:
+        if value.data is None:
+            return None
+        step, _, name = value.data.file.partition("/")
+        path = self._data_file(int(step.removeprefix("step")), name)
+        return None if path is None else read_file(path, value)
 
-    def _names_there(self, step: int, names: Sequence[str | None], absent: set[str]) -> list[str | None]:
-        """Names of tensor files without those that are not there, which is told."""
+    def _values_frame(self, step: int, path: Path) -> pl.DataFrame:
+        """The values that are new in this step; files of their data that are not there are told."""
+        names = self._values.data_names()
+        absent = self._absent(step, path, {name for name in names if name is not None})
         if absent:
             told = remark("tensor_files", files=Counted(len(absent), "tensor file"), example=min(absent))
             self._missing.append(remark("step", step=step, remark=told))
-        return [None if name in absent else name for name in names]
+        return self._values.frame([None if name in absent else name for name in names], path=path, step=step)
+
+    def _data_file(self, step: int, name: str) -> Path | None:
+        """The file of a value's data by its stated name."""
+        raise NotImplementedError
+
+    def _absent(self, step: int, dump: Path, names: set[str]) -> set[str]:
+        """Files that the dump names and that are not there."""
+        raise NotImplementedError
 
 
 class MsprobeRank(EntryRank):
@@ -113,12 +126,6 @@ class MsprobeRank(EntryRank):
         # What was parsed must be gone when the collector may look around again.
         with collector_paused():
             return self._read(step, self._files[step])
-
-    def data(self, value: Value) -> NDArray[Any] | None:
-        if value.data is None:
-            return None
-        step, _, name = value.data.file.partition("/")
-        return read_file(_data_file(self._data[int(step.removeprefix("step"))], name), value)
 
     def _read(self, step: int, files: tuple[Path, ...]) -> StepFrames:
         directory = files[0].parent
@@ -152,9 +159,25 @@ class MsprobeRank(EntryRank):
 
     def _values_frame(self, step: int, path: Path) -> pl.DataFrame:
         self._summary = self._summary or self._values.summary_id
-        names = self._values.data_names()
-        there = self._names_there(step, names, _absent(self._data[step], path, names))
-        return self._values.frame(there, path=path, step=step)
+        return super()._values_frame(step, path)
+
+    def _absent(self, step: int, dump: Path, names: set[str]) -> set[str]:
+        folder = self._data[step]
+        absent = names - (set() if folder is None else set(os.listdir(folder)))
+        for name in absent:
+            if not _is_plain(name):
+                raise bad_field(dump, "data_name", name, f"the name of a file in {DATA_FOLDER}")
+        return absent
+
+    def _data_file(self, step: int, name: str) -> Path:
+        """A link that leads out of the folder is refused."""
+        folder = self._data[step]
+        if folder is None or not _is_plain(name):
+            raise bad_file(Path(name), "is not a file of this dump")
+        path = folder / name
+        if path.resolve().parent != folder.resolve():
+            raise bad_file(path, f"is a link to {path.resolve()}, outside of the dump")
+        return path
 
 
 def _data(path: Path, content: dict[str, Any]) -> dict[str, Any]:
@@ -164,26 +187,6 @@ def _data(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     if data is not None and not isinstance(data, dict):
         raise bad_field(path, "data", data, "an object of entries")
     return data or {}
-
-
-def _absent(folder: Path | None, dump: Path, names: Iterable[str | None]) -> set[str]:
-    """Files that the dump names and that are not in the folder."""
-    there = set() if folder is None else set(os.listdir(folder))
-    absent = {name for name in names if name is not None and name not in there}
-    for name in absent:
-        if not _is_plain(name):
-            raise bad_field(dump, "data_name", name, f"the name of a file in {DATA_FOLDER}")
-    return absent
-
-
-def _data_file(folder: Path | None, name: str) -> Path:
-    """The file of this name; a link that leads out of the folder is refused."""
-    if folder is None or not _is_plain(name):
-        raise bad_file(Path(name), "is not a file of this dump")
-    path = folder / name
-    if path.resolve().parent != folder.resolve():
-        raise bad_file(path, f"is a link to {path.resolve()}, outside of the dump")
-    return path
 
 
 def _is_plain(name: object) -> bool:

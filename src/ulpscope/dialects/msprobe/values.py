@@ -166,7 +166,7 @@ class Values:
             initialized=pl.lit(True),
             data_key=pl.when(saved).then(pl.lit("")),
             data_offset=pl.when(saved).then(pl.lit(0, dtype=pl.Int64)),
-            data_strides=_strides(tensors, names),
+            data_strides=pl.when(saved).then(pl.lit([], dtype=pl.List(pl.Int64))),
         ).with_columns(pl.when(pl.col(name.lower()).is_finite()).then(pl.col(name.lower())) for name in STATS)
 
     def _numbers(self, name: str, path: Path) -> list[float | None]:
@@ -251,18 +251,8 @@ def _digest(tensor: Tensor) -> int | None:
     return int.from_bytes(blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest(), "little")
 
 
-def _strides(tensors: Sequence[Tensor], names: Sequence[str | None]) -> pl.Series:
-    shapes = [None if name is None else tuple(tensor["shape"]) for tensor, name in zip(tensors, names, strict=True)]
-    known = {shape: _contiguous(shape) for shape in set(shapes)}
-    return _lists([known[shape] for shape in shapes])
-
-
-def _contiguous(shape: Shape | None) -> Shape | None:
-    return None if shape is None else tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def _lists(tuples: Sequence[Shape | None]) -> pl.Series:
+def _lists(tuples: Sequence[Shape]) -> pl.Series:
     """A column of lists. Tensors share a few shapes, and each list costs much more than its number."""
-    numbers: dict[Shape | None, int] = {}
+    numbers: dict[Shape, int] = {}
     places = [numbers.setdefault(item, len(numbers)) for item in tuples]
     return pl.Series(list(numbers), dtype=pl.List(pl.Int64)).gather(places)
