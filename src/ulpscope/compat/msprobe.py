@@ -11,22 +11,23 @@ dump_path of config.json becomes a trace, which every ulpscope command reads. Im
 `python -m ulpscope.compat.msprobe -f pytorch run_ut ...` takes msprobe's commands.
 """
 
+import contextlib
 import functools
 import os
 import random
-import time
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ulpscope.capture.processes import refuse_old_version
-from ulpscope.compat.msprobe_config import DebuggerConfig, read_arguments, read_config
-from ulpscope.compat.recording import Recording, watch_batches
-from ulpscope.compat.telling import NAMES, PAGE, Fate, Old, by_name, problem_of, stand_in, tell
-from ulpscope.records.errors import UlpscopeError
+from ulpscope.compat.msprobe_commands import compare, compare_distributed, pt_compare
+from ulpscope.compat.msprobe_config import SAVE_OP, DebuggerConfig, read_arguments, read_config
+from ulpscope.compat.recording import begin_capture, end_capture, own_ranks, watch_batches
+from ulpscope.compat.telling import NAMES, Fate, Old, by_name, problem_of, stand_in, tell
 
 if TYPE_CHECKING:
-    from ulpscope.workflows.compare.command import CompareResult
+    from ulpscope.workflows.run.python_capture import Capture
 
 __all__ = [
     "PrecisionDebugger",
@@ -39,78 +40,229 @@ __all__ = [
     "seed_all",
     "set_reproducibility",
 ]
+# By name, because other ranks may be about to write theirs.
+_OWN_NAME = re.compile(r"rank\d+(-p\d+)?$|\.ulpscope-")
 _ABSENT = {name: row for name, row in by_name(NAMES).items() if row.fate is Fate.TOLD}
 
 
+def _of_the_one(method: Callable[..., None]) -> Any:
+    """A method that is called on the class: the one debugger of the process does it."""
+
+    @functools.wraps(method)
+    def call(cls: type["PrecisionDebugger"], *args: Any, **kwargs: Any) -> None:
+        cls._do(method.__name__, method, *args, **kwargs)
+
+    return classmethod(call)
+
+
 class PrecisionDebugger:
-    """msprobe's debugger: one a process, start and stop around what is captured, step at the end of an iteration."""
+    """msprobe's debugger: one a process, start and stop around what is captured, step at the end of an iteration.
+
+    The capture begins with the first start, and ends with the process.
+    """
 
     _instance: ClassVar["PrecisionDebugger | None"] = None
-    _recording: Recording
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "PrecisionDebugger":
         if cls._instance is None:
-            new = super().__new__(cls)
-            new._recording = _recording(args, kwargs)
-            cls._instance = new
-            new._prepare()
+            cls._instance = super().__new__(cls)
+            cls._instance._set_up(args, kwargs)
         return cls._instance
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """(config_path, task, dump_path, level, step), or what older versions took."""
 
-    def _prepare(self) -> None:
-        config = self._recording.config
-        if config.seeding is not None:
-            seeding = config.seeding
+    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take over what was asked for; a debugger captures nothing where that cannot be told."""
+        self._model: Any = None
+        """Named where start is given none."""
+        try:
+            refuse_old_version("torch")
+            asked = read_arguments(args, kwargs)
+            self._config = config = read_config(asked.config_path, asked.options)
+            remarks, self._model = (*asked.remarks, *config.remarks), asked.model
+        except Exception as error:
+            self._config = config = DebuggerConfig(enabled=False)
+            remarks = (f"{problem_of(error)} (the run goes on, without this capture)",)
+        for remark in remarks:
+            tell(f"PrecisionDebugger: {remark}")
+        self._capture: Capture | None = None
+        self._off = not config.enabled
+        self._step = 0
+        self._has_batch = False
+        self._named: set[tuple[str, int]] = set()
+        if (seeding := config.seeding) is not None:
             self._do("seed", lambda _: seed_all(seeding.seed, mode=seeding.deterministic))
         if config.enabled and config.counts_batches:
-            before = functools.partial(self._do, "step", Recording.before_batch)
-            after = functools.partial(self._do, "start", Recording.after_batch)
+            before = functools.partial(self._do, "step", PrecisionDebugger._before_batch)
+            after = functools.partial(self._do, "start", PrecisionDebugger._after_batch)
             self._do("enable_dataloader", lambda _: watch_batches(before=before, after=after))
 
-    @classmethod
-    def start(cls, model: Any = None, token_range: Any = None, rank_id: Any = None, *args: Any, **kwargs: Any) -> None:
+    @_of_the_one
+    def start(self, model: Any = None, token_range: Any = None, rank_id: Any = None, *args: Any, **kwargs: Any) -> None:
         """Capture from here on; `model` (a module or a list of them) gives module paths their root."""
         if token_range is not None or rank_id is not None or args or kwargs:
             tell("PrecisionDebugger.start: token_range, rank_id and scheduled_tokens are ignored, all is captured")
-        cls._do("start", lambda recording: recording.start(model))
+        self._start(model)
 
-    @classmethod
-    def stop(cls) -> None:
+    @_of_the_one
+    def stop(self) -> None:
         """Capture nothing until the next start."""
-        cls._do("stop", Recording.stop)
+        if not self._config.counts_batches:
+            self._pause()
 
-    @classmethod
-    def forward_backward_dump_end(cls) -> None:
+    @_of_the_one
+    def forward_backward_dump_end(self) -> None:
         """Capture nothing until the next start."""
-        cls._do("forward_backward_dump_end", Recording.stop)
+        if not self._config.counts_batches:
+            self._pause()
 
-    @classmethod
-    def step(cls) -> None:
+    @_of_the_one
+    def step(self) -> None:
         """An iteration has ended."""
-        cls._do("step", Recording.step)
+        if not self._config.counts_batches:
+            self._end_step()
 
-    @classmethod
-    def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
+    @_of_the_one
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
         """Put a variable (a tensor, lists and dictionaries of them) into the trace, and later its gradients."""
-        cls._do("save", lambda recording: recording.save(variable, str(name), gradients=save_backward))
+        if self._config.debug and self._capture is None:
+            self._go_on()
+        if self._capture is not None:
+            self._capture.record(SAVE_OP, str(name), variable, gradients=save_backward)
 
-    @classmethod
-    def set_init_step(cls, step: int) -> None:
+    @_of_the_one
+    def set_init_step(self, step: int) -> None:
         """The running iteration has this number."""
-        cls._do("set_init_step", lambda recording: recording.begin_at(int(step)))
+        self._step = int(step)
+        if self._capture is not None:
+            self._capture.begin_at(self._step)
 
     @classmethod
-    def _do(cls, word: str, action: Callable[[Recording], None]) -> None:
+    def _do(cls, word: str, action: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         if cls._instance is None:
             tell(f"PrecisionDebugger.{word} before any PrecisionDebugger was made: nothing is captured")
             return
-        recording = cls._instance._recording
         try:
-            action(recording)
+            action(cls._instance, *args, **kwargs)
         except Exception as error:
-            recording.fail(f"PrecisionDebugger.{word}", error)
+            cls._instance._fail(f"PrecisionDebugger.{word}", error)
+
+    def _start(self, model: Any) -> None:
+        """Capture from here on; where DataLoaders count, only remember the model."""
+        if model is not None:
+            self._model = model
+        if not self._config.counts_batches:
+            self._go_on()
+
+    def _before_batch(self) -> None:
+        """A DataLoader is asked for a batch: the iteration of the one before is over."""
+        if self._has_batch:
+            self._has_batch = False
+            self._pause()
+            self._end_step()
+
+    def _after_batch(self) -> None:
+        """A DataLoader gave a batch: an iteration begins."""
+        self._has_batch = True
+        self._go_on()
+
+    def _close(self) -> None:
+        capture, self._capture, self._off = self._capture, None, True
+        if capture is not None:
+            end_capture(capture)
+            names = [name for name in self._config.only if name != SAVE_OP]
+            if capture.is_empty and names:
+                tell(
+                    f"PrecisionDebugger: list: no call between start and stop is {' or '.join(names)}, "
+                    "as a trace names it; without list all calls are captured, and ulpscope show tells their names"
+                )
+            elif self._config.own_layout and not capture.is_empty:
+                _write_own_layout(capture.path, self._config.out)
+
+    def _fail(self, where: str, error: Exception) -> None:
+        """Something of ours went wrong: say so, capture no more, and let the run go on."""
+        tell(f"{where}: {problem_of(error)} (the run goes on, without this capture)")
+        with contextlib.suppress(Exception):
+            self._close()
+        self._off = True
+
+    def _go_on(self) -> None:
+        if self._off or self._is_over():
+            return
+        if self._capture is None:
+            self._begin()
+        elif not self._config.debug:
+            self._capture.resume(self._new_models())
+
+    def _pause(self) -> None:
+        if self._capture is not None and not self._config.debug:
+            self._capture.pause()
+
+    def _end_step(self) -> None:
+        self._step += 1
+        if self._capture is not None:
+            self._capture.step()
+            if self._is_over():
+                self._close()
+
+    def _begin(self) -> None:
+        config = self._config
+        self._capture = new = begin_capture(
+            _beside(config.out) if config.own_layout else _free_directory(config.out),
+            step=self._step,
+            at_exit=self._close_at_exit,
+            level=config.level,
+            save=config.save,
+            model=self._new_models(),
+            steps=config.steps,
+            ranks=config.ranks,
+            only=config.only,
+        )
+        tell(f"PrecisionDebugger captures into {new.path} (next: ulpscope show {new.path})")
+
+    def _close_at_exit(self) -> None:
+        try:
+            self._close()
+        except Exception as error:
+            self._fail("PrecisionDebugger", error)
+
+    def _new_models(self) -> Mapping[str, Any] | None:
+        """Modules by the names of their paths, without those that have been named before."""
+        from ulpscope.workflows.run.python_capture import named_models
+
+        named = named_models(self._model).items()
+        fresh = {name: root for name, root in named if (name, id(root)) not in self._named}
+        self._named.update((name, id(root)) for name, root in fresh.items())
+        return fresh or None
+
+    def _is_over(self) -> bool:
+        from ulpscope.capture.settings import parse_ranges
+
+        steps = self._config.steps
+        return steps is not None and self._step > parse_ranges(steps, option="step").last
+
+
+def _write_own_layout(path: Path, out: Path) -> None:
+    """The rank of this process as msprobe dumps it; other ranks write their own."""
+    from ulpscope.dialects.msprobe.writing import write_msprobe
+    from ulpscope.trace.reader import Trace
+
+    write_msprobe(Trace(path, own_ranks(path), missing_ranks=[]), out)
+    tell(f"PrecisionDebugger wrote msprobe's own layout into {out}, too")
+
+
+def _free_directory(out: Path) -> Path:
+    """dump_path, or one beside it if other files are there: they are not ours to replace."""
+    others = [entry.name for entry in out.iterdir() if not _OWN_NAME.match(entry.name)] if out.is_dir() else []
+    if not others:
+        return out
+    tell(f"{out} holds files that are no trace ({others[0]}): PrecisionDebugger captures into {_beside(out)}")
+    return _beside(out)
+
+
+def _beside(out: Path) -> Path:
+    return out.with_name(f"{out.name}-trace")
 
 
 def _without_effect(row: Old) -> Any:
@@ -130,7 +282,7 @@ for _name, _row in _ABSENT.items():
 def module_dump(module: Any, dump_name: str) -> None:
     """From now on the paths of this module and what is in it begin with this name."""
     tell("module_dump names a module; what is inside it is captured, too")
-    PrecisionDebugger._do("module_dump", lambda recording: recording.start({dump_name: module}))
+    PrecisionDebugger._do("module_dump", PrecisionDebugger._start, {dump_name: module})
 
 
 def module_dump_end() -> None:
@@ -141,70 +293,6 @@ def acl_save(x: Any, path: str) -> Any:
     """Put a tensor into the trace under this name, and give it back."""
     PrecisionDebugger.save(x, path, save_backward=False)
     return x
-
-
-def _recording(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording:
-    """What was asked for; a debugger that captures nothing where that cannot be told."""
-    try:
-        refuse_old_version("torch")
-        asked = read_arguments(args, kwargs)
-        config = read_config(asked.config_path, asked.options)
-        remarks = (*asked.remarks, *config.remarks)
-    except Exception as error:
-        asked, config = None, DebuggerConfig(enabled=False)
-        remarks = (f"{problem_of(error)} (the run goes on, without this capture)",)
-    for remark in remarks:
-        tell(f"PrecisionDebugger: {remark}")
-    return Recording(config, None if asked is None else asked.model)
-
-
-# Of all versions, the newest first: dumps as JSON, and those of ptdbg_ascend.
-TARGETS = ("target_path", "npu_path", "npu_json_path", "npu_pkl_path")
-REFERENCES = ("golden_path", "bench_path", "bench_json_path", "bench_pkl_path")
-# Whatever they say, stacks and all columns are there and the answer explains itself.
-_QUIET = frozenset({"stack_mode", "auto_analyze", "xlsx", "summary_compare", "md5_compare", "suffix"})
-
-
-def compare(input_param: Mapping[str, Any], output_path: str, **options: Any) -> "CompareResult":
-    """Compare the dumps that input_param names; print the answer, and write it below output_path."""
-    reference, target = (_path(input_param, names) for names in (REFERENCES, TARGETS))
-    return _compare(reference, target, Path(output_path), options)
-
-
-pt_compare = compare
-
-
-def compare_distributed(npu_dump_dir: str, bench_dump_dir: str, output_path: str, **options: Any) -> "CompareResult":
-    """Compare all ranks of two dumps; print the answer, and write it below output_path."""
-    return _compare(Path(bench_dump_dir), Path(npu_dump_dir), Path(output_path), options)
-
-
-def _compare(reference: Path, target: Path, out: Path, options: Mapping[str, Any]) -> "CompareResult":
-    from ulpscope.workflows.compare.command import CompareOptions
-    from ulpscope.workflows.compare.command import compare as compare_runs
-    from ulpscope.workflows.results import prepare_result
-
-    ignored = sorted(name for name, value in options.items() if value and name not in _QUIET)
-    if ignored:
-        tell(f"compare: {', '.join(ignored)} has no effect: calls are aligned by their order and shapes ({PAGE})")
-    result = compare_runs(reference, target, CompareOptions())
-    folder = out / f"compare_result_{time.strftime('%Y%m%d%H%M%S')}"
-    prepare_result(folder, overwrite=True)
-    page = result.write(folder, xlsx=bool(options.get("xlsx")))
-    print(result.text(), end="")
-    tell(f"compare: the tables are in {folder}, the page is {page}")
-    return result
-
-
-def _path(given: Mapping[str, Any], names: tuple[str, ...]) -> Path:
-    stated = next((given[name] for name in names if isinstance(given.get(name), str) and given[name]), None)
-    if stated is None:
-        raise UlpscopeError(
-            f"compare: input_param has {', '.join(map(str, given)) or 'nothing'}",
-            expected=f"a dump.json or a directory of dumps as one of {', '.join(names)}",
-            next_step=f"add it, or ulpscope compare REFERENCE TARGET; see {PAGE}",
-        )
-    return Path(stated)
 
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")

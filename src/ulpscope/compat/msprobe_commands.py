@@ -1,6 +1,7 @@
 """msprobe's commands: python -m ulpscope.compat.msprobe [-f pytorch] run_ut -api_info dump.json
 
-Each is told as a command of ulpscope, which is then run; one that has none says what to use instead.
+Each is told as a command of ulpscope, which is then run; one that has none says what to use instead. compare() and
+compare_distributed() take two dumps or traces, and are answered in this process.
 """
 
 import argparse
@@ -10,16 +11,18 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from ulpscope.compat.telling import COMMANDS, PAGE, Fate, by_name, tell
-from ulpscope.dialects.api_checker import sibling
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
+
+if TYPE_CHECKING:
+    from ulpscope.workflows.compare.command import CompareResult
 
 DEFAULT_OUT = "./output"
 _COMMANDS = by_name(COMMANDS)
@@ -97,7 +100,7 @@ class _Parser(argparse.ArgumentParser):
         return args
 
 
-def _compare(parser: _Parser, words: Words) -> Words:
+def _compared(parser: _Parser, words: Words) -> Words:
     parser.take(config="-i --input_path", target="-tp --target_path", reference="-gp --golden_path")
     parser.take(out="-o --output_path")
     parser.add_argument("--xlsx", action="store_true")
@@ -178,7 +181,7 @@ def _parse(parser: _Parser, words: Words) -> Words:
 
 
 _TRANSLATIONS: dict[str, Callable[[_Parser, Words], Words]] = {
-    "compare": _compare,
+    "compare": _compared,
     "run_ut": _check,
     "acc_check": _check,
     "multi_run_ut": _check,
@@ -222,6 +225,8 @@ def _run_of(parser: _Parser, args: argparse.Namespace) -> str:
         return str(args.api_info)
     if args.forward is None:
         parser.error("-api_info dump.json, or -forward forward_info_0.json, is missing")
+    from ulpscope.dialects.api_checker import sibling
+
     forward = Path(args.forward)
     named = forward if "forward" in forward.name else forward.with_name("forward_info_0.json")
     backward = sibling(named, "backward")
@@ -265,3 +270,52 @@ def _chosen_apis(config: str | None) -> Words:
         tell("error_data_path: what fails is saved below -o, with -save_error_data")
     lists = {"--only": content.get("white_list") or [], "--skip": content.get("black_list") or []}
     return [word for option, names in lists.items() for name in names for word in (option, str(name))]
+
+
+# Of all versions, the newest first: dumps as JSON, and those of ptdbg_ascend.
+TARGETS = ("target_path", "npu_path", "npu_json_path", "npu_pkl_path")
+REFERENCES = ("golden_path", "bench_path", "bench_json_path", "bench_pkl_path")
+# Whatever they say, stacks and all columns are there and the answer explains itself.
+_QUIET = frozenset({"stack_mode", "auto_analyze", "xlsx", "summary_compare", "md5_compare", "suffix"})
+
+
+def compare(input_param: Mapping[str, Any], output_path: str, **options: Any) -> "CompareResult":
+    """Compare the dumps that input_param names; print the answer, and write it below output_path."""
+    reference, target = (_path(input_param, names) for names in (REFERENCES, TARGETS))
+    return _compare(reference, target, Path(output_path), options)
+
+
+pt_compare = compare
+
+
+def compare_distributed(npu_dump_dir: str, bench_dump_dir: str, output_path: str, **options: Any) -> "CompareResult":
+    """Compare all ranks of two dumps; print the answer, and write it below output_path."""
+    return _compare(Path(bench_dump_dir), Path(npu_dump_dir), Path(output_path), options)
+
+
+def _compare(reference: Path, target: Path, out: Path, options: Mapping[str, Any]) -> "CompareResult":
+    from ulpscope.workflows.compare.command import CompareOptions
+    from ulpscope.workflows.compare.command import compare as compare_runs
+    from ulpscope.workflows.results import prepare_result
+
+    ignored = sorted(name for name, value in options.items() if value and name not in _QUIET)
+    if ignored:
+        tell(f"compare: {', '.join(ignored)} has no effect: calls are aligned by their order and shapes ({PAGE})")
+    result = compare_runs(reference, target, CompareOptions())
+    folder = out / f"compare_result_{time.strftime('%Y%m%d%H%M%S')}"
+    prepare_result(folder, overwrite=True)
+    page = result.write(folder, xlsx=bool(options.get("xlsx")))
+    print(result.text(), end="")
+    tell(f"compare: the tables are in {folder}, the page is {page}")
+    return result
+
+
+def _path(given: Mapping[str, Any], names: tuple[str, ...]) -> Path:
+    stated = next((given[name] for name in names if isinstance(given.get(name), str) and given[name]), None)
+    if stated is None:
+        raise UlpscopeError(
+            f"compare: input_param has {', '.join(map(str, given)) or 'nothing'}",
+            expected=f"a dump.json or a directory of dumps as one of {', '.join(names)}",
+            next_step=f"add it, or ulpscope compare REFERENCE TARGET; see {PAGE}",
+        )
+    return Path(stated)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 import polars as pl
 
 from ulpscope.dialects.files.torch_files import save_pt
-from ulpscope.dialects.msprobe.forms import Found, Json, encode
+from ulpscope.dialects.msprobe.forms import Json, tensors_in
 from ulpscope.dialects.msprobe.json_files import bad_field, read_if_there, read_object, shortened, step_number
 from ulpscope.dialects.msprobe.names import Direction
 from ulpscope.dialects.msprobe.reading import EntryRank
@@ -247,10 +247,7 @@ def _dotted(path: Path, key: str) -> str:
 
 
 def _check_tensors(path: Path, key: str, places: dict[str, Any]) -> None:
-    found: Found = []
-    for place, item in places.items():
-        encode(item, place, found)
-    for place, tensor in found:
+    for place, tensor in tensors_in(places.items()):
         wrong = wrong_field(tensor)
         if wrong is not None:
             raise bad_field(path, f"{place}.{wrong[0]} of {shortened(key)}", wrong[1], wrong[2])

@@ -8,7 +8,7 @@ Max, Min, Mean and Norm are what torch itself would answer, made of a summary th
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -79,6 +79,15 @@ def encode(item: Json, place: str, found: Found, depth: int = 0) -> Json:
             return {"$truncated": 1}
         return [encode(inner, f"{place}.{index}", found, depth + 1) for index, inner in enumerate(item)]
     return plain(item)
+
+
+def tensors_in(items: Iterable[tuple[str, Json]]) -> Found:
+    """The tensors among arguments, each of which has its place."""
+    found: Found = []
+    for place, item in items:
+        if item is not None:
+            encode(item, place, found)
+    return found
 
 
 def returned_value(output: Json) -> Json:

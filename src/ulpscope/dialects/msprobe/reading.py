@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.dialects.files.opening import load_tensor_file
-from ulpscope.dialects.msprobe.forms import Found, encode, encode_arguments, places, returned_value
+from ulpscope.dialects.msprobe.forms import Found, encode_arguments, places, returned_value, tensors_in
 from ulpscope.dialects.msprobe.json_files import Header, bad_field, bad_file, read_if_there, read_object, shortened
 from ulpscope.dialects.msprobe.names import Direction, NameReader, backward_name
 from ulpscope.dialects.msprobe.ptdbg import data_folder, is_ptdbg, read_ptdbg
@@ -241,13 +241,13 @@ class EntryReader:
         if call is None:
             call = self._calls[backward_name(entry)]
             for name, item in content.items():
-                self._add_made(call, GRADIENT, _listed(item, [name] * len(item)))
+                self._add_made(call, GRADIENT, tensors_in((name, part) for part in item))
         elif call.is_backward:
             self._read_backward(call, content)
         elif call.parsed.direction is Direction.DEBUG:
             is_tensor = not isinstance(content, dict) or ("dtype" in content and "shape" in content)
             named = {"output.0": content} if is_tensor else {f"output.{name}": item for name, item in content.items()}
-            self._add_given(call, OUTPUT, _found(named))
+            self._add_given(call, OUTPUT, tensors_in(named.items()))
         else:
             self._read_forward(call, content)
 
@@ -264,14 +264,14 @@ class EntryReader:
             given = [(place, without_checksum(tensor) if place in writes else tensor) for place, tensor in given]
         self._add_given(call, INPUT, given)
         if "parameters" in content:
-            self._add_given(call, PARAMETER, _found(content["parameters"]))
-        self._add_made(call, OUTPUT, _listed(output, places("output", len(output))))
+            self._add_given(call, PARAMETER, tensors_in(content["parameters"].items()))
+        self._add_made(call, OUTPUT, tensors_in(zip(places("output", len(output)), output, strict=True)))
 
     def _read_backward(self, call: PlannedCall, content: dict[str, Any]) -> None:
         received, gradients = content.get("input", []), content.get("output", [])
-        self._add_given(call, GRAD_OUTPUT, _listed(received, places("output", len(received))))
+        self._add_given(call, GRAD_OUTPUT, tensors_in(zip(places("output", len(received)), received, strict=True)))
         given = [] if call.forward is None else call.forward.given
-        self._add_made(call, GRAD_INPUT, _listed(gradients, _gradient_places(gradients, given)))
+        self._add_made(call, GRAD_INPUT, tensors_in(zip(_gradient_places(gradients, given), gradients, strict=True)))
 
     def _add_given(self, call: PlannedCall, role: str, found: Found) -> None:
         number, entry, read = call.id, call.entry, self._values.read
@@ -283,21 +283,6 @@ class EntryReader:
         self._uses += [(number, role, place, made(tensor, entry, number)) for place, tensor in found]
 
 
-def _found(named: dict[str, Any]) -> Found:
-    found: Found = []
-    for name, item in named.items():
-        encode(item, name, found)
-    return found
-
-
-def _listed(items: list[Any], places: Sequence[str]) -> Found:
-    found: Found = []
-    for item, place in zip(items, places, strict=True):
-        if item is not None:
-            encode(item, place, found)
-    return found
-
-
 def _diagnosed(path: Path, entry: str, content: Any, error: Exception) -> TraceError:
     """Reading does not check what it takes; when it fails, this finds the field that was wrong."""
     if not isinstance(content, dict):
@@ -305,7 +290,7 @@ def _diagnosed(path: Path, entry: str, content: Any, error: Exception) -> TraceE
     for name, wanted in [*((name, list) for name in LISTS), *((name, dict) for name in OBJECTS)]:
         if not isinstance(content.get(name, wanted()), wanted):
             return bad_field(path, f"{name} of {shortened(entry)}", content[name], f"a {wanted.__name__}")
-    for place, tensor in _found(content):
+    for place, tensor in tensors_in(content.items()):
         wrong = wrong_field(tensor)
         if wrong is not None:
             return bad_field(path, f"{place}.{wrong[0]} of {shortened(entry)}", wrong[1], wrong[2])
