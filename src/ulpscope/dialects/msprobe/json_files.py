@@ -96,21 +96,19 @@ REFERENCE, TARGET = "bench_path", "npu_path"
 
 def is_compare_config(path: Path) -> bool:
     """Whether a file is such a config, by its content."""
-    return path.is_file() and path.suffix == ".json" and path.stat().st_size < 2**20 and _has_paths(path)
+    if not path.is_file() or path.suffix != ".json" or path.stat().st_size >= 2**20:
+        return False
+    try:
+        content = read_object(path)
+    except UlpscopeError:
+        return False
+    return REFERENCE in content and TARGET in content
 
 
 def read_compare_config(path: Path) -> Pair[Path]:
     """The dump that is trusted (bench_path) and the one under suspicion (npu_path); everything else has no use here."""
     content = read_object(path)
     return Pair(reference=_dump(path, content, REFERENCE), target=_dump(path, content, TARGET))
-
-
-def _has_paths(path: Path) -> bool:
-    try:
-        content = read_object(path)
-    except UlpscopeError:
-        return False
-    return REFERENCE in content and TARGET in content
 
 
 def _dump(config: Path, content: dict[str, Any], field: str) -> Path:
