@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ulpscope.compat.api_accuracy_checker.config import CheckerConfig
-from ulpscope.dialects.api_checker.files import open_api_checker
+from ulpscope.compat.api_accuracy_checker.common.config import CheckerConfig
+from ulpscope.dialects.api_checker import open_api_checker
 from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import Kind
 from ulpscope.trace.objects import call_from_row, value_from_row
@@ -174,7 +174,7 @@ WITHOUT = {
     "a directory that is a file": ("open('dump', 'w').close()\n", "the run goes on, without this capture"),
     "a torch that is too old": ("import torch\ntorch.__version__ = '2.1.0'\n", "torch 2.1.0 is too old"),
     "files that cannot be written": (
-        "from ulpscope.dialects.api_checker import writing\nwriting.write_info_files = None\n",
+        "from ulpscope.dialects import api_checker\napi_checker.write_info_files = None\n",
         "api_accuracy_checker, end: TypeError",
     ),
 }

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.msprobe_dumps import forward, tensor, write_dump
 
 from ulpscope.cli.main import main
-from ulpscope.dialects.api_checker.files import is_api_checker
+from ulpscope.dialects.api_checker import is_api_checker
 from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.errors import TraceError

@@ -6,7 +6,7 @@ import pytest
 
 from ulpscope.compat.msprobe_commands import main, translated
 from ulpscope.compat.msprobe_config import read_config
-from ulpscope.compat.msprobe_table import COMMANDS, KEYS, NAMES, TASKS, Fate, Old, by_name
+from ulpscope.compat.telling import COMMANDS, KEYS, NAMES, TASKS, Fate, Old, by_name
 from ulpscope.records.errors import UlpscopeError
 
 PAGE = Path(__file__).parents[2] / "docs" / "compat-msprobe.md"

@@ -11,8 +11,8 @@ import pytest
 from traces import make_trace
 
 from ulpscope.cli.main import main
-from ulpscope.dialects.msprobe.writing_entries import four_numbers
-from ulpscope.dialects.msprobe.writing_names import LeftOut, api_stem, plan_step
+from ulpscope.dialects.msprobe.forms import four_numbers
+from ulpscope.dialects.msprobe.names import LeftOut, api_stem, plan_step
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import ExitCode, Kind, Phase
 from ulpscope.records.values import Stats, Value

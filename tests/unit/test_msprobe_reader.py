@@ -473,3 +473,8 @@ def test_nothing_that_is_no_run_opens(tmp_path: Path) -> None:
         open_run(tmp_path / "other.json")
     with pytest.raises(TraceError, match="does not exist"):
         open_run(tmp_path / "nowhere")
+
+
+def test_a_recurrent_call_is_read_as_the_function_that_was_written(tmp_path: Path) -> None:
+    rank = open_dump(tmp_path, {"VF.lstm.0.forward": forward([tensor(1.0)], [tensor(2.0)])})
+    assert calls_of(rank)[0].op == "torch._VF.lstm"

@@ -1,6 +1,7 @@
 """msprobe's commands: python -m ulpscope.compat.msprobe [-f pytorch] run_ut -api_info dump.json
 
-Each is told as a command of ulpscope, which is then run; one that has none says what to use instead.
+Each is told as a command of ulpscope, which is then run; one that has none says what to use instead. compare() and
+compare_distributed() take two dumps or traces, and are answered in this process.
 """
 
 import argparse
@@ -10,17 +11,18 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ulpscope.compat.msprobe_table import COMMANDS, PAGE, Fate, by_name
-from ulpscope.compat.telling import tell
-from ulpscope.dialects.api_checker.files import backward_of
+from ulpscope.compat.telling import COMMANDS, PAGE, Fate, by_name, tell
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
+
+if TYPE_CHECKING:
+    from ulpscope.workflows.compare.command import CompareResult
 
 DEFAULT_OUT = "./output"
 _COMMANDS = by_name(COMMANDS)
@@ -31,10 +33,13 @@ Words = list[str]
 def main(words: Sequence[str]) -> int:
     """Run one of msprobe's commands; gives the exit code of ours."""
     if not words or words[0] in ("-h", "--help"):
-        print(_help())
+        rows = [f"  {row.name:<22} {row.here.replace('`', '')}" for row in COMMANDS]
+        print("\n".join(["python -m ulpscope.compat.msprobe [-f pytorch] COMMAND ...", "", *rows]))
         return int(ExitCode.OK)
+    # -f pytorch stands before the command in versions up to 8.x; files tell the framework themselves.
+    given = words[2:] if words[0] in ("-f", "--framework") else words
     try:
-        command = translated(_without_framework(list(words)))
+        command = translated(list(given))
     except UlpscopeError as error:
         print(f"ulpscope: error: {error}", file=sys.stderr)
         return int(error.code)
@@ -56,72 +61,78 @@ def translated(words: Words) -> Words:
         raise UlpscopeError(
             f"msprobe's {name} has no counterpart here", expected=f"a command of {PAGE}", next_step=row.here
         )
-    return _TRANSLATIONS[name](_parser(name), words[1:])
-
-
-def _help() -> str:
-    rows = [f"  {row.name:<22} {row.here.replace('`', '')}" for row in COMMANDS]
-    return "\n".join(["python -m ulpscope.compat.msprobe [-f pytorch] COMMAND ...", "", *rows])
-
-
-def _without_framework(words: Words) -> Words:
-    """-f pytorch stands before the command in versions up to 8.x; files tell the framework themselves."""
-    if words and words[0] in ("-f", "--framework"):
-        return words[2:]
-    return words
-
-
-def _parser(name: str) -> argparse.ArgumentParser:
-    return _Parser(prog=f"python -m ulpscope.compat.msprobe {name}", allow_abbrev=False)
+    return _TRANSLATIONS[name](_Parser(name), words[1:])
 
 
 class _Parser(argparse.ArgumentParser):
-    """Words that are not understood are an error like any other of ours."""
+    """The options of one command, which are called here as they are in ours."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(prog=f"python -m ulpscope.compat.msprobe {name}", allow_abbrev=False)
+        self.set_defaults(out=DEFAULT_OUT)
 
     def error(self, message: str) -> Any:
+        """Words that are not understood are an error like any other of ours."""
         raise UlpscopeError(f"{self.prog}: {message}", expected=self.format_usage().strip(), next_step=PAGE)
 
+    def take(self, **options: str) -> None:
+        """Options with a value."""
+        for name, words in options.items():
+            self.add_argument(*words.split(), dest=name)
 
-def _compare(parser: argparse.ArgumentParser, words: Words) -> Words:
-    parser.add_argument("-i", "--input_path", dest="config")
-    parser.add_argument("-tp", "--target_path", dest="target")
-    parser.add_argument("-gp", "--golden_path", dest="reference")
-    parser.add_argument("-o", "--output_path", dest="out", default=DEFAULT_OUT)
+    def take_devices(self) -> None:
+        self.add_argument("-d", "--device", dest="devices", nargs="+", default=["0"])
+
+    def ignore(self, *options: str, **settings: Any) -> None:
+        """Options that ask for nothing that is not done anyway, or for what does not exist here."""
+        for option in options:
+            self.add_argument(*option.split(), dest=f"ignored{option}", **settings or {"action": "store_true"})
+
+    def read(self, words: Words) -> argparse.Namespace:
+        args = self.parse_args(words)
+        ignored = [
+            name for name, item in vars(args).items() if name.startswith("ignored") and item not in (None, False)
+        ]
+        if ignored:
+            tell(
+                f"{', '.join(name.split()[-1].removeprefix('ignored') for name in ignored)} has no effect here ({PAGE})"
+            )
+        return args
+
+
+def _compared(parser: _Parser, words: Words) -> Words:
+    parser.take(config="-i --input_path", target="-tp --target_path", reference="-gp --golden_path")
+    parser.take(out="-o --output_path")
     parser.add_argument("--xlsx", action="store_true")
-    parser.add_argument("--rank", "--ranks", dest="ranks")
-    parser.add_argument("--step", "--steps", dest="steps")
+    parser.take(ranks="--rank --ranks", steps="--step --steps")
     parser.add_argument("-da", "--diff_analyze", action="store_true")
-    _ignore(
-        parser, "-s --stack_mode", "-c --compare_only", "-f -fm --fuzzy_match", "-tensor_log --is_print_compare_log"
-    )
-    _ignore(parser, "-m --mode", "--backend", "--config", takes="?")
-    _ignore(parser, "--consistent_check")
+    parser.ignore("-s --stack_mode", "-c --compare_only", "-f -fm --fuzzy_match", "-tensor_log --is_print_compare_log")
+    parser.ignore("-m --mode", "--backend", "--config", nargs="?", const="")
+    parser.ignore("--consistent_check")
     for option in ("-cm --cell_mapping", "-am --api_mapping", "-dm --data_mapping", "-lm --layer_mapping"):
         parser.add_argument(*option.split(), nargs="?", const="", dest="mapping")
-    args = _parsed(parser, words)
+    args = parser.read(words)
     if args.mapping is not None:
         tell(f"mappings have another form here: ulpscope compare --map FILE.yaml, see docs/compare.md ({PAGE})")
     both = args.target is not None and args.reference is not None
     if not both and args.config is None:
         parser.error("-tp TARGET -gp GOLDEN, or -i compare.json, is missing")
     sides = [args.reference, args.target] if both else [args.config]
-    ranges = [word for option in ("steps", "ranks") if getattr(args, option) for word in _option(args, option)]
+    chosen = {"--steps": args.steps, "--ranks": args.ranks}
+    ranges = [word for option, given in chosen.items() if given for word in (option, str(given).strip("[]"))]
     return ["compare", *sides, *ranges, *(["--xlsx"] if args.xlsx else []), "--out", _free(args.out)]
 
 
-def _check(parser: argparse.ArgumentParser, words: Words) -> Words:
-    parser.add_argument("-api_info", "--api_info_file", dest="api_info")
-    parser.add_argument("-forward", "--forward_input_file", dest="forward")
-    parser.add_argument("-backward", "--backward_input_file", dest="backward")
-    parser.add_argument("-o", "--out_path", dest="out", default=DEFAULT_OUT)
+def _check(parser: _Parser, words: Words) -> Words:
+    parser.take(api_info="-api_info --api_info_file", forward="-forward --forward_input_file")
+    parser.take(backward="-backward --backward_input_file", out="-o --out_path")
     parser.add_argument("-save_error_data", action="store_true")
-    parser.add_argument("-d", "--device", dest="devices", nargs="+", default=["0"])
-    parser.add_argument("-n", "--num_splits", dest="jobs")
+    parser.take_devices()
+    parser.take(jobs="-n --num_splits")
     parser.add_argument("-f", "--filter_api", action="store_true")
-    parser.add_argument("-csv_path", "--result_csv_path", dest="csv")
-    parser.add_argument("-c", "-config", "--config_path", dest="config")
-    _ignore(parser, "-j --jit_compile", "-t --test", "-save_backward")
-    args = _parsed(parser, words)
+    parser.take(csv="-csv_path --result_csv_path", config="-c -config --config_path")
+    parser.ignore("-j --jit_compile", "-t --test", "-save_backward")
+    args = parser.read(words)
     options, out = _chosen_apis(args.config), _free(args.out)
     if not args.filter_api:
         options.append("--all")
@@ -137,41 +148,40 @@ def _check(parser: argparse.ArgumentParser, words: Words) -> Words:
     return ["check", _run_of(parser, args), *device, *options, "--out", out, "--columns", "msprobe"]
 
 
-def _overflowing(parser: argparse.ArgumentParser, words: Words) -> Words:
-    parser.add_argument("-api_info", "--api_info_file", dest="api_info")
-    parser.add_argument("-forward", "--forward_input_file", dest="forward")
-    parser.add_argument("-d", "--device", dest="devices", nargs="+", default=["0"])
-    _ignore(parser, "-j --jit_compile")
-    args = _parsed(parser, words)
-    args.backward = None
+def _overflowing(parser: _Parser, words: Words) -> Words:
+    parser.take(api_info="-api_info --api_info_file", forward="-forward --forward_input_file")
+    parser.take_devices()
+    parser.ignore("-j --jit_compile")
+    parser.set_defaults(backward=None)
+    args = parser.read(words)
     return ["check", _run_of(parser, args), "--overflow", "--device", _devices(args.devices)]
 
 
-def _overflow(parser: argparse.ArgumentParser, words: Words) -> Words:
+def _overflow(parser: _Parser, words: Words) -> Words:
     parser.add_argument("-i", "--input_path", dest="run", required=True)
-    parser.add_argument("-o", "--output_path", dest="out", default=DEFAULT_OUT)
-    args = _parsed(parser, words)
+    parser.take(out="-o --output_path")
+    args = parser.read(words)
     return ["overflow", args.run, "--out", _free(args.out)]
 
 
-def _ratios(parser: argparse.ArgumentParser, words: Words) -> Words:
+def _ratios(parser: _Parser, words: Words) -> Words:
     parser.add_argument("-npu", "--npu_csv_path", dest="npu", required=True)
     parser.add_argument("-gpu", "--gpu_csv_path", dest="gpu", required=True)
-    parser.add_argument("-o", "--out_path", dest="out", default=DEFAULT_OUT)
-    args = _parsed(parser, words)
+    parser.take(out="-o --out_path")
+    args = parser.read(words)
     return ["compare", *(_check_result(each) for each in (args.gpu, args.npu)), "--out", _free(args.out)]
 
 
-def _parse(parser: argparse.ArgumentParser, words: Words) -> Words:
-    parser.add_argument("-d", "--dump_path", "--input", dest="dump")
+def _parse(parser: _Parser, words: Words) -> Words:
+    parser.take(dump="-d --dump_path --input")
     parser.add_argument("-t", "--type", dest="form", default="npy", choices=("npy", "pt", "txt", "bin"))
-    parser.add_argument("-o", "--output_path", dest="out", default=DEFAULT_OUT)
-    args = _parsed(parser, words)
+    parser.take(out="-o --output_path")
+    args = parser.read(words)
     return ["shell"] if args.dump is None else ["convert", args.dump, "--to", args.form, "-o", _free(args.out)]
 
 
-_TRANSLATIONS: dict[str, Callable[[argparse.ArgumentParser, Words], Words]] = {
-    "compare": _compare,
+_TRANSLATIONS: dict[str, Callable[[_Parser, Words], Words]] = {
+    "compare": _compared,
     "run_ut": _check,
     "acc_check": _check,
     "multi_run_ut": _check,
@@ -184,37 +194,12 @@ _TRANSLATIONS: dict[str, Callable[[argparse.ArgumentParser, Words], Words]] = {
 }
 
 
-def _ignore(parser: argparse.ArgumentParser, *options: str, takes: str | None = None) -> None:
-    """Options that ask for nothing that is not done anyway, or for what does not exist here."""
-    for option in options:
-        if takes is None:
-            parser.add_argument(*option.split(), action="store_true", dest=f"ignored{option}")
-        else:
-            parser.add_argument(*option.split(), nargs=takes, const="", dest=f"ignored{option}")
-
-
-def _parsed(parser: argparse.ArgumentParser, words: Words) -> argparse.Namespace:
-    args = parser.parse_args(words)
-    given = [name.removeprefix("ignored").split()[-1] for name, item in vars(args).items() if _is_ignored(name, item)]
-    if given:
-        tell(f"{', '.join(given)} has no effect here ({PAGE})")
-    return args
-
-
-def _is_ignored(name: str, item: Any) -> bool:
-    return name.startswith("ignored") and item not in (None, False)
-
-
 def _free(out: str) -> str:
     """The directory itself if nothing is in it; msprobe's files had a time in their names, so here a folder has."""
     folder = Path(out)
     if not folder.is_dir() or not any(folder.iterdir()):
         return out
     return str(folder / f"result_{time.strftime('%Y%m%d%H%M%S')}")
-
-
-def _option(args: argparse.Namespace, name: str) -> Words:
-    return [f"--{name}", str(getattr(args, name)).strip("[]")]
 
 
 def _devices(numbers: Sequence[str]) -> str:
@@ -234,20 +219,23 @@ def _device_kind() -> str | None:
     return None
 
 
-def _run_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> str:
+def _run_of(parser: _Parser, args: argparse.Namespace) -> str:
     """The file to check: dump.json, or forward_info, beside which backward_info is found by its name."""
     if args.api_info is not None:
         return str(args.api_info)
     if args.forward is None:
         parser.error("-api_info dump.json, or -forward forward_info_0.json, is missing")
+    from ulpscope.dialects.api_checker import sibling
+
     forward = Path(args.forward)
     named = forward if "forward" in forward.name else forward.with_name("forward_info_0.json")
-    names = {named: args.forward, backward_of(named): args.backward}
+    backward = sibling(named, "backward")
+    names = {named: args.forward, backward: args.backward}
     others = {name: given for name, given in names.items() if given and Path(given).resolve() != name.resolve()}
     if others:
         raise UlpscopeError(
             f"-forward {args.forward} with -backward {args.backward}",
-            expected=f"names such as {named.name} and {backward_of(named).name}, by which files belong together",
+            expected=f"names such as {named.name} and {backward.name}, by which files belong together",
             next_step=" && ".join(shlex.join(["cp", str(given), str(name)]) for name, given in others.items()),
         )
     return str(args.forward)
@@ -263,14 +251,7 @@ def _chosen_apis(config: str | None) -> Words:
     """white_list and black_list of a config.json or config.yaml as options."""
     if config is None:
         return []
-    content = _config(Path(config))
-    lists = {"--only": content.get("white_list") or [], "--skip": content.get("black_list") or []}
-    if content.get("error_data_path") not in (None, "", "./"):
-        tell("error_data_path: what fails is saved below -o, with -save_error_data")
-    return [word for option, names in lists.items() for name in names for word in (option, str(name))]
-
-
-def _config(path: Path) -> dict[str, Any]:
+    path = Path(config)
     try:
         text = path.read_text(encoding="utf-8-sig")
         content = yaml.safe_load(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
@@ -282,6 +263,59 @@ def _config(path: Path) -> dict[str, Any]:
             code=ExitCode.USAGE,
         ) from error
     if not isinstance(content, dict):
-        return {}
+        return []
     sections = [content.get(name) for name in ("run_ut", "acc_check")]
-    return next((section for section in sections if isinstance(section, dict)), content)
+    content = next((section for section in sections if isinstance(section, dict)), content)
+    if content.get("error_data_path") not in (None, "", "./"):
+        tell("error_data_path: what fails is saved below -o, with -save_error_data")
+    lists = {"--only": content.get("white_list") or [], "--skip": content.get("black_list") or []}
+    return [word for option, names in lists.items() for name in names for word in (option, str(name))]
+
+
+# Of all versions, the newest first: dumps as JSON, and those of ptdbg_ascend.
+TARGETS = ("target_path", "npu_path", "npu_json_path", "npu_pkl_path")
+REFERENCES = ("golden_path", "bench_path", "bench_json_path", "bench_pkl_path")
+# Whatever they say, stacks and all columns are there and the answer explains itself.
+_QUIET = frozenset({"stack_mode", "auto_analyze", "xlsx", "summary_compare", "md5_compare", "suffix"})
+
+
+def compare(input_param: Mapping[str, Any], output_path: str, **options: Any) -> "CompareResult":
+    """Compare the dumps that input_param names; print the answer, and write it below output_path."""
+    reference, target = (_path(input_param, names) for names in (REFERENCES, TARGETS))
+    return _compare(reference, target, Path(output_path), options)
+
+
+pt_compare = compare
+
+
+def compare_distributed(npu_dump_dir: str, bench_dump_dir: str, output_path: str, **options: Any) -> "CompareResult":
+    """Compare all ranks of two dumps; print the answer, and write it below output_path."""
+    return _compare(Path(bench_dump_dir), Path(npu_dump_dir), Path(output_path), options)
+
+
+def _compare(reference: Path, target: Path, out: Path, options: Mapping[str, Any]) -> "CompareResult":
+    from ulpscope.workflows.compare.command import CompareOptions
+    from ulpscope.workflows.compare.command import compare as compare_runs
+    from ulpscope.workflows.results import prepare_result
+
+    ignored = sorted(name for name, value in options.items() if value and name not in _QUIET)
+    if ignored:
+        tell(f"compare: {', '.join(ignored)} has no effect: calls are aligned by their order and shapes ({PAGE})")
+    result = compare_runs(reference, target, CompareOptions())
+    folder = out / f"compare_result_{time.strftime('%Y%m%d%H%M%S')}"
+    prepare_result(folder, overwrite=True)
+    page = result.write(folder, xlsx=bool(options.get("xlsx")))
+    print(result.text(), end="")
+    tell(f"compare: the tables are in {folder}, the page is {page}")
+    return result
+
+
+def _path(given: Mapping[str, Any], names: tuple[str, ...]) -> Path:
+    stated = next((given[name] for name in names if isinstance(given.get(name), str) and given[name]), None)
+    if stated is None:
+        raise UlpscopeError(
+            f"compare: input_param has {', '.join(map(str, given)) or 'nothing'}",
+            expected=f"a dump.json or a directory of dumps as one of {', '.join(names)}",
+            next_step=f"add it, or ulpscope compare REFERENCE TARGET; see {PAGE}",
+        )
+    return Path(stated)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ulpscope.compat.msprobe_names import wanted_by
-from ulpscope.compat.msprobe_table import KEYS, PAGE, TASKS, Fate, by_name
+from ulpscope.compat.telling import KEYS, PAGE, TASKS, Fate, by_name
 
 SAVE_OP = "msprobe.save"
 DEFAULT_PATH = "./dump_path"
@@ -81,7 +81,8 @@ def read_config(config_path: str | None, arguments: Mapping[str, Any]) -> Debugg
 def _interpreted(content: Mapping[str, Any], given: Mapping[str, Any], reading: _Reading) -> DebuggerConfig:
     common = {**content, **given}
     task = common.get("task") or "statistics"
-    options = {key: item for key, item in common.items() if not _is_section(key, item)}
+    # A section holds options of a task, which count only if it is the task.
+    options = {key: item for key, item in common.items() if not (isinstance(item, dict) and key in _TASKS)}
     own = content.get(task) if isinstance(task, str) else None
     options |= own if isinstance(own, dict) else {}
     reading.remarks += _remarks(task, options)
@@ -101,11 +102,6 @@ def _interpreted(content: Mapping[str, Any], given: Mapping[str, Any], reading: 
         own_layout=options.get("file_format") == OWN_LAYOUT,
         seeding=_seeding(options, reading),
     )
-
-
-def _is_section(key: str, item: Any) -> bool:
-    """Options of a task, which count only if it is the task."""
-    return isinstance(item, dict) and key in _TASKS
 
 
 def _read_json(path: str, reading: _Reading) -> dict[str, Any]:
@@ -237,14 +233,11 @@ def read_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked:
 
 
 def _names(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
-    if "hook_name" in kwargs or (len(args) > 1 and args[1] in HOOKS) or _is_directory(args):
+    # A first argument that is no file of options: where the first versions wrote to.
+    is_directory = bool(args) and isinstance(args[0], str | Path) and Path(args[0]).suffix != ".json"
+    if "hook_name" in kwargs or (len(args) > 1 and args[1] in HOOKS) or is_directory:
         return FIRST
     return OLDER if len(args) > 5 or (len(args) == 5 and not _are_steps(args[4])) else NEW
-
-
-def _is_directory(args: tuple[Any, ...]) -> bool:
-    """A first argument that is no file of options: where the first versions wrote to."""
-    return bool(args) and isinstance(args[0], str | Path) and Path(args[0]).suffix != ".json"
 
 
 def _are_steps(given: Any) -> bool:

@@ -12,46 +12,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-ROOMS = {
-    "Functional": "torch.nn.functional",
-    "Tensor": "torch.Tensor",
-    "Torch": "torch",
-    "Distributed": "torch.distributed",
-    "VF": "torch._VF",
-    "NPU": "torch_npu",
-    "Aten": "aten",
+from ulpscope.dialects.msprobe.names import MODULE_PREFIXES, ROOMS
+from ulpscope.operations.names import is_in_place, operation_name
+
+_ROOMS = ROOMS | {"Aten": "aten"}
+_METHODS = {
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "pos": "positive",
 }
-MODULES = ("Module", "Cell")
+_HANDED_OVER = (
+    "abs add radd iadd sub isub mul rmul imul truediv itruediv ifloordiv mod imod rand ror rxor matmul neg pos "
+    "ge gt le lt ne"
+)
 # What Python's operators are called where torch hands them to a function mode; the others keep their names.
 OPERATORS = {
-    "__abs__": "abs",
-    "__add__": "add",
-    "__radd__": "add",
-    "__iadd__": "add_",
-    "__sub__": "sub",
-    "__isub__": "sub_",
-    "__mul__": "mul",
-    "__rmul__": "mul",
-    "__imul__": "mul_",
-    "__truediv__": "div",
-    "__itruediv__": "div_",
-    "__ifloordiv__": "floor_divide_",
-    "__mod__": "remainder",
-    "__imod__": "remainder_",
-    "__rand__": "bitwise_and",
-    "__ror__": "bitwise_or",
-    "__rxor__": "bitwise_xor",
-    "__matmul__": "matmul",
-    "__neg__": "neg",
-    "__pos__": "positive",
-    "__ge__": "ge",
-    "__gt__": "gt",
-    "__le__": "le",
-    "__lt__": "lt",
-    "__ne__": "ne",
+    name: _METHODS.get(operation_name(name), operation_name(name)) + ("_" if is_in_place(name) else "")
+    for name in (f"__{word}__" for word in _HANDED_OVER.split())
 }
 _DIRECTION = re.compile(r"\.(?:forward|backward)$")
-_FIRST_FORM = re.compile(rf"({'|'.join(ROOMS)})_(.+)_(\d+)_(forward|backward)(?:_.*)?")
+_FIRST_FORM = re.compile(rf"({'|'.join(_ROOMS)})_(.+)_(\d+)_(forward|backward)(?:_.*)?")
 _NUMBERED = re.compile(r"(.+)\.(\d+)$")
 
 
@@ -76,16 +60,16 @@ def _wanted(name: str) -> Wanted:
     if first is not None:
         return _wanted(".".join(first.groups()))
     parts = name.split(".")
-    if parts[0] in MODULES and len(parts) > 1:
+    if parts[0] in MODULE_PREFIXES and len(parts) > 1:
         return Wanted((_module_pattern(parts),))
     bare = _DIRECTION.sub("", name)
     numbered = _NUMBERED.fullmatch(bare)
     stem, number = (numbered[1], numbered[2]) if numbered else (bare, None)
     room, _, api = stem.partition(".")
-    if room not in ROOMS:
+    if room not in _ROOMS:
         return _part(name, stem, number)
     if not api:
-        return Wanted((f"{ROOMS[room]}.*",))
+        return Wanted((f"{_ROOMS[room]}.*",))
     operator = OPERATORS.get(api)
     if operator is not None:
         patterns = tuple(f"torch.Tensor.{each}" for each in (api, operator))
@@ -113,29 +97,16 @@ def _part(name: str, stem: str, number: str | None) -> Wanted:
 
 def _operations(room: str, api: str) -> tuple[str, ...]:
     """Names that a trace may have for this function: its own, and that of the function which it is."""
-    stated = f"{ROOMS[room]}.{api}"
+    stated = f"{_ROOMS[room]}.{api}"
     if room == "NPU":
         return stated, f"npu.{api}"
-    function = _function(room, api)
+    import torch
+
+    function: Any = torch
+    for word in stated.split(".")[1:]:
+        function = getattr(function, word, None)
     if function is None:
         return (stated,)
     from ulpscope.capture.torch.watching.apis import api_name
 
     return tuple(dict.fromkeys((stated, api_name(function))))
-
-
-def _function(room: str, api: str) -> Any:
-    """The function itself; none where this torch has none of this name."""
-    import torch
-
-    homes = {
-        "Functional": torch.nn.functional,
-        "Tensor": torch.Tensor,
-        "Torch": torch,
-        "Distributed": torch.distributed,
-        "VF": getattr(torch, "_VF", None),
-    }
-    found: Any = homes.get(room)
-    for word in api.split("."):
-        found = getattr(found, word, None)
-    return found

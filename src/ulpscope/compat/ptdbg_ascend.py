@@ -17,8 +17,7 @@ from ulpscope.compat.msprobe import (
     compare_distributed,
     seed_all,
 )
-from ulpscope.compat.msprobe_table import PAGE
-from ulpscope.compat.telling import tell
+from ulpscope.compat.telling import PAGE, tell
 
 __all__ = [
     "PrecisionDebugger",

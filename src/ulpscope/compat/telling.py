@@ -1,12 +1,61 @@
-"""Messages of the compat modules, on stderr, each once a process; stand-ins for names without a counterpart here."""
+"""What became of every name that msprobe gave its users, and messages about it, on stderr, each once a process.
 
+msprobe.csv has a row a name: a key of config.json, a task, a Python name or a command. Behaviour, messages and the
+tables of docs/compat-msprobe.md come from there.
+"""
+
+import csv
+import json
 import sys
+from dataclasses import dataclass
+from enum import Enum
+from importlib import resources
 from typing import Any
 
-from ulpscope.compat.msprobe_table import PAGE, Old
 from ulpscope.records.errors import UlpscopeError
 
+PAGE = "docs/compat-msprobe.md"
 _TOLD: set[str] = set()
+
+
+class Fate(str, Enum):
+    """What a name does here."""
+
+    KEPT = "kept"
+    """What it did in msprobe."""
+    MAPPED = "mapped"
+    """Something else that serves the same purpose."""
+    TOLD = "told"
+    """Nothing: what to write instead is said, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """One name of msprobe."""
+
+    name: str
+    fate: Fate
+    here: str
+    """What it does, or what to write instead: half a sentence."""
+    quiet: tuple[Any, ...]
+    """Values for which nothing need be said: they ask for what happens anyway."""
+
+
+def _rows(table: str) -> tuple[Old, ...]:
+    text = resources.files("ulpscope.compat").joinpath("msprobe.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines(), delimiter="|", quoting=csv.QUOTE_NONE)
+    return tuple(
+        Old(row["name"], Fate(row["fate"]), row["here"], (None, *map(json.loads, row["quiet"].split())))
+        for row in rows
+        if row["table"] == table
+    )
+
+
+KEYS, TASKS, NAMES, COMMANDS = map(_rows, ("key", "task", "name", "command"))
+
+
+def by_name(rows: tuple[Old, ...]) -> dict[str, Old]:
+    return {row.name: row for row in rows}
 
 
 def tell(text: str) -> None:

@@ -61,7 +61,7 @@ def is_trace(path: Path) -> bool:
 @cache
 def _ours() -> tuple[Dialect, ...]:
     # They take 40 ms to import, which a look into a trace need not wait for.
-    from ulpscope.dialects.api_checker.files import API_CHECKER
+    from ulpscope.dialects.api_checker import API_CHECKER
     from ulpscope.dialects.ascend.opening import NPU
     from ulpscope.dialects.msprobe.layout import MSPROBE
     from ulpscope.dialects.reference import NPY_FOLDER

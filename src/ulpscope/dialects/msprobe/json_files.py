@@ -19,6 +19,7 @@ HEADER_BYTES = 65_536
 _HEADER_FIELD = re.compile(r'"(task|level|framework)"\s*:\s*"([^"\\]{0,40})"')
 _CONFIG_FIELD = re.compile(r'"dump_path"\s*:')
 """What a config.json has, which says task and level, too."""
+_STEP = re.compile(r"step(\d{1,9})")
 _DATA_BEGINS = re.compile(r'"data"\s*:\s*\{')
 
 
@@ -66,6 +67,12 @@ def read_if_there(path: Path) -> dict[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
+def step_number(folder: Path) -> int | None:
+    """Of which step a folder is, by its name."""
+    match = _STEP.fullmatch(folder.name)
+    return int(match[1]) if match else None
+
+
 def shortened(found: object) -> str:
     # repr of a whole dump would take seconds, that of a deeply nested one fails.
     text = repr(found) if isinstance(found, str | int | float | None) else f"a {type(found).__name__}"
@@ -89,21 +96,19 @@ REFERENCE, TARGET = "bench_path", "npu_path"
 
 def is_compare_config(path: Path) -> bool:
     """Whether a file is such a config, by its content."""
-    return path.is_file() and path.suffix == ".json" and path.stat().st_size < 2**20 and _has_paths(path)
+    if not path.is_file() or path.suffix != ".json" or path.stat().st_size >= 2**20:
+        return False
+    try:
+        content = read_object(path)
+    except UlpscopeError:
+        return False
+    return REFERENCE in content and TARGET in content
 
 
 def read_compare_config(path: Path) -> Pair[Path]:
     """The dump that is trusted (bench_path) and the one under suspicion (npu_path); everything else has no use here."""
     content = read_object(path)
     return Pair(reference=_dump(path, content, REFERENCE), target=_dump(path, content, TARGET))
-
-
-def _has_paths(path: Path) -> bool:
-    try:
-        content = read_object(path)
-    except UlpscopeError:
-        return False
-    return REFERENCE in content and TARGET in content
 
 
 def _dump(config: Path, content: dict[str, Any], field: str) -> Path:

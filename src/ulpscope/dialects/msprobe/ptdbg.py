@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ulpscope.dialects.msprobe.forms import STATS
 from ulpscope.dialects.msprobe.json_files import Header, bad_file, shortened
 from ulpscope.records.errors import TraceError
 from ulpscope.trace.files import open_file
@@ -31,7 +32,6 @@ _SCALAR = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
 _LONGEST_LINE = 1 << 24
 """Bytes; a line is a tensor's summary or a stack."""
 _MOST_ARGUMENTS = 10_000
-_STATS = ("Max", "Min", "Mean", "Norm")
 _LINE_PARTS = 5
 
 
@@ -130,7 +130,7 @@ def _told(line: list[Any], arrays: frozenset[str]) -> dict[str, Any]:
     if scalar is not None:
         return {"type": scalar[1], "value": summary[0] if isinstance(summary, list) and summary else summary}
     checksum, file = line[2], f"{line[0]}.npy"
-    known = dict(zip(_STATS, summary, strict=False))
+    known = dict(zip(STATS, summary, strict=False))
     norm = known.get("Norm")
     if isinstance(norm, float) and math.isnan(norm) and "loat" not in dtype:
         known["Norm"] = None
@@ -138,7 +138,7 @@ def _told(line: list[Any], arrays: frozenset[str]) -> dict[str, Any]:
         "type": "torch.Tensor",
         "dtype": dtype,
         "shape": shape,
-        **dict.fromkeys(_STATS),
+        **dict.fromkeys(STATS),
         **known,
         **({"md5": checksum} if isinstance(checksum, str) and checksum else {}),
         **({"data_name": file} if file in arrays else {}),

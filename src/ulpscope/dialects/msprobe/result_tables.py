@@ -8,13 +8,13 @@ API Name,小值域错误比值,...,比对结果,比对算法,Message            
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ulpscope.dialects.msprobe.entry_names import Direction as EntryDirection
-from ulpscope.dialects.msprobe.entry_names import NameReader
+from ulpscope.dialects.msprobe.names import Direction as EntryDirection
+from ulpscope.dialects.msprobe.names import NameReader
 from ulpscope.records.checks import CaseId, DataSource, Direction, OutputResult, Variant, Verdict
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.files import open_text
@@ -53,7 +53,7 @@ _COLUMNS: Mapping[TableKind, tuple[str, ...]] = {
 VERDICTS = ("Result", "Accuracy Reached or Not", "Status", "比对结果", *_COLUMNS[TableKind.CHECK])
 """Columns that hold one; a table has one or two of them."""
 
-_METRICS: Mapping[str, str] = {
+METRICS: Mapping[str, str] = {
     "余弦相似度": "cosine",
     "最大绝对误差": "max_abs",
     "双百指标": "hundredth",
@@ -96,9 +96,10 @@ def read_table(path: Path) -> ResultTable:
         raise _bad_table(path, "is no table of msprobe's results", TableKind.COMPARE)
     try:
         with open_text(path, limit=_LIMIT, errors="replace", newline="") as file:
-            lines = csv.reader(file)
-            columns = tuple(name.strip() for name in next(lines, []))
-            rows = tuple(dict(zip(columns, _padded(line, len(columns)), strict=False)) for line in lines if line)
+            lines = csv.DictReader(file, restval="")
+            columns = tuple(name.strip() for name in lines.fieldnames or [])
+            lines.fieldnames = columns
+            rows = tuple({name: row[name].strip() for name in columns} for row in lines)
     except (OSError, csv.Error) as error:
         raise _bad_table(path, f"cannot be read ({error})", kind) from error
     return ResultTable(kind, columns, rows)
@@ -123,11 +124,6 @@ def details_of(path: Path) -> Path | None:
     return beside if kind is TableKind.CHECK and table_kind(beside) is TableKind.CHECK_DETAILS else None
 
 
-def _padded(line: list[str], width: int) -> Iterator[str]:
-    yield from (cell.strip() for cell in line)
-    yield from [""] * (width - len(line))
-
-
 def _checked(row: Row, names: NameReader) -> tuple[CaseId, OutputResult]:
     """`Functional.linear.0.backward.output.1`: the call, and which of its outputs or gradients."""
     stated = row["API Name"]
@@ -137,7 +133,7 @@ def _checked(row: Row, names: NameReader) -> tuple[CaseId, OutputResult]:
     backward = name.direction is EntryDirection.BACKWARD
     case = CaseId("", 0, f"{name.op}.{name.number}", name.op, Variant.RECORDED, DataSource.RANDOM)
     dtype = next((row[column] for column in _DEVICE_DTYPES if column in row), "")
-    metrics = ((metric, _number(row.get(column, ""))) for column, metric in _METRICS.items())
+    metrics = ((metric, _number(row.get(column, ""))) for column, metric in METRICS.items())
     return case, OutputResult(
         place=f"grad.{place.removeprefix('output.')}" if backward else place,
         direction=Direction.BACKWARD if backward else Direction.FORWARD,

@@ -14,6 +14,7 @@ stack.json tells where in the source each forward entry was called. It has two f
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +22,11 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.dialects.msprobe.entry_names import Direction, EntryName, NameReader, backward_name, forward_name
+from ulpscope.dialects.msprobe.forms import Found
 from ulpscope.dialects.msprobe.json_files import bad_field
+from ulpscope.dialects.msprobe.names import Direction, EntryName, NameReader, backward_name, forward_name
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.trace.schema import STACKS
+from ulpscope.trace.schema import CALLS, STACKS
 
 _FRAME = re.compile(r"File (.+?), line (\d{1,9}), in (.+?),?\s*(?:\n|$)", re.DOTALL)
 _FRAMEWORK = re.compile(r"/(?:site|dist)-packages/(?:torch|torch_npu|mindspore|mindtorch|msprobe)/")
@@ -90,17 +92,24 @@ MICRO_STEPS = "megatron_micro_step_number"
 
 @dataclass(slots=True)
 class PlannedCall:
-    """A call before it has an id: what its entry's name and its neighbours say."""
+    """A call: what its entry's name and its neighbours say, and in the end its arguments."""
 
     entry: str
     parsed: EntryName
     is_backward: bool
-    parent: str | None = None
+    stack: Stack | None
+    """Of a backward, that of its forward."""
+    id: int = 0
+    forward: "PlannedCall | None" = None
+    parent: "PlannedCall | None" = None
     module: str | None = None
     module_class: str | None = None
     phase: Phase = Phase.FORWARD
     micro_step: int = 0
     recompute: bool = False
+    arguments: str | None = None
+    given: Found = field(default_factory=list)
+    """Tensors among the arguments."""
 
     @property
     def kind(self) -> Kind:
@@ -134,22 +143,26 @@ def read_parents(path: Path, content: dict[str, Any]) -> Parents:
 
 
 def plan_calls(
-    entries: Sequence[str], *, names: NameReader, parents: Parents, stacks: Mapping[str, Stack]
+    entries: Sequence[str], *, first: int, names: NameReader, parents: Parents, stacks: Mapping[str, Stack]
 ) -> dict[str, PlannedCall]:
-    """The calls of a step by their entry, in the order in which they began."""
-    planned = {
-        entry: PlannedCall(entry, parsed, parsed.direction is Direction.BACKWARD)
-        for entry, parsed in _calls(entries, names).items()
-    }
+    """The calls of a step by their entry, in the order in which they began; ids count from `first` on."""
+    planned: dict[str, PlannedCall] = {}
+    for entry, parsed in _calls(entries, names).items():
+        is_backward = parsed.direction is Direction.BACKWARD
+        source = forward_name(entry) if is_backward else entry
+        planned[entry] = PlannedCall(entry, parsed, is_backward, stacks.get(source))
     for call in planned.values():
+        call.forward = planned.get(forward_name(call.entry)) if call.is_backward else None
         _place(call, planned, names=names, around=parents.around)
     ordered = _parents_first(planned)
-    _tell_phases(list(ordered.values()), stacks)
-    for call in ordered.values():
+    _tell_phases(list(ordered.values()))
+    for place, call in enumerate(ordered.values()):
+        call.id = first + place
         call.micro_step = parents.micro_steps.get(call.entry, call.micro_step)
-        if call.is_backward and (forward := ordered.get(forward_name(call.entry))):
-            call.micro_step = forward.micro_step
-            call.module, call.module_class = call.module or forward.module, call.module_class or forward.module_class
+        if call.forward is not None:
+            call.micro_step = call.forward.micro_step
+            call.module = call.module or call.forward.module
+            call.module_class = call.module_class or call.forward.module_class
     return ordered
 
 
@@ -177,7 +190,7 @@ def _place(
         if call.module is None and (parsed := names.parse(above)).is_module:
             call.module, call.module_class = parsed.module, parsed.op
         if above in planned:
-            call.parent = above
+            call.parent = planned[above]
             return
         above = around.get(above)
 
@@ -185,20 +198,20 @@ def _place(
 def _parents_first(planned: Mapping[str, PlannedCall]) -> dict[str, PlannedCall]:
     ordered: dict[str, PlannedCall] = {}
     for entry in planned:
-        chain: list[str] = []
-        above: str | None = entry
-        while above is not None and above not in ordered and above not in chain:
-            chain.append(above)
-            above = planned[above].parent
-        for name in reversed(chain):
-            call = ordered[name] = planned[name]
+        chain: dict[str, PlannedCall] = {}
+        above: PlannedCall | None = planned[entry]
+        while above is not None and above.entry not in ordered and above.entry not in chain:
+            chain[above.entry] = above
+            above = above.parent
+        for call in reversed(chain.values()):
+            ordered[call.entry] = call
             # In a file that was tampered with, calls may stand inside of each other.
-            if call.parent not in ordered:
+            if call.parent is not None and call.parent.entry not in ordered:
                 call.parent = None
     return ordered
 
 
-def _tell_phases(calls: Sequence[PlannedCall], stacks: Mapping[str, Stack]) -> None:
+def _tell_phases(calls: Sequence[PlannedCall]) -> None:
     backwards = [place for place, call in enumerate(calls) if call.is_backward]
     last = backwards[-1] if backwards else len(calls)
     waiting = _earliest_waiting(calls)
@@ -210,7 +223,7 @@ def _tell_phases(calls: Sequence[PlannedCall], stacks: Mapping[str, Stack]) -> N
             call.phase = Phase.OTHER
         elif place > last and not (runs_again := runs_again or call.parsed.is_module):
             call.phase = Phase.UPDATE
-        elif place < last and _is_inside_backward(call, stacks.get(call.entry), waits=waiting[place] < segment):
+        elif place < last and _is_inside_backward(call, waits=waiting[place] < segment):
             call.phase = Phase.BACKWARD
         else:
             micro_step += after_backward
@@ -218,9 +231,9 @@ def _tell_phases(calls: Sequence[PlannedCall], stacks: Mapping[str, Stack]) -> N
         call.micro_step = micro_step
 
 
-def _is_inside_backward(call: PlannedCall, stack: Stack | None, *, waits: bool) -> bool:
-    call.recompute = waits if stack is None else stack.recompute
-    return call.recompute or (stack is not None and stack.in_backward)
+def _is_inside_backward(call: PlannedCall, *, waits: bool) -> bool:
+    call.recompute = waits if call.stack is None else call.stack.recompute
+    return call.recompute or (call.stack is not None and call.stack.in_backward)
 
 
 def _earliest_waiting(calls: Sequence[PlannedCall]) -> list[int]:
@@ -229,6 +242,40 @@ def _earliest_waiting(calls: Sequence[PlannedCall]) -> list[int]:
     waiting, earliest = [0] * len(calls), len(calls)
     for place in range(len(calls) - 1, -1, -1):
         waiting[place] = earliest
-        if calls[place].is_backward:
-            earliest = min(earliest, places.get(forward_name(calls[place].entry), earliest))
+        if (forward := calls[place].forward) is not None:
+            earliest = min(earliest, places[forward.entry])
     return waiting
+
+
+_AS_THEY_ARE = ("id", "module", "module_class", "micro_step", "recompute", "arguments")
+
+
+def calls_frame(step: int, calls: Sequence[PlannedCall]) -> pl.DataFrame:
+    """One row a call of a step."""
+    columns: dict[str, Any] = {
+        "name": _names(calls),
+        "kind": [call.kind.value for call in calls],
+        "op": [call.parsed.op for call in calls],
+        "phase": [call.phase.value for call in calls],
+        **{name: [getattr(call, name) for call in calls] for name in _AS_THEY_ARE},
+        **{name: [_id(getattr(call, name)) for call in calls] for name in ("parent", "forward", "stack")},
+    }
+    frame = pl.DataFrame(columns, schema={name: CALLS[name] for name in columns})
+    return frame.with_columns(step=pl.lit(step, dtype=pl.Int64), random=pl.lit(False))
+
+
+def _id(item: PlannedCall | Stack | None) -> int | None:
+    return None if item is None else item.id
+
+
+def _names(calls: Sequence[PlannedCall]) -> list[str]:
+    """APIs keep msprobe's number; modules, which it numbers by path, are counted by class."""
+    counts: Counter[tuple[str, str]] = Counter()
+    names = []
+    for call in calls:
+        number, key = call.parsed.number, (call.parsed.op, call.phase.value)
+        if call.parsed.is_module:
+            number = str(counts[key])
+            counts[key] += 1
+        names.append(f"{call.parsed.op}.{number}{'@recompute' if call.recompute else ''}")
+    return names

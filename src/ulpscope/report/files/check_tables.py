@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ulpscope.dialects.msprobe.writing_names import api_stem
-from ulpscope.judge.standards.check_metrics import METRICS
+from ulpscope.dialects.msprobe.names import api_stem
+from ulpscope.dialects.msprobe.result_tables import METRICS as METRIC_COLUMNS
 from ulpscope.judge.standards.limits import CONSTANTS
 from ulpscope.records.check_runs import CheckedCall, CheckRun, OverflowRun, PerturbRun
 from ulpscope.records.checks import GRADIENT, Direction, OutputResult, Variant, Verdict
@@ -142,12 +142,7 @@ def _survey_rows(finding: OverflowFinding) -> Iterator[Cells]:
 
 
 RESULT_HEADERS = ("API name", "Forward Test Success", "Backward Test Success", "Message")
-METRIC_HEADERS = (
-    "余弦相似度", "最大绝对误差", "双百指标", "双千指标", "双万指标", "二进制一致错误率", "误差均衡性", "均方根误差",
-    "小值域错误占比", "相对误差最大值", "相对误差平均值", "inf/nan错误率", "相对误差错误率", "绝对误差错误率",
-    "ULP误差最大值", "ULP误差平均值", "ULP误差大于阈值占比",
-)  # fmt: skip
-DETAIL_HEADERS = ("API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *METRIC_HEADERS, "Status", "Message")
+DETAIL_HEADERS = ("API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *METRIC_COLUMNS, "Status", "Message")
 STATUS = {
     Verdict.PASS: "pass",
     Verdict.WARN: "warning",
@@ -203,7 +198,7 @@ def _msprobe_detail(call: CheckedCall, output: OutputResult) -> list[str]:
         f"torch.{bench}",
         f"torch.{dtype}",
         str(tuple(output.shape)),
-        *(f"{figures[name]:.14f}" if name in figures else BLANK for name in METRICS),
+        *(f"{figures[name]:.14f}" if name in figures else BLANK for name in METRIC_COLUMNS.values()),
         STATUS[output.verdict],
         output.message,
     ]

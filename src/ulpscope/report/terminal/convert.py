@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ulpscope.dialects.msprobe.names import LeftOut
 from ulpscope.dialects.msprobe.writing import Written
-from ulpscope.dialects.msprobe.writing_names import LeftOut
 from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.words.language import Language, Phrases, bytes_text, count_text, phrases, ranges_text, shown_text
 

@@ -1,1 +1,0 @@
-"""Files of the first API accuracy checker: forward_info_*.json, backward_info_*.json, stack_info_*.json, real data."""
