@@ -22,7 +22,7 @@ import ulpscope
 from ulpscope.capture.recording import writing_process as writing
 from ulpscope.capture.torch.host import loading
 from ulpscope.capture.torch.host import recorder as part
-from ulpscope.capture.torch.host.bridge import Bridge
+from ulpscope.capture.torch.host.recorder import Bridge
 from ulpscope.records.enums import Save
 from ulpscope.records.settings import CaptureSettings
 from ulpscope.trace.reader import RankTrace, open_trace

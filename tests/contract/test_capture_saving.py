@@ -24,7 +24,7 @@ from watched import Watched, watch
 
 from ulpscope.capture.recording import saving
 from ulpscope.capture.recording.saving import ALIGNMENT, Content, Ring, Saver
-from ulpscope.capture.recording.storages import StorageState, StorageTable
+from ulpscope.capture.recording.tensors import StorageState, StorageTable
 from ulpscope.capture.torch.recorder import TorchTensors
 from ulpscope.capture.torch.summaries import device as copied
 from ulpscope.capture.torch.summaries.device import DeviceCopies

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.capture.recording.limits import DiskLimit
-from ulpscope.capture.recording.storages import SavedContent, StorageState
-from ulpscope.capture.recording.tensors import Copies, Key, Tensors, is_contiguous
+from ulpscope.capture.recording.tensors import Copies, Key, SavedContent, StorageState, Tensors, is_contiguous
 from ulpscope.numerics.copying import prepare_copies
 from ulpscope.numerics.dtypes import DTYPES
 

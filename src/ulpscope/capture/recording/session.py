@@ -19,14 +19,13 @@ from ulpscope.capture.events import EventLog
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.recording import environment
+from ulpscope.capture.recording.calls import Scopes
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
-from ulpscope.capture.recording.python_recorder import PythonRecorder
 from ulpscope.capture.recording.recorder import Recorder, Surroundings, coverage_of
 from ulpscope.capture.recording.saving import Saver
-from ulpscope.capture.recording.scopes import RootLog, Scopes
-from ulpscope.capture.recording.stacks import StackTable
+from ulpscope.capture.recording.stacks import RootLog, StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Tensors
 from ulpscope.capture.settings import settings_to_json
@@ -75,6 +74,7 @@ class Session(ABC):
                 settings=settings,
                 tensors=self.tensors,
                 steps=self.steps,
+                scopes=self.scopes,
                 stacks=StackTable(*self.folders),
                 hand_over=self._hand_over,
                 on_first_call=self._note_seeds,
@@ -121,7 +121,7 @@ class Session(ABC):
         return Steps()
 
     def make_recorder(self, around: Surroundings) -> Recorder:
-        return PythonRecorder(around)
+        return Recorder(around)
 
     def end_step(self) -> None:  # noqa: B027 a framework may have nothing to tell
         """A step ends: what is still to be told of it, is told now."""

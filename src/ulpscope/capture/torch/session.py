@@ -15,7 +15,6 @@ from ulpscope.capture.torch.host.loading import is_built
 from ulpscope.capture.torch.host.recorder import CompiledRecorder, LaterHost, can_serve
 from ulpscope.capture.torch.recorder import (
     TORCH_FILES,
-    PythonTorchRecorder,
     TorchRecorder,
     TorchSteps,
     TorchTensors,
@@ -23,8 +22,7 @@ from ulpscope.capture.torch.recorder import (
 )
 from ulpscope.capture.torch.tensors import quiet
 from ulpscope.capture.torch.watching.calls import CallWatcher
-from ulpscope.capture.torch.watching.functions import CustomCalls
-from ulpscope.capture.torch.watching.pairing import Pairing
+from ulpscope.capture.torch.watching.functions import record_own_call
 from ulpscope.capture.torch.watching.patches import Patches, leave_data_workers_alone
 from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.records.settings import CaptureSettings
@@ -40,16 +38,8 @@ class Session(session.Session):
 
     def __init__(self, settings: CaptureSettings, *, events: EventLog | None = None) -> None:
         super().__init__(settings, events=events)
-        self._watcher = CallWatcher(self.recorder, Pairing(self.recorder), self.scopes)
-        self._patches = Patches(
-            self._watcher,
-            roots=self.roots,
-            here=self.is_here,
-            begin_outermost=self._begin_forward,
-            next_step=self.next_step,
-            updated=self.updated,
-        )
-        self._custom = CustomCalls(self._watcher)
+        self._watcher = CallWatcher(self, self.recorder)
+        self._patches = Patches(self._watcher)
         self._later_host = LaterHost(settings)
 
     def start(self, models: Mapping[str, nn.Module] | None = None) -> None:
@@ -65,7 +55,7 @@ class Session(session.Session):
     def record(self, op: str, name: str, content: Any, *, gradients: bool) -> None:
         """A call of the user's own making: the tensors in `content` as they are now, and their gradients later."""
         if self._running and self.recorder.capturing and self.is_here():
-            self._custom.record(op, name, content, gradients=gradients)
+            self.recorder.guarded(f"record {name}", record_own_call, self._watcher, op, name, content, gradients)
 
     def install(self) -> None:
         self._patches.install()
@@ -90,14 +80,14 @@ class Session(session.Session):
     def make_recorder(self, around: Surroundings) -> TorchRecorder:
         """The compiled one where that is worth it and possible."""
         if not can_serve(self.settings):
-            return PythonTorchRecorder(around)
+            return TorchRecorder(around)
         if not is_built():
             self.tell_once("host", "compiling the host part of the capture; that is done once and takes half a minute")
         try:
-            return CompiledRecorder(around, self.scopes)
+            return CompiledRecorder(around)
         except NotCompiledError as error:
             self.tell_once("host slow", f"{error}: calls are recorded by slower code")
-            return PythonTorchRecorder(around)
+            return TorchRecorder(around)
 
     def end_step(self) -> None:
         self._watcher.drop_pending()
@@ -105,10 +95,6 @@ class Session(session.Session):
     def handed_over(self) -> None:
         if self.events is not None and self._later_host.is_begun(self.recorder.counts.recorded):
             self.tell_once("host", "many calls: faster code for them is being compiled in idle time, for later runs")
-
-    def _begin_forward(self, module: nn.Module) -> None:
-        self.recorder.guarded("begin of a forward", self._patches.abort_update)
-        self.begin_outermost(id(module))
 
     def _name(self, models: Mapping[str, nn.Module] | None) -> None:
         for name, model in (models or {}).items():

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -20,14 +20,13 @@ READABLE_DTYPES = frozenset(getattr(torch, name) for name in DTYPES if hasattr(t
 ORDINARY = frozenset({Tensor, torch.nn.Parameter})
 COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
 _STRIDED = torch.strided
-_is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
-_SUBCLASS_REASONS: dict[type, str | None] = {}
+is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 def unsummarizable_reason(tensor: Tensor) -> str | None:
     """One word for why this tensor's content cannot be read here; none if it can."""
     kind = type(tensor)
-    if kind not in ORDINARY and (reason := _subclass_reason(kind)) is not None:
+    if kind not in ORDINARY and (reason := _why_class_unreadable(kind)) is not None:
         return reason
     if tensor.is_nested:
         return "nested"
@@ -37,7 +36,7 @@ def unsummarizable_reason(tensor: Tensor) -> str | None:
         return "meta"
     if tensor.dtype not in READABLE_DTYPES:
         return "quantized" if tensor.is_quantized else "dtype"
-    if _is_transformed(tensor):
+    if is_transformed(tensor):
         return "functorch"
     try:
         # FSDP frees a parameter's memory under the tensor, which keeps its shape.
@@ -47,18 +46,11 @@ def unsummarizable_reason(tensor: Tensor) -> str | None:
         return "storage"
 
 
-def _subclass_reason(kind: type) -> str | None:
-    if kind not in _SUBCLASS_REASONS:
-        _SUBCLASS_REASONS[kind] = _look_at_subclass(kind)
-    return _SUBCLASS_REASONS[kind]
-
-
-def _look_at_subclass(kind: type) -> str | None:
+@cache
+def _why_class_unreadable(kind: type) -> str | None:
     if issubclass(kind, UninitializedTensorMixin):
         return "uninitialized"
-    if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:  # type: ignore[attr-defined]
-        return "subclass"
-    return None
+    return "subclass" if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ else None  # type: ignore[attr-defined]
 
 
 def version_of(tensor: Tensor) -> int | None:
@@ -71,6 +63,12 @@ def version_of(tensor: Tensor) -> int | None:
     except RuntimeError as error:
         pass_on_interruption(error)
         return None
+
+
+def may_be_stale(tensor: Tensor) -> bool:
+    """Whether asking a tensor for its node may make one."""
+    # Not is_leaf: to answer that, torch makes the node.
+    return tensor._is_view() and tensor._version > 0
 
 
 def versions_of(tensors: list[tuple[str, Tensor]]) -> list[int | None]:

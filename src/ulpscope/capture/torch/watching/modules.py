@@ -13,15 +13,22 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 
 from ulpscope.capture.exceptions import describe_error, pass_on_interruption
-from ulpscope.capture.recording.calls import BUFFER, INPUT, OUTPUT, PARAMETER, OpenCall
-from ulpscope.capture.recording.scopes import ModuleScope, NumberedCall, RootLog
+from ulpscope.capture.recording.calls import (
+    BUFFER,
+    INPUT,
+    OUTPUT,
+    PARAMETER,
+    ModuleScope,
+    NumberedCall,
+    OpenCall,
+)
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.torch.arguments import encode_call, find_tensors
 from ulpscope.capture.torch.tensors import versions_of
 from ulpscope.capture.torch.watching.calls import CallWatcher
-from ulpscope.capture.torch.watching.compiled import is_compiled
-from ulpscope.capture.torch.watching.edges import InputEdges, note_inputs
+from ulpscope.capture.torch.watching.functions import is_compiled
 from ulpscope.capture.torch.watching.mode import is_bare, run_without
+from ulpscope.capture.torch.watching.pairing import InputEdges, note_inputs
 from ulpscope.capture.torch.watching.paths import ModulePaths
 from ulpscope.records.enums import Compiled, Kind, Role
 
@@ -53,25 +60,27 @@ class ModuleBefore(NamedTuple):
     edges: InputEdges | None
 
 
+class CoreBefore(NamedTuple):
+    """The same, of a call that compiled code records."""
+
+    scope: ModuleScope
+    call: NumberedCall
+    noted: Any
+
+
 class ModuleWatcher:
     """Stands in for nn.Module.__call__ while a capture runs."""
 
     def __init__(
-        self,
-        watcher: CallWatcher,
-        mode: TorchFunctionMode,
-        roots: RootLog,
-        *,
-        begin_outermost: Callable[[nn.Module], None],
+        self, watcher: CallWatcher, mode: TorchFunctionMode, *, begin_outermost: Callable[[nn.Module], None]
     ) -> None:
         self.paths = ModulePaths()
-        self._roots = roots
         self._watcher = watcher
         self._mode = mode
         self._recorder = watcher.recorder
         self._scopes = watcher.scopes
         self._begin_outermost = begin_outermost
-        self._backward_calls: dict[int | None, dict[int, tuple[weakref.ref[nn.Module], OpenCall]]] = {}
+        self._backward_calls: dict[int | None, dict[int, OpenCall]] = {}
         """By pass, by number of the module."""
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         """By number: an id is used again when its module is gone."""
@@ -83,17 +92,16 @@ class ModuleWatcher:
 
     def call(self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run a module's __call__ and record it."""
-        scopes = self._scopes
-        if not scopes.modules and not self._recorder.steps.in_backward and not isinstance(module, ParametrizationList):
+        recorder, scopes, frame = self._recorder, self._scopes, sys._getframe(1)
+        if not scopes.modules and not recorder.steps.in_backward and not isinstance(module, ParametrizationList):
             self._begin_outermost(module)
         unseen = self._why_unseen(module, args, kwargs)
-        if not self._recorder.capturing or scopes.hidden:
-            return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
-        if unseen is None and self._recorder.records_modules:
-            result = self._call_compiled(original, module, args, kwargs, sys._getframe(1))
-            if result is not NotImplemented:
-                return result
-        before = self._guarded(self._before, module, args, kwargs, unseen, sys._getframe(1))
+        before: CoreBefore | ModuleBefore | None = None
+        if recorder.capturing and not scopes.hidden:
+            if unseen is None and recorder.records_modules:
+                before = self._before_by_core(module, args, kwargs, frame)
+            if before is None:
+                before = self._guarded(self._before, module, args, kwargs, unseen, frame)
         if before is None:
             return self._run(_NO_SCOPE, unseen, original, module, args, kwargs)
         depth = len(scopes.calls)
@@ -101,46 +109,39 @@ class ModuleWatcher:
             scopes.calls.append(before.call)
             result = self._run(before.scope, unseen, original, module, args, kwargs)
         except BaseException as error:
-            before.call.error = describe_error(error)
-            self._guarded(self._close, module, before)
+            if isinstance(before, CoreBefore):
+                recorder.fail_module(before.noted, describe_error(error))
+            else:
+                before.call.error = describe_error(error)
+                recorder.guarded(self._kind_of(module).where, recorder.close, before.call, before.arguments)
             raise
         finally:
             del scopes.calls[depth:]
-        self._guarded(self._after, module, before, result, unseen)
+        if isinstance(before, CoreBefore):
+            self._ask_core(module, recorder.end_module, before.noted, self._number_of(module), result)
+        else:
+            self._guarded(self._after, module, before, result, unseen)
         return result
 
-    def _call_compiled(
-        self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, frame: FrameType
-    ) -> Any:
-        """Run a module's __call__ and let compiled code record it, or give NotImplemented."""
-        recorder, scopes, class_name = self._recorder, self._scopes, self._kind_of(module).name
-        path = self.paths.of(module, scopes.innermost.path, frame)
+    def _before_by_core(self, module: nn.Module, args: Any, kwargs: Any, frame: FrameType) -> CoreBefore | None:
+        """What compiled code notes before a module's forward; None if it does not record this call."""
+        class_name, path = self._kind_of(module).name, self.paths.of(module, self._scopes.innermost.path, frame)
+        own = module._parameters, module._buffers
+        begin = self._recorder.begin_module
+        begun = self._ask_core(module, begin, class_name, path, module.training, args, kwargs, *own, frame)
+        if begun is NotImplemented:
+            return None
+        number, stack, noted = begun
+        return CoreBefore(ModuleScope(path, class_name, stack), NumberedCall(number), noted)
+
+    def _ask_core(self, module: nn.Module, work: Callable[..., Any], *args: Any) -> Any:
+        """What compiled code gives, or NotImplemented if it raised; nothing of it is seen by anybody anyway."""
         try:
-            begun = recorder.begin_module(
-                class_name, path, module.training, args, kwargs, module._parameters, module._buffers, frame
-            )
+            return work(*args)
         except Exception as error:
             pass_on_interruption(error)
             self._recorder.own_error(self._kind_of(module).where, error)
             return NotImplemented
-        if begun is NotImplemented:
-            return begun
-        number, stack, before = begun
-        depth = len(scopes.calls)
-        try:
-            scopes.calls.append(NumberedCall(number))
-            result = self._run(ModuleScope(path, class_name, stack), None, original, module, args, kwargs)
-        except BaseException as error:
-            recorder.fail_module(before, describe_error(error))
-            raise
-        finally:
-            del scopes.calls[depth:]
-        try:
-            recorder.end_module(before, self._number_of(module), result)
-        except Exception as error:
-            pass_on_interruption(error)
-            self._recorder.own_error(self._kind_of(module).where, error)
-        return result
 
     def record_parameter_gradients(self) -> None:
         """After a backward pass: the gradients that its modules' own parameters hold now.
@@ -149,18 +150,21 @@ class ModuleWatcher:
         """
         self._recorder.guarded("gradients", self._record_compiled_gradients)
         calls = self._backward_calls.pop(self._recorder.steps.backward_pass, {})
-        for reference, call in calls.values():
-            module = reference()
+        for number, call in calls.items():
+            module = self._module_of(number)
             if module is not None and call.wanted:
                 self._guarded(self._use_gradients, module, call)
 
     def _record_compiled_gradients(self) -> None:
         last = dict(self._recorder.take_ran())  # of several backward calls of a module the last has them
         for number, call in last.items():
-            reference = self._modules.get(number)
-            module = None if reference is None else reference()
+            module = self._module_of(number)
             if module is not None:
                 self._recorder.use_gradients(call, Role.GRADIENT.value, module._parameters)
+
+    def _module_of(self, number: int) -> nn.Module | None:
+        reference = self._modules.get(number)
+        return None if reference is None else reference()
 
     def _run(
         self,
@@ -186,7 +190,7 @@ class ModuleWatcher:
             del outer[depth:]
             if unseen is not None:
                 self._recorder.unobserved(unseen)
-                self._recorder.values.storages.forget_all()
+                self._recorder.values.forget_all()
         if not outer:
             self._end_outermost(module, scope, result)
         return result
@@ -196,12 +200,9 @@ class ModuleWatcher:
         if isinstance(module, ParametrizationList):  # gives a parameter: no forward of the run's
             return
         if scope.path and not steps.in_backward:
-            self._guarded(self._roots.note, module, scope.path, sys._getframe(1))
+            self._guarded(self._watcher.session.roots.note, module, scope.path, sys._getframe(1))
         if steps.asks_for_graphs:
             self._recorder.guarded("end of a forward", steps.note_graph, result)
-
-    def _close(self, module: nn.Module, before: ModuleBefore) -> None:
-        self._recorder.close(before.call, before.arguments)
 
     def _why_unseen(self, module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> str | None:
         """Why this module must run as if nobody watched, or None."""
@@ -236,20 +237,12 @@ class ModuleWatcher:
     def _before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Any, unseen: str | None, frame: FrameType
     ) -> ModuleBefore:
-        recorder, scopes = self._recorder, self._scopes
-        steps = recorder.steps
+        recorder, scopes, steps = self._recorder, self._scopes, self._recorder.steps
         outer, class_name = scopes.innermost, self._kind_of(module).name
-        scope = ModuleScope(self.paths.of(module, outer.path, frame), class_name)
-        call = recorder.open(
-            Kind.COMPILED if unseen == "compiled" else _MODULE,
-            class_name,
-            module=scope.path,
-            module_class=class_name,
-            parent=scopes.parent,
-            recompute=steps.in_backward and torch.is_grad_enabled() and not steps.creates_graph,
-            frame=frame,
-            enclosing=outer.stack,
-        )
+        scope = ModuleScope(self.paths.of(module, outer.path, frame), class_name, outer.stack)
+        kind = Kind.COMPILED if unseen == "compiled" else _MODULE
+        recompute = steps.in_backward and torch.is_grad_enabled() and not steps.creates_graph
+        call = recorder.open(kind, class_name, scope, parent=scopes.parent, recompute=recompute, frame=frame)
         scope.stack = call.stack
         tensors, arguments = self._watcher.encodings.encode(args, kwargs, training=module.training)
         parameters = _parameters(module, unseen)
@@ -295,27 +288,24 @@ class ModuleWatcher:
         return number
 
     def _remember(self, module: nn.Module) -> Callable[[OpenCall], None]:
-        number, reference = self._number_of(module), weakref.ref(module)
+        number = self._number_of(module)
 
         def remember(call: OpenCall) -> None:
             running = self._recorder.steps.backward_pass
             if running is not None:  # else autograd was started past us, and nobody knows where it ends
-                self._backward_calls.setdefault(running, {})[number] = (reference, call)
+                self._backward_calls.setdefault(running, {})[number] = call
 
         return remember
 
     def _use_gradients(self, module: nn.Module, call: OpenCall) -> None:
-        self._recorder.use_all(call, Role.GRADIENT.value, _gradients(module))
+        parameters = _parameters(module, "compiled" if is_compiled(module) else None)
+        gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
+        self._recorder.use_all(call, Role.GRADIENT.value, gradients)
 
 
 def _parameters(module: nn.Module, unseen: str | None) -> Placed:
     """A module's own parameters; all of them if nothing inside it will be seen."""
     return _own(module._parameters) if unseen is None else list(module.named_parameters())
-
-
-def _gradients(module: nn.Module) -> Placed:
-    parameters = _parameters(module, "compiled" if is_compiled(module) else None)
-    return [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
 
 
 def _own(tensors: Mapping[str, torch.Tensor | None]) -> Placed:
@@ -325,7 +315,5 @@ def _own(tensors: Mapping[str, torch.Tensor | None]) -> Placed:
 def _builds_graph(module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> bool:
     if not torch.is_grad_enabled():
         return False
-    inputs = encode_call(args, kwargs)[0]
-    return any(tensor.requires_grad for _, tensor in inputs) or any(
-        parameter.requires_grad for parameter in module.parameters()
-    )
+    inputs = (tensor for _, tensor in encode_call(args, kwargs)[0])
+    return any(tensor.requires_grad for tensor in itertools.chain(inputs, module.parameters()))
