@@ -145,9 +145,9 @@ class CompiledRecorder(TorchRecorder):
 
     def make_part(self, **known: Any) -> TakenPart:
         seen = self._core.counts()[0]
-        taken = Taken(self._core.take(), seen - self._seen)
+        taken = Taken(self._core.take())
+        self.counts.seen += seen - self._seen
         self._seen = seen
-        self.counts.seen += taken.seen
         self.counts.recorded += taken.recorded
         return TakenPart(values=[], uses=[], contents=[], rechecks=[], taken=taken, **known)
 
