@@ -17,12 +17,12 @@ from ulpscope.capture.recording.recorder import Recorder, Surroundings
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Copies, Key, Tensors
 from ulpscope.capture.recording.values import ValueTable
-from ulpscope.capture.torch.arguments import find_tensors
 from ulpscope.capture.torch.summaries.device import RowPool, TorchCopies
 from ulpscope.capture.torch.tensors import (
     COMPLEX,
     ORDINARY,
     describe_opaque,
+    find_tensors,
     is_transformed,
     local_tensor,
     may_be_stale,

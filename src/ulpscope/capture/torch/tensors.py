@@ -1,7 +1,7 @@
-"""torch's tensors: which can be read here, at which version they are; and how to look at them unseen."""
+"""torch's tensors: which can be read here, at which version they are, how to look at them unseen; its arguments."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cache, lru_cache
 from typing import Any
@@ -13,7 +13,9 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.tensors import Described, Shard
+from ulpscope.capture.recording.arguments import Arguments
+from ulpscope.capture.recording.environment import state_digest
+from ulpscope.capture.recording.tensors import Described, Placed, Shard
 from ulpscope.numerics.dtypes import DTYPES
 
 READABLE_DTYPES = frozenset(getattr(torch, name) for name in DTYPES if hasattr(torch, name))
@@ -140,3 +142,56 @@ def _quiet_everywhere() -> Iterator[None]:
         if torch._C._len_torch_dispatch_stack() > 0:
             others.enter_context(_disable_current_modes())
         yield
+
+
+_WORDS: dict[type, str] = {
+    torch.dtype: "$dtype",
+    torch.layout: "$layout",
+    torch.memory_format: "$memory_format",
+    torch.device: "$device",
+}
+
+
+def _word(item: Any) -> dict[str, str] | None:
+    for kind, word in _WORDS.items():
+        if isinstance(item, kind):
+            return {word: str(item).removeprefix("torch.")}
+    if isinstance(item, torch.Generator):
+        return {"$generator": str(item.device)}
+    if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return {"$object": str(item)}
+    return None
+
+
+ARGUMENTS = Arguments(
+    torch.Tensor,
+    words=_word,
+    hashed=frozenset(_WORDS),
+    sequences={torch.Size: "$size"},
+    opaque=(torch.nn.Module,),
+)
+encode_call = ARGUMENTS.encode_call
+find_tensors = ARGUMENTS.find_tensors
+encode_scalar = ARGUMENTS.encode_scalar
+
+
+def generator_digest(tensors: Placed, kwargs: Mapping[str, Any]) -> str | None:
+    """Digest of the state of the generator this call would use; None if that cannot be told."""
+    generator = _generator_of(tensors, kwargs)
+    return None if generator is None else state_digest(generator.get_state().numpy().tobytes())
+
+
+def _generator_of(tensors: Placed, kwargs: Mapping[str, Any]) -> torch.Generator | None:
+    given = kwargs.get("generator")
+    if isinstance(given, torch.Generator):
+        return given
+    device = kwargs.get("device")
+    if device is not None:
+        device = torch.device(device)
+    else:
+        device = tensors[0][1].device if tensors else torch.get_default_device()
+    if device.type == "cpu":
+        return torch.default_generator
+    generators = getattr(getattr(torch, device.type, None), "default_generators", ())
+    index = device.index or 0
+    return generators[index] if index < len(generators) else None

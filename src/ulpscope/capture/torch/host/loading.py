@@ -26,7 +26,7 @@ FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 LIBRARIES = ("c10", "torch_cpu", "torch_python")
 
 _SOURCES = Path(__file__).parent
-_KERNELS = _SOURCES.parent / "summaries" / "fused" / "cuda"
+_KERNELS = _SOURCES.parent / "summaries" / "cuda"
 
 
 def is_wanted() -> bool:

@@ -19,16 +19,19 @@ from ulpscope.capture.recording.recorder import PART_CALLS, PART_SECONDS, Record
 from ulpscope.capture.recording.tensors import BATCH_ROWS, ROW_BYTES, Described, Placed, RowRef
 from ulpscope.capture.recording.values import ValueCounts, ValueTable
 from ulpscope.capture.recording.writing_process import Taken, WritingProcess
-from ulpscope.capture.torch.arguments import ARGUMENTS, encode_scalar, find_tensors, generator_digest
 from ulpscope.capture.torch.host.loading import build_beside, is_missed, is_wanted, load
 from ulpscope.capture.torch.recorder import TorchRecorder
+from ulpscope.capture.torch.summaries import launching
 from ulpscope.capture.torch.summaries.device import DeviceBatch, RowPool
-from ulpscope.capture.torch.summaries.fused import launching
-from ulpscope.capture.torch.summaries.fused.kernels import PARTIAL_LENGTH, WARPS, Kernel
+from ulpscope.capture.torch.summaries.kernels import PARTIAL_LENGTH, WARPS, Kernel
 from ulpscope.capture.torch.summaries.summary import summarize_tensor_into
 from ulpscope.capture.torch.tensors import (
+    ARGUMENTS,
     READABLE_DTYPES,
     describe_opaque,
+    encode_scalar,
+    find_tensors,
+    generator_digest,
     local_tensor,
     quiet,
     shard_of,

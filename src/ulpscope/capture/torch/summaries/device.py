@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.tensors import BATCH_ROWS, ROW_BYTES, Copies, HostRows, RowRef
-from ulpscope.capture.torch.summaries.fused import launching
+from ulpscope.capture.torch.summaries import launching
 from ulpscope.capture.torch.summaries.summary import summarize_cpu_into, summarize_tensor_into
 from ulpscope.numerics.copying import copy_memory
 from ulpscope.numerics.summaries.constants import ROW_LENGTH

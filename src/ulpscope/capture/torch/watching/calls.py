@@ -15,9 +15,16 @@ from ulpscope.capture.recording.arguments import Encodings, with_entry
 from ulpscope.capture.recording.calls import INPUT, OUTPUT, OpenCall
 from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
-from ulpscope.capture.torch.arguments import ARGUMENTS, encode_call, encode_scalar, find_tensors, generator_digest
 from ulpscope.capture.torch.recorder import TORCH_FILES, TorchRecorder
-from ulpscope.capture.torch.tensors import versions_of, word_of
+from ulpscope.capture.torch.tensors import (
+    ARGUMENTS,
+    encode_call,
+    encode_scalar,
+    find_tensors,
+    generator_digest,
+    versions_of,
+    word_of,
+)
 from ulpscope.capture.torch.watching.apis import Api, describe_group, written_by
 from ulpscope.capture.torch.watching.pairing import InputEdges, Pairing, autocast_dtype, note_inputs
 from ulpscope.records.enums import Kind, Level, Phase, Role

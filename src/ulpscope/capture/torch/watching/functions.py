@@ -24,8 +24,8 @@ from ulpscope.capture.exceptions import describe_error
 from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import GRAD_OUTPUT, INPUT, OpenCall
 from ulpscope.capture.recording.replacing import Replacement, Replacements
-from ulpscope.capture.torch.arguments import encode_call
 from ulpscope.capture.torch.recorder import TorchRecorder
+from ulpscope.capture.torch.tensors import encode_call
 from ulpscope.capture.torch.watching.apis import Action, Api
 from ulpscope.capture.torch.watching.calls import Before, CallWatcher
 from ulpscope.capture.torch.watching.mode import WatchMode, mode_depth

@@ -23,8 +23,7 @@ from ulpscope.capture.recording.calls import (
     OpenCall,
 )
 from ulpscope.capture.recording.tensors import Placed
-from ulpscope.capture.torch.arguments import encode_call, find_tensors
-from ulpscope.capture.torch.tensors import versions_of
+from ulpscope.capture.torch.tensors import encode_call, find_tensors, versions_of
 from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.capture.torch.watching.functions import is_compiled
 from ulpscope.capture.torch.watching.mode import is_bare, run_without

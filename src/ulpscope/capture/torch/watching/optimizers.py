@@ -16,7 +16,7 @@ from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import PARAMETER, OpenCall
 from ulpscope.capture.recording.replacing import Replacement, Replacements
 from ulpscope.capture.recording.tensors import Placed
-from ulpscope.capture.torch.arguments import encode_call
+from ulpscope.capture.torch.tensors import encode_call
 from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.records.enums import Kind, Role
 
