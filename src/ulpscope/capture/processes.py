@@ -1,6 +1,4 @@
-"""Which process of a run this is: its rank, or one that only serves the run; can its framework be watched?
-
-Starts a capture inside a process that `ulpscope run` injected; see capture/inject/sitecustomize.py.
+"""Which process of a run this is: its rank, or one that only serves the run; starts a capture inside of it.
 
 Nothing here may end or change the user's run: whatever goes wrong becomes a message that `ulpscope run` prints.
 """
@@ -71,7 +69,8 @@ def why_left_alone(command_line: Sequence[str]) -> str | None:
     if option == "-c":
         return "multiprocessing's fork server" if "multiprocessing.forkserver" in program else None
     if option == "-m":
-        return _of_module(program)
+        found = (reason for name, reason in _SERVANTS.items() if f"{program}.".startswith(f"{name}."))
+        return next(found, None)
     script = PurePath(program)
     for ending, reason in _SERVANT_SCRIPTS.items():
         if script.as_posix().endswith(ending):
@@ -82,13 +81,6 @@ def why_left_alone(command_line: Sequence[str]) -> str | None:
 def starts_ranks(command: Sequence[str]) -> bool:
     """Whether a command is a launcher's: it may start some of a job's ranks while another one starts the rest."""
     return LAUNCHER in (why_left_alone(command), why_left_alone(["python", *command]))
-
-
-def _of_module(name: str) -> str | None:
-    for servant, reason in _SERVANTS.items():
-        if name == servant or name.startswith(servant + "."):
-            return reason
-    return None
 
 
 def _program(command_line: Sequence[str]) -> tuple[str, str]:
@@ -183,7 +175,9 @@ def _close(session: Session, events: EventLog, *, owner: int) -> None:
     # The script has ended: a second Ctrl-C must not cost the trace its last step.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        session.close(_how_ended())
+        # The interpreter sets last_value before it runs exit handlers, so no hook of the user's has to be replaced.
+        error = getattr(sys, "last_value", None)
+        session.close(ENDED if error is None else _describe(error))
     except Exception as error:
         events.emit("message", text=f"the trace could not be closed: {_describe(error)}")
 
@@ -195,12 +189,6 @@ def _abandon(session: Session) -> None:
         events.emit("left_alone", reason="a forked process")
     except Exception as error:
         events.emit("message", text=f"a forked process could not be left alone: {_describe(error)}")
-
-
-def _how_ended() -> str:
-    # The interpreter sets last_value before it runs exit handlers, so no hook of the user's has to be replaced.
-    error = getattr(sys, "last_value", None)
-    return ENDED if error is None else _describe(error)
 
 
 def _describe(error: BaseException) -> str:
