@@ -216,7 +216,6 @@ class Bridge:
         self.postpone = recorder.postpone
         self.note_error = recorder.own_error
         self._pool = RowPool(fused=False)
-        self._sides: dict[torch.device, Any] = {}
         self._variants: dict[int, launching.Variant] = {}
         self.unsummarized: dict[str, int] = {}
         self.trouble: Exception | None = None
@@ -266,11 +265,8 @@ class Bridge:
         return None if reader is None else (reader, *reader.addresses)
 
     def new_batch(self, reader: launching.FusedRows) -> tuple[DeviceBatch, int]:
-        device = reader.device
         with quiet():
-            if device not in self._sides:
-                self._sides[device] = torch.get_device_module(device).Stream(device)
-            batch = DeviceBatch(device, reader, self._sides[device])
+            batch = self._pool.new_batch(reader.device, reader)
         return batch, batch.address
 
     def land_batch(self, batch: DeviceBatch, used: int) -> None:

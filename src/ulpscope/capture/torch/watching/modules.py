@@ -1,9 +1,9 @@
-"""Module calls: their dotted paths, inputs, outputs, parameters and gradients."""
+"""Module calls: their dotted paths from the roots that the run calls, inputs, outputs, parameters and gradients."""
 
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -24,11 +24,10 @@ from ulpscope.capture.recording.calls import (
 )
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.torch.tensors import encode_call, find_tensors, versions_of
-from ulpscope.capture.torch.watching.calls import CallWatcher
+from ulpscope.capture.torch.watching.calls import Before, CallWatcher
 from ulpscope.capture.torch.watching.functions import is_compiled
 from ulpscope.capture.torch.watching.mode import is_bare, run_without
-from ulpscope.capture.torch.watching.pairing import InputEdges, note_inputs
-from ulpscope.capture.torch.watching.paths import ModulePaths
+from ulpscope.capture.torch.watching.pairing import note_inputs
 from ulpscope.records.enums import Compiled, Kind, Role
 
 SCRIPT = "script"
@@ -52,19 +51,9 @@ class ModuleBefore(NamedTuple):
     """What was noted before a module's forward ran."""
 
     scope: ModuleScope
-    call: OpenCall
-    arguments: str
-    tensors: Placed
-    versions: list[int | None]
-    edges: InputEdges | None
-
-
-class CoreBefore(NamedTuple):
-    """The same, of a call that compiled code records."""
-
-    scope: ModuleScope
-    call: NumberedCall
+    call: OpenCall | NumberedCall
     noted: Any
+    """A Before; of a numbered call, what compiled code wants to have back."""
 
 
 class ModuleWatcher:
@@ -95,7 +84,7 @@ class ModuleWatcher:
         if not scopes.modules and not recorder.steps.in_backward and not isinstance(module, ParametrizationList):
             self._begin_outermost(module)
         unseen = self._why_unseen(module, args, kwargs)
-        before: CoreBefore | ModuleBefore | None = None
+        before: ModuleBefore | None = None
         if recorder.capturing and not scopes.hidden:
             if unseen is None and recorder.records_modules:
                 before = self._before_by_core(module, args, kwargs, frame)
@@ -108,21 +97,21 @@ class ModuleWatcher:
             scopes.calls.append(before.call)
             result = self._run(before.scope, unseen, original, module, args, kwargs)
         except BaseException as error:
-            if isinstance(before, CoreBefore):
+            if isinstance(before.call, NumberedCall):
                 recorder.fail_module(before.noted, describe_error(error))
             else:
                 before.call.error = describe_error(error)
-                recorder.guarded(self._kind_of(module).where, recorder.close, before.call, before.arguments)
+                recorder.guarded(self._kind_of(module).where, recorder.close, before.call, before.noted.arguments)
             raise
         finally:
             del scopes.calls[depth:]
-        if isinstance(before, CoreBefore):
+        if isinstance(before.call, NumberedCall):
             self._ask_core(module, recorder.end_module, before.noted, self._number_of(module), result)
         else:
-            self._guarded(self._after, module, before, result, unseen)
+            self._guarded(self._after, module, before.noted, result, unseen)
         return result
 
-    def _before_by_core(self, module: nn.Module, args: Any, kwargs: Any, frame: FrameType) -> CoreBefore | None:
+    def _before_by_core(self, module: nn.Module, args: Any, kwargs: Any, frame: FrameType) -> ModuleBefore | None:
         """What compiled code notes before a module's forward; None if it does not record this call."""
         class_name, path = self._kind_of(module).name, self.paths.of(module, self._scopes.innermost.path, frame)
         own = module._parameters, module._buffers
@@ -131,7 +120,7 @@ class ModuleWatcher:
         if begun is NotImplemented:
             return None
         number, stack, noted = begun
-        return CoreBefore(ModuleScope(path, class_name, stack), NumberedCall(number), noted)
+        return ModuleBefore(ModuleScope(path, class_name, stack), NumberedCall(number), noted)
 
     def _ask_core(self, module: nn.Module, work: Callable[..., Any], *args: Any) -> Any:
         """What compiled code gives, or NotImplemented if it raised; nothing of it is seen by anybody anyway."""
@@ -250,9 +239,9 @@ class ModuleWatcher:
             recorder.use_all(call, PARAMETER, parameters)
             recorder.use_all(call, BUFFER, _own(module._buffers))
         edges = note_inputs(tensors + parameters, writes=False)
-        return ModuleBefore(scope, call, arguments, tensors, versions_of(tensors), edges)
+        return ModuleBefore(scope, call, Before(call, tensors, versions_of(tensors), arguments, edges, None))
 
-    def _after(self, module: nn.Module, before: ModuleBefore, result: Any, unseen: str | None) -> None:
+    def _after(self, module: nn.Module, before: Before, result: Any, unseen: str | None) -> None:
         call, recorder = before.call, self._recorder
         outputs = find_tensors(result, "output")
         if call.wanted:
@@ -316,3 +305,103 @@ def _builds_graph(module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> bool
         return False
     inputs = (tensor for _, tensor in encode_call(args, kwargs)[0])
     return any(tensor.requires_grad for tensor in itertools.chain(inputs, module.parameters()))
+
+
+ROOT = "model"
+
+
+class ModulePaths:
+    """Knows where each module is."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        self._roots: list[tuple[weakref.ref[nn.Module], str]] = []
+        self._parameter_names: dict[int, str] = {}
+        self._named_parameters: dict[int, weakref.ref[torch.Tensor]] = {}
+        """Those that were asked for last."""
+
+    def add_root(self, root: nn.Module, name: str | None = None) -> str:
+        """Name a module and everything in it."""
+        name = name or self._root_name(root)
+        self._roots = [(known, path) for known, path in self._roots if path != name]
+        self._roots.append((weakref.ref(root), name))
+        self._named_parameters = {}
+        self._walk(root, name)
+        return name
+
+    def of(self, module: nn.Module, parent: str | None, frame: FrameType) -> str:
+        """The path of a module that is called from this frame, inside of the module that has the parent's path."""
+        known = self._find(module)
+        if known is None and parent is not None:
+            for root, name in self._roots:  # modules that were added after the first call
+                alive = root()
+                if alive is not None:
+                    self._walk(alive, name)
+            known = self._find(module)
+        if known is None and parent is None:
+            self.add_root(_whole(module, frame))
+            known = self._find(module)
+        return known or f"{parent}.<{type(module).__name__}>"
+
+    def parameter_names(self, parameters: Iterable[torch.Tensor]) -> dict[int, str]:
+        """Full names of the parameters of all roots, by identity; these parameters' own are wanted."""
+        named = self._named_parameters
+        if not all((known := named.get(id(wanted))) is not None and known() is wanted for wanted in parameters):
+            names = self._find_parameter_names()
+            self._named_parameters = {id(wanted): weakref.ref(wanted) for wanted in parameters if id(wanted) in names}
+            self._parameter_names = {number: names[number] for number in self._named_parameters}
+        return self._parameter_names
+
+    def _find_parameter_names(self) -> dict[int, str]:
+        names: dict[int, str] = {}
+        for root, path in self._roots:
+            alive = root()
+            for prefix, module in _inside(alive) if alive is not None else ():
+                for name, parameter in module._parameters.items():
+                    if parameter is not None:
+                        names.setdefault(id(parameter), f"{path}.{prefix}.{name}" if prefix else f"{path}.{name}")
+        return names
+
+    def _find(self, module: nn.Module) -> str | None:
+        entry = self._paths.get(id(module))
+        return entry[1] if entry is not None and entry[0]() is module else None
+
+    def _walk(self, root: nn.Module, name: str) -> None:
+        for path, module in _inside(root):
+            self._paths[id(module)] = (weakref.ref(module), f"{name}.{path}" if path else name)
+
+    def _root_name(self, root: nn.Module) -> str:
+        self._roots = [(ref, path) for ref, path in self._roots if ref() is not None]
+        inside = {id(module) for _, module in _inside(root)}
+        known = [(ref(), path) for ref, path in self._roots]
+        replaced = [path for module, path in known if module is not None and id(module) in inside]
+        if not known or ROOT in replaced:
+            return ROOT
+        taken, kind = {path for _, path in known}, type(root).__name__
+        names = itertools.chain([kind], (f"{kind}-{number}" for number in itertools.count(2)))
+        return next(name for name in names if name not in taken)
+
+
+def _inside(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """A module and those inside of it, with their paths, each once: by identity, a module need not have a hash."""
+    seen: set[int] = set()
+    waiting = [("", root)]
+    while waiting:
+        path, module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield path, module
+            prefix = f"{path}." if path else ""
+            inner = [(f"{prefix}{name}", child) for name, child in module._modules.items() if child is not None]
+            waiting.extend(reversed(inner))
+
+
+def _whole(module: nn.Module, frame: FrameType | None) -> nn.Module:
+    """The module that this one is part of, if one of that module's own methods is calling it."""
+    while frame is not None:
+        code = frame.f_code
+        caller: Any = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if issubclass(type(caller), nn.Module) and "_modules" in vars(caller):
+            module = caller if any(inner is module for _, inner in _inside(caller)) else module
+        frame = frame.f_back
+    return module

@@ -13,6 +13,7 @@ autograd itself has done so.
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,28 +35,22 @@ Edge = Any
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
+@dataclass(slots=True, eq=False)
 class InputEdges:
     """The inputs of a call that want gradients."""
 
-    __slots__ = ("autocast", "later", "of_tensor", "places", "sequence")
-
-    def __init__(self, sequence: int, *, autocast: bool) -> None:
-        self.sequence = sequence
-        """Nodes made before this number do not belong to the call."""
-        self.autocast = autocast
-        self.places: dict[Edge, list[str]] = {}
-        self.of_tensor: dict[int, Edge] = {}
-        self.later: Placed = []
-        """Inputs whose edge may only be read after the call."""
+    sequence: int
+    """Nodes made before this number do not belong to the call."""
+    autocast: bool
+    places: dict[Edge, list[str]] = field(default_factory=dict)
+    of_tensor: dict[int, Edge] = field(default_factory=dict)
+    later: Placed = field(default_factory=list)
+    """Inputs whose edge may only be read after the call."""
 
     def add(self, place: str, tensor: torch.Tensor) -> None:
         node = tensor.grad_fn
         edge = id(tensor) if node is None else (node, tensor.output_nr)
-        places = self.places.get(edge)
-        if places is None:
-            self.places[edge] = [place]
-        else:
-            places.append(place)
+        self.places.setdefault(edge, []).append(place)
         self.of_tensor[id(tensor)] = edge
 
 
@@ -104,10 +99,9 @@ def arrivals(outputs: Placed, inputs: Placed, written: AbstractSet[int], edges: 
     fresh = _fresh(outputs, inputs, written)
     if not fresh:
         return []
-    if edges.later:
-        for place, tensor in edges.later:
-            edges.add(place, tensor)
-        edges.later.clear()
+    for place, tensor in edges.later:
+        edges.add(place, tensor)
+    edges.later.clear()
     found: list[Arrival] = []
     for place, tensor in fresh:
         node: Any = _copy_slices(tensor, edges) if id(tensor) in written else None
@@ -166,7 +160,12 @@ def _window(view: torch.Tensor) -> Change:
 def crossings(arriving: list[Arrival], outputs: Placed, edges: InputEdges) -> tuple[list[Crossing], AbstractSet[Any]]:
     """Edges from the call's nodes to its inputs, and the nodes of the call."""
     written = {node for node, _, _, change in arriving if change is not None}
-    found = _window_crossings(arriving, outputs, edges) if written else []
+    tensors = dict(outputs)
+    found: list[Crossing] = [
+        (node, 0, edges.of_tensor[id(tensors[place])], change)
+        for node, _, place, change in arriving
+        if change is not None and id(tensors[place]) in edges.of_tensor
+    ]
     places, sequence = edges.places, edges.sequence
     stops = {edge[0] for edge in places if type(edge) is tuple}
     seen: set[Any] = set()
@@ -200,15 +199,6 @@ def _cast_crossing(node: Any, index: int, cast: Any, edges: InputEdges) -> Cross
     return node, index, id(beyond.variable), lambda gradient: gradient.to(dtype)
 
 
-def _window_crossings(arriving: list[Arrival], outputs: Placed, edges: InputEdges) -> list[Crossing]:
-    tensors = dict(outputs)
-    return [
-        (node, 0, edges.of_tensor[id(tensors[place])], change)
-        for node, _, place, change in arriving
-        if change is not None and id(tensors[place]) in edges.of_tensor
-    ]
-
-
 NO_GRADIENT = -1
 
 # Nodes of torch's own that leave incoming gradients as they are: these can be looked at after the node has run.
@@ -221,48 +211,44 @@ _current_task = torch._C._current_graph_task_id
 Gradients = Sequence[torch.Tensor | None]
 
 
+@dataclass(slots=True, eq=False)
 class Paired:
     """A forward call whose backward may run, perhaps several times."""
 
-    __slots__ = ("calls", "expected", "forward", "kind", "on_run", "places", "totals")
-
-    def __init__(self, forward: OpenCall, kind: Kind, on_run: Callable[[OpenCall], None] | None) -> None:
-        self.forward = forward
-        self.kind = kind
-        self.on_run = on_run
-        self.places: list[list[str]] = []
-        """Of each input that gradients leave for."""
-        self.expected: list[int] = []
-        """How many gradients flow to each of them; their sum is the input's gradient."""
-        self.calls: dict[int, OpenCall] = {}
-        """Its backward in the backward passes that are running."""
-        self.totals: dict[tuple[int, int], tuple[int, torch.Tensor | None]] | None = None
-        """Of a pass and an input with several gradients: how many have come, and their sum."""
+    forward: OpenCall
+    kind: Kind
+    on_run: Callable[[OpenCall], None] | None
+    places: list[list[str]] = field(default_factory=list)
+    """Of each input that gradients leave for."""
+    expected: list[int] = field(default_factory=list)
+    """How many gradients flow to each of them; their sum is the input's gradient."""
+    calls: dict[int, OpenCall] = field(default_factory=dict)
+    """Its backward in the backward passes that are running."""
+    totals: dict[tuple[int, int], tuple[int, torch.Tensor | None]] | None = None
+    """Of a pass and an input with several gradients: how many have come, and their sum."""
 
 
+@dataclass(slots=True, eq=False)
 class Watched:
     """A node of autograd's graph, and which calls' gradients enter and leave there. It keeps no node alive."""
 
-    __slots__ = ("_pairing", "arriving", "first", "leaving", "owner")
-
-    def __init__(self, pairing: "Pairing") -> None:
-        self._pairing = pairing
-        self.owner: Paired | None = None
-        """The innermost recorded call that the node belongs to."""
-        self.first: list[tuple[Paired, int, str, Change | None]] = []
-        """Arriving gradients that must be looked at before the node runs."""
-        self.arriving: list[tuple[Paired, int, str, Change | None]] = []
-        self.leaving: list[tuple[Paired, int, int, Change | None]] = []
+    pairing: "Pairing"
+    owner: Paired | None = None
+    """The innermost recorded call that the node belongs to."""
+    first: list[tuple[Paired, int, str, Change | None]] = field(default_factory=list)
+    """Arriving gradients that must be looked at before the node runs."""
+    arriving: list[tuple[Paired, int, str, Change | None]] = field(default_factory=list)
+    leaving: list[tuple[Paired, int, int, Change | None]] = field(default_factory=list)
 
     def before(self, arriving: Gradients) -> None:
         """The node is about to run."""
-        pairing = self._pairing
+        pairing = self.pairing
         if pairing.recorder.capturing:
             pairing.recorder.guarded_in_hook("backward", pairing.use_arriving, self.first, arriving)
 
     def after(self, leaving: Gradients, arriving: Gradients) -> None:
         """The node has run."""
-        pairing = self._pairing
+        pairing = self.pairing
         if pairing.recorder.capturing:
             pairing.recorder.guarded_in_hook("backward", pairing.use_both, self, leaving, arriving)
 
