@@ -232,6 +232,9 @@ class Shape(NamedTuple):
         return self.nothing_bytes + WARPS * self.warp_bytes
 
 
+_KINDS = ("BFLOAT16", "FLOAT16", "FLOAT32", "FLOAT64", "INTEGER")
+_SLOTS = {word: word for word in ("MIN", "MAX", "SUM", "NAN", "SUBNORMAL", "EXPONENTS", "SKETCH", "DIGEST")}
+_SLOTS |= {"SQUARES": "SUM_SQUARES", "ABS": "ABS_SUM"}
 COUNTER_BYTES = constants.EXPONENT_BINS * 4
 
 
@@ -251,21 +254,8 @@ def numbers_header(kind: int, item: int, signed: bool, smallest_normal: int) -> 
         "SET_ASIDE": constants.SET_ASIDE_EXPONENT,
         "ROW_LENGTH": constants.ROW_LENGTH,
         "PARTIAL_LENGTH": PARTIAL_LENGTH,
-        "SLOT_MIN": constants.MIN,
-        "SLOT_MAX": constants.MAX,
-        "SLOT_SUM": constants.SUM,
-        "SLOT_SQUARES": constants.SUM_SQUARES,
-        "SLOT_ABS": constants.ABS_SUM,
-        "SLOT_NAN": constants.NAN,
-        "SLOT_SUBNORMAL": constants.SUBNORMAL,
-        "SLOT_EXPONENTS": constants.EXPONENTS,
-        "SLOT_SKETCH": constants.SKETCH,
-        "SLOT_DIGEST": constants.DIGEST,
-        "BFLOAT16": BFLOAT16,
-        "FLOAT16": FLOAT16,
-        "FLOAT32": FLOAT32,
-        "FLOAT64": FLOAT64,
-        "INTEGER": INTEGER,
+        **{f"SLOT_{word}": getattr(constants, slot) for word, slot in _SLOTS.items()},
+        **{word: number for number, word in enumerate(_KINDS)},
         "KIND": kind,
         "ITEM": item,
         "SIGNED": int(signed),

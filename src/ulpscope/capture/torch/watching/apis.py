@@ -99,7 +99,8 @@ class ApiTable:
 
     def find(self, function: Callable[..., Any], caller: FrameType | None) -> Asked:
         """What is asked for by handing `function` to a mode that was called from this frame."""
-        asker = asking_frame(caller)
+        # A Python function asks by the handler, compiled code itself.
+        asker = caller.f_back if caller is not None and caller.f_code is HANDLER else None
         try:
             known = self._known.get(function)
         except TypeError:  # an unhashable callable object
@@ -231,11 +232,6 @@ _NOT_THE_USERS = (*HIDDEN, TORCH_FILES)
 _BASE = torch._C.TensorBase
 _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
 ACCESSORS = ("__get__", "__set__", "__delete__")
-
-
-def asking_frame(caller: FrameType | None) -> FrameType | None:
-    """The frame of the Python function that asks a mode, by who has called the mode; None if compiled code asks."""
-    return caller.f_back if caller is not None and caller.f_code is HANDLER else None
 
 
 def torchs_own(function: Callable[..., Any], asker: FrameType | None) -> Callable[..., Any]:

@@ -32,15 +32,15 @@ from ulpscope.capture.torch.watching.mode import WatchMode, mode_depth
 from ulpscope.records.enums import Kind
 
 
-class AutogradPatches(Replacements):
-    """Replaces Function.apply and the engine's entry while a capture runs."""
+class AutogradPatches:
+    """What stands for Function.apply and the engine's entry while a capture runs."""
 
     def __init__(self, watcher: CallWatcher, mode: WatchMode, after_backward: Callable[[bool], None]) -> None:
         self._watcher = watcher
         self._mode = mode
         self._after_backward = after_backward
         self._api_of = functools.cache(_api_of)
-        super().__init__(
+        self.entries = (
             Replacement(Function, "apply", self._watched_apply),
             Replacement(torch.autograd, "_engine_run_backward", self._watched_engine),
             Replacement(torch.autograd.graph, "_engine_run_backward", self._watched_engine),

@@ -179,25 +179,18 @@ class ModuleWatcher:
             if unseen is not None:
                 self._recorder.unobserved(unseen)
                 self._recorder.values.forget_all()
-        if not outer:
-            self._end_outermost(module, scope, result)
+        if not outer and not isinstance(module, ParametrizationList):  # that gives a parameter: no forward of the run's
+            steps = self._recorder.steps
+            if scope.path and not steps.in_backward:
+                self._guarded(self._watcher.session.roots.note, module, scope.path, sys._getframe())
+            if steps.asks_for_graphs:
+                self._recorder.guarded("end of a forward", steps.note_graph, result)
         return result
-
-    def _end_outermost(self, module: nn.Module, scope: ModuleScope, result: Any) -> None:
-        steps = self._recorder.steps
-        if isinstance(module, ParametrizationList):  # gives a parameter: no forward of the run's
-            return
-        if scope.path and not steps.in_backward:
-            self._guarded(self._watcher.session.roots.note, module, scope.path, sys._getframe(1))
-        if steps.asks_for_graphs:
-            self._recorder.guarded("end of a forward", steps.note_graph, result)
 
     def _why_unseen(self, module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> str | None:
         """Why this module must run as if nobody watched, or None."""
-        kind = self._kind_of(module)
-        if kind.is_ordinary and module._compiled_call_impl is None:
-            return None
-        unseen: str | None = self._guarded(self._look_why_unseen, module, args, kwargs)
+        is_ordinary = self._kind_of(module).is_ordinary and module._compiled_call_impl is None
+        unseen: str | None = None if is_ordinary else self._guarded(self._look_why_unseen, module, args, kwargs)
         return unseen
 
     def _look_why_unseen(self, module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> str | None:
@@ -214,9 +207,8 @@ class ModuleWatcher:
         known = self._kinds.get(kind)
         if known is None:
             special = isinstance(module, (*FAST_PATH, torch.jit.ScriptModule)) or is_compiled(module)
-            known = self._kinds[kind] = _ModuleKind(
-                f"{kind.__module__}.{kind.__qualname__}", f"module {kind.__name__}", not special
-            )
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            known = self._kinds[kind] = _ModuleKind(name, f"module {kind.__name__}", not special)
         return known
 
     def _guarded(self, work: Callable[..., Any], module: nn.Module, *args: Any) -> Any:

@@ -310,10 +310,7 @@ class Pairing:
         parent = self.recorder.current_parent(-1 if owner is None else owner.forward.id)
         if parent is not None:
             return parent
-        if owner is None:
-            return None
-        task = _current_task()
-        return (owner.calls.get(task) or self._open(owner, task)).id
+        return None if owner is None else self._open(owner, _current_task()).id
 
     def _watch_arrivals(self, paired: Paired, arriving: list[Arrival]) -> None:
         for node, number, place, change in arriving:
@@ -373,7 +370,7 @@ class Pairing:
 
     def _add_gradient(self, paired: Paired, task: int, slot: int, gradient: torch.Tensor | None) -> None:
         """One of several gradients of an input: their sum is recorded when all have come."""
-        call = paired.calls.get(task) or self._open(paired, task)
+        call = self._open(paired, task)
         totals = paired.totals = paired.totals or {}
         arrived, total = totals.pop((task, slot), (0, None))
         if gradient is not None:
@@ -388,7 +385,7 @@ class Pairing:
             self.recorder.use(call, GRAD_INPUT, place, gradient)
 
     def _open(self, paired: Paired, task: int) -> OpenCall:
-        """The backward of a call begins in a backward pass."""
+        """The backward of a call in a backward pass, which may begin here."""
         with self.recorder.lock:  # another thread of autograd's may have begun it
             if task in paired.calls:
                 return paired.calls[task]

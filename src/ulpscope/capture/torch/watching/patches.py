@@ -85,7 +85,6 @@ class Patches:
         self._recorder.on_recorded_step = self._put_back
         self._mode = WatchMode(watcher)
         self.modules = ModuleWatcher(watcher, self._mode, begin_outermost=self._begin_forward)
-        self._autograd = AutogradPatches(watcher, self._mode, self._after_backward)
         self._exposure = replaced_exposure(watcher)
         self._optimizers = OptimizerWatcher(
             watcher,
@@ -104,9 +103,12 @@ class Patches:
             Replacement(loading._MultiProcessingDataLoaderIter, "_next_data", self._noted_batch),
             Replacement(warnings, "_showwarnmsg", _placed),
         )
-        waits = [(torch.distributed.Work, "wait", self._watched_wait)] if torch.distributed.is_available() else []
-        entries = [(nn.Module, "__call__", self._watched_call), *waits]
-        self._entries = Replacements(*(Replacement(*entry) for entry in entries))
+        entries = [*AutogradPatches(watcher, self._mode, self._after_backward).entries]
+        entries.append(Replacement(nn.Module, "__call__", self._watched_call))
+        if torch.distributed.is_available():
+            entries.append(Replacement(torch.distributed.Work, "wait", self._watched_wait))
+        self._entries = Replacements(*entries)
+        """What is taken away whenever code runs that must not find us."""
         self._suspensions = 0
         self._was_exposed = False
         """Before the first suspension."""
@@ -116,7 +118,7 @@ class Patches:
     def install(self) -> None:
         """Start observing this thread."""
         self._recorder.serve(self._mode, records_calls=self._watcher.records_calls)
-        self._install_entries()
+        self._entries.install()
         self._optimizers.install()
         self._namespaces = self._namespaces or replaced_namespaces(self._watcher, self._mode)
         self._namespaces.install()
@@ -138,7 +140,7 @@ class Patches:
         if self._namespaces is not None:
             self._namespaces.uninstall()
         self._others.uninstall()
-        self._uninstall_entries()
+        self._entries.uninstall()
 
     def _begin_forward(self, module: nn.Module) -> None:
         self._recorder.guarded("begin of a forward", self._optimizers.abort)
@@ -165,7 +167,7 @@ class Patches:
         depth = remove_mode(self._mode)
         self._suspensions += 1
         if self._suspensions == 1:
-            self._uninstall_entries()
+            self._entries.uninstall()
             self._optimizers.remove_hooks()
             self._was_exposed = self._exposure.are_on
             if self._was_exposed:
@@ -179,20 +181,12 @@ class Patches:
         finally:
             self._suspensions -= 1
             if self._suspensions == 0:
-                self._install_entries()
+                self._entries.install()
                 self._optimizers.add_hooks()
                 if self._was_exposed:
                     self._exposure.install()
             if depth is not None:
                 insert_mode(self._mode, depth)
-
-    def _install_entries(self) -> None:
-        self._autograd.install()
-        self._entries.install()
-
-    def _uninstall_entries(self) -> None:
-        self._autograd.uninstall()
-        self._entries.uninstall()
 
     def _watched_call(self, entry: Replacement) -> Callable[..., Any]:
         watch, here, original, recorder = self.modules.call, self._session.is_here, entry.original, self._recorder
