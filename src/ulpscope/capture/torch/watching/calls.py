@@ -182,8 +182,10 @@ class CallWatcher:
         return self.recorder.guarded(getattr(work, "__name__", "capture"), work, *args)
 
     def _parent(self) -> int | None:
-        parent = self.scopes.parent
-        return self.pairing.current_parent() if parent is None and self.recorder.steps.in_backward else parent
+        calls = self.scopes.calls
+        if calls:
+            return calls[-1].id
+        return self.pairing.current_parent() if self.recorder.steps.in_backward else None
 
     def _before_kernel(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before:
         call = self.recorder.open(Kind.KERNEL, api.name, self.scopes.innermost, parent=self._parent())

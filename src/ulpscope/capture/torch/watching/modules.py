@@ -106,7 +106,10 @@ class ModuleWatcher:
         finally:
             del scopes.calls[depth:]
         if isinstance(before.call, NumberedCall):
-            self._ask_core(module, recorder.end_module, before.noted, self._number_of(module), result)
+            try:
+                recorder.end_module(before.noted, self._number_of(module), result)
+            except Exception as error:
+                self._note_error(module, error)
         else:
             self._guarded(self._after, module, before.noted, result, unseen)
         return result
@@ -114,22 +117,21 @@ class ModuleWatcher:
     def _before_by_core(self, module: nn.Module, args: Any, kwargs: Any, frame: FrameType) -> ModuleBefore | None:
         """What compiled code notes before a module's forward; None if it does not record this call."""
         class_name, path = self._kind_of(module).name, self.paths.of(module, self._scopes.innermost.path, frame)
-        own = module._parameters, module._buffers
-        begin = self._recorder.begin_module
-        begun = self._ask_core(module, begin, class_name, path, module.training, args, kwargs, *own, frame)
+        try:
+            begun = self._recorder.begin_module(
+                class_name, path, module.training, args, kwargs, module._parameters, module._buffers, frame
+            )
+        except Exception as error:
+            self._note_error(module, error)
+            return None
         if begun is NotImplemented:
             return None
         number, stack, noted = begun
         return ModuleBefore(ModuleScope(path, class_name, stack), NumberedCall(number), noted)
 
-    def _ask_core(self, module: nn.Module, work: Callable[..., Any], *args: Any) -> Any:
-        """What compiled code gives, or NotImplemented if it raised; nothing of it is seen by anybody anyway."""
-        try:
-            return work(*args)
-        except Exception as error:
-            pass_on_interruption(error)
-            self._recorder.own_error(self._kind_of(module).where, error)
-            return NotImplemented
+    def _note_error(self, module: nn.Module, error: Exception) -> None:
+        pass_on_interruption(error)
+        self._recorder.own_error(self._kind_of(module).where, error)
 
     def record_parameter_gradients(self) -> None:
         """After a backward pass: the gradients that its modules' own parameters hold now.

@@ -50,7 +50,11 @@ class InputEdges:
     def add(self, place: str, tensor: torch.Tensor) -> None:
         node = tensor.grad_fn
         edge = id(tensor) if node is None else (node, tensor.output_nr)
-        self.places.setdefault(edge, []).append(place)
+        places = self.places.get(edge)
+        if places is None:
+            self.places[edge] = [place]
+        else:
+            places.append(place)
         self.of_tensor[id(tensor)] = edge
 
 
@@ -99,9 +103,10 @@ def arrivals(outputs: Placed, inputs: Placed, written: AbstractSet[int], edges: 
     fresh = _fresh(outputs, inputs, written)
     if not fresh:
         return []
-    for place, tensor in edges.later:
-        edges.add(place, tensor)
-    edges.later.clear()
+    if edges.later:
+        for place, tensor in edges.later:
+            edges.add(place, tensor)
+        edges.later.clear()
     found: list[Arrival] = []
     for place, tensor in fresh:
         node: Any = _copy_slices(tensor, edges) if id(tensor) in written else None
