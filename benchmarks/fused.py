@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ulpscope.capture.torch.summaries.fused.launching import FusedRows, Read, make_reader, plan
+from ulpscope.capture.torch.summaries.launching import FusedRows, Read, make_reader, plan
 from ulpscope.numerics.summaries.constants import (
     ABS_SUM,
     DIGEST,

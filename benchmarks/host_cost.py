@@ -31,9 +31,9 @@ import torch
 
 from capture_tools import VARIANTS, Plain, Size, Tool, Training, fused_attention, make_tool
 from ulpscope.capture.recording.tensors import HostBatch
-from ulpscope.capture.torch.host.bridge import Bridge
 from ulpscope.capture.torch.host.loading import load
-from ulpscope.capture.torch.summaries.fused.kernels import Kernel
+from ulpscope.capture.torch.host.recorder import Bridge
+from ulpscope.capture.torch.summaries.kernels import Kernel
 
 SIZE = Size(12, 32, 2, 50, 2, 16, torch.bfloat16, fused_attention, fused_optimizer=True)
 PHASES = ("zero_grad", "forward", "backward", "step")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ulpscope.capture.torch.arguments import find_tensors
+from ulpscope.capture.torch.tensors import find_tensors
 from ulpscope.capture.torch.watching.apis import api_name
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Role

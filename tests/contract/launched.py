@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from ulpscope.capture.recording.tensors import ROW_BYTES, HostBatch
-from ulpscope.capture.torch.host.bridge import Bridge
-from ulpscope.capture.torch.summaries.fused import launching
-from ulpscope.capture.torch.summaries.fused.kernels import PARTIAL_LENGTH, Kernel
+from ulpscope.capture.torch.host.recorder import Bridge
+from ulpscope.capture.torch.summaries import launching
+from ulpscope.capture.torch.summaries.kernels import PARTIAL_LENGTH, Kernel
 from ulpscope.capture.torch.summaries.summary import summarize_cpu_into
 from ulpscope.capture.torch.tensors import quiet
 

@@ -12,7 +12,7 @@ from watched import Watched, watch
 
 import ulpscope
 from ulpscope.capture.torch.summaries import device as rows
-from ulpscope.capture.torch.summaries.fused import launching
+from ulpscope.capture.torch.summaries import launching
 from ulpscope.trace.reader import open_trace
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from watched import Watched, watch
 
-from ulpscope.capture.torch.recorder import OpenGraphs
+from ulpscope.capture.torch.recorder import TorchSteps
 
 X = torch.ones(2, 3)
 
@@ -216,28 +216,28 @@ def test_steps_that_are_not_captured_are_told_apart_alike(tmp_path: Path) -> Non
 
 
 def test_graphs_that_are_gone_are_forgotten() -> None:
-    graphs, weight = OpenGraphs(), torch.ones(2, requires_grad=True)
+    graphs, weight = TorchSteps(), torch.ones(2, requires_grad=True)
     kept = [weight * 2 for _ in range(5)]
     for result in kept:
-        graphs.note(result)
+        graphs.note_graph(result)
     for _ in range(1000):
-        graphs.note(weight * 2)
+        graphs.note_graph(weight * 2)
     assert len(graphs._tokens) < 200
-    assert graphs.any_alive()
+    assert graphs.any_graph_alive()
     assert len(graphs._tokens) == 5
-    graphs.forget()
-    assert not graphs.any_alive()
+    graphs.forget_graphs()
+    assert not graphs.any_graph_alive()
 
 
 def test_looking_at_a_graph_makes_no_node() -> None:
     base = torch.ones(12, requires_grad=True) * 2
     view = base.view(3, 4)
     base.mul_(3)  # whoever asks this view for its node makes one now, and its age decides the order of sums
-    graphs, number = OpenGraphs(), torch._C._autograd._get_sequence_nr()
-    graphs.note((view, {"other": base}))
+    graphs, number = TorchSteps(), torch._C._autograd._get_sequence_nr()
+    graphs.note_graph((view, {"other": base}))
     assert torch._C._autograd._get_sequence_nr() == number
-    assert graphs.any_alive()
+    assert graphs.any_graph_alive()
     assert view.grad_fn is not None
     assert torch._C._autograd._get_sequence_nr() > number
     del base, view
-    assert not graphs.any_alive()
+    assert not graphs.any_graph_alive()

@@ -24,7 +24,7 @@ from watched import Watched, watch
 
 from ulpscope.capture.recording import saving
 from ulpscope.capture.recording.saving import ALIGNMENT, Content, Ring, Saver
-from ulpscope.capture.recording.storages import StorageState, StorageTable
+from ulpscope.capture.recording.tensors import StorageState, StorageTable
 from ulpscope.capture.torch.recorder import TorchTensors
 from ulpscope.capture.torch.summaries import device as copied
 from ulpscope.capture.torch.summaries.device import DeviceCopies
@@ -274,8 +274,8 @@ def test_a_copy_that_fails_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(saving, "PENDING_BYTES", 16 * KIB)
     saver = Saver(TorchTensors(), None)
     broken = pytest.MonkeyPatch()
-    broken.setattr(copied, "_is_on_host", lambda tensor: False)
-    broken.setattr(copied, "_allocate", lambda nbytes, *, pinned: torch.empty(nbytes, dtype=torch.uint8))
+    broken.setattr(copied.TorchCopies, "on_host", lambda _, tensor: False)
+    broken.setattr(copied.TorchCopies, "allocate", lambda _, nbytes, *, pinned: torch.empty(nbytes, dtype=torch.uint8))
     broken.setattr(torch, "get_device_module", lambda device: 1 / 0)
     for _ in range(10):
         with pytest.raises(ZeroDivisionError):
@@ -350,8 +350,12 @@ def test_every_view_is_what_it_was(
 
 def play_device(monkeypatch: pytest.MonkeyPatch, module: FakeDevice) -> None:
     """Let the host's memory be a device's, as far as saving is concerned."""
-    monkeypatch.setattr(copied, "_is_on_host", lambda tensor: False)
-    monkeypatch.setattr(copied, "_allocate", lambda nbytes, *, pinned: torch.from_numpy(np.empty(nbytes, np.uint8)))
+
+    def allocate(_: copied.TorchCopies, nbytes: int, *, pinned: bool) -> torch.Tensor:
+        return torch.from_numpy(np.empty(nbytes, np.uint8))
+
+    monkeypatch.setattr(copied.TorchCopies, "on_host", lambda _, tensor: False)
+    monkeypatch.setattr(copied.TorchCopies, "allocate", allocate)
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
 
 
@@ -412,14 +416,14 @@ def test_large_contents_go_past_the_caches_and_are_whole(tmp_path: Path, monkeyp
 
 
 def test_no_memory_is_held_after_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    allocate, memory = copied._allocate, []
+    allocate, memory = copied.TorchCopies.allocate, []
 
-    def allocated(nbytes: int, *, pinned: bool) -> torch.Tensor:
-        made = allocate(nbytes, pinned=pinned)
+    def allocated(self: copied.TorchCopies, nbytes: int, *, pinned: bool) -> torch.Tensor:
+        made = allocate(self, nbytes, pinned=pinned)
         memory.append(weakref.ref(made))
         return made
 
-    monkeypatch.setattr(copied, "_allocate", allocated)
+    monkeypatch.setattr(copied.TorchCopies, "allocate", allocated)
     watch(tmp_path, train, save="tensors")
     assert len(memory) == 1
     assert memory[0]() is None

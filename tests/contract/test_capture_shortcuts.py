@@ -114,7 +114,7 @@ def test_arguments_that_are_equal_but_not_the_same_are_told_apart(
     tmp_path: Path, one: tuple[Any, ...], other: tuple[Any, ...]
 ) -> None:
     from ulpscope.capture.recording.arguments import Encodings, to_json
-    from ulpscope.capture.torch.arguments import ARGUMENTS, encode_call
+    from ulpscope.capture.torch.tensors import ARGUMENTS, encode_call
 
     encodings = Encodings(ARGUMENTS)
     for args in (one, other, one, other):
@@ -126,7 +126,7 @@ def test_arguments_that_are_equal_but_not_the_same_are_told_apart(
 
 def test_a_tensor_given_twice_is_named_as_such() -> None:
     from ulpscope.capture.recording.arguments import Encodings
-    from ulpscope.capture.torch.arguments import ARGUMENTS
+    from ulpscope.capture.torch.tensors import ARGUMENTS
 
     encodings, x, y = Encodings(ARGUMENTS), torch.ones(1), torch.ones(1)
     texts = [encodings.encode(args, {})[1] for args in ((x, y), (x, x), (y, x), (y, y))]
@@ -135,7 +135,7 @@ def test_a_tensor_given_twice_is_named_as_such() -> None:
 
 def test_a_list_that_holds_itself_is_encoded() -> None:
     from ulpscope.capture.recording.arguments import Encodings
-    from ulpscope.capture.torch.arguments import ARGUMENTS
+    from ulpscope.capture.torch.tensors import ARGUMENTS
 
     endless: list[Any] = []
     endless.append(endless)

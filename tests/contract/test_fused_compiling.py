@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ulpscope.capture.torch.summaries.fused import kernels as compiling
-from ulpscope.capture.torch.summaries.fused.kernels import compiled
+from ulpscope.capture.torch.summaries import kernels as compiling
+from ulpscope.capture.torch.summaries.kernels import compiled
 from ulpscope.numerics.machine_code import NotCompiledError
 
 NUMBERS = "constexpr int KIND = 0;\n"

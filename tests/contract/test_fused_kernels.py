@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fused import FLOATS, INTEGERS, differences, planned, reference
 from fused import contents as usual_contents
-from ulpscope.capture.torch.summaries.fused import launching
-from ulpscope.capture.torch.summaries.fused.kernels import PARTIAL_LENGTH, WARPS
-from ulpscope.capture.torch.summaries.fused.launching import FusedRows
+from ulpscope.capture.torch.summaries import launching
+from ulpscope.capture.torch.summaries.kernels import PARTIAL_LENGTH, WARPS
+from ulpscope.capture.torch.summaries.launching import FusedRows
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, DIGEST, MAX, MIN, ROW_LENGTH, SUM
 
 DTYPES = (*FLOATS, *INTEGERS, torch.uint16, torch.uint32)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from on_cpu.device import compile_with, host_reader
 from torch import Tensor
 
-from ulpscope.capture.torch.summaries.fused import kernels as compiling
-from ulpscope.capture.torch.summaries.fused import launching
-from ulpscope.capture.torch.summaries.fused.kernels import PARTIAL_LENGTH, WARPS, Kernel
-from ulpscope.capture.torch.summaries.fused.launching import FusedRows, Join, Read, Variant, plan
+from ulpscope.capture.torch.summaries import kernels as compiling
+from ulpscope.capture.torch.summaries import launching
+from ulpscope.capture.torch.summaries.kernels import PARTIAL_LENGTH, WARPS, Kernel
+from ulpscope.capture.torch.summaries.launching import FusedRows, Join, Read, Variant, plan
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, ROW_LENGTH
 
 ELEMENTS = 8 * 6 * 16

@@ -21,10 +21,10 @@ from ulpscope.capture.torch.summaries import summary
 from ulpscope.capture.torch.summaries.constants import (
     CHUNK_BLOCKS,
     SPAN_CHUNKS,
+    Constants,
     double_bits,
     double_bits_of_integers,
     double_bits_of_square,
-    make_constants,
 )
 from ulpscope.capture.torch.summaries.summary import summarize_cpu_into, summarize_tensor_into
 from ulpscope.capture.torch.tensors import unsummarizable_reason
@@ -161,7 +161,7 @@ BORDERS = (1, 2, ROW_ELEMENTS, BLOCK_ELEMENTS, CHUNK, 3 * CHUNK, SPAN, SPAN + CH
 
 @pytest.fixture
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    constants = make_constants(torch.device("cpu"), torch.float64, chunk_blocks=CHUNK // BLOCK_ELEMENTS)
+    constants = Constants(torch.device("cpu"), torch.float64, chunk_blocks=CHUNK // BLOCK_ELEMENTS)
     monkeypatch.setattr(summary, "constants_of", lambda device: constants)
 
 
@@ -318,7 +318,7 @@ def test_a_plain_subclass_is_read() -> None:
 
 
 def test_devices_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    narrow = make_constants(torch.device("cpu"), torch.float32, chunk_blocks=1)
+    narrow = Constants(torch.device("cpu"), torch.float32, chunk_blocks=1)
     monkeypatch.setattr(summary, "constants_of", lambda device: narrow)
     floats = [torch.randn(20000), torch.full((3000,), 1e-25), torch.tensor(HOSTILE), torch.ones(0), torch.zeros(5000)]
     halves = [torch.randn(5000).bfloat16(), torch.randn(5000).half(), torch.randn(5000).to(torch.float8_e5m2)]
@@ -396,7 +396,7 @@ Summarize = Callable[[torch.Tensor], Accelerator]
 
 @pytest.fixture(params=[torch.float64, torch.float32])
 def on_accelerator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Summarize:
-    constants = make_constants(torch.device("meta"), request.param)
+    constants = Constants(torch.device("meta"), request.param)
     monkeypatch.setattr(summary, "constants_of", lambda device: constants)
     monkeypatch.setattr(summary, "unsummarizable_reason", lambda tensor: None)
     row = torch.zeros(ROW_LENGTH, dtype=torch.int64, device="meta")

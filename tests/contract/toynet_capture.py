@@ -10,10 +10,9 @@ import toynet
 
 from ulpscope.capture.recording.arguments import Arguments, Encodings, to_json
 from ulpscope.capture.recording.arrays import ArrayTensors
-from ulpscope.capture.recording.calls import GRAD_INPUT, GRAD_OUTPUT, INPUT, OUTPUT, PARAMETER, OpenCall
+from ulpscope.capture.recording.calls import GRAD_INPUT, GRAD_OUTPUT, INPUT, OUTPUT, PARAMETER, ModuleScope, OpenCall
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.replacing import Replacement, Replacements
-from ulpscope.capture.recording.scopes import ModuleScope
 from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.records.enums import Kind, Role
@@ -52,9 +51,7 @@ class ToySession(Session):
 
     def _open(self, kind: Kind, op: str, args: tuple[Any, ...], scope: ModuleScope) -> tuple[OpenCall, Placed]:
         parent, frame = self.scopes.parent, sys._getframe(2)
-        call = self.recorder.open(
-            kind, op, module=scope.path, module_class=scope.class_name, parent=parent, frame=frame
-        )
+        call = self.recorder.open(kind, op, scope, parent=parent, frame=frame)
         placed, call.arguments = self._encodings.encode(args, {})
         self.recorder.use_all(call, INPUT, placed)
         return call, placed

@@ -18,7 +18,7 @@ def run_python(code: str) -> str:
     "imports",
     [
         "import ulpscope",
-        "import ulpscope.capture.bootstrap, ulpscope.capture.settings, ulpscope.capture.events",
+        "import ulpscope.capture.processes, ulpscope.capture.settings, ulpscope.capture.events",
         "from ulpscope.cli.main import build_parser; build_parser()",
         "import ulpscope.workflows.run.command",
     ],

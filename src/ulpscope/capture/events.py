@@ -80,7 +80,11 @@ class EventLog:
         """Append one event; a full disk or a vanished directory loses it."""
         line = json.dumps({"event": event, "pid": os.getpid(), **fields}, default=str) + "\n"
         with contextlib.suppress(OSError):
-            self._append(line.encode())
+            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(file, line.encode())
+            finally:
+                os.close(file)
 
     def last_call_file(self) -> LastCallFile | None:
         """Where the call that this process is in is noted, if there is such a place."""
@@ -99,13 +103,6 @@ class EventLog:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield (file,)
-        finally:
-            os.close(file)
-
-    def _append(self, line: bytes) -> None:
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(file, line)
         finally:
             os.close(file)
 

@@ -51,7 +51,7 @@ def _is_from_outside(error: BaseException) -> bool:
     entries = list(_entries(error.__traceback__))
     if _is_injected(error, entries):
         return True
-    handlers = _handlers()
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     return any(entry.tb_frame.f_code in handlers or _handles_signal(entry.tb_frame) for entry in entries)
 
 
@@ -63,13 +63,8 @@ def _is_injected(error: Exception, entries: list[TracebackType]) -> bool:
     return innermost.tb_frame.f_code.co_code[innermost.tb_lasti] != _RAISE
 
 
-def _handlers() -> set[CodeType]:
-    """What runs where a signal comes."""
-    codes = (_code_of(signal.getsignal(number)) for number in signal.valid_signals())
-    return {code for code in codes if code is not None}
-
-
 def _code_of(handler: Any) -> CodeType | None:
+    """What runs where a signal comes."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     for function in (handler, vars(type(handler)).get("__call__")):

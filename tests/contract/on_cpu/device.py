@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from ulpscope.capture.torch.summaries.fused import kernels as compiling
-from ulpscope.capture.torch.summaries.fused import kernels as driver
-from ulpscope.capture.torch.summaries.fused import launching
-from ulpscope.capture.torch.summaries.fused.kernels import BFLOAT16, WARPS, Kernel, numbers_header, shape_of
-from ulpscope.capture.torch.summaries.fused.launching import FusedRows, Variant
+from ulpscope.capture.torch.summaries import kernels as compiling
+from ulpscope.capture.torch.summaries import kernels as driver
+from ulpscope.capture.torch.summaries import launching
+from ulpscope.capture.torch.summaries.kernels import BFLOAT16, WARPS, Kernel, numbers_header, shape_of
+from ulpscope.capture.torch.summaries.launching import FusedRows, Variant
 
 SUMMARIZE, JOIN = "summarize", "join"
 ANY_VARIANT = Variant(BFLOAT16, 2, False, 0)

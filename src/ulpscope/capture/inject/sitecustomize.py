@@ -32,7 +32,7 @@ def _emit(event: str, **fields: str) -> None:
 
 def _start(framework: str) -> None:
     try:
-        from ulpscope.capture.bootstrap import start_capture
+        from ulpscope.capture.processes import start_capture
     except Exception as error:
         _emit("no_ulpscope", reason="%s: %s" % (type(error).__name__, error))
         return

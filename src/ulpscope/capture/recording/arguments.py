@@ -84,7 +84,9 @@ class Arguments:
 
     def _encode(self, item: Any, place: str, tensors: Placed, depth: int) -> Any:
         if isinstance(item, self.tensor):
-            return _encode_tensor(item, place, tensors)
+            first = next((known for known, tensor in tensors[:MAX_ALIASED] if tensor is item), None)
+            tensors.append((place, item))
+            return {_TENSOR: place} if first is None else {_TENSOR: place, "as": first}
         kind = type(item)
         if kind is str:
             return item if len(item) <= MAX_TEXT else {"$truncated": len(item)}
@@ -113,7 +115,8 @@ class Arguments:
 
     def _encode_mapping(self, item: Mapping[Any, Any], place: str, tensors: Placed, depth: int) -> Any:
         pairs = list(item.items())[:MAX_ITEMS]
-        return {"$dict": [[_key(key), self._encode(part, f"{place}.{key}", tensors, depth + 1)] for key, part in pairs]}
+        encoded = ((key, self._encode(part, f"{place}.{key}", tensors, depth + 1)) for key, part in pairs)
+        return {"$dict": [[key if isinstance(key, _PLAIN) else str(key), part] for key, part in encoded]}
 
     def _encode_other(self, item: Any, place: str, tensors: Placed, depth: int) -> Any:
         if isinstance(item, slice):
@@ -138,16 +141,6 @@ class Arguments:
         if type(item).__module__ == "numpy" and getattr(item, "ndim", None) == 0:
             return self._encode(item.item(), place, tensors, depth + 1)
         return {"$object": _class_name(type(item))}
-
-
-def _encode_tensor(item: Any, place: str, tensors: Placed) -> dict[str, str]:
-    first = next((known for known, tensor in tensors[:MAX_ALIASED] if tensor is item), None)
-    tensors.append((place, item))
-    return {_TENSOR: place} if first is None else {_TENSOR: place, "as": first}
-
-
-def _key(key: Any) -> Any:
-    return key if isinstance(key, _PLAIN) else str(key)
 
 
 def _class_name(kind: type) -> str:
@@ -205,7 +198,12 @@ class Encodings:
         for item in items:
             kind = type(item)
             if isinstance(item, tensor):
-                _sign_tensor(item, key, tensors)
+                key.append(_TENSOR)
+                for position, known in enumerate(tensors):
+                    if known is item and position < MAX_ALIASED:
+                        key.append(position)
+                        break
+                tensors.append(item)
             elif kind in hashed:
                 key.append(kind)
                 key.append(item)
@@ -224,12 +222,3 @@ class Encodings:
             else:
                 return False
         return True
-
-
-def _sign_tensor(item: Any, key: list[Any], tensors: list[Any]) -> None:
-    key.append(_TENSOR)
-    for position, tensor in enumerate(tensors):
-        if tensor is item and position < MAX_ALIASED:
-            key.append(position)
-            break
-    tensors.append(item)

@@ -1,7 +1,10 @@
-"""Calls while they run, what became of them, and which are wanted (--only and --skip)."""
+"""Calls while they run, in which modules, what became of them, and which are wanted (--only and --skip)."""
 
+import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from ulpscope.records.enums import Kind, Phase, Role
 
@@ -58,13 +61,10 @@ class CallPatterns:
 
     def __init__(self, *, only: tuple[str, ...], skip: tuple[str, ...]) -> None:
         self._only = only
+        self.chooses = bool(only)
+        """Whether some calls are wanted and others are not."""
         self._skip = skip
         self._answers: dict[tuple[str, str | None, str, bool], bool] = {}
-
-    @property
-    def chooses(self) -> bool:
-        """Whether some calls are wanted and others are not."""
-        return bool(self._only)
 
     def wants(self, op: str, module: str | None, name: str, *, inside: bool = False) -> bool:
         """Whether this call is wanted; one `inside` of a chosen call unless it is to be skipped."""
@@ -73,13 +73,10 @@ class CallPatterns:
         question = (op, module, name, inside)
         answer = self._answers.get(question)
         if answer is None:
-            answer = self._answers[question] = self._decide(*question)
+            chosen = inside or not self._only or any(matches(pattern, op, module, name) for pattern in self._only)
+            skipped = any(matches(pattern, op, module, name) for pattern in self._skip)
+            answer = self._answers[question] = chosen and not skipped
         return answer
-
-    def _decide(self, op: str, module: str | None, name: str, inside: bool) -> bool:
-        if self._only and not inside and not any(matches(pattern, op, module, name) for pattern in self._only):
-            return False
-        return not any(matches(pattern, op, module, name) for pattern in self._skip)
 
 
 def matches(pattern: str, op: str, module: str | None, name: str) -> bool:
@@ -89,3 +86,47 @@ def matches(pattern: str, op: str, module: str | None, name: str) -> bool:
     if pattern in (op, op.rpartition(".")[2], name):
         return True
     return module is not None and (module == pattern or f".{module}.".find(f".{pattern}.") >= 0)
+
+
+@dataclass(slots=True)
+class ModuleScope:
+    """A module whose forward is running."""
+
+    path: str | None
+    class_name: str | None
+    stack: int | None = None
+    """The stack that led to its call, if that is recorded."""
+
+
+OUTSIDE = ModuleScope(None, None)
+
+
+class NumberedCall(NamedTuple):
+    """A call of which a compiled recorder keeps the rest."""
+
+    id: int
+
+
+class Scopes(threading.local):
+    """The open modules and calls of the current thread."""
+
+    def __init__(self) -> None:
+        self.modules: list[ModuleScope] = []
+        self.calls: list[OpenCall | NumberedCall] = []
+        self.backward: OpenCall | None = None
+        """The call that started the last backward pass."""
+        self.hidings: list[AbstractContextManager[None]] = []
+        """Suspensions that a backward hook began and another one ends."""
+        self.hidden = 0
+        """Above zero while code runs that is not to be recorded call by call."""
+
+    @property
+    def parent(self) -> int | None:
+        calls = self.calls
+        return calls[-1].id if calls else None
+
+    @property
+    def innermost(self) -> ModuleScope:
+        """The module that is running, or the nameless scope outside of all modules."""
+        modules = self.modules
+        return modules[-1] if modules else OUTSIDE

@@ -151,8 +151,5 @@ class DiskLimit:
     def _spent(self) -> float:
         parts = self._waiting_parts + (self.fresh_rows > 0)
         rows = self._waiting_rows + self.fresh_rows
-        return self.data_bytes + self._table_bytes + parts * PART_BYTES + rows * self._bytes_a_row()
-
-    def _bytes_a_row(self) -> float:
         measured = (self._table_bytes - self._parts * PART_BYTES) / max(1, self._rows)
-        return max(ROW_BYTES, measured)
+        return self.data_bytes + self._table_bytes + parts * PART_BYTES + rows * max(ROW_BYTES, measured)

@@ -3,7 +3,7 @@
 import queue
 import threading
 from _thread import start_new_thread
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,19 @@ import polars as pl
 
 from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.limits import DiskLimit, Lag, wait_until
-from ulpscope.capture.recording.saving import Content, Saver
-from ulpscope.capture.recording.tables import StepWriter, Tables, attributes, series, shard_columns, spread, turned
+from ulpscope.capture.recording.saving import Content, PendingPlace, Saver
 from ulpscope.capture.recording.tensors import gather
 from ulpscope.capture.recording.values import Recheck, ValueRow
-from ulpscope.capture.recording.writing_process import Taken, WritingProcess
+from ulpscope.capture.recording.writing_process import (
+    StepWriter,
+    Taken,
+    WritingProcess,
+    attributes,
+    series,
+    shard_columns,
+    spread,
+    turned,
+)
 from ulpscope.numerics.summaries.constants import DIGEST, MIN, NAN, ROW_LENGTH, SKETCH, SUM
 from ulpscope.numerics.summaries.rows import Column, rows_to_columns
 from ulpscope.records.calls import Frame
@@ -50,7 +58,7 @@ class Part:
     calls: list[OpenCall]
     values: list[ValueRow]
     uses: list[tuple[int, str, str, int]]
-    stacks: list[tuple[int, tuple[Frame, ...]]]
+    stacks: Stacks
     contents: list[Content]
     rechecks: list[Recheck]
     finishes_step: bool
@@ -95,7 +103,7 @@ class TakenPart(Part):
 
     @property
     def waits_for_device(self) -> bool:
-        return self.taken.on_device
+        return any(batch.on_device for batch in self.taken.batches)
 
 
 class Output:
@@ -177,7 +185,10 @@ class Output:
         while (part := self._queue.get()) is not None:
             try:
                 if not self._broken:
-                    self._write(part)
+                    size = self._write_tables(part)
+                    self.table_bytes += size
+                    if self._disk is not None:
+                        self._disk.wrote(part.rows, size)
             except BaseException as error:  # polars' panics are no Exceptions, and the run would wait for ever
                 self._broken = True
                 self._failed(error)
@@ -188,12 +199,6 @@ class Output:
                 self._done += 1
         self._ended.release()
 
-    def _write(self, part: Part) -> None:
-        size = self._write_tables(part)
-        self.table_bytes += size
-        if self._disk is not None:
-            self._disk.wrote(part.rows, size)
-
     def _write_tables(self, part: Part) -> int:
         """Gives the bytes written."""
         summaries, columns = _summaries(part.values)
@@ -202,12 +207,12 @@ class Output:
         if self._disk is not None:
             booked = sum(content.nbytes for content in part.contents)
             self._disk.saved(booked, self._packer.bytes_written - before)
-        tables = Tables(
-            calls=pl.DataFrame(_call_columns(part.calls), schema=CALLS),
-            values=_values_frame(part.values, columns),
-            tensors=pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
-            stacks=_stacks_frame(part.stacks),
-        )
+        tables = {
+            "calls": pl.DataFrame(_call_columns(part.calls), schema=CALLS),
+            "values": _values_frame(part.values, columns),
+            "tensors": pl.DataFrame(turned(part.uses, TENSORS), schema=TENSORS),
+            "stacks": pl.DataFrame(turned(_stack_rows(part.stacks), STACKS), schema=STACKS),
+        }
         size = self._steps.write(part.step, tables, finished_after=part.finished_after)
         self._recheck(part.rechecks)
         return size
@@ -256,13 +261,13 @@ class OutputElsewhere(Output):
 
     def _write_tables(self, part: Part) -> int:
         assert isinstance(part, TakenPart)
-        described = part.taken.described() | {
+        others = {
             "step": part.step,
             "finished_after": part.finished_after,
             "calls": _call_columns(part.calls),
-            "stacks": list(_stack_rows(part.stacks)),
+            "stacks": _stack_rows(part.stacks),
         }
-        return self._process.write(self.writer.directory, described, part.taken.buffers(), part.taken.words)
+        return self._process.write(self.writer.directory, part.taken, others)
 
 
 def _summaries(values: list[ValueRow]) -> tuple[dict[int, int], dict[str, Column]]:
@@ -284,12 +289,7 @@ def _call_columns(calls: list[OpenCall]) -> dict[str, Sequence[Any]]:
 def _values_frame(values: list[ValueRow], summary: dict[str, Column]) -> pl.DataFrame:
     identity = attributes(values, VALUE_IDENTITY)
     places = [row.place for row in values]
-    data: dict[str, Sequence[Any]] = {
-        "data_file": [None if place is None else place.content.file for place in places],
-        "data_key": [None if place is None else place.content.key for place in places],
-        "data_offset": [None if place is None else place.offset for place in places],
-        "data_strides": [None if place is None else place.strides for place in places],
-    }
+    data = turned(map(_place_columns, places), VALUE_DATA)
     having = np.fromiter((row.summary is not None for row in values), dtype=np.bool_, count=len(values))
     return pl.DataFrame(
         [
@@ -301,11 +301,15 @@ def _values_frame(values: list[ValueRow], summary: dict[str, Column]) -> pl.Data
     )
 
 
-def _stacks_frame(stacks: Stacks) -> pl.DataFrame:
-    return pl.DataFrame(turned(_stack_rows(stacks), STACKS), schema=STACKS)
+def _place_columns(place: PendingPlace | None) -> tuple[Any, ...]:
+    if place is None:
+        return (None,) * len(VALUE_DATA)
+    return place.content.file, place.content.key, place.offset, place.strides
 
 
-def _stack_rows(stacks: Stacks) -> Iterator[tuple[int, int, str, int, str]]:
-    for number, frames in stacks:
-        for depth, frame in enumerate(frames):
-            yield number, depth, frame.file, frame.line, frame.function
+def _stack_rows(stacks: Stacks) -> list[tuple[int, int, str, int, str]]:
+    return [
+        (number, depth, frame.file, frame.line, frame.function)
+        for number, frames in stacks
+        for depth, frame in enumerate(frames)
+    ]

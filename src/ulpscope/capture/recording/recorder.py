@@ -1,14 +1,14 @@
 """Turns what is observed into rows of a trace: numbers calls, gathers their uses, hands full parts over.
 
-`Recorder` is the interface by which whoever watches a framework knows it, and what its two implementations share:
-python_recorder.py keeps rows in Python's lists; a framework may have a compiled one.
+`Recorder` is the interface by which whoever watches a framework knows it, and keeps rows in Python's lists. A framework
+may have a compiled one, which keeps rows, values and numbers elsewhere.
 """
 
+import itertools
 import math
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from typing import Any
 
 from ulpscope.capture.events import EventLog, LastCallFile
 from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
-from ulpscope.capture.recording.calls import CallCounts, CallPatterns, OpenCall
+from ulpscope.capture.recording.calls import MAKING, CallCounts, CallPatterns, ModuleScope, OpenCall, Scopes
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
 from ulpscope.capture.recording.saving import Saver
 from ulpscope.capture.recording.stacks import StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Placed, Tensors
-from ulpscope.capture.recording.values import Values
+from ulpscope.capture.recording.values import ValueTable
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.runs import Coverage, RankInfo
 from ulpscope.records.settings import CaptureSettings
@@ -48,6 +48,7 @@ class Surroundings:
     settings: CaptureSettings
     tensors: Tensors
     steps: Steps
+    scopes: Scopes
     stacks: StackTable
     hand_over: Callable[[Part], None]
     on_first_call: Callable[[], None] = _ignore
@@ -58,10 +59,8 @@ class Surroundings:
     last_call: LastCallFile | None = None
 
 
-class Recorder(ABC):
+class Recorder:
     """The rows of the step that is running. All methods may be called from any of the framework's threads."""
-
-    values: Values
 
     def __init__(self, around: Surroundings) -> None:
         self.settings = around.settings
@@ -85,45 +84,69 @@ class Recorder(ABC):
         self._patterns = CallPatterns(only=self.settings.only, skip=self.settings.skip)
         self._chosen: set[int] = set()
         """Calls of this step that patterns have chosen from others."""
+        self._ids = itertools.count()
+        self._numbers: dict[tuple[str, bool, str], int] = {}
         self._calls: list[OpenCall] = []
+        self._uses: list[tuple[int, str, str, int]] = []
         self._step_began = time.monotonic()
         self._flushed = math.inf  # never, which is not long ago: a first part too early would not know its rank
+        self.values = self.make_values(around)
 
-    @abstractmethod
+    def make_values(self, around: Surroundings) -> ValueTable:
+        """What knows contents of tensors."""
+        return ValueTable(around.tensors, saver=around.saver, verify=around.settings.verify)
+
     def next_id(self) -> int:
         """The id of another call."""
+        return next(self._ids)
 
-    @abstractmethod
     def next_number(self, phase: str, recompute: bool, stem: str) -> int:
         """Of a call in a phase, recomputed or not, by its stem."""
+        key = (phase, recompute, stem)
+        number = self._numbers.get(key, 0)
+        self._numbers[key] = number + 1
+        return number
 
-    @abstractmethod
     def clear_numbers(self) -> None:
         """Calls are counted anew."""
+        self._numbers.clear()
 
-    @abstractmethod
     def use(self, call: OpenCall, role: str, place: str, tensor: Any) -> None:
         """The call reads or makes this tensor's content, as it is now."""
+        with self.lock:
+            if self._given_up:
+                return
+            producer = call.id if role in MAKING else None
+            try:
+                self._uses.append((call.id, role, place, self.values.observe(tensor, producer)))
+            except Exception as error:
+                pass_on_interruption(error)
+                self.own_error(f"{place} of {call.op}", error)
+            if self._much_data():  # one call of an optimizer may bring gigabytes
+                self._flush(finishes_step=False)
 
-    @abstractmethod
     def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
         """As use, of several."""
+        for place, tensor in tensors:
+            self.use(call, role, place, tensor)
 
     @property
     def has_calls(self) -> bool:
         """Whether calls were recorded since the last part."""
         return bool(self._calls)
 
-    @property
-    def fresh_rows(self) -> int:
-        """Rows that nobody was handed yet; a compiled recorder's own are counted when a part is made."""
-        return len(self._calls)
-
-    @abstractmethod
     def make_part(self, **known: Any) -> Part:
-        """Everything since the last part; `known` is what the recorders share of it."""
+        """Everything since the last part; `known` is what all recorders know of it."""
+        uses, self._uses = self._uses, []
+        return Part(
+            values=self.values.take_fresh(),
+            uses=uses,
+            contents=self._saver.take_fresh() if self._saver is not None else [],
+            rechecks=self.values.take_rechecks(),
+            **known,
+        )
 
-    def start(self, events: EventLog | None) -> None:  # noqa: B027 most have nothing to do
+    def start(self, events: EventLog | None) -> None:
         """The capture begins."""
 
     def make_output(self, directory: Path, info: RankInfo, **options: Any) -> Output:
@@ -132,39 +155,29 @@ class Recorder(ABC):
 
     def release(self) -> None:
         """The capture has ended: let go of everything."""
-        self.values.storages.clear()
+        self.values.clear()
 
     def open_backward(self, kind: Kind, forward: OpenCall, *, called: str | None = None) -> OpenCall:
         """Number the backward of a call."""
-        return self.open(
-            kind,
-            forward.op,
-            module=forward.module,
-            module_class=forward.module_class,
-            parent=None,
-            phase=Phase.BACKWARD,
-            forward=forward,
-            called=called,
-        )
+        scope = ModuleScope(forward.module, forward.module_class)
+        return self.open(kind, forward.op, scope, parent=None, phase=Phase.BACKWARD, forward=forward, called=called)
 
     def open(
         self,
         kind: Kind,
         op: str,
+        scope: ModuleScope,
         *,
-        module: str | None,
-        module_class: str | None,
         parent: int | None,
         phase: Phase | None = None,
         recompute: bool = False,
         forward: OpenCall | None = None,
         called: str | None = None,
         frame: FrameType | None = None,
-        enclosing: int | None = None,
     ) -> OpenCall:
-        """Number a call, by its operation or what it is `called`. It is recorded by close(), if it is wanted.
+        """Number a call in a module, by its operation or what it is `called`. close() records it, if it is wanted.
 
-        Its stack is that of `frame`, beyond which the one of the `enclosing` module call is known.
+        Its stack is that of `frame`, beyond which the one of the module's own call is known.
         """
         with self.lock:
             phase = phase or self.steps.phase
@@ -178,14 +191,14 @@ class Recorder(ABC):
                 wanted = forward.wanted
             else:
                 inside = kind is Kind.KERNEL and parent in self._chosen
-                wanted = self._patterns.wants(op, module, name, inside=inside)
+                wanted = self._patterns.wants(op, scope.path, name, inside=inside)
             call = OpenCall(
                 self.next_id(),
                 name,
                 kind,
                 op,
-                module,
-                module_class,
+                scope.path,
+                scope.class_name,
                 phase,
                 self.steps.step,
                 self.steps.micro_step,
@@ -197,13 +210,13 @@ class Recorder(ABC):
             if wanted and self._patterns.chooses:
                 self._chosen.add(call.id)
             if self.last_call is not None:
-                self.last_call.opened(call.step, phase._value_, name, module)
-            if wanted:
-                call.stack = (
-                    forward.stack if forward is not None else self.stacks.number(frame or sys._getframe(1), enclosing)
-                )
-            else:
+                self.last_call.opened(call.step, phase._value_, name, scope.path)
+            if not wanted:
                 self.counts.filtered += 1
+            elif forward is not None:
+                call.stack = forward.stack
+            else:
+                call.stack = self.stacks.number(frame or sys._getframe(1), scope.stack)
             return call
 
     def settle(self) -> None:
@@ -225,7 +238,8 @@ class Recorder(ABC):
                 return
             self.counts.recorded += 1
             self._calls.append(call)
-            if len(self._calls) >= PART_CALLS or self._is_long_ago() or self._much_data() or self._much_disk():
+            is_long_ago = time.monotonic() - self._flushed >= PART_SECONDS
+            if is_long_ago or len(self._calls) >= PART_CALLS or self._much_data() or self._much_disk():
                 self._flush(finishes_step=False)
 
     def unobserved(self, reason: str, count: int = 1) -> None:
@@ -253,7 +267,7 @@ class Recorder(ABC):
         """Record nothing until resume(); the step goes on."""
         with self.lock:
             self._paused, self.capturing = True, False
-            self.values.storages.lose_track()
+            self.values.lose_track()
 
     def resume(self) -> None:
         with self.lock:
@@ -280,7 +294,7 @@ class Recorder(ABC):
         if self.capturing:
             self.on_recorded_step()
         else:
-            self.values.storages.lose_track()
+            self.values.lose_track()
 
     def finish_step(self) -> None:
         with self.lock:
@@ -328,16 +342,13 @@ class Recorder(ABC):
     def _wants_step(self, step: int) -> bool:
         return not self._given_up and (self.settings.steps is None or step in self.settings.steps)
 
-    def _is_long_ago(self) -> bool:
-        return time.monotonic() - self._flushed >= PART_SECONDS
-
     def _much_data(self) -> bool:
         return self._saver is not None and self._saver.fresh_bytes >= PART_DATA_BYTES
 
     def _much_disk(self) -> bool:
         if self._disk is None:
             return False
-        self._disk.fresh_rows = self.fresh_rows
+        self._disk.fresh_rows = len(self._calls) + len(self.values.fresh)
         return self._disk.may_be_full
 
     def _flush(self, *, finishes_step: bool, ends_work: bool = False) -> None:

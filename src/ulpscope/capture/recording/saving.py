@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.capture.recording.limits import DiskLimit
-from ulpscope.capture.recording.storages import SavedContent, StorageState
-from ulpscope.capture.recording.tensors import Copies, Key, Tensors, is_contiguous
+from ulpscope.capture.recording.tensors import Copies, Key, SavedContent, StorageState, Tensors, is_contiguous
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.summaries.compiled import prepare_copies
 
@@ -89,16 +88,16 @@ class Saver:
             return PendingPlace(found.content, first - found.start, strides)
         dense = length <= count * SPARE_SHARE and not is_lazy
         nbytes = (length if dense else count) * DTYPES[word].item_size
-        if not self._take(nbytes):
+        if self._disk is not None and not self._disk.takes(nbytes):
             self.not_saved += 1
             return None
-        if not dense:
-            content = self._copy(tensor, None, word, tuple(shape), nbytes)
-            return PendingPlace(content, 0, _contiguous_strides(shape))
-        if is_contiguous(shape, strides):
-            content = self._copy(tensor, None, word, tuple(shape), nbytes)
-        else:
+        self.taken_bytes += int(nbytes)
+        if dense and not is_contiguous(shape, strides):
             content = self._copy(tensor, (first, length), word, (length,), nbytes)
+        else:
+            content = self._copy(tensor, None, word, tuple(shape), nbytes)
+        if not dense:
+            return PendingPlace(content, 0, _contiguous_strides(shape))
         state.saved.append(SavedContent(version, dtype, first, length, content))
         return PendingPlace(content, 0, strides)
 
@@ -123,12 +122,6 @@ class Saver:
         self._rings.clear()
         self._copies.close()
 
-    def _take(self, nbytes: int) -> bool:
-        if self._disk is not None and not self._disk.takes(nbytes):
-            return False
-        self.taken_bytes += int(nbytes)
-        return True
-
     def _copy(
         self, tensor: Any, run: tuple[int, int] | None, dtype: str, shape: tuple[int, ...], nbytes: int
     ) -> Content:
@@ -151,11 +144,11 @@ class Saver:
     def _claim(self, nbytes: int, *, pinned: bool) -> Room:
         with self._released:
             room = self._room_within_bounds(nbytes, pinned=pinned)
-            if room is None and not self._only_fresh():
-                self.waits += 1
-                while room is None and not self._only_fresh():
-                    self._released.wait()
-                    room = self._room_within_bounds(nbytes, pinned=pinned)
+            # What has not been handed to the writer yet cannot become less by waiting.
+            self.waits += room is None and self._pending > self.fresh_bytes
+            while room is None and self._pending > self.fresh_bytes:
+                self._released.wait()
+                room = self._room_within_bounds(nbytes, pinned=pinned)
             self._pending += nbytes
         return room or Room(self._copies.allocate(nbytes, pinned=pinned))
 
@@ -165,10 +158,6 @@ class Saver:
         if pinned not in self._rings:
             self._rings[pinned] = Ring(self._copies.allocate(PENDING_BYTES, pinned=pinned))
         return self._rings[pinned].claim(nbytes)
-
-    def _only_fresh(self) -> bool:
-        # What has not been handed to the writer yet cannot become less by waiting.
-        return self._pending <= self.fresh_bytes
 
 
 def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -19,14 +19,13 @@ from ulpscope.capture.events import EventLog
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.processes import rank_and_world_size
 from ulpscope.capture.recording import environment
+from ulpscope.capture.recording.calls import Scopes
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
-from ulpscope.capture.recording.python_recorder import PythonRecorder
 from ulpscope.capture.recording.recorder import Recorder, Surroundings, coverage_of
 from ulpscope.capture.recording.saving import Saver
-from ulpscope.capture.recording.scopes import RootLog, Scopes
-from ulpscope.capture.recording.stacks import StackTable
+from ulpscope.capture.recording.stacks import RootLog, StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Tensors
 from ulpscope.capture.settings import settings_to_json
@@ -39,6 +38,11 @@ from ulpscope.trace.writer import RankWriter, claim_rank_directory, drop_rank_di
 
 # The time a step takes, as `run` shows it, is the mean of so many.
 PROGRESS_STEPS = 5
+
+_TOLD_OF_KERNELS = {
+    Found.NONE: "no C++ compiler, no numba: summaries of CPU tensors take 100 times longer",
+    Found.COMPILED: "compiled the kernels that summarise CPU tensors",
+}
 
 _RUNNING: list[Path] = []
 """Where the running capture writes: two in one process would observe each other."""
@@ -69,12 +73,15 @@ class Session(ABC):
         self._told: set[str] = set()
         self.steps = self.make_steps()
         self.scopes = Scopes()
-        self._prepare_kernels()
+        found = find_compiled()
+        if found in _TOLD_OF_KERNELS:
+            self.tell_once("kernels", _TOLD_OF_KERNELS[found])
         self.recorder = self.make_recorder(
             Surroundings(
                 settings=settings,
                 tensors=self.tensors,
                 steps=self.steps,
+                scopes=self.scopes,
                 stacks=StackTable(*self.folders),
                 hand_over=self._hand_over,
                 on_first_call=self._note_seeds,
@@ -121,7 +128,7 @@ class Session(ABC):
         return Steps()
 
     def make_recorder(self, around: Surroundings) -> Recorder:
-        return PythonRecorder(around)
+        return Recorder(around)
 
     def end_step(self) -> None:  # noqa: B027 a framework may have nothing to tell
         """A step ends: what is still to be told of it, is told now."""
@@ -138,26 +145,9 @@ class Session(ABC):
         self.recorder.start(self.events)
         self.install()
         self._running = True
-        os.register_at_fork(after_in_child=self._forget_in_child())
+        os.register_at_fork(after_in_child=functools.partial(_forget_in_child, weakref.ref(self)))
         if self.world_size > 1 and not self._wants_rank():
             self._stop_observing()
-
-    def _forget_in_child(self) -> Callable[[], None]:
-        reference = weakref.ref(self)  # at-fork handlers stay for good, a session does not
-
-        def forget() -> None:
-            session = reference()
-            if session is not None and session._running:
-                session.abandon()
-
-        return forget
-
-    def _prepare_kernels(self) -> None:
-        found = find_compiled()
-        if found is Found.NONE:
-            self.tell_once("kernels", "no C++ compiler, no numba: summaries of CPU tensors take 100 times longer")
-        elif found is Found.COMPILED:
-            self.tell_once("kernels", "compiled the kernels that summarise CPU tensors")
 
     def pause(self) -> None:
         """Leave the framework alone until resume(); steps are still counted by step()."""
@@ -195,9 +185,16 @@ class Session(ABC):
 
     def _finish_step(self) -> None:
         self.end_step()
-        self._step_times.append(time.monotonic())
+        times = self._step_times
+        times.append(time.monotonic())
         self.recorder.next_step()
-        self._emit_progress()
+        self._emit(
+            "progress",
+            step=self.steps.step,
+            calls=self.recorder.counts.recorded,
+            bytes=self._output.bytes_written if self._output is not None else 0,
+            seconds_per_step=(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None,
+        )
 
     def updated(self) -> None:
         """An optimizer is done: the run may end here and now, and most of the step can be on disk."""
@@ -222,7 +219,8 @@ class Session(ABC):
         elif self.directory is not None:
             drop_rank_directory(self.directory)
         self.recorder.release()
-        self._emit_finished()
+        counts = self.recorder.counts
+        self._emit("finished", steps=self.steps.step + 1, calls=counts.seen, recorded=counts.recorded)
 
     def abandon(self) -> None:
         """This is a forked process: forget the capture, it belongs to the parent."""
@@ -266,8 +264,9 @@ class Session(ABC):
         while self._waiting:
             if self._output is not None:
                 self._output.put(self._waiting[0])
-            else:
-                self._drop(self._waiting[0])
+            elif self._saver is not None:
+                for content in self._waiting[0].contents:
+                    self._saver.release(content)
             del self._waiting[0]
         self.handed_over()
         if self._output is not None and self._disk is not None:
@@ -275,11 +274,6 @@ class Session(ABC):
 
     def handed_over(self) -> None:  # noqa: B027 the same
         """Something has just gone to disk."""
-
-    def _drop(self, part: Part) -> None:
-        if self._saver is not None:
-            for content in part.contents:
-                self._saver.release(content)
 
     def _keep_to(self, disk: DiskLimit, output: Output) -> None:
         if self._saver is not None and self._saver.not_saved:
@@ -348,24 +342,9 @@ class Session(ABC):
             else:
                 drop_rank_directory(old)
 
-    def _emit_progress(self) -> None:
-        if self.events is None:
-            return
-        times = self._step_times
-        self.events.emit(
-            "progress",
-            rank=self.rank,
-            step=self.steps.step,
-            calls=self.recorder.counts.recorded,
-            bytes=self._output.bytes_written if self._output is not None else 0,
-            seconds_per_step=(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None,
-        )
-
-    def _emit_finished(self) -> None:
+    def _emit(self, event: str, **fields: Any) -> None:
         if self.events is not None:
-            counts = self.recorder.counts
-            steps = self.steps.step + 1
-            self.events.emit("finished", rank=self.rank, steps=steps, calls=counts.seen, recorded=counts.recorded)
+            self.events.emit(event, rank=self.rank, **fields)
 
     def _info(self, *, closed: str | None = None, exit: str | None = None) -> RankInfo:
         about = self.about()
@@ -391,3 +370,9 @@ class Session(ABC):
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _forget_in_child(reference: weakref.ref[Session]) -> None:
+    session = reference()  # at-fork handlers stay for good, a session does not
+    if session is not None and session._running:
+        session.abandon()

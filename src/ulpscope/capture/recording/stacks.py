@@ -1,10 +1,16 @@
-"""Call stacks of the user's code, each kept once: by code positions, whose lines are worked out when it is written."""
+"""Call stacks of the user's code, each kept once: by code positions, whose lines are worked out when it is written.
+
+And the modules that this code calls from outside of any other.
+"""
 
 import os
+import weakref
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 from ulpscope.records.calls import Frame
+from ulpscope.records.runs import Root
 
 MAX_DEPTH = 64
 
@@ -45,7 +51,11 @@ class StackTable:
 
     def take_fresh(self) -> list[tuple[int, tuple[Frame, ...]]]:
         """Stacks first seen since the last time this was asked."""
-        fresh = [(number, self._resolve(self._stacks[number])) for number in range(self._told, len(self._stacks))]
+        fresh = []
+        for number in range(self._told, len(self._stacks)):
+            codes, positions = self._stacks[number][::2], self._stacks[number][1::2]
+            frames = (_frame(self._codes[code], position) for code, position in zip(codes, positions, strict=True))
+            fresh.append((number, tuple(frames)))
         self._told = len(self._stacks)
         return fresh
 
@@ -83,11 +93,6 @@ class StackTable:
             self._numbers[stack] = number
         return number
 
-    def _resolve(self, stack: tuple[int, ...]) -> tuple[Frame, ...]:
-        return tuple(
-            _frame(self._codes[code], position) for code, position in zip(stack[::2], stack[1::2], strict=True)
-        )
-
 
 def is_ours(code: CodeType) -> bool:
     return code.co_filename.startswith(_OURS)
@@ -96,3 +101,45 @@ def is_ours(code: CodeType) -> bool:
 def _frame(code: CodeType, position: int) -> Frame:
     line = next((line for start, end, line in code.co_lines() if start <= position < end), None)
     return Frame(file=code.co_filename, line=line or code.co_firstlineno, function=code.co_name)
+
+
+@dataclass(slots=True)
+class _Known:
+    module: weakref.ref[Any]
+    module_class: str
+    source: str | None
+    calls: int
+
+
+class RootLog:
+    """The modules that a run calls from outside of any other: their names, where that happens first, how often."""
+
+    def __init__(self, stacks: StackTable) -> None:
+        self._stacks = stacks
+        self._known: dict[str, _Known] = {}
+
+    def note(self, module: Any, name: str, frame: FrameType) -> None:
+        """A root of this name was called from `frame`."""
+        kind = type(module)
+        module_class = f"{kind.__module__}.{kind.__qualname__}"
+        known = self._known.get(name)
+        # A name may be given to another module; one that is made anew for every call stays what it was.
+        earlier = None if known is None else known.module()
+        is_other = earlier is not None and earlier is not module
+        if known is None or is_other or known.module_class != module_class:
+            self._known[name] = _Known(weakref.ref(module), module_class, self._source(frame), 1)
+        else:
+            known.calls += 1
+
+    def _source(self, frame: FrameType | None) -> str | None:
+        while frame is not None and self._stacks.is_hidden(frame.f_code):
+            frame = frame.f_back
+        return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """In the order of their first calls."""
+        return tuple(
+            Root(name=name, module_class=known.module_class, source=known.source, calls=known.calls)
+            for name, known in self._known.items()
+        )

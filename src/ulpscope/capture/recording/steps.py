@@ -53,11 +53,8 @@ class Steps:
             return False
         if self.builds_graphs:
             return not self.optimizers_exist
-        return not self._is_under_way()
-
-    def _is_under_way(self) -> bool:
-        """Whether a backward may still come of what this step has computed, or an update of its gradients."""
-        return (self.optimizers_exist and self._has_gradients) or self.any_graph_alive()
+        # A backward may still come of what this step has computed, or an update of its gradients.
+        return not (self.optimizers_exist and self._has_gradients) and not self.any_graph_alive()
 
     def advance(self) -> None:
         """Go to the next step."""

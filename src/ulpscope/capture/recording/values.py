@@ -1,13 +1,21 @@
 """Values: contents of tensors, each summarised once for as long as it certainly has not changed."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import ref
 
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.saving import PendingPlace, Saver
-from ulpscope.capture.recording.storages import StorageState, StorageTable
-from ulpscope.capture.recording.tensors import Batch, Key, Placed, RowRef, Shard, Tensors, merged_dimensions
+from ulpscope.capture.recording.tensors import (
+    Key,
+    Placed,
+    RowRef,
+    Shard,
+    StorageState,
+    StorageTable,
+    Tensors,
+    merged_dimensions,
+)
 
 
 class ValueRow(NamedTuple):
@@ -39,7 +47,7 @@ class Recheck(NamedTuple):
 
 @dataclass(slots=True)
 class ValueCounts:
-    """What the table did so far."""
+    """What a table of values did so far."""
 
     values: int = 0
     made: int = 0
@@ -47,50 +55,15 @@ class ValueCounts:
     unsummarized: dict[str, int] = field(default_factory=dict)
 
 
-class Storages(Protocol):
-    """All storages met so far."""
-
-    def forget_all(self) -> None:
-        """Any storage may have changed: code ran that was not observed."""
-
-    def lose_track(self) -> None:
-        """Steps follow that are not observed: nothing known about a storage will hold after them."""
-
-    def clear(self) -> None: ...
-
-
-class Values(Protocol):
-    """What watchers tell about contents; ValueTable and its compiled twin."""
-
-    @property
-    def storages(self) -> Storages: ...
-    @property
-    def counts(self) -> ValueCounts: ...
-    @property
-    def trouble(self) -> Exception | None: ...
-    @property
-    def unsettled(self) -> bool: ...
-    def settle(self) -> None: ...
-    def observe(self, tensor: Any, producer: int | None = None) -> int: ...
-    def wrote_all(self, tensors: Placed, call: int) -> None: ...
-    def wrote(self, tensor: Any, call: int, *, nbytes: int) -> None: ...
-    def initialized(self, tensor: Any) -> None: ...
-    def suspect(self, tensor: Any) -> None: ...
-    def expose(self, tensor: Any) -> None: ...
-    def uninitialized(self, tensor: Any) -> None: ...
-
-
-class ValueTable:
+class ValueTable(StorageTable):
     """Gives each observed content a number, and summarises it if that has not been done."""
 
     def __init__(self, tensors: Tensors, *, saver: Saver | None, verify: bool) -> None:
-        self.storages = StorageTable(tensors)
+        super().__init__(tensors)
         self.counts = ValueCounts()
         self.fresh: list[ValueRow] = []
         self.rechecks: list[Recheck] = []
-        self._tensors = tensors
         self._rows = tensors.make_rows()
-        self._dtype_word = tensors.dtype_word
         self._saver = saver
         self._verify = verify
 
@@ -101,7 +74,7 @@ class ValueTable:
         if reason is not None:
             return self._add_opaque(local, producer, reason)
         key, shard = self._tensors.key(local), self._tensors.shard(tensor)
-        return self._find_or_add(local, self.storages.of(local), key, producer, shard)
+        return self._find_or_add(local, self.of(local), key, producer, shard)
 
     @property
     def trouble(self) -> Exception | None:
@@ -168,7 +141,7 @@ class ValueTable:
 
     def _state(self, tensor: Any) -> StorageState | None:
         tensor = self._tensors.local(tensor)
-        return None if self._tensors.why_unreadable(tensor) is not None else self.storages.of(tensor)
+        return None if self._tensors.why_unreadable(tensor) is not None else self.of(tensor)
 
     def _find_or_add(
         self,
@@ -180,20 +153,7 @@ class ValueTable:
     ) -> int:
         known = state.values.get(key)
         if known is not None:
-            self.counts.reused += 1
-            if self._verify:
-                self._recheck(tensor, state, known)
-            return known
-        return self._add(tensor, state, key, producer, shard)
-
-    def _add(
-        self,
-        tensor: Any,
-        state: StorageState,
-        key: Key,
-        producer: int | None,
-        shard: Shard | None,
-    ) -> int:
+            return self._reuse(tensor, state, known)
         if producer is not None and not state.met:
             state.writer = producer
         state.met = True
@@ -208,14 +168,13 @@ class ValueTable:
                 pass_on_interruption(error)
                 return self._add_opaque(tensor, producer, "unreadable")
             place = self._place(tensor, state, key, holds=holds) if self._saver is not None else None
-        number = self.counts.values
-        self._keep(
+        number = self._keep(
             ValueRow(
-                number,
+                self.counts.values,
                 state.number,
                 version,
                 producer if producer is not None else state.writer,
-                self._dtype_word(key[4]),
+                self._tensors.dtype_word(key[4]),
                 tuple(key[2]),
                 key[3],
                 self._tensors.device_word(tensor),
@@ -235,13 +194,16 @@ class ValueTable:
 
     def _summary(self, tensor: Any, state: StorageState, key: Key, *, holds: bool) -> RowRef:
         """The row of a content; one of another view that tells the same elements in the same order will do."""
-        sequence = (key[0], key[1], _sequence(key), key[4], key[5])
-        known = _alive(state.summaries.get(sequence))
-        if known is not None:
+        # With offset and dtype, merged dimensions tell which elements a view shows, and in which order.
+        elements = 0 if 0 in key[2] else merged_dimensions(key[2], key[3])
+        sequence = (key[0], key[1], elements, key[4], key[5])
+        known, row = state.summaries.get(sequence, (None, 0))
+        batch = None if known is None else known()  # it lives until its rows are written
+        if batch is not None:
             self.counts.reused += 1
             if self._verify:
-                self.rechecks.append(Recheck(self.counts.values, known, self._rows.summarize(tensor)))
-            return known
+                self.rechecks.append(Recheck(self.counts.values, (batch, row), self._rows.summarize(tensor)))
+            return batch, row
         self.counts.made += 1
         summary = self._rows.summarize(tensor)
         if holds:
@@ -261,39 +223,17 @@ class ValueTable:
 
     def _add_opaque(self, tensor: Any, producer: int | None, reason: str) -> int:
         self.counts.unsummarized[reason] = self.counts.unsummarized.get(reason, 0) + 1
-        number = self.counts.values
-        described = self._tensors.describe(tensor)._asdict()
-        self._keep(
-            ValueRow(
-                id=number,
-                storage=None,
-                version=None,
-                producer=producer,
-                **described,
-                initialized=True,
-                summary=None,
-                place=None,
-            )
-        )
-        return number
+        described = self._tensors.describe(tensor)
+        return self._keep(ValueRow(self.counts.values, None, None, producer, *described, True, None, None))
 
-    def _keep(self, row: ValueRow) -> None:
+    def _keep(self, row: ValueRow) -> int:
         self.fresh.append(row)
         self.counts.values += 1
+        return row.id
 
-    def _recheck(self, tensor: Any, state: StorageState, known: int) -> None:
-        if known in state.checks:
+    def _reuse(self, tensor: Any, state: StorageState, known: int) -> int:
+        """A content that is known by this number."""
+        self.counts.reused += 1
+        if self._verify and known in state.checks:
             self.rechecks.append(Recheck(known, state.checks[known], self._rows.summarize(tensor)))
-
-
-def _alive(known: tuple[ref[Batch], int] | None) -> RowRef | None:
-    """A row that is still there: its batch lives until its rows are written."""
-    if known is None:
-        return None
-    batch = known[0]()
-    return None if batch is None else (batch, known[1])
-
-
-def _sequence(key: Key) -> Any:
-    """What tells, with offset and dtype, which elements a view shows, and in which order."""
-    return 0 if 0 in key[2] else merged_dimensions(key[2], key[3])
+        return known

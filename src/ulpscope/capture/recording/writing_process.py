@@ -1,6 +1,6 @@
-"""What a compiled recorder leaves behind: columns of numbers on their way to the process that makes tables of them.
+"""Tables of a trace out of rows and summaries; the process that makes them of what a compiled recorder leaves behind.
 
-Tables are made and written by a process of their own: in this one, every line of Python would hold the run up.
+It is a process of its own: in the run's, every line of Python would hold the run up.
 """
 
 import contextlib
@@ -9,146 +9,205 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars.datatypes import DataType, DataTypeClass
 
 from ulpscope.capture.events import EventLog
-from ulpscope.capture.recording.tables import StepWriter, Tables, shard_columns, spread
 from ulpscope.capture.recording.tensors import Batch
 from ulpscope.numerics.summaries.constants import ROW_LENGTH
-from ulpscope.numerics.summaries.rows import rows_to_columns
+from ulpscope.numerics.summaries.rows import Column, rows_to_columns
 from ulpscope.records.errors import TraceError, UlpscopeError
-from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUE_DATA, VALUE_IDENTITY
+from ulpscope.records.runs import StepInfo
+from ulpscope.trace.schema import (
+    CALLS,
+    STACKS,
+    TENSORS,
+    VALUE_DATA,
+    VALUE_IDENTITY,
+    VALUE_SHARD,
+    VALUE_SUMMARY,
+    Columns,
+)
 from ulpscope.trace.writer import RankWriter
 
-_WORDS = ("kind", "op", "module", "module_class", "phase", "autocast")
-_NUMBERS = ("id", "number", "step", "micro_step", "parent", "forward", "stack")
-_CALL_BUFFERS = (*_NUMBERS, "words")
-_USE_BUFFERS = ("call", "role", "place", "value")
-_VALUE_BUFFERS = "storage version producer geometry dtype device layout batch row requires_grad initialized".split()
-_LENGTH = 8
+Tables = dict[str, pl.DataFrame]
+"""Those of one part: calls, values, tensors, stacks."""
+
+
+def attributes(rows: Sequence[Any], names: Columns) -> dict[str, Sequence[Any]]:
+    """The attributes of these names, one column each."""
+    return turned(map(attrgetter(*names), rows), names)
+
+
+def turned(rows: Iterable[tuple[Any, ...]], names: Columns) -> dict[str, Sequence[Any]]:
+    columns = tuple(zip(*rows, strict=True)) or ((),) * len(names)
+    return dict(zip(names, columns, strict=True))
+
+
+def series(name: str, column: Sequence[Any], dtype: DataType | DataTypeClass) -> pl.Series:
+    if not isinstance(dtype, pl.List):
+        return pl.Series(name, column, dtype=dtype)
+    # Of lists there are few that differ, and polars takes each by itself.
+    numbers: dict[Any, int] = {}
+    index = [numbers.setdefault(item, len(numbers)) for item in column]
+    return pl.Series(name, list(numbers), dtype=dtype).gather(np.array(index, dtype=np.int64))
+
+
+def shard_columns(shards: Sequence[Any]) -> list[pl.Series]:
+    """Of each value the global shape and the mesh that it is a shard of, or None."""
+    columns: dict[str, Sequence[Any]] = {
+        "global_shape": [None if shard is None else tuple(shard[0]) for shard in shards],
+        "global_offset": [None] * len(shards),
+        "mesh": [None if shard is None else shard[1] for shard in shards],
+    }
+    return [series(name, columns[name], dtype) for name, dtype in VALUE_SHARD.items()]
+
+
+def spread(summary: dict[str, Column], having: NDArray[np.bool_]) -> list[pl.Series]:
+    """Summary columns over all values, null for those without a summary."""
+    rows = np.flatnonzero(having)
+    plain: list[pl.Series] = []
+    nulls: list[pl.Expr] = []
+    for name, dtype in VALUE_SUMMARY.items():
+        column = summary[name]
+        if not column.valid.any():
+            plain.append(pl.Series(name, [None], dtype=dtype).new_from_index(0, len(having)))
+            continue
+        entries = np.zeros((len(having), *column.values.shape[1:]), dtype=column.values.dtype)
+        entries[rows] = column.values
+        plain.append(pl.Series(name, entries, dtype=dtype))
+        valid = np.zeros(len(having), dtype=np.bool_)
+        valid[rows] = column.valid
+        if not valid.all():
+            plain.append(pl.Series(f"{name} is there", valid))
+            nulls.append(pl.when(f"{name} is there").then(name).alias(name))
+    spread_out = pl.DataFrame(plain).with_columns(nulls)
+    return [spread_out.get_column(name) for name in VALUE_SUMMARY]
+
+
+class StepWriter:
+    """Adds up what the parts of the running step hold."""
+
+    def __init__(self, writer: RankWriter) -> None:
+        self._writer = writer
+        self._totals: Counter[str] = Counter()
+
+    def write(self, step: int, tables: Tables, *, finished_after: float | None) -> int:
+        """Write a part; `finished_after` so many seconds its step was whole. Gives the bytes written."""
+        totals, size = self._totals, 0
+        # A step that is written up to its last call has nothing to add at its end.
+        if not totals or not all(table.is_empty() for table in tables.values()):
+            size = self._writer.write_part(step, **tables | {"calls": tables["calls"].sort("id")})
+            totals.update({name: tables[name].height for name in ("calls", "values", "tensors")}, parts=1)
+            if tables["values"].height:
+                totals.setdefault("first_value", tables["values"]["id"][0])
+        if finished_after is not None:
+            totals.setdefault("first_value", 0)
+            self._writer.finish_step(StepInfo(step=step, seconds=finished_after, **totals))
+            totals.clear()
+        return size
+
 
 Buffer = bytes | bytearray | memoryview
 
+# Columns as the core gives them. Words are told by their number among all words so far, none by a negative one.
+_WORDS = ("kind", "op", "module", "module_class", "phase", "autocast")
+_CALLS = dict.fromkeys(("id", "number", "step", "micro_step", "parent", "forward", "stack"), "i8") | {"words": "i4"}
+_USES = {"call": "i8", "role": "i4", "place": "i4", "value": "i8"}
+_VALUES = {
+    **dict.fromkeys(("storage", "version", "producer"), "i8"),
+    **dict.fromkeys(("geometry", "dtype", "device", "layout", "batch", "row"), "i4"),
+    **dict.fromkeys(("requires_grad", "initialized"), "?"),
+}
+_LENGTH = 8
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """A part: what is short as JSON, long columns as they are."""
 
-    described: dict[str, Any]
-    buffers: list[Buffer]
-    words: Sequence[str]
-    """Those of all parts so far."""
+def tables_of(told: dict[str, Any], buffers: Sequence[Buffer], words: Sequence[str]) -> Tables:
+    """Of a part: what is short was told, long columns are as they were, and so are batches of summary rows."""
+    waiting = iter(buffers)
+    calls, uses, values = (_arrays(columns, waiting) for columns in (_CALLS, _USES, _VALUES))
+    uses |= {name: _texts(uses[name], words) for name in ("role", "place")}
+    return {
+        "calls": _calls_frame(told, calls, words),
+        "values": _values_frame(told, values, words, list(waiting)),
+        "tensors": pl.DataFrame(uses, schema=TENSORS),
+        "stacks": pl.DataFrame(told["stacks"], schema=STACKS, orient="row"),
+    }
 
-    @property
-    def finished_after(self) -> float | None:
-        seconds: float | None = self.described["finished_after"]
-        return seconds
 
-    @property
-    def step(self) -> int:
-        step: int = self.described["step"]
-        return step
+def _arrays(columns: Mapping[str, str], buffers: Iterator[Buffer]) -> dict[str, Any]:
+    return {name: np.frombuffer(next(buffers), dtype=dtype) for name, dtype in columns.items()}
 
-    def tables(self) -> Tables:
-        return Tables(self._calls(), self._values(), self._tensors(), self._stacks())
 
-    def _calls(self) -> pl.DataFrame:
-        told = self.described
-        raw = self._named(_CALL_BUFFERS, 0)
-        columns: dict[str, Any] = {name: _integers(raw[name]).tolist() for name in _NUMBERS}
-        codes = _codes(raw["words"]).reshape(-1, len(_WORDS))
-        columns |= {name: self._texts(codes[:, index]) for index, name in enumerate(_WORDS)}
-        ids, count = columns["id"], len(columns["id"])
-        draws = {call: draw[0] for call, draw in told["draws"].items()}
-        drew = {call: draw[1] for call, draw in told["draws"].items()}
-        columns |= {name: _null_if_negative(columns[name]) for name in ("parent", "forward", "stack")}
-        columns |= {
-            "name": [f"{op}.{number}" for op, number in zip(columns["op"], columns.pop("number"), strict=True)],
-            "arguments": told["arguments"],
-            "error": _sparse(ids, told["errors"], None),
-            "generator": _sparse(ids, draws, None),
-            "random": _sparse(ids, drew, False),
-            "recompute": [False] * count,
-        }
-        others = told["calls"]
-        return pl.DataFrame({name: [*columns[name], *others[name]] for name in CALLS}, schema=CALLS)
+def _texts(codes: NDArray[np.int32], words: Sequence[str]) -> list[str | None]:
+    return [words[code] if code >= 0 else None for code in codes.tolist()]
 
-    def _tensors(self) -> pl.DataFrame:
-        raw = self._named(_USE_BUFFERS, len(_CALL_BUFFERS))
-        return pl.DataFrame(
-            {
-                "call": _integers(raw["call"]),
-                "role": self._texts(_codes(raw["role"])),
-                "place": self._texts(_codes(raw["place"])),
-                "value": _integers(raw["value"]),
-            },
-            schema=TENSORS,
-        )
 
-    def _values(self) -> pl.DataFrame:
-        raw = self._named(_VALUE_BUFFERS, len(_CALL_BUFFERS) + len(_USE_BUFFERS))
-        having = _codes(raw["batch"]) >= 0
-        names = [self.words[code] for code in _codes(raw["dtype"])[having].tolist()]
-        shapes = [tuple(shape) for shape in self.described["shapes"]]
-        summary = rows_to_columns(
-            self._rows(_codes(raw["batch"])[having], _codes(raw["row"])[having]),
-            dtype_names=names,
-            shapes=[shapes[number] for number in _codes(raw["geometry"])[having].tolist()],
-        )
-        identity = self._identity(raw)
-        known = self.described["shards"]
-        return identity.with_columns(
-            *spread(summary, having),
-            *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in VALUE_DATA.items()),
-            *shard_columns([known.get(str(number)) for number in identity["id"].to_list()]),
-        )
+def _optional(numbers: NDArray[np.int64]) -> list[int | None]:
+    return [number if number >= 0 else None for number in numbers.tolist()]
 
-    def _identity(self, raw: dict[str, Buffer]) -> pl.DataFrame:
-        first = self.described["first_value"]
-        geometry = _codes(raw["geometry"])
-        return pl.DataFrame(
-            {
-                "id": np.arange(first, first + len(geometry)),
-                **{
-                    name: _null_if_negative(_integers(raw[name]).tolist())
-                    for name in ("storage", "version", "producer")
-                },
-                "dtype": self._texts(_codes(raw["dtype"])),
-                "shape": _gathered(self.described["shapes"], geometry),
-                "strides": _gathered(self.described["strides"], geometry),
-                "device": self._texts(_codes(raw["device"])),
-                "layout": self._texts(_codes(raw["layout"])),
-                "requires_grad": np.frombuffer(raw["requires_grad"], dtype=np.bool_),
-                "initialized": np.frombuffer(raw["initialized"], dtype=np.bool_),
-            },
-            schema=VALUE_IDENTITY,
-        )
 
-    def _rows(self, numbers: NDArray[np.int32], indices: NDArray[np.int32]) -> NDArray[np.float64]:
-        """The summaries out of the batches, which are the last buffers."""
-        rows = np.empty((len(numbers), ROW_LENGTH))
-        batches = self.buffers[len(_CALL_BUFFERS) + len(_USE_BUFFERS) + len(_VALUE_BUFFERS) :]
-        for number, batch in enumerate(batches):
-            positions = np.flatnonzero(numbers == number)
-            rows[positions] = np.frombuffer(batch, dtype=np.float64).reshape(-1, ROW_LENGTH)[indices[positions]]
-        return rows
+def _calls_frame(told: dict[str, Any], raw: dict[str, Any], words: Sequence[str]) -> pl.DataFrame:
+    codes = raw["words"].reshape(-1, len(_WORDS))
+    columns: dict[str, Any] = {name: _texts(codes[:, index], words) for index, name in enumerate(_WORDS)}
+    columns |= {name: raw[name].tolist() for name in ("id", "step", "micro_step")}
+    columns |= {name: _optional(raw[name]) for name in ("parent", "forward", "stack")}
+    ids = [str(call) for call in columns["id"]]  # few have raised or drawn
+    draws = [told["draws"].get(call, (None, False)) for call in ids]
+    columns |= {
+        "name": [f"{op}.{number}" for op, number in zip(columns["op"], raw["number"].tolist(), strict=True)],
+        "arguments": told["arguments"],
+        "error": [told["errors"].get(call) for call in ids],
+        "generator": [generator for generator, _ in draws],
+        "random": [drew for _, drew in draws],
+        "recompute": [False] * len(ids),
+    }
+    others = told["calls"]
+    return pl.DataFrame({name: [*columns[name], *others[name]] for name in CALLS}, schema=CALLS)
 
-    def _stacks(self) -> pl.DataFrame:
-        return pl.DataFrame(self.described["stacks"], schema=STACKS, orient="row")
 
-    def _named(self, names: Sequence[str], first: int) -> dict[str, Buffer]:
-        return dict(zip(names, self.buffers[first : first + len(names)], strict=True))
+def _values_frame(
+    told: dict[str, Any], raw: dict[str, Any], words: Sequence[str], batches: list[Buffer]
+) -> pl.DataFrame:
+    geometry, first, having = raw["geometry"], told["first_value"], raw["batch"] >= 0
+    shapes = [tuple(shape) for shape in told["shapes"]]
+    summary = rows_to_columns(
+        _rows(batches, raw["batch"][having], raw["row"][having]),
+        dtype_names=[words[code] for code in raw["dtype"][having].tolist()],
+        shapes=[shapes[number] for number in geometry[having].tolist()],
+    )
+    lists = {name: pl.Series(told[f"{name}s"], dtype=pl.List(pl.Int64)) for name in ("shape", "stride")}
+    index = geometry.astype(np.int64)
+    identity = {
+        "id": np.arange(first, first + len(geometry)),
+        **{name: _optional(raw[name]) for name in ("storage", "version", "producer")},
+        **{name: _texts(raw[name], words) for name in ("dtype", "device", "layout")},
+        **{name: raw[name] for name in ("requires_grad", "initialized")},
+        "shape": lists["shape"].gather(index),
+        "strides": lists["stride"].gather(index),
+    }
+    return pl.DataFrame({name: identity[name] for name in VALUE_IDENTITY}, schema=VALUE_IDENTITY).with_columns(
+        *spread(summary, having),
+        *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in VALUE_DATA.items()),
+        *shard_columns([told["shards"].get(str(number)) for number in range(first, first + len(geometry))]),
+    )
 
-    def _texts(self, codes: NDArray[np.int32]) -> list[str | None]:
-        words = self.words
-        return [words[code] if code >= 0 else None for code in codes.tolist()]
+
+def _rows(batches: list[Buffer], numbers: NDArray[np.int32], indices: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Summaries out of the batches of these numbers."""
+    rows = np.empty((len(numbers), ROW_LENGTH))
+    for number, batch in enumerate(batches):
+        positions = np.flatnonzero(numbers == number)
+        rows[positions] = np.frombuffer(batch, dtype=np.float64).reshape(-1, ROW_LENGTH)[indices[positions]]
+    return rows
 
 
 def send(described: dict[str, Any], buffers: Sequence[Buffer], stream: IO[bytes]) -> None:
@@ -176,64 +235,25 @@ def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[Buffer]] | None:
     return described, list(parts[1:])
 
 
-def _integers(raw: Buffer) -> NDArray[np.int64]:
-    return np.frombuffer(raw, dtype=np.int64)
-
-
-def _codes(raw: Buffer) -> NDArray[np.int32]:
-    return np.frombuffer(raw, dtype=np.int32)
-
-
-def _gathered(lists: list[list[int]], index: NDArray[np.int32]) -> pl.Series:
-    return pl.Series(lists, dtype=pl.List(pl.Int64)).gather(index.astype(np.int64))
-
-
-def _null_if_negative(numbers: list[int]) -> list[int | None]:
-    return [number if number >= 0 else None for number in numbers]
-
-
-def _sparse(ids: list[int], known: dict[str, Any], other: Any) -> list[Any]:
-    """A column of what is known of few calls."""
-    return [known.get(str(number), other) for number in ids] if known else [other] * len(ids)
-
-
 class Taken:
-    """What the compiled core gives; `seen` of the calls are not counted anywhere else."""
+    """What the compiled core gives: calls and values that it has kept."""
 
-    def __init__(self, taken: tuple[Any, ...], seen: int) -> None:
+    def __init__(self, taken: tuple[Any, ...]) -> None:
         self._calls, self._uses, (self._values, self._shards), self.words = taken
-        self.seen = seen
         self.recorded = len(self._calls[0]) // 8
-
-    @property
-    def on_device(self) -> bool:
-        """Whether summaries of it were made on a device."""
-        batches: Sequence[Batch] = self._values[-1]
-        return any(batch.on_device for batch in batches)
+        self.batches: Sequence[Batch] = self._values[-1]
 
     def described(self) -> dict[str, Any]:
-        """What is short, as JSON has it."""
+        """What is short, as JSON has it: there, numbers by which something is known become texts."""
         *_, arguments, errors, draws = self._calls
         first, *_, shapes, strides, _ = self._values
-        return {
-            "arguments": arguments,
-            "errors": _by_text(errors),
-            "draws": _by_text(draws),
-            "first_value": first,
-            "shapes": shapes,
-            "strides": strides,
-            "shards": _by_text(self._shards),
-        }
+        told = {"arguments": arguments, "errors": errors, "draws": draws, "first_value": first}
+        return told | {"shapes": shapes, "strides": strides, "shards": self._shards}
 
     def buffers(self) -> list[Buffer]:
         """The columns, and the rows of all batches; waits for the copies from the device."""
-        batches: Sequence[Batch] = self._values[-1]
-        rows = [batch.rows()[: batch.used].reshape(-1).view(np.uint8).data for batch in batches]
+        rows = [batch.rows()[: batch.used].reshape(-1).view(np.uint8).data for batch in self.batches]
         return [*self._calls[:-3], *self._uses, *self._values[1:-3], *rows]
-
-
-def _by_text(known: dict[int, Any]) -> dict[str, Any]:
-    return {str(number): entry for number, entry in known.items()}
 
 
 _START = "import sys; sys.path[:] = {path!r}; from ulpscope.capture.recording.writing_process import serve; serve()"
@@ -256,14 +276,26 @@ class WritingProcess:
                 pass_fds=held,
                 env=os.environ | {"POLARS_MAX_THREADS": "1"},  # its parts are small, and the cores are the run's
             )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self._told_words = 0
 
-    def write(self, directory: Path, described: dict[str, Any], buffers: list[Buffer], words: list[str]) -> int:
+    def write(self, directory: Path, taken: Taken, others: dict[str, Any]) -> int:
         """Have a part written into a rank's directory; gives its size."""
-        told, self._told_words = self._told_words, len(words)
-        fresh = words[told : self._told_words]
-        size: int = self._ask(described | {"directory": str(directory), "words": fresh}, buffers)["bytes"]
-        return size
+        told, self._told_words = self._told_words, len(taken.words)
+        others |= {"directory": str(directory), "words": taken.words[told : self._told_words]}
+        try:
+            send(taken.described() | others, taken.buffers(), self._stdin)
+            line = self._stdout.readline()
+        except OSError as error:
+            raise _gone(str(error)) from error
+        if not line:
+            raise _gone(f"exit code {self._process.wait(STOP_SECONDS)}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise TraceError(answer["error"], expected=answer["expected"], next_step=answer["next"])
+        return int(answer["bytes"])
 
     def close(self) -> None:
         """Wait until everything is on disk."""
@@ -275,27 +307,7 @@ class WritingProcess:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    @property
-    def _stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None
-        return self._process.stdin
-
-    def _ask(self, described: dict[str, Any], buffers: list[Buffer]) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        try:
-            send(described, buffers, self._stdin)
-            line = self._process.stdout.readline()
-        except OSError as error:
-            raise _gone(str(error)) from error
-        if not line:
-            raise _gone(f"exit code {self._process.wait(STOP_SECONDS)}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise TraceError(answer["error"], expected=answer["expected"], next_step=answer["next"])
-        return answer
+        self._stdout.close()
 
 
 def _gone(why: str) -> TraceError:
@@ -311,10 +323,15 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = sys.stdout
     sys.stdout = sys.stderr
-    scribe = _Scribe()
+    writer = RankWriter(Path(), None)
+    steps, words = StepWriter(writer), list[str]()
     while (message := receive(sys.stdin.buffer)) is not None and "end" not in message[0]:
+        told, buffers = message
         try:
-            answer: dict[str, Any] = scribe.take(*message)
+            writer.directory = Path(told["directory"])  # it may have been moved
+            words += told["words"]
+            size = steps.write(told["step"], tables_of(told, buffers, words), finished_after=told["finished_after"])
+            answer: dict[str, Any] = {"bytes": size}
         except UlpscopeError as error:
             answer = {"error": error.seen, "expected": error.expected, "next": error.next_step}
         except Exception as error:
@@ -325,16 +342,3 @@ def serve() -> None:
         except BrokenPipeError:  # the run has died; what it sent is written
             os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())  # or Python would complain about it at its end
             return
-
-
-class _Scribe:
-    def __init__(self) -> None:
-        self._tables = RankWriter(Path(), None)
-        self._steps = StepWriter(self._tables)
-        self._words: list[str] = []
-
-    def take(self, described: dict[str, Any], buffers: list[Buffer]) -> dict[str, int]:
-        self._tables.directory = Path(described["directory"])  # it may have been moved
-        self._words += described["words"]
-        columns = Columns(described, buffers, self._words)
-        return {"bytes": self._steps.write(columns.step, columns.tables(), finished_after=columns.finished_after)}

@@ -8,29 +8,29 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, NewType
+from typing import Any
 
 import torch
 
 from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.python_recorder import PythonRecorder
 from ulpscope.capture.recording.recorder import Recorder, Surroundings
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Copies, Key, Tensors
 from ulpscope.capture.recording.values import ValueTable
-from ulpscope.capture.torch.arguments import find_tensors
 from ulpscope.capture.torch.summaries.device import RowPool, TorchCopies
 from ulpscope.capture.torch.tensors import (
     COMPLEX,
     ORDINARY,
     describe_opaque,
+    find_tensors,
+    is_transformed,
     local_tensor,
+    may_be_stale,
     shard_of,
     unsummarizable_reason,
     version_of,
     word_of,
 )
-from ulpscope.capture.torch.watching.edges import is_transformed, may_be_stale
 
 TORCH_FILES = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
@@ -48,36 +48,6 @@ class _Token:
     """Lives as long as the node that holds it."""
 
 
-class OpenGraphs:
-    """Knows whether a graph that a forward has built can still be gone back through."""
-
-    def __init__(self) -> None:
-        self._tokens: list[weakref.ref[_Token]] = []
-        self._prune_at = LEAST_PRUNED
-
-    def note(self, result: Any) -> None:
-        """A forward has given this."""
-        for _, tensor in find_tensors(result, "output"):
-            node = _node(tensor)
-            if node is not None:
-                token = node.metadata[_KEY] = _Token()
-                self._tokens.append(weakref.ref(token))
-        if len(self._tokens) > self._prune_at:  # a run with an optimizer that never steps
-            self._prune()
-            self._prune_at = max(LEAST_PRUNED, 2 * len(self._tokens))
-
-    def forget(self) -> None:
-        """A backward has passed, or a step has ended."""
-        self._tokens.clear()
-
-    def any_alive(self) -> bool:
-        self._prune()
-        return bool(self._tokens)
-
-    def _prune(self) -> None:
-        self._tokens = [token for token in self._tokens if token() is not None]
-
-
 def _node(tensor: torch.Tensor) -> Any:
     """The node of autograd's graph by which gradients come back to a tensor, if there is one."""
     if not tensor.requires_grad or is_transformed(tensor):
@@ -92,20 +62,30 @@ class TorchSteps(Steps):
 
     def __init__(self) -> None:
         super().__init__()
-        self._graphs = OpenGraphs()
+        self._tokens: list[weakref.ref[_Token]] = []
+        """Of graphs that forwards have built, and that may still be gone back through."""
+        self._prune_at = LEAST_PRUNED
 
     @property
     def builds_graphs(self) -> bool:
         return torch.is_grad_enabled()
 
     def note_graph(self, result: Any) -> None:
-        self._graphs.note(result)
+        for _, tensor in find_tensors(result, "output"):
+            node = _node(tensor)
+            if node is not None:
+                token = node.metadata[_KEY] = _Token()
+                self._tokens.append(weakref.ref(token))
+        if len(self._tokens) > self._prune_at:  # a run with an optimizer that never steps
+            self.any_graph_alive()  # which drops the others
+            self._prune_at = max(LEAST_PRUNED, 2 * len(self._tokens))
 
     def any_graph_alive(self) -> bool:
-        return self._graphs.any_alive()
+        self._tokens = [token for token in self._tokens if token() is not None]
+        return bool(self._tokens)
 
     def forget_graphs(self) -> None:
-        self._graphs.forget()
+        self._tokens.clear()
 
     @property
     def backward_pass(self) -> int | None:
@@ -185,7 +165,7 @@ class TorchValues(ValueTable):
         # under its tensor.
         try:
             address = tensor.untyped_storage()._cdata
-            state = self.storages.states.get(address)
+            state = self.states.get(address)
             dtype = tensor.dtype
             lazy = tensor.is_neg() if dtype not in COMPLEX else (tensor.is_neg(), tensor.is_conj())
             offset, shape, strides = tensor.storage_offset(), tensor.shape, tensor.stride()
@@ -196,25 +176,24 @@ class TorchValues(ValueTable):
         if state is not None:
             known = state.values.get(key)
             if known is not None and tensor.data_ptr():
-                self.counts.reused += 1
                 if self._verify:
-                    self._recheck(tensor, state, known)
+                    return self._reuse(tensor, state, known)
+                self.counts.reused += 1
                 return known
         reason = unsummarizable_reason(tensor)
         if reason is not None:
             return self._add_opaque(tensor, producer, reason)
-        return self._find_or_add(tensor, state or self.storages.add(tensor, address), key, producer, None)
-
-
-ModuleBegun = NewType("ModuleBegun", object)
-"""What compiled code noted before a module's call, in a capsule."""
+        return self._find_or_add(tensor, state or self.add(tensor, address), key, producer, None)
 
 
 class TorchRecorder(Recorder):
-    """The recorder as torch's watchers know it. Here compiled code does nothing for them."""
+    """The recorder as torch's watchers know it. This one is in Python: compiled code does nothing for them."""
 
     records_modules = False
     """Whether begin_module is worth asking."""
+
+    def make_values(self, around: Surroundings) -> ValueTable:
+        return TorchValues(around.tensors, saver=around.saver, verify=around.settings.verify)
 
     def serve(self, mode: Any, *, records_calls: bool) -> None:
         """Answer for a function mode where that is possible."""
@@ -225,14 +204,14 @@ class TorchRecorder(Recorder):
     def begin_module(self, *about: Any) -> Any:
         """About a module: class name, path, training, args, kwargs, parameters, buffers, frame.
 
-        Gives number and stack of the call and what end_module wants; or NotImplemented.
+        Gives number and stack of the call and what end_module wants, in a capsule; or NotImplemented.
         """
         return NotImplemented
 
-    def end_module(self, begun: ModuleBegun, number: int, result: Any) -> None:
+    def end_module(self, begun: Any, number: int, result: Any) -> None:
         """With a number for the module and what it gave."""
 
-    def fail_module(self, begun: ModuleBegun, error: str) -> None: ...
+    def fail_module(self, begun: Any, error: str) -> None: ...
 
     def begin_backward(self, roots: Any, gradients: Any) -> None:
         """With the tensors that it begins from and their gradients; None for one of which nothing is known."""
@@ -253,10 +232,3 @@ class TorchRecorder(Recorder):
 
     def use_gradients(self, call: int, role: str, parameters: Mapping[str, torch.Tensor | None]) -> None:
         """A call uses, in a role, the gradients of these parameters."""
-
-
-class PythonTorchRecorder(PythonRecorder, TorchRecorder):
-    """Does everything in Python: the definition of what the compiled one does."""
-
-    def make_values(self, around: Surroundings) -> ValueTable:
-        return TorchValues(around.tensors, saver=around.saver, verify=around.settings.verify)

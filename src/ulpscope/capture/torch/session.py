@@ -1,5 +1,6 @@
-"""A capture of torch."""
+"""A capture of torch, and what about torch affects a process's numbers: versions, devices, switches, seeds."""
 
+import platform
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,14 +9,12 @@ from torch import nn
 
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording import session
-from ulpscope.capture.recording.environment import About
+from ulpscope.capture.recording.environment import About, state_digest
 from ulpscope.capture.recording.recorder import Surroundings
-from ulpscope.capture.torch import environment
 from ulpscope.capture.torch.host.loading import is_built
 from ulpscope.capture.torch.host.recorder import CompiledRecorder, LaterHost, can_serve
 from ulpscope.capture.torch.recorder import (
     TORCH_FILES,
-    PythonTorchRecorder,
     TorchRecorder,
     TorchSteps,
     TorchTensors,
@@ -23,11 +22,12 @@ from ulpscope.capture.torch.recorder import (
 )
 from ulpscope.capture.torch.tensors import quiet
 from ulpscope.capture.torch.watching.calls import CallWatcher
-from ulpscope.capture.torch.watching.functions import CustomCalls
-from ulpscope.capture.torch.watching.pairing import Pairing
+from ulpscope.capture.torch.watching.functions import record_own_call
 from ulpscope.capture.torch.watching.patches import Patches, leave_data_workers_alone
 from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.records.settings import CaptureSettings
+
+PACKAGES = ("torch", "torch_npu", "triton", "numpy", "transformers", "accelerate", "deepspeed", "apex")
 
 
 class Session(session.Session):
@@ -40,16 +40,8 @@ class Session(session.Session):
 
     def __init__(self, settings: CaptureSettings, *, events: EventLog | None = None) -> None:
         super().__init__(settings, events=events)
-        self._watcher = CallWatcher(self.recorder, Pairing(self.recorder), self.scopes)
-        self._patches = Patches(
-            self._watcher,
-            roots=self.roots,
-            here=self.is_here,
-            begin_outermost=self._begin_forward,
-            next_step=self.next_step,
-            updated=self.updated,
-        )
-        self._custom = CustomCalls(self._watcher)
+        self._watcher = CallWatcher(self, self.recorder)
+        self._patches = Patches(self._watcher)
         self._later_host = LaterHost(settings)
 
     def start(self, models: Mapping[str, nn.Module] | None = None) -> None:
@@ -65,7 +57,7 @@ class Session(session.Session):
     def record(self, op: str, name: str, content: Any, *, gradients: bool) -> None:
         """A call of the user's own making: the tensors in `content` as they are now, and their gradients later."""
         if self._running and self.recorder.capturing and self.is_here():
-            self._custom.record(op, name, content, gradients=gradients)
+            self.recorder.guarded(f"record {name}", record_own_call, self._watcher, op, name, content, gradients)
 
     def install(self) -> None:
         self._patches.install()
@@ -74,10 +66,12 @@ class Session(session.Session):
         self._patches.uninstall()
 
     def about(self) -> About:
-        return environment.about()
+        return About(_framework(), PACKAGES, _devices(), _switches())
 
     def seeds(self) -> dict[str, Any]:
-        return environment.seeds()
+        """The seed of torch's generator, and digests of every generator's state."""
+        torch_state = state_digest(torch.get_rng_state().numpy().tobytes())
+        return {"torch_initial_seed": str(torch.initial_seed()), "torch_state": torch_state, **super().seeds()}
 
     def group(self) -> tuple[int, int] | None:
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
@@ -90,14 +84,14 @@ class Session(session.Session):
     def make_recorder(self, around: Surroundings) -> TorchRecorder:
         """The compiled one where that is worth it and possible."""
         if not can_serve(self.settings):
-            return PythonTorchRecorder(around)
+            return TorchRecorder(around)
         if not is_built():
             self.tell_once("host", "compiling the host part of the capture; that is done once and takes half a minute")
         try:
-            return CompiledRecorder(around, self.scopes)
+            return CompiledRecorder(around)
         except NotCompiledError as error:
             self.tell_once("host slow", f"{error}: calls are recorded by slower code")
-            return PythonTorchRecorder(around)
+            return TorchRecorder(around)
 
     def end_step(self) -> None:
         self._watcher.drop_pending()
@@ -105,10 +99,6 @@ class Session(session.Session):
     def handed_over(self) -> None:
         if self.events is not None and self._later_host.is_begun(self.recorder.counts.recorded):
             self.tell_once("host", "many calls: faster code for them is being compiled in idle time, for later runs")
-
-    def _begin_forward(self, module: nn.Module) -> None:
-        self.recorder.guarded("begin of a forward", self._patches.abort_update)
-        self.begin_outermost(id(module))
 
     def _name(self, models: Mapping[str, nn.Module] | None) -> None:
         for name, model in (models or {}).items():
@@ -121,3 +111,42 @@ def start_session(settings: CaptureSettings, *, events: EventLog | None = None) 
     session.start()
     leave_data_workers_alone(session.abandon)
     return session
+
+
+def _framework() -> dict[str, Any]:
+    return {
+        "name": "torch",
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+    }
+
+
+def _devices() -> tuple[str, ...]:
+    """The processor, and what accelerators torch sees."""
+    names = [f"cpu: {platform.processor() or platform.machine()} ({torch.backends.cpu.get_cpu_capability()})"]
+    if hasattr(torch, "accelerator"):
+        found = torch.accelerator.current_accelerator()
+        kind = None if found is None else found.type
+    else:
+        kind = "cuda" if torch.cuda.is_available() else None
+    if kind is not None:
+        module = torch.get_device_module(kind)
+        names += [f"{kind}:{index}: {module.get_device_name(index)}" for index in range(module.device_count())]
+    return tuple(names)
+
+
+def _switches() -> dict[str, Any]:
+    return {
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "num_threads": torch.get_num_threads(),
+        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "flash_sdp": torch.backends.cuda.flash_sdp_enabled(),
+        "mem_efficient_sdp": torch.backends.cuda.mem_efficient_sdp_enabled(),
+        "math_sdp": torch.backends.cuda.math_sdp_enabled(),
+    }

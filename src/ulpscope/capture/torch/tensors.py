@@ -1,9 +1,9 @@
-"""torch's tensors: which can be read here, at which version they are; and how to look at them unseen."""
+"""torch's tensors: which can be read here, at which version they are, how to look at them unseen; its arguments."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -13,21 +13,22 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.tensors import Described, Shard
+from ulpscope.capture.recording.arguments import Arguments
+from ulpscope.capture.recording.environment import state_digest
+from ulpscope.capture.recording.tensors import Described, Placed, Shard
 from ulpscope.numerics.dtypes import DTYPES
 
 READABLE_DTYPES = frozenset(getattr(torch, name) for name in DTYPES if hasattr(torch, name))
 ORDINARY = frozenset({Tensor, torch.nn.Parameter})
 COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
 _STRIDED = torch.strided
-_is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
-_SUBCLASS_REASONS: dict[type, str | None] = {}
+is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 def unsummarizable_reason(tensor: Tensor) -> str | None:
     """One word for why this tensor's content cannot be read here; none if it can."""
     kind = type(tensor)
-    if kind not in ORDINARY and (reason := _subclass_reason(kind)) is not None:
+    if kind not in ORDINARY and (reason := _why_class_unreadable(kind)) is not None:
         return reason
     if tensor.is_nested:
         return "nested"
@@ -37,7 +38,7 @@ def unsummarizable_reason(tensor: Tensor) -> str | None:
         return "meta"
     if tensor.dtype not in READABLE_DTYPES:
         return "quantized" if tensor.is_quantized else "dtype"
-    if _is_transformed(tensor):
+    if is_transformed(tensor):
         return "functorch"
     try:
         # FSDP frees a parameter's memory under the tensor, which keeps its shape.
@@ -47,18 +48,11 @@ def unsummarizable_reason(tensor: Tensor) -> str | None:
         return "storage"
 
 
-def _subclass_reason(kind: type) -> str | None:
-    if kind not in _SUBCLASS_REASONS:
-        _SUBCLASS_REASONS[kind] = _look_at_subclass(kind)
-    return _SUBCLASS_REASONS[kind]
-
-
-def _look_at_subclass(kind: type) -> str | None:
+@cache
+def _why_class_unreadable(kind: type) -> str | None:
     if issubclass(kind, UninitializedTensorMixin):
         return "uninitialized"
-    if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:  # type: ignore[attr-defined]
-        return "subclass"
-    return None
+    return "subclass" if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ else None  # type: ignore[attr-defined]
 
 
 def version_of(tensor: Tensor) -> int | None:
@@ -71,6 +65,12 @@ def version_of(tensor: Tensor) -> int | None:
     except RuntimeError as error:
         pass_on_interruption(error)
         return None
+
+
+def may_be_stale(tensor: Tensor) -> bool:
+    """Whether asking a tensor for its node may make one."""
+    # Not is_leaf: to answer that, torch makes the node.
+    return tensor._is_view() and tensor._version > 0
 
 
 def versions_of(tensors: list[tuple[str, Tensor]]) -> list[int | None]:
@@ -142,3 +142,56 @@ def _quiet_everywhere() -> Iterator[None]:
         if torch._C._len_torch_dispatch_stack() > 0:
             others.enter_context(_disable_current_modes())
         yield
+
+
+_WORDS: dict[type, str] = {
+    torch.dtype: "$dtype",
+    torch.layout: "$layout",
+    torch.memory_format: "$memory_format",
+    torch.device: "$device",
+}
+
+
+def _word(item: Any) -> dict[str, str] | None:
+    for kind, word in _WORDS.items():
+        if isinstance(item, kind):
+            return {word: str(item).removeprefix("torch.")}
+    if isinstance(item, torch.Generator):
+        return {"$generator": str(item.device)}
+    if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return {"$object": str(item)}
+    return None
+
+
+ARGUMENTS = Arguments(
+    torch.Tensor,
+    words=_word,
+    hashed=frozenset(_WORDS),
+    sequences={torch.Size: "$size"},
+    opaque=(torch.nn.Module,),
+)
+encode_call = ARGUMENTS.encode_call
+find_tensors = ARGUMENTS.find_tensors
+encode_scalar = ARGUMENTS.encode_scalar
+
+
+def generator_digest(tensors: Placed, kwargs: Mapping[str, Any]) -> str | None:
+    """Digest of the state of the generator this call would use; None if that cannot be told."""
+    generator = _generator_of(tensors, kwargs)
+    return None if generator is None else state_digest(generator.get_state().numpy().tobytes())
+
+
+def _generator_of(tensors: Placed, kwargs: Mapping[str, Any]) -> torch.Generator | None:
+    given = kwargs.get("generator")
+    if isinstance(given, torch.Generator):
+        return given
+    device = kwargs.get("device")
+    if device is not None:
+        device = torch.device(device)
+    else:
+        device = tensors[0][1].device if tensors else torch.get_default_device()
+    if device.type == "cpu":
+        return torch.default_generator
+    generators = getattr(getattr(torch, device.type, None), "default_generators", ())
+    index = device.index or 0
+    return generators[index] if index < len(generators) else None

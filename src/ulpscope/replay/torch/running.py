@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulpscope.capture.torch.arguments import find_tensors
+from ulpscope.capture.torch.tensors import find_tensors
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait
 from ulpscope.replay.recorded import RecordedCall

@@ -1,6 +1,6 @@
 // Rows of summaries on a device: which values go into one launch of the fused kernels, and where their rows land.
 //
-// The counterpart of fused/launching.py, whose words and rules hold here too.
+// The counterpart of summaries/launching.py, whose words and rules hold here too.
 #pragma once
 
 #include "geometry.h"
@@ -21,7 +21,7 @@ namespace ulpscope {
 constexpr int64_t WIDE_UNIT = 16, NARROW_UNIT = 4;
 constexpr int64_t MAX_STRIDE = (int64_t{1} << 31) - 1;
 
-// Numbers of fused/launching.py, handed over when the core is made.
+// Numbers of summaries/launching.py, handed over when the core is made.
 struct Limits {
   int64_t block_elements, warps, max_blocks, partial_rows, partial_length, max_dimensions, max_strided_elements, max_elements,
       row_bytes, batch_rows;
@@ -75,7 +75,7 @@ inline c10::Stream current_stream(c10::Device device) {
 struct Stream {
   c10::Device device;
   int64_t id;
-  Owned reader;  // fused/launching.py's
+  Owned reader;  // summaries/launching.py's
   void* raw = nullptr;  // the handle of the stream
   LaunchKernel launch = nullptr;
   int64_t partials = 0, used_partials = 0;

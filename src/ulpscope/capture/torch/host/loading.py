@@ -26,7 +26,7 @@ FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 LIBRARIES = ("c10", "torch_cpu", "torch_python")
 
 _SOURCES = Path(__file__).parent
-_KERNELS = _SOURCES.parent / "summaries" / "fused" / "cuda"
+_KERNELS = _SOURCES.parent / "summaries" / "cuda"
 
 
 def is_wanted() -> bool:
@@ -60,7 +60,10 @@ def load() -> Any:
     """The module; raises NotCompiledError where there is no compiler, or torch's headers are others than expected."""
     library = _library()
     if not library.exists():
-        _compile(library)
+        try:
+            compile_library(library, _arguments())
+        except OSError as error:
+            raise NotCompiledError(str(error)) from error
     loader = importlib.machinery.ExtensionFileLoader(MODULE, str(library))
     specification = importlib.util.spec_from_loader(MODULE, loader)
     assert specification is not None
@@ -84,22 +87,9 @@ def _identity() -> str:
     return identity_of(*(source.read_bytes() for source in sources), *(word.encode() for word in words))
 
 
-def _compile(library: Path) -> None:
-    try:
-        compile_library(library, _arguments())
-    except OSError as error:
-        raise NotCompiledError(str(error)) from error
-
-
 def _arguments() -> list[str]:
-    return [*FLAGS, *_includes(), str(_SOURCES / "core.cpp"), *_links()]
-
-
-def _includes() -> list[str]:
-    torch_headers = Path(torch.__file__).parent / "include"
-    folders = (torch_headers, torch_headers / "torch/csrc/api/include", Path(sysconfig.get_path("include")))
-    return [f"-I{_KERNELS}", *(part for folder in folders for part in ("-isystem", str(folder)))]
-
-
-def _links() -> list[str]:
-    return [f"-L{Path(torch.__file__).parent / 'lib'}", *(f"-l{name}" for name in LIBRARIES)]
+    own = Path(torch.__file__).parent
+    headers = (own / "include", own / "include/torch/csrc/api/include", Path(sysconfig.get_path("include")))
+    includes = (part for folder in headers for part in ("-isystem", str(folder)))
+    links = (f"-L{own / 'lib'}", *(f"-l{name}" for name in LIBRARIES))
+    return [*FLAGS, f"-I{_KERNELS}", *includes, str(_SOURCES / "core.cpp"), *links]

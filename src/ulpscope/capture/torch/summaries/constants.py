@@ -3,7 +3,7 @@
 And float64 bits made by integer arithmetic, for devices that have no float64 (Apple's, for one).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from math import inf
 from typing import Any
@@ -93,117 +93,84 @@ class Span:
     """For each block and sum: the column that counts into it; blocks x sums x 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hashing:
-    """Makes what belongs to blocks of any number out of the number."""
+class Constants:
+    """Of one device, for sums in `dtype`: float64, or float32 where a device has no better."""
 
-    patterns: Tensor
-    """Signs of a block's elements, for each rotation and turn."""
-    rotated: Tensor
-    """For each rotation: the sums that the columns count into."""
-    counted_up: Tensor
-    """(i + 1) * GAMMA."""
+    def __init__(self, device: torch.device, dtype: torch.dtype, *, chunk_blocks: int = CHUNK_BLOCKS) -> None:
+        self.device, self.dtype, self.chunk_blocks = device, dtype, chunk_blocks
+        sums, blocks = np.arange(SKETCH_LENGTH), chunk_blocks * SPAN_CHUNKS
+        counting = torch.arange(1, blocks * SKETCH_LENGTH + 1, device=device, dtype=torch.int64)
+        self._counted_up = counting * _signed(SPLITMIX_GAMMA)
+        """(i + 1) * GAMMA."""
+        self._patterns = _on(device, _patterns())
+        """Signs of a block's elements, for each rotation and turn."""
+        self._rotated = _on(device, (sums + sums[:, None]) % SKETCH_LENGTH)
+        """For each rotation: the sums that the columns count into."""
+        self._first_span = self._make_span(0, blocks)
+        self._first_signs = self._make_signs(self._first_span, 0, chunk_blocks)
+        """Of the elements of the first chunk; most values have but this one."""
+        self.digest_keys = {size: _on(device, _keys(size)) for size in CARRIERS}
+        """By item size; of the shape rows x 1 x words of a pair."""
+        zeros = torch.zeros(BLOCK_ELEMENTS, dtype=torch.int64, device=device)
+        self.zeros = {carrier: zeros.view(carrier) for carrier in CARRIERS.values()}
+        """A block of them."""
+        self.plus_zero = torch.zeros(1, dtype=dtype, device=device)
+        self.neutral = _on(device, np.array([[0.0], [inf], [-inf]]), dtype)
+        """What stands for elements that must not change a sum, a minimum, a maximum; one a row."""
+        counts = torch.float64 if dtype == torch.float64 else torch.int64
+        self.zero_count = _on(device, np.arange(NAN, SKETCH) == ZERO, counts)
+        """Among the counts: 1 for the zeros. float64, or int64 where float32 would lose counts."""
+        self.empty_row = _on(device, empty_row().view(np.int64))
+        """As bits."""
+        self._codes: dict[torch.dtype, Codes] = {}
 
     def weyl(self, first: int, count: int) -> Tensor:
         """(i + 1) * GAMMA for `count` numbers from this one on: up to the columns of a span."""
-        words = self.counted_up[:count]
+        words = self._counted_up[:count]
         return words + _signed(first * SPLITMIX_GAMMA) if first else words
 
     def span(self, first_block: int, count: int) -> Span:
-        words = mix(self.weyl(first_block, count) + BLOCK_SALT)
-        rotations = (_shifted(words * _signed(ROTATION_MUL), 32) * SKETCH_LENGTH) >> 32
-        sums = self.rotated.index_select(0, rotations)
-        return Span(
-            first_block=first_block,
-            variants=rotations * _TURNS + ((words >> SKETCH_LENGTH) & (_TURNS - 1)),
-            columns=1 - 2 * ((words[:, None] >> sums) & 1).to(torch.int8),
-            sources=self.rotated.index_select(0, (SKETCH_LENGTH - rotations) % SKETCH_LENGTH)[:, :, None],
-        )
-
-    def signs(self, span: Span, start: int, count: int) -> Tensor:
-        patterns = self.patterns.index_select(0, span.variants[start : start + count])
-        columns = span.columns[start : start + count, None, :, None]
-        return patterns.view(-1, BLOCK_ROWS, SKETCH_LENGTH, 2) * columns
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    device: torch.device
-    dtype: torch.dtype
-    """Of sums: float64, or float32 where a device has no better."""
-    chunk_blocks: int
-    hashing: Hashing
-    first_span: Span
-    first_signs: Tensor
-    """Of the elements of the first chunk; most values have but this one."""
-    digest_keys: dict[int, Tensor]
-    """By item size; of the shape rows x 1 x words of a pair."""
-    zeros: dict[torch.dtype, Tensor]
-    """A block of them."""
-    plus_zero: Tensor
-    neutral: Tensor
-    """What stands for elements that must not change a sum, a minimum, a maximum; one a row."""
-    zero_count: Tensor
-    """Among the counts: 1 for the zeros. float64, or int64 where float32 would lose counts."""
-    empty_row: Tensor
-    """As bits."""
-    _codes: dict[torch.dtype, Codes] = field(default_factory=dict)
-
-    def span(self, first_block: int, count: int) -> Span:
         """What belongs to these blocks of one span, and perhaps to more that follow."""
-        return self.hashing.span(first_block, count) if first_block else self.first_span
+        return self._make_span(first_block, count) if first_block else self._first_span
 
     def signs(self, span: Span, start: int, count: int) -> Tensor:
         """A sign for each element of these blocks, which lie in one chunk of the span."""
-        if span.first_block or start:
-            return self.hashing.signs(span, start, count)
-        return self.first_signs[:count]
+        return self._make_signs(span, start, count) if span.first_block or start else self._first_signs[:count]
 
     def codes(self, dtype: torch.dtype) -> Codes:
         if dtype not in self._codes:
             self._codes[dtype] = _make_codes(dtype, self.device, self.zero_count.dtype)
         return self._codes[dtype]
 
+    def _make_span(self, first_block: int, count: int) -> Span:
+        words = mix(self.weyl(first_block, count) + BLOCK_SALT)
+        rotations = (_shifted(words * _signed(ROTATION_MUL), 32) * SKETCH_LENGTH) >> 32
+        sums = self._rotated.index_select(0, rotations)
+        return Span(
+            first_block=first_block,
+            variants=rotations * _TURNS + ((words >> SKETCH_LENGTH) & (_TURNS - 1)),
+            columns=1 - 2 * ((words[:, None] >> sums) & 1).to(torch.int8),
+            sources=self._rotated.index_select(0, (SKETCH_LENGTH - rotations) % SKETCH_LENGTH)[:, :, None],
+        )
+
+    def _make_signs(self, span: Span, start: int, count: int) -> Tensor:
+        patterns = self._patterns.index_select(0, span.variants[start : start + count])
+        columns = span.columns[start : start + count, None, :, None]
+        return patterns.view(-1, BLOCK_ROWS, SKETCH_LENGTH, 2) * columns
+
 
 @cache
 def constants_of(device: torch.device) -> Constants:
-    return make_constants(device, torch.float64 if _has_float64(device) else torch.float32)
-
-
-def make_constants(device: torch.device, dtype: torch.dtype, *, chunk_blocks: int = CHUNK_BLOCKS) -> Constants:
-    hashing = _make_hashing(device, columns=chunk_blocks * SPAN_CHUNKS * SKETCH_LENGTH)
-    first_span = hashing.span(0, chunk_blocks * SPAN_CHUNKS)
-    zeros = torch.zeros(BLOCK_ELEMENTS, dtype=torch.int64, device=device)
-    counts = torch.float64 if dtype == torch.float64 else torch.int64
-    return Constants(
-        device=device,
-        dtype=dtype,
-        chunk_blocks=chunk_blocks,
-        hashing=hashing,
-        first_span=first_span,
-        first_signs=hashing.signs(first_span, 0, chunk_blocks),
-        digest_keys={size: _on(device, _keys(size)) for size in CARRIERS},
-        zeros={carrier: zeros.view(carrier) for carrier in CARRIERS.values()},
-        plus_zero=torch.zeros(1, dtype=dtype, device=device),
-        neutral=_on(device, np.array([[0.0], [inf], [-inf]]), dtype),
-        zero_count=_on(device, np.arange(NAN, SKETCH) == ZERO, counts),
-        empty_row=_on(device, empty_row().view(np.int64)),
-    )
+    try:
+        torch.ones(1, dtype=torch.float64, device=device).sum()
+    except (RuntimeError, TypeError):
+        return Constants(device, torch.float32)
+    return Constants(device, torch.float64)
 
 
 def _on(device: torch.device, array: NDArray[Any], dtype: torch.dtype | None = None) -> Tensor:
     # A copy that may block is one that synchronises.
     return torch.tensor(array, dtype=dtype).to(device, non_blocking=True)
-
-
-def _make_hashing(device: torch.device, columns: int) -> Hashing:
-    sums = np.arange(SKETCH_LENGTH)
-    counting = torch.arange(1, columns + 1, device=device, dtype=torch.int64)
-    return Hashing(
-        patterns=_on(device, _patterns()),
-        rotated=_on(device, (sums + sums[:, None]) % SKETCH_LENGTH),
-        counted_up=counting * _signed(SPLITMIX_GAMMA),
-    )
 
 
 def _keys(item_size: int) -> NDArray[np.int64]:
@@ -220,14 +187,6 @@ def _patterns() -> NDArray[np.int8]:
     turns = np.stack([np.ones(_TURNS), one, other, one * other])
     patterns: NDArray[np.float64] = np.einsum("gt,grkch->ktgrch", turns, rotated)
     return patterns.reshape(SKETCH_LENGTH * _TURNS, BLOCK_ELEMENTS).astype(np.int8)
-
-
-def _has_float64(device: torch.device) -> bool:
-    try:
-        torch.ones(1, dtype=torch.float64, device=device).sum()
-    except (RuntimeError, TypeError):
-        return False
-    return True
 
 
 def _code(number: float, dtype: torch.dtype) -> int:

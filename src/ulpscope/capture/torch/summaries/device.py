@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.tensors import BATCH_ROWS, ROW_BYTES, Copies, HostRows, RowRef
-from ulpscope.capture.torch.summaries.fused import launching
+from ulpscope.capture.torch.summaries import launching
 from ulpscope.capture.torch.summaries.summary import summarize_cpu_into, summarize_tensor_into
 from ulpscope.numerics.summaries.compiled import copy_memory
 from ulpscope.numerics.summaries.constants import ROW_LENGTH
@@ -112,9 +112,30 @@ class RowPool(HostRows):
         self._unsettled: list[DeviceBatch] = []
 
     def summarize(self, tensor: torch.Tensor) -> RowRef:
-        if tensor.device.type == "cpu":
-            return self._summarize_here(tensor)
-        return self._summarize_there(tensor)
+        return self._summarize_here(tensor) if tensor.device.type == "cpu" else self._summarize_there(tensor)
+
+    _summarize_here = HostRows.summarize
+
+    def _summarize_there(self, tensor: torch.Tensor) -> RowRef:
+        device = tensor.device
+        key = _stream_key(device)
+        batch = self._current.get(key)
+        if batch is None:
+            if key not in self._readers:
+                self._readers[key] = launching.make_reader(device) if self._fused else None
+            reader = self._readers[key] if self.trouble is None else None
+            batch = self._current[key] = self.new_batch(device, reader)
+        index = batch.add(tensor)
+        self._unsettled.append(batch)
+        if batch.used == BATCH_ROWS:
+            batch.land()
+            del self._current[key]
+        return batch, index
+
+    def new_batch(self, device: torch.device, reader: launching.FusedRows | None) -> DeviceBatch:
+        if device not in self._sides:
+            self._sides[device] = torch.get_device_module(device).Stream(device)
+        return DeviceBatch(device, reader, self._sides[device])
 
     @property
     def unsettled(self) -> bool:
@@ -133,29 +154,6 @@ class RowPool(HostRows):
             batch.land()
         self._current.clear()
         super().land()
-
-    _summarize_here = HostRows.summarize
-
-    def _summarize_there(self, tensor: torch.Tensor) -> RowRef:
-        device = tensor.device
-        key = _stream_key(device)
-        batch = self._current.get(key)
-        if batch is None:
-            batch = self._current[key] = self._new_batch(device, key)
-        index = batch.add(tensor)
-        self._unsettled.append(batch)
-        if batch.used == BATCH_ROWS:
-            batch.land()
-            del self._current[key]
-        return batch, index
-
-    def _new_batch(self, device: torch.device, key: Any) -> DeviceBatch:
-        if key not in self._readers:
-            self._readers[key] = launching.make_reader(device) if self._fused else None
-        if device not in self._sides:
-            self._sides[device] = torch.get_device_module(device).Stream(device)
-        reader = self._readers[key] if self.trouble is None else None
-        return DeviceBatch(device, reader, self._sides[device])
 
 
 def _pinned(rows: int) -> torch.Tensor:
@@ -252,10 +250,11 @@ class TorchCopies(Copies):
         self._devices: dict[torch.device, DeviceCopies] = {}
 
     def on_host(self, tensor: torch.Tensor) -> bool:
-        return _is_on_host(tensor)
+        return tensor.device.type == "cpu"
 
     def allocate(self, nbytes: int, *, pinned: bool) -> torch.Tensor:
-        return _allocate(nbytes, pinned=pinned)
+        with torch.inference_mode(mode=False):  # memory from within could not be written outside of it
+            return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
 
     def bytes_of(self, memory: torch.Tensor) -> NDArray[np.uint8]:
         return memory.numpy()
@@ -267,7 +266,7 @@ class TorchCopies(Copies):
         elif source.is_conj() or source.is_neg():
             source = source.resolve_conj().resolve_neg()
         target = memory.view(source.dtype).view(source.shape)
-        if not _is_on_host(source):
+        if not self.on_host(source):
             return self._of(source.device).begin(source, target)
         if source.is_contiguous():  # torch's own copy takes half as long again as the C library's, and fills the caches
             copy_memory(target.data_ptr(), source.data_ptr(), source.numel() * source.element_size())
@@ -289,12 +288,3 @@ class TorchCopies(Copies):
         if device not in self._devices:
             self._devices[device] = DeviceCopies(device, torch.get_device_module(device))
         return self._devices[device]
-
-
-def _is_on_host(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu"
-
-
-def _allocate(nbytes: int, *, pinned: bool) -> torch.Tensor:
-    with torch.inference_mode(mode=False):  # memory from within could not be written outside of it
-        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)

@@ -62,18 +62,13 @@ def _readable(tensor: Tensor) -> Tensor:
     if type(tensor) is not Tensor or tensor.requires_grad:
         with torch._C.DisableTorchFunctionSubclass():
             tensor = tensor.detach()
-    if tensor.is_complex():
-        return _real_view(tensor)
-    return tensor.resolve_neg() if tensor.is_neg() else tensor
-
-
-def _real_view(tensor: Tensor) -> Tensor:
-    if not tensor.is_conj():
-        return torch.view_as_real(tensor.resolve_neg() if tensor.is_neg() else tensor)
-    # Not resolve_conj: complex32 has no kernel for it.
-    parts = torch.view_as_real(tensor.conj()).clone()
-    parts[..., 1].neg_()
-    return parts
+    if tensor.is_complex() and tensor.is_conj():
+        # Not resolve_conj: complex32 has no kernel for it.
+        parts = torch.view_as_real(tensor.conj()).clone()
+        parts[..., 1].neg_()
+        return parts
+    plain = tensor.resolve_neg() if tensor.is_neg() else tensor
+    return torch.view_as_real(plain) if plain.is_complex() else plain
 
 
 class _Total(NamedTuple):
@@ -106,40 +101,26 @@ def summarize_tensor_into(tensor: Tensor, row: Tensor) -> bool:
 
 def _summarize_into(row: Tensor, flat: Tensor, constants: Constants) -> None:
     if constants.dtype == torch.float64:
-        _summarize(flat, _places_in(row), constants)
+        moments, counts, sketch, _ = row.view(torch.float64).split(_LENGTHS)
+        _summarize(flat, _Total(moments, counts, sketch, row[DIGEST:]), constants)
     else:
-        total = _places_beside(row, constants)
-        _summarize(flat, total, constants)
-        row.copy_(row_bits(*total))
-
-
-def _places_in(row: Tensor) -> _Total:
-    moments, counts, sketch, _ = row.view(torch.float64).split(_LENGTHS)
-    return _Total(moments, counts, sketch, row[DIGEST:])
-
-
-def _places_beside(row: Tensor, constants: Constants) -> _Total:
-    moments, _, sketch, _ = torch.zeros_like(row, dtype=constants.dtype).split(_LENGTHS)
-    _, counts, _, digest = torch.zeros_like(row).split(_LENGTHS)
-    return _Total(moments, counts, sketch, digest)
+        moments, _, sketch, _ = torch.zeros_like(row, dtype=constants.dtype).split(_LENGTHS)
+        _, counts, _, digest = torch.zeros_like(row).split(_LENGTHS)
+        _summarize(flat, _Total(moments, counts, sketch, digest), constants)
+        row.copy_(row_bits(moments, counts, sketch, digest))
 
 
 def _summarize(flat: Tensor, total: _Total, constants: Constants) -> None:
-    chunks = _chunks(flat, constants)
+    bits = flat.view(CARRIERS[flat.element_size()])
+    if bits.storage_offset() % 2:  # words must be readable of it
+        bits = bits.clone()
+    *whole, last = _pieces(bits, constants.chunk_blocks * BLOCK_ELEMENTS)
+    chunks = [*whole, _whole_blocks(last, constants)]
     _digest(chunks, total.digest, constants)
     if _KINDS[flat.dtype] is DtypeKind.FLOAT:
         _summarize_floats(chunks, flat, total, constants)
     else:
         _summarize_integers(flat, total, constants)
-
-
-def _chunks(flat: Tensor, constants: Constants) -> list[Tensor]:
-    """The elements' bits in whole blocks, such that words can be read of them."""
-    bits = flat.view(CARRIERS[flat.element_size()])
-    if bits.storage_offset() % 2:
-        bits = bits.clone()
-    *whole, last = _pieces(bits, constants.chunk_blocks * BLOCK_ELEMENTS)
-    return [*whole, _whole_blocks(last, constants)]
 
 
 def _pieces(tensor: Tensor, length: int) -> Sequence[Tensor]:
@@ -169,7 +150,7 @@ def _digest(chunks: list[Tensor], total: Tensor, constants: Constants) -> None:
     for number, start in enumerate(starts):
         sums = _digest_sums(chunks[start : start + SPAN_CHUNKS], constants)
         first_sum = start * constants.chunk_blocks * SKETCH_LENGTH
-        mixed = mix(sums.add_(constants.hashing.weyl(first_sum, len(sums))))
+        mixed = mix(sums.add_(constants.weyl(first_sum, len(sums))))
         torch.sum(mixed, 0, keepdim=True, out=parts[number])
     _add_up(parts, total)
 
@@ -191,16 +172,13 @@ def _summarize_integers(flat: Tensor, total: _Total, constants: Constants) -> No
     moments = _parts(total.moments[:SUM_SQUARES], len(chunks))
     zeros = _parts(total.counts[ZERO - NAN], len(chunks))
     for number, chunk in enumerate(chunks):
-        _read_integers(chunk.to(constants.dtype), moments[number], zeros[number])
+        numbers = chunk.to(constants.dtype)
+        torch.amin(numbers, 0, out=moments[number][MIN])
+        torch.amax(numbers, 0, out=moments[number][MAX])
+        torch.sum(numbers, 0, out=moments[number][SUM])
+        zeros[number].copy_(numbers.eq_(0.0).sum())
     _add_up_moments(moments, total.moments[:SUM_SQUARES])
     _add_up(zeros, total.counts[ZERO - NAN])
-
-
-def _read_integers(numbers: Tensor, moments: Tensor, zeros: Tensor) -> None:
-    torch.amin(numbers, 0, out=moments[MIN])
-    torch.amax(numbers, 0, out=moments[MAX])
-    torch.sum(numbers, 0, out=moments[SUM])
-    zeros.copy_(numbers.eq_(0.0).sum())
 
 
 def _add_up_moments(parts: Tensor, total: Tensor) -> None:
@@ -235,7 +213,10 @@ def _read_floats(
         bits = _whole_blocks(elements.float().view(torch.int32), constants)
         elements = bits.view(torch.float32)
     held = _compare(bits, codes)
-    torch.sum(_count_by_bytes(held), 1, out=reached)
+    # Eight bools are added at once, as the bytes of a word: a block has but 244 words, so that no byte overflows. torch
+    # would make an int64 of each bool to sum it.
+    words = held.view(torch.int64).view(len(held), -1, BLOCK_ELEMENTS // 8)
+    torch.sum(words.sum(2).view(torch.uint8), 1, out=reached)
     # This addition widens the numbers, and makes 0.0 of -0.0: which zero comes first is no property of a value.
     numbers = bits.view(elements.dtype) + constants.plus_zero
     kept, low, high = torch.where(held[_ASIDE], constants.neutral, numbers).unbind()
@@ -253,16 +234,6 @@ def _compare(bits: Tensor, codes: Codes) -> Tensor:
     torch.ge(bits & codes.size_mask, codes.borders, out=held[:borders])
     torch.eq(bits, codes.infinities, out=held[borders:])
     return held
-
-
-def _count_by_bytes(held: Tensor) -> Tensor:
-    """Counts that add up to how many hold in each row.
-
-    Eight bools are added at once, as the bytes of a word: a block has but 244 words, so that no byte overflows. torch
-    would make an int64 of each bool to sum it.
-    """
-    words = held.view(torch.int64).view(len(held), -1, BLOCK_ELEMENTS // 8)
-    return words.sum(2).view(torch.uint8)
 
 
 def _write_sums(kept: Tensor, total: Tensor, squares: Tensor, sizes: Tensor) -> None:

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cache
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -98,7 +99,8 @@ class ApiTable:
 
     def find(self, function: Callable[..., Any], caller: FrameType | None) -> Asked:
         """What is asked for by handing `function` to a mode that was called from this frame."""
-        asker = asking_frame(caller)
+        # A Python function asks by the handler, compiled code itself.
+        asker = caller.f_back if caller is not None and caller.f_code is HANDLER else None
         try:
             known = self._known.get(function)
         except TypeError:  # an unhashable callable object
@@ -127,7 +129,9 @@ def _ask(function: Callable[..., Any], asker: FrameType | None) -> Asked:
 def classify(function: Callable[..., Any]) -> Api:
     last = getattr(function, "__name__", "") or type(function).__name__
     if last in ACCESSORS:
-        return _classify_property(function, last)
+        attribute = getattr(getattr(function, "__self__", None), "__name__", "?")
+        computes = last == "__get__" and attribute in COMPUTING_PROPERTIES
+        return Api(f"torch.Tensor.{attribute}", Action.RECORD if computes else Action.PASS)
     name = api_name(function)
     if name in STARTS_BACKWARD:
         return Api(name, Action.BACKWARD)
@@ -143,14 +147,6 @@ def classify(function: Callable[..., Any]) -> Api:
 _OP_TYPES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
-def _classify_property(function: Any, accessor: str) -> Api:
-    attribute = getattr(getattr(function, "__self__", None), "__name__", "?")
-    name = f"torch.Tensor.{attribute}"
-    if accessor == "__get__" and attribute in COMPUTING_PROPERTIES:
-        return Api(name, Action.RECORD)
-    return Api(name, Action.PASS)
-
-
 def _recorded(name: str, short: str, function: Any) -> Api:
     collective = is_collective(name)
     return Api(
@@ -158,7 +154,7 @@ def _recorded(name: str, short: str, function: Any) -> Api:
         Action.RECORD,
         in_place=is_in_place(name),
         may_write=collective or _may_write(name, short, function),
-        may_draw=_may_draw(name),
+        may_draw=operation(name).has(Trait.RANDOM_INSIDE) or short.rstrip("_") in _seeded_aten_names(),
         uninitialized=operation(name).has(Trait.UNWRITTEN),
         collective=collective,
         computed_later=starts_collective(name),
@@ -217,21 +213,8 @@ def _may_write(name: str, short: str, function: Any) -> bool:
     return any(part in short for part in SILENT_WRITERS)
 
 
-def _may_draw(name: str) -> bool:
-    return operation(name).has(Trait.RANDOM_INSIDE) or own_word(name).rstrip("_") in _seeded_aten_names()
-
-
-_SEEDED: frozenset[str] | None = None
-
-
-def _seeded_aten_names() -> frozenset[str]:
-    global _SEEDED
-    if _SEEDED is None:
-        _SEEDED = frozenset(_find_seeded_aten_names())
-    return _SEEDED
-
-
-def _find_seeded_aten_names() -> set[str]:
+@cache
+def _seeded_aten_names() -> set[str]:
     names = set()
     for qualified in torch._C._dispatch_get_all_op_names():
         if not qualified.startswith("aten::"):
@@ -251,11 +234,6 @@ _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorTyp
 ACCESSORS = ("__get__", "__set__", "__delete__")
 
 
-def asking_frame(caller: FrameType | None) -> FrameType | None:
-    """The frame of the Python function that asks a mode, by who has called the mode; None if compiled code asks."""
-    return caller.f_back if caller is not None and caller.f_code is HANDLER else None
-
-
 def torchs_own(function: Callable[..., Any], asker: FrameType | None) -> Callable[..., Any]:
     """The function to run where `function` was handed to the mode."""
     if asker is None:
@@ -263,16 +241,12 @@ def torchs_own(function: Callable[..., Any], asker: FrameType | None) -> Callabl
     code = asker.f_code
     if type(function) is FunctionType and function.__code__ is code:
         return function
-    names = _names_in(code, function, asker.f_globals)
+    namespace, methods = asker.f_globals, vars(torch.Tensor)
+    # Under which the function stands now.
+    names = {name for name in code.co_names if namespace.get(name) is function or methods.get(name) is function}
     if not names or (_is_torchs(function) and getattr(function, "__name__", None) in names):
         return function
-    return _find_own(code, names, asker.f_globals) or function
-
-
-def _names_in(code: CodeType, function: Callable[..., Any], namespace: dict[str, Any]) -> set[str]:
-    """Names that the code uses, under which this function stands now."""
-    methods = vars(torch.Tensor)
-    return {name for name in code.co_names if namespace.get(name) is function or methods.get(name) is function}
+    return _find_own(code, names, namespace) or function
 
 
 def _is_torchs(function: Callable[..., Any]) -> bool:

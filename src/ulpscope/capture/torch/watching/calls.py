@@ -13,14 +13,20 @@ import torch
 from ulpscope.capture.exceptions import describe_error
 from ulpscope.capture.recording.arguments import Encodings, with_entry
 from ulpscope.capture.recording.calls import INPUT, OUTPUT, OpenCall
-from ulpscope.capture.recording.scopes import Scopes
+from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
-from ulpscope.capture.torch.arguments import ARGUMENTS, encode_call, encode_scalar, find_tensors, generator_digest
 from ulpscope.capture.torch.recorder import TORCH_FILES, TorchRecorder
-from ulpscope.capture.torch.tensors import versions_of
+from ulpscope.capture.torch.tensors import (
+    ARGUMENTS,
+    encode_call,
+    encode_scalar,
+    find_tensors,
+    generator_digest,
+    versions_of,
+    word_of,
+)
 from ulpscope.capture.torch.watching.apis import Api, describe_group, written_by
-from ulpscope.capture.torch.watching.edges import InputEdges, autocast_dtype, note_inputs
-from ulpscope.capture.torch.watching.pairing import Pairing
+from ulpscope.capture.torch.watching.pairing import InputEdges, Pairing, autocast_dtype, note_inputs
 from ulpscope.records.enums import Kind, Level, Phase, Role
 
 _API, _COMPILED = Kind.API, Kind.COMPILED
@@ -44,12 +50,13 @@ class Before(NamedTuple):
 class CallWatcher:
     """Runs functions for the function mode and its kin, and records what they did."""
 
-    def __init__(self, recorder: TorchRecorder, pairing: Pairing, scopes: Scopes) -> None:
+    def __init__(self, session: Session, recorder: TorchRecorder) -> None:
         self.suspended: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         """How to run code as if no capture existed; whoever installs the capture sets it."""
+        self.session = session
         self.recorder = recorder
-        self.pairing = pairing
-        self.scopes = scopes
+        self.pairing = Pairing(recorder)
+        self.scopes = session.scopes
         self.pending: dict[int, tuple[Any, OpenCall, Placed]] = {}
         """Collectives under way, by the id of the handle that waits for them."""
         self._in_flight: list[torch.Tensor] = []
@@ -91,13 +98,14 @@ class CallWatcher:
 
     def fail(self, before: Before, error: str) -> None:
         """Note that it raised."""
-        self._guard(self._after_failure, before, error)
+        before.call.error = error
+        self.guard(self.recorder.close, before.call, before.arguments)
 
     def watch_kernel(
         self, api: Api, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
         """Run an ATen operator and record it; pairing belongs to the level above."""
-        before = self._guard(self._before_kernel, api, args, kwargs)
+        before = self.guard(self._before_kernel, api, args, kwargs)
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
@@ -108,9 +116,10 @@ class CallWatcher:
             self.end(api, before, args, kwargs, result)
         return result
 
-    def record_loss(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """A backward pass is about to start from these tensors."""
-        self._guard(self._record_loss, api, args, kwargs)
+    @property
+    def records(self) -> bool:
+        """Whether calls that are made now are recorded."""
+        return self.recorder.capturing and not self.scopes.hidden
 
     def hide_backward(self, nodes: list[Any]) -> None:
         """Let the backward of these nodes run as if nobody watched: it is compiled code."""
@@ -126,12 +135,12 @@ class CallWatcher:
     def _unhide(self) -> None:
         if self.scopes.hidings:
             self.scopes.hidings.pop().__exit__(None, None, None)
-            self.recorder.values.storages.forget_all()
+            self.recorder.values.forget_all()
 
     def expose(self, args: tuple[Any, ...]) -> None:
         """The first argument's memory is given to somebody outside of torch."""
         if args and isinstance(args[0], torch.Tensor):
-            self._guard(self.recorder.values.expose, args[0])
+            self.guard(self.recorder.values.expose, args[0])
 
     def finish_collective(self, handle: Any) -> None:
         """Somebody has waited for a collective: its result may be read now."""
@@ -139,41 +148,27 @@ class CallWatcher:
         if known is not None:
             _, call, tensors = known
             for _, tensor in tensors:
-                self._guard(self.recorder.values.initialized, tensor)
-            self._guard(self._use_outputs, call, tensors)
+                self.guard(self.recorder.values.initialized, tensor)
+            self.guard(self.recorder.use_all, call, OUTPUT, tensors)
 
     def drop_pending(self) -> None:
         """Nobody waited for these in this step."""
-        self._guard(self._land)
+        self.guard(self._land)
         if self.pending:
             self.recorder.unobserved("collective without wait", len(self.pending))
             self.pending.clear()
-
-    def begin_backward(self, roots: Any, gradients: Any) -> None:
-        """A backward pass is about to start from these tensors with these gradients; None inside of another one."""
-        self._guard(self.recorder.begin_backward, roots, gradients)
-
-    def end_backward(self) -> None:
-        """The engine has ended: the run's own code goes on."""
-        self._guard(self.recorder.end_backward)
 
     def finish_backward(self) -> None:
         """A backward pass has ended, perhaps by an exception."""
         while self.scopes.hidings:
             self._unhide()
-        self._guard(self._land)
-        self._guard(self.pairing.finish)
+        self.guard(self._land)
+        self.guard(self.pairing.finish)
 
-    def _record_loss(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def record_loss(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """A backward pass is about to start from these tensors."""
         scopes = self.scopes
-        call = self.recorder.open(
-            Kind.API,
-            api.name,
-            module=scopes.module,
-            module_class=scopes.module_class,
-            parent=scopes.parent,
-            phase=Phase.BACKWARD,
-        )
+        call = self.recorder.open(Kind.API, api.name, scopes.innermost, parent=scopes.parent, phase=Phase.BACKWARD)
         tensors, arguments = self.encodings.encode(args, kwargs)
         if call.wanted:
             for place, tensor in tensors:
@@ -182,62 +177,48 @@ class CallWatcher:
         self.recorder.close(call, arguments)
         scopes.backward = call
 
-    def backward_failed(self, error: BaseException) -> None:
-        """The backward pass that was started last has raised."""
-        if self.scopes.backward is not None:
-            self.scopes.backward.error = describe_error(error)
-
-    def _guard(self, work: Callable[..., Any], *args: Any) -> Any:
+    def guard(self, work: Callable[..., Any], *args: Any) -> Any:
         """Our own work, seen by nobody; an error in it is noted and the run goes on."""
         return self.recorder.guarded(getattr(work, "__name__", "capture"), work, *args)
 
+    def _parent(self) -> int | None:
+        calls = self.scopes.calls
+        if calls:
+            return calls[-1].id
+        return self.pairing.current_parent() if self.recorder.steps.in_backward else None
+
     def _before_kernel(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Before:
-        recorder, scopes = self.recorder, self.scopes
-        parent = scopes.parent
-        if parent is None and recorder.steps.in_backward:
-            parent = self.pairing.current_parent()
-        call = recorder.open(
-            Kind.KERNEL,
-            api.name,
-            module=scopes.module,
-            module_class=scopes.module_class,
-            parent=parent,
-            enclosing=scopes.innermost.stack,
-        )
+        call = self.recorder.open(Kind.KERNEL, api.name, self.scopes.innermost, parent=self._parent())
         tensors, arguments = self.encodings.encode(args, kwargs)
         generator = generator_digest(tensors, kwargs) if api.may_draw else None
         if call.wanted:
-            recorder.use_all(call, INPUT, tensors)
+            self.recorder.use_all(call, INPUT, tensors)
         return Before(call, tensors, versions_of(tensors), arguments, None, generator)
 
     def _before(
         self, api: Api, kind: Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any], frame: FrameType
     ) -> Before:
-        recorder, scopes = self.recorder, self.scopes
+        recorder = self.recorder
         phase = recorder.steps.phase
-        in_backward = phase is _BACKWARD
+        recompute = phase is _BACKWARD and torch.is_grad_enabled() and not recorder.steps.creates_graph
         if phase is _OTHER and _is_updating():
             phase = Phase.UPDATE
-        module, parent = scopes.innermost, scopes.parent
-        if parent is None and in_backward:
-            parent = self.pairing.current_parent()
         call = recorder.open(
             Kind.COLLECTIVE if api.collective else kind,
             api.name,
-            module=module.path,
-            module_class=module.class_name,
-            parent=parent,
+            self.scopes.innermost,
+            parent=self._parent(),
             phase=phase,
-            recompute=in_backward and torch.is_grad_enabled() and not recorder.steps.creates_graph,
+            recompute=recompute,
             frame=frame,
-            enclosing=module.stack,
         )
         tensors, arguments = self.encodings.encode(args, kwargs)
         if api.collective:
             arguments = with_entry(arguments, "group", describe_group(args, kwargs))
         generator = generator_digest(tensors, kwargs) if api.may_draw else None
         if call.wanted:
-            call.autocast = _autocast(tensors)
+            dtype = autocast_dtype(tensors)
+            call.autocast = None if dtype is None else word_of(dtype)
             recorder.use_all(call, INPUT, tensors)
         edges = note_inputs(tensors, writes=_writes(api, args, kwargs))
         return Before(call, tensors, versions_of(tensors), arguments, edges, generator)
@@ -255,22 +236,16 @@ class CallWatcher:
         if before.generator is not None:
             call.generator = before.generator
             call.random = generator_digest(before.tensors, kwargs) != before.generator
-        if outputs and self._is_handle(api, result):
+        is_handle = api.collective and hasattr(result, "wait") and not isinstance(result, torch.Tensor)
+        if outputs and is_handle:
             self.pending[id(result)] = (result, call, outputs)
             for _, tensor in outputs:
                 self.recorder.values.uninitialized(tensor)
         elif not api.computed_later:
-            self._use_outputs(call, outputs)
+            self.recorder.use_all(call, OUTPUT, outputs)
         if not outputs and (returned := encode_scalar(result)) is not None:
             arguments = with_entry(arguments, "returned", returned)
         self.recorder.close(call, arguments)
-
-    def _after_failure(self, before: Before, error: str) -> None:
-        before.call.error = error
-        self.recorder.close(before.call, before.arguments)
-
-    def _use_outputs(self, call: OpenCall, outputs: Placed) -> None:
-        self.recorder.use_all(call, OUTPUT, outputs)
 
     def _outputs(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Placed:
         if api.collective and not api.computed_later and not isinstance(result, torch.Tensor):
@@ -279,9 +254,6 @@ class CallWatcher:
         if not outputs and api.in_place and args:
             outputs = find_tensors(args[0], "output")
         return outputs
-
-    def _is_handle(self, api: Api, result: Any) -> bool:
-        return api.collective and hasattr(result, "wait") and not isinstance(result, torch.Tensor)
 
     def _note_writes(
         self, api: Api, before: Before, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Placed
@@ -301,8 +273,12 @@ class CallWatcher:
             for _, tensor in before.tensors:
                 if id(tensor) not in written and not _is_read_only(api, tensor, args):
                     values.suspect(tensor)
-        if api.computed_later:
-            self._note_flight(before.tensors, outputs)
+        if api.computed_later:  # these are written after the call: until then they hold nothing that can be compared
+            for _, tensor in before.tensors:
+                values.expose(tensor)
+            for _, tensor in outputs:
+                values.uninitialized(tensor)
+                self._in_flight.append(tensor)
         elif api.waits:
             for _, tensor in outputs:
                 values.initialized(tensor)
@@ -311,14 +287,6 @@ class CallWatcher:
         for tensor in written.values():
             values.wrote(tensor, call.id, nbytes=_elements_written(api, args, tensor) * tensor.element_size())
         return written.keys()
-
-    def _note_flight(self, inputs: Placed, outputs: Placed) -> None:
-        """These are written at some time after the call: until then they hold nothing that can be compared."""
-        for _, tensor in inputs:
-            self.recorder.values.expose(tensor)
-        for _, tensor in outputs:
-            self.recorder.values.uninitialized(tensor)
-            self._in_flight.append(tensor)
 
     def _land(self) -> None:
         """A backward pass waits for the collectives that it started."""
@@ -333,7 +301,7 @@ class CallWatcher:
         if not (api.in_place or api.may_write or api.uninitialized or "out" in kwargs):
             return function(*args, **kwargs)
         result = function(*args, **kwargs)
-        self._guard(self._forget_written, api, args, kwargs, result)
+        self.guard(self._forget_written, api, args, kwargs, result)
         return result
 
     def _forget_written(self, api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
@@ -368,22 +336,14 @@ def _writes(api: Api, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 def _elements_written(api: Api, args: tuple[Any, ...], tensor: torch.Tensor) -> int:
     """How many elements of the tensor a write has reached, as far as that can be told without looking at data."""
-    if api.name.endswith("__setitem__") and len(args) == 3 and args[0] is tensor and _is_basic(args[1]):
-        return int(tensor[args[1]].numel())
+    if api.name.endswith("__setitem__") and len(args) == 3 and args[0] is tensor:
+        parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+        if all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts):
+            return int(tensor[args[1]].numel())
     return tensor.numel()
-
-
-def _is_basic(index: Any) -> bool:
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts)
 
 
 def _is_read_only(api: Api, tensor: torch.Tensor, args: tuple[Any, ...]) -> bool:
     """Normalisations write their running statistics, not what they normalise."""
     normalises = api.name.startswith("torch.") and ("batch_norm" in api.name or "instance_norm" in api.name)
     return normalises and (tensor.requires_grad or (bool(args) and tensor is args[0]))
-
-
-def _autocast(tensors: Placed) -> str | None:
-    dtype = autocast_dtype(tensors)
-    return None if dtype is None else str(dtype).removeprefix("torch.")

@@ -1,49 +1,62 @@
-"""What passes no function mode: custom autograd Functions, the autograd engine, namespaces, and the user's own calls.
+"""What passes no function mode: custom Functions, the autograd engine, namespaces, compiled code, the user's own calls.
 
-Functions of the namespaces are written in Python, and recorded as one call with calls inside. The user's own calls are
-variables as they are at one place of the run, and their gradients when they come.
+Functions of the namespaces are written in Python, and recorded as one call with calls inside. Compiled callables run as
+compiled: capture steps aside, and records them as one call. The user's own calls are variables as they are at one place
+of the run, and their gradients when they come.
 """
+
+from __future__ import annotations
 
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import Function
 from torch.overrides import _pop_mode, _push_mode
 
+from ulpscope.capture.exceptions import describe_error
 from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import GRAD_OUTPUT, INPUT, OpenCall
 from ulpscope.capture.recording.replacing import Replacement, Replacements
-from ulpscope.capture.torch.arguments import encode_call
+from ulpscope.capture.torch.recorder import TorchRecorder
+from ulpscope.capture.torch.tensors import encode_call
 from ulpscope.capture.torch.watching.apis import Action, Api
-from ulpscope.capture.torch.watching.calls import CallWatcher
+from ulpscope.capture.torch.watching.calls import Before, CallWatcher
 from ulpscope.capture.torch.watching.mode import WatchMode, mode_depth
 from ulpscope.records.enums import Kind
 
 
-class AutogradPatches(Replacements):
-    """Replaces Function.apply and the engine's entry while a capture runs."""
+class AutogradPatches:
+    """What stands for Function.apply and the engine's entry while a capture runs."""
 
     def __init__(self, watcher: CallWatcher, mode: WatchMode, after_backward: Callable[[bool], None]) -> None:
         self._watcher = watcher
         self._mode = mode
         self._after_backward = after_backward
-        self._apis: dict[type, Api] = {}
-        super().__init__(
+        self._api_of = functools.cache(_api_of)
+        self.entries = (
             Replacement(Function, "apply", self._watched_apply),
             Replacement(torch.autograd, "_engine_run_backward", self._watched_engine),
             Replacement(torch.autograd.graph, "_engine_run_backward", self._watched_engine),
         )
 
     def _watched_apply(self, entry: Replacement) -> Any:
-        patches, found = self, entry.found
+        """Records a custom Function; the torch calls inside it are calls of their own, with it as parent."""
+        watcher, api_of, mode, found = self._watcher, self._api_of, self._mode, entry.found
 
         def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
             original = found.__get__(None, cls)  # a classmethod in Python or in C, as torch's version has it
-            return patches.apply(original, cls, args, kwargs) if entry.is_on else original(*args, **kwargs)
+            unwatched = not entry.is_on or not watcher.records or mode_depth(mode) is None
+            traced = torch._C._get_tracing_state() is not None
+            if unwatched or traced or torch._C._functorch.peek_interpreter_stack() is not None:
+                return original(*args, **kwargs)
+            return watcher.watch(api_of(cls), Kind.API, original, args, kwargs)
 
         return classmethod(apply)
 
@@ -54,17 +67,6 @@ class AutogradPatches(Replacements):
             return run(engine, args, kwargs) if entry.is_on else engine(*args, **kwargs)
 
         return run_backward
-
-    def apply(
-        self, original: Callable[..., Any], cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Record a custom Function; the torch calls inside it are calls of their own, with it as parent."""
-        watcher = self._watcher
-        unwatched = not watcher.recorder.capturing or watcher.scopes.hidden or mode_depth(self._mode) is None
-        traced = torch._C._get_tracing_state() is not None
-        if unwatched or traced or torch._C._functorch.peek_interpreter_stack() is not None:
-            return original(*args, **kwargs)
-        return watcher.watch(self._api(cls), Kind.API, original, args, kwargs)
 
     def run_backward(self, engine: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the engine, and note where the pass begins and ends that it belongs to."""
@@ -98,19 +100,20 @@ class AutogradPatches(Replacements):
             steps.enter_backward()
         try:
             steps.creates_graph = creates_graph
-            wanted = watcher.recorder.capturing and not watcher.scopes.hidden
-            is_known = wanted and is_outermost and len(args) > 1
-            watcher.begin_backward(args[0] if is_known else None, args[1] if is_known else None)
+            wanted = watcher.records
+            known = args[:2] if wanted and is_outermost and len(args) > 1 else (None, None)
+            watcher.guard(watcher.recorder.begin_backward, *known)
             if wanted and mode_depth(self._mode) is None:
                 _push_mode(self._mode)
                 missing = True
             return engine(*args, **kwargs)
         except BaseException as error:
-            watcher.backward_failed(error)
+            if watcher.scopes.backward is not None:  # the call that has started this pass
+                watcher.scopes.backward.error = describe_error(error)
             raise
         finally:
             try:
-                watcher.end_backward()
+                watcher.guard(watcher.recorder.end_backward)
             finally:
                 if missing:
                     _pop_mode()
@@ -121,87 +124,59 @@ class AutogradPatches(Replacements):
                     if is_last or begins_pass:
                         self._after_backward(is_last)
 
-    def _api(self, cls: type[Function]) -> Api:
-        api = self._apis.get(cls)
-        if api is None:
-            name = f"{cls.__module__}.{cls.__qualname__}"
-            api = self._apis[cls] = Api(name, Action.RECORD, may_write=True, may_draw=False)
-        return api
+
+def _api_of(cls: type[Function]) -> Api:
+    return Api(f"{cls.__module__}.{cls.__qualname__}", Action.RECORD, may_write=True, may_draw=False)
 
 
 NAMESPACES = ("torch.masked", "torch.signal.windows")
 
 
-class NamespacePatches(Replacements):
-    """Replaces the public functions of these namespaces while a capture runs."""
+def replaced_namespaces(watcher: CallWatcher, mode: WatchMode) -> Replacements:
+    """The public functions of these namespaces; to look for them is to import them."""
 
-    def __init__(self, watcher: CallWatcher, mode: WatchMode) -> None:
-        self._watcher = watcher
-        self._mode = mode
-        super().__init__()
-
-    def install(self) -> None:
-        if not self._entries:  # to look for them is to import them
-            super().__init__(*(entry for namespace in NAMESPACES for entry in self._entries_of(namespace)))
-        super().install()
-
-    def _entries_of(self, namespace: str) -> Iterator[Replacement]:
-        module = importlib.import_module(namespace)
-        for name in module.__all__:
-            if inspect.isfunction(getattr(module, name)):
-                yield Replacement(module, name, functools.partial(self._watched, f"{namespace}.{name}"))
-
-    def _watched(self, name: str, entry: Replacement) -> Callable[..., Any]:
-        api = Api(name, Action.RECORD)
-        watcher, function = self._watcher, entry.original
+    def watched(name: str, entry: Replacement) -> Callable[..., Any]:
+        api, function = Api(name, Action.RECORD), entry.original
 
         @functools.wraps(function)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            unwatched = not watcher.recorder.capturing or watcher.scopes.hidden or mode_depth(self._mode) is None
-            if unwatched or not entry.is_on:
+        def watch(*args: Any, **kwargs: Any) -> Any:
+            if not entry.is_on or not watcher.records or mode_depth(mode) is None:
                 return function(*args, **kwargs)
             return watcher.watch(api, Kind.API, function, args, kwargs)
 
-        return watched
+        return watch
 
-
-class CustomCalls:
-    """Records what the user hands over."""
-
-    def __init__(self, watcher: CallWatcher) -> None:
-        self._watcher = watcher
-        self._recorder = watcher.recorder
-
-    def record(self, op: str, name: str, content: Any, *, gradients: bool) -> None:
-        """A call `name.N` of operation `op` that reads the tensors in `content`."""
-        self._recorder.guarded(f"record {name}", self._record, op, name, content, gradients)
-
-    def _record(self, op: str, name: str, content: Any, gradients: bool) -> None:
-        scopes = self._watcher.scopes
-        call = self._recorder.open(
-            Kind.API,
-            op,
-            module=scopes.module,
-            module_class=scopes.module_class,
-            parent=scopes.parent,
-            called=name,
+    modules = [importlib.import_module(namespace) for namespace in NAMESPACES]
+    return Replacements(
+        *(
+            Replacement(module, name, functools.partial(watched, f"{module.__name__}.{name}"))
+            for module in modules
+            for name in module.__all__
+            if inspect.isfunction(getattr(module, name))
         )
-        tensors, encoded = encode_call((content,), {})
-        if call.wanted:
-            self._recorder.use_all(call, INPUT, tensors)
-        self._recorder.close(call, to_json(encoded))
-        if gradients and call.wanted:
-            see = _Gradients(self._watcher, call, name).of
-            for place, tensor in tensors:
-                if tensor.requires_grad:
-                    tensor.register_hook(see(place))
+    )
+
+
+def record_own_call(watcher: CallWatcher, op: str, name: str, content: Any, gradients: bool) -> None:
+    """A call `name.N` of operation `op` that reads the tensors in `content`, which the user hands over."""
+    recorder, scopes = watcher.recorder, watcher.scopes
+    call = recorder.open(Kind.API, op, scopes.innermost, parent=scopes.parent, called=name)
+    tensors, encoded = encode_call((content,), {})
+    if call.wanted:
+        recorder.use_all(call, INPUT, tensors)
+    recorder.close(call, to_json(encoded))
+    if gradients and call.wanted:
+        see = _Gradients(recorder, call, name).of
+        for place, tensor in tensors:
+            if tensor.requires_grad:
+                tensor.register_hook(see(place))
 
 
 class _Gradients:
     """The backward of one such call: begun by the first gradient of a backward pass."""
 
-    def __init__(self, watcher: CallWatcher, forward: OpenCall, name: str) -> None:
-        self._recorder = watcher.recorder
+    def __init__(self, recorder: TorchRecorder, forward: OpenCall, name: str) -> None:
+        self._recorder = recorder
         self._forward = forward
         self._name = name
         self._task = -1
@@ -218,10 +193,124 @@ class _Gradients:
         task = torch._C._current_graph_task_id()
         with self._recorder.lock:
             if self._call is None or task != self._task:
-                self._task, self._call = task, self._open()
+                call = self._recorder.open_backward(Kind.BACKWARD, self._forward, called=self._name)
+                self._recorder.close(call)
+                self._task, self._call = task, call
             self._recorder.use(self._call, GRAD_OUTPUT, place, gradient)
 
-    def _open(self) -> OpenCall:
-        call = self._recorder.open_backward(Kind.BACKWARD, self._forward, called=self._name)
-        self._recorder.close(call)
-        return call
+
+_DYNAMO = "torch._dynamo.eval_frame"
+_WRAPPERS = ("compile_wrapper", "_fn")
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether calling this module runs compiled code."""
+    if getattr(module, "_compiled_call_impl", None) is not None:
+        return True
+    dynamo = sys.modules.get(_DYNAMO)
+    return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
+
+
+class EagerForm:
+    """Lets compiled callables run their eager form while a capture runs."""
+
+    def __init__(self) -> None:
+        self._stance: Any = None
+
+    def install(self) -> None:
+        self._stance = torch.compiler.set_stance("force_eager")
+
+    def uninstall(self) -> None:
+        self._stance.__exit__(None, None, None)
+
+
+class _Running(NamedTuple):
+    """A compiled function that runs."""
+
+    frame: FrameType
+    api: Api
+    before: Before | None
+    suspension: AbstractContextManager[None]
+
+
+class CompiledFunctions:
+    """Steps aside whenever a compiled function runs, however and whenever it was compiled.
+
+    The wrapper that torch.compile makes of a function sets the frame evaluator before it runs the function, and resets
+    it after; both go through one function of dynamo's. Its caller's frame tells what is being called.
+    """
+
+    def __init__(self, watcher: CallWatcher, *, steps_aside: Callable[[], bool]) -> None:
+        self._watcher = watcher
+        self._steps_aside = steps_aside
+        self._entry = Replacement(torch, "compile", self._compiling)
+        self._set_evaluator: Callable[..., Any] | None = None
+        self._running: list[_Running] = []
+
+    def install(self) -> None:
+        self._entry.install()
+        if _DYNAMO in sys.modules:
+            self._intercept()
+
+    def uninstall(self) -> None:
+        self._entry.uninstall()
+        if self._set_evaluator is not None:
+            sys.modules[_DYNAMO]._maybe_set_eval_frame = self._set_evaluator  # type: ignore[attr-defined]
+            self._set_evaluator = None
+
+    def _compiling(self, entry: Replacement) -> Callable[..., Any]:
+        original = entry.original
+
+        @functools.wraps(original)
+        def compile_unwatched(*args: Any, **kwargs: Any) -> Any:
+            if not entry.is_on:
+                return original(*args, **kwargs)
+            import torch._dynamo.eval_frame  # noqa: F401
+
+            self._intercept()
+            # What is compiled keeps a reference to nn.Module.__call__: it must be torch's own.
+            with self._watcher.suspended():
+                return original(*args, **kwargs)
+
+        return compile_unwatched
+
+    def _intercept(self) -> None:
+        dynamo: Any = sys.modules[_DYNAMO]
+        if self._set_evaluator is not None:
+            return
+        self._set_evaluator = original = dynamo._maybe_set_eval_frame
+
+        def set_evaluator(callback: Any) -> Any:
+            frame = sys._getframe(1)
+            if self._running and self._running[-1].frame is frame:
+                set_back = original(callback)
+                self._leave(self._running.pop())
+                return set_back
+            if frame.f_code.co_name in _WRAPPERS and callable(callback) and self._steps_aside():
+                self._enter(frame)
+            return original(callback)
+
+        dynamo._maybe_set_eval_frame = set_evaluator
+
+    def _enter(self, frame: FrameType) -> None:
+        function, args, kwargs = (frame.f_locals.get(name) for name in ("fn", "args", "kwargs"))
+        original = getattr(function, "_torchdynamo_orig_callable", function)
+        name = f"{getattr(original, '__module__', '?')}.{getattr(original, '__qualname__', repr(original))}"
+        api = Api(name, Action.RECORD, may_write=True)
+        before = self._watcher.begin(api, Kind.COMPILED, args or (), kwargs or {}) if self._watcher.records else None
+        suspension = self._watcher.suspended()
+        suspension.__enter__()
+        self._running.append(_Running(frame, api, before, suspension))
+
+    def _leave(self, running: _Running) -> None:
+        running.suspension.__exit__(None, None, None)
+        if running.before is None:
+            return
+        recorder = self._watcher.recorder
+        recorder.unobserved("compiled")
+        recorder.values.forget_all()
+        seen = running.frame.f_locals
+        if "result" in seen:
+            self._watcher.end(running.api, running.before, seen["args"], seen["kwargs"], seen["result"])
+        else:
+            self._watcher.fail(running.before, "the compiled function raised")

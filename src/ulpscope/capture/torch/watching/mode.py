@@ -5,10 +5,11 @@ level module, modules of torch's own in which nothing is to be seen run without:
 these write into nothing and hand no memory out.
 """
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ulpscope.capture.torch.watching.apis import Action, Api, ApiTable, starts_collective
 from ulpscope.capture.torch.watching.calls import CallWatcher
+from ulpscope.operations.names import is_collective
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import Kind
@@ -62,11 +64,11 @@ class WatchMode(TorchFunctionMode):
         if api.action is _EXPOSE:
             watcher.expose(args)
             return function(*args, **kwargs)
-        if not watcher.recorder.capturing or watcher.scopes.hidden or torch._C._get_tracing_state() is not None:
+        if not watcher.records or torch._C._get_tracing_state() is not None:
             return function(*args, **kwargs)
         if api.action is _BACKWARD:
             if not watcher.scopes.calls or not watcher.recorder.steps.in_backward:
-                watcher.record_loss(api, args, kwargs)
+                watcher.guard(watcher.record_loss, api, args, kwargs)
             return function(*args, **kwargs)
         return watcher.watch(api, _API, function, args, kwargs)
 
@@ -97,14 +99,6 @@ def insert_mode(mode: TorchFunctionMode, depth: int) -> None:
         _push_mode(other)
 
 
-class _Known(NamedTuple):
-    """What a class did when torch was imported: its forward, and the one function that this calls."""
-
-    forward: Callable[..., Any]
-    name: str
-    function: Callable[..., Any]
-
-
 _FUNCTIONS: Mapping[str, str] = {
     "Linear": "linear",
     "LayerNorm": "layer_norm",
@@ -120,20 +114,20 @@ _FUNCTIONS: Mapping[str, str] = {
     "Dropout": "dropout",
 }
 _KNOWN = {
-    getattr(nn, kind): _Known(getattr(nn, kind).forward, name, getattr(functional, name))
-    for kind, name in _FUNCTIONS.items()
+    getattr(nn, kind): (getattr(nn, kind).forward, name, getattr(functional, name)) for kind, name in _FUNCTIONS.items()
 }
+"""What a class did when torch was imported: its forward, and the one function that this calls."""
 
 
 def is_bare(module: nn.Module) -> bool:
     """Whether this is such a module, and nothing of the run's own happens in it."""
     kind = type(module)
-    known = _KNOWN.get(kind)
-    if known is None or kind.forward is not known.forward or "forward" in module.__dict__:
+    forward, name, function = _KNOWN.get(kind, (None, "", None))
+    if forward is None or kind.forward is not forward or "forward" in module.__dict__:
         return False
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return False
-    if getattr(functional, known.name) is not known.function or _has_any_global_hook():
+    if getattr(functional, name) is not function or _has_any_global_hook():
         return False
     return not torch._C._len_torch_dispatch_stack() and _top_saved_tensors_default_hooks(True) is None
 
@@ -158,7 +152,7 @@ class KernelMode(TorchDispatchMode):
     def __init__(self, watcher: CallWatcher) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._watcher = watcher
-        self._apis: dict[Any, Api] = {}
+        self._api_of = functools.cache(_describe)
         self._is_off = False
 
     def take_off(self) -> bool:
@@ -192,7 +186,7 @@ class KernelMode(TorchDispatchMode):
         with torch._C.DisableTorchFunction():
             if not self._watcher.recorder.capturing:
                 return func(*args, **kwargs)
-            return self._watcher.watch_kernel(self._api(func), func, args, kwargs)
+            return self._watcher.watch_kernel(self._api_of(func), func, args, kwargs)
 
     def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let a composite operator choose its parts as it would without a mode.
@@ -209,19 +203,11 @@ class KernelMode(TorchDispatchMode):
         with torch._C.DisableTorchFunction(), torch._C._ForceDispatchKeyGuard(included, excluded), self:
             return func._op_dk(composite, *args, **kwargs)
 
-    def _api(self, func: Any) -> Api:
-        api = self._apis.get(func)
-        if api is None:
-            api = self._apis[func] = _describe(func)
-        return api
-
 
 def _is_composite(func: Any) -> bool:
-    return (
-        isinstance(func, torch._ops.OpOverload)
-        and func._can_decompose()
-        and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-    )
+    if not isinstance(func, torch._ops.OpOverload) or not func._can_decompose():
+        return False
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
 def _describe(func: Any) -> Api:
@@ -238,5 +224,5 @@ def _describe(func: Any) -> Api:
         uninitialized=operation(base).has(Trait.UNWRITTEN),
         computed_later=starts_collective(name),
         waits="wait_tensor" in name,
-        collective=name.startswith(("c10d.", "_c10d_functional.")),
+        collective=is_collective(name),
     )

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -15,10 +15,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ulpscope.capture.recording.arguments import to_json
 from ulpscope.capture.recording.calls import PARAMETER, OpenCall
 from ulpscope.capture.recording.replacing import Replacement, Replacements
-from ulpscope.capture.recording.scopes import Scopes
 from ulpscope.capture.recording.tensors import Placed
-from ulpscope.capture.torch.arguments import encode_call
-from ulpscope.capture.torch.recorder import TorchRecorder
+from ulpscope.capture.torch.tensors import encode_call
+from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.records.enums import Kind, Role
 
 GRADIENT, STATE = Role.GRADIENT.value, Role.STATE.value
@@ -54,20 +53,16 @@ class OptimizerWatcher:
 
     def __init__(
         self,
-        recorder: TorchRecorder,
-        scopes: Scopes,
+        watcher: CallWatcher,
         *,
         parameter_names: Callable[[list[torch.Tensor]], dict[int, str]],
-        next_step: Callable[[], None],
-        updated: Callable[[], None],
         unwatched: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """`unwatched` is for code whose calls nobody records: they cost nothing there."""
-        self._recorder = recorder
-        self._scopes = scopes
+        self._session = watcher.session
+        self._recorder = watcher.recorder
+        self._scopes = watcher.scopes
         self._parameter_names = parameter_names
-        self._next_step = next_step
-        self._updated = updated
         self._unwatched = unwatched
         self._open = _OpenSteps()
         self._handles: list[Any] = []
@@ -100,7 +95,7 @@ class OptimizerWatcher:
                 group.call.error = "the optimizer's step raised"
                 self._recorder.close(group.call, group.arguments)
             self._recorder.steps.leave_update()
-            self._recorder.values.storages.forget_all()
+            self._recorder.values.forget_all()
 
     def install(self) -> None:
         self.add_hooks()
@@ -149,7 +144,7 @@ class OptimizerWatcher:
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watched = self._with_watched_closure(args, kwargs)
         if watched is not None and self._recorder.steps.begins_with_closure():
-            self._next_step()
+            self._session.next_step()
         self._recorder.steps.enter_update(id(optimizer))
         try:
             opened = self._guarded(self._open_groups, optimizer) if self._recorder.capturing else None
@@ -177,7 +172,7 @@ class OptimizerWatcher:
         finally:
             self._recorder.steps.leave_update()
         if step.groups and not self._open.steps and not self._recorder.steps.in_backward:
-            self._updated()
+            self._session.updated()
 
     def _with_watched_closure(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A closure runs forward and backward inside the optimizer: those calls are wanted."""
@@ -201,17 +196,14 @@ class OptimizerWatcher:
 
     def _open_groups(self, optimizer: Optimizer) -> list[_OpenGroup]:
         names = self._parameter_names([one for group in optimizer.param_groups for one in group["params"]])
-        kind = type(optimizer)
+        op = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
         opened: list[_OpenGroup] = []
         for number, group in enumerate(optimizer.param_groups):
-            call = self._recorder.open(
-                Kind.OPTIMIZER,
-                f"{kind.__module__}.{kind.__qualname__}",
-                module=self._scopes.module,
-                module_class=self._scopes.module_class,
-                parent=self._scopes.parent,
-            )
-            parameters = list(_parameters(group, names))
+            call = self._recorder.open(Kind.OPTIMIZER, op, self._scopes.innermost, parent=self._scopes.parent)
+            parameters = [
+                (names.get(id(parameter), f"params.{index}"), parameter)
+                for index, parameter in enumerate(group["params"])
+            ]
             if call.wanted:
                 gradients = [(place, parameter.grad) for place, parameter in parameters if parameter.grad is not None]
                 self._recorder.use_all(call, GRADIENT, gradients)
@@ -224,7 +216,7 @@ class OptimizerWatcher:
 
     def _close_groups(self, optimizer: Optimizer, groups: list[_OpenGroup]) -> None:
         values = self._recorder.values
-        values.storages.forget_all()  # an optimizer may write anything: master weights, averages, through .data
+        values.forget_all()  # an optimizer may write anything: master weights, averages, through .data
         for call, arguments, parameters in groups:
             states = _states(optimizer, parameters)
             values.wrote_all(parameters + states, call.id)
@@ -242,11 +234,6 @@ def _is_running(wanted: FrameType) -> bool:
     while frame is not None and frame is not wanted:
         frame = frame.f_back
     return frame is not None
-
-
-def _parameters(group: dict[str, Any], names: dict[int, str]) -> Iterator[tuple[str, torch.Tensor]]:
-    for index, parameter in enumerate(group["params"]):
-        yield names.get(id(parameter), f"params.{index}"), parameter
 
 
 def _states(optimizer: Optimizer, parameters: Placed) -> Placed:

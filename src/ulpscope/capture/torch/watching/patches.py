@@ -19,12 +19,10 @@ from torch.overrides import _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ulpscope.capture.recording.replacing import Replacement, Replacements
-from ulpscope.capture.recording.scopes import RootLog
 from ulpscope.capture.recording.stacks import is_ours
 from ulpscope.capture.torch.watching.apis import HANDLER
 from ulpscope.capture.torch.watching.calls import CallWatcher
-from ulpscope.capture.torch.watching.compiled import CompiledFunctions, EagerForm
-from ulpscope.capture.torch.watching.functions import AutogradPatches, NamespacePatches
+from ulpscope.capture.torch.watching.functions import AutogradPatches, CompiledFunctions, EagerForm, replaced_namespaces
 from ulpscope.capture.torch.watching.mode import KernelMode, WatchMode, insert_mode, remove_mode
 from ulpscope.capture.torch.watching.modules import ModuleWatcher
 from ulpscope.capture.torch.watching.optimizers import OptimizerWatcher
@@ -33,31 +31,28 @@ from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import Compiled, Level
 
 
-class ExposurePatches(Replacements):
-    """Replaces the methods of Tensor that hand memory out while the function mode is off the stack."""
+def replaced_exposure(watcher: CallWatcher) -> Replacements:
+    """The methods of Tensor that hand memory out, while the function mode is off the stack."""
 
-    def __init__(self, watcher: CallWatcher, *, here: Callable[[], bool]) -> None:
-        self._watcher = watcher
-        self._here = here
-        super().__init__(*(Replacement(torch.Tensor, name, self._noticed) for name in names_with(Trait.EXPOSING)))
-
-    def _noticed(self, entry: Replacement) -> Callable[..., Any]:
-        method = entry.original
+    def noticed(entry: Replacement) -> Callable[..., Any]:
+        method, here = entry.original, watcher.session.is_here
 
         @functools.wraps(method)
         def hand_out(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             # Our own work asks for memory, too, also to note this one: it is quiet.
-            if entry.is_on and not torch._C._is_torch_function_all_disabled() and self._here():
-                self._watcher.expose((tensor,))
+            if entry.is_on and not torch._C._is_torch_function_all_disabled() and here():
+                watcher.expose((tensor,))
             return method(tensor, *args, **kwargs)
 
         return hand_out
+
+    return Replacements(*(Replacement(torch.Tensor, name, noticed) for name in names_with(Trait.EXPOSING)))
 
 
 class _Unwatched:
     """Takes the mode off the stack: calls are not recorded, and cost nothing. What hands memory out is noticed."""
 
-    def __init__(self, mode: WatchMode, exposure: ExposurePatches) -> None:
+    def __init__(self, mode: WatchMode, exposure: Replacements) -> None:
         self._mode = mode
         self._exposure = exposure
         self._depth: int | None = None
@@ -82,65 +77,50 @@ class _Unwatched:
 class Patches:
     """The mode, the patched entry points and the optimizer hooks of one capture."""
 
-    def __init__(
-        self,
-        watcher: CallWatcher,
-        *,
-        roots: RootLog,
-        here: Callable[[], bool],
-        begin_outermost: Callable[[nn.Module], None],
-        next_step: Callable[[], None],
-        updated: Callable[[], None],
-    ) -> None:
+    def __init__(self, watcher: CallWatcher) -> None:
         self._watcher = watcher
+        self._session = watcher.session
         self._recorder = watcher.recorder
-        self._here = here
         watcher.suspended = self.suspended
         self._recorder.on_recorded_step = self._put_back
-        self._begin_outermost = begin_outermost
         self._mode = WatchMode(watcher)
-        self.modules = ModuleWatcher(watcher, self._mode, roots, begin_outermost=self._begin_forward)
-        self._autograd = AutogradPatches(watcher, self._mode, self._after_backward)
-        self._exposure = ExposurePatches(watcher, here=here)
+        self.modules = ModuleWatcher(watcher, self._mode, begin_outermost=self._begin_forward)
+        self._exposure = replaced_exposure(watcher)
         self._optimizers = OptimizerWatcher(
-            self._recorder,
-            watcher.scopes,
+            watcher,
             parameter_names=self.modules.paths.parameter_names,
-            next_step=next_step,
-            updated=updated,
             unwatched=lambda: _Unwatched(self._mode, self._exposure),
         )
         eager = self._recorder.settings.compiled is Compiled.EAGER
         self._compiled: CompiledFunctions | EagerForm = (
-            EagerForm() if eager else CompiledFunctions(watcher, steps_aside=self._steps_aside, records=self._records)
+            EagerForm() if eager else CompiledFunctions(watcher, steps_aside=self._steps_aside)
         )
         self._kernels = KernelMode(watcher) if self._recorder.settings.level is Level.KERNEL else None
-        self._namespaces = NamespacePatches(watcher, self._mode)
-        self._next_step = next_step
+        self._namespaces: Replacements | None = None
         loading = torch.utils.data.dataloader
         self._others = Replacements(
             Replacement(loading._SingleProcessDataLoaderIter, "_next_index", self._noted_batch),
             Replacement(loading._MultiProcessingDataLoaderIter, "_next_data", self._noted_batch),
-            replaced_showing(),
+            Replacement(warnings, "_showwarnmsg", _placed),
         )
-        waits = [(torch.distributed.Work, "wait", self._watched_wait)] if torch.distributed.is_available() else []
-        entries = [(nn.Module, "__call__", self._watched_call), *waits]
-        self._entries = Replacements(*(Replacement(*entry) for entry in entries))
+        entries = [*AutogradPatches(watcher, self._mode, self._after_backward).entries]
+        entries.append(Replacement(nn.Module, "__call__", self._watched_call))
+        if torch.distributed.is_available():
+            entries.append(Replacement(torch.distributed.Work, "wait", self._watched_wait))
+        self._entries = Replacements(*entries)
+        """What is taken away whenever code runs that must not find us."""
         self._suspensions = 0
         self._was_exposed = False
         """Before the first suspension."""
         self._idle = _Unwatched(self._mode, self._exposure)
         """While steps run that are not recorded."""
 
-    def abort_update(self) -> None:
-        """No optimizer is running now, whatever was begun."""
-        self._optimizers.abort()
-
     def install(self) -> None:
         """Start observing this thread."""
         self._recorder.serve(self._mode, records_calls=self._watcher.records_calls)
-        self._install_entries()
+        self._entries.install()
         self._optimizers.install()
+        self._namespaces = self._namespaces or replaced_namespaces(self._watcher, self._mode)
         self._namespaces.install()
         self._others.install()
         self._compiled.install()
@@ -157,12 +137,14 @@ class Patches:
             self._kernels.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         remove_mode(self._mode)
         self._compiled.uninstall()
-        self._namespaces.uninstall()
+        if self._namespaces is not None:
+            self._namespaces.uninstall()
         self._others.uninstall()
-        self._uninstall_entries()
+        self._entries.uninstall()
 
     def _begin_forward(self, module: nn.Module) -> None:
-        self._begin_outermost(module)
+        self._recorder.guarded("begin of a forward", self._optimizers.abort)
+        self._session.begin_outermost(id(module))
         self._take_off_if_idle()
 
     def _take_off_if_idle(self) -> None:
@@ -185,7 +167,7 @@ class Patches:
         depth = remove_mode(self._mode)
         self._suspensions += 1
         if self._suspensions == 1:
-            self._uninstall_entries()
+            self._entries.uninstall()
             self._optimizers.remove_hooks()
             self._was_exposed = self._exposure.are_on
             if self._was_exposed:
@@ -199,23 +181,15 @@ class Patches:
         finally:
             self._suspensions -= 1
             if self._suspensions == 0:
-                self._install_entries()
+                self._entries.install()
                 self._optimizers.add_hooks()
                 if self._was_exposed:
                     self._exposure.install()
             if depth is not None:
                 insert_mode(self._mode, depth)
 
-    def _install_entries(self) -> None:
-        self._autograd.install()
-        self._entries.install()
-
-    def _uninstall_entries(self) -> None:
-        self._autograd.uninstall()
-        self._entries.uninstall()
-
     def _watched_call(self, entry: Replacement) -> Callable[..., Any]:
-        watch, here, original, recorder = self.modules.call, self._here, entry.original, self._recorder
+        watch, here, original, recorder = self.modules.call, self._session.is_here, entry.original, self._recorder
 
         def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # torch.profiler looks for a local named self
             # Whoever traces this (export, a compiler that was not seen coming) must find torch's own call.
@@ -230,12 +204,12 @@ class Patches:
 
     def _noted_batch(self, entry: Replacement) -> Callable[..., Any]:
         """A batch that is asked for after an update belongs to the next step, and so does what makes it."""
-        steps, here, next_step, original = self._recorder.steps, self._here, self._next_step, entry.original
+        session, steps, original = self._session, self._recorder.steps, entry.original
 
         def get(iterator: Any) -> Any:
             found = original(iterator)  # raises where there is none left
-            if entry.is_on and here() and steps.begins_with_data():
-                next_step()
+            if entry.is_on and session.is_here() and steps.begins_with_data():
+                session.next_step()
             return found
 
         return get
@@ -253,10 +227,7 @@ class Patches:
 
     def _steps_aside(self) -> bool:
         """Whether a compiled function that begins now must not find us."""
-        return not self._suspensions and self._here()
-
-    def _records(self) -> bool:
-        return self._recorder.capturing and not self._watcher.scopes.hidden
+        return not self._suspensions and self._session.is_here()
 
     def _after_backward(self, is_last: bool) -> None:
         """A pass has ended; the last one if no other thread runs one."""
@@ -282,12 +253,8 @@ def leave_data_workers_alone(abandon: Callable[[], None]) -> None:
 _REGISTRY = "__warningregistry__"
 
 
-def replaced_showing() -> Replacement:
-    """What stands between Python's filters and whoever shows or collects warnings."""
-    return Replacement(warnings, "_showwarnmsg", _placed)
-
-
 def _placed(entry: Replacement) -> Callable[[warnings.WarningMessage], None]:
+    """What stands between Python's filters and whoever shows or collects warnings."""
     show = entry.original
 
     def place(message: warnings.WarningMessage) -> None:

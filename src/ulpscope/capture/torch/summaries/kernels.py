@@ -1,6 +1,17 @@
-"""The kernels: the numbers that they are compiled with; NVRTC, which torch brings along; CUDA's driver.
+"""Fused kernels: summaries in one read of a CUDA tensor, in C++ (cuda/) that NVRTC compiles when they are first needed.
 
-Each is compiled once for each kind of device and element.
+A program is four warps. It takes some blocks of a value and leaves one partial row; `join` adds a value's partial rows
+up in a fixed order, so that equal contents have equal rows. A warp has its next block brought into its own memory,
+from wherever the elements lie (staging.h), while it adds up the last one. In a block, lane k owns sums k and k + 32 of
+the sketch: it reads the pairs of the two columns that count into them, so that nothing crosses lanes before the end.
+
+Blocks of floats are first read as if they were ordinary: every number below 2**29 and none so small that its square is
+lost. Sums then need no selection: those of bfloat16 are made by the tensor cores (tensor_cores.h), the others lane by
+lane (ordinary.h). If the sums say that something is not ordinary, the warp's blocks are read again with everything
+looked at (anything.h). Doubles and integers always go that way.
+
+Here are the numbers that they are compiled with, NVRTC, which torch brings along, and CUDA's driver. Each is compiled
+once for each kind of device and element.
 """
 
 import contextlib
@@ -89,13 +100,8 @@ def load_kernel(
     _call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
     if shared_bytes > _USUAL_SHARED_BYTES:
         _call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
-    _call(
-        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-        ctypes.byref(programs),
-        function,
-        threads,
-        ctypes.c_size_t(shared_bytes),
-    )
+    found, shared = ctypes.byref(programs), ctypes.c_size_t(shared_bytes)
+    _call("cuOccupancyMaxActiveBlocksPerMultiprocessor", found, function, threads, shared)
     assert function.value is not None
     if programs.value == 0:
         raise RuntimeError(f"kernel {name} needs {shared_bytes} bytes of shared memory, more than {device} has")
@@ -107,14 +113,8 @@ def load_kernel(
 def launch(kernel: Kernel, programs: int, slices: int, stream: int, argument: Any) -> None:
     """Launch a kernel with its one argument, of which a copy is made."""
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
-    config = _Config(
-        (programs, slices, 1),
-        (kernel.threads, 1, 1),
-        kernel.shared_bytes,
-        stream,
-        ctypes.pointer(_EARLY),
-        int(kernel.early),
-    )
+    grid, block, early = (programs, slices, 1), (kernel.threads, 1, 1), ctypes.pointer(_EARLY)
+    config = _Config(grid, block, kernel.shared_bytes, stream, early, int(kernel.early))
     _call("cuLaunchKernelEx", ctypes.byref(config), ctypes.c_void_p(kernel.function), arguments, None)
 
 
@@ -232,6 +232,9 @@ class Shape(NamedTuple):
         return self.nothing_bytes + WARPS * self.warp_bytes
 
 
+_KINDS = ("BFLOAT16", "FLOAT16", "FLOAT32", "FLOAT64", "INTEGER")
+_SLOTS = {word: word for word in ("MIN", "MAX", "SUM", "NAN", "SUBNORMAL", "EXPONENTS", "SKETCH", "DIGEST")}
+_SLOTS |= {"SQUARES": "SUM_SQUARES", "ABS": "ABS_SUM"}
 COUNTER_BYTES = constants.EXPONENT_BINS * 4
 
 
@@ -251,21 +254,8 @@ def numbers_header(kind: int, item: int, signed: bool, smallest_normal: int) -> 
         "SET_ASIDE": constants.SET_ASIDE_EXPONENT,
         "ROW_LENGTH": constants.ROW_LENGTH,
         "PARTIAL_LENGTH": PARTIAL_LENGTH,
-        "SLOT_MIN": constants.MIN,
-        "SLOT_MAX": constants.MAX,
-        "SLOT_SUM": constants.SUM,
-        "SLOT_SQUARES": constants.SUM_SQUARES,
-        "SLOT_ABS": constants.ABS_SUM,
-        "SLOT_NAN": constants.NAN,
-        "SLOT_SUBNORMAL": constants.SUBNORMAL,
-        "SLOT_EXPONENTS": constants.EXPONENTS,
-        "SLOT_SKETCH": constants.SKETCH,
-        "SLOT_DIGEST": constants.DIGEST,
-        "BFLOAT16": BFLOAT16,
-        "FLOAT16": FLOAT16,
-        "FLOAT32": FLOAT32,
-        "FLOAT64": FLOAT64,
-        "INTEGER": INTEGER,
+        **{f"SLOT_{word}": getattr(constants, slot) for word, slot in _SLOTS.items()},
+        **{word: number for number, word in enumerate(_KINDS)},
         "KIND": kind,
         "ITEM": item,
         "SIGNED": int(signed),

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ulpscope.capture.recording.tensors import merged_dimensions
-from ulpscope.capture.torch.summaries.fused import kernels as driver
-from ulpscope.capture.torch.summaries.fused.kernels import (
+from ulpscope.capture.torch.summaries import kernels as driver
+from ulpscope.capture.torch.summaries.kernels import (
     BFLOAT16,
     FLOAT16,
     FLOAT32,
