@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 
 from ulpscope.judge.rounding.measuring import DTYPE_DIFFERS, SHAPE_DIFFERS
-from ulpscope.judge.standards.by_name import MAKING, Standard
-from ulpscope.records.enums import ExitCode, Phase
+from ulpscope.judge.standards.by_name import Standard
+from ulpscope.records.enums import MAKING_ROLES, ExitCode, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.evidence import Evidence, Numbers
 from ulpscope.records.findings import Comparison, Counts, Finding, FindingKind, Outcome, Place
@@ -44,7 +44,7 @@ def _judgements(pairs: pl.DataFrame, standard: Standard) -> pl.DataFrame:
     # Other shapes and kinds of numbers were not compared, and fail where a standard asks for equal ones.
     judged = pl.col("judgement").is_not_null() | pl.col("reason").is_in([SHAPE_DIFFERS, DTYPE_DIFFERS])
     failing = pairs.with_columns(fails=standard.failing(pairs) & judged)
-    makes = pl.col("role").is_in(MAKING)
+    makes = pl.col("role").is_in(MAKING_ROLES)
     failing_input = (pl.col("fails") & ~makes).any().over(CALLS)
     first_seen = pl.struct("value_reference", "value_target").is_first_distinct().over("rank")
     word = (

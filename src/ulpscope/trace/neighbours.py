@@ -6,12 +6,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from ulpscope.records.calls import Call
-from ulpscope.records.enums import Role
+from ulpscope.records.enums import MAKING_ROLES
 from ulpscope.records.values import Use, Value
 from ulpscope.trace.objects import call_from_row, use_from_row
 from ulpscope.trace.reader import RankTrace
-
-MADE_ROLES = frozenset({Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def neighbours(rank_trace: RankTrace, call: Call) -> Neighbours:
     values = rank_trace.find_values(use.value for use in uses)
     made = {use.value: use for use in reversed(uses) if _is_made(use, values, call)}
     producers = {value.id: value.producer for value in values.values() if value.producer not in (None, call.id)}
-    taken = [use for use in uses if use.role not in MADE_ROLES and use.value in producers]
+    taken = [use for use in uses if use.role.value not in MAKING_ROLES and use.value in producers]
     readings = _readings(rank_trace, call, made.keys())
     makers = {use.value: producer for use in taken if (producer := producers[use.value]) is not None}
     calls = _related(rank_trace, call, {*makers.values(), *(reading.call for reading in readings)})
@@ -69,11 +67,11 @@ def neighbours(rank_trace: RankTrace, call: Call) -> Neighbours:
 
 def _is_made(use: Use, values: dict[int, Value], call: Call) -> bool:
     value = values.get(use.value)
-    return use.role in MADE_ROLES or (value is not None and value.producer == call.id)
+    return use.role.value in MAKING_ROLES or (value is not None and value.producer == call.id)
 
 
 def _readings(rank_trace: RankTrace, call: Call, value_ids: Iterable[int]) -> list[Use]:
-    ids, made = list(value_ids), [role.value for role in MADE_ROLES]
+    ids, made = list(value_ids), list(MAKING_ROLES)
     if not ids:
         return []
     query = rank_trace.scan("tensors", rank_trace.where.of_readers(ids)).filter(

@@ -12,11 +12,10 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.records.enums import Kind
+from ulpscope.records.enums import MAKING_ROLES, Kind
 from ulpscope.records.runs import StepInfo
 from ulpscope.records.values import Value
 from ulpscope.trace.earlier_steps import Reach
-from ulpscope.trace.neighbours import MADE_ROLES
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.trace.schema import Table
 
@@ -85,7 +84,7 @@ class OuterCalls(RankTrace):
     @property
     def _made(self) -> pl.LazyFrame:
         """The storages that each call gives; autograd adds gradients up inside of calls that do not give the sum."""
-        made = pl.col("role").is_in([role.value for role in MADE_ROLES])
+        made = pl.col("role").is_in(MAKING_ROLES)
         uses = self._rank.scan("tensors", self.steps).filter(made).select("call", id="value")
         values = self._rank.scan("values", self.steps).select("id", "storage")
         return uses.join(values, on="id").select("call", "storage", made=pl.lit(True)).unique()

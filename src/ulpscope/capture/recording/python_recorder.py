@@ -4,11 +4,12 @@ import itertools
 from typing import Any
 
 from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.calls import MAKING, OpenCall
+from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.output import Part
 from ulpscope.capture.recording.recorder import Recorder, Surroundings
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.recording.values import ValueTable
+from ulpscope.records.enums import MAKING_ROLES
 
 
 class PythonRecorder(Recorder):
@@ -42,7 +43,7 @@ class PythonRecorder(Recorder):
         with self.lock:
             if self._given_up:
                 return
-            producer = call.id if role in MAKING else None
+            producer = call.id if role in MAKING_ROLES else None
             try:
                 self._uses.append((call.id, role, place, self.values.observe(tensor, producer)))
             except Exception as error:

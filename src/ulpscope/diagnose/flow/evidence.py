@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.align.plan import RankPlan
-from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES, OWNED_ROLES
+from ulpscope.align.tensors import BACKWARD_KINDS, OWNED_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
 from ulpscope.judge.rounding.choices import numbers_alike
@@ -21,7 +21,7 @@ from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS, ValuePairs
 from ulpscope.judge.rounding.values import Values
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family, Operation
-from ulpscope.records.enums import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind
+from ulpscope.records.enums import BACKWARD_KIND, MAKING_ROLES, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace

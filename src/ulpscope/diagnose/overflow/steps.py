@@ -11,9 +11,8 @@ import polars as pl
 
 from ulpscope.diagnose.overflow.asked_for import Ends, asked
 from ulpscope.numerics.dtypes import FLOATING
-from ulpscope.records.enums import Kind, Role
+from ulpscope.records.enums import MAKING_ROLES, Kind, Role
 from ulpscope.records.overflows import FLOAT16_LARGEST
-from ulpscope.trace.neighbours import MADE_ROLES
 from ulpscope.trace.reader import RankTrace
 
 _TRAINED = (Role.GRADIENT.value, Role.PARAMETER.value)
@@ -192,7 +191,7 @@ _NUMBERS = (*COUNTS, "min", "max")
 
 def is_made(role: Role, kind: Kind) -> bool:
     """Whether a call gives this; everything else it is given."""
-    return role in MADE_ROLES or (role is Role.GRADIENT and kind is not Kind.OPTIMIZER)
+    return role.value in MAKING_ROLES or (role is Role.GRADIENT and kind is not Kind.OPTIMIZER)
 
 
 def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
@@ -208,7 +207,7 @@ def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
     )
     kinds = rank.calls(step).select(pl.col("id").alias("call"), "kind")
     gradient = (pl.col("role") == Role.GRADIENT.value) & (pl.col("kind") != Kind.OPTIMIZER.value)
-    made = pl.col("role").is_in([role.value for role in MADE_ROLES]) | gradient.fill_null(False)
+    made = pl.col("role").is_in(MAKING_ROLES) | gradient.fill_null(False)
     uses = rank.tensors(step).join(kinds, on="call", how="left", maintain_order="left")
     picked = uses.select("call", "role", "place", "value", made=made)
     return rank.collect(picked.join(signs, on="value", maintain_order="left"))

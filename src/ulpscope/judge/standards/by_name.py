@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from ulpscope.judge.standards.limits import MSPROBE_NORM_IN, MSPROBE_NORM_OUT, MSPROBE_SHARE_IN, MSPROBE_SHARE_OUT
+from ulpscope.records.enums import MAKING_ROLES
 from ulpscope.records.errors import UlpscopeError
 
 AT_LEAST = ("cosine", "within_thousandth", "within_five_thousandths")
@@ -21,7 +22,6 @@ AT_MOST = (
     "mean_ulp", "error", "distance", "mismatched",
 )  # fmt: skip
 ON_DEMAND = ("max_ulp", "mean_ulp", "kl_divergence")
-MAKING = ("output", "grad_input", "parameter_after", "state_after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _fails(metric: str, limit: float) -> pl.Expr:
 def _msprobe() -> pl.Expr:
     """Errors of msprobe: target not finite, dtype or shape differs, or clean inputs and a wrong output."""
     calls = ["rank", "id_target"]
-    makes = pl.col("role").is_in(MAKING)
+    makes = pl.col("role").is_in(MAKING_ROLES)
     gap = (pl.col("norm_target") - pl.col("norm_reference")).abs()
     # Equal norms have no error, also if both are 0.
     norm_error = pl.when(gap == 0).then(0.0).otherwise(gap / pl.col("norm_reference").abs())

@@ -9,7 +9,7 @@ import torch
 
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.exceptions import pass_on_interruption
-from ulpscope.capture.recording.calls import MAKING, OpenCall
+from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.output import OutputElsewhere, TakenPart
 from ulpscope.capture.recording.recorder import PART_CALLS, PART_SECONDS, Surroundings
 from ulpscope.capture.recording.scopes import Scopes
@@ -20,7 +20,7 @@ from ulpscope.capture.torch.host.bridge import LIMITS, Bridge
 from ulpscope.capture.torch.host.loading import build_beside, is_missed, is_wanted, load
 from ulpscope.capture.torch.recorder import TorchRecorder
 from ulpscope.capture.torch.watching.apis import HANDLER, Action, Asked
-from ulpscope.records.enums import Level, Phase, Save
+from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save
 from ulpscope.records.runs import RankInfo
 from ulpscope.records.settings import CaptureSettings
 
@@ -105,7 +105,7 @@ class CompiledRecorder(TorchRecorder):
 
     def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
         try:
-            self._core.use_all(call.id, role, tensors, role in MAKING)
+            self._core.use_all(call.id, role, tensors, role in MAKING_ROLES)
         except Exception as error:
             pass_on_interruption(error)
             self.own_error(f"{role} of {call.op}", error)
