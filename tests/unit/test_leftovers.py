@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ulpscope.diagnose.detectors.gradients import Leftovers
+from ulpscope.diagnose.detectors.parameters import Leftovers
 from ulpscope.diagnose.flow.evidence import Slot
 
 RNG = np.random.default_rng(0)

@@ -11,12 +11,11 @@ import polars as pl
 
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Case
-from ulpscope.diagnose.detectors.gradients import LEFTOVER
 from ulpscope.diagnose.detectors.order import OF_A_DIFFERENCE, OF_THE_MODELS, OF_THE_PROGRAMS, OF_THE_STEPS
+from ulpscope.diagnose.detectors.parameters import LEFTOVER
 from ulpscope.diagnose.detectors.skipped_steps import Skip
 from ulpscope.diagnose.flow.evidence import RankEvidence
-from ulpscope.diagnose.flow.peers import PeerGains
-from ulpscope.diagnose.flow.states import Birth, Cause, Flow, State, finite
+from ulpscope.diagnose.flow.states import Birth, Cause, Flow, PeerGains, State, finite
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT
 from ulpscope.diagnose.places import coarsest_dtype, parameter_names

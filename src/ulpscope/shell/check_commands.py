@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from ulpscope.diagnose.networks.graphs import DangerousCast
+from ulpscope.diagnose.network_graphs import DangerousCast
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.progress import progress

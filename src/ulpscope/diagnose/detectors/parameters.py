@@ -1,17 +1,20 @@
-"""Is it a parameter or buffer, and since when, and by whom, is it another?"""
+"""Is it a parameter, its gradient or an optimizer's state, and since when, and by whom, is it another?"""
 
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.arguments import differing_arguments
-from ulpscope.diagnose.detectors.asking import Answer, Detector
-from ulpscope.diagnose.flow.evidence import Slot
+from ulpscope.diagnose.detectors.asking import Answer, Case, Detector, computed, is_only_shown
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import Birth
-from ulpscope.diagnose.flow.unpaired import Gap, calls_in
+from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, calls_in
+from ulpscope.diagnose.limits import LEFTOVER_FEW, LEFTOVER_NEAR, LEFTOVER_NEAR_OF_FEW, LEFTOVERS_TRIED
 from ulpscope.diagnose.places import (
     full_name,
     parameter_names,
@@ -20,7 +23,16 @@ from ulpscope.diagnose.places import (
     place_of_parameter,
     place_of_row,
 )
-from ulpscope.records.enums import OPTIMIZER_KIND, PARAMETER_AFTER_ROLE, SETUP_PHASE
+from ulpscope.numerics.summaries.sketch import Floats
+from ulpscope.records.enums import (
+    GRADIENT_ROLE,
+    OPTIMIZER_KIND,
+    PARAMETER_AFTER_ROLE,
+    PARAMETER_ROLE,
+    SETUP_PHASE,
+    STATE_AFTER_ROLE,
+    STATE_ROLE,
+)
 from ulpscope.records.evidence import Evidence, ParameterHistory, Unlike
 from ulpscope.records.findings import FindingKind
 from ulpscope.trace.reader import RankTrace
@@ -113,3 +125,159 @@ class Parameter(Detector):
         for storage, call in rows.drop_nulls("storage").sort("call").iter_rows():
             found.setdefault(storage, []).append(call)
         return found
+
+
+LEFTOVER = "leftover"
+
+
+class StaleGradient(Detector):
+    """Does it still hold that of an earlier step, because nobody has set it to zero?"""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.leftovers = Leftovers(case.evidence, case.gaps)
+
+    def ask(self, birth: Birth) -> Answer | None:
+        leftover = self.leftovers.of(birth.slot)
+        if leftover is None:
+            return None
+        found = replace(computed(self.case, birth), story=LEFTOVER)
+        if found.evidence.operand.shown != "summed":
+            return found
+        return replace(found, evidence=replace(found.evidence, history=ParameterHistory(leftover=leftover)))
+
+
+class Leftovers:
+    """Compares what a gradient has too much with its own earlier contents.
+
+    A sketch is linear: sketch(target) - sketch(reference) is the sketch of what is left over.
+    """
+
+    def __init__(self, evidence: RankEvidence, gaps: GapFinder) -> None:
+        self.evidence = evidence
+        self.gaps = gaps
+
+    def of(self, slot: Slot) -> tuple[str, int] | None:
+        """The run whose gradient holds an earlier one, and the step of that; none if that is not it."""
+        sides, name = self.evidence.sides, self._name(slot)
+        reference, target = sides.reference.summaries.sketch, sides.target.summaries.sketch
+        if name is None or slot.makes or reference is None or target is None:
+            return None
+        surplus: Floats = target[slot.values].astype(np.float64) - reference[slot.values]
+        near = LEFTOVER_NEAR if self.evidence.operands[slot.values].elements >= LEFTOVER_FEW else LEFTOVER_NEAR_OF_FEW
+        steps = self.evidence.calls["step"]
+        shown = reversed(self._shown.get(name, []))
+        earlier = (each for each in shown if steps[each.pair] < steps[slot.pair] and self._is_same(each))
+        for other in islice(earlier, LEFTOVERS_TRIED):
+            found = int(steps[other.pair])
+            if _is_like(surplus, target[other.values], near):
+                return "target", found
+            if _is_like(-surplus, reference[other.values], near):
+                return "reference", found
+        return None
+
+    def _is_same(self, slot: Slot) -> bool:
+        """Whether a content is the same in both runs: else both may hold theirs."""
+        return self.evidence.operands[slot.values].error <= LEFTOVER_NEAR
+
+    @cached_property
+    def _shown(self) -> dict[str | None, list[Slot]]:
+        """By parameter: where its gradient was shown, in order."""
+        return grouped(self.evidence.by_role.get(GRADIENT_ROLE, []), self._name)
+
+    def _name(self, slot: Slot) -> str | None:
+        """Of the parameter: a module names its own, an optimizer with their modules' paths. Clipping shows none."""
+        if slot.role != GRADIENT_ROLE:
+            shown = self.gaps.gradient_storages.get(self.evidence.storage(slot))
+            return self._name(shown[0]) if shown else None
+        module = self.evidence.calls["module"][slot.pair]
+        return slot.place if module is None else f"{module}.{slot.place}"
+
+
+def _is_like(surplus: Floats, earlier: np.ndarray, near: float) -> bool:
+    size = float(np.linalg.norm(earlier))
+    return size > 0 and float(np.linalg.norm(surplus - earlier)) <= near * size
+
+
+class TiedWeight(Detector):
+    """Does only one run share the parameter between modules?"""
+
+    def ask(self, birth: Birth) -> Answer | None:
+        tied = self._tied(birth.slot)
+        if tied is None:
+            return None
+        found = replace(computed(self.case, birth), story="tied")
+        if not is_only_shown(birth, found.place):
+            return found
+        told = replace(found.evidence, history=ParameterHistory(tied=tied))
+        return replace(found, evidence=told, unsaid=("error_in", "expected"))
+
+    def _tied(self, slot: Slot) -> tuple[str, str] | None:
+        """The run in which the parameter is that of another module, too, and its name."""
+        module = self.evidence.calls["module"][slot.pair]
+        if slot.role != GRADIENT_ROLE or module is None:
+            return None
+        reference, target = (ties.get(f"{module}.{slot.place}", set()) for ties in self._ties)
+        for run, only in (("reference", reference - target), ("target", target - reference)):
+            if only:
+                return run, min(only)
+        return None
+
+    @cached_property
+    def _ties(self) -> list[dict[str, set[str]]]:
+        """Of either run: names of parameters that are one tensor, by each of these names."""
+        return [self._ties_of(side.id.tolist()) for side in self.evidence.sides]
+
+    def _ties_of(self, ids: list[int]) -> dict[str, set[str]]:
+        # By value, not by storage: parameters that lie flat in one storage are no ties.
+        owners: dict[int, set[str]] = {}
+        for slot in self.evidence.slots:
+            module = self.evidence.calls["module"][slot.pair]
+            if slot.role == PARAMETER_ROLE and module is not None:
+                owners.setdefault(ids[slot.values], set()).add(f"{module}.{slot.place}")
+        return {name: names - {name} for names in owners.values() for name in names if len(names) > 1}
+
+
+class OptimizerState(Detector):
+    """Does its state differ, whichever call shows it?"""
+
+    def ask(self, birth: Birth) -> Answer | None:
+        is_state = self.evidence.storage(birth.slot) in self._storages
+        return Answer(FindingKind.OPTIMIZER, place_of_birth(self.evidence, birth)) if is_state else None
+
+    @cached_property
+    def _storages(self) -> set[int]:
+        return self.evidence.storages_of(STATE_ROLE, STATE_AFTER_ROLE)
+
+
+class OptimizerUpdate(Detector):
+    """Did it make something else of what it was given, or was it given no gradient in one run?"""
+
+    def ask(self, birth: Birth) -> Answer | None:
+        if self.evidence.calls["kind"][birth.slot.pair] != OPTIMIZER_KIND or not birth.slot.makes:
+            return None
+        place, lost = place_of_birth(self.evidence, birth), self._without_gradient(birth)
+        if lost is None:
+            return Answer(FindingKind.OPTIMIZER, place)
+        history = ParameterHistory(without_gradient=lost)
+        return Answer(FindingKind.OPTIMIZER, place, Evidence(history=history), unsaid=("error_in", "expected"))
+
+    def _without_gradient(self, birth: Birth) -> str | None:
+        """Of a parameter that an optimizer wrote: the run in which the optimizer had no gradient for it."""
+        evidence, slot = self.evidence, birth.slot
+        if slot.role != PARAMETER_AFTER_ROLE:
+            return None
+        calls = evidence.moved.get(slot.row, evidence.calls["reference_id"][slot.pair]), evidence.calls["id"][slot.pair]
+        have = [(call, slot.place) in shown for call, shown in zip(calls, self._gradients, strict=True)]
+        if have[0] == have[1]:
+            return None
+        return "target" if have[0] else "reference"
+
+    @cached_property
+    def _gradients(self) -> list[set[tuple[int, str]]]:
+        """Of either run: the calls that had a gradient, with the parameter's name."""
+        return [self._gradients_of(trace) for trace in self.evidence.plan.traces]
+
+    def _gradients_of(self, trace: RankTrace) -> set[tuple[int, str]]:
+        uses = uses_of(trace, self.evidence.plan.steps).filter(pl.col("role") == GRADIENT_ROLE)
+        return set(trace.collect(uses.select("call", "place")).iter_rows())

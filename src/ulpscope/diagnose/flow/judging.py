@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.arguments import numbers_differ
-from ulpscope.diagnose.flow.allowances import Allowances
+from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Starts, UnreadOutputs
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.excused import Starts, UnreadOutputs
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
-from ulpscope.diagnose.flow.flipped_choices import Choosers
 from ulpscope.diagnose.flow.states import (
     AFTER_CHOICE,
     IDENTICAL,

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.judge.rounding.masks import unmasked
-from ulpscope.judge.soundness.finite import finiteness_of
-from ulpscope.judge.soundness.grid import Floats, Grid, Mask
+from ulpscope.judge.soundness.grid import Floats, Grid, Mask, finiteness_of
 from ulpscope.judge.soundness.limits import LIMITS
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.checks import OutputEvidence, Rule

@@ -12,11 +12,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ulpscope.judge.soundness.exact import judge_exact, judge_norm, judge_share
-from ulpscope.judge.soundness.finite import Finiteness, finiteness_of
-from ulpscope.judge.soundness.grid import Floats, Mask
+from ulpscope.judge.soundness.exact import (
+    AWAY_FROM_ZERO,
+    TOWARDS_ZERO,
+    Facts,
+    Worst,
+    judge_exact,
+    judge_norm,
+    judge_share,
+    result_of,
+)
+from ulpscope.judge.soundness.grid import Finiteness, Floats, Mask, finiteness_of
 from ulpscope.judge.soundness.limits import LIMITS
-from ulpscope.judge.soundness.results import AWAY_FROM_ZERO, TOWARDS_ZERO, Facts, Worst, result_of
 from ulpscope.judge.soundness.statistics import (
     Bias,
     Expected,

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from ulpscope.diagnose.networks.graphs import DangerousCast, GraphSimilarity, OperatorDifference
+from ulpscope.diagnose.network_graphs import DangerousCast, GraphSimilarity, OperatorDifference
 from ulpscope.records.graphs import TensorDesc
 from ulpscope.report.tables import apart, left_out, plain, render, section, table
 from ulpscope.report.words.language import count_text

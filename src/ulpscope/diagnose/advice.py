@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
-from ulpscope.diagnose.networks.spans import is_span
+from ulpscope.diagnose.limits import ACCEPTABLE_COSINE, CUSTOM_IMPLEMENTATIONS, OPERATORS_NAMED
+from ulpscope.diagnose.network import is_span
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.pairs.msaccucmp.metrics import FP16_LARGEST
 from ulpscope.operations.registry import operation
@@ -17,9 +18,6 @@ from ulpscope.records.evidence import Evidence
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind
 from ulpscope.records.graphs import Operator
 from ulpscope.records.pairs import Measured
-
-# MindStudio's measure of an acceptable tensor.
-ACCEPTABLE_COSINE = 0.99
 
 _BY_KIND = {
     FindingKind.INPUT: (AdviceKind.INPUT_INCONSISTENT, AdviceKind.SAME_DATA),
@@ -120,12 +118,8 @@ def _of_result(finding: Finding, pairs: pl.DataFrame) -> Advice:
     return Advice(AdviceKind.PROBLEM_NODE if harmed else AdviceKind.SINGLE_POINT_ERROR, finding.place.call)
 
 
-_CUSTOM_IMPLEMENTATIONS = (0, 1, 2)
-"""fe::OpImplType: EN_IMPL_CUSTOM_CONSTANT_CCE, EN_IMPL_CUSTOM_TIK, EN_IMPL_CUSTOM_TBE."""
 _REPLACED = frozenset((AdviceKind.RAISE_PRECISION, AdviceKind.RUN_ON_CPU, AdviceKind.UNFUSE, AdviceKind.COMPARE_LOGIC))
 """What is said of calls of a framework."""
-_NAMED = 3
-"""Operators that are named, at most."""
 
 
 def advise_on_network(
@@ -163,7 +157,7 @@ def _on_blamed(comparison: Comparison, operators: Mapping[str, Operator]) -> tup
 def _span(finding: Finding, operator: Operator) -> tuple[str, ...]:
     """Operators one of which is wrong; the last is the one that was compared."""
     before = finding.evidence.span.uncompared or tuple(filter(None, (finding.evidence.span.given_by,)))
-    return *before[:_NAMED], operator.name
+    return *before[:OPERATORS_NAMED], operator.name
 
 
 def _saturated(pairs: pl.DataFrame, indices: Mapping[str, int]) -> str:
@@ -177,14 +171,14 @@ def _saturated(pairs: pl.DataFrame, indices: Mapping[str, int]) -> str:
         pl.max_horizontal(pl.col("min_target").abs(), pl.col("max_target").abs()) >= FP16_LARGEST,
     )
     names = sorted(filter(None, made["module"].unique(maintain_order=True)), key=lambda name: indices.get(name, 0))
-    told = [f"{name} (index {indices[name]})" if name in indices else name for name in names[:_NAMED]]
-    return ", ".join(told) + (f" (+{len(names) - _NAMED})" if len(names) > _NAMED else "")
+    told = [f"{name} (index {indices[name]})" if name in indices else name for name in names[:OPERATORS_NAMED]]
+    return ", ".join(told) + (f" (+{len(names) - OPERATORS_NAMED})" if len(names) > OPERATORS_NAMED else "")
 
 
 def is_custom(operator: Operator) -> bool:
     """Whether the operator's kernel is the user's own."""
     implementation = operator.attributes.get("_fe_imply_type")
-    return implementation in _CUSTOM_IMPLEMENTATIONS or "cust" in (operator.kernel_library or "").lower()
+    return implementation in CUSTOM_IMPLEMENTATIONS or "cust" in (operator.kernel_library or "").lower()
 
 
 def _on_operator(finding: Finding, operator: Operator) -> Iterable[Advice]:

@@ -12,7 +12,7 @@ from ulpscope.diagnose.findings import JudgedRank, RankedFinding
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow
 from ulpscope.diagnose.flow.unpaired import has_unknown_operand
-from ulpscope.diagnose.ledger.booking import (
+from ulpscope.diagnose.ledger import (
     Advance,
     Contributions,
     final_differences,

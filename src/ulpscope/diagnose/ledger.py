@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from ulpscope.diagnose.flow.evidence import RankEvidence
-from ulpscope.diagnose.ledger.who_made_it import Measure, finite_part, maker_of, verdicts_of
 from ulpscope.diagnose.limits import REPLAY_BATCH
+from ulpscope.diagnose.who_made_it import Measure, finite_part, maker_of, verdicts_of
 from ulpscope.operations.names import STARTS_BACKWARD
 from ulpscope.records.checks import Direction, OutputResult
 from ulpscope.records.enums import LOSS_ROLE, Kind, Phase
