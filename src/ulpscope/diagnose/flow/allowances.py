@@ -81,13 +81,14 @@ class Allowances:
 
     def _felt(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
         evidence = self.evidence
-        addends = self._addends(slot.pair)
+        places = evidence.operations[slot.pair].added
+        only_added = evidence.slots_of[slot.pair] if places else ()
+        addends = {each.values for each in only_added if not each.makes and each.place in places}
         if not addends:
             return explained
-        others = [evidence.operands[source].error for source in sources if source not in addends]
-        output = evidence.operands[slot.values]
-        added = felt_error((evidence.operands[source] for source in addends), output)
-        came_in = min(math.hypot(max(others, default=0.0), added), explained.incoming)
+        others = evidence.worst_error(source for source in sources if source not in addends)
+        added = felt_error((evidence.operands[source] for source in addends), evidence.operands[slot.values])
+        came_in = min(math.hypot(others, added), explained.incoming)
         if not came_in < explained.incoming:
             return explained
         base = math.hypot(came_in, explained.floor)
@@ -98,12 +99,6 @@ class Allowances:
             gain=explained.error / explained.widened / base if base else math.inf,
         )
 
-    def _addends(self, pair: int) -> set[int]:
-        """What is only added in these calls."""
-        places = self.evidence.operations[pair].added
-        slots = self.evidence.slots_of[pair] if places else ()
-        return {slot.values for slot in slots if not slot.makes and slot.place in places}
-
     def _gradients(self, slot: Slot) -> list[int]:
         return [other.values for other in self.evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)]
 
@@ -111,8 +106,7 @@ class Allowances:
         """The error if the largest gradient moved across a kink, and the usual share of the others."""
         evidence = self.evidence
         output, gradients = evidence.operands[slot.values], self._gradients(slot)
-        forward = [evidence.operands[source].error for source in sources if source not in gradients]
-        moved = max(forward, default=0.0)
+        moved = evidence.worst_error(source for source in sources if source not in gradients)
         if not evidence.operations[slot.pair].has(Trait.KINKED) or not gradients or moved <= 0 or output.norm <= 0:
             return 0.0
         stats = evidence.sides.reference.summaries
@@ -154,8 +148,7 @@ class Starts:
             return False
         owned = slot.role in KEPT_ROLES
         persistent = owned or self.gaps.is_parameter(slot) or (step != first and not self.evidence.complete)
-        allowed = max(STARTING_ERROR, self._of_update(slot, states))
-        return persistent and 0 < self.evidence.operands[slot.values].error <= allowed
+        return persistent and 0 < self.evidence.error(slot) <= max(STARTING_ERROR, self._of_update(slot, states))
 
     def _of_update(self, slot: Slot, states: Sequence[State]) -> float:
         """What the gradient's error makes of a parameter that is all update, as a bias that began at zero."""
@@ -164,8 +157,8 @@ class Starts:
         if slot.role != PARAMETER_ROLE or not before or states[shown[before - 1].values] not in SOUND:
             return 0.0
         gradient = shown[before - 1]
-        error, lost = self.evidence.operands[gradient.values].error, 2.0 * math.sqrt(self._turned(gradient))
-        return update_error(error, self.limits.loose_gain, self.limits, lost=lost)
+        lost = 2.0 * math.sqrt(self._turned(gradient))
+        return update_error(self.evidence.error(gradient), self.limits.loose_gain, self.limits, lost=lost)
 
     def _turned(self, gradient: Slot) -> float:
         """Share of elements with another sign, where data tells it: Adam's first update is the gradient's sign.
@@ -228,7 +221,7 @@ class Choosers:
         drawn = evidence.calls["random"][pair] or evidence.calls["reference_random"][pair]
         if choosing is None or drawn or evidence.calls["kind"][pair] != Kind.API.value:
             return True
-        is_bool = self._dtypes(slot) == {"bool"}
+        is_bool = {side.dtype[slot.values] for side in evidence.sides} == {"bool"}
         if choosing is Choosing.COMPARISON:
             return not is_bool or self._compares(slot)
         given = next((each for each in self._operands(slot) if not evidence.values.discrete[each.values]), None)
@@ -276,10 +269,7 @@ class Choosers:
 
     def _values(self, slot: Slot, index: Pair[AnyArray]) -> Pair[AnyArray] | None:
         """What the call gave as what lies at the places that it gave."""
-        others = [each for each in self.evidence.slots_of[slot.pair] if each.makes and each is not slot]
+        others = [each for each in self.evidence.made(slot.pair) if each is not slot]
         arrays = [self.evidence.arrays(each) for each in others if not self.evidence.values.discrete[each.values]]
         found = [each for each in arrays if each is not None and each.target.shape == index.target.shape]
         return found[0] if len(found) == 1 else None
-
-    def _dtypes(self, slot: Slot) -> set[str]:
-        return {str(side.dtype[slot.values]) for side in self.evidence.sides}

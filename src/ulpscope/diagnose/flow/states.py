@@ -125,17 +125,6 @@ COMPOSED = frozenset((Family.ATTENTION, Family.RECURRENT))
 ALL = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Peers:
-    """Gains of one operation at one place in all layers, apart by module."""
-
-    by_module: dict[str, list[float]]
-
-    def others(self, module: str) -> list[float]:
-        """Logarithms of the gains in other modules: a fault is in its own module in every step."""
-        return [gain for name, gains in self.by_module.items() if name != module for gain in gains]
-
-
 class PeerGains:
     """What peers allow; each question is answered once."""
 
@@ -143,7 +132,12 @@ class PeerGains:
         self._evidence = evidence
         self._limits = limits
         self._numbers = _numbers(evidence)
-        self._peers = _collect(evidence, flow, self._numbers)
+        self._peers: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        """Logarithms of the gains of one operation at one place in all layers, apart by module."""
+        for gain in flow.gains:
+            if gain.sound and 0 < gain.gain < math.inf:
+                module = str(evidence.calls["module"][gain.pair])
+                self._peers[self._key(gain.pair, gain.place)][module].append(math.log(gain.gain))
         self._known: dict[tuple[Hashable, str], tuple[float, float] | None] = {}
 
     def allowed(self, pair: int, place: str) -> float:
@@ -181,35 +175,24 @@ class PeerGains:
         return None if found is None else math.exp(found[0])
 
     def _middle_and_scatter(self, pair: int, place: str) -> tuple[float, float] | None:
-        key = _key(self._evidence, self._numbers, pair, place)
+        key = self._key(pair, place)
         peers = self._peers.get(key)
         if peers is None:
             return None
-        # Among many layers one does not move the median, faulty or not.
-        module = ALL if len(peers.by_module) >= MANY_MODULES else str(self._evidence.calls["module"][pair])
+        # A fault is in its own module in every step. Among many layers one does not move the median, faulty or not.
+        module = ALL if len(peers) >= MANY_MODULES else str(self._evidence.calls["module"][pair])
         if (key, module) not in self._known:
-            others = peers.others(module)
+            others = [gain for name, gains in peers.items() if name != module for gain in gains]
             enough = len(others) >= self._limits.least_peers
             middle = median(others) if enough else 0.0
             scatter = median(abs(gain - middle) for gain in others) if enough else 0.0
             self._known[key, module] = (middle, scatter) if enough else None
         return self._known[key, module]
 
-
-def _collect(evidence: RankEvidence, flow: Flow, numbers: list[int]) -> dict[Hashable, Peers]:
-    modules = evidence.calls["module"]
-    sound: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for gain in flow.gains:
-        if gain.sound and 0 < gain.gain < math.inf:
-            key = _key(evidence, numbers, gain.pair, gain.place)
-            sound[key][str(modules[gain.pair])].append(math.log(gain.gain))
-    return {key: Peers(by_module) for key, by_module in sound.items()}
-
-
-def _key(evidence: RankEvidence, numbers: list[int], pair: int, place: str) -> Hashable:
-    calls = evidence.calls
-    pattern = layer_pattern(calls["module"][pair])
-    return calls["kind"][pair], calls["op"][pair], pattern, numbers[pair], place
+    def _key(self, pair: int, place: str) -> Hashable:
+        calls = self._evidence.calls
+        pattern = layer_pattern(calls["module"][pair])
+        return calls["kind"][pair], calls["op"][pair], pattern, self._numbers[pair], place
 
 
 def _numbers(evidence: RankEvidence) -> list[int]:
