@@ -21,6 +21,7 @@ from ulpscope.diagnose.limits import (
     MUCH_WORSE,
     WORSE,
 )
+from ulpscope.judge.soundness.exact import output_result
 from ulpscope.judge.soundness.grid import Grid
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
@@ -54,15 +55,7 @@ def _as_good_as_native(call: "ReplayedCall", each: OutputEvidence) -> OutputResu
         return None
     if not np.array_equal(each.computed, native.computed, equal_nan=True) and not _is_as_good(each, native):
         return None
-    return OutputResult(
-        place=each.place,
-        direction=each.direction,
-        verdict=Verdict.PASS,
-        statistic="native",
-        message="as near to the truth as this machine's own kernel",
-        dtype=each.dtype,
-        shape=each.exact.shape,
-    )
+    return output_result(each, Verdict.PASS, "native", "as near to the truth as this machine's own kernel")
 
 
 def _is_as_good(each: OutputEvidence, native: OutputEvidence) -> bool:

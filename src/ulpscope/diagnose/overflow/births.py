@@ -7,8 +7,9 @@ already, such as a gradient that was written into, goes on with the weights of t
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 import polars as pl
 
@@ -95,7 +96,9 @@ class BirthSearch:
         calls = rank.collect(rank.calls(step).select(columns).sort("id"))
         uses = signs_of(rank, step)
         self._known.reads = self._known.reads or not uses["made"].all()
-        untold = _untold(calls, uses)
+        made = uses.filter("made")
+        # Where no result at all is recorded, all calls; elsewhere a call without one gave no tensor.
+        untold = calls.height if made.is_empty() else made.filter(~pl.col("told"))["call"].n_unique()
         if not uses["sign"].any():
             return Births(step, calls.height, untold=untold)
         shown = shown_step(calls, uses)
@@ -175,7 +178,8 @@ class _StepSearch:
         self._makers |= {row.value: call for row in made if row.value not in self._makers}
         if outcome not in _SOUND:
             known.broken.add(made)
-        elif any(map(self.shown.is_trained_on, made)):
+        elif any(row.value in self.shown.losses or row.storage in self.shown.trained for row in made):
+            # It is a loss, or a gradient or parameter of an optimizer: no mask belongs there.
             source = _source(call, self.shown, self.outcomes, self._makers)
             was_stated = self.outcomes[source] is _Outcome.STATED
             self.outcomes[source] = _Outcome.WRITTEN if was_stated else _Outcome.BORN
@@ -190,20 +194,16 @@ class _StepSearch:
         late = shown.kinds[call] == Kind.MODULE_BACKWARD.value and known.is_late(made)
         if late or any(map(known.is_broken, given)):
             return _Outcome.INHERITED
-        if given and not _is_new(made, given):
+        after, before, asked = ends(made), ends(given), shown.asked(call)
+        # It makes no more than it hands on. -inf that is negated is +inf, but then no -inf is left.
+        is_new = (after.nan and not before.nan) or (after.high and after.low and not before.high)
+        # It makes tensors, of what masks hold, of what is no tensor: torch.from_numpy(mask).
+        wraps = known.reads and call not in shown.readers and not (after.nan or after.high or asked.low)
+        if (given and not is_new) or wraps:
             return _Outcome.CARRIED
-        if known.reads and call not in shown.readers and _is_mask(made) and not shown.asked(call).low:
-            # It makes tensors of what is no tensor: torch.from_numpy(mask).
-            return _Outcome.CARRIED
-        if not shown.asked(call).cover(ends(made)):
+        if not asked.cover(after):
             return _Outcome.BORN
-        return _Outcome.WRITTEN if ends(made).nan else _Outcome.STATED
-
-
-def _untold(calls: pl.DataFrame, uses: pl.DataFrame) -> int:
-    """Where no result at all is recorded, all calls; elsewhere a call without one gave no tensor."""
-    made = uses.filter("made")
-    return calls.height if made.is_empty() else made.filter(~pl.col("told"))["call"].n_unique()
+        return _Outcome.WRITTEN if after.nan else _Outcome.STATED
 
 
 def _source(call: int, shown: ShownStep, outcomes: Mapping[int, _Outcome], makers: Mapping[int, int]) -> int:
@@ -219,24 +219,12 @@ def _source(call: int, shown: ShownStep, outcomes: Mapping[int, _Outcome], maker
     return call
 
 
-def _is_mask(rows: Sequence[Row]) -> bool:
-    """Whether all that shows is what masks hold."""
-    return not ends(rows).nan and not ends(rows).high
-
-
-def _is_new(made: Sequence[Row], given: Sequence[Row]) -> bool:
-    """Whether a call makes more than it hands on. -inf that is negated is +inf, but then no -inf is left."""
-    after, before = ends(made), ends(given)
-    return (after.nan and not before.nan) or (after.high and after.low and not before.high)
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """The calls of a step in which something shows."""
 
     calls: dict[int, list[Row]]
     """What shows, by call, in the order of execution."""
-    around: frozenset[int]
+    around: set[int]
     """Calls with calls inside, in which the same shows."""
 
 
@@ -246,12 +234,7 @@ class _Spread:
 
     before: dict[int, int | None] = field(default_factory=dict)
     """Each call that has handed it on, and the one it was given it by; in the order of execution."""
-    makers: dict[int, int] = field(default_factory=dict)
-    """By value."""
-    alike: dict[int, int] = field(default_factory=dict)
-    """By digest: dumps do not tell which output an input is, but it has the same bits."""
-    storages: dict[int, int] = field(default_factory=dict)
-    """What is written through one view is read through another."""
+    reached: Values = field(default_factory=Values)
     made: set[int] = field(default_factory=set)
     """Values of which it is known who made them."""
     loss: int | None = None
@@ -262,28 +245,13 @@ class _Spread:
     def giver(self, given: Sequence[Row]) -> int | None:
         """Whose result the first of these is that the overflow has reached."""
         for shown in given:
-            maker = self.makers.get(shown.value)
+            maker = self.reached.ids.get(shown.value)
             if maker is None and shown.value not in self.made:
-                maker = self._unseen(shown)
+                # No call is known to have made it.
+                maker = self.reached.storages.get(shown.storage, self.reached.digests.get(shown.digest))
             if maker is not None:
                 return maker
         return None
-
-    def _unseen(self, shown: Row) -> int | None:
-        """Whose result this is that no call is known to have made."""
-        if shown.storage is not None and shown.storage in self.storages:
-            return self.storages[shown.storage]
-        return None if shown.digest is None else self.alike.get(shown.digest)
-
-    def reach(self, call: int, giver: int | None, made: Sequence[Row]) -> None:
-        self.is_elsewhere |= giver is not None and any(shown.storage not in self.storages for shown in made)
-        self.before[call] = giver
-        for shown in made:
-            self.makers.setdefault(shown.value, call)
-            if shown.digest is not None:
-                self.alike.setdefault(shown.digest, call)
-            if shown.storage is not None:
-                self.storages[shown.storage] = call
 
     def follow(self, step: _Step, born: int) -> None:
         """Go on through the calls of a step."""
@@ -299,7 +267,10 @@ class _Spread:
             if any(one.role == Role.LOSS.value for one in given) and self.loss is None:
                 self.loss = giver
             if made or call == born:
-                self.reach(call, giver, made)
+                elsewhere = any(one.storage not in self.reached.storages for one in made)
+                self.is_elsewhere |= giver is not None and elsewhere
+                self.before[call] = giver
+                self.reached.add(made)
 
     def way_to(self, call: int) -> list[int]:
         """The calls that led there, the first first."""
@@ -340,30 +311,22 @@ class OverflowWays:
 
     def _step(self, number: int) -> _Step:
         if number not in self._read:
-            self._read[number] = _read_step(self._rank, number)
+            calls = self._rank.collect(self._rank.calls(number).select("id", "kind", "parent"))
+            # An optimizer's kernels have the weights as they are inside of it; the next step reads its own.
+            optimizers = calls.filter(pl.col("kind") == Kind.OPTIMIZER.value)["id"]
+            around = set(calls["parent"].drop_nulls()) - set(optimizers)
+            self._read[number] = _Step(rows_by_call(signs_of(self._rank, number)), around)
         return self._read[number]
 
     def _told(self, calls: Sequence[Call], loss: int | None) -> Iterator[WayCall]:
-        shown = {
-            number: rows for step in {call.step for call in calls} for number, rows in self._step(step).calls.items()
-        }
-        followers = [*(shown[call.id] for call in calls[1:]), []]
-        tensors = [_handed_on(shown[call.id], after) for call, after in zip(calls, followers, strict=True)]
+        shown = [self._step(call.step).calls[call.id] for call in calls]
+        tensors = [_handed_on(rows, after) for rows, after in zip(shown, [*shown[1:], []], strict=True)]
         values = self._rank.find_values(tensor.value for tensor in tensors)
         for call, tensor in zip(calls, tensors, strict=True):
             stats = values[tensor.value].stats if tensor.value in values else None
             counts = NotFinite() if stats is None else NotFinite(stats.nan, stats.pos_inf, stats.neg_inf)
-            yield WayCall(
-                call.name,
-                call.op,
-                call.module,
-                call.phase,
-                tensor.place,
-                counts,
-                is_loss=call.id == loss,
-                step=call.step,
-                is_update=call.kind is Kind.OPTIMIZER,
-            )
+            told = WayCall(call.name, call.op, call.module, call.phase, tensor.place, counts, step=call.step)
+            yield replace(told, is_loss=call.id == loss, is_update=call.kind is Kind.OPTIMIZER)
 
 
 def _handed_on(shown: Sequence[Row], after: Sequence[Row]) -> Row:
@@ -371,14 +334,6 @@ def _handed_on(shown: Sequence[Row], after: Sequence[Row]) -> Row:
     made = [one for one in shown if one.made] or list(shown)
     read = {one.value for one in after if not one.made}
     return next((one for one in made if one.value in read), made[0])
-
-
-def _read_step(rank: RankTrace, number: int) -> _Step:
-    calls = rank.collect(rank.calls(number).select("id", "kind", "parent"))
-    # An optimizer's kernels have the weights as they are inside of it; the next step reads its own.
-    optimizers = calls.filter(pl.col("kind") == Kind.OPTIMIZER.value)["id"]
-    around = set(calls["parent"].drop_nulls()) - set(optimizers)
-    return _Step(rows_by_call(signs_of(rank, number)), frozenset(around))
 
 
 def _last(reached: dict[int, Call], born: int) -> int:

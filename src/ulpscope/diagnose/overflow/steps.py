@@ -85,21 +85,21 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Values:
-    """Tensors that a search has met."""
+    """Tensors that a search has met, and the calls at which it has."""
 
-    ids: set[int] = field(default_factory=set)
-    digests: set[int] = field(default_factory=set)
+    ids: dict[int, int] = field(default_factory=dict)
+    digests: dict[int | None, int] = field(default_factory=dict)
     """Dumps do not tell which output an input is, but it has the same bits."""
-    storages: set[int] = field(default_factory=set)
-    """What is written through one view is read through another."""
+    storages: dict[int | None, int] = field(default_factory=dict)
+    """What is written through one view is read through another: the last that was met."""
 
     def add(self, rows: Iterable[Row]) -> None:
         for row in rows:
-            self.ids.add(row.value)
+            self.ids.setdefault(row.value, row.call)
             if row.digest is not None:
-                self.digests.add(row.digest)
+                self.digests.setdefault(row.digest, row.call)
             if row.storage is not None:
-                self.storages.add(row.storage)
+                self.storages[row.storage] = row.call
 
     def have(self, row: Row) -> bool:
         return row.value in self.ids or row.digest in self.digests
@@ -184,10 +184,6 @@ class ShownStep:
     def asker(self, row: Row) -> int | None:
         """The call around its reader whose argument says this number: a kernel gets it as a tensor."""
         return next((call for call in self.above(row.call) if self.asked(call).cover(ends([row]))), None)
-
-    def is_trained_on(self, row: Row) -> bool:
-        """Whether it is a loss, or a gradient or parameter of an optimizer: no mask belongs there."""
-        return row.value in self.losses or row.storage in self.trained
 
 
 def shown_step(calls: pl.DataFrame, uses: pl.DataFrame) -> ShownStep:

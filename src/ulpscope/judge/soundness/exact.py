@@ -4,7 +4,7 @@ invariants that are small beside a norm, and whether a random call did what it d
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,15 +26,16 @@ class Worst:
     """Its error, in distances of neighbouring numbers."""
 
 
-def result_of(
-    evidence: OutputEvidence, verdict: Verdict, statistic: str, facts: Facts, *, worst: Worst | None = None
+def output_result(
+    evidence: OutputEvidence,
+    verdict: Verdict,
+    statistic: str,
+    message: str,
+    *,
+    worst: int | None = None,
+    metrics: Mapping[str, float] | None = None,
 ) -> OutputResult:
-    known = {"elements": evidence.exact.size, **facts}
-    message = sentence(statistic, known)
-    place = None if worst is None else tuple(map(int, np.unravel_index(worst.position, evidence.exact.shape)))
-    computed, exact = (None, None) if worst is None else _values(evidence, worst.position)
-    if worst is not None and verdict is not Verdict.PASS:
-        message = with_worst(message, place=place or (), computed=computed, exact=exact, ulp=worst.ulp)
+    """A result with what is known of the output; `worst` is the position of its worst element."""
     return OutputResult(
         place=evidence.place,
         direction=evidence.direction,
@@ -43,22 +44,42 @@ def result_of(
         message=message,
         dtype=evidence.dtype,
         shape=tuple(evidence.exact.shape),
-        worst=place,
-        worst_computed=computed,
-        worst_exact=exact,
-        metrics=_metrics(known, worst),
+        worst=None if worst is None else tuple(map(int, np.unravel_index(worst, evidence.exact.shape))),
+        worst_computed=None if worst is None else float(evidence.computed.flat[worst]),
+        worst_exact=None if worst is None else float(evidence.exact.flat[worst]),
+        metrics=tuple((metrics or {}).items()),
     )
 
 
-def _values(evidence: OutputEvidence, position: int) -> tuple[float, float]:
-    return float(evidence.computed.flat[position]), float(evidence.exact.flat[position])
+def result_of(
+    evidence: OutputEvidence,
+    verdict: Verdict,
+    statistic: str,
+    facts: Facts | None = None,
+    *,
+    worst: Worst | None = None,
+) -> OutputResult:
+    """A result that says what decided, and of the worst element, unless all is well."""
+    known = {"elements": evidence.exact.size, **(facts or {})}
+    message = SENTENCES[statistic].format(**known)
+    figures = {name: float(fact) for name, fact in known.items() if not isinstance(fact, str)}
+    if worst is None:
+        return output_result(evidence, verdict, statistic, message, metrics=figures)
+    figures["max_ulp"] = worst.ulp
+    found = output_result(evidence, verdict, statistic, message, worst=worst.position, metrics=figures)
+    if verdict is Verdict.PASS:
+        return found
+    place, computed, exact = ", ".join(map(str, found.worst or ())), found.worst_computed, found.worst_exact
+    told = WORST.format(message=message, place=place, computed=computed, exact=exact, ulp=worst.ulp)
+    return replace(found, message=told)
 
 
-def _metrics(facts: Facts, worst: Worst | None) -> tuple[tuple[str, float], ...]:
-    figures = {name: float(fact) for name, fact in facts.items() if not isinstance(fact, str)}
-    if worst is not None:
-        figures["max_ulp"] = worst.ulp
-    return tuple(figures.items())
+def not_finite(
+    evidence: OutputEvidence, where: Mask, verdict: Verdict = Verdict.FAIL, facts: Facts | None = None
+) -> OutputResult:
+    """Inf or nan in these places, unlike the truth."""
+    told = {**(facts or {}), "mismatched": int(np.count_nonzero(where))}
+    return result_of(evidence, verdict, "not_finite", told, worst=Worst(int(np.argmax(where)), math.inf))
 
 
 SENTENCES: Mapping[str, str] = {
@@ -98,15 +119,6 @@ TOWARDS_ZERO, AWAY_FROM_ZERO = "off towards zero", "off away from zero"
 WORST = "{message}; worst element [{place}]: {computed:.9g}, exact {exact:.9g}, {ulp:.3g} ulp"
 
 
-def sentence(statistic: str, facts: Mapping[str, object]) -> str:
-    return SENTENCES[statistic].format(**facts)
-
-
-def with_worst(message: str, *, place: tuple[int, ...], computed: float | None, exact: float | None, ulp: float) -> str:
-    shown = ", ".join(map(str, place))
-    return WORST.format(message=message, place=shown, computed=computed, exact=exact, ulp=ulp)
-
-
 def judge_exact(evidence: OutputEvidence) -> OutputResult:
     """Moved, chosen or whole numbers: the truth in the output's dtype, and nothing else."""
     if DTYPES[evidence.dtype].unit_roundoff == 0:
@@ -129,9 +141,8 @@ def _unequal(evidence: OutputEvidence, wrong: Mask, *, flushed: int) -> OutputRe
     facts = {"unequal": unequal, "flushed": flushed}
     if unequal:
         return result_of(evidence, Verdict.FAIL, "unequal", facts, worst=_most_unequal(evidence, wrong))
-    if flushed:
-        return result_of(evidence, Verdict.WARN, "flushed", facts)
-    return result_of(evidence, Verdict.PASS, "identical", facts)
+    verdict, statistic = (Verdict.WARN, "flushed") if flushed else (Verdict.PASS, "identical")
+    return result_of(evidence, verdict, statistic, facts)
 
 
 def _most_unequal(evidence: OutputEvidence, wrong: Mask) -> Worst:
@@ -156,26 +167,20 @@ def judge_norm(evidence: OutputEvidence) -> OutputResult:
     computed, exact = (np.asarray(each, np.float64).ravel() for each in (evidence.computed, evidence.exact))
     finite = finiteness_of(evidence)
     if finite.mismatched is not None:
-        worst = Worst(int(np.argmax(finite.mismatched)), math.inf)
-        facts = {"mismatched": int(np.count_nonzero(finite.mismatched))}
-        return result_of(evidence, Verdict.FAIL, "not_finite", facts, worst=worst)
+        return not_finite(evidence, finite.mismatched)
     if finite.nothing_judged:
-        return result_of(evidence, Verdict.UNTESTED, "all_not_finite", {})
+        return result_of(evidence, Verdict.UNTESTED, "all_not_finite")
     keep = slice(None) if finite.judged is None else finite.judged
     scale = float(np.linalg.norm(exact[keep])) if evidence.scale is None else evidence.scale
     roundoff = max(DTYPES[evidence.dtype].unit_roundoff, evidence.accumulation)
     unit = roundoff * math.sqrt(max(evidence.reduction, 1.0)) * scale
     error = float(np.linalg.norm(computed[keep] - exact[keep]))
-    return _norm_result(evidence, error / unit if unit > 0 else (math.inf if error > 0 else 0.0))
-
-
-def _norm_result(evidence: OutputEvidence, norm: float) -> OutputResult:
-    verdict = Verdict.PASS
-    limit = LIMITS.norm_warn
-    if norm > LIMITS.norm_fail:
-        verdict, limit = Verdict.FAIL, LIMITS.norm_fail
-    elif norm > LIMITS.norm_warn:
-        verdict = Verdict.WARN
+    norm = error / unit if unit > 0 else (math.inf if error > 0 else 0.0)
+    fails = norm > LIMITS.norm_fail
+    limit = LIMITS.norm_fail if fails else LIMITS.norm_warn
+    verdict = Verdict.FAIL if fails else Verdict.WARN
+    if norm <= limit:
+        verdict = Verdict.PASS
     with np.errstate(invalid="ignore"):
         distances = np.nan_to_num(np.abs(np.asarray(evidence.computed - evidence.exact, np.float64)).ravel())
     worst = _in_ulp(evidence, distances, int(np.argmax(distances)))
@@ -187,12 +192,9 @@ def judge_share(evidence: ShareEvidence) -> OutputResult:
     """A two-sided binomial test."""
     z = _deviation(evidence.successes, evidence.trials, evidence.probability)
     extremes = (_deviation(count, evidence.trials, evidence.probability) for count in (0, evidence.trials))
+    verdict, statistic = Verdict.FAIL if z > LIMITS.share_z else Verdict.PASS, "share"
     if evidence.trials == 0 or max(extremes) <= LIMITS.share_z:
-        return _result(evidence, Verdict.UNTESTED, "few_trials", z)
-    return _result(evidence, Verdict.FAIL if z > LIMITS.share_z else Verdict.PASS, "share", z)
-
-
-def _result(evidence: ShareEvidence, verdict: Verdict, statistic: str, z: float) -> OutputResult:
+        verdict, statistic = Verdict.UNTESTED, "few_trials"
     facts = {
         "successes": evidence.successes,
         "trials": evidence.trials,
@@ -206,7 +208,7 @@ def _result(evidence: ShareEvidence, verdict: Verdict, statistic: str, z: float)
         direction=evidence.direction,
         verdict=verdict,
         statistic=statistic,
-        message=sentence(statistic, facts),
+        message=SENTENCES[statistic].format(**facts),
         metrics=tuple((name, float(fact)) for name, fact in facts.items()),
     )
 
@@ -226,12 +228,10 @@ def _tail(successes: int, trials: int, probability: float) -> float:
     """Probability of this count or one farther from the expected, on its side."""
     step = 1 if successes >= trials * probability else -1
     last = min(trials, successes + LIMITS.tail_terms) if step > 0 else max(0, successes - LIMITS.tail_terms)
-    return math.fsum(_mass(count, trials, probability) for count in range(successes, last + step, step))
-
-
-def _mass(count: int, trials: int, probability: float) -> float:
-    ways = math.lgamma(trials + 1) - math.lgamma(count + 1) - math.lgamma(trials - count + 1)
-    return math.exp(ways + count * math.log(probability) + (trials - count) * math.log1p(-probability))
+    counts = range(successes, last + step, step)
+    ways = (math.lgamma(trials + 1) - math.lgamma(count + 1) - math.lgamma(trials - count + 1) for count in counts)
+    chances = (count * math.log(probability) + (trials - count) * math.log1p(-probability) for count in counts)
+    return math.fsum(math.exp(way + chance) for way, chance in zip(ways, chances, strict=True))
 
 
 def _normal_deviation(chance: float) -> float:

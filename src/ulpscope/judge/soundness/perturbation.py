@@ -7,10 +7,11 @@ free-benchmark   the ratio of both results, within a fixed limit of the dtype: e
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from ulpscope.judge.soundness.exact import judge_norm
+from ulpscope.judge.soundness.exact import judge_norm, output_result
 from ulpscope.judge.soundness.grid import Floats, Mask
 from ulpscope.judge.soundness.statistics import tolerance_of
 from ulpscope.judge.standards.limits import MOST_UNBALANCED, PERTURBATIONS, SMALLEST_GRADIENT, PerturbationLimits
@@ -76,8 +77,7 @@ def _judge_choice(evidence: PerturbedEvidence) -> OutputResult:
     wrong = (before.computed != after.computed) != (before.exact != after.exact)
     if not wrong.any():
         return _result(evidence, Verdict.PASS, "stable", {"ratio": 0.0})
-    facts = {"mismatched": int(np.count_nonzero(wrong))}
-    return _result(evidence, Verdict.FAIL, "flipped", facts, worst=int(np.argmax(wrong)))
+    return _mismatched(evidence, "flipped", wrong)
 
 
 def _judge_invariant(evidence: PerturbedEvidence) -> OutputResult:
@@ -91,10 +91,11 @@ def _judge_movement(evidence: PerturbedEvidence) -> OutputResult:
     before, after = tolerance_of(evidence.before), tolerance_of(evidence.after)
     lost: Mask = after.mismatched & ~before.mismatched
     if lost.any():
-        count = int(np.count_nonzero(lost))
-        return _result(evidence, Verdict.FAIL, "not_finite", {"mismatched": count}, worst=int(np.argmax(lost)))
+        return _mismatched(evidence, "not_finite", lost)
+    with np.errstate(invalid="ignore"):
+        changes = evidence.after.computed - evidence.before.computed, evidence.after.exact - evidence.before.exact
     judged = before.judged & after.judged
-    moved, exact = (np.where(judged, each, 0.0) for each in _movements(evidence))
+    moved, exact = (np.where(judged, each.astype(np.float64).ravel(), 0.0) for each in changes)
     excess = np.abs(moved - exact)
     ratios = excess / (before.bound + after.bound)
     worst = int(np.argmax(ratios))
@@ -115,12 +116,9 @@ def _judge_movement(evidence: PerturbedEvidence) -> OutputResult:
     return _result(evidence, Verdict.PASS, "stable", facts)
 
 
-def _movements(evidence: PerturbedEvidence) -> tuple[Floats, Floats]:
-    before, after = evidence.before, evidence.after
-    with np.errstate(invalid="ignore"):
-        moved = (after.computed - before.computed).astype(np.float64).ravel()
-        exact = (after.exact - before.exact).astype(np.float64).ravel()
-    return moved, exact
+def _mismatched(evidence: PerturbedEvidence, statistic: str, where: Mask) -> OutputResult:
+    facts = {"mismatched": int(np.count_nonzero(where))}
+    return _result(evidence, Verdict.FAIL, statistic, facts, worst=int(np.argmax(where)))
 
 
 def _rms(values: Floats) -> float:
@@ -138,24 +136,13 @@ def _result(
     before, after = evidence.before, evidence.after
     known: dict[str, object] = {"elements": before.computed.size, **facts}
     message = SENTENCES[statistic].format(**known)
-    place = None if worst is None else tuple(map(int, np.unravel_index(worst, before.computed.shape)))
-    ends = (None, None) if worst is None else (float(before.computed.flat[worst]), float(after.computed.flat[worst]))
-    if place is not None:
-        message += WORST.format(place=", ".join(map(str, place)), before=ends[0], after=ends[1])
     figures = {name: float(fact) for name, fact in known.items() if isinstance(fact, int | float)}
-    return OutputResult(
-        place=before.place,
-        direction=before.direction,
-        verdict=verdict,
-        statistic=statistic,
-        message=message,
-        dtype=before.dtype,
-        shape=tuple(before.computed.shape),
-        worst=place,
-        worst_computed=ends[1],
-        worst_exact=None if worst is None else float(after.exact.flat[worst]),
-        metrics=tuple((figures | {"max_rel": largest_ratio(evidence) - 1.0}).items()),
-    )
+    figures["max_rel"] = largest_ratio(evidence) - 1.0
+    found = output_result(after, verdict, statistic, message, worst=worst, metrics=figures)
+    if worst is not None:
+        place, was, became = ", ".join(map(str, found.worst or ())), before.computed.flat[worst], found.worst_computed
+        message += WORST.format(place=place, before=float(was), after=became)
+    return replace(found, message=message, dtype=before.dtype, shape=tuple(before.computed.shape))
 
 
 SIGN_CHANGED = math.inf
@@ -203,14 +190,4 @@ def _judge_cpu(evidence: PerturbedEvidence, limits: PerturbationLimits) -> Outpu
 
 
 def _ratio_result(evidence: PerturbedEvidence, verdict: Verdict, message: str, ratio: float) -> OutputResult:
-    before = evidence.before
-    return OutputResult(
-        place=before.place,
-        direction=before.direction,
-        verdict=verdict,
-        statistic="ratio",
-        message=message,
-        dtype=before.dtype,
-        shape=tuple(before.computed.shape),
-        metrics=(("max_rel", ratio - 1.0),),
-    )
+    return output_result(evidence.before, verdict, "ratio", message, metrics={"max_rel": ratio - 1.0})

@@ -123,13 +123,17 @@ def expected_of(field: Field, evidence: OutputEvidence, sensitivity: Sensitivity
     accumulator = max(evidence.accumulation, LIMITS.truth_roundoff)
     floor = LIMITS.floor * accumulator * field.largest
     storing = max(evidence.input_roundoff, field.grid.dtype.unit_roundoff)
-    summing = (accumulator + LIMITS.truth_roundoff) * growth_of(evidence)
+    # How errors of additions add up: at random, in any order; of a sum term by term that grows steadily to its result,
+    # where its partial sums are rounded; and of one where all of them are rounded to one side, of terms that are alike.
+    growth, terms = math.sqrt(1.0 + evidence.reduction / 2.0), evidence.reduction - 1.0
+    walk, drift = math.sqrt(max(terms, 0.0)) / LIMITS.steady_walk, LIMITS.drift * min(terms, LIMITS.longest_drift)
+    summing = (accumulator + LIMITS.truth_roundoff) * growth
     ulp = np.maximum(field.ulp, LIMITS.inner_underflow)
     # Rounding the result, adding up, evaluating functions, constants inside them, intermediate results handed on.
     variance = ulp**2 / 12.0 + (summing * sensitivity.inputs) ** 2 + floor**2
-    variance += (math.hypot(LIMITS.evaluation, walk_of(evidence)) * accumulator * field.magnitude) ** 2
+    variance += (math.hypot(LIMITS.evaluation, walk) * accumulator * field.magnitude) ** 2
     near = LIMITS.half_ulp * ulp
-    near += (LIMITS.worst_evaluation + drift_of(evidence)) * accumulator * field.magnitude
+    near += (LIMITS.worst_evaluation + drift) * accumulator * field.magnitude
     near += (LIMITS.spread * summing + LIMITS.near_spread * storing) * sensitivity.inputs
     near += LIMITS.spread * floor + LIMITS.underflow * field.grid.smallest
     if sensitivity.intermediates is not None:
@@ -140,21 +144,6 @@ def expected_of(field: Field, evidence: OutputEvidence, sensitivity: Sensitivity
     # Of the inputs' roundings, or of one intermediate result of the output's own size.
     stored = np.sqrt(variance + storing**2 * (sensitivity.inputs**2 + field.magnitude**2))
     return Expected(rms=np.sqrt(variance), stored=stored, near=near, bound=bound)
-
-
-def growth_of(evidence: OutputEvidence) -> float:
-    """How errors of additions add up at random, in any order."""
-    return math.sqrt(1.0 + evidence.reduction / 2.0)
-
-
-def walk_of(evidence: OutputEvidence) -> float:
-    """How errors of a sum term by term add up that grows steadily to its result: its partial sums are rounded."""
-    return math.sqrt(max(evidence.reduction - 1.0, 0.0)) / LIMITS.steady_walk
-
-
-def drift_of(evidence: OutputEvidence) -> float:
-    """The same where all of them are rounded to one side: terms that are alike."""
-    return LIMITS.drift * min(evidence.reduction - 1.0, LIMITS.longest_drift)
 
 
 def sloppiness(evidence: OutputEvidence, field: Field) -> float:
@@ -330,8 +319,5 @@ def _expected(evidence: OutputEvidence, field: Field) -> Expected:
     expected = expected_of(field, evidence, sensitivity_of(field, evidence))
     if evidence.ordinary is None:
         return expected
-    return widened(expected, field, _finite(field.errors(evidence.ordinary)))
-
-
-def _finite(errors: NDArray[np.float64]) -> Floats:
-    return np.where(np.isfinite(errors), errors, 0.0)
+    errors = field.errors(evidence.ordinary)
+    return widened(expected, field, np.where(np.isfinite(errors), errors, 0.0))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.judge.soundness.exact import output_result
 from ulpscope.judge.soundness.grid import Grid
 from ulpscope.judge.standards.limits import (
     ALL_ZERO,
@@ -254,27 +255,17 @@ def _result(evidence: OutputEvidence, verdict: Verdict, statistic: str, found: M
         "least_cosine": LEAST_COSINE,
         "most_absolute": MOST_ABSOLUTE,
     }
-    place = _worst(evidence)
-    return OutputResult(
-        place=evidence.place,
-        direction=evidence.direction,
-        verdict=verdict,
-        statistic=statistic,
-        message=SENTENCES[statistic].format(**facts),
-        dtype=evidence.dtype,
-        shape=tuple(evidence.exact.shape),
-        worst=place,
-        worst_computed=None if place is None else float(evidence.computed[place]),
-        worst_exact=None if place is None else float(evidence.exact[place]),
-        metrics=tuple((name, figure) for name, figure in found.items() if figure is not None),
+    message, figures = (
+        SENTENCES[statistic].format(**facts),
+        {key: each for key, each in found.items() if each is not None},
     )
+    return output_result(evidence, verdict, statistic, message, worst=_worst(evidence), metrics=figures)
 
 
-def _worst(evidence: OutputEvidence) -> tuple[int, ...] | None:
+def _worst(evidence: OutputEvidence) -> int | None:
     """Where the largest difference is; a nan counts as the largest."""
     if evidence.computed.shape != evidence.exact.shape or evidence.exact.size == 0:
         return None
     with np.errstate(invalid="ignore"):
         sizes = np.abs(np.asarray(evidence.computed, np.float64) - np.asarray(evidence.exact, np.float64))
-    position = int(np.argmax(np.where(np.isnan(sizes), math.inf, sizes)))
-    return tuple(map(int, np.unravel_index(position, sizes.shape)))
+    return int(np.argmax(np.where(np.isnan(sizes), math.inf, sizes)))
