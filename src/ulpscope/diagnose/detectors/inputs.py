@@ -7,7 +7,7 @@ import polars as pl
 from ulpscope.diagnose.arguments import argument_differences
 from ulpscope.diagnose.detectors.asking import Answer, Case, Detector, computed, is_only_shown
 from ulpscope.diagnose.flow.states import Birth, Cause
-from ulpscope.diagnose.flow.unpaired import Gap, calls_in
+from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.places import place_of_birth
 from ulpscope.operations.names import operation_name
 from ulpscope.operations.traits import Trait
@@ -79,16 +79,11 @@ class Data(Detector):
             if birth.cause is Cause.OUTSIDE:
                 return not is_input
             if birth.gap is not None and is_input and self._maker(birth) < 0:
-                return any(map(self._from_model, birth.gap.sources)) or self._is_inside(birth.gap)
+                makers = [self.evidence.makers[source] for source in birth.gap.sources]
+                from_model = any(maker >= 0 and self.case.model[maker] for maker in makers)
+                calls = calls_in(self.evidence, birth.gap)
+                return from_model or any(frame["module"].is_not_null().any() for frame in calls)
         return self.case.model[birth.slot.pair]
-
-    def _is_inside(self, gap: Gap) -> bool:
-        """Whether a call of the gap ran inside of a module."""
-        return any(calls["module"].is_not_null().any() for calls in calls_in(self.evidence, gap))
-
-    def _from_model(self, values: int) -> bool:
-        maker = self.evidence.makers[values]
-        return maker >= 0 and self.case.model[maker]
 
 
 class Outside(Detector):
@@ -98,7 +93,7 @@ class Outside(Detector):
         if birth.cause is not Cause.OUTSIDE:
             return None
         if birth.slot.role == STATE_ROLE:
-            return Answer(FindingKind.OPTIMIZER, place_of_birth(self.case.evidence, birth))
+            return Answer(FindingKind.OPTIMIZER, place_of_birth(self.evidence, birth))
         return _input(self.case, birth) if birth.slot.role == INPUT_ROLE else computed(self.case, birth)
 
 
@@ -120,7 +115,7 @@ class Randomness(Detector):
         if birth.gap is not None or not self._draws_otherwise(birth):
             return None
         if not self.case.is_parameter(birth) and self._only_data_is_random:
-            return Answer(FindingKind.INPUT, place_of_birth(self.case.evidence, birth))
+            return Answer(FindingKind.INPUT, place_of_birth(self.evidence, birth))
         return _randomness(self.case, birth)
 
     @cached_property
@@ -130,12 +125,12 @@ class Randomness(Detector):
         return all(self._prepares(birth) and not self.case.is_parameter(birth) for birth in random)
 
     def _prepares(self, birth: Birth) -> bool:
-        evidence, pair = self.case.evidence, birth.slot.pair
+        evidence, pair = self.evidence, birth.slot.pair
         is_order = evidence.operations[pair].name == "randperm"
         return not self.case.model[pair] and (is_order or evidence.calls["phase"][pair] == SETUP_PHASE)
 
     def _draws_otherwise(self, birth: Birth) -> bool:
-        calls, pair = self.case.evidence.calls, birth.slot.pair
+        calls, pair = self.evidence.calls, birth.slot.pair
         if not (calls["random"][pair] or calls["reference_random"][pair]):
             return False
         same_state = calls["generator"][pair] == calls["reference_generator"][pair]
@@ -146,7 +141,7 @@ class LoneRandomness(Detector):
     """By a call that only one run makes."""
 
     def ask(self, birth: Birth) -> Answer | None:
-        calls = None if birth.gap is None else calls_in(self.case.evidence, birth.gap)
+        calls = None if birth.gap is None else calls_in(self.evidence, birth.gap)
         is_random = calls is not None and any(frame["random"].any() for frame in calls)
         return _randomness(self.case, birth) if is_random else None
 

@@ -10,7 +10,7 @@ from ulpscope.diagnose.detectors.skipped_steps import other_accumulation
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Flow, State
 from ulpscope.diagnose.limits import NAMES_LISTED
-from ulpscope.diagnose.places import coarsest_dtype, place_of
+from ulpscope.diagnose.places import coarsest_dtype, place_of, place_of_row
 from ulpscope.judge.rounding.values import NO_DTYPE
 from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import Kind, Phase
@@ -27,7 +27,8 @@ def arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
         if reference == target or calls["kind"][pair] != Kind.API.value or evidence.operations[pair].has(Trait.MOVING):
             continue
         differences = telling_differences(reference, target)
-        made = [slot for slot in evidence.slots_of[pair] if slot.makes and _is_rounded(evidence, flow, slot)]
+        rounded = (slot for slot in evidence.made(pair) if flow.states[slot.values] is State.ROUNDING)
+        made = [slot for slot in rounded if evidence.error(slot) > 0]
         if not differences or not made or not _may_be_theirs(evidence, pair, differences):
             continue
         key = calls["op"][pair], differences
@@ -41,17 +42,11 @@ def _counted(note: Finding, count: int) -> Finding:
     return replace(note, evidence=replace(note.evidence, amount=Amount(count=count)))
 
 
-def _is_rounded(evidence: RankEvidence, flow: Flow, slot: Slot) -> bool:
-    """Whether it differs, and rounding explains that."""
-    return flow.states[slot.values] is State.ROUNDING and evidence.operands[slot.values].error > 0
-
-
 def _may_be_theirs(evidence: RankEvidence, pair: int, differences: tuple[ArgumentDifference, ...]) -> bool:
     """Whether the arguments may change anything: one that only one run states may be the default."""
     if all(each.reference and each.target for each in differences):
         return True
-    given = [slot.values for slot in evidence.slots_of[pair] if not slot.makes]
-    return bool(evidence.values.identical[given].all())
+    return bool(evidence.values.identical[evidence.given(pair)].all())
 
 
 def _argument_note(
@@ -60,7 +55,7 @@ def _argument_note(
     numbers = Numbers(
         measured=evidence.values.measured[slot.values],
         error_in=flow.error_in.get(slot.row),
-        error_out=evidence.operands[slot.values].error,
+        error_out=evidence.error(slot),
         expected=flow.expected.get(slot.row),
         dtype=coarsest_dtype(evidence, slot.pair),
     )
@@ -100,23 +95,15 @@ def dtypes(evidence: RankEvidence, flow: Flow) -> list[Finding]:
 
 def unmatched_calls(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for all calls without a partner."""
-    unmatched = evidence.plan.unmatched
-    sides = [_interesting(frame) for frame in unmatched]
-    if sides[0].is_empty() and sides[1].is_empty():
+    sides = evidence.plan.unmatched.map(_interesting)
+    in_target = not sides.target.is_empty()
+    if sides.reference.is_empty() and not in_target:
         return []
-    first = (sides[1] if not sides[1].is_empty() else sides[0]).row(0, named=True)
-    place = Place(
-        rank=evidence.plan.rank,
-        step=first["step"],
-        phase=Phase(first["phase"]),
-        call=first["name"],
-        call_id=first["id"] if not sides[1].is_empty() else None,
-        op=first["op"],
-        module=first["module"],
-    )
-    names = [tuple(side["name"].head(NAMES_LISTED).to_list()) for side in sides]
-    note = Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(names[0], names[1])))
-    return [_counted(note, sides[0].height + sides[1].height)]
+    first = (sides.target if in_target else sides.reference).row(0, named=True)
+    place = replace(place_of_row(evidence, first, in_target=in_target), source=None)
+    names = sides.map(lambda calls: tuple(calls["name"].head(NAMES_LISTED).to_list()))
+    note = Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(*names)))
+    return [_counted(note, sides.reference.height + sides.target.height)]
 
 
 def _interesting(calls: pl.DataFrame) -> pl.DataFrame:
@@ -143,7 +130,6 @@ def starting_parameters(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     started = [slot for slot in flow.started if evidence.calls["step"][slot.pair] == first]
     if not started:
         return []
-    worst = max(started, key=lambda slot: evidence.operands[slot.values].error)
-    size = evidence.operands[worst.values].error
-    note = Evidence(Numbers(error_out=size), amount=Amount(count=len(started)))
+    worst = max(started, key=evidence.error)
+    note = Evidence(Numbers(error_out=evidence.error(worst)), amount=Amount(count=len(started)))
     return [Finding(FindingKind.PARAMETER, place_of(evidence, worst), note)]

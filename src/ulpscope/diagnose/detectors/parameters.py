@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,10 @@ import polars as pl
 
 from ulpscope.align.scans import uses_of
 from ulpscope.diagnose.arguments import differing_arguments
-from ulpscope.diagnose.detectors.asking import Answer, Case, Detector, computed, is_only_shown
-from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
+from ulpscope.diagnose.detectors.asking import Answer, Detector, computed, is_only_shown
+from ulpscope.diagnose.flow.evidence import Slot, grouped
 from ulpscope.diagnose.flow.states import Birth
-from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, calls_in
+from ulpscope.diagnose.flow.unpaired import Gap, calls_in
 from ulpscope.diagnose.limits import LEFTOVER_FEW, LEFTOVER_NEAR, LEFTOVER_NEAR_OF_FEW, LEFTOVERS_TRIED
 from ulpscope.diagnose.places import (
     full_name,
@@ -23,6 +22,7 @@ from ulpscope.diagnose.places import (
     place_of_parameter,
     place_of_row,
 )
+from ulpscope.judge.rounding.values import Values
 from ulpscope.numerics.summaries.sketch import Floats
 from ulpscope.records.enums import (
     GRADIENT_ROLE,
@@ -35,6 +35,7 @@ from ulpscope.records.enums import (
 )
 from ulpscope.records.evidence import Evidence, ParameterHistory, Unlike
 from ulpscope.records.findings import FindingKind
+from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
 REFERENCE, TARGET = "reference", "target"
@@ -49,7 +50,7 @@ class WrittenParameter(Detector):
     """
 
     def ask(self, birth: Birth) -> Answer | None:
-        evidence = self.case.evidence
+        evidence = self.evidence
         if birth.slot.makes or not self.case.is_parameter(birth):
             return None
         users = reversed(self.case.gaps.users_before(birth.slot))
@@ -79,15 +80,12 @@ class Parameter(Detector):
             place = replace(place, module=shown.module, tensor=full_name(shown))
             history = ParameterHistory(updated_in=run, parameters=own)
             return Answer(FindingKind.OPTIMIZER, place, Evidence(history=history), unsaid=("error_in", "expected"))
-        if self._after_setup(gap):
+        if any((frame["phase"] != SETUP_PHASE).any() for frame in calls_in(self.evidence, gap)):
+            # Calls that only one run makes have changed it.
             place = replace(place_of_birth(self.evidence, birth), tensor=shown.tensor)
             return Answer(FindingKind.COMPUTATION, place, Evidence(history=ParameterHistory(parameters=own)))
         unseen = True if gap.written and not gap.calls else None
         return Answer(FindingKind.PARAMETER, shown, Evidence(history=ParameterHistory(changed_unseen=unseen)))
-
-    def _after_setup(self, gap: Gap) -> bool:
-        """Whether calls that only one run makes have changed it."""
-        return any((frame["phase"] != SETUP_PHASE).any() for frame in calls_in(self.evidence, gap))
 
     def _lone_update(self, gap: Gap) -> Update | None:
         """A step of an optimizer that only one run makes, among the calls without partners that changed it."""
@@ -113,32 +111,30 @@ class Parameter(Detector):
         return (run, rows.row(0, named=True)) if rows.height else None
 
     @cached_property
-    def _updates(self) -> list[dict[int, list[int]]]:
+    def _updates(self) -> Pair[dict[int, list[int]]]:
         """Of either run, by storage: the calls of optimizers that wrote it."""
-        return [self._updates_of(trace) for trace in self.evidence.plan.traces]
 
-    def _updates_of(self, trace: RankTrace) -> dict[int, list[int]]:
-        written = uses_of(trace, self.evidence.plan.steps).filter(pl.col("role") == PARAMETER_AFTER_ROLE)
-        values = trace.values().select(value="id", storage="storage")
-        rows = trace.collect(written.select("call", "value").join(values, on="value").select("storage", "call"))
-        found: dict[int, list[int]] = {}
-        for storage, call in rows.drop_nulls("storage").sort("call").iter_rows():
-            found.setdefault(storage, []).append(call)
-        return found
+        def updates(trace: RankTrace) -> dict[int, list[int]]:
+            written = uses_of(trace, self.evidence.plan.steps).filter(pl.col("role") == PARAMETER_AFTER_ROLE)
+            values = trace.values().select("storage", value="id").drop_nulls("storage")
+            rows = trace.collect(written.join(values, on="value").select("storage", "call")).sort("call")
+            return dict(rows.group_by("storage").agg("call").iter_rows())
+
+        return self.evidence.plan.traces.map(updates)
 
 
 LEFTOVER = "leftover"
 
 
 class StaleGradient(Detector):
-    """Does it still hold that of an earlier step, because nobody has set it to zero?"""
+    """Does it still hold that of an earlier step, because nobody has set it to zero?
 
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        self.leftovers = Leftovers(case.evidence, case.gaps)
+    What a gradient has too much is compared with its own earlier contents. A sketch is linear: sketch(target) -
+    sketch(reference) is the sketch of what is left over.
+    """
 
     def ask(self, birth: Birth) -> Answer | None:
-        leftover = self.leftovers.of(birth.slot)
+        leftover = self.leftover(birth.slot)
         if leftover is None:
             return None
         found = replace(computed(self.case, birth), story=LEFTOVER)
@@ -146,18 +142,7 @@ class StaleGradient(Detector):
             return found
         return replace(found, evidence=replace(found.evidence, history=ParameterHistory(leftover=leftover)))
 
-
-class Leftovers:
-    """Compares what a gradient has too much with its own earlier contents.
-
-    A sketch is linear: sketch(target) - sketch(reference) is the sketch of what is left over.
-    """
-
-    def __init__(self, evidence: RankEvidence, gaps: GapFinder) -> None:
-        self.evidence = evidence
-        self.gaps = gaps
-
-    def of(self, slot: Slot) -> tuple[str, int] | None:
+    def leftover(self, slot: Slot) -> tuple[str, int] | None:
         """The run whose gradient holds an earlier one, and the step of that; none if that is not it."""
         sides, name = self.evidence.sides, self._name(slot)
         reference, target = sides.reference.summaries.sketch, sides.target.summaries.sketch
@@ -166,19 +151,16 @@ class Leftovers:
         surplus: Floats = target[slot.values].astype(np.float64) - reference[slot.values]
         near = LEFTOVER_NEAR if self.evidence.operands[slot.values].elements >= LEFTOVER_FEW else LEFTOVER_NEAR_OF_FEW
         steps = self.evidence.calls["step"]
-        shown = reversed(self._shown.get(name, []))
-        earlier = (each for each in shown if steps[each.pair] < steps[slot.pair] and self._is_same(each))
-        for other in islice(earlier, LEFTOVERS_TRIED):
+        earlier = [each for each in self._shown.get(name, []) if steps[each.pair] < steps[slot.pair]]
+        # A content that is not the same in both runs tells nothing: both may hold theirs.
+        same = [each for each in earlier if self.evidence.operands[each.values].error <= LEFTOVER_NEAR]
+        for other in same[: -LEFTOVERS_TRIED - 1 : -1]:
             found = int(steps[other.pair])
             if _is_like(surplus, target[other.values], near):
-                return "target", found
+                return TARGET, found
             if _is_like(-surplus, reference[other.values], near):
-                return "reference", found
+                return REFERENCE, found
         return None
-
-    def _is_same(self, slot: Slot) -> bool:
-        """Whether a content is the same in both runs: else both may hold theirs."""
-        return self.evidence.operands[slot.values].error <= LEFTOVER_NEAR
 
     @cached_property
     def _shown(self) -> dict[str | None, list[Slot]]:
@@ -188,7 +170,7 @@ class Leftovers:
     def _name(self, slot: Slot) -> str | None:
         """Of the parameter: a module names its own, an optimizer with their modules' paths. Clipping shows none."""
         if slot.role != GRADIENT_ROLE:
-            shown = self.gaps.gradient_storages.get(self.evidence.storage(slot))
+            shown = self.case.gaps.gradient_storages.get(self.evidence.storage(slot))
             return self._name(shown[0]) if shown else None
         module = self.evidence.calls["module"][slot.pair]
         return slot.place if module is None else f"{module}.{slot.place}"
@@ -218,24 +200,24 @@ class TiedWeight(Detector):
         if slot.role != GRADIENT_ROLE or module is None:
             return None
         reference, target = (ties.get(f"{module}.{slot.place}", set()) for ties in self._ties)
-        for run, only in (("reference", reference - target), ("target", target - reference)):
+        for run, only in ((REFERENCE, reference - target), (TARGET, target - reference)):
             if only:
                 return run, min(only)
         return None
 
     @cached_property
-    def _ties(self) -> list[dict[str, set[str]]]:
+    def _ties(self) -> Pair[dict[str, set[str]]]:
         """Of either run: names of parameters that are one tensor, by each of these names."""
-        return [self._ties_of(side.id.tolist()) for side in self.evidence.sides]
+        modules = self.evidence.calls["module"]
+        owned = [slot for slot in self.evidence.by_role.get(PARAMETER_ROLE, []) if modules[slot.pair] is not None]
 
-    def _ties_of(self, ids: list[int]) -> dict[str, set[str]]:
-        # By value, not by storage: parameters that lie flat in one storage are no ties.
-        owners: dict[int, set[str]] = {}
-        for slot in self.evidence.slots:
-            module = self.evidence.calls["module"][slot.pair]
-            if slot.role == PARAMETER_ROLE and module is not None:
-                owners.setdefault(ids[slot.values], set()).add(f"{module}.{slot.place}")
-        return {name: names - {name} for names in owners.values() for name in names if len(names) > 1}
+        def ties(side: Values) -> dict[str, set[str]]:
+            # By value, not by storage: parameters that lie flat in one storage are no ties.
+            shown = grouped(owned, lambda slot: int(side.id[slot.values])).values()
+            owners = [{f"{modules[slot.pair]}.{slot.place}" for slot in slots} for slots in shown]
+            return {name: names - {name} for names in owners for name in names if len(names) > 1}
+
+        return self.evidence.sides.map(ties)
 
 
 class OptimizerState(Detector):
@@ -271,13 +253,12 @@ class OptimizerUpdate(Detector):
         have = [(call, slot.place) in shown for call, shown in zip(calls, self._gradients, strict=True)]
         if have[0] == have[1]:
             return None
-        return "target" if have[0] else "reference"
+        return TARGET if have[0] else REFERENCE
 
     @cached_property
-    def _gradients(self) -> list[set[tuple[int, str]]]:
+    def _gradients(self) -> Pair[set[tuple[int, str]]]:
         """Of either run: the calls that had a gradient, with the parameter's name."""
-        return [self._gradients_of(trace) for trace in self.evidence.plan.traces]
-
-    def _gradients_of(self, trace: RankTrace) -> set[tuple[int, str]]:
-        uses = uses_of(trace, self.evidence.plan.steps).filter(pl.col("role") == GRADIENT_ROLE)
-        return set(trace.collect(uses.select("call", "place")).iter_rows())
+        steps, shown = self.evidence.plan.steps, pl.col("role") == GRADIENT_ROLE
+        return self.evidence.plan.traces.map(
+            lambda trace: set(trace.collect(uses_of(trace, steps).filter(shown).select("call", "place")).iter_rows())
+        )

@@ -60,7 +60,9 @@ def unshared_parameters(evidence: RankEvidence) -> Finding | None:
         reference = names[0].get(calls["reference_id"][pair], set())
         target = names[1].get(calls["id"][pair], set())
         if reference != target:
-            return _finding(evidence, pair, sorted(reference - target), sorted(target - reference))
+            only = OneRun(tuple(sorted(reference - target)), tuple(sorted(target - reference)))
+            place = replace(place_of_pair(evidence, pair), tensor=(only.only_target or only.only_reference)[0])
+            return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
     return None
 
 
@@ -69,10 +71,7 @@ def missing_module(evidence: RankEvidence) -> Finding | None:
     plan = evidence.plan
     if evidence.has_compiled:
         return None
-    sides = (
-        (plan.calls.reference, plan.traces.reference, plan.shared_modules.reference),
-        (plan.calls.target, plan.traces.target, plan.shared_modules.target),
-    )
+    sides = zip(plan.calls, plan.traces, plan.shared_modules, strict=True)
     for number, (calls, trace, shared) in enumerate(sides):
         owned = _owned(trace, plan.steps)
         modules = calls.filter(pl.col("kind") == Kind.MODULE.value)
@@ -80,8 +79,10 @@ def missing_module(evidence: RankEvidence) -> Finding | None:
         for row in modules.sort("id").iter_rows(named=True):
             absent = row["module"] not in shared and steps[row["module"]] == len(plan.steps)
             if absent and owned.get(row["id"]):
-                outermost = _outermost(modules, row["module"], shared)
-                return _absence(evidence, outermost, in_target=number == 1)
+                outermost, in_target = _outermost(modules, row["module"], shared), number == 1
+                place, names = place_of_row(evidence, outermost, in_target=in_target), (outermost["name"],)
+                only = OneRun(only_target=names) if in_target else OneRun(only_reference=names)
+                return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
     return None
 
 
@@ -94,24 +95,9 @@ def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict
     return modules.filter(pl.col("module") == found).sort("id").row(0, named=True)
 
 
-def _absence(evidence: RankEvidence, row: dict[str, Any], *, in_target: bool) -> Finding:
-    place = place_of_row(evidence, row, in_target=in_target)
-    names = (row["name"],)
-    only = OneRun(only_target=names) if in_target else OneRun(only_reference=names)
-    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
-
-
 def _owned(trace: RankTrace, steps: Sequence[int]) -> dict[int, set[str]]:
     if not steps:
         return {}
-    uses = trace.collect(trace.tensors(steps[0]).filter(pl.col("role") == Role.PARAMETER.value).select("call", "place"))
-    found: dict[int, set[str]] = {}
-    for call, place in uses.iter_rows():
-        found.setdefault(call, set()).add(place)
-    return found
-
-
-def _finding(evidence: RankEvidence, pair: int, reference: list[str], target: list[str]) -> Finding:
-    place = replace(place_of_pair(evidence, pair), tensor=(target or reference)[0])
-    only = OneRun(only_reference=tuple(reference), only_target=tuple(target))
-    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
+    owned = trace.tensors(steps[0]).filter(pl.col("role") == Role.PARAMETER.value)
+    rows = trace.collect(owned.group_by("call").agg("place"))
+    return {call: set(places) for call, places in rows.iter_rows()}
