@@ -24,7 +24,6 @@ from ulpscope.records.findings import (
     AnchorPart,
     Comparison,
     Counts,
-    Finding,
     Nearness,
     Neighbour,
     Outcome,
@@ -74,6 +73,7 @@ def summarise(
     table = pl.concat([rank.table for rank in judged])
     counts = _counts(judged, table)
     finished = finish(judged, counts)
+    sound = Outcome.AGREE if counts.tensors_compared else Outcome.NOTHING_COMPARED
     neighbours: list[Neighbour] = []
     if finished.answer is not None:
         entry, rank = finished.answer
@@ -81,7 +81,7 @@ def summarise(
     comparison = Comparison(
         reference=names.reference,
         target=names.target,
-        outcome=_outcome(counts, finished.findings),
+        outcome=Outcome.DIVERGED if finished.findings else sound,
         findings=tuple(finished.findings),
         notes=tuple(finished.notes),
         counts=counts,
@@ -99,12 +99,6 @@ def _on_device(plan: Plan) -> bool:
     """Whether a run computed on something else than the CPU, or none says on what."""
     devices = [name for rank in plan.ranks for trace in rank.traces for name in trace.info.devices]
     return not devices or any(not name.startswith("cpu") for name in devices)
-
-
-def _outcome(counts: Counts, findings: Sequence[Finding]) -> Outcome:
-    if findings:
-        return Outcome.DIVERGED
-    return Outcome.AGREE if counts.tensors_compared else Outcome.NOTHING_COMPARED
 
 
 def _counts(judged: Sequence[JudgedRank], table: pl.DataFrame) -> Counts:
@@ -149,31 +143,29 @@ def _reasons(table: pl.DataFrame) -> tuple[tuple[str, int], ...]:
 
 
 def _anchor(judged: Sequence[JudgedRank]) -> tuple[AnchorPart, ...]:
-    """Of all ranks together."""
-    by_name: dict[str, list[AnchorPart]] = {}
+    """What both runs started from in the first compared step, of all ranks together."""
+    errors: dict[str, list[float]] = {}
     for rank in judged:
-        for part in anchor_of(rank.evidence):
-            by_name.setdefault(part.what, []).append(part)
-    return tuple(_together(parts) for parts in by_name.values())
-
-
-def _together(parts: Sequence[AnchorPart]) -> AnchorPart:
-    errors = [part.worst for part in parts if part.worst is not None]
-    return AnchorPart(
-        parts[0].what, sum(p.compared for p in parts), sum(p.identical for p in parts), max(errors, default=None)
+        values = rank.evidence.values
+        for what, chosen in _starts(rank.evidence).items():
+            rows = [row for row in chosen if values.compared[row]]
+            errors.setdefault(what, []).extend(np.where(values.identical[rows], 0.0, values.error[rows]).tolist())
+    return tuple(
+        AnchorPart(what, len(told), told.count(0.0), max(filter(None, map(finite, told)), default=None))
+        for what, told in errors.items()
+        if told
     )
 
 
-def anchor_of(evidence: RankEvidence) -> list[AnchorPart]:
-    """What both runs started from in the first compared step."""
-    first = evidence.plan.steps[0] if evidence.plan.steps else 0
-    slots = [slot for slot in evidence.slots if evidence.calls["step"][slot.pair] == first]
-    parts = [
-        ("inputs", _first_inputs(evidence, slots)),
-        ("parameters", _parameters(evidence, slots)),
-        ("embedding", _embedding(evidence, slots)),
-    ]
-    return [part for what, chosen in parts if (part := _part(evidence, what, chosen)) is not None]
+def _starts(evidence: RankEvidence) -> dict[str, list[int]]:
+    """Rows of what both runs started from."""
+    calls, first = evidence.calls, evidence.plan.steps[0] if evidence.plan.steps else 0
+    slots = [slot for slot in evidence.slots if calls["step"][slot.pair] == first]
+    owned = [s for s in slots if s.role == PARAMETER_ROLE and calls["phase"][s.pair] == FORWARD_PHASE]
+    made = [s for s in slots if s.role == OUTPUT_ROLE]
+    embedded = [s.values for s in made if evidence.operations[s.pair].name in ("embedding", "embedding_bag")]
+    parameters = list(dict.fromkeys(slot.values for slot in owned))
+    return {"inputs": _first_inputs(evidence, slots), "parameters": parameters, "embedding": embedded[:1]}
 
 
 def _first_inputs(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
@@ -181,78 +173,39 @@ def _first_inputs(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
     calls = evidence.calls
     outer = {s.pair for s in slots if calls["kind"][s.pair] == MODULE_KIND and calls["parent"][s.pair] is None}
     if not outer:
-        makers = evidence.makers
-        return [s.values for s in slots if s.role == INPUT_ROLE and makers[s.values] < 0]
+        return [s.values for s in slots if s.role == INPUT_ROLE and evidence.makers[s.values] < 0]
     first = min(outer, key=lambda pair: calls["id"][pair])
-    return [slot.values for slot in evidence.slots_of[first] if slot.role == INPUT_ROLE]
-
-
-def _parameters(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
-    forward = FORWARD_PHASE
-    return list(
-        dict.fromkeys(
-            s.values for s in slots if s.role == PARAMETER_ROLE and evidence.calls["phase"][s.pair] == forward
-        )
-    )
-
-
-def _embedding(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
-    found = [
-        s for s in slots if evidence.operations[s.pair].name in ("embedding", "embedding_bag") and s.role == OUTPUT_ROLE
-    ]
-    return [found[0].values] if found else []
-
-
-def _part(evidence: RankEvidence, what: str, chosen: list[int]) -> AnchorPart | None:
-    rows = [row for row in chosen if evidence.values.compared[row]]
-    if not rows:
-        return None
-    equal = [bool(evidence.values.identical[row]) or float(evidence.values.error[row]) == 0.0 for row in rows]
-    identical = sum(equal)
-    errors = [float(evidence.values.error[row]) for row, same in zip(rows, equal, strict=True) if not same]
-    finite = [error for error in errors if np.isfinite(error)]
-    return AnchorPart(what, len(rows), identical, max(finite, default=None))
+    return [slot.values for slot in evidence.in_role(first, INPUT_ROLE)]
 
 
 def neighbours_of(evidence: RankEvidence, flow: Flow, birth: Birth, place: Place) -> list[Neighbour]:
     """The calls that led to the answer, the worst operand's way back, and the answer itself."""
     before: list[Neighbour] = []
     seen = {birth.slot.pair}
-    sources = list(birth.gap.sources) if birth.gap is not None else _operands(evidence, birth.slot.pair)
+    sources = list(birth.gap.sources) if birth.gap is not None else evidence.given(birth.slot.pair)
     while len(before) < BEFORE_SHOWN:
-        maker = _worst_maker(evidence, sources, seen)
-        if maker is None:
+        made = [row for row in sources if evidence.makers[row] >= 0 and evidence.makers[row] not in seen]
+        if not made:
             break
+        maker = evidence.makers[max(made, key=lambda row: evidence.operands[row].error)]
         seen.add(maker)
-        sources = _operands(evidence, maker)
+        sources = evidence.given(maker)
         if not evidence.operations[maker].has(Trait.VIEW):
-            before.append(_neighbour(evidence, flow, Nearness.BEFORE, maker))
+            before.append(_neighbour(evidence, flow, maker))
     return [*reversed(before), _here(birth, place)]
 
 
-def _operands(evidence: RankEvidence, pair: int) -> list[int]:
-    return [slot.values for slot in evidence.slots_of[pair] if not slot.makes]
-
-
-def _worst_maker(evidence: RankEvidence, sources: list[int], seen: set[int]) -> int | None:
-    made = [row for row in sources if evidence.makers[row] >= 0 and evidence.makers[row] not in seen]
-    if not made:
-        return None
-    return evidence.makers[max(made, key=lambda row: evidence.operands[row].error)]
-
-
-def _neighbour(evidence: RankEvidence, flow: Flow, nearness: Nearness, pair: int) -> Neighbour:
-    made = [slot for slot in evidence.slots_of[pair] if slot.makes and evidence.values.compared[slot.values]]
-    worst = max(made, key=lambda slot: evidence.operands[slot.values].error, default=None)
-    incoming = [evidence.operands[row].error for row in _operands(evidence, pair)]
+def _neighbour(evidence: RankEvidence, flow: Flow, pair: int) -> Neighbour:
+    made = [slot for slot in evidence.made(pair) if evidence.values.compared[slot.values]]
+    worst = max(made, key=evidence.error, default=None)
     state = State.UNKNOWN if worst is None else flow.states[worst.values]
     return Neighbour(
-        nearness=nearness,
+        nearness=Nearness.BEFORE,
         call=str(evidence.calls["name"][pair]),
         op=str(evidence.calls["op"][pair]),
         module=evidence.calls["module"][pair],
-        error_in=finite(max(incoming, default=0.0)),
-        error_out=None if worst is None else finite(evidence.operands[worst.values].error),
+        error_in=finite(evidence.worst_error(evidence.given(pair))),
+        error_out=None if worst is None else finite(evidence.error(worst)),
         judgement=JUDGEMENTS[state].value if state is not State.UNKNOWN else "",
     )
 

@@ -24,6 +24,7 @@ from ulpscope.records.enums import (
 )
 from ulpscope.records.evidence import Evidence, OneRun
 from ulpscope.records.findings import Finding, FindingKind
+from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
 BACKWARD, UPDATE = "B", "U"
@@ -53,7 +54,7 @@ class _Events:
 
 def skipped_update(evidence: RankEvidence, first: Finding) -> Skip | None:
     """The first update, or backward before one, that only one run makes; another accumulation of gradients is none."""
-    runs = _runs(evidence)
+    runs = evidence.plan.calls.map(_events)
     if not all(any(UPDATE in step.kinds for step in run.values()) for run in runs) or _accumulates(runs) is not None:
         return None
     for step in evidence.plan.steps:
@@ -65,11 +66,11 @@ def skipped_update(evidence: RankEvidence, first: Finding) -> Skip | None:
 
 def other_accumulation(evidence: RankEvidence) -> Finding | None:
     """A note: the runs always add gradients up over another number of backwards."""
-    runs = _runs(evidence)
+    runs = evidence.plan.calls.map(_events)
     found = _accumulates(runs)
     if found is None:
         return None
-    update = next(row for step in runs[1].values() for row in step.rows if _kind(row) == UPDATE)
+    update = next(row for step in runs.target.values() for row in step.rows if _kind(row) == UPDATE)
     place = place_of_row(evidence, update, in_target=True)
     return Finding(FindingKind.OPTIMIZER, place, Evidence(one_run=OneRun(backwards=found)))
 
@@ -92,13 +93,9 @@ def _left_out(evidence: RankEvidence, step: int, shifted: int) -> Skip | None:
     in_target = shifted < 0
     calls = evidence.plan.calls.target if in_target else evidence.plan.calls.reference
     row = calls.filter(pl.col("step") == step, OUTERMOST).sort("id").row(0, named=True)
-    before = evidence.plan.calls.target.filter(pl.col("step") < step)["id"].max()
-    finding = Finding(
-        FindingKind.STRUCTURE,
-        place_of_row(evidence, row, in_target=in_target),
-        Evidence(one_run=OneRun(shifted=shifted)),
-    )
-    return Skip(finding, step, -1 if before is None else int(str(before)))
+    before = evidence.plan.calls.target.filter(pl.col("step") < step)
+    place = place_of_row(evidence, row, in_target=in_target)
+    return Skip(Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(shifted=shifted))), step, _last(before))
 
 
 def _first_inputs(trace: RankTrace) -> dict[int, tuple[int, ...]]:
@@ -107,16 +104,8 @@ def _first_inputs(trace: RankTrace) -> dict[int, tuple[int, ...]]:
     uses = trace.tensors().filter(pl.col("role") == INPUT_ROLE).select("call", "place", "value")
     values = trace.values().select("digest", value="id")
     rows = trace.collect(uses.join(outer, on="call").join(values, on="value").sort("call", "place"))
-    found: dict[int, tuple[int, ...]] = {}
-    for (step,), group in rows.group_by("step", maintain_order=True):
-        digests = group["digest"]
-        found[int(str(step))] = () if digests.null_count() else tuple(digests.to_list())
-    return found
-
-
-def _runs(evidence: RankEvidence) -> tuple[dict[int, _Events], dict[int, _Events]]:
-    calls = evidence.plan.calls
-    return _events(calls.reference), _events(calls.target)
+    by_step = rows.group_by("step", maintain_order=True).agg("digest")
+    return {step: () if None in digests else tuple(digests) for step, digests in by_step.iter_rows()}
 
 
 def _events(calls: pl.DataFrame) -> dict[int, _Events]:
@@ -134,7 +123,7 @@ def _kind(row: dict[str, Any]) -> str:
     return UPDATE if row["kind"] == OPTIMIZER_KIND else BACKWARD
 
 
-def _accumulates(runs: tuple[dict[int, _Events], dict[int, _Events]]) -> tuple[int, int] | None:
+def _accumulates(runs: Pair[dict[int, _Events]]) -> tuple[int, int] | None:
     """Backwards before an update, where each run usually makes as many, and not both the same number."""
     usual = [_usual([step.kinds for step in run.values() if UPDATE in step.kinds]) for run in runs]
     if None in usual or usual[0] == usual[1]:
@@ -195,6 +184,9 @@ def _last_backward(evidence: RankEvidence, step: int, target: _Events, same: int
     """Id of the target's last backward before the two runs part; what comes after is another iteration."""
     following = target.rows[same]["id"] if same < len(target.rows) else None
     calls = evidence.plan.calls.target.filter(pl.col("step") == step, pl.col("kind").is_in(list(BACKWARD_KINDS)))
-    before = calls if following is None else calls.filter(pl.col("id") < following)
-    last = before["id"].max()
-    return -1 if last is None else int(str(last))
+    return _last(calls if following is None else calls.filter(pl.col("id") < following))
+
+
+def _last(calls: pl.DataFrame) -> int:
+    """Its id; -1 if there is none."""
+    return max(calls["id"].to_list(), default=-1)
