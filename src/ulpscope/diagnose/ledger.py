@@ -3,8 +3,10 @@ each call's own error adds to the difference at the end of a step's forward.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from ulpscope.records.pairs import Pair
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 
 if TYPE_CHECKING:
-    from ulpscope.replay.torch.ledger import ReplayedPair, Sweep
+    from ulpscope.replay.torch.ledger import ReplayedPair
 
 
 Advance = Callable[[int], None]
@@ -30,11 +32,12 @@ Left = Counter[str]
 
 def keep_ledger(evidence: RankEvidence, pairs: Sequence[int], left: Left, advance: Advance) -> list[LedgerEntry]:
     """Entries for all outputs and gradients of these pairs of forward calls; what cannot be replayed is counted."""
+    from ulpscope.replay.torch.ledger import replay_pair
+
     found: list[LedgerEntry] = []
     for pair, recorded in recorded_pairs(evidence, pairs):
-        replayed = try_replay(evidence, recorded, left)
-        if replayed is not None:
-            found += _entries(evidence, pair, recorded, replayed, left)
+        with _counted(left):
+            found += _entries(evidence, pair, recorded, replay_pair(recorded, evidence.plan.traces))
         advance(1)
     return found
 
@@ -50,42 +53,24 @@ def recorded_pairs(evidence: RankEvidence, pairs: Sequence[int]) -> Iterator[tup
             yield pair, Pair(reference[ids["reference_id"][pair]], target[ids["id"][pair]])
 
 
-def try_replay(evidence: RankEvidence, recorded: Pair[RecordedCall], left: Left) -> "ReplayedPair | None":
-    """Execute a pair again; a reason is counted where that cannot be."""
-    from ulpscope.replay.torch.ledger import replay_pair
-
+@contextmanager
+def _counted(left: Left) -> Iterator[None]:
+    """Counts the reason where a pair cannot be executed again."""
     try:
-        return replay_pair(recorded, evidence.plan.traces)
+        yield
     except CannotReplayError as reason:
         left[str(reason)] += 1
     except Exception as error:  # a recorded call may be anything; what cannot run here is named, and the rest goes on
-        left[_reason(error)] += 1
-    return None
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
+        left[f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"] += 1
 
 
 def _entries(
-    evidence: RankEvidence, pair: int, recorded: Pair[RecordedCall], replayed: "ReplayedPair", left: Left
-) -> Iterable[LedgerEntry]:
-    try:
-        judged = _judged(replayed)
-        return [_entry(evidence, pair, recorded, each, verdicts, replayed) for each, verdicts in judged]
-    except CannotReplayError as reason:
-        left[str(reason)] += 1
-    except Exception as error:
-        left[_reason(error)] += 1
-    return ()
-
-
-def _judged(replayed: "ReplayedPair") -> list[tuple[PairEvidence, Pair[OutputResult]]]:
-    """Each output with the verdicts on both runs' own errors."""
-    sides = replayed.sides
-    verdicts = sides.map(verdicts_of)
+    evidence: RankEvidence, pair: int, recorded: Pair[RecordedCall], replayed: "ReplayedPair"
+) -> list[LedgerEntry]:
+    """Of each output, with the verdicts on both runs' own errors."""
+    verdicts = replayed.sides.map(verdicts_of)
     return [
-        (each, Pair(verdicts.reference[each.place], verdicts.target[each.place]))
+        _entry(evidence, pair, recorded, each, verdicts.map(itemgetter(each.place)), replayed)
         for each in replayed.evidence()
         if each.place in verdicts.reference and each.place in verdicts.target
     ]
@@ -102,6 +87,7 @@ def _entry(
     parts = _parts(each)
     maker = maker_of(Pair(parts["made_by_reference"], parts["made_by_target"]), verdicts, replayed)
     blamed = verdicts.reference if maker is Maker.REFERENCE else verdicts.target
+    computed, exact = blamed.worst_computed, blamed.worst_exact
     return LedgerEntry(
         rank=evidence.plan.rank,
         step=evidence.calls["step"][pair],
@@ -119,15 +105,9 @@ def _entry(
         verdict_reference=verdicts.reference.verdict,
         maker=maker,
         worst=blamed.worst,
-        worst_values=_worst_values(blamed),
+        worst_values=None if computed is None or exact is None else (computed, exact),
         **parts,
     )
-
-
-def _worst_values(result: OutputResult) -> tuple[float, float] | None:
-    if result.worst_computed is None or result.worst_exact is None:
-        return None
-    return result.worst_computed, result.worst_exact
 
 
 def _parts(each: PairEvidence) -> dict[str, Any]:
@@ -169,35 +149,36 @@ def with_contributions(entries: list[LedgerEntry], found: Contributions) -> list
 
 
 def _step(evidence: RankEvidence, step: int, advance: Advance) -> tuple[FinalDifference, Contributions] | None:
-    from ulpscope.replay.torch.ledger import Sweep, make_ending
+    from ulpscope.replay.torch.ledger import Sweep, make_ending, replay_pair
 
     end = _end(evidence, step)
     if end is None:
         return None
     pair, row = end
-    traces, values = evidence.plan.traces, evidence.sides
-    ids = Pair(int(values.reference.id[row]), int(values.target.id[row]))
+    traces = evidence.plan.traces
     try:
-        ending = make_ending(Pair(traces.reference.value(ids.reference), traces.target.value(ids.target)), traces)
+        values = zip(traces, evidence.sides, strict=True)
+        ending = make_ending(Pair(*(trace.value(int(side.id[row])) for trace, side in values)), traces)
     except CannotReplayError:
         ending = None
     if ending is None:
         return None
     sweep = Sweep(ending)
     found: Contributions = {}
-    ignored: Counter[str] = Counter()
     phases = _forward_phases(evidence, step)
     calls = [each for each in range(pair + 1) if _takes_part(evidence, each, step, phases)]
     seen: set[int] = set()
     for _, recorded in recorded_pairs(evidence, calls[::-1]):
         if sweep.wants(recorded.target.outputs):
-            replayed = try_replay(evidence, recorded, ignored)
-            shares = None if replayed is None else _through(sweep, replayed)
-            if shares is not None:
+            # What came through a call that cannot be executed, or differentiated, counts as unseen.
+            with suppress(Exception):
+                shares = sweep.through(replay_pair(recorded, traces))
                 seen.add(recorded.target.call.id)
                 found |= {(recorded.target.call.id, place): share for place, share in shares.items()}
         advance(1)
-    start, unseen = sweep.rest(traces, _calls_of(evidence, step, phases) - seen)
+    # All forward calls of the target's step, also those without a partner.
+    is_forward = (pl.col("step") == step, pl.col("phase").is_in(list(phases)), pl.col("kind") == Kind.API.value)
+    start, unseen = sweep.rest(traces, set(evidence.plan.calls.target.filter(*is_forward)["id"]) - seen)
     final = FinalDifference(
         rank=evidence.plan.rank,
         step=step,
@@ -210,26 +191,11 @@ def _step(evidence: RankEvidence, step: int, advance: Advance) -> tuple[FinalDif
     return final, found
 
 
-def _through(sweep: "Sweep", replayed: "ReplayedPair") -> dict[str, float] | None:
-    """None for a call that torch cannot differentiate: what came through it counts as unseen."""
-    try:
-        return sweep.through(replayed)
-    except Exception:  # a recorded call may be anything
-        return None
-
-
-def _calls_of(evidence: RankEvidence, step: int, phases: frozenset[str]) -> set[int]:
-    """All forward calls of the target's step, also those without a partner."""
-    calls = evidence.plan.calls.target
-    forward = (pl.col("step") == step) & pl.col("phase").is_in(list(phases)) & (pl.col("kind") == Kind.API.value)
-    return set(calls.filter(forward)["id"].to_list())
-
-
 def _end(evidence: RankEvidence, step: int) -> tuple[int, int] | None:
     """The pair of calls at which the forward ends, and the pair of values: the loss, or the last output."""
     calls = evidence.calls
-    for slot in evidence.slots:
-        if slot.role == LOSS_ROLE and calls["step"][slot.pair] == step and calls["op"][slot.pair] in STARTS_BACKWARD:
+    for slot in evidence.by_role.get(LOSS_ROLE, []):
+        if calls["step"][slot.pair] == step and calls["op"][slot.pair] in STARTS_BACKWARD:
             maker = evidence.makers[slot.values]
             return (maker, slot.values) if maker >= 0 else None
     phases = _forward_phases(evidence, step)

@@ -105,23 +105,16 @@ def _made(each: OutputEvidence) -> Part:
 
 def maker_of(made: Pair[Part], verdicts: Pair[OutputResult], replayed: "ReplayedPair") -> Maker:
     """Whose call gave what no rounding of its own inputs explains, by what each made itself."""
-    wrong = verdicts.map(_is_suspicious)
-    if wrong.reference and wrong.target and _alike(made.reference, made.target):
+    # Unless it is as good as this machine's own kernel, or within half a unit of the truth everywhere.
+    wrong = verdicts.map(lambda result: result.verdict in SUSPICIOUS or result.statistic == SOUND)
+    smaller, larger = sorted(part.norm for part in made)
+    if wrong.reference and wrong.target and larger <= ALIKE * smaller:
         return Maker.BOTH
     if wrong.target and (not wrong.reference or made.target.norm > made.reference.norm):
         return _blamed(Maker.TARGET, replayed.sides.target, verdicts.target, made.target)
     if wrong.reference:
         return _blamed(Maker.REFERENCE, replayed.sides.reference, verdicts.reference, made.reference)
     return Maker.NEITHER
-
-
-def _is_suspicious(result: OutputResult) -> bool:
-    """Unless it is as good as this machine's own kernel, or within half a unit of the truth everywhere."""
-    return result.verdict in SUSPICIOUS or result.statistic == SOUND
-
-
-def _alike(some: Part, other: Part) -> bool:
-    return some.norm <= ALIKE * other.norm and other.norm <= ALIKE * some.norm
 
 
 def _blamed(run: Maker, call: "ReplayedCall", result: OutputResult, made: Part) -> Maker:
@@ -138,16 +131,11 @@ def _blamed(run: Maker, call: "ReplayedCall", result: OutputResult, made: Part) 
         return Maker.KERNEL if native.verdict in SUSPICIOUS and made.norm <= ALIKE * usual.norm else run
     if each.exact.size < MANY_ELEMENTS:
         return Maker.NEITHER
-    if result.verdict is Verdict.WARN and made.norm > _limit(call, result) * usual.norm:
+    # How much worse than this machine's kernel a run may be; another device may compose a call of other kernels.
+    limit = ALIKE if result.statistic in ONE_SIDED else (WORSE if call.on_cpu else np.inf)
+    if result.verdict is Verdict.WARN and made.norm > limit * usual.norm:
         return run
     return run if _has_few_strange(call.evidence()[result.place], each) else Maker.NEITHER
-
-
-def _limit(call: "ReplayedCall", result: OutputResult) -> float:
-    """How much worse than this machine's kernel a run may be; another device may compose a call of other kernels."""
-    if result.statistic in ONE_SIDED:
-        return ALIKE
-    return WORSE if call.on_cpu else np.inf
 
 
 def _underflows(each: OutputEvidence) -> bool:
