@@ -101,7 +101,11 @@ def finiteness_of(evidence: OutputEvidence) -> Finiteness:
     if ordinary.all():
         return Finiteness(None if flushed is None else ~flushed, None, flushed)
     mismatched = ~ordinary & ~_agreeing(computed, exact, grid) & ~_on_the_edge(computed, magnitude, grid, evidence)
-    composed = mismatched & _overflowing_inside(computed, magnitude, evidence)
+    composed = np.zeros_like(mismatched)
+    if evidence.ordinary is not None:
+        # Ideal kernels, composed in the same way, give no number either.
+        other = np.asarray(evidence.ordinary, np.float64).ravel()
+        composed = mismatched & ~np.isfinite(other) & ~np.isfinite(computed) & np.isfinite(magnitude)
     mismatched &= ~composed
     judged = ordinary if flushed is None else ordinary & ~flushed
     return Finiteness(judged, _some(mismatched), flushed, _some(composed))
@@ -131,29 +135,13 @@ def _agreeing(computed: Floats, exact: Floats, grid: Grid) -> Mask:
 
 def _on_the_edge(computed: Floats, magnitude: Floats, grid: Grid, evidence: OutputEvidence) -> Mask:
     """So near the largest number that rounding decides."""
-    margin = _margin(magnitude, grid, evidence)
+    # Relative error that an element may have.
+    margin = np.full(magnitude.shape, LIMITS.overflow_margin * grid.dtype.unit_roundoff)
+    if evidence.sensitivity is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = np.asarray(evidence.sensitivity, np.float64).ravel() / magnitude
+        moved = LIMITS.spread * evidence.input_roundoff * np.nan_to_num(change, nan=0.0, posinf=0.0)
+        margin = np.maximum(margin, np.minimum(moved, LIMITS.widest_margin))
     near = np.abs(magnitude / grid.dtype.largest - 1.0) < margin
     excused: Mask = near & (np.abs(computed) > grid.dtype.largest * (1.0 - 2.0 * margin))
     return excused
-
-
-def _overflowing_inside(computed: Floats, magnitude: Floats, evidence: OutputEvidence) -> Mask:
-    """Where ideal kernels, composed in the same way, give no number either."""
-    if evidence.ordinary is None:
-        return np.zeros(computed.shape, np.bool_)
-    other = np.asarray(evidence.ordinary, np.float64).ravel()
-    found: Mask = ~np.isfinite(other) & ~np.isfinite(computed) & np.isfinite(magnitude)
-    return found
-
-
-def _margin(magnitude: Floats, grid: Grid, evidence: OutputEvidence) -> Floats:
-    """Relative error that an element may have."""
-    least = np.full(magnitude.shape, LIMITS.overflow_margin * grid.dtype.unit_roundoff)
-    if evidence.sensitivity is None:
-        return least
-    with np.errstate(divide="ignore", invalid="ignore"):
-        change = np.nan_to_num(np.asarray(evidence.sensitivity, np.float64).ravel() / magnitude, nan=0.0, posinf=0.0)
-    margin: Floats = np.maximum(
-        least, np.minimum(LIMITS.spread * evidence.input_roundoff * change, LIMITS.widest_margin)
-    )
-    return margin

@@ -205,18 +205,31 @@ def _judged(
 ) -> OutputResult:
     found = metrics_of(evidence)
     if evidence.violation is not None:
-        return _result(evidence, Verdict.FAIL, "violation", found)
-    if evidence.computed.shape != evidence.exact.shape:
-        return _result(evidence, Verdict.FAIL, "shape", found)
-    if evidence.exact.size == 0:
-        return _result(evidence, empty, "empty", found)
-    if evidence.dtype in EXACT:
-        return _result(
-            evidence, *((Verdict.FAIL, "unequal") if found["error_rate"] else (Verdict.PASS, "equal")), found
-        )
-    if evidence.dtype not in FLOATS:
-        return _result(evidence, Verdict.FAIL, "dtype", found)
-    return _result(evidence, *rule(evidence.dtype, found), found)
+        verdict, statistic = Verdict.FAIL, "violation"
+    elif evidence.computed.shape != evidence.exact.shape:
+        verdict, statistic = Verdict.FAIL, "shape"
+    elif evidence.exact.size == 0:
+        verdict, statistic = empty, "empty"
+    elif evidence.dtype in EXACT:
+        verdict, statistic = (Verdict.FAIL, "unequal") if found["error_rate"] else (Verdict.PASS, "equal")
+    elif evidence.dtype in FLOATS:
+        verdict, statistic = rule(evidence.dtype, found)
+    else:
+        verdict, statistic = Verdict.FAIL, "dtype"
+    facts = {
+        **found,
+        "violation": evidence.violation,
+        "computed": evidence.computed.shape,
+        "exact": evidence.exact.shape,
+        "dtype": evidence.dtype,
+        "least_cosine": LEAST_COSINE,
+        "most_absolute": MOST_ABSOLUTE,
+    }
+    message, figures = (
+        SENTENCES[statistic].format(**facts),
+        {key: each for key, each in found.items() if each is not None},
+    )
+    return output_result(evidence, verdict, statistic, message, worst=_worst(evidence), metrics=figures)
 
 
 def _thousandth(dtype: str, found: Metrics) -> tuple[Verdict, str]:
@@ -243,23 +256,6 @@ def _msprobe_a(dtype: str, found: Metrics) -> tuple[Verdict, str]:
 def _within(found: Metrics, statistic: str) -> bool:
     share = found[statistic]
     return share is not None and share > 1.0 - THRESHOLDS[statistic]
-
-
-def _result(evidence: OutputEvidence, verdict: Verdict, statistic: str, found: Metrics) -> OutputResult:
-    facts = {
-        **found,
-        "violation": evidence.violation,
-        "computed": evidence.computed.shape,
-        "exact": evidence.exact.shape,
-        "dtype": evidence.dtype,
-        "least_cosine": LEAST_COSINE,
-        "most_absolute": MOST_ABSOLUTE,
-    }
-    message, figures = (
-        SENTENCES[statistic].format(**facts),
-        {key: each for key, each in found.items() if each is not None},
-    )
-    return output_result(evidence, verdict, statistic, message, worst=_worst(evidence), metrics=figures)
 
 
 def _worst(evidence: OutputEvidence) -> int | None:
