@@ -104,18 +104,14 @@ def _without_claims(evidence: Evidence, operator: str, known: KnownTensors[int])
     uncompared = known.uncompared(operator)
     if evidence.span.uncompared or not (uncompared.operators or uncompared.given):
         return evidence
-    before = evidence.numbers.error_in if _has_known(operator, known) else None
+    # Whether anything is known of what an operator read, or of what that was made of.
+    unread = any(known.upstream(source) for _, source in known.unread(operator))
+    before = evidence.numbers.error_in if known.read.get(operator) or unread else None
     if not uncompared.operators:
         operand = replace(evidence.operand, unknown_input=True)
         return replace(evidence, operand=operand, numbers=replace(evidence.numbers, error_in=before))
     span = replace(evidence.span, uncompared=uncompared.operators, error_before=before)
     return replace(evidence, span=span, numbers=replace(evidence.numbers, error_in=None, gain=None, peers=None))
-
-
-def _has_known(operator: str, known: KnownTensors[int]) -> bool:
-    """Whether anything is known of what an operator read, or of what that was made of."""
-    unread = known.unread(operator)
-    return bool(known.read.get(operator)) or any(known.upstream(source) for _, source in unread)
 
 
 def _maker(operator: str, place: int, known: KnownTensors[int]) -> str | None:
@@ -130,10 +126,8 @@ def _neighbours(rows: tuple[Neighbour, ...], findings: tuple[Finding, ...]) -> t
     if not findings or not is_span(findings[0]):
         return rows
     came_in = findings[0].evidence.numbers.error_in
-    here = (row.nearness is Nearness.HERE for row in rows)
     return tuple(
-        replace(row, judgement=BETWEEN, error_in=came_in) if is_here else row
-        for row, is_here in zip(rows, here, strict=True)
+        replace(row, judgement=BETWEEN, error_in=came_in) if row.nearness is Nearness.HERE else row for row in rows
     )
 
 
@@ -160,11 +154,6 @@ def _operator(row: Mapping[str, Any], operator: Operator | None) -> FusedOperato
         type=row["op"],
         passes=() if operator is None else operator.passes,
         call=row["call_target"],
-        rank=row["rank"],
-        step=row["step"],
         tensor=row["place"],
-        judgement=row["judgement"],
-        error=row["error"],
-        error_in=row["error_in"],
-        expected=row["expected"],
+        **{name: row[name] for name in ("rank", "step", "judgement", "error", "error_in", "expected")},
     )

@@ -90,23 +90,13 @@ class Expected:
     bound: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """RMS change of each element per unit relative change of what it is computed from."""
+def sensitivity_of(field: Field, given: NDArray[np.generic] | None) -> Floats:
+    """RMS change of each element per unit relative change of what it is computed from; 0 where nothing is given.
 
-    inputs: Floats
-    intermediates: Floats | None
-    """Results that the operations of a composed call, or its forward, hand on in the precision of storage."""
-
-
-def sensitivity_of(field: Field, evidence: OutputEvidence) -> Sensitivity:
-    inputs = np.zeros_like(field.exact) if evidence.sensitivity is None else _filled(field, evidence.sensitivity)
-    stored = evidence.intermediate_sensitivity
-    return Sensitivity(inputs, _filled(field, stored) if stored is not None and np.any(stored) else None)
-
-
-def _filled(field: Field, given: NDArray[np.generic]) -> Floats:
-    """Without gaps: unknown ones are as large as any, and small ones not far below their binade's."""
+    Without gaps: unknown ones are as large as any, and small ones not far below their binade's.
+    """
+    if given is None:
+        return np.zeros_like(field.exact)
     found: Floats = np.asarray(given, np.float64).ravel()
     found = _modulus(found) if field.parts == 2 else np.abs(found)
     total = float(found.sum())
@@ -119,7 +109,8 @@ def _filled(field: Field, given: NDArray[np.generic]) -> Floats:
     return np.maximum(found, (LIMITS.smoothing * np.sqrt(squares))[field.bins])
 
 
-def expected_of(field: Field, evidence: OutputEvidence, sensitivity: Sensitivity) -> Expected:
+def expected_of(field: Field, evidence: OutputEvidence) -> Expected:
+    inputs, stored = sensitivity_of(field, evidence.sensitivity), evidence.intermediate_sensitivity
     accumulator = max(evidence.accumulation, LIMITS.truth_roundoff)
     floor = LIMITS.floor * accumulator * field.largest
     storing = max(evidence.input_roundoff, field.grid.dtype.unit_roundoff)
@@ -130,20 +121,22 @@ def expected_of(field: Field, evidence: OutputEvidence, sensitivity: Sensitivity
     summing = (accumulator + LIMITS.truth_roundoff) * growth
     ulp = np.maximum(field.ulp, LIMITS.inner_underflow)
     # Rounding the result, adding up, evaluating functions, constants inside them, intermediate results handed on.
-    variance = ulp**2 / 12.0 + (summing * sensitivity.inputs) ** 2 + floor**2
+    variance = ulp**2 / 12.0 + (summing * inputs) ** 2 + floor**2
     variance += (math.hypot(LIMITS.evaluation, walk) * accumulator * field.magnitude) ** 2
     near = LIMITS.half_ulp * ulp
     near += (LIMITS.worst_evaluation + drift) * accumulator * field.magnitude
-    near += (LIMITS.spread * summing + LIMITS.near_spread * storing) * sensitivity.inputs
+    near += (LIMITS.spread * summing + LIMITS.near_spread * storing) * inputs
     near += LIMITS.spread * floor + LIMITS.underflow * field.grid.smallest
-    if sensitivity.intermediates is not None:
-        variance += (math.hypot(storing, summing) * sensitivity.intermediates) ** 2
-        near += LIMITS.spread * (storing + summing) * sensitivity.intermediates
-    bound = near + (LIMITS.bound_spread - LIMITS.near_spread) * storing * sensitivity.inputs
+    if stored is not None and np.any(stored):
+        # Results that the operations of a composed call, or its forward, hand on in the precision of storage.
+        intermediates = sensitivity_of(field, stored)
+        variance += (math.hypot(storing, summing) * intermediates) ** 2
+        near += LIMITS.spread * (storing + summing) * intermediates
+    bound = near + (LIMITS.bound_spread - LIMITS.near_spread) * storing * inputs
     bound += LIMITS.near_spread * storing * field.magnitude + sloppiness(evidence, field)
     # Of the inputs' roundings, or of one intermediate result of the output's own size.
-    stored = np.sqrt(variance + storing**2 * (sensitivity.inputs**2 + field.magnitude**2))
-    return Expected(rms=np.sqrt(variance), stored=stored, near=near, bound=bound)
+    rms_stored = np.sqrt(variance + storing**2 * (inputs**2 + field.magnitude**2))
+    return Expected(rms=np.sqrt(variance), stored=rms_stored, near=near, bound=bound)
 
 
 def sloppiness(evidence: OutputEvidence, field: Field) -> float:
@@ -316,7 +309,7 @@ def _expected(evidence: OutputEvidence, field: Field) -> Expected:
     if evidence.rule is Rule.EXACT:
         rms, half = field.ulp * LIMITS.uniform, field.ulp * LIMITS.half_ulp
         return Expected(rms=rms, stored=rms, near=half, bound=half)
-    expected = expected_of(field, evidence, sensitivity_of(field, evidence))
+    expected = expected_of(field, evidence)
     if evidence.ordinary is None:
         return expected
     errors = field.errors(evidence.ordinary)

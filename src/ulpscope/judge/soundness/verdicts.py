@@ -79,12 +79,10 @@ def judge_rounded(evidence: OutputEvidence) -> OutputResult | None:
         return _rounded(evidence, worst)
     if evidence.sensitivity is None:
         return None
-    sensitivity = sensitivity_of(field, evidence)
     if rounded:
-        moved = bool(np.any(sensitivity.inputs >= LIMITS.saturated * field.ulp))
+        moved = bool(np.any(sensitivity_of(field, evidence.sensitivity) >= LIMITS.saturated * field.ulp))
         return _rounded(evidence, worst) if moved else result_of(evidence, Verdict.UNTESTED, "saturated")
-    expected = expected_of(field, evidence, sensitivity)
-    return _judge_errors(evidence, field, errors, expected, finite)
+    return _judge_errors(evidence, field, errors, expected_of(field, evidence), finite)
 
 
 def _nothing_judged(evidence: OutputEvidence, finite: Finiteness) -> OutputResult:

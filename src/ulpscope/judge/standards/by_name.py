@@ -19,7 +19,7 @@ from ulpscope.judge.standards.limits import MSPROBE_NORM_IN, MSPROBE_NORM_OUT, M
 from ulpscope.records.enums import MAKING_ROLES, ExitCode, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.evidence import Evidence, Numbers
-from ulpscope.records.findings import Comparison, Counts, Finding, FindingKind, Outcome, Place
+from ulpscope.records.findings import Comparison, Finding, FindingKind, Outcome, Place
 from ulpscope.records.pairs import Judgement, Measured
 
 AT_LEAST = ("cosine", "within_thousandth", "within_five_thousandths")
@@ -28,6 +28,7 @@ AT_MOST = (
     "mean_ulp", "error", "distance", "mismatched",
 )  # fmt: skip
 ON_DEMAND = ("max_ulp", "mean_ulp", "kl_divergence")
+CALLS = ["rank", "id_target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,10 @@ class Standard:
         """For each row whether it fails; a metric that is not known for a row does not count."""
         if self.name == "msprobe":
             return pairs.select(_msprobe()).to_series()
-        tests = [_fails(metric, limit) for metric, limit in self.limits.items()]
+        tests = [
+            pl.col(metric) < limit if metric in AT_LEAST else pl.col(metric) > limit
+            for metric, limit in self.limits.items()
+        ]
         return pairs.select(pl.any_horizontal(tests).fill_null(False) | (pl.col("mismatched") > 0)).to_series()
 
 
@@ -72,19 +76,14 @@ def parse_standard(text: str) -> Standard | None:
     raise _unknown(f"the standard {text!r}")
 
 
-def _fails(metric: str, limit: float) -> pl.Expr:
-    return pl.col(metric) < limit if metric in AT_LEAST else pl.col(metric) > limit
-
-
 def _msprobe() -> pl.Expr:
     """Errors of msprobe: target not finite, dtype or shape differs, or clean inputs and a wrong output."""
-    calls = ["rank", "id_target"]
     makes = pl.col("role").is_in(MAKING_ROLES)
     gap = (pl.col("norm_target") - pl.col("norm_reference")).abs()
     # Equal norms have no error, also if both are 0.
     norm_error = pl.when(gap == 0).then(0.0).otherwise(gap / pl.col("norm_reference").abs())
-    in_norm = norm_error.filter(~makes).max().over(calls).fill_null(0.0)
-    in_share = pl.col("within_thousandth").filter(~makes).min().over(calls).fill_null(1.0)
+    in_norm = norm_error.filter(~makes).max().over(CALLS).fill_null(0.0)
+    in_share = pl.col("within_thousandth").filter(~makes).min().over(CALLS).fill_null(1.0)
     not_finite = (pl.col("not_finite_target") > 0) & (pl.col("not_finite_reference") == 0)
     differs = (pl.col("dtype_target") != pl.col("dtype_reference")) | (
         pl.col("shape_target") != pl.col("shape_reference")
@@ -127,9 +126,6 @@ def _unknown(seen: str) -> UlpscopeError:
     )
 
 
-CALLS = ["rank", "id_target"]
-
-
 def judge_by(standard: Standard, comparison: Comparison, pairs: pl.DataFrame) -> tuple[Comparison, pl.DataFrame]:
     """The same comparison, judged by limits instead of by rounding."""
     unknown = standard.unknown_in(pairs)
@@ -143,7 +139,9 @@ def judge_by(standard: Standard, comparison: Comparison, pairs: pl.DataFrame) ->
     judged = _judgements(pairs, standard)
     made = judged.filter(pl.col("judgement") == Judgement.MADE_HERE.value)
     findings = tuple(_finding(row) for row in made.head(1).iter_rows(named=True))
-    counts = _counts(comparison.counts, judged)
+    numbers = dict(judged["judgement"].drop_nulls().value_counts().iter_rows())
+    by_word = {word.value: numbers.get(word.value, 0) for word in Judgement}
+    counts = replace(comparison.counts, tensors_compared=sum(by_word.values()), **by_word)
     outcome = Outcome.DIVERGED if findings else comparison.outcome
     if not findings and outcome is Outcome.DIVERGED:
         outcome = Outcome.AGREE
@@ -187,9 +185,3 @@ def _finding(row: dict[str, Any]) -> Finding:
     measured = Measured(row["measured"]) if row["measured"] is not None else None
     evidence = Evidence(Numbers(measured=measured, error_in=row["error_in"], error_out=row["error"]))
     return Finding(FindingKind.COMPUTATION, place, evidence)
-
-
-def _counts(counts: Counts, judged: pl.DataFrame) -> Counts:
-    numbers = dict(judged["judgement"].drop_nulls().value_counts().iter_rows())
-    by_word = {word.value: numbers.get(word.value, 0) for word in Judgement}
-    return replace(counts, tensors_compared=sum(by_word.values()), **by_word)
