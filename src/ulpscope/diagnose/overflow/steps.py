@@ -230,8 +230,7 @@ def _severity(row: Row) -> int:
     return 2 if row.nan or row.high else 1
 
 
-COUNTS = ("nan", "pos_inf", "neg_inf")
-_NUMBERS = (*COUNTS, "min", "max")
+_NUMBERS = ("nan", "pos_inf", "neg_inf", "min", "max")
 
 
 def is_made(role: Role, kind: Kind) -> bool:
@@ -244,12 +243,14 @@ def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
 
     `told` is false where no number of it is recorded that could show anything.
     """
-    wrong = pl.sum_horizontal(pl.col(name).fill_null(0) for name in ("nan", "pos_inf")) > 0
-    ends = {"nan": pl.col("nan") > 0, "high": _end("max", "pos_inf"), "low": _end("min", "neg_inf")}
-    shown = {name: expression.fill_null(False) for name, expression in ends.items()}
-    signs = rank.values(step).select(
-        pl.col("id").alias("value"), "digest", "storage", sign=_sign(), wrong=_sign() & wrong, told=_told(), **shown
-    )
+    half = pl.col("dtype") == "float16"
+    high = (pl.col("pos_inf") > 0) | (half & (pl.col("max") >= FLOAT16_LARGEST)).fill_null(False)
+    low = (pl.col("neg_inf") > 0) | (half & (pl.col("min") <= -FLOAT16_LARGEST)).fill_null(False)
+    shown = {"nan": pl.col("nan") > 0, "high": high, "low": low}
+    sign = pl.any_horizontal(*shown.values()).fill_null(False) & pl.col("initialized").fill_null(True)
+    wrong = sign & pl.any_horizontal(pl.col("nan", "pos_inf") > 0).fill_null(False)
+    ends = {name: expression.fill_null(False) for name, expression in shown.items()}
+    signs = rank.values(step).select("digest", "storage", value="id", sign=sign, wrong=wrong, told=_told(), **ends)
     kinds = rank.calls(step).select(pl.col("id").alias("call"), "kind")
     gradient = (pl.col("role") == Role.GRADIENT.value) & (pl.col("kind") != Kind.OPTIMIZER.value)
     made = pl.col("role").is_in(MAKING_ROLES) | gradient.fill_null(False)
@@ -258,21 +259,7 @@ def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
     return rank.collect(picked.join(signs, on="value", maintain_order="left"))
 
 
-def _sign() -> pl.Expr:
-    counts = pl.sum_horizontal(pl.col(name).fill_null(0) for name in COUNTS)
-    largest = pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs())
-    saturated = (pl.col("dtype") == "float16") & (largest >= FLOAT16_LARGEST)
-    return ((counts > 0) | saturated.fill_null(False)) & pl.col("initialized").fill_null(True)
-
-
 def _told() -> pl.Expr:
     number = pl.any_horizontal(pl.col(name).is_not_null() for name in _NUMBERS)
     nothing = ~pl.col("dtype").is_in(FLOATING) | ~pl.col("initialized") | pl.col("shape").list.contains(0)
     return number | nothing.fill_null(True)
-
-
-def _end(extreme: str, infinite: str) -> pl.Expr:
-    """Whether numbers leave their type on this side."""
-    beyond = pl.col("max") >= FLOAT16_LARGEST if extreme == "max" else pl.col("min") <= -FLOAT16_LARGEST
-    saturated = (pl.col("dtype") == "float16") & beyond
-    return (pl.col(infinite).fill_null(0) > 0) | saturated.fill_null(False)

@@ -75,20 +75,19 @@ def attention_mask(arrays: Pair[AnyArray], dtypes: Pair[str]) -> Mask | None:
     one, other = _number(reference[where], dtypes.reference), _number(target[where], dtypes.target)
     if one is None or other is None:
         return None
-    numbers = Pair(one, other)
-    return Mask(where, numbers) if not masks_differ(numbers) or _explained(numbers, dtypes) else None
+    # Two numbers may be the same mask: usual ones, in types that differ.
+    explained = dtypes.reference != dtypes.target and one in _USUAL and other in _USUAL
+    return Mask(where, Pair(one, other)) if _near(one, other) or explained else None
 
 
 def far_on_one_side(arrays: Pair[AnyArray], dtypes: Pair[str]) -> bool:
     """Whether elements are far away that the other side's mask does not explain: not masked there, or far upwards."""
-    one, other = (arrays.reference, dtypes.reference), (arrays.target, dtypes.target)
-    return _far_alone(one, other) or _far_alone(other, one)
-
-
-def _far_alone(one: tuple[AnyArray, str], other: tuple[AnyArray, str]) -> bool:
-    (array, dtype), beside = one, as_numbers(*other)
-    numbers, far = as_numbers(array, dtype), min(FAR, DTYPES[dtype].largest)
-    return bool(np.any(numbers >= far) or np.any((numbers <= -far) & (beside > MASK)))
+    reference, target = map(as_numbers, arrays, dtypes)
+    for numbers, beside, dtype in ((reference, target, dtypes.reference), (target, reference, dtypes.target)):
+        far = min(FAR, DTYPES[dtype].largest)
+        if np.any(numbers >= far) or np.any((numbers <= -far) & (beside > MASK)):
+            return True
+    return False
 
 
 def unmasked(values: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
@@ -142,11 +141,6 @@ def _near(one: float, other: float) -> bool:
 
 def _allowance(number: float) -> float:
     return 2 * SCORES + COARSEST_STEP * abs(number)
-
-
-def _explained(numbers: Pair[float], dtypes: Pair[str]) -> bool:
-    """Whether two numbers may be the same mask: usual ones, in types that differ."""
-    return dtypes.reference != dtypes.target and numbers.reference in _USUAL and numbers.target in _USUAL
 
 
 # The bin of exponents in which numbers begin to be set aside, and the first that holds none of what masks leave.
