@@ -73,6 +73,9 @@ def summarise(
     table = pl.concat([rank.table for rank in judged])
     counts = _counts(judged, table)
     finished = finish(judged, counts)
+    # A run computed on something else than the CPU, or none says on what.
+    devices = [name for rank in plan.ranks for trace in rank.traces for name in trace.info.devices]
+    on_device = not devices or any(not name.startswith("cpu") for name in devices)
     sound = Outcome.AGREE if counts.tensors_compared else Outcome.NOTHING_COMPARED
     neighbours: list[Neighbour] = []
     if finished.answer is not None:
@@ -88,17 +91,11 @@ def summarise(
         scope=_scope(plan, table, captured),
         anchor=_anchor(judged),
         neighbours=tuple(neighbours),
-        advice=tuple(advise(finished.findings, table, on_device=_on_device(plan))) if counts.tensors_compared else (),
+        advice=tuple(advise(finished.findings, table, on_device=on_device)) if counts.tensors_compared else (),
         missing=tuple(missing),
         ledger=ledger,
     )
     return comparison, table
-
-
-def _on_device(plan: Plan) -> bool:
-    """Whether a run computed on something else than the CPU, or none says on what."""
-    devices = [name for rank in plan.ranks for trace in rank.traces for name in trace.info.devices]
-    return not devices or any(not name.startswith("cpu") for name in devices)
 
 
 def _counts(judged: Sequence[JudgedRank], table: pl.DataFrame) -> Counts:

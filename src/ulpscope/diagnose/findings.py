@@ -127,7 +127,10 @@ def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains
         # Of a call that replaces another one: the two operations.
         classes=(str(calls["reference_op"][pair]), str(calls["op"][pair])) if calls["replaced"][pair] else None,
     )
-    lone = OneRun() if birth.gap is None else OneRun(*calls_in(evidence, birth.gap).map(_names))
+    lone = OneRun()
+    if birth.gap is not None:
+        computing = calls_in(evidence, birth.gap).map(lambda frame: frame.filter(pl.col("kind") != Kind.MODULE.value))
+        lone = OneRun(*computing.map(lambda frame: tuple(frame["name"].head(NAMES_LISTED).to_list())))
     # Pairs of calls that made something wrong after the first.
     wrong = {slot.pair for slot in evidence.slots if slot.makes and flow.states[slot.values] is State.INHERITED}
     return Evidence(
@@ -147,10 +150,6 @@ def _arguments(evidence: RankEvidence, birth: Birth) -> tuple[ArgumentDifference
         return argument_differences(*evidence.regrouped[birth.slot.row])
     own, forward = differing_arguments(evidence, pair), evidence.forwards[pair]
     return own if own or forward < 0 else differing_arguments(evidence, forward)
-
-
-def _names(calls: pl.DataFrame) -> tuple[str, ...]:
-    return tuple(calls.filter(pl.col("kind") != Kind.MODULE.value)["name"].head(NAMES_LISTED).to_list())
 
 
 Told = tuple[RankedFinding, JudgedRank]

@@ -131,16 +131,17 @@ def _rows(family: Family, gradient: Operand, output: Operand) -> float:
     return gradient.elements / max(output.shape[0], 1)
 
 
-class Starts:
-    """Parameters and states of one rank that differ a little because nobody recorded their last update."""
+class Excuses:
+    """Of differences of one rank that nobody recorded the maker of, or that nobody reads."""
 
     def __init__(self, evidence: RankEvidence, gaps: GapFinder, limits: Limits) -> None:
         self.evidence = evidence
         self.gaps = gaps
         self.limits = limits
 
-    def has(self, slot: Slot, states: Sequence[State]) -> bool:
-        """A parameter whose last update was not seen: before the first compared step, or without an optimizer."""
+    def is_start(self, slot: Slot, states: Sequence[State]) -> bool:
+        """A parameter or state that differs a little because nobody recorded its last update: that was before the first
+        compared step, or there is no optimizer."""
         first, step = self.evidence.plan.steps[0], self.evidence.calls["step"][slot.pair]
         updates_seen = self.evidence.has_optimizer and self.evidence.complete
         unseen = (first != 0 and step == first) or (step != first and not updates_seen)
@@ -176,19 +177,12 @@ class Starts:
         modules = self.evidence.calls["module"]
         return grouped(self.evidence.by_role.get(GRADIENT_ROLE, []), lambda slot: (modules[slot.pair], slot.place))
 
+    def is_unread(self, slot: Slot, states: Sequence[State]) -> bool:
+        """Whether nothing reads this output, and what is read of its call agrees: then it did to no one any harm.
 
-class UnreadOutputs:
-    """Outputs of one rank that nothing reads: other tools record them although nobody may have written them.
-
-    A kernel may return memory that it reserves for its backward (the batch norm of an inference). A capture of ours
-    knows what was never written; another tool's dump shows numbers that lay there before.
-    """
-
-    def __init__(self, evidence: RankEvidence) -> None:
-        self.evidence = evidence
-
-    def has(self, slot: Slot, states: Sequence[State]) -> bool:
-        """Whether nothing reads this output, and what is read of its call agrees: then it did to no one any harm."""
+        A kernel may return memory that it reserves for its backward (the batch norm of an inference). A capture of ours
+        knows what was never written; another tool's dump shows numbers that lay there before.
+        """
         evidence = self.evidence
         is_api = evidence.calls["kind"][slot.pair] == Kind.API.value
         if evidence.complete or not is_api or slot.role != OUTPUT_ROLE or self._readers[slot.values]:

@@ -134,7 +134,19 @@ class Explainer:
             account = self._accounts[slot.row] = self._account_of(slot, self.floats(sources), gap)
         if self._measured[slot.values] is STATS:
             gain *= self.limits.stats_factor
-        return self._finish(self.evidence.operands[slot.values], account, gain)
+        output = self.evidence.operands[slot.values]
+        widened = account.norm / output.norm if output.norm > 0 else 1.0
+        saturated = math.inf if account.incoming > self.limits.saturated else 0.0
+        base = math.hypot(account.incoming, account.floor.told)
+        return Explained(
+            error=output.error,
+            incoming=account.incoming,
+            expected=max(gain * base * widened, account.extra, saturated),
+            gain=output.error / widened / base if base else math.inf,
+            floor=account.floor.told,
+            widened=widened,
+            rounded=account.floor.rounded,
+        )
 
     def floats(self, sources: Sequence[int]) -> list[int]:
         """Those that are compared, and have a distance."""
@@ -162,20 +174,6 @@ class Explainer:
         if slot.role == STATE_AFTER_ROLE:
             return _Account(evidence.worst_error(floats), floor, evidence.operands[slot.values].norm)
         return self._forward(slot, operands, floor)
-
-    def _finish(self, output: Operand, account: _Account, gain: float) -> Explained:
-        widened = account.norm / output.norm if output.norm > 0 else 1.0
-        saturated = math.inf if account.incoming > self.limits.saturated else 0.0
-        base = math.hypot(account.incoming, account.floor.told)
-        return Explained(
-            error=output.error,
-            incoming=account.incoming,
-            expected=max(gain * base * widened, account.extra, saturated),
-            gain=output.error / widened / base if base else math.inf,
-            floor=account.floor.told,
-            widened=widened,
-            rounded=account.floor.rounded,
-        )
 
     def _forward(self, slot: Slot, operands: list[Operand], floor: _Floor) -> _Account:
         output = self.evidence.operands[slot.values]

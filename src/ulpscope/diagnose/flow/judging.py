@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.arguments import numbers_differ
-from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Starts, UnreadOutputs
+from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
 from ulpscope.diagnose.flow.states import (
@@ -64,8 +64,7 @@ class Follower:
         self.explainer = Explainer(evidence, limits, foreign_errors or {})
         self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
         self.choosers = Choosers(evidence)
-        self.starts = Starts(evidence, self.gaps, limits)
-        self.unread = UnreadOutputs(evidence)
+        self.excuses = Excuses(evidence, self.gaps, limits)
         values = evidence.values
         self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
         self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
@@ -114,7 +113,7 @@ class Follower:
         if unjudged and not gap.outside and self._is_inside_backward(slot):
             # Steps of a custom backward that is written otherwise: its own results are judged.
             return
-        if gap.outside and self.starts.has(slot, self.flow.states):
+        if gap.outside and self.excuses.is_start(slot, self.flow.states):
             self.flow.first_slot[value] = slot
             self.flow.states[value] = ROUNDING
             self.flow.started.append(slot)
@@ -321,7 +320,7 @@ class Follower:
         if known is not None:
             self.flow.states[slot.values] = known
             return
-        if cause is Cause.ERROR and self.unread.has(slot, self.flow.states):
+        if cause is Cause.ERROR and self.excuses.is_unread(slot, self.flow.states):
             self.flow.unread.add(slot.values)
             return
         self.flow.states[slot.values] = MADE

@@ -52,7 +52,11 @@ def without_loss_scale(
     exponents = {row: scale for step, scale in scales.items() for row in _scaled_rows(by_step[step], ratios, scale)}
     unscaled = _rescaled(values, exponents)
     noisy = {row: scale for step, scale in scales.items() for row in _gradients(by_step[step]) if row not in exponents}
-    return _if_nearer(unscaled, noisy), {step: 2.0**scale for step, scale in scales.items()}
+    # Gradients that are noise, of any size in either run, have been scaled like all others if that brings them nearer.
+    # Those of a gradient penalty, which no scale was on, stay as they are.
+    tried = _rescaled(unscaled, noisy)
+    nearer = {row: scale for row, scale in noisy.items() if tried.distance[row] < unscaled.distance[row]}
+    return _rescaled(unscaled, nearer), {step: 2.0**scale for step, scale in scales.items()}
 
 
 def _ratios(values: Pair[Values]) -> np.ndarray:
@@ -88,16 +92,6 @@ def _scaled_rows(roles: dict[str, list[int]], ratios: np.ndarray, exponent: int)
 
 def _gradients(roles: dict[str, list[int]]) -> set[int]:
     return {row for role in (*GRADIENT_ROLES, GRADIENT_ROLE) for row in roles[role]} - {*roles[USED]}
-
-
-def _if_nearer(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
-    """Gradients that are noise, of any size in either run, have been scaled like all others if that brings them nearer.
-
-    Those of a gradient penalty, which no scale was on, stay as they are.
-    """
-    unscaled = _rescaled(values, exponents)
-    nearer = {row: scale for row, scale in exponents.items() if unscaled.distance[row] < values.distance[row]}
-    return _rescaled(values, nearer)
 
 
 def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:

@@ -150,16 +150,17 @@ SIGN_CHANGED = math.inf
 
 def judge_ratio(evidence: PerturbedEvidence) -> OutputResult:
     """PASS or FAIL by the fixed limit; what it has no limit for is UNTESTED."""
-    before = evidence.before
+    before, ratio = evidence.before, largest_ratio(evidence)
     limits = PERTURBATIONS.get(before.dtype)
     if limits is None:
-        return _ratio_result(evidence, Verdict.UNTESTED, f"no limit for {before.dtype}", 1.0)
-    if evidence.mode is Perturbation.TO_CPU:
-        return _judge_cpu(evidence, limits)
-    ratio = largest_ratio(evidence)
-    limit = 1.0 if evidence.mode is Perturbation.NO_CHANGE else limits.ratio
-    told = "the sign changed" if ratio == SIGN_CHANGED else f"ratio {ratio:.6g}"
-    return _ratio_result(evidence, Verdict.FAIL if ratio > limit else Verdict.PASS, f"{told}, limit {limit:g}", ratio)
+        verdict, message = Verdict.UNTESTED, f"no limit for {before.dtype}"
+    elif evidence.mode is Perturbation.TO_CPU:
+        verdict, message = _judge_cpu(evidence, limits)
+    else:
+        limit = 1.0 if evidence.mode is Perturbation.NO_CHANGE else limits.ratio
+        told = "the sign changed" if ratio == SIGN_CHANGED else f"ratio {ratio:.6g}"
+        verdict, message = Verdict.FAIL if ratio > limit else Verdict.PASS, f"{told}, limit {limit:g}"
+    return output_result(before, verdict, "ratio", message, metrics={"max_rel": ratio - 1.0})
 
 
 def largest_ratio(evidence: PerturbedEvidence) -> float:
@@ -178,7 +179,7 @@ def largest_ratio(evidence: PerturbedEvidence) -> float:
     return float(np.max(np.where(np.isnan(ratios), 1.0, ratios)))
 
 
-def _judge_cpu(evidence: PerturbedEvidence, limits: PerturbationLimits) -> OutputResult:
+def _judge_cpu(evidence: PerturbedEvidence, limits: PerturbationLimits) -> tuple[Verdict, str]:
     device, cpu = (np.asarray(each.computed, np.float64).ravel() for each in (evidence.before, evidence.after))
     with np.errstate(invalid="ignore"):
         errors: Floats = np.nan_to_num(np.abs(device - cpu) / np.maximum(np.abs(cpu), 1.0))
@@ -186,8 +187,4 @@ def _judge_cpu(evidence: PerturbedEvidence, limits: PerturbationLimits) -> Outpu
     unbalanced = abs(int(np.count_nonzero(device > cpu)) - int(np.count_nonzero(device < cpu))) / device.size
     fails = worst > limits.on_cpu or unbalanced > MOST_UNBALANCED
     told = f"error {worst:.3g}, limit {limits.on_cpu:.3g}; unbalanced {unbalanced:.3g}, limit {MOST_UNBALANCED:g}"
-    return _ratio_result(evidence, Verdict.FAIL if fails else Verdict.PASS, told, largest_ratio(evidence))
-
-
-def _ratio_result(evidence: PerturbedEvidence, verdict: Verdict, message: str, ratio: float) -> OutputResult:
-    return output_result(evidence.before, verdict, "ratio", message, metrics={"max_rel": ratio - 1.0})
+    return Verdict.FAIL if fails else Verdict.PASS, told
