@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from ulpscope.diagnose.arguments import telling_differences
-from ulpscope.diagnose.detectors.skipped_steps import other_accumulation
+from ulpscope.diagnose.detectors.structure import other_accumulation
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import Flow, State
 from ulpscope.diagnose.limits import NAMES_LISTED

@@ -13,8 +13,15 @@ from ulpscope.diagnose.detectors.parameters import (
     TiedWeight,
     WrittenParameter,
 )
-from ulpscope.diagnose.detectors.skipped_steps import Skip, left_out_step, skipped_update
-from ulpscope.diagnose.detectors.structure import LoneStructure, missing_module, other_program, unshared_parameters
+from ulpscope.diagnose.detectors.structure import (
+    LoneStructure,
+    Skip,
+    left_out_step,
+    missing_module,
+    other_program,
+    skipped_update,
+    unshared_parameters,
+)
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Flow
 from ulpscope.records.findings import Counts, Finding
