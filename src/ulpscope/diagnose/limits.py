@@ -72,7 +72,7 @@ LONGEST_ARGUMENT = 60
 BEFORE_SHOWN = 3
 """Calls before the answer."""
 
-# --- calls executed again (ledger, replaying, who_made_it) ---
+# --- calls executed again (ledger, replaying) ---
 
 NEAREST_REPLAYED = 24
 """Pairs of calls beside those of findings: the ones whose errors come nearest to what is explained. Chosen."""
