@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ulpscope.judge.soundness.perturbation import judge_perturbed
-from ulpscope.judge.standards.perturbation_ratio import largest_ratio
+from ulpscope.judge.soundness.perturbation import judge_perturbed, largest_ratio
 from ulpscope.records.checks import (
     Direction,
     OutputEvidence,

@@ -8,9 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ulpscope.judge.soundness.grid import Grid
-from ulpscope.judge.standards.check_metrics import METRICS, metrics_of
+from ulpscope.judge.standards.check_metrics import METRICS, judge_msprobe_a, judge_thousandth, metrics_of
 from ulpscope.judge.standards.check_ratios import ApiClass, compare_devices
-from ulpscope.judge.standards.check_standards import judge_msprobe_a, judge_thousandth
 from ulpscope.records.checks import Direction, OutputEvidence, Rule, Verdict
 
 SOUND = {

@@ -11,11 +11,11 @@ import pytest
 from tests.unit.comparisons import agreeing, diverged, finding, ledger, place, sound_entry
 from tests.unit.handmade import HandmadeRun
 
+from ulpscope.diagnose.advice import advise
 from ulpscope.diagnose.arguments import telling_differences
 from ulpscope.diagnose.flow.evidence import Slot
 from ulpscope.diagnose.flow.states import Birth, Cause
-from ulpscope.diagnose.ledger.replaying import cleared
-from ulpscope.diagnose.networks.advice import advise
+from ulpscope.diagnose.replaying import cleared
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import AdviceKind, Counts, Finding, FindingKind, Outcome
 from ulpscope.records.pairs import PAIR_COLUMNS, Measured

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
 from ulpscope.cli.main import main
-from ulpscope.diagnose.networks.fusion_analysis import fused_operators
+from ulpscope.diagnose.network import fused_operators
 
 Array = NDArray[Any]
 DATA = Path(__file__).parents[1] / "data" / "ascend"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ulpscope.diagnose.detectors.gradients import Leftovers
+from ulpscope.diagnose.detectors.parameters import StaleGradient
 from ulpscope.diagnose.flow.evidence import Slot
 
 RNG = np.random.default_rng(0)
@@ -24,7 +24,7 @@ def leftovers(reference: list[Any], target: list[Any], *, steps: tuple[int, int]
         operands=[SimpleNamespace(error=error, elements=elements) for error in errors],
         by_role={"gradient": SHOWN},
     )
-    return Leftovers(evidence, gaps=None).of(SHOWN[1])  # type: ignore[arg-type]
+    return StaleGradient(SimpleNamespace(evidence=evidence, gaps=None)).leftover(SHOWN[1])  # type: ignore[arg-type]
 
 
 def test_the_run_that_kept_it_is_named() -> None:

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ulpscope.diagnose.networks.graphs import dangerous_casts, session_graph, similar_graphs
+from ulpscope.diagnose.network_graphs import dangerous_casts, session_graph, similar_graphs
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.graphs import Graph, GraphFormat, GraphModel, Input, Operator, Source, TensorDesc
 from ulpscope.workflows.show.graph import SimilarityResult, check_casts, check_similarity

@@ -110,8 +110,6 @@ def _named(uses: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return named.with_columns(key=pl.col("place"))
 
 
-MAKING = (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER)
-MAKING_ROLES = frozenset(role.value for role in MAKING)
 OWNED_ROLES = (Role.PARAMETER.value, Role.BUFFER.value)
 KEPT_ROLES = (*OWNED_ROLES, Role.STATE.value)
 """What stays from step to step."""

@@ -58,16 +58,7 @@ def telling_differences(reference: str | None, target: str | None) -> tuple[Argu
 
 def tensor_places(text: str | None) -> frozenset[str]:
     """Where a recorded argument list has tensors."""
-    return frozenset(_tensor_places("", _load(text)))
-
-
-def _tensor_places(path: str, entry: Any) -> Iterator[str]:
-    if isinstance(entry, dict) and "$tensor" in entry:
-        yield path
-    elif isinstance(entry, dict | list):
-        items = entry.items() if isinstance(entry, dict) else enumerate(entry)
-        for key, item in items:
-            yield from _tensor_places(f"{path}.{key}", item)
+    return frozenset(path for path, _ in _leaves("", _load(text)) if path.endswith("$tensor"))
 
 
 def _tells(reference: Any, target: Any) -> bool:
@@ -114,12 +105,9 @@ def _plain(entry: Any) -> Any:
 
 
 def _leaves(path: str, entry: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(entry, dict):
-        for key, item in entry.items():
+    if isinstance(entry, dict | list):
+        for key, item in entry.items() if isinstance(entry, dict) else enumerate(entry):
             yield from _leaves(f"{path}.{key}" if path else str(key), item)
-    elif isinstance(entry, list):
-        for number, item in enumerate(entry):
-            yield from _leaves(f"{path}.{number}", item)
     elif entry is not None:
         yield path, entry
 

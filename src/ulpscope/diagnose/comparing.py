@@ -1,23 +1,35 @@
-"""Judges all ranks of a plan and puts what was found together."""
+"""Judges all ranks of a plan, puts what was found together, and what a reader wants to see around the answer."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from ulpscope.align.plan import Plan
+from ulpscope.diagnose.advice import advise
 from ulpscope.diagnose.detectors.asking import Case
 from ulpscope.diagnose.detectors.order import OF_WHAT_IS_NOT_WRONG
 from ulpscope.diagnose.findings import JudgedRank, find, finish
-from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import errors_across_ranks
 from ulpscope.diagnose.flow.judging import Follower
-from ulpscope.diagnose.flow.peers import PeerGains
-from ulpscope.diagnose.networks.advice import advise
-from ulpscope.diagnose.surroundings import anchor_of, neighbours_of
+from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, PeerGains, State, finite
+from ulpscope.diagnose.limits import BEFORE_SHOWN
 from ulpscope.diagnose.table import pair_table
-from ulpscope.records.findings import AnchorPart, Comparison, Counts, Finding, Neighbour, Outcome, Scope
+from ulpscope.operations.traits import Trait
+from ulpscope.records.enums import FORWARD_PHASE, INPUT_ROLE, MODULE_KIND, OUTPUT_ROLE, PARAMETER_ROLE
+from ulpscope.records.findings import (
+    AnchorPart,
+    Comparison,
+    Counts,
+    Nearness,
+    Neighbour,
+    Outcome,
+    Place,
+    Scope,
+)
 from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement, Measured, Pair
 
@@ -61,6 +73,10 @@ def summarise(
     table = pl.concat([rank.table for rank in judged])
     counts = _counts(judged, table)
     finished = finish(judged, counts)
+    # A run computed on something else than the CPU, or none says on what.
+    devices = [name for rank in plan.ranks for trace in rank.traces for name in trace.info.devices]
+    on_device = not devices or any(not name.startswith("cpu") for name in devices)
+    sound = Outcome.AGREE if counts.tensors_compared else Outcome.NOTHING_COMPARED
     neighbours: list[Neighbour] = []
     if finished.answer is not None:
         entry, rank = finished.answer
@@ -68,30 +84,18 @@ def summarise(
     comparison = Comparison(
         reference=names.reference,
         target=names.target,
-        outcome=_outcome(counts, finished.findings),
+        outcome=Outcome.DIVERGED if finished.findings else sound,
         findings=tuple(finished.findings),
         notes=tuple(finished.notes),
         counts=counts,
         scope=_scope(plan, table, captured),
         anchor=_anchor(judged),
         neighbours=tuple(neighbours),
-        advice=tuple(advise(finished.findings, table, on_device=_on_device(plan))) if counts.tensors_compared else (),
+        advice=tuple(advise(finished.findings, table, on_device=on_device)) if counts.tensors_compared else (),
         missing=tuple(missing),
         ledger=ledger,
     )
     return comparison, table
-
-
-def _on_device(plan: Plan) -> bool:
-    """Whether a run computed on something else than the CPU, or none says on what."""
-    devices = [name for rank in plan.ranks for trace in rank.traces for name in trace.info.devices]
-    return not devices or any(not name.startswith("cpu") for name in devices)
-
-
-def _outcome(counts: Counts, findings: Sequence[Finding]) -> Outcome:
-    if findings:
-        return Outcome.DIVERGED
-    return Outcome.AGREE if counts.tensors_compared else Outcome.NOTHING_COMPARED
 
 
 def _counts(judged: Sequence[JudgedRank], table: pl.DataFrame) -> Counts:
@@ -136,16 +140,80 @@ def _reasons(table: pl.DataFrame) -> tuple[tuple[str, int], ...]:
 
 
 def _anchor(judged: Sequence[JudgedRank]) -> tuple[AnchorPart, ...]:
-    """Of all ranks together."""
-    by_name: dict[str, list[AnchorPart]] = {}
+    """What both runs started from in the first compared step, of all ranks together."""
+    errors: dict[str, list[float]] = {}
     for rank in judged:
-        for part in anchor_of(rank.evidence):
-            by_name.setdefault(part.what, []).append(part)
-    return tuple(_together(parts) for parts in by_name.values())
+        values = rank.evidence.values
+        for what, chosen in _starts(rank.evidence).items():
+            rows = [row for row in chosen if values.compared[row]]
+            errors.setdefault(what, []).extend(np.where(values.identical[rows], 0.0, values.error[rows]).tolist())
+    return tuple(
+        AnchorPart(what, len(told), told.count(0.0), max(filter(None, map(finite, told)), default=None))
+        for what, told in errors.items()
+        if told
+    )
 
 
-def _together(parts: Sequence[AnchorPart]) -> AnchorPart:
-    errors = [part.worst for part in parts if part.worst is not None]
-    return AnchorPart(
-        parts[0].what, sum(p.compared for p in parts), sum(p.identical for p in parts), max(errors, default=None)
+def _starts(evidence: RankEvidence) -> dict[str, list[int]]:
+    """Rows of what both runs started from."""
+    calls, first = evidence.calls, evidence.plan.steps[0] if evidence.plan.steps else 0
+    slots = [slot for slot in evidence.slots if calls["step"][slot.pair] == first]
+    owned = [s for s in slots if s.role == PARAMETER_ROLE and calls["phase"][s.pair] == FORWARD_PHASE]
+    made = [s for s in slots if s.role == OUTPUT_ROLE]
+    embedded = [s.values for s in made if evidence.operations[s.pair].name in ("embedding", "embedding_bag")]
+    parameters = list(dict.fromkeys(slot.values for slot in owned))
+    return {"inputs": _first_inputs(evidence, slots), "parameters": parameters, "embedding": embedded[:1]}
+
+
+def _first_inputs(evidence: RankEvidence, slots: list[Slot]) -> list[int]:
+    """What goes into the outermost modules."""
+    calls = evidence.calls
+    outer = {s.pair for s in slots if calls["kind"][s.pair] == MODULE_KIND and calls["parent"][s.pair] is None}
+    if not outer:
+        return [s.values for s in slots if s.role == INPUT_ROLE and evidence.makers[s.values] < 0]
+    first = min(outer, key=lambda pair: calls["id"][pair])
+    return [slot.values for slot in evidence.in_role(first, INPUT_ROLE)]
+
+
+def neighbours_of(evidence: RankEvidence, flow: Flow, birth: Birth, place: Place) -> list[Neighbour]:
+    """The calls that led to the answer, the worst operand's way back, and the answer itself."""
+    before: list[Neighbour] = []
+    seen = {birth.slot.pair}
+    sources = list(birth.gap.sources) if birth.gap is not None else evidence.given(birth.slot.pair)
+    while len(before) < BEFORE_SHOWN:
+        made = [row for row in sources if evidence.makers[row] >= 0 and evidence.makers[row] not in seen]
+        if not made:
+            break
+        maker = evidence.makers[max(made, key=lambda row: evidence.operands[row].error)]
+        seen.add(maker)
+        sources = evidence.given(maker)
+        if not evidence.operations[maker].has(Trait.VIEW):
+            before.append(_neighbour(evidence, flow, maker))
+    return [*reversed(before), _here(birth, place)]
+
+
+def _neighbour(evidence: RankEvidence, flow: Flow, pair: int) -> Neighbour:
+    made = [slot for slot in evidence.made(pair) if evidence.values.compared[slot.values]]
+    worst = max(made, key=evidence.error, default=None)
+    state = State.UNKNOWN if worst is None else flow.states[worst.values]
+    return Neighbour(
+        nearness=Nearness.BEFORE,
+        call=str(evidence.calls["name"][pair]),
+        op=str(evidence.calls["op"][pair]),
+        module=evidence.calls["module"][pair],
+        error_in=finite(evidence.worst_error(evidence.given(pair))),
+        error_out=None if worst is None else finite(evidence.error(worst)),
+        judgement=JUDGEMENTS[state].value if state is not State.UNKNOWN else "",
+    )
+
+
+def _here(birth: Birth, place: Place) -> Neighbour:
+    return Neighbour(
+        nearness=Nearness.HERE,
+        call=place.call or "",
+        op=place.op or "",
+        module=place.module,
+        error_in=finite(birth.error_in),
+        error_out=finite(birth.error_out),
+        judgement=JUDGEMENTS[State.MADE].value,
     )

@@ -11,19 +11,16 @@ import polars as pl
 
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Case
-from ulpscope.diagnose.detectors.gradients import LEFTOVER
 from ulpscope.diagnose.detectors.order import OF_A_DIFFERENCE, OF_THE_MODELS, OF_THE_PROGRAMS, OF_THE_STEPS
-from ulpscope.diagnose.detectors.skipped_steps import Skip
-from ulpscope.diagnose.flow.evidence import RankEvidence
-from ulpscope.diagnose.flow.peers import PeerGains
-from ulpscope.diagnose.flow.states import Birth, Cause, Flow, State, finite
+from ulpscope.diagnose.detectors.parameters import LEFTOVER
+from ulpscope.diagnose.flow.evidence import RankEvidence, grouped
+from ulpscope.diagnose.flow.states import Birth, Cause, Flow, PeerGains, State, finite
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT
 from ulpscope.diagnose.places import coarsest_dtype, parameter_names
 from ulpscope.records.enums import GRADIENT_ROLE, Kind
 from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Overflow, Unlike
 from ulpscope.records.findings import Counts, Finding, FindingKind
-from ulpscope.records.pairs import PairMetrics
 
 # Told once a step, whatever the number of tensors.
 COLLECTED = (FindingKind.INPUT, FindingKind.PARAMETER, FindingKind.RANDOMNESS, FindingKind.OPTIMIZER)
@@ -49,61 +46,41 @@ class JudgedRank:
     table: pl.DataFrame
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A difference, and what it is."""
-
-    birth: Birth
-    answer: Answer
-    step: int
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """What counts as the same finding; a fault shows again in every step."""
-        kind, place = self.answer.kind, self.answer.place
-        if self.answer.story:
-            return (self.answer.story,)
-        return (kind,) if kind in COLLECTED else (kind, place.module, place.op)
-
-    def is_like(self, other: "_Named") -> bool:
-        """Whether both would be told alike, of the same step."""
-        one, another = self.answer, other.answer
-        return (one.kind, one.story, self.step) == (another.kind, another.story, other.step)
-
-
 def find(case: Case, flow: Flow, peers: PeerGains) -> list[RankedFinding]:
     """The findings of one rank, the first first; what merely follows is left out."""
-    evidence = case.evidence
-    named = _named(case)
+    evidence, steps = case.evidence, case.evidence.calls["step"]
+    detectors = [detector(case) for detector in OF_A_DIFFERENCE]
+    ordered = sorted(case.births, key=lambda birth: evidence.positions[birth.slot.pair])
+    answers = [next(filter(None, (detector.ask(birth) for detector in detectors))) for birth in ordered]
+    named = list(zip(ordered, answers, strict=True))
+    # Told alike, of the same step.
+    alike = grouped(named, lambda each: (each[1].kind, each[1].story, steps[each[0].slot.pair]))
     found: list[RankedFinding] = []
     told: set[tuple[object, ...]] = set()
-    for each in named:
-        follows = (LEFTOVER,) in told and each.birth.slot.role == GRADIENT_ROLE
-        if each.key in told or follows or (found and not _stands_out(evidence, each)):
+    for birth, answer in named:
+        follows = (LEFTOVER,) in told and birth.slot.role == GRADIENT_ROLE
+        if _key(answer) in told or follows or (found and not _stands_out(evidence, birth, answer.kind)):
             continue
-        told.add(each.key)
-        base = _evidence(evidence, flow, each.birth, peers)
-        alike = [other.birth for other in named if other.is_like(each)]
-        finding = Finding(each.answer.kind, each.answer.place, _with_answer(base, evidence, each.answer, alike))
-        moment = finding.place.step, evidence.positions[each.birth.slot.pair]
-        found.append(RankedFinding(finding, each.birth, moment))
+        told.add(_key(answer))
+        others = [other for other, _ in alike[answer.kind, answer.story, steps[birth.slot.pair]]]
+        known = _with_answer(_evidence(evidence, flow, birth, peers), evidence, answer, others)
+        moment = answer.place.step, evidence.positions[birth.slot.pair]
+        found.append(RankedFinding(Finding(answer.kind, answer.place, known), birth, moment))
     return found
 
 
-def _named(case: Case) -> list[_Named]:
-    """All differences, each named by the first detector that knows it, in the order of the target's calls."""
-    detectors = [detector(case) for detector in OF_A_DIFFERENCE]
-    positions, steps = case.evidence.positions, case.evidence.calls["step"]
-    ordered = sorted(case.births, key=lambda birth: positions[birth.slot.pair])
-    answers = [next(filter(None, (detector.ask(birth) for detector in detectors))) for birth in ordered]
-    return [_Named(birth, answer, steps[birth.slot.pair]) for birth, answer in zip(ordered, answers, strict=True)]
+def _key(answer: Answer) -> tuple[object, ...]:
+    """What counts as the same finding; a fault shows again in every step."""
+    if answer.story:
+        return (answer.story,)
+    collected = answer.kind in COLLECTED
+    return (answer.kind,) if collected else (answer.kind, answer.place.module, answer.place.op)
 
 
-def _stands_out(evidence: RankEvidence, each: _Named) -> bool:
+def _stands_out(evidence: RankEvidence, birth: Birth, kind: FindingKind) -> bool:
     """Whether a later finding is not explained by the first one."""
-    kind, birth = each.answer.kind, each.birth
     if kind is FindingKind.PARAMETER:
-        return evidence.plan.steps[0] == each.step
+        return bool(evidence.plan.steps[0] == evidence.calls["step"][birth.slot.pair])
     if kind is FindingKind.OPTIMIZER:
         return bool(_arguments(evidence, birth))
     if kind in COLLECTED:
@@ -131,7 +108,8 @@ def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains
     dtypes = str(reference.dtype[row]), str(target.dtype[row])
     shapes = reference.shape(row), target.shape(row)
     not_finite = int(reference.not_finite()[row]), int(target.not_finite()[row])
-    metrics = evidence.values.metrics.get(row)
+    metrics, calls = evidence.values.metrics.get(row), evidence.calls
+    worst = None if metrics is None or not shapes[1] else metrics.worst
     numbers = Numbers(
         measured=evidence.values.measured[row],
         error_in=None if birth.cause is Cause.OUTSIDE else birth.error_in,
@@ -140,34 +118,28 @@ def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains
         dtype=coarsest_dtype(evidence, pair),
         peers=peers.usual(pair, slot.place) if birth.gap is None else None,
         gain=finite(birth.gain),
-        worst=_worst(metrics, shapes[1]) if metrics is not None else None,
+        worst=None if worst is None else tuple(map(int, np.unravel_index(worst, shapes[1]))),
     )
     unlike = Unlike(
         dtypes=dtypes if dtypes[0] != dtypes[1] else None,
         shapes=shapes if shapes[0] != shapes[1] else None,
         arguments=_arguments(evidence, birth),
-        classes=_classes(evidence, birth),
+        # Of a call that replaces another one: the two operations.
+        classes=(str(calls["reference_op"][pair]), str(calls["op"][pair])) if calls["replaced"][pair] else None,
     )
+    lone = OneRun()
+    if birth.gap is not None:
+        computing = calls_in(evidence, birth.gap).map(lambda frame: frame.filter(pl.col("kind") != Kind.MODULE.value))
+        lone = OneRun(*computing.map(lambda frame: tuple(frame["name"].head(NAMES_LISTED).to_list())))
+    # Pairs of calls that made something wrong after the first.
+    wrong = {slot.pair for slot in evidence.slots if slot.makes and flow.states[slot.values] is State.INHERITED}
     return Evidence(
         numbers,
         unlike,
-        _lone_calls(evidence, birth),
+        lone,
         overflow=Overflow(not_finite=not_finite if not_finite != (0, 0) else None),
-        amount=Amount(followers=_followers(evidence, flow)),
+        amount=Amount(followers=len(wrong)),
     )
-
-
-def _followers(evidence: RankEvidence, flow: Flow) -> int:
-    """Pairs of calls that made or read something wrong after the first."""
-    wrong = [slot.pair for slot in evidence.slots if slot.makes and flow.states[slot.values] is State.INHERITED]
-    return len(set(wrong))
-
-
-def _worst(metrics: PairMetrics, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The index of the element that differs most."""
-    if metrics.worst is None or not shape:
-        return None
-    return tuple(map(int, np.unravel_index(metrics.worst, shape)))
 
 
 def _arguments(evidence: RankEvidence, birth: Birth) -> tuple[ArgumentDifference, ...]:
@@ -176,28 +148,8 @@ def _arguments(evidence: RankEvidence, birth: Birth) -> tuple[ArgumentDifference
     pair = birth.slot.pair
     if birth.slot.row in evidence.regrouped:
         return argument_differences(*evidence.regrouped[birth.slot.row])
-    own = differing_arguments(evidence, pair)
-    forward = evidence.forwards[pair]
-    if own or forward < 0:
-        return own
-    return differing_arguments(evidence, forward)
-
-
-def _lone_calls(evidence: RankEvidence, birth: Birth) -> OneRun:
-    """Names of the calls without partners through which it came."""
-    return OneRun() if birth.gap is None else OneRun(*calls_in(evidence, birth.gap).map(_names))
-
-
-def _names(calls: pl.DataFrame) -> tuple[str, ...]:
-    return tuple(calls.filter(pl.col("kind") != Kind.MODULE.value)["name"].head(NAMES_LISTED).to_list())
-
-
-def _classes(evidence: RankEvidence, birth: Birth) -> tuple[str, str] | None:
-    """Of a call that replaces another one: the two operations."""
-    calls, pair = evidence.calls, birth.slot.pair
-    if not calls["replaced"][pair]:
-        return None
-    return str(calls["reference_op"][pair]), str(calls["op"][pair])
+    own, forward = differing_arguments(evidence, pair), evidence.forwards[pair]
+    return own if own or forward < 0 else differing_arguments(evidence, forward)
 
 
 Told = tuple[RankedFinding, JudgedRank]
@@ -217,13 +169,8 @@ def finish(judged: Sequence[JudgedRank], counts: Counts) -> Finished:
     everything: list[Told] = [(entry, rank) for rank in judged for entry in rank.found]
     ordered = sorted(everything, key=lambda told: (told[0].moment, told[0].finding.place.rank))
     ordered, skips = _without_what_follows(judged, ordered)
-    findings = _told_once(
-        [
-            *_built_differently(judged, counts, some=bool(ordered or skips)),
-            *(entry.finding for entry, _ in ordered),
-            *skips,
-        ]
-    )
+    built = _built_differently(judged, counts, some=bool(ordered or skips))
+    findings = _told_once([*built, *(entry.finding for entry, _ in ordered), *skips])
     notes = [note for rank in judged for note in rank.notes if not _is_told(note, findings)]
     first = ordered[0] if ordered and findings[0] is ordered[0][0].finding else None
     return Finished(findings, _told_once(notes), first)
@@ -247,14 +194,14 @@ def _without_what_follows(judged: Sequence[JudgedRank], ordered: list[Told]) -> 
         found = [skip for rank in judged if (skip := look(rank.evidence, first)) is not None]
         if found:
             skip = min(found, key=lambda each: each.step)
-            return [told for told in ordered if _is_before(told, skip)], [skip.finding]
+            return [told for told in ordered if _moment(told) <= (skip.step, skip.last)], [skip.finding]
     return ordered, []
 
 
-def _is_before(told: Told, skip: Skip) -> bool:
+def _moment(told: Told) -> tuple[int, int]:
+    """Step, and the target's call."""
     entry, rank = told
-    call = rank.evidence.calls["id"][entry.birth.slot.pair]
-    return entry.moment[0] < skip.step or (entry.moment[0] == skip.step and call <= skip.last)
+    return entry.moment[0], rank.evidence.calls["id"][entry.birth.slot.pair]
 
 
 def _told_once(findings: Sequence[Finding]) -> list[Finding]:

@@ -59,7 +59,7 @@ FEW_PAIRED = 1 / 3
 """Share of the calls, in the run that makes fewer, below which two runs are not of one model. Two runs of one model
 pair nine tenths and more, two of different models a quarter at most (measured)."""
 
-# --- which differences are told (findings, finishing, surroundings) ---
+# --- which differences are told (findings, comparing) ---
 
 STANDS_OUT = 10.0
 """Times more than explained: so much stands out of what the first fault left behind. Zoo."""
@@ -72,7 +72,7 @@ LONGEST_ARGUMENT = 60
 BEFORE_SHOWN = 3
 """Calls before the answer."""
 
-# --- calls executed again (ledger/) ---
+# --- calls executed again (ledger, replaying) ---
 
 NEAREST_REPLAYED = 24
 """Pairs of calls beside those of findings: the ones whose errors come nearest to what is explained. Chosen."""
@@ -103,3 +103,14 @@ LOST_BY_UNDERFLOW = 0.5
 
 STEPS_FOLLOWED = 4
 """Later steps that are looked at for a loss. Networks that are trained in turns have a step each."""
+
+# --- networks of devices (network, advice) ---
+
+QUANTISED_ROUNDOFF = 8 / 2**8
+"""Half a step of 8 bits beside numbers whose largest is eight times their root mean square, as of calibrated layers."""
+ACCEPTABLE_COSINE = 0.99
+"""MindStudio's measure of an acceptable tensor."""
+CUSTOM_IMPLEMENTATIONS = (0, 1, 2)
+"""fe::OpImplType: EN_IMPL_CUSTOM_CONSTANT_CCE, EN_IMPL_CUSTOM_TIK, EN_IMPL_CUSTOM_TBE."""
+OPERATORS_NAMED = 3
+"""Operators that are named in a piece of advice, at most."""

@@ -50,20 +50,20 @@ def place_of_birth(evidence: RankEvidence, birth: Birth) -> Place:
 
     What shows in a backward and comes from its forward, an extra call or another argument, is placed there.
     """
-    gap = birth.gap
-    if gap is None or not (gap.only_target or gap.only_reference):
+    gap, row = birth.gap, birth.slot.values
+    if gap is None or not gap.calls:
         return _place_of_own(evidence, birth.slot)
-    values = evidence.sides
-    overflowing = _first_overflow(evidence, gap.only_target) if evidence.values.pattern[birth.slot.values] else None
-    if overflowing is not None:
-        return _place_of_call(evidence, overflowing, target=True)
-    if gap.only_target:
-        maker = int(values.target.producer[birth.slot.values])
-        call = maker if maker in gap.only_target else gap.only_target[-1]
-        return _place_of_call(evidence, call, target=True)
-    maker = int(values.reference.producer[birth.slot.values])
-    call = maker if maker in gap.only_reference else gap.only_reference[-1]
-    return _place_of_call(evidence, call, target=False)
+    in_target = bool(gap.only_target)
+    lone = gap.only_target or gap.only_reference
+    sides = zip(evidence.sides, evidence.plan.calls, evidence.plan.unmatched, strict=True)
+    values, calls, unmatched = list(sides)[in_target]
+    maker = int(values.producer[row])
+    call = maker if maker in lone else lone[-1]
+    if in_target and evidence.values.pattern[row]:
+        overflowing = _first_overflow(evidence, lone)
+        call = call if overflowing is None else overflowing
+    origin = _origin(evidence, calls, call, unmatched)
+    return replace(place_of_row(evidence, origin, in_target=in_target), tensor="output.0")
 
 
 def _first_overflow(evidence: RankEvidence, calls: tuple[int, ...]) -> int | None:
@@ -87,20 +87,12 @@ def _place_of_own(evidence: RankEvidence, slot: Slot) -> Place:
         if all(calls[name][pair] == calls[name][forward] for name in ("kind", "op", "module", "name"))
     ]
     first = next(pair for pair in alike if _arguments_differ(evidence, pair))
-    outputs = [other for other in evidence.slots_of[first] if other.makes]
-    return place_of(evidence, outputs[0]) if outputs else place_of(evidence, slot)
+    return place_of(evidence, next(iter(evidence.made(first)), slot))
 
 
 def _arguments_differ(evidence: RankEvidence, pair: int) -> bool:
     calls = evidence.calls
     return numbers_differ(calls["reference_arguments"][pair], calls["arguments"][pair], unstated=0.0)
-
-
-def _place_of_call(evidence: RankEvidence, call: int, *, target: bool) -> Place:
-    plan = evidence.plan
-    calls = plan.calls.target if target else plan.calls.reference
-    row = _origin(evidence, calls, call, plan.unmatched.target if target else plan.unmatched.reference)
-    return replace(place_of_row(evidence, row, in_target=target), tensor="output.0")
 
 
 def place_of_row(evidence: RankEvidence, row: Mapping[str, Any], *, in_target: bool) -> Place:
@@ -136,15 +128,9 @@ def _origin(evidence: RankEvidence, calls: pl.DataFrame, call: int, unmatched: p
 
 def _forward_is_identical(evidence: RankEvidence, module: str | None, step: int) -> bool:
     """Whether all that a module returned in a step has the same bits in both runs."""
-    calls = evidence.calls
-    made = [
-        slot.values
-        for slot in evidence.slots
-        if slot.role == Role.OUTPUT.value
-        and calls["module"][slot.pair] == module
-        and calls["step"][slot.pair] == step
-        and calls["phase"][slot.pair] == Phase.FORWARD.value
-    ]
+    columns = zip(*(evidence.calls[name] for name in ("module", "step", "phase")), strict=True)
+    pairs = {pair for pair, place in enumerate(columns) if place == (module, step, Phase.FORWARD.value)}
+    made = [slot.values for slot in evidence.by_role.get(Role.OUTPUT.value, []) if slot.pair in pairs]
     return bool(made) and bool(evidence.values.identical[made].all())
 
 

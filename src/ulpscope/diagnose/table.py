@@ -41,12 +41,16 @@ def pair_table(evidence: RankEvidence, flow: Flow) -> pl.DataFrame:
     columns["place"] = pl.Series([slot.place for slot in slots], dtype=pl.String)
     columns |= {name: column.gather(rows) for name, column in _value_columns(evidence).items()}
     columns |= _judged(evidence, flow)
-    unread = pl.Series([slot.values in flow.unread for slot in slots], dtype=pl.Boolean)
-    columns["reason"] = _with_unjudged(columns["reason"], columns["measured"], columns["judgement"], unread)
-    large = pl.Series(evidence.values.unresolved[rows])
-    columns["reason"] = _with_unresolved(columns["reason"], columns["judgement"], large)
-    frame = pl.DataFrame(columns)
-    return frame.select(list(PAIR_COLUMNS))
+    columns["unread"] = pl.Series([slot.values in flow.unread for slot in slots], dtype=pl.Boolean)
+    columns["large"] = pl.Series(evidence.values.unresolved[rows])
+    judgement, reason = pl.col("judgement"), pl.col("reason")
+    # Also why tensors were measured and not judged, and why it cannot be told how much others differ.
+    unjudged = judgement.is_null() & reason.is_null() & pl.col("measured").is_not_null()
+    why_unjudged = pl.when("unread").then(pl.lit(UNREAD)).otherwise(pl.lit(INSIDE_BACKWARD))
+    why_unresolved = pl.when("large").then(pl.lit(LARGE_DIFFER)).otherwise(pl.lit(TOO_SMALL))
+    unresolved = pl.when(judgement == Judgement.UNRESOLVED.value).then(why_unresolved)
+    told = unresolved.when(unjudged).then(why_unjudged).otherwise(reason)
+    return pl.DataFrame(columns).with_columns(reason=told).select(list(PAIR_COLUMNS))
 
 
 def _value_columns(evidence: RankEvidence) -> dict[str, pl.Series]:
@@ -71,7 +75,9 @@ def _value_columns(evidence: RankEvidence) -> dict[str, pl.Series]:
     }
     columns |= {name: pl.repeat(None, len(pairs.error), dtype=pl.Float64, eager=True) for name in DATA_METRICS}
     for side, values in (("reference", reference), ("target", target)):
-        columns |= {f"{name}_{side}": column for name, column in _side(values).items()}
+        shown = values.frame.select("dtype", "shape", "min", "max", "mean", "norm", value="id")
+        columns |= {f"{column.name}_{side}": column for column in shown}
+        columns[f"not_finite_{side}"] = pl.Series(values.not_finite())
     return _with_data(columns, pairs.metrics)
 
 
@@ -84,40 +90,15 @@ def _least_mismatched(reference: Values, target: Values) -> Ints:
     return least
 
 
-def _side(values: Values) -> dict[str, pl.Series]:
-    frame = values.frame
-    shown = {name: frame[name] for name in ("dtype", "shape", "min", "max", "mean", "norm")}
-    return {"value": frame["id"], **shown, "not_finite": pl.Series(values.not_finite())}
-
-
 def _with_data(columns: dict[str, pl.Series], metrics: dict[int, PairMetrics]) -> dict[str, pl.Series]:
     """Replace estimates by what saved data says."""
-    if not metrics:
-        return columns
-    rows = list(metrics)
-    found = [metrics[row] for row in rows]
-    for name in (*DATA_METRICS, "cosine", "relative_distance", "rmse", "distance", "mismatched"):
-        numbers = [getattr(entry, name) for entry in found]
-        columns[name] = columns[name].scatter(rows, pl.Series(numbers, dtype=columns[name].dtype, strict=False))
-    for name, field in (("std_reference", "reference_std"), ("std_target", "target_std")):
-        columns[name] = columns[name].scatter(
-            rows, pl.Series([getattr(entry, field) for entry in found], dtype=pl.Float64)
-        )
+    told = (*DATA_METRICS, "cosine", "relative_distance", "rmse", "distance", "mismatched")
+    known = {**dict(zip(told, told, strict=True)), "std_reference": "reference_std", "std_target": "target_std"}
+    for name, field in known.items() if metrics else ():
+        numbers = [getattr(entry, field) for entry in metrics.values()]
+        filled = pl.Series(numbers, dtype=columns[name].dtype, strict=False)
+        columns[name] = columns[name].scatter(list(metrics), filled)
     return columns
-
-
-def _with_unjudged(reasons: pl.Series, measured: pl.Series, judgements: pl.Series, unread: pl.Series) -> pl.Series:
-    """Reasons, also for tensors that were measured and not judged."""
-    unjudged = judgements.is_null() & reasons.is_null() & measured.is_not_null()
-    why = pl.when(unread).then(pl.lit(UNREAD)).otherwise(pl.lit(INSIDE_BACKWARD))
-    return pl.select(pl.when(unjudged).then(why).otherwise(reasons)).to_series()
-
-
-def _with_unresolved(reasons: pl.Series, judgements: pl.Series, large: pl.Series) -> pl.Series:
-    """Reasons, also why it cannot be told how much tensors differ."""
-    why = pl.when(large).then(pl.lit(LARGE_DIFFER)).otherwise(pl.lit(TOO_SMALL))
-    unresolved = judgements == Judgement.UNRESOLVED.value
-    return pl.select(pl.when(unresolved).then(why).otherwise(reasons)).to_series()
 
 
 def _known(numbers: NDArray[np.float64], where: NDArray[np.bool_] | None = None) -> pl.Series:

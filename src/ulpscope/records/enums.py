@@ -89,6 +89,8 @@ PARAMETER_AFTER_ROLE = Role.PARAMETER_AFTER.value
 PARAMETER_ROLE = Role.PARAMETER.value
 STATE_AFTER_ROLE = Role.STATE_AFTER.value
 STATE_ROLE = Role.STATE.value
+MAKING_ROLES = frozenset((OUTPUT_ROLE, GRAD_INPUT_ROLE, PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE))
+"""A call made what it has in these; all else was given to it, or is only shown."""
 
 BACKWARD_KIND = Kind.BACKWARD.value
 COLLECTIVE_KIND = Kind.COLLECTIVE.value

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from ulpscope.diagnose.networks.graphs import DangerousCast
+from ulpscope.diagnose.network_graphs import DangerousCast
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError

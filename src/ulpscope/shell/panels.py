@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ulpscope.diagnose.networks.graphs import DangerousCast, GraphSimilarity, OperatorDifference
+from ulpscope.diagnose.network_graphs import DangerousCast, GraphSimilarity, OperatorDifference
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.fusion_files import GraphFusion, Stage
 from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTensor

@@ -17,10 +17,9 @@ from typing import Any, Protocol
 import polars as pl
 from numpy.typing import NDArray
 
-from ulpscope.records.enums import Kind
+from ulpscope.records.enums import MAKING_ROLES, Kind
 from ulpscope.records.runs import Coverage, RankInfo, StepInfo
 from ulpscope.records.values import Value
-from ulpscope.trace.query import MADE_ROLES
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.trace.schema import TABLES, Table
 
@@ -155,7 +154,7 @@ class _Hidden:
     @property
     def _made(self) -> pl.LazyFrame:
         """The storages that each call gives; autograd adds gradients up inside of calls that do not give the sum."""
-        made = pl.col("role").is_in([role.value for role in MADE_ROLES])
+        made = pl.col("role").is_in(MAKING_ROLES)
         uses = self._rank.scan("tensors", self._rank.steps).filter(made).select("call", id="value")
         values = self._rank.scan("values", self._rank.steps).select("id", "storage")
         return uses.join(values, on="id").select("storage", around="call", made=pl.lit(True)).unique()

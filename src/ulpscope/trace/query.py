@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import polars as pl
 
 from ulpscope.records.calls import Call
-from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.enums import MAKING_ROLES, Kind, Phase
 from ulpscope.records.errors import TraceError
 from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Use, Value
@@ -232,9 +232,6 @@ def _word(wanted: Phase | Kind | IntRanges | str) -> str:
     return shlex.quote(str(wanted.value) if isinstance(wanted, Phase | Kind) else str(wanted))
 
 
-MADE_ROLES = frozenset({Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER})
-
-
 @dataclass(frozen=True, slots=True)
 class Edge:
     """A call on the other end of a value."""
@@ -267,9 +264,9 @@ def neighbours(rank_trace: RankTrace, call: Call) -> Neighbours:
     uses = tuple(rank_trace.uses(call.id))
     values = rank_trace.find_values(use.value for use in uses)
     own = {value.id for value in values.values() if value.producer == call.id}
-    made = {use.value: use for use in reversed(uses) if use.role in MADE_ROLES or use.value in own}
+    made = {use.value: use for use in reversed(uses) if use.role.value in MAKING_ROLES or use.value in own}
     producers = {value.id: value.producer for value in values.values() if value.producer not in (None, call.id)}
-    taken = [use for use in uses if use.role not in MADE_ROLES and use.value in producers]
+    taken = [use for use in uses if use.role.value not in MAKING_ROLES and use.value in producers]
     readings = _readings(rank_trace, call, made.keys())
     makers = {use.value: producer for use in taken if (producer := producers[use.value]) is not None}
     calls = _related(rank_trace, call, {*makers.values(), *(reading.call for reading in readings)})
@@ -290,7 +287,7 @@ def neighbours(rank_trace: RankTrace, call: Call) -> Neighbours:
 
 
 def _readings(rank_trace: RankTrace, call: Call, value_ids: Iterable[int]) -> list[Use]:
-    ids, made = list(value_ids), [role.value for role in MADE_ROLES]
+    ids, made = list(value_ids), list(MAKING_ROLES)
     if not ids:
         return []
     query = rank_trace.scan("tensors", rank_trace.where.of_readers(ids)).filter(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ulpscope.diagnose.networks.fusion_analysis import fused_operators
+from ulpscope.diagnose.network import fused_operators
 from ulpscope.dialects.ascend.fusion_files import (
     ALL,
     FusionSwitch,

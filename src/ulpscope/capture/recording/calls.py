@@ -12,7 +12,6 @@ from ulpscope.records.enums import Kind, Phase, Role
 INPUT, OUTPUT = Role.INPUT.value, Role.OUTPUT.value
 PARAMETER, BUFFER = Role.PARAMETER.value, Role.BUFFER.value
 GRAD_OUTPUT, GRAD_INPUT = Role.GRAD_OUTPUT.value, Role.GRAD_INPUT.value
-MAKING = frozenset(role.value for role in (Role.OUTPUT, Role.GRAD_INPUT, Role.PARAMETER_AFTER, Role.STATE_AFTER))
 
 
 @dataclass(slots=True, eq=False)

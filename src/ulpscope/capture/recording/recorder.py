@@ -18,7 +18,7 @@ from typing import Any
 
 from ulpscope.capture.events import EventLog, LastCallFile
 from ulpscope.capture.exceptions import is_interruption, pass_on_interruption
-from ulpscope.capture.recording.calls import MAKING, CallCounts, CallPatterns, ModuleScope, OpenCall, Scopes
+from ulpscope.capture.recording.calls import CallCounts, CallPatterns, ModuleScope, OpenCall, Scopes
 from ulpscope.capture.recording.limits import DiskLimit
 from ulpscope.capture.recording.output import Output, Part
 from ulpscope.capture.recording.saving import Saver
@@ -26,7 +26,7 @@ from ulpscope.capture.recording.stacks import StackTable
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Placed, Tensors
 from ulpscope.capture.recording.values import ValueTable
-from ulpscope.records.enums import Kind, Phase
+from ulpscope.records.enums import MAKING_ROLES, Kind, Phase
 from ulpscope.records.runs import Coverage, RankInfo
 from ulpscope.records.settings import CaptureSettings
 
@@ -116,7 +116,7 @@ class Recorder:
         with self.lock:
             if self._given_up:
                 return
-            producer = call.id if role in MAKING else None
+            producer = call.id if role in MAKING_ROLES else None
             try:
                 self._uses.append((call.id, role, place, self.values.observe(tensor, producer)))
             except Exception as error:

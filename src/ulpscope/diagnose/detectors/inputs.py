@@ -1,17 +1,18 @@
-"""Is it what the run is fed with, and not what recorded calls made of the same operands?"""
+"""Is it what the run is fed with: data, or random numbers, and not what recorded calls made of the same operands?"""
 
 from functools import cached_property
 
 import polars as pl
 
+from ulpscope.diagnose.arguments import argument_differences
 from ulpscope.diagnose.detectors.asking import Answer, Case, Detector, computed, is_only_shown
 from ulpscope.diagnose.flow.states import Birth, Cause
-from ulpscope.diagnose.flow.unpaired import Gap, calls_in
+from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.places import place_of_birth
 from ulpscope.operations.names import operation_name
 from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import INPUT_ROLE, LOSS_ROLE, MODULE_KIND, SETUP_PHASE, STATE_ROLE
-from ulpscope.records.evidence import Evidence, OperandOrigin
+from ulpscope.records.evidence import Evidence, OperandOrigin, Unlike
 from ulpscope.records.findings import FindingKind
 from ulpscope.records.pairs import Pair
 
@@ -78,16 +79,11 @@ class Data(Detector):
             if birth.cause is Cause.OUTSIDE:
                 return not is_input
             if birth.gap is not None and is_input and self._maker(birth) < 0:
-                return any(map(self._from_model, birth.gap.sources)) or self._is_inside(birth.gap)
+                makers = [self.evidence.makers[source] for source in birth.gap.sources]
+                from_model = any(maker >= 0 and self.case.model[maker] for maker in makers)
+                calls = calls_in(self.evidence, birth.gap)
+                return from_model or any(frame["module"].is_not_null().any() for frame in calls)
         return self.case.model[birth.slot.pair]
-
-    def _is_inside(self, gap: Gap) -> bool:
-        """Whether a call of the gap ran inside of a module."""
-        return any(calls["module"].is_not_null().any() for calls in calls_in(self.evidence, gap))
-
-    def _from_model(self, values: int) -> bool:
-        maker = self.evidence.makers[values]
-        return maker >= 0 and self.case.model[maker]
 
 
 class Outside(Detector):
@@ -97,7 +93,7 @@ class Outside(Detector):
         if birth.cause is not Cause.OUTSIDE:
             return None
         if birth.slot.role == STATE_ROLE:
-            return Answer(FindingKind.OPTIMIZER, place_of_birth(self.case.evidence, birth))
+            return Answer(FindingKind.OPTIMIZER, place_of_birth(self.evidence, birth))
         return _input(self.case, birth) if birth.slot.role == INPUT_ROLE else computed(self.case, birth)
 
 
@@ -110,3 +106,48 @@ def _input(case: Case, birth: Birth) -> Answer:
 def _lines(calls: pl.DataFrame) -> Lines:
     known = calls.filter(pl.col("stack").is_not_null()).select("op", "stack").unique()
     return {(operation_name(op), stack) for op, stack in known.iter_rows()}
+
+
+class Randomness(Detector):
+    """By a call that both runs make. Data, or its order, that is drawn before the first step is input."""
+
+    def ask(self, birth: Birth) -> Answer | None:
+        if birth.gap is not None or not self._draws_otherwise(birth):
+            return None
+        if not self.case.is_parameter(birth) and self._only_data_is_random:
+            return Answer(FindingKind.INPUT, place_of_birth(self.evidence, birth))
+        return _randomness(self.case, birth)
+
+    @cached_property
+    def _only_data_is_random(self) -> bool:
+        """Whether all random calls that differ make data or its order: no parameters, no noise of the training."""
+        random = [birth for birth in self.case.births if birth.gap is None and self._draws_otherwise(birth)]
+        return all(self._prepares(birth) and not self.case.is_parameter(birth) for birth in random)
+
+    def _prepares(self, birth: Birth) -> bool:
+        evidence, pair = self.evidence, birth.slot.pair
+        is_order = evidence.operations[pair].name == "randperm"
+        return not self.case.model[pair] and (is_order or evidence.calls["phase"][pair] == SETUP_PHASE)
+
+    def _draws_otherwise(self, birth: Birth) -> bool:
+        calls, pair = self.evidence.calls, birth.slot.pair
+        if not (calls["random"][pair] or calls["reference_random"][pair]):
+            return False
+        same_state = calls["generator"][pair] == calls["reference_generator"][pair]
+        return not (same_state and argument_differences(calls["reference_arguments"][pair], calls["arguments"][pair]))
+
+
+class LoneRandomness(Detector):
+    """By a call that only one run makes."""
+
+    def ask(self, birth: Birth) -> Answer | None:
+        calls = None if birth.gap is None else calls_in(self.evidence, birth.gap)
+        is_random = calls is not None and any(frame["random"].any() for frame in calls)
+        return _randomness(self.case, birth) if is_random else None
+
+
+def _randomness(case: Case, birth: Birth) -> Answer:
+    calls, pair = case.evidence.calls, birth.slot.pair
+    states = calls["reference_generator"][pair], calls["generator"][pair]
+    known = Unlike(generators=None if None in states else states)
+    return Answer(FindingKind.RANDOMNESS, place_of_birth(case.evidence, birth), Evidence(unlike=known))

@@ -1,16 +1,15 @@
 """What differs and is not wrong? Each question is answered by notes."""
 
-from collections import Counter
 from dataclasses import replace
 
 import polars as pl
 
 from ulpscope.diagnose.arguments import telling_differences
-from ulpscope.diagnose.detectors.skipped_steps import other_accumulation
-from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.detectors.structure import other_accumulation
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import Flow, State
 from ulpscope.diagnose.limits import NAMES_LISTED
-from ulpscope.diagnose.places import coarsest_dtype, place_of
+from ulpscope.diagnose.places import coarsest_dtype, place_of, place_of_row
 from ulpscope.judge.rounding.values import NO_DTYPE
 from ulpscope.operations.traits import Trait
 from ulpscope.records.enums import Kind, Phase
@@ -21,50 +20,38 @@ from ulpscope.records.findings import Finding, FindingKind, Place
 def arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for all calls of an operation whose arguments differ alike, though rounding explains what they give."""
     calls = evidence.calls
-    firsts: dict[tuple[object, ...], Finding] = {}
-    counts: Counter[tuple[object, ...]] = Counter()
+    found: list[tuple[Slot, tuple[ArgumentDifference, ...]]] = []
     for pair, (reference, target) in enumerate(zip(calls["reference_arguments"], calls["arguments"], strict=True)):
         if reference == target or calls["kind"][pair] != Kind.API.value or evidence.operations[pair].has(Trait.MOVING):
             continue
         differences = telling_differences(reference, target)
-        made = [slot for slot in evidence.slots_of[pair] if slot.makes and _is_rounded(evidence, flow, slot)]
+        rounded = (slot for slot in evidence.made(pair) if flow.states[slot.values] is State.ROUNDING)
+        made = [slot for slot in rounded if evidence.error(slot) > 0]
         if not differences or not made or not _may_be_theirs(evidence, pair, differences):
             continue
-        key = calls["op"][pair], differences
-        counts[key] += 1
-        if key not in firsts:
-            firsts[key] = _argument_note(evidence, flow, made[0], differences)
-    return [_counted(note, counts[key]) for key, note in firsts.items()]
-
-
-def _counted(note: Finding, count: int) -> Finding:
-    return replace(note, evidence=replace(note.evidence, amount=Amount(count=count)))
-
-
-def _is_rounded(evidence: RankEvidence, flow: Flow, slot: Slot) -> bool:
-    """Whether it differs, and rounding explains that."""
-    return flow.states[slot.values] is State.ROUNDING and evidence.operands[slot.values].error > 0
+        found.append((made[0], differences))
+    alike = grouped(found, lambda each: (calls["op"][each[0].pair], each[1]))
+    return [_argument_note(evidence, flow, *same[0], count=len(same)) for same in alike.values()]
 
 
 def _may_be_theirs(evidence: RankEvidence, pair: int, differences: tuple[ArgumentDifference, ...]) -> bool:
     """Whether the arguments may change anything: one that only one run states may be the default."""
     if all(each.reference and each.target for each in differences):
         return True
-    given = [slot.values for slot in evidence.slots_of[pair] if not slot.makes]
-    return bool(evidence.values.identical[given].all())
+    return bool(evidence.values.identical[evidence.given(pair)].all())
 
 
 def _argument_note(
-    evidence: RankEvidence, flow: Flow, slot: Slot, differences: tuple[ArgumentDifference, ...]
+    evidence: RankEvidence, flow: Flow, slot: Slot, differences: tuple[ArgumentDifference, ...], *, count: int
 ) -> Finding:
     numbers = Numbers(
         measured=evidence.values.measured[slot.values],
         error_in=flow.error_in.get(slot.row),
-        error_out=evidence.operands[slot.values].error,
+        error_out=evidence.error(slot),
         expected=flow.expected.get(slot.row),
         dtype=coarsest_dtype(evidence, slot.pair),
     )
-    told = Evidence(numbers, Unlike(arguments=differences))
+    told = Evidence(numbers, Unlike(arguments=differences), amount=Amount(count=count))
     return Finding(FindingKind.COMPUTATION, place_of(evidence, slot), told)
 
 
@@ -84,39 +71,27 @@ def loss_scale(evidence: RankEvidence, flow: Flow) -> list[Finding]:
 
 def dtypes(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for each pair of element types, at the first tensor that has them."""
-    values = evidence.sides
-    firsts: dict[tuple[str, str], Finding] = {}
-    counts: Counter[tuple[str, str]] = Counter()
-    for slot in evidence.slots:
-        pair = str(values.reference.dtype[slot.values]), str(values.target.dtype[slot.values])
-        if pair[0] == pair[1] or NO_DTYPE in pair:
-            continue
-        counts[pair] += 1
-        if pair not in firsts:
-            told = Evidence(unlike=Unlike(dtypes=pair))
-            firsts[pair] = Finding(FindingKind.DTYPE, place_of(evidence, slot), told)
-    return [_counted(note, counts[pair]) for pair, note in firsts.items()]
+    reference, target = (side.dtype.tolist() for side in evidence.sides)
+    by_types = grouped(evidence.slots, lambda slot: (str(reference[slot.values]), str(target[slot.values])))
+    notes = []
+    for types, slots in by_types.items():
+        if types[0] != types[1] and NO_DTYPE not in types:
+            told = Evidence(unlike=Unlike(dtypes=types), amount=Amount(count=len(slots)))
+            notes.append(Finding(FindingKind.DTYPE, place_of(evidence, slots[0]), told))
+    return notes
 
 
 def unmatched_calls(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for all calls without a partner."""
-    unmatched = evidence.plan.unmatched
-    sides = [_interesting(frame) for frame in unmatched]
-    if sides[0].is_empty() and sides[1].is_empty():
+    sides = evidence.plan.unmatched.map(_interesting)
+    in_target = not sides.target.is_empty()
+    if sides.reference.is_empty() and not in_target:
         return []
-    first = (sides[1] if not sides[1].is_empty() else sides[0]).row(0, named=True)
-    place = Place(
-        rank=evidence.plan.rank,
-        step=first["step"],
-        phase=Phase(first["phase"]),
-        call=first["name"],
-        call_id=first["id"] if not sides[1].is_empty() else None,
-        op=first["op"],
-        module=first["module"],
-    )
-    names = [tuple(side["name"].head(NAMES_LISTED).to_list()) for side in sides]
-    note = Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(names[0], names[1])))
-    return [_counted(note, sides[0].height + sides[1].height)]
+    first = (sides.target if in_target else sides.reference).row(0, named=True)
+    place = replace(place_of_row(evidence, first, in_target=in_target), source=None)
+    names = sides.map(lambda calls: tuple(calls["name"].head(NAMES_LISTED).to_list()))
+    amount = Amount(count=sides.reference.height + sides.target.height)
+    return [Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(*names), amount=amount))]
 
 
 def _interesting(calls: pl.DataFrame) -> pl.DataFrame:
@@ -128,14 +103,12 @@ def _interesting(calls: pl.DataFrame) -> pl.DataFrame:
 
 def flipped_choices(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note a call whose discrete output flipped, the first of each operation and module."""
-    found: dict[tuple[object, object], Finding] = {}
-    for choice in flow.choices:
-        pair = choice.slot.pair
-        key = evidence.calls["op"][pair], evidence.calls["module"][pair]
-        if key not in found:
-            note = Evidence(Numbers(error_in=choice.error_in, dtype=coarsest_dtype(evidence, pair)))
-            found[key] = Finding(FindingKind.CHOICE, place_of(evidence, choice.slot), note)
-    return list(found.values())
+    ops, modules = evidence.calls["op"], evidence.calls["module"]
+    notes = []
+    for first, *_ in grouped(flow.choices, lambda choice: (ops[choice.slot.pair], modules[choice.slot.pair])).values():
+        note = Evidence(Numbers(error_in=first.error_in, dtype=coarsest_dtype(evidence, first.slot.pair)))
+        notes.append(Finding(FindingKind.CHOICE, place_of(evidence, first.slot), note))
+    return notes
 
 
 def starting_parameters(evidence: RankEvidence, flow: Flow) -> list[Finding]:
@@ -143,7 +116,6 @@ def starting_parameters(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     started = [slot for slot in flow.started if evidence.calls["step"][slot.pair] == first]
     if not started:
         return []
-    worst = max(started, key=lambda slot: evidence.operands[slot.values].error)
-    size = evidence.operands[worst.values].error
-    note = Evidence(Numbers(error_out=size), amount=Amount(count=len(started)))
+    worst = max(started, key=evidence.error)
+    note = Evidence(Numbers(error_out=evidence.error(worst)), amount=Amount(count=len(started)))
     return [Finding(FindingKind.PARAMETER, place_of(evidence, worst), note)]

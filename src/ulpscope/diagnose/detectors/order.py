@@ -3,15 +3,25 @@
 from collections.abc import Callable, Sequence
 
 from ulpscope.diagnose.detectors import notes
-from ulpscope.diagnose.detectors.asking import Computation, Detector
-from ulpscope.diagnose.detectors.gradients import StaleGradient, TiedWeight
-from ulpscope.diagnose.detectors.inputs import Data, Outside
-from ulpscope.diagnose.detectors.optimizers import OptimizerState, OptimizerUpdate
-from ulpscope.diagnose.detectors.overflows import Overflowing
-from ulpscope.diagnose.detectors.parameters import Parameter, WrittenParameter
-from ulpscope.diagnose.detectors.randomness import LoneRandomness, Randomness
-from ulpscope.diagnose.detectors.skipped_steps import Skip, left_out_step, skipped_update
-from ulpscope.diagnose.detectors.structure import LoneStructure, missing_module, other_program, unshared_parameters
+from ulpscope.diagnose.detectors.asking import Computation, Detector, Overflowing
+from ulpscope.diagnose.detectors.inputs import Data, LoneRandomness, Outside, Randomness
+from ulpscope.diagnose.detectors.parameters import (
+    OptimizerState,
+    OptimizerUpdate,
+    Parameter,
+    StaleGradient,
+    TiedWeight,
+    WrittenParameter,
+)
+from ulpscope.diagnose.detectors.structure import (
+    LoneStructure,
+    Skip,
+    left_out_step,
+    missing_module,
+    other_program,
+    skipped_update,
+    unshared_parameters,
+)
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Flow
 from ulpscope.records.findings import Counts, Finding

@@ -1,20 +1,38 @@
-"""Are the models built alike?"""
+"""Are the models built alike, and do both runs make the same steps: an optimizer's update, a whole iteration?
 
+A run that leaves an update out goes on to the next forward in the same step: its step has more backwards before the
+update than the other run's. From there on the steps of the two runs are not the same iterations.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
 
+from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.detectors.asking import Answer, Detector
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
 from ulpscope.diagnose.limits import FEW_PAIRED
 from ulpscope.diagnose.places import place_of_birth, place_of_pair, place_of_row
-from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.operations.names import STARTS_BACKWARD
+from ulpscope.records.enums import (
+    FORWARD_PHASE,
+    INPUT_ROLE,
+    MODULE_KIND,
+    OPTIMIZER_KIND,
+    Kind,
+    Phase,
+    Role,
+)
 from ulpscope.records.evidence import Evidence, OneRun
 from ulpscope.records.findings import Counts, Finding, FindingKind, Place
+from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
 
@@ -60,7 +78,9 @@ def unshared_parameters(evidence: RankEvidence) -> Finding | None:
         reference = names[0].get(calls["reference_id"][pair], set())
         target = names[1].get(calls["id"][pair], set())
         if reference != target:
-            return _finding(evidence, pair, sorted(reference - target), sorted(target - reference))
+            only = OneRun(tuple(sorted(reference - target)), tuple(sorted(target - reference)))
+            place = replace(place_of_pair(evidence, pair), tensor=(only.only_target or only.only_reference)[0])
+            return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
     return None
 
 
@@ -69,10 +89,7 @@ def missing_module(evidence: RankEvidence) -> Finding | None:
     plan = evidence.plan
     if evidence.has_compiled:
         return None
-    sides = (
-        (plan.calls.reference, plan.traces.reference, plan.shared_modules.reference),
-        (plan.calls.target, plan.traces.target, plan.shared_modules.target),
-    )
+    sides = zip(plan.calls, plan.traces, plan.shared_modules, strict=True)
     for number, (calls, trace, shared) in enumerate(sides):
         owned = _owned(trace, plan.steps)
         modules = calls.filter(pl.col("kind") == Kind.MODULE.value)
@@ -80,8 +97,10 @@ def missing_module(evidence: RankEvidence) -> Finding | None:
         for row in modules.sort("id").iter_rows(named=True):
             absent = row["module"] not in shared and steps[row["module"]] == len(plan.steps)
             if absent and owned.get(row["id"]):
-                outermost = _outermost(modules, row["module"], shared)
-                return _absence(evidence, outermost, in_target=number == 1)
+                outermost, in_target = _outermost(modules, row["module"], shared), number == 1
+                place, names = place_of_row(evidence, outermost, in_target=in_target), (outermost["name"],)
+                only = OneRun(only_target=names) if in_target else OneRun(only_reference=names)
+                return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
     return None
 
 
@@ -94,24 +113,174 @@ def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict
     return modules.filter(pl.col("module") == found).sort("id").row(0, named=True)
 
 
-def _absence(evidence: RankEvidence, row: dict[str, Any], *, in_target: bool) -> Finding:
-    place = place_of_row(evidence, row, in_target=in_target)
-    names = (row["name"],)
-    only = OneRun(only_target=names) if in_target else OneRun(only_reference=names)
-    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
-
-
 def _owned(trace: RankTrace, steps: Sequence[int]) -> dict[int, set[str]]:
     if not steps:
         return {}
-    uses = trace.collect(trace.tensors(steps[0]).filter(pl.col("role") == Role.PARAMETER.value).select("call", "place"))
-    found: dict[int, set[str]] = {}
-    for call, place in uses.iter_rows():
-        found.setdefault(call, set()).add(place)
-    return found
+    owned = trace.tensors(steps[0]).filter(pl.col("role") == Role.PARAMETER.value)
+    rows = trace.collect(owned.group_by("call").agg("place"))
+    return {call: set(places) for call, places in rows.iter_rows()}
 
 
-def _finding(evidence: RankEvidence, pair: int, reference: list[str], target: list[str]) -> Finding:
-    place = replace(place_of_pair(evidence, pair), tensor=(target or reference)[0])
-    only = OneRun(only_reference=tuple(reference), only_target=tuple(target))
-    return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
+BACKWARD, UPDATE = "B", "U"
+OUTERMOST = (pl.col("kind") == MODULE_KIND) & pl.col("parent").is_null() & (pl.col("phase") == FORWARD_PHASE)
+NOT_FINITE = pl.sum_horizontal(pl.col("nan", "pos_inf", "neg_inf").fill_null(0)) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A step that one run leaves out, and from where on it explains what differs."""
+
+    finding: Finding
+    step: int
+    last: int
+    """Id of the target's last call of that step before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """Backwards and updates of one step of one run, in order."""
+
+    kinds: str
+    """`BBU`: two backwards, then an update."""
+    rows: tuple[dict[str, Any], ...]
+    """The call that starts each of them."""
+
+
+def skipped_update(evidence: RankEvidence, first: Finding) -> Skip | None:
+    """The first update, or backward before one, that only one run makes; another accumulation of gradients is none."""
+    runs = evidence.plan.calls.map(_events)
+    if not all(any(UPDATE in step.kinds for step in run.values()) for run in runs) or _accumulates(runs) is not None:
+        return None
+    for step in evidence.plan.steps:
+        reference, target = (run.get(step, _Events("", ())) for run in runs)
+        if reference.kinds != target.kinds:
+            return _skip(evidence, step, reference, target)
+    return None
+
+
+def other_accumulation(evidence: RankEvidence) -> Finding | None:
+    """A note: the runs always add gradients up over another number of backwards."""
+    runs = evidence.plan.calls.map(_events)
+    found = _accumulates(runs)
+    if found is None:
+        return None
+    update = next(row for step in runs.target.values() for row in step.rows if _kind(row) == UPDATE)
+    place = place_of_row(evidence, update, in_target=True)
+    return Finding(FindingKind.OPTIMIZER, place, Evidence(one_run=OneRun(backwards=found)))
+
+
+def left_out_step(evidence: RankEvidence, first: Finding) -> Skip | None:
+    """A whole step that only one run makes, if the first finding is that it does not get the same inputs."""
+    plan, step = evidence.plan, first.place.step
+    is_fed_otherwise = first.place.rank == plan.rank and first.kind in (FindingKind.INPUT, FindingKind.RANDOMNESS)
+    if not is_fed_otherwise or step == plan.steps[0]:
+        return None
+    inputs = [_first_inputs(trace) for trace in plan.traces]
+    for shifted, (early, late) in ((1, inputs), (-1, inputs[::-1])):
+        following = [number for number in sorted(late) if number >= step and number + 1 in early]
+        if following and all(late[number] == early[number + 1] != () for number in following):
+            return _left_out(evidence, step, shifted)
+    return None
+
+
+def _left_out(evidence: RankEvidence, step: int, shifted: int) -> Skip | None:
+    in_target = shifted < 0
+    calls = evidence.plan.calls.target if in_target else evidence.plan.calls.reference
+    row = calls.filter(pl.col("step") == step, OUTERMOST).sort("id").row(0, named=True)
+    before = evidence.plan.calls.target.filter(pl.col("step") < step)
+    place = place_of_row(evidence, row, in_target=in_target)
+    return Skip(Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(shifted=shifted))), step, _last(before))
+
+
+def _first_inputs(trace: RankTrace) -> dict[int, tuple[int, ...]]:
+    """By step: digests of what the first outermost module gets; nothing where one is not known."""
+    outer = trace.calls().filter(OUTERMOST).group_by("step").agg(call=pl.col("id").min())
+    uses = trace.tensors().filter(pl.col("role") == INPUT_ROLE).select("call", "place", "value")
+    values = trace.values().select("digest", value="id")
+    rows = trace.collect(uses.join(outer, on="call").join(values, on="value").sort("call", "place"))
+    by_step = rows.group_by("step", maintain_order=True).agg("digest")
+    return {step: () if None in digests else tuple(digests) for step, digests in by_step.iter_rows()}
+
+
+def _events(calls: pl.DataFrame) -> dict[int, _Events]:
+    is_event = pl.col("op").is_in(list(STARTS_BACKWARD)) | (pl.col("kind") == OPTIMIZER_KIND)
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in calls.filter(is_event).sort("id").iter_rows(named=True):
+        rows = found.setdefault(row["step"], [])
+        # An optimizer with several groups has a call a group.
+        if not (rows and _kind(row) == _kind(rows[-1]) == UPDATE):
+            rows.append(row)
+    return {step: _Events("".join(map(_kind, rows)), tuple(rows)) for step, rows in found.items()}
+
+
+def _kind(row: dict[str, Any]) -> str:
+    return UPDATE if row["kind"] == OPTIMIZER_KIND else BACKWARD
+
+
+def _accumulates(runs: Pair[dict[int, _Events]]) -> tuple[int, int] | None:
+    """Backwards before an update, where each run usually makes as many, and not both the same number."""
+    usual = [_usual([step.kinds for step in run.values() if UPDATE in step.kinds]) for run in runs]
+    if None in usual or usual[0] == usual[1]:
+        return None
+    reference, target = (str(kinds).count(BACKWARD) for kinds in usual)
+    return reference, target
+
+
+def _usual(kinds: list[str]) -> str | None:
+    """What most steps have, at least two of them."""
+    word, number = max(Counter(kinds).items(), key=itemgetter(1), default=("", 0))
+    return word if number >= 2 and 2 * number > len(kinds) else None
+
+
+def _skip(evidence: RankEvidence, step: int, reference: _Events, target: _Events) -> Skip | None:
+    """Where the two part: the run that makes another backward, or nothing, instead of the update leaves it out."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reference.kinds, target.kinds, strict=False)))
+    traces = evidence.plan.traces
+    for made, other, behind in ((reference, target, traces.target), (target, reference, traces.reference)):
+        if made.kinds[same : same + 1] != UPDATE or _overflowed(behind, step):
+            continue
+        goes_on = other.kinds[same : same + 1] == BACKWARD
+        if goes_on and not _is_out_of_step(evidence, step, behind):
+            kind, row, in_target = FindingKind.STRUCTURE, other.rows[same], other is target
+        else:
+            kind, row, in_target = FindingKind.OPTIMIZER, made.rows[same], made is target
+        backwards = _until_update(reference, same), _until_update(target, same)
+        told = Evidence(one_run=OneRun(backwards=backwards))
+        finding = Finding(kind, place_of_row(evidence, row, in_target=in_target), told)
+        return Skip(finding, step, _last_backward(evidence, step, target, same))
+    return None
+
+
+def _is_out_of_step(evidence: RankEvidence, step: int, behind: RankTrace) -> bool:
+    """Whether a run that goes on to another backward is an iteration behind from there; else it made one more."""
+    traces = evidence.plan.traces
+    if len(behind.steps) < max(len(traces.reference.steps), len(traces.target.steps)):
+        return True
+    reference, target = _first_inputs(traces.reference), _first_inputs(traces.target)
+    later = [number for number in reference if number > step and number in target]
+    return any(reference[number] != target[number] for number in later)
+
+
+def _until_update(events: _Events, same: int) -> int:
+    """Backwards up to the next update; all of the step if there is none."""
+    end = events.kinds.find(UPDATE, same)
+    return events.kinds[: end if end >= 0 else None].count(BACKWARD)
+
+
+def _overflowed(trace: RankTrace, step: int) -> bool:
+    """Whether a run's gradients hold inf or nan in a step: GradScaler, or the program itself, rightly leaves it out."""
+    uses = trace.tensors(step).filter(pl.col("role").is_in(GRADIENT_ROLES)).select("value").unique()
+    bad = trace.values(step).filter(NOT_FINITE).select(value="id")
+    return not trace.collect(uses.join(bad, on="value").head(1)).is_empty()
+
+
+def _last_backward(evidence: RankEvidence, step: int, target: _Events, same: int) -> int:
+    """Id of the target's last backward before the two runs part; what comes after is another iteration."""
+    following = target.rows[same]["id"] if same < len(target.rows) else None
+    calls = evidence.plan.calls.target.filter(pl.col("step") == step, pl.col("kind").is_in(list(BACKWARD_KINDS)))
+    return _last(calls if following is None else calls.filter(pl.col("id") < following))
+
+
+def _last(calls: pl.DataFrame) -> int:
+    """Its id; -1 if there is none."""
+    return max(calls["id"].to_list(), default=-1)

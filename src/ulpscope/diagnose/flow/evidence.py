@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.align.plan import RankPlan
-from ulpscope.align.tensors import BACKWARD_KINDS, MAKING_ROLES, OWNED_ROLES
+from ulpscope.align.tensors import OWNED_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
 from ulpscope.judge.rounding.choices import numbers_alike
@@ -21,7 +21,7 @@ from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS, ValuePairs
 from ulpscope.judge.rounding.values import Values
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family, Operation
-from ulpscope.records.enums import BACKWARD_KIND, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind
+from ulpscope.records.enums import BACKWARD_KIND, MAKING_ROLES, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
@@ -87,6 +87,22 @@ class RankEvidence:
             return None
         return numbers_alike(Pair(*found), Pair(*(value.dtype for value in values)))
 
+    def error(self, slot: Slot) -> float:
+        """Of a tensor."""
+        return self.operands[slot.values].error
+
+    def worst_error(self, rows: Iterable[int]) -> float:
+        """The largest error among pairs of values; 0 if there are none."""
+        return max((self.operands[row].error for row in rows), default=0.0)
+
+    def given(self, pair: int) -> list[int]:
+        """Rows of the values that a pair of calls was given."""
+        return [slot.values for slot in self.slots_of[pair] if not slot.makes]
+
+    def made(self, pair: int) -> list[Slot]:
+        """What a pair of calls made."""
+        return [slot for slot in self.slots_of[pair] if slot.makes]
+
     def known_state(self, values: int) -> "State | None":
         """What is known of a pair of values from more than this evidence: then no difference of it began here."""
         return None
@@ -118,14 +134,17 @@ class RankEvidence:
     @cached_property
     def has_optimizer(self) -> bool:
         """Whether updates of parameters were seen, as steps of an optimizer or as the calls that make them."""
-        return any(kind == OPTIMIZER_KIND for kind in self.calls["kind"]) or any(
-            phase == UPDATE_PHASE for phase in self.calls["phase"]
-        )
+        return OPTIMIZER_KIND in self.calls["kind"] or UPDATE_PHASE in self.calls["phase"]
 
     @cached_property
     def source_lines(self) -> Pair[dict[int, str]]:
         """For each stack the innermost line of the user's code, as path:line."""
-        return self.plan.traces.map(_source_lines)
+
+        def lines(trace: RankTrace) -> dict[int, str]:
+            frames = trace.collect(trace.stacks().filter(pl.col("depth") == 0).select("stack", "file", "line"))
+            return {stack: f"{file}:{line}" for stack, file, line in frames.iter_rows()}
+
+        return self.plan.traces.map(lines)
 
     @cached_property
     def operations(self) -> list[Operation]:
@@ -140,23 +159,19 @@ class RankEvidence:
     @cached_property
     def operands(self) -> list[Operand]:
         """Each pair of values as an operand, with the reference's size."""
-        norms = np.nan_to_num(self.sides.reference.summaries.norm)
-        elements = self.sides.reference.summaries.elements
+        stats, shapes = self.sides.reference.summaries, self.sides.target.shapes()
         errors = self._with_carried(np.nan_to_num(self.values.error, nan=0.0, posinf=np.inf))
-        shapes = self.sides.target.shapes()
-        scores = [self.values.score_errors.get(row) for row in range(len(errors))]
-        columns = zip(errors.tolist(), norms.tolist(), elements.tolist(), shapes, scores, strict=True)
-        return [Operand(*column) for column in columns]
+        columns = errors.tolist(), np.nan_to_num(stats.norm).tolist(), stats.elements.tolist(), shapes
+        scores = self.values.score_errors
+        return [Operand(*column, scores.get(row)) for row, column in enumerate(zip(*columns, strict=True))]
 
     def _with_carried(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
         """Errors, where those that cannot be told are as large as that of what they were made of."""
         unresolved = self.values.unresolved
         for pair in self.order if unresolved.any() else ():
-            given = [
-                slot.values for slot in self.slots_of[pair] if not slot.makes and not self.values.discrete[slot.values]
-            ]
-            for slot in self.slots_of[pair]:
-                if slot.makes and unresolved[slot.values] and self.makers[slot.values] == pair:
+            given = [row for row in self.given(pair) if not self.values.discrete[row]]
+            for slot in self.made(pair):
+                if unresolved[slot.values] and self.makers[slot.values] == pair:
                     errors[slot.values] = errors[given].max(initial=0.0)
         return errors
 
@@ -180,17 +195,14 @@ class RankEvidence:
     @cached_property
     def contents(self) -> list[tuple[int, int] | None]:
         """The digests of both sides, where both are known and the numbers are compared."""
-        sides = self.sides
-        known = sides.reference.has_digest & sides.target.has_digest & self.values.compared
-        digests = zip(known.tolist(), *(side.digest.tolist() for side in sides), strict=True)
-        return [(reference, target) if both else None for both, reference, target in digests]
+        known = self.sides.reference.has_digest & self.sides.target.has_digest & self.values.compared
+        digests = zip(*(side.digest.tolist() for side in self.sides), strict=True)
+        return [pair if both else None for both, pair in zip(known.tolist(), digests, strict=True)]
 
     @cached_property
     def slots_of(self) -> list[list[Slot]]:
-        found: list[list[Slot]] = [[] for _ in range(len(self.calls["id"]))]
-        for slot in self.slots:
-            found[slot.pair].append(slot)
-        return found
+        by_pair = grouped(self.slots, lambda slot: slot.pair)
+        return [by_pair.get(pair, []) for pair in range(len(self.calls["id"]))]
 
     def in_role(self, pair: int, role: str) -> list[Slot]:
         """The tensors that a pair of calls has in one role: an optimizer's call has thousands."""
@@ -221,19 +233,15 @@ class RankEvidence:
     @cached_property
     def makers(self) -> list[int]:
         """The pair of calls that made each pair of values; -1 if the two were not made by partners."""
-        target, reference = self.pair_of_target, self.pair_of_reference
         producers = zip(*(side.producer.tolist() for side in self.sides), strict=True)
-        found = []
-        for made_reference, made_target in producers:
-            pair = target.get(made_target, -1)
-            found.append(pair if pair >= 0 and reference.get(made_reference) == pair else -1)
-        return found
+        pairs = ((self.pair_of_reference.get(one), self.pair_of_target.get(other, -1)) for one, other in producers)
+        return [target if target == reference else -1 for reference, target in pairs]
 
     @cached_property
     def other_numbers(self) -> set[int]:
         """Pairs of calls among whose arguments a number differs."""
         arguments = zip(self.calls["reference_arguments"], self.calls["arguments"], strict=True)
-        return {pair for pair, (reference, target) in enumerate(arguments) if numbers_differ(reference, target)}
+        return {pair for pair, both in enumerate(arguments) if numbers_differ(*both)}
 
     @cached_property
     def regrouped(self) -> dict[int, tuple[str | None, str | None]]:
@@ -261,9 +269,7 @@ class RankEvidence:
     @cached_property
     def ends(self) -> list[int]:
         """When a call was over: the largest id inside it."""
-        ids: list[int] = self.calls["id"]
-        ends = self.forward_ends
-        return [max(ends[call], self._backward_ends.get(call, 0)) for call in ids]
+        return [max(self.forward_ends[call], self._backward_ends.get(call, 0)) for call in self.calls["id"]]
 
     @cached_property
     def _backward_ends(self) -> dict[int, int]:
@@ -283,14 +289,10 @@ class RankEvidence:
     @cached_property
     def order(self) -> list[int]:
         """Pairs in the order in which the target finished them, inner ones first."""
-        ids: list[int] = self.calls["id"]
-        backwards = [kind in BACKWARD_KINDS for kind in self.calls["kind"]]
         # A module's backward is recorded when its gradients are whole; an inner one of the same time comes first.
-        keys = [
-            (end, backward and kind == MODULE_BACKWARD_KIND, -call)
-            for end, backward, kind, call in zip(self.ends, backwards, self.calls["kind"], ids, strict=True)
-        ]
-        return sorted(range(len(ids)), key=keys.__getitem__)
+        columns = zip(self.ends, self.calls["kind"], self.calls["id"], strict=True)
+        keys = [(end, kind == MODULE_BACKWARD_KIND, -call) for end, kind, call in columns]
+        return sorted(range(len(keys)), key=keys.__getitem__)
 
     @cached_property
     def positions(self) -> dict[int, int]:
@@ -309,8 +311,7 @@ class RankEvidence:
     @cached_property
     def moments(self) -> list[tuple[int, bool]]:
         """Pairs as the target began (true) and finished (false) them: a call reads before what is inside of it runs."""
-        ids: list[int] = self.calls["id"]
-        begins = [(call, 0, pair) for pair, call in enumerate(ids)]
+        begins = [(call, 0, pair) for pair, call in enumerate(self.calls["id"])]
         finishes = [(self.ends[pair], 1 + place, pair) for place, pair in enumerate(self.order)]
         return [(pair, place == 0) for _, place, pair in sorted([*begins, *finishes])]
 
@@ -362,11 +363,6 @@ def _roundoffs(values: Values) -> NDArray[np.float64]:
     return coarser
 
 
-def _source_lines(trace: RankTrace) -> dict[int, str]:
-    frames = trace.collect(trace.stacks().filter(pl.col("depth") == 0).select("stack", "file", "line"))
-    return {stack: f"{file}:{line}" for stack, file, line in frames.iter_rows()}
-
-
 CALL_FIELDS = (
     "id", "name", "kind", "op", "module", "module_class", "phase", "step", "parent", "forward", "stack", "recompute",
     "random", "generator", "arguments",
@@ -381,14 +377,12 @@ def gather(plan: RankPlan, slots: pl.DataFrame, rows: np.ndarray, values: ValueP
     calls = {name: target[name].to_list() for name in CALL_FIELDS}
     calls |= {f"reference_{name}": reference[name].to_list() for name in REFERENCE_FIELDS}
     calls["replaced"] = plan.pairs["replaced"].to_list()
-    columns = zip(
-        slots["pair"].to_list(), slots["role"].to_list(), slots["place"].to_list(), rows.tolist(), strict=True
-    )
+    columns = zip(slots.select("pair", "role", "place").iter_rows(), rows.tolist(), strict=True)
     listed = [
         Slot(row, pair, role, place, value, role in MAKING_ROLES)
-        for row, (pair, role, place, value) in enumerate(columns)
+        for row, ((pair, role, place), value) in enumerate(columns)
     ]
-    scaled = without_loss_scale(slots, rows, calls, values, plan.calls.target["op"].unique())
+    unscaled, scales = without_loss_scale(listed, calls, values, plan.calls.target["op"].unique())
     owners = zip(listed, slots["reference_call"].to_list(), strict=True)
     moved = {slot.row: call for slot, call in owners if calls["reference_id"][slot.pair] != call}
-    return RankEvidence(plan, listed, scaled.values, calls, moved, scaled.scales)
+    return RankEvidence(plan, listed, unscaled, calls, moved, scales)

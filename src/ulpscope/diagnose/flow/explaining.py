@@ -1,18 +1,22 @@
 """How much of an error rounding and the operands explain.
 
-What a collective gives depends on the operands of all ranks.
+What a collective gives depends on the operands of all ranks. Of an optimizer's step the two updates are compared, not
+the two parameters. A sketch is linear: sketch(after) - sketch(before) is the sketch of the update.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.unpaired import Gap, operations_in
-from ulpscope.diagnose.flow.updates import compare_updates
-from ulpscope.diagnose.limits import COARSE_SKETCH
+from ulpscope.diagnose.limits import AVERAGE_ERRORS, CHANCE, COARSE_SKETCH, LARGE_ERRORS
 from ulpscope.judge.rounding.families import (
     Operand,
     incoming,
@@ -21,6 +25,9 @@ from ulpscope.judge.rounding.families import (
     summed_length,
 )
 from ulpscope.judge.rounding.limits import ACCUMULATOR, Limits, floor_of, kink_error, sum_floor, update_error
+from ulpscope.judge.rounding.measuring import least_apart
+from ulpscope.numerics.dtypes import Floats
+from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT
 from ulpscope.operations.traits import SUMMING, Family, Trait
 from ulpscope.records.enums import (
     COLLECTIVE_KIND,
@@ -29,6 +36,8 @@ from ulpscope.records.enums import (
     GRADIENT_ROLE,
     INPUT_ROLE,
     OPTIMIZER_KIND,
+    PARAMETER_AFTER_ROLE,
+    PARAMETER_ROLE,
     STATE_AFTER_ROLE,
     UPDATE_PHASE,
 )
@@ -79,8 +88,7 @@ class _Floor:
         return _Floor(math.hypot(self.told, more), math.hypot(self.rounded, more), self.unit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Account:
+class _Account(NamedTuple):
     """What goes into an explanation."""
 
     incoming: float
@@ -119,14 +127,26 @@ class Explainer:
     def explain(self, slot: Slot, sources: Sequence[int], gain: float, gap: Gap | None) -> Explained:
         """What of a tensor's error rounding and these sources explain, if a sound operation has at most this gain."""
         if slot.row in self.updates and gap is None:
-            return self._update(slot, [self.evidence.operands[source] for source in self.floats(sources)], gain)
+            return self._update(slot, self.evidence.worst_error(self.floats(sources)), gain)
         # A tensor is explained twice, the second time with what its peers allow.
         account = self._accounts.get(slot.row)
         if account is None or (gap is not None and not gap.sources):
             account = self._accounts[slot.row] = self._account_of(slot, self.floats(sources), gap)
         if self._measured[slot.values] is STATS:
             gain *= self.limits.stats_factor
-        return self._finish(self.evidence.operands[slot.values], account, gain)
+        output = self.evidence.operands[slot.values]
+        widened = account.norm / output.norm if output.norm > 0 else 1.0
+        saturated = math.inf if account.incoming > self.limits.saturated else 0.0
+        base = math.hypot(account.incoming, account.floor.told)
+        return Explained(
+            error=output.error,
+            incoming=account.incoming,
+            expected=max(gain * base * widened, account.extra, saturated),
+            gain=output.error / widened / base if base else math.inf,
+            floor=account.floor.told,
+            widened=widened,
+            rounded=account.floor.rounded,
+        )
 
     def floats(self, sources: Sequence[int]) -> list[int]:
         """Those that are compared, and have a distance."""
@@ -146,34 +166,14 @@ class Explainer:
             rounded=floor_of(roundoff, None, self.limits),
             unit=roundoff or ACCUMULATOR,
         )
-        return self._account(slot, floats, operands, floor, gap)
-
-    def _account(
-        self, slot: Slot, sources: list[int], operands: list[Operand], floor: _Floor, gap: Gap | None
-    ) -> _Account:
         if gap is not None:
             return self._gap(slot, gap, operands, floor)
-        is_backward = self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
-        if is_backward or self.evidence.operations[slot.pair].has(Trait.GRADIENT):
-            return self._backward(slot, sources, operands, floor)
+        is_backward = evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
+        if is_backward or evidence.operations[slot.pair].has(Trait.GRADIENT):
+            return self._backward(slot, floats, operands, floor)
         if slot.role == STATE_AFTER_ROLE:
-            worst = max((operand.error for operand in operands), default=0.0)
-            return _Account(worst, floor, self.evidence.operands[slot.values].norm)
+            return _Account(evidence.worst_error(floats), floor, evidence.operands[slot.values].norm)
         return self._forward(slot, operands, floor)
-
-    def _finish(self, output: Operand, account: _Account, gain: float) -> Explained:
-        widened = account.norm / output.norm if output.norm > 0 else 1.0
-        saturated = math.inf if account.incoming > self.limits.saturated else 0.0
-        base = math.hypot(account.incoming, account.floor.told)
-        return Explained(
-            error=output.error,
-            incoming=account.incoming,
-            expected=max(gain * base * widened, account.extra, saturated),
-            gain=output.error / widened / base if base else math.inf,
-            floor=account.floor.told,
-            widened=widened,
-            rounded=account.floor.rounded,
-        )
 
     def _forward(self, slot: Slot, operands: list[Operand], floor: _Floor) -> _Account:
         output = self.evidence.operands[slot.values]
@@ -199,7 +199,7 @@ class Explainer:
         gradients = [evidence.operands[source] for source in sources if source in own]
         others = [evidence.operands[source] for source in sources if source not in own]
         worst_other = max((operand.error for operand in others), default=0.0)
-        came_in = max(worst_other, max((operand.error for operand in gradients), default=0.0))
+        came_in = evidence.worst_error(sources)
         norm = natural_gradient_norm(family, gradients[0], others, output) if gradients else output.norm
         extra = kink_error(operation, worst_other, output.elements, self.limits)
         if family in SUMMING or extra:
@@ -212,7 +212,9 @@ class Explainer:
         if gap.adds and output.norm > 0:
             came_in = sum(operand.distance for operand in operands) / output.norm
         came_in = max(came_in, self.foreign_errors.get((slot.pair, slot.place), 0.0))
-        if gap.adds or self._sums(gap):
+        # Calls without partners may add up many numbers.
+        computing = [each.family for each in operations_in(self.evidence, gap) if not each.has(Trait.MOVING)]
+        if gap.adds or any(family in SUMMING or family is Family.OTHER for family in computing):
             floor = floor.of_sum(max(operand.elements for operand in (output, *operands)))
         if not gap.sources and not gap.outside:
             # Nobody knows what it was made of: at best of all that was there.
@@ -224,28 +226,20 @@ class Explainer:
             norm = max(norm, self.limits.momentum * size)
         return _Account(came_in, floor, norm)
 
-    def _sums(self, gap: Gap) -> bool:
-        """Whether calls without partners add up many numbers."""
-        computing = (each.family for each in operations_in(self.evidence, gap) if not each.has(Trait.MOVING))
-        return any(family in SUMMING or family is Family.OTHER for family in computing)
-
     def _gradient_norm(self, slot: Slot, output: Operand) -> float:
         """Of a parameter's gradient that a module's backward shows: it is a sum over all of the module's rows."""
         evidence = self.evidence
         forward = evidence.forwards[slot.pair]
-        if slot.role != GRADIENT_ROLE or forward < 0:
-            return output.norm
         shown = evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)
-        inputs = [evidence.operands[s.values] for s in evidence.in_role(forward, INPUT_ROLE)]
-        if not shown:
+        if slot.role != GRADIENT_ROLE or forward < 0 or not shown:
             return output.norm
+        inputs = [evidence.operands[s.values] for s in evidence.in_role(forward, INPUT_ROLE)]
         gradient = evidence.operands[shown[0].values]
         return max(output.norm, natural_gradient_norm(Family.CONTRACTION, gradient, inputs, output))
 
-    def _update(self, slot: Slot, operands: Sequence[Operand], gain: float) -> Explained:
+    def _update(self, slot: Slot, came_in: float, gain: float) -> Explained:
         """An adaptive update follows the sign of a gradient: where that is noise, so is the update."""
         update = self.updates[slot.row]
-        came_in = max((operand.error for operand in operands), default=0.0)
         base = math.hypot(came_in, self.limits.rounding * self.evidence.roundoffs[slot.values], update.resolution)
         expected = update_error(base, gain, self.limits, lost=2.0 * math.sqrt(update.uncertain))
         gained = update.error / base if base else math.inf
@@ -257,14 +251,11 @@ def errors_across_ranks(ranks: Sequence[RankEvidence]) -> list[dict[tuple[int, s
     if len(ranks) == 1:
         return [{}]
     worst: dict[tuple[object, ...], float] = defaultdict(float)
-    places: list[dict[tuple[int, str], tuple[object, ...]]] = []
-    for evidence in ranks:
-        known = {}
-        for pair, key in _shared(evidence).items():
-            known[pair] = key
-            worst[key] = max(worst[key], _error(evidence, pair))
-        places.append(known)
-    return [{pair: worst[key] for pair, key in known.items()} for known in places]
+    shared = [_shared(evidence) for evidence in ranks]
+    for evidence, known in zip(ranks, shared, strict=True):
+        for pair, key in known.items():
+            worst[key] = max(worst[key], _error(evidence, *pair))
+    return [{pair: worst[key] for pair, key in known.items()} for known in shared]
 
 
 def _shared(evidence: RankEvidence) -> dict[tuple[int, str], tuple[object, ...]]:
@@ -275,26 +266,90 @@ def _shared(evidence: RankEvidence) -> dict[tuple[int, str], tuple[object, ...]]
         if kind == COLLECTIVE_KIND:
             found[pair, ""] = (calls["step"][pair], calls["name"][pair])
         elif kind == OPTIMIZER_KIND:
-            gradients = [slot for slot in evidence.slots_of[pair] if slot.role == GRADIENT_ROLE]
+            gradients = evidence.in_role(pair, GRADIENT_ROLE)
             found |= {(pair, slot.place): (calls["step"][pair], slot.place) for slot in gradients}
     return found
 
 
-def _error(evidence: RankEvidence, shared: tuple[int, str]) -> float:
-    pair, place = shared
-    slots = evidence.slots_of[pair]
-    if place:
-        return _gradient_error(evidence, place, evidence.calls["step"][pair])
-    return max((evidence.operands[slot.values].error for slot in slots if not slot.makes), default=0.0)
+def _error(evidence: RankEvidence, pair: int, place: str) -> float:
+    """Of what these calls were given; of what this rank's own backwards gave to a parameter, before it was reduced."""
+    if not place:
+        return evidence.worst_error(evidence.given(pair))
+    backwards = evidence.backwards_of.get((evidence.calls["step"][pair], place.rpartition(".")[0]), ())
+    slots = (slot for backward in backwards for slot in evidence.in_role(backward, GRAD_INPUT_ROLE))
+    return evidence.worst_error(slot.values for slot in slots)
 
 
-def _gradient_error(evidence: RankEvidence, place: str, step: int) -> float:
-    """Of what this rank's own backwards gave to a parameter, before it was reduced."""
-    module = place.rpartition(".")[0]
-    errors = [
-        evidence.operands[slot.values].error
-        for pair in evidence.backwards_of.get((step, module), ())
-        for slot in evidence.slots_of[pair]
-        if slot.role == GRAD_INPUT_ROLE
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Of one parameter in one step of an optimizer."""
+
+    error: float
+    """Relative distance of the two updates."""
+    resolution: float
+    """Rounding of the parameter itself, relative to the update."""
+    uncertain: float
+    """Share of the gradient's elements that may be all error: an adaptive optimizer amplifies them all."""
+
+
+def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
+    """Updates by the row of the slot that holds the parameter after it."""
+    before, gradients = (
+        {(slot.pair, slot.place): slot.values for slot in evidence.by_role.get(role, [])}
+        for role in (PARAMETER_ROLE, GRADIENT_ROLE)
+    )
+    after = [s for s in evidence.by_role.get(PARAMETER_AFTER_ROLE, []) if (s.pair, s.place) in before]
+    sketches = [side.summaries.sketch for side in evidence.sides if side.summaries.sketch is not None]
+    if not after or len(sketches) < 2:
+        return {}
+    rows_after = np.array([slot.values for slot in after])
+    rows_before = np.array([before[slot.pair, slot.place] for slot in after])
+    updates: list[Floats] = [side[rows_after].astype(np.float64) - side[rows_before] for side in sketches]
+    norms = [
+        np.maximum(np.linalg.norm(update, axis=1), least_apart(side.take(rows_before), side.take(rows_after)))
+        for update, side in zip(updates, evidence.sides, strict=True)
     ]
-    return max(errors, default=0.0)
+    distance = np.linalg.norm(updates[1] - updates[0], axis=1)
+    # From the same start the updates are as far apart as what they led to.
+    same = evidence.values.identical[rows_before]
+    distance = np.where(same, np.fmax(distance, evidence.values.distance[rows_after]), distance)
+    uncertain = [_uncertain(evidence, gradients.get((slot.pair, slot.place))) for slot in after]
+    return {
+        slot.row: _update(evidence, slot, float(d), float(r or t), share)
+        for slot, d, r, t, share in zip(after, distance, norms[0], norms[1], uncertain, strict=True)
+        if np.isfinite(d)
+    }
+
+
+def _uncertain(evidence: RankEvidence, row: int | None) -> float:
+    """Share of elements that the gradient's error may have turned to the other sign."""
+    exponents = evidence.sides.reference.exponents
+    if row is None or exponents is None:
+        return 0.0
+    operand = evidence.operands[row]
+    noise = operand.distance / math.sqrt(max(operand.elements, 1.0))
+    if noise <= 0 or not math.isfinite(noise):
+        return 0.0
+    last = _bin(AVERAGE_ERRORS * noise, exponents.shape[1])
+    found = max(float(exponents[row, : last + 1].sum()), _fewer_than(LARGE_ERRORS * noise, exponents[row]))
+    return min(found / max(operand.elements, 1.0), 1.0)
+
+
+def _fewer_than(size: float, exponents: NDArray[np.uint32]) -> float:
+    """How many elements are below a size, at most: in its own bin as many as chance may have put there."""
+    own = _bin(size, len(exponents))
+    low, high = (2.0 ** (((own + more) << EXPONENT_BIN_SHIFT) - EXPONENT_BIAS) for more in (0, 1))
+    expected = float(exponents[own]) * min(max(size - low, 0.0) / (high - low), 1.0)
+    return float(exponents[:own].sum()) + expected + CHANCE * math.sqrt(expected)
+
+
+def _bin(size: float, bins: int) -> int:
+    return min(max((math.frexp(size)[1] - 1 + EXPONENT_BIAS) >> EXPONENT_BIN_SHIFT, 0), bins - 1)
+
+
+def _update(evidence: RankEvidence, slot: Slot, distance: float, norm: float, uncertain: float) -> Update:
+    size = evidence.operands[slot.values].norm
+    resolution = max(evidence.roundoffs[slot.values], evidence.resolutions[slot.values] / 2.0) * size
+    if norm <= 0:
+        return Update(0.0 if distance <= resolution else 1.0, 0.0, uncertain)
+    return Update(distance / norm, resolution / norm, uncertain)

@@ -6,16 +6,13 @@ calls in between that have no partner (a gap), or as something that came from ou
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.arguments import numbers_differ
-from ulpscope.diagnose.flow.allowances import Allowances
-from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.excused import Starts, UnreadOutputs
+from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
-from ulpscope.diagnose.flow.flipped_choices import Choosers
 from ulpscope.diagnose.flow.states import (
     AFTER_CHOICE,
     IDENTICAL,
@@ -50,6 +47,7 @@ from ulpscope.records.enums import (
 )
 from ulpscope.records.pairs import Measured
 
+EXPLAINING = WRONG | {AFTER_CHOICE}
 AllowedGain = Callable[[int, str], float]
 """Of a pair of calls and the place of its output."""
 
@@ -66,8 +64,7 @@ class Follower:
         self.explainer = Explainer(evidence, limits, foreign_errors or {})
         self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
         self.choosers = Choosers(evidence)
-        self.starts = Starts(evidence, self.gaps, limits)
-        self.unread = UnreadOutputs(evidence)
+        self.excuses = Excuses(evidence, self.gaps, limits)
         values = evidence.values
         self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
         self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
@@ -83,23 +80,17 @@ class Follower:
         self.made_contents: dict[tuple[int, int] | None, int] = {}
         self.explainer.begin()
         for pair, begins in self.evidence.moments:
+            of_forward = self.evidence.forwards[pair] >= 0
             for slot in self.evidence.slots_of[pair]:
-                if not slot.makes and begins is not self._is_shown_after(slot):
-                    self._meet(slot)
+                # A parameter's gradient that a module's backward shows is there when it is over.
+                shown_after = slot.role == GRADIENT_ROLE and of_forward
+                if not slot.makes and begins is not shown_after and slot.values not in self.flow.first_slot:
+                    self._arrive(slot)
             if not begins:
-                slots = self.evidence.slots_of[pair]
-                made = [slot for slot in slots if slot.makes and slot.values not in self.flow.first_slot]
+                made = [slot for slot in self.evidence.made(pair) if slot.values not in self.flow.first_slot]
                 if made:
                     self._judge_outputs(pair, made)
         return self.flow
-
-    def _meet(self, slot: Slot) -> None:
-        if slot.values not in self.flow.first_slot:
-            self._arrive(slot)
-
-    def _is_shown_after(self, slot: Slot) -> bool:
-        """A parameter's gradient that a module's backward shows is there when it is over."""
-        return slot.role == GRADIENT_ROLE and self.evidence.forwards[slot.pair] >= 0
 
     def _arrive(self, slot: Slot) -> None:
         """A pair of values that no pair of calls made: from outside, or through calls without partners."""
@@ -113,7 +104,8 @@ class Follower:
         if maker >= 0:
             # Shown before its makers' end (a hook's tensor), or written since, unseen, as batch norm writes its stats.
             earlier = self.gaps.same_storage_before(slot)
-            sources = (*self.gaps.operands_of(maker), *self.gaps.added_to(slot), *earlier)
+            added = self.gaps.gradient_sources(slot) if slot.role == GRADIENT_ROLE else ()
+            sources = (*self.gaps.operands_of(maker), *added, *earlier)
             gap = Gap(sources, (), (), outside=False, written=bool(earlier))
         else:
             gap = self.gaps.find(slot)
@@ -121,7 +113,7 @@ class Follower:
         if unjudged and not gap.outside and self._is_inside_backward(slot):
             # Steps of a custom backward that is written otherwise: its own results are judged.
             return
-        if gap.outside and self.starts.has(slot, self.flow.states):
+        if gap.outside and self.excuses.is_start(slot, self.flow.states):
             self.flow.first_slot[value] = slot
             self.flow.states[value] = ROUNDING
             self.flow.started.append(slot)
@@ -133,11 +125,10 @@ class Follower:
         if maker < 0 or not self.compared[slot.values] or self.discrete[slot.values] or self.pattern[slot.values]:
             return None
         own = self.evidence.operands[slot.values]
-        for made in self.evidence.slots_of[maker]:
-            other = self.evidence.operands[made.values]
-            like = made.makes and other.elements == own.elements and self.flow.states[made.values] is not UNKNOWN
+        for made in self.evidence.made(maker):
+            other, state = self.evidence.operands[made.values], self.flow.states[made.values]
+            like = other.elements == own.elements and state is not UNKNOWN
             if like and abs(other.error - own.error) <= SAME_ERROR * max(other.error, own.error):
-                state = self.flow.states[made.values]
                 return INHERITED if state is MADE else state
         return None
 
@@ -156,8 +147,11 @@ class Follower:
         sources = [] if optimizer else self.gaps.operands_of(pair)
         if self._is_inside_backward(made[0]) and any(source not in self.flow.first_slot for source in sources):
             return
-        by_parameter = self._by_parameter(pair) if optimizer else {}
-        unseen = is_backward and not self._shows_gradient(pair)
+        read = [slot for slot in self.evidence.slots_of[pair] if optimizer and not slot.makes]
+        by_parameter = grouped(read, _parameter_name)
+        # Of a double backward what came in is not seen, or zeros are.
+        shown = [self.evidence.operands[slot.values] for slot in self.evidence.in_role(pair, GRAD_OUTPUT_ROLE)]
+        unseen = is_backward and not any(each.norm > 0 or each.error > 0 for each in shown)
         for slot in made:
             if not is_backward and self.evidence.makers[slot.values] < 0 and self.gaps.passed_through(slot):
                 gap = self.gaps.find(slot)
@@ -166,23 +160,10 @@ class Follower:
                 unknown = Gap((), (), (), outside=False)
                 self._settle(slot, sources, Cause.ERROR, gain=self.limits.gap_gain, gap=unknown)
             elif optimizer:
-                known = by_parameter.get(_parameter_name(slot), [])
+                known = [each.values for each in by_parameter.get(_parameter_name(slot), [])]
                 self._settle(slot, known, Cause.ERROR, gain=self.limits.loose_gain)
             else:
                 self._settle(slot, sources, Cause.ERROR, gain=self.allowed(pair, slot.place))
-
-    def _shows_gradient(self, pair: int) -> bool:
-        """Whether what came into a backward was seen; of a double backward it is not, or zeros are."""
-        shown = [slot.values for slot in self.evidence.in_role(pair, GRAD_OUTPUT_ROLE)]
-        return any(self.evidence.operands[row].norm > 0 or self.evidence.operands[row].error > 0 for row in shown)
-
-    def _by_parameter(self, pair: int) -> dict[str, list[int]]:
-        """What an optimizer read, by the parameter it is about."""
-        found: dict[str, list[int]] = defaultdict(list)
-        for slot in self.evidence.slots_of[pair]:
-            if not slot.makes:
-                found[_parameter_name(slot)].append(slot.values)
-        return found
 
     def _settle(self, slot: Slot, sources: Iterable[int], cause: Cause, *, gain: float, gap: Gap | None = None) -> None:
         value = slot.values
@@ -205,16 +186,13 @@ class Follower:
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
         elif self.unresolved[value]:
-            self._settle_unresolved(slot, known)
+            # What differs by nobody knows how much is as wrong as what it was made of.
+            worse = any(self.flow.states[source] in EXPLAINING for source in known)
+            self.flow.states[value] = self._inherited_state(known) if worse else UNRESOLVED
         elif self.pattern[value]:
             self._settle_pattern(slot, known, cause, gap)
         else:
             self._settle_numbers(slot, known, cause, gain=gain, gap=gap)
-
-    def _settle_unresolved(self, slot: Slot, sources: list[int]) -> None:
-        """What differs by nobody knows how much is as wrong as what it was made of."""
-        worse = any(self.flow.states[source] in WRONG | {AFTER_CHOICE} for source in sources)
-        self.flow.states[slot.values] = self._inherited_state(sources) if worse else UNRESOLVED
 
     def _known_content(self, value: int) -> State | None:
         """What is known of a call's own result with the same bits on either side, of which this is a copy."""
@@ -229,9 +207,7 @@ class Follower:
         if states & WRONG:
             self.flow.states[slot.values] = INHERITED
         elif self._chose_wrongly(slot, states, cause, gap):
-            came_in = max(
-                (self.evidence.operands[source].error for source in self.explainer.floats(sources)), default=0.0
-            )
+            came_in = self.evidence.worst_error(self.explainer.floats(sources))
             self._born(slot, Cause.DISCRETE, came_in, 0.0, gain=math.inf, gap=gap)
         elif AFTER_CHOICE in states:
             self.flow.states[slot.values] = AFTER_CHOICE
@@ -240,8 +216,7 @@ class Follower:
             return
         elif states & {ROUNDING, UNRESOLVED} and self._may_flip(slot, gap):
             self.flow.states[slot.values] = AFTER_CHOICE
-            error = max(self.evidence.operands[source].error for source in sources)
-            self.flow.choices.append(Choice(slot, error))
+            self.flow.choices.append(Choice(slot, self.evidence.worst_error(sources)))
         else:
             self._born(slot, cause if cause is not Cause.ERROR else Cause.DISCRETE, 0.0, 0.0, gain=math.inf, gap=gap)
 
@@ -261,17 +236,13 @@ class Follower:
 
     def _settle_pattern(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
         """inf or nan that only one run has: inherited from other inf and nan, or from plainly wrong operands."""
-        if any(self.pattern[source] or self._explains_anything(source) for source in sources):
-            self.flow.states[slot.values] = self._inherited_state(sources)
+        operands, states = self.evidence.operands, self.flow.states
+        wrong = [row for row in sources if states[row] in EXPLAINING and not operands[row].error < PLAINLY_WRONG]
+        if wrong or any(self.pattern[source] for source in sources):
+            states[slot.values] = self._inherited_state(sources)
             return
-        worst = max((self.evidence.operands[source].error for source in sources), default=0.0)
+        worst = self.evidence.worst_error(sources)
         self._born(slot, Cause.NOT_FINITE if gap is None else cause, worst, 0.0, gain=math.inf, gap=gap)
-
-    def _explains_anything(self, source: int) -> bool:
-        return (
-            self.flow.states[source] in WRONG | {AFTER_CHOICE}
-            and not self.evidence.operands[source].error < PLAINLY_WRONG
-        )
 
     def _inherited_state(self, sources: list[int]) -> State:
         if any(self.flow.states[source] in WRONG for source in sources):
@@ -281,7 +252,8 @@ class Follower:
     def _settle_numbers(self, slot: Slot, sources: list[int], cause: Cause, *, gain: float, gap: Gap | None) -> None:
         if any(self.lost[source] for source in sources):
             return
-        free = [source for source in sources if self.evidence.differing_freely[source] and self._is_judged(source)]
+        differing = [source for source in sources if self.evidence.differing_freely[source]]
+        free = [row for row in differing if self.flow.states[row] is not UNKNOWN or self.discrete[row]]
         if free:
             self.flow.states[slot.values] = self._inherited_state(free)
             return
@@ -296,7 +268,7 @@ class Follower:
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
         if error > expected or self._follows_from_argument(slot, everything):
             self._born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
-        elif _is_of_unknown(gap) and self._follows_birth(slot) and not everything.explained_by(0.0, gain):
+        elif self._follows_birth(slot, gap) and not everything.explained_by(0.0, gain):
             self.flow.states[slot.values] = INHERITED
         elif only_sound or self._is_rounding(slot, sound, everything, gain):
             unresolved = self._is_unresolved(sources, everything, gain)
@@ -304,9 +276,10 @@ class Follower:
         else:
             self.flow.states[slot.values] = self._inherited_state(sources)
 
-    def _follows_birth(self, slot: Slot) -> bool:
-        """Whether something was made wrong before, in the same step."""
-        return self.evidence.calls["step"][slot.pair] in self.birth_steps
+    def _follows_birth(self, slot: Slot, gap: Gap | None) -> bool:
+        """Whether nobody knows what a value was made of, and something was made wrong before, in the same step."""
+        of_unknown = gap is not None and not gap.sources and not gap.outside
+        return of_unknown and self.evidence.calls["step"][slot.pair] in self.birth_steps
 
     def _doubt(self, slot: Slot) -> float:
         """By how much an error that was told from a sketch may be too large because it is one of few elements."""
@@ -318,12 +291,12 @@ class Follower:
         """Whether the operands that are not wrong explain all of it; an update is too sensitive to tell."""
         if slot.row in self.explainer.updates:
             return False
-        return explained.explained_by(max((self.evidence.operands[s].error for s in sound), default=0.0), gain)
+        return explained.explained_by(self.evidence.worst_error(sound), gain)
 
     def _is_unresolved(self, sources: list[int], explained: Explained, gain: float) -> bool:
         """Whether only what cannot be resolved, here or in an operand, says that this is rounding."""
         told = [source for source in self.explainer.floats(sources) if self.flow.states[source] is not UNRESOLVED]
-        if explained.is_rounding_of(max((self.evidence.operands[s].error for s in told), default=0.0), gain):
+        if explained.is_rounding_of(self.evidence.worst_error(told), gain):
             return False
         return explained.explained_by(0.0, gain) or any(self.flow.states[source] is UNRESOLVED for source in sources)
 
@@ -340,9 +313,6 @@ class Follower:
             explained.floor, self.limits.argument * explained.incoming
         )
 
-    def _is_judged(self, source: int) -> bool:
-        return self.flow.states[source] is not UNKNOWN or self.discrete[source]
-
     def _born(
         self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None
     ) -> None:
@@ -350,19 +320,14 @@ class Follower:
         if known is not None:
             self.flow.states[slot.values] = known
             return
-        if cause is Cause.ERROR and self.unread.has(slot, self.flow.states):
+        if cause is Cause.ERROR and self.excuses.is_unread(slot, self.flow.states):
             self.flow.unread.add(slot.values)
             return
         self.flow.states[slot.values] = MADE
         update = self.explainer.updates.get(slot.row)
-        error = self.evidence.operands[slot.values].error if update is None else update.error
+        error = self.evidence.error(slot) if update is None else update.error
         self.birth_steps.add(self.evidence.calls["step"][slot.pair])
         self.flow.births.append(Birth(slot, cause, error_in, error, expected, gain, gap))
-
-
-def _is_of_unknown(gap: Gap | None) -> bool:
-    """Whether nobody knows what a value was made of."""
-    return gap is not None and not gap.sources and not gap.outside
 
 
 def _parameter_name(slot: Slot) -> str:

@@ -2,16 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from ulpscope.diagnose.limits import LEAST_UNANNOUNCED_SCALE, SCALE_NEARNESS, SCALE_SPREAD, SCALED_SHARE
+from ulpscope.judge.rounding.masks import large_parts, largest
 from ulpscope.judge.rounding.measuring import NO_REASON, ValuePairs, summary_distances, with_large
-from ulpscope.judge.rounding.set_aside import large_parts, largest
 from ulpscope.judge.rounding.values import Values, scaled
 from ulpscope.records.enums import (
     GRAD_INPUT_ROLE,
@@ -24,47 +23,40 @@ from ulpscope.records.enums import (
 )
 from ulpscope.records.pairs import Measured, Pair
 
-SCALED_ROLES = (
-    GRAD_OUTPUT_ROLE,
-    GRAD_INPUT_ROLE,
-    GRADIENT_ROLE,
-    LOSS_ROLE,
-    OUTPUT_ROLE,
-    INPUT_ROLE,
-)
+if TYPE_CHECKING:
+    from ulpscope.diagnose.flow.evidence import Slot
+
+SCALED_ROLES = (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE, OUTPUT_ROLE, INPUT_ROLE)
 USED = "used by the optimizer"
 GRADIENT_ROLES = (GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE)
 
 
-@dataclass(frozen=True, slots=True)
-class Scaled:
-    """Pairs of values with the loss scale taken out, and that scale by step."""
-
-    values: ValuePairs
-    scales: dict[int, float]
-
-
 def without_loss_scale(
-    slots: pl.DataFrame, rows: np.ndarray, calls: Mapping[str, list[Any]], values: ValuePairs, ops: Iterable[str]
-) -> Scaled:
-    """Divide the target's gradients by its loss scale, where it is undone before the optimizer reads them.
+    slots: Iterable["Slot"], calls: Mapping[str, list[Any]], values: ValuePairs, ops: Iterable[str]
+) -> tuple[ValuePairs, dict[int, float]]:
+    """Divide the target's gradients by its loss scale, where it is undone before the optimizer reads them; and tell
+    that scale by step.
 
-    `slots` has role and pair, `rows` each slot's pair of values, `calls` the step and kind of each pair of calls;
-    `ops` are all operations of the target, among which a GradScaler shows.
+    `calls` has the step and kind of each pair of calls; `ops` are all operations of the target, among which a
+    GradScaler shows.
     """
     ratios = _ratios(values.sides)
     by_step: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for pair, role, row in zip(slots["pair"].to_list(), slots["role"].to_list(), rows.tolist(), strict=True):
-        if role in SCALED_ROLES:
-            used = calls["kind"][pair] == OPTIMIZER_KIND
-            by_step[calls["step"][pair]][USED if used else role].append(row)
+    for slot in slots:
+        if slot.role in SCALED_ROLES:
+            used = calls["kind"][slot.pair] == OPTIMIZER_KIND
+            by_step[calls["step"][slot.pair]][USED if used else slot.role].append(slot.values)
     least = 1 if any("_amp_" in op for op in ops) else LEAST_UNANNOUNCED_SCALE
     found = {step: _scale(roles, ratios) for step, roles in by_step.items()}
     scales = {step: scale for step, scale in found.items() if scale is not None and abs(scale) >= least}
     exponents = {row: scale for step, scale in scales.items() for row in _scaled_rows(by_step[step], ratios, scale)}
     unscaled = _rescaled(values, exponents)
     noisy = {row: scale for step, scale in scales.items() for row in _gradients(by_step[step]) if row not in exponents}
-    return Scaled(_if_nearer(unscaled, noisy), {step: 2.0**scale for step, scale in scales.items()})
+    # Gradients that are noise, of any size in either run, have been scaled like all others if that brings them nearer.
+    # Those of a gradient penalty, which no scale was on, stay as they are.
+    tried = _rescaled(unscaled, noisy)
+    nearer = {row: scale for row, scale in noisy.items() if tried.distance[row] < unscaled.distance[row]}
+    return _rescaled(unscaled, nearer), {step: 2.0**scale for step, scale in scales.items()}
 
 
 def _ratios(values: Pair[Values]) -> np.ndarray:
@@ -102,16 +94,6 @@ def _gradients(roles: dict[str, list[int]]) -> set[int]:
     return {row for role in (*GRADIENT_ROLES, GRADIENT_ROLE) for row in roles[role]} - {*roles[USED]}
 
 
-def _if_nearer(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
-    """Gradients that are noise, of any size in either run, have been scaled like all others if that brings them nearer.
-
-    Those of a gradient penalty, which no scale was on, stay as they are.
-    """
-    unscaled = _rescaled(values, exponents)
-    nearer = {row: scale for row, scale in exponents.items() if unscaled.distance[row] < values.distance[row]}
-    return _rescaled(values, nearer)
-
-
 def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
     """The pairs with the target of these rows divided by 2 to the power of the exponent."""
     if not exponents:
@@ -124,20 +106,9 @@ def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
     known = np.array([word is Measured.SKETCH for word in by])
     told, errors, by = with_large(told, by, Pair(*sides), large)
     rows = rows[known]
-    distance, error, measured = values.distance.copy(), values.error.copy(), values.measured.copy()
-    pattern, reason, compared = values.pattern.copy(), values.reason.copy(), values.compared.copy()
-    distance[rows], error[rows], measured[rows] = told[known], errors[known], by[known]
+    unscaled = values.with_rows(rows, distance=told[known], error=errors[known], measured=by[known])
     # What only one run sets aside is large by the scale alone.
     scaled_up = rows[(large.told & (sides[0].large() != sides[1].large()))[known]]
-    pattern[scaled_up], reason[scaled_up], compared[scaled_up] = False, NO_REASON, True
+    unscaled = unscaled.with_rows(scaled_up, pattern=False, reason=NO_REASON, compared=True)
     metrics = {row: found for row, found in values.metrics.items() if row not in set(rows.tolist())}
-    return replace(
-        values,
-        distance=distance,
-        error=error,
-        measured=measured,
-        pattern=pattern,
-        reason=reason,
-        compared=compared,
-        metrics=metrics,
-    )
+    return replace(unscaled, metrics=metrics)

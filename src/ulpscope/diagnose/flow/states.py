@@ -1,11 +1,19 @@
-"""What the flow of errors knows: states of values, where differences began, how calls passed errors on."""
+"""What the flow of errors knows: states of values, where differences began, how calls passed errors on, and what the
+same operation does elsewhere in the run: the yardstick for errors that hide in noise.
+"""
 
 import math
+from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
+from statistics import median
 
-from ulpscope.diagnose.flow.evidence import Slot
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.unpaired import Gap
+from ulpscope.diagnose.limits import MANY_MODULES
+from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, layer_pattern
+from ulpscope.operations.traits import Family
 from ulpscope.records.pairs import Judgement
 
 
@@ -110,3 +118,89 @@ class Flow:
 def finite(number: float) -> float | None:
     """A number that can be told; none for inf and nan."""
     return number if math.isfinite(number) else None
+
+
+# What is rounded inside of these depends on sizes that are not seen (scores, states), other ones in every layer.
+COMPOSED = frozenset((Family.ATTENTION, Family.RECURRENT))
+ALL = ""
+
+
+class PeerGains:
+    """What peers allow; each question is answered once."""
+
+    def __init__(self, evidence: RankEvidence, flow: Flow, limits: Limits = LIMITS) -> None:
+        self._evidence = evidence
+        self._limits = limits
+        self._numbers = _numbers(evidence)
+        self._peers: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        """Logarithms of the gains of one operation at one place in all layers, apart by module."""
+        for gain in flow.gains:
+            if gain.sound and 0 < gain.gain < math.inf:
+                module = str(evidence.calls["module"][gain.pair])
+                self._peers[self._key(gain.pair, gain.place)][module].append(math.log(gain.gain))
+        self._known: dict[tuple[Hashable, str], tuple[float, float] | None] = {}
+
+    def allowed(self, pair: int, place: str) -> float:
+        """The gain that an output's peers and its kind of operation allow."""
+        usual = default_gain(self._evidence.operations[pair], self._limits)
+        found = self._middle_and_scatter(pair, place)
+        if found is None:
+            return usual
+        middle, scatter = found
+        near, far = self._bound(middle, scatter, 1.0), self._bound(middle, scatter, self._limits.plain_outlier)
+        strict = min(max(near, self._limits.least_gain), max(far, self._limits.least_outlier))
+        if self._evidence.operations[pair].family in COMPOSED:
+            strict = max(strict, usual)
+        return min(strict, self._limits.peer_ratio * usual)
+
+    def _bound(self, middle: float, scatter: float, times: float) -> float:
+        allowed = max(math.log(self._limits.peer_ratio), self._limits.peer_scatter * scatter)
+        return times * math.exp(middle + allowed)
+
+    def would_change(self, flow: Flow) -> bool:
+        """Whether any call was judged otherwise than its peers would have it."""
+        least = min(self._limits.least_outlier, self._limits.gain)
+        for gain in flow.gains:
+            # What is below every limit is judged alike by all of them.
+            if gain.gain <= least:
+                continue
+            usual = default_gain(self._evidence.operations[gain.pair], self._limits)
+            if (gain.gain > usual) != (gain.gain > self.allowed(gain.pair, gain.place)):
+                return True
+        return False
+
+    def usual(self, pair: int, place: str) -> float | None:
+        """The median gain of an output's peers in other modules."""
+        found = self._middle_and_scatter(pair, place)
+        return None if found is None else math.exp(found[0])
+
+    def _middle_and_scatter(self, pair: int, place: str) -> tuple[float, float] | None:
+        key = self._key(pair, place)
+        peers = self._peers.get(key)
+        if peers is None:
+            return None
+        # A fault is in its own module in every step. Among many layers one does not move the median, faulty or not.
+        module = ALL if len(peers) >= MANY_MODULES else str(self._evidence.calls["module"][pair])
+        if (key, module) not in self._known:
+            others = [gain for name, gains in peers.items() if name != module for gain in gains]
+            enough = len(others) >= self._limits.least_peers
+            middle = median(others) if enough else 0.0
+            scatter = median(abs(gain - middle) for gain in others) if enough else 0.0
+            self._known[key, module] = (middle, scatter) if enough else None
+        return self._known[key, module]
+
+    def _key(self, pair: int, place: str) -> Hashable:
+        calls = self._evidence.calls
+        pattern = layer_pattern(calls["module"][pair])
+        return calls["kind"][pair], calls["op"][pair], pattern, self._numbers[pair], place
+
+
+def _numbers(evidence: RankEvidence) -> list[int]:
+    """Which of the calls of its operation in its module and step each call is."""
+    calls = evidence.calls
+    seen: dict[Hashable, int] = defaultdict(int)
+    found = []
+    for key in zip(calls["step"], calls["kind"], calls["op"], calls["module"], strict=True):
+        found.append(seen[key])
+        seen[key] += 1
+    return found

@@ -6,7 +6,7 @@ Operands that nothing was compared with: what comes with them is not known.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 
@@ -36,7 +36,6 @@ from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
 
 Gradients = dict[int, list[tuple[int, int]]]
-_Walk = tuple[list[int], tuple[int, ...]]
 READING = [INPUT_ROLE, *KEPT_ROLES, GRAD_OUTPUT_ROLE, GRADIENT_ROLE]
 
 
@@ -70,8 +69,8 @@ class Gap:
 class _Run:
     """What calls of one run read and made, partners or not, each looked up once."""
 
-    trace: RankTrace
     steps: Sequence[int]
+    trace: RankTrace
     calls: pl.DataFrame
     partners: dict[int, int]
     """Pairs of calls, by id of the call."""
@@ -123,35 +122,35 @@ class GapFinder:
 
     def _find_operands(self, pair: int) -> list[int]:
         evidence = self.evidence
-        values = [slot.values for slot in evidence.slots_of[pair] if not slot.makes]
+        values = evidence.given(pair)
         forward, kind = evidence.forwards[pair], evidence.calls["kind"][pair]
         if forward >= 0:
             values += [slot.values for slot in evidence.slots_of[forward]]
         if kind == MODULE_KIND:
             values += evidence.inner_outputs.get(pair, [])
         if kind == MODULE_BACKWARD_KIND:
-            made = [slot for slot in evidence.slots_of[pair] if slot.makes]
-            values += [row for slot in made for row in self.gradient_sources(slot)]
+            values += [row for slot in evidence.made(pair) for row in self.gradient_sources(slot)]
         return values
 
     def find(self, slot: Slot) -> Gap:
         """The gap before a value that appears first as the input of a call."""
-        values = self.evidence.sides
-        made = Pair(int(values.reference.producer[slot.values]), int(values.target.producer[slot.values]))
-        if self._is_gradient(slot) and min(made.reference, made.target) < 0:
+        made = self._producers(slot)
+        (reference, only_reference), (target, only_target) = map(self._walk, self._runs, made)
+        between = Gap(tuple(dict.fromkeys([*reference, *target])), only_reference, only_target, outside=False)
+        is_gradient = slot.role in GRADIENT_ROLES or self.evidence.storage(slot) in self.gradient_storages
+        if is_gradient and min(made) < 0:
             sources = self.gradient_sources(slot)
             if sources:
-                sources = [*sources, *self._kept_gradient(slot)]
-                return Gap(tuple(sources), *self._walk_names(made), outside=False, adds=True)
+                return replace(between, sources=(*sources, *self._kept_gradient(slot)), adds=True)
         if slot.role in KEPT_ROLES or self.is_parameter(slot):
             earlier = self.same_storage_before(slot)
             if earlier:
-                return Gap(tuple(earlier), *self._walk_names(made), outside=False, written=True)
-        if made.reference < 0 and made.target < 0:
-            return self._uncaptured(slot)
-        reference, target = self._walked(made)
-        together = dict.fromkeys([*reference[0], *target[0]])
-        return Gap(tuple(together), reference[1], target[1], outside=False)
+                return replace(between, sources=tuple(earlier), written=True)
+        return between if max(made) >= 0 else self._uncaptured(slot)
+
+    def _producers(self, slot: Slot) -> Pair[int]:
+        """The call of either run that made a value; -1 if nobody knows."""
+        return self.evidence.sides.map(lambda side: int(side.producer[slot.values]))
 
     def _kept_gradient(self, slot: Slot) -> list[int]:
         """What was in a parameter's gradient when the step began, to which the step's own are added."""
@@ -160,31 +159,14 @@ class GapFinder:
         earlier = next((other for other in shown if step[other.pair] < step[slot.pair]), None)
         return [] if earlier is None else [earlier.values]
 
-    def _is_gradient(self, slot: Slot) -> bool:
-        if slot.role in GRADIENT_ROLES:
-            return True
-        return self.evidence.storage(slot) in self.gradient_storages
-
-    def added_to(self, slot: Slot) -> list[int]:
-        """Of a parameter's gradient: all gradients that were added up in it."""
-        return self._parameter_gradients(slot) if slot.role == GRADIENT_ROLE else []
-
     def passed_through(self, slot: Slot) -> bool:
         """Whether an output was made by other calls than the one that returned it."""
-        values, calls = self.evidence.sides, self.evidence.calls
-        made = int(values.reference.producer[slot.values]), int(values.target.producer[slot.values])
+        calls, made = self.evidence.calls, self._producers(slot)
         if calls["kind"][slot.pair] == MODULE_BACKWARD_KIND and max(made) < 0:
             return bool(self.gradient_sources(slot))
-        return made != (calls["reference_id"][slot.pair], calls["id"][slot.pair]) and max(made) >= 0
+        return made != Pair(calls["reference_id"][slot.pair], calls["id"][slot.pair]) and max(made) >= 0
 
-    def _walked(self, made: Pair[int]) -> tuple["_Walk", "_Walk"]:
-        return self._walk(self._runs.reference, made.reference), self._walk(self._runs.target, made.target)
-
-    def _walk_names(self, made: Pair[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        reference, target = self._walked(made)
-        return reference[1], target[1]
-
-    def _walk(self, run: "_Run", start: int) -> "_Walk":
+    def _walk(self, run: "_Run", start: int) -> tuple[list[int], tuple[int, ...]]:
         """Values with a partner that lead into `start` through calls without one, and those calls."""
         if start < 0:
             return [], ()
@@ -207,41 +189,30 @@ class GapFinder:
 
     def _gradients_into(self, run: "_Run", call: int) -> list[int]:
         """Of a backward without a partner: the gradients that were added up for it."""
-        gradients = (
-            self._gradients_of_value.reference if run is self._runs.reference else self._gradients_of_value.target
-        )
+        of_value = self._gradients_of_value
+        gradients = of_value.reference if run is self._runs.reference else of_value.target
         made = run.outputs.get(run.forwards.get(call, -1), ())
         return [row for value in made for row, _ in gradients.get(value, ())]
 
     @cached_property
     def _runs(self) -> Pair["_Run"]:
-        evidence, plan = self.evidence, self.evidence.plan
-        return Pair(
-            _Run(
-                plan.traces.reference,
-                plan.steps,
-                plan.calls.reference,
-                evidence.pair_of_reference,
-                evidence.sides.reference,
-            ),
-            _Run(plan.traces.target, plan.steps, plan.calls.target, evidence.pair_of_target, evidence.sides.target),
-        )
+        plan, partners = self.evidence.plan, Pair(self.evidence.pair_of_reference, self.evidence.pair_of_target)
+        sides = zip(plan.traces, plan.calls, partners, self.evidence.sides, strict=True)
+        return Pair(*(_Run(plan.steps, *side) for side in sides))
 
     @cached_property
     def _gradients_of_value(self) -> Pair[Gradients]:
         """For a forward value of either side: the gradients that its consumers gave it, as (row, consumer's id)."""
         evidence = self.evidence
-        forward_inputs = {(s.pair, s.place): s.values for s in evidence.slots if s.role == INPUT_ROLE}
+        inputs = {(slot.pair, slot.place): slot.values for slot in evidence.by_role.get(INPUT_ROLE, [])}
         ids = [side.id.tolist() for side in evidence.sides]
-        calls = evidence.calls["id"]
         found: tuple[Gradients, Gradients] = (defaultdict(list), defaultdict(list))
-        for slot in evidence.slots:
-            if slot.role == GRAD_INPUT_ROLE and evidence.forwards[slot.pair] >= 0:
-                row = forward_inputs.get((evidence.forwards[slot.pair], slot.place))
-                if row is not None:
-                    entry = slot.values, calls[evidence.forwards[slot.pair]]
-                    found[0][ids[0][row]].append(entry)
-                    found[1][ids[1][row]].append(entry)
+        for slot in evidence.by_role.get(GRAD_INPUT_ROLE, []):
+            forward = evidence.forwards[slot.pair]
+            row = inputs.get((forward, slot.place))
+            if forward >= 0 and row is not None:
+                for of_run, known in zip(found, ids, strict=True):
+                    of_run[known[row]].append((slot.values, evidence.calls["id"][forward]))
         return Pair(*found)
 
     @cached_property
@@ -277,13 +248,11 @@ class GapFinder:
         values = [s.values for s in evidence.at_place.get((forward, role, slot.place), ())]
         ids = [int(evidence.sides.target.id[row]) for row in values]
         found = [entry for value in ids for entry in self._gradients_of_value.target.get(value, [])]
-        inside = self._inside(forward) if slot.role == GRAD_INPUT_ROLE else None
-        return [row for row, call in found if row != slot.values and (inside is None or call in inside)]
-
-    def _inside(self, forward: int) -> range:
-        """Ids of the calls inside of a module."""
-        call = self.evidence.calls["id"][forward]
-        return range(call + 1, self.evidence.forward_ends.get(call, call) + 1)
+        if slot.role == GRAD_INPUT_ROLE:
+            module = evidence.calls["id"][forward]
+            inside = range(module + 1, evidence.forward_ends.get(module, module) + 1)
+            found = [(row, call) for row, call in found if call in inside]
+        return [row for row, _ in found if row != slot.values]
 
     def _parameter_gradients(self, slot: Slot) -> list[int]:
         """Gradients that the step's backwards gave to this parameter."""
@@ -384,12 +353,9 @@ def operations_in(evidence: RankEvidence, gap: Gap) -> list[Operation]:
 
 def has_unknown_operand(evidence: RankEvidence, pair: int) -> bool:
     """Whether a pair of calls, or its forward, is given a tensor that was not compared, or that one run lacks."""
-    forward = evidence.forwards[pair]
-    return any(_has_unknown(evidence, each) for each in ([pair] if forward < 0 else [pair, forward]))
-
-
-def _has_unknown(evidence: RankEvidence, pair: int) -> bool:
-    calls, compared = evidence.calls, evidence.values.compared
-    if not all(compared[slot.values] for slot in evidence.slots_of[pair] if not slot.makes):
-        return True
-    return tensor_places(calls["reference_arguments"][pair]) != tensor_places(calls["arguments"][pair])
+    calls, compared, forward = evidence.calls, evidence.values.compared, evidence.forwards[pair]
+    return any(
+        not all(compared[row] for row in evidence.given(each))
+        or tensor_places(calls["reference_arguments"][each]) != tensor_places(calls["arguments"][each])
+        for each in ([pair] if forward < 0 else [pair, forward])
+    )

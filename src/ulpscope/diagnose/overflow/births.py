@@ -1,17 +1,23 @@
-"""Which calls of a trace made nan, inf or a saturated float16 out of inputs that hold none of it: by their stats.
+"""Which calls of a trace made nan, inf or a saturated float16 out of inputs that hold none of it, and which calls hand
+it on from there to the loss: by their stats.
 
 What no call has made was there before the trace begins (a weight, a mask), or was made where nobody looked. What masks
-hold is sound, whoever hands it on, until nan comes of it, or a loss or an optimizer gets it.
+hold is sound, whoever hands it on, until nan comes of it, or a loss or an optimizer gets it. What a loss has passed
+already, such as a gradient that was written into, goes on with the weights of the next steps.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 import polars as pl
 
-from ulpscope.diagnose.overflow.steps import Row, ShownStep, Values, ends, shown_step, signs_of
-from ulpscope.records.enums import Kind
+from ulpscope.diagnose.limits import STEPS_FOLLOWED
+from ulpscope.diagnose.overflow.steps import Row, ShownStep, Values, ends, rows_by_call, shown_step, signs_of
+from ulpscope.records.calls import Call
+from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.overflows import NotFinite, WayCall
 from ulpscope.trace.reader import RankTrace
 
 
@@ -90,7 +96,9 @@ class BirthSearch:
         calls = rank.collect(rank.calls(step).select(columns).sort("id"))
         uses = signs_of(rank, step)
         self._known.reads = self._known.reads or not uses["made"].all()
-        untold = _untold(calls, uses)
+        made = uses.filter("made")
+        # Where no result at all is recorded, all calls; elsewhere a call without one gave no tensor.
+        untold = calls.height if made.is_empty() else made.filter(~pl.col("told"))["call"].n_unique()
         if not uses["sign"].any():
             return Births(step, calls.height, untold=untold)
         shown = shown_step(calls, uses)
@@ -170,7 +178,8 @@ class _StepSearch:
         self._makers |= {row.value: call for row in made if row.value not in self._makers}
         if outcome not in _SOUND:
             known.broken.add(made)
-        elif any(map(self.shown.is_trained_on, made)):
+        elif any(row.value in self.shown.losses or row.storage in self.shown.trained for row in made):
+            # It is a loss, or a gradient or parameter of an optimizer: no mask belongs there.
             source = _source(call, self.shown, self.outcomes, self._makers)
             was_stated = self.outcomes[source] is _Outcome.STATED
             self.outcomes[source] = _Outcome.WRITTEN if was_stated else _Outcome.BORN
@@ -185,20 +194,16 @@ class _StepSearch:
         late = shown.kinds[call] == Kind.MODULE_BACKWARD.value and known.is_late(made)
         if late or any(map(known.is_broken, given)):
             return _Outcome.INHERITED
-        if given and not _is_new(made, given):
+        after, before, asked = ends(made), ends(given), shown.asked(call)
+        # It makes no more than it hands on. -inf that is negated is +inf, but then no -inf is left.
+        is_new = (after.nan and not before.nan) or (after.high and after.low and not before.high)
+        # It makes tensors, of what masks hold, of what is no tensor: torch.from_numpy(mask).
+        wraps = known.reads and call not in shown.readers and not (after.nan or after.high or asked.low)
+        if (given and not is_new) or wraps:
             return _Outcome.CARRIED
-        if known.reads and call not in shown.readers and _is_mask(made) and not shown.asked(call).low:
-            # It makes tensors of what is no tensor: torch.from_numpy(mask).
-            return _Outcome.CARRIED
-        if not shown.asked(call).cover(ends(made)):
+        if not asked.cover(after):
             return _Outcome.BORN
-        return _Outcome.WRITTEN if ends(made).nan else _Outcome.STATED
-
-
-def _untold(calls: pl.DataFrame, uses: pl.DataFrame) -> int:
-    """Where no result at all is recorded, all calls; elsewhere a call without one gave no tensor."""
-    made = uses.filter("made")
-    return calls.height if made.is_empty() else made.filter(~pl.col("told"))["call"].n_unique()
+        return _Outcome.WRITTEN if after.nan else _Outcome.STATED
 
 
 def _source(call: int, shown: ShownStep, outcomes: Mapping[int, _Outcome], makers: Mapping[int, int]) -> int:
@@ -214,12 +219,129 @@ def _source(call: int, shown: ShownStep, outcomes: Mapping[int, _Outcome], maker
     return call
 
 
-def _is_mask(rows: Sequence[Row]) -> bool:
-    """Whether all that shows is what masks hold."""
-    return not ends(rows).nan and not ends(rows).high
+class _Step(NamedTuple):
+    """The calls of a step in which something shows."""
+
+    calls: dict[int, list[Row]]
+    """What shows, by call, in the order of execution."""
+    around: set[int]
+    """Calls with calls inside, in which the same shows."""
 
 
-def _is_new(made: Sequence[Row], given: Sequence[Row]) -> bool:
-    """Whether a call makes more than it hands on. -inf that is negated is +inf, but then no -inf is left."""
-    after, before = ends(made), ends(given)
-    return (after.nan and not before.nan) or (after.high and after.low and not before.high)
+@dataclass(slots=True)
+class _Spread:
+    """What an overflow has reached."""
+
+    before: dict[int, int | None] = field(default_factory=dict)
+    """Each call that has handed it on, and the one it was given it by; in the order of execution."""
+    reached: Values = field(default_factory=Values)
+    made: set[int] = field(default_factory=set)
+    """Values of which it is known who made them."""
+    loss: int | None = None
+    """The call that made the loss."""
+    is_elsewhere: bool = False
+    """It shows in other memory than that in which it was born."""
+
+    def giver(self, given: Sequence[Row]) -> int | None:
+        """Whose result the first of these is that the overflow has reached."""
+        for shown in given:
+            maker = self.reached.ids.get(shown.value)
+            if maker is None and shown.value not in self.made:
+                # No call is known to have made it.
+                maker = self.reached.storages.get(shown.storage, self.reached.digests.get(shown.digest))
+            if maker is not None:
+                return maker
+        return None
+
+    def follow(self, step: _Step, born: int) -> None:
+        """Go on through the calls of a step."""
+        inner = (shown for call, shown in step.calls.items() if call not in step.around)
+        self.made |= {one.value for shown in inner for one in shown if one.made}
+        for call, shown in step.calls.items():
+            if call < born or (call in step.around and call != born):
+                continue
+            made, given = [one for one in shown if one.made], [one for one in shown if not one.made]
+            giver = None if call == born else self.giver(given)
+            if call != born and giver is None:
+                continue
+            if any(one.role == Role.LOSS.value for one in given) and self.loss is None:
+                self.loss = giver
+            if made or call == born:
+                elsewhere = any(one.storage not in self.reached.storages for one in made)
+                self.is_elsewhere |= giver is not None and elsewhere
+                self.before[call] = giver
+                self.reached.add(made)
+
+    def way_to(self, call: int) -> list[int]:
+        """The calls that led there, the first first."""
+        way = [call]
+        while (giver := self.before[way[-1]]) is not None:
+            way.append(giver)
+        return way[::-1]
+
+
+class OverflowWays:
+    """The ways of the overflows of one rank."""
+
+    def __init__(self, rank: RankTrace) -> None:
+        self._rank = rank
+        self._read: dict[int, _Step] = {}
+
+    def way_of(self, born: int, step: int) -> tuple[WayCall, ...]:
+        """From a call that made an overflow to the loss, or to the last of its phase; empty if it ends there."""
+        spread = self._spread(born, step)
+        if len(spread.before) < 2:
+            return ()
+        reached = self._rank.find_calls(spread.before)
+        end = spread.loss if spread.loss is not None else _last(reached, born)
+        way = spread.way_to(end)
+        return tuple(self._told([reached[call] for call in way], spread.loss)) if len(way) > 1 else ()
+
+    def is_taken_on(self, born: int, step: int) -> bool:
+        """Whether it is the loss, or a call makes more of it; one that fills the rest of the same memory does not."""
+        spread = self._spread(born, step)
+        return spread.is_elsewhere or spread.loss is not None
+
+    def _spread(self, born: int, step: int) -> _Spread:
+        spread = _Spread()
+        for later in [number for number in self._rank.steps if number >= step][: 1 + STEPS_FOLLOWED]:
+            if spread.loss is None:
+                spread.follow(self._step(later), born)
+        return spread
+
+    def _step(self, number: int) -> _Step:
+        if number not in self._read:
+            calls = self._rank.collect(self._rank.calls(number).select("id", "kind", "parent"))
+            # An optimizer's kernels have the weights as they are inside of it; the next step reads its own.
+            optimizers = calls.filter(pl.col("kind") == Kind.OPTIMIZER.value)["id"]
+            around = set(calls["parent"].drop_nulls()) - set(optimizers)
+            self._read[number] = _Step(rows_by_call(signs_of(self._rank, number)), around)
+        return self._read[number]
+
+    def _told(self, calls: Sequence[Call], loss: int | None) -> Iterator[WayCall]:
+        shown = [self._step(call.step).calls[call.id] for call in calls]
+        tensors = [_handed_on(rows, after) for rows, after in zip(shown, [*shown[1:], []], strict=True)]
+        values = self._rank.find_values(tensor.value for tensor in tensors)
+        for call, tensor in zip(calls, tensors, strict=True):
+            stats = values[tensor.value].stats if tensor.value in values else None
+            counts = NotFinite() if stats is None else NotFinite(stats.nan, stats.pos_inf, stats.neg_inf)
+            told = WayCall(call.name, call.op, call.module, call.phase, tensor.place, counts, step=call.step)
+            yield replace(told, is_loss=call.id == loss, is_update=call.kind is Kind.OPTIMIZER)
+
+
+def _handed_on(shown: Sequence[Row], after: Sequence[Row]) -> Row:
+    """Of what a call made, that which the next one reads."""
+    made = [one for one in shown if one.made] or list(shown)
+    read = {one.value for one in after if not one.made}
+    return next((one for one in made if one.value in read), made[0])
+
+
+def _last(reached: dict[int, Call], born: int) -> int:
+    """The last call of its phase, however it goes on; without one, the last forward of the next step, or of its own."""
+    first = reached[born]
+    of_phase = [call.id for call in reached.values() if (call.step, call.phase) == (first.step, first.phase)]
+    if max(of_phase) != born:
+        return max(of_phase)
+    later = {call.step for call in reached.values() if call.step > first.step}
+    forward = [call.id for call in reached.values() if later and (call.step, call.phase) == (min(later), Phase.FORWARD)]
+    return max(forward, default=max(call.id for call in reached.values() if call.step == first.step))

@@ -1,20 +1,68 @@
-"""The calls of a step in which an overflow shows, in memory: what each was given, and what it made.
-
-In which tensors of a step an overflow shows: nan, inf, a saturated float16.
+"""The tensors of a step in which an overflow shows (nan, inf, a saturated float16), the calls that were given or made
+them, and what the arguments of these calls ask for.
 """
 
+import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from ulpscope.diagnose.overflow.asked_for import Ends, asked
 from ulpscope.numerics.dtypes import FLOATING
-from ulpscope.records.enums import Kind, Role
+from ulpscope.operations.registry import operation
+from ulpscope.operations.traits import Trait
+from ulpscope.records.enums import MAKING_ROLES, Kind, Role
 from ulpscope.records.overflows import FLOAT16_LARGEST
-from ulpscope.trace.query import MADE_ROLES
 from ulpscope.trace.reader import RankTrace
+
+NOT_FINITE = ("nan", "inf", "-inf")
+"""Floats that arguments have as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where numbers leave their type: nan, upwards, downwards."""
+
+    nan: bool
+    high: bool
+    low: bool
+
+    def cover(self, shown: "Ends") -> bool:
+        """Whether all that shows is among these."""
+        return not ((shown.nan and not self.nan) or (shown.high and not self.high) or (shown.low and not self.low))
+
+
+def asked(op: str | None, arguments: str | None) -> Ends:
+    """What the numbers among a call's arguments say."""
+    numbers = [] if arguments is None else list(_numbers(arguments))
+    # Masks are made by arithmetic with -65504 or -1e9; a large positive factor is an overflow like any other.
+    places = operation(op or "").has(Trait.PLACING)
+    return Ends(
+        nan=any(map(math.isnan, numbers)),
+        high=any(each >= FLOAT16_LARGEST and (places or math.isinf(each)) for each in numbers),
+        low=any(each <= -FLOAT16_LARGEST for each in numbers),
+    )
+
+
+def _numbers(arguments: str) -> Iterator[float]:
+    """The floats among a call's arguments; integers are sizes and indices."""
+    try:
+        pending: list[Any] = [json.loads(arguments)]
+    except (ValueError, RecursionError):
+        return
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            if item.get("$float") in NOT_FINITE:
+                yield float(item["$float"])
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+        elif isinstance(item, float):
+            yield item
+
 
 _TRAINED = (Role.GRADIENT.value, Role.PARAMETER.value)
 
@@ -37,21 +85,21 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Values:
-    """Tensors that a search has met."""
+    """Tensors that a search has met, and the calls at which it has."""
 
-    ids: set[int] = field(default_factory=set)
-    digests: set[int] = field(default_factory=set)
+    ids: dict[int, int] = field(default_factory=dict)
+    digests: dict[int | None, int] = field(default_factory=dict)
     """Dumps do not tell which output an input is, but it has the same bits."""
-    storages: set[int] = field(default_factory=set)
-    """What is written through one view is read through another."""
+    storages: dict[int | None, int] = field(default_factory=dict)
+    """What is written through one view is read through another: the last that was met."""
 
     def add(self, rows: Iterable[Row]) -> None:
         for row in rows:
-            self.ids.add(row.value)
+            self.ids.setdefault(row.value, row.call)
             if row.digest is not None:
-                self.digests.add(row.digest)
+                self.digests.setdefault(row.digest, row.call)
             if row.storage is not None:
-                self.storages.add(row.storage)
+                self.storages[row.storage] = row.call
 
     def have(self, row: Row) -> bool:
         return row.value in self.ids or row.digest in self.digests
@@ -137,10 +185,6 @@ class ShownStep:
         """The call around its reader whose argument says this number: a kernel gets it as a tensor."""
         return next((call for call in self.above(row.call) if self.asked(call).cover(ends([row]))), None)
 
-    def is_trained_on(self, row: Row) -> bool:
-        """Whether it is a loss, or a gradient or parameter of an optimizer: no mask belongs there."""
-        return row.value in self.losses or row.storage in self.trained
-
 
 def shown_step(calls: pl.DataFrame, uses: pl.DataFrame) -> ShownStep:
     """Of the calls of a step, and their tensors as signs_of() has them."""
@@ -186,13 +230,12 @@ def _severity(row: Row) -> int:
     return 2 if row.nan or row.high else 1
 
 
-COUNTS = ("nan", "pos_inf", "neg_inf")
-_NUMBERS = (*COUNTS, "min", "max")
+_NUMBERS = ("nan", "pos_inf", "neg_inf", "min", "max")
 
 
 def is_made(role: Role, kind: Kind) -> bool:
     """Whether a call gives this; everything else it is given."""
-    return role in MADE_ROLES or (role is Role.GRADIENT and kind is not Kind.OPTIMIZER)
+    return role.value in MAKING_ROLES or (role is Role.GRADIENT and kind is not Kind.OPTIMIZER)
 
 
 def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
@@ -200,35 +243,23 @@ def signs_of(rank: RankTrace, step: int) -> pl.DataFrame:
 
     `told` is false where no number of it is recorded that could show anything.
     """
-    wrong = pl.sum_horizontal(pl.col(name).fill_null(0) for name in ("nan", "pos_inf")) > 0
-    ends = {"nan": pl.col("nan") > 0, "high": _end("max", "pos_inf"), "low": _end("min", "neg_inf")}
-    shown = {name: expression.fill_null(False) for name, expression in ends.items()}
-    signs = rank.values(step).select(
-        pl.col("id").alias("value"), "digest", "storage", sign=_sign(), wrong=_sign() & wrong, told=_told(), **shown
-    )
+    half = pl.col("dtype") == "float16"
+    high = (pl.col("pos_inf") > 0) | (half & (pl.col("max") >= FLOAT16_LARGEST)).fill_null(False)
+    low = (pl.col("neg_inf") > 0) | (half & (pl.col("min") <= -FLOAT16_LARGEST)).fill_null(False)
+    shown = {"nan": pl.col("nan") > 0, "high": high, "low": low}
+    sign = pl.any_horizontal(*shown.values()).fill_null(False) & pl.col("initialized").fill_null(True)
+    wrong = sign & pl.any_horizontal(pl.col("nan", "pos_inf") > 0).fill_null(False)
+    ends = {name: expression.fill_null(False) for name, expression in shown.items()}
+    signs = rank.values(step).select("digest", "storage", value="id", sign=sign, wrong=wrong, told=_told(), **ends)
     kinds = rank.calls(step).select(pl.col("id").alias("call"), "kind")
     gradient = (pl.col("role") == Role.GRADIENT.value) & (pl.col("kind") != Kind.OPTIMIZER.value)
-    made = pl.col("role").is_in([role.value for role in MADE_ROLES]) | gradient.fill_null(False)
+    made = pl.col("role").is_in(MAKING_ROLES) | gradient.fill_null(False)
     uses = rank.tensors(step).join(kinds, on="call", how="left", maintain_order="left")
     picked = uses.select("call", "role", "place", "value", made=made)
     return rank.collect(picked.join(signs, on="value", maintain_order="left"))
-
-
-def _sign() -> pl.Expr:
-    counts = pl.sum_horizontal(pl.col(name).fill_null(0) for name in COUNTS)
-    largest = pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs())
-    saturated = (pl.col("dtype") == "float16") & (largest >= FLOAT16_LARGEST)
-    return ((counts > 0) | saturated.fill_null(False)) & pl.col("initialized").fill_null(True)
 
 
 def _told() -> pl.Expr:
     number = pl.any_horizontal(pl.col(name).is_not_null() for name in _NUMBERS)
     nothing = ~pl.col("dtype").is_in(FLOATING) | ~pl.col("initialized") | pl.col("shape").list.contains(0)
     return number | nothing.fill_null(True)
-
-
-def _end(extreme: str, infinite: str) -> pl.Expr:
-    """Whether numbers leave their type on this side."""
-    beyond = pl.col("max") >= FLOAT16_LARGEST if extreme == "max" else pl.col("min") <= -FLOAT16_LARGEST
-    saturated = (pl.col("dtype") == "float16") & beyond
-    return (pl.col(infinite).fill_null(0) > 0) | saturated.fill_null(False)

@@ -5,7 +5,7 @@ closer together than the two runs are apart. That holds element by element, what
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.judge.rounding.limits import APART, BLOCK, FLIPPED, NARROW
-from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
+from ulpscope.judge.rounding.masks import as_numbers
+from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.operations.traits import Choosing
 from ulpscope.records.pairs import Pair
 
@@ -27,17 +28,9 @@ def numbers_alike(arrays: Pair[AnyArray | None], dtypes: Pair[str]) -> Pair[AnyA
     one, other = arrays.reference, arrays.target
     if one is None or other is None or one.size != other.size:
         return None
-    kinds = [DTYPES[name].kind if name in DTYPES else DtypeKind.COMPLEX for name in (dtypes.reference, dtypes.target)]
-    if DtypeKind.COMPLEX in kinds:
+    if any(name not in DTYPES or DTYPES[name].kind is DtypeKind.COMPLEX for name in dtypes):
         return None
-    return Pair(_numbers(one, dtypes.reference).reshape(other.shape), _numbers(other, dtypes.target))
-
-
-def _numbers(array: AnyArray, dtype: str) -> AnyArray:
-    """An array as numbers: traces have the bits of small types as integers."""
-    kind = numpy_dtype(dtype)
-    bits = array.dtype.kind == "u" and array.dtype != kind and array.dtype.itemsize == kind.itemsize
-    return np.ascontiguousarray(array).view(kind) if bits else array
+    return Pair(as_numbers(one, dtypes.reference).reshape(other.shape), as_numbers(other, dtypes.target))
 
 
 def places_explained(
@@ -50,7 +43,7 @@ def places_explained(
     shapes = index.target.shape, scores.target.shape
     ways = [_along(axis, index, scores, values) for axis in _axes(*shapes)]
     if math.prod(shapes[0]) == 1 and len(shapes[1]) != 1:
-        ways.append(_Places(_flat(index), _flat(scores), None))
+        ways.append(_Places(index.map(_in_one_row), scores.map(_in_one_row), None))
     return not ways or any(way.explained(choosing) for way in ways)
 
 
@@ -71,14 +64,11 @@ def _along(axis: int, index: Pair[AnyArray], scores: Pair[AnyArray], values: Pai
         moved = np.moveaxis(placed, axis, -1)
         return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
-    def both(sides: Pair[AnyArray]) -> Pair[AnyArray]:
-        return Pair(rows(sides.reference), rows(sides.target))
-
-    return _Places(both(index), both(scores), None if values is None else both(values))
+    return _Places(index.map(rows), scores.map(rows), None if values is None else values.map(rows))
 
 
-def _flat(sides: Pair[AnyArray]) -> Pair[AnyArray]:
-    return Pair(sides.reference.reshape(1, -1), sides.target.reshape(1, -1))
+def _in_one_row(array: AnyArray) -> AnyArray:
+    return array.reshape(1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +87,14 @@ class _Places:
         if not _lie_within(self.index.target, size):
             return False
         flipped = np.flatnonzero((self.index.reference != self.index.target).any(axis=1))
-        return all(self._rows_explained(rows, choosing) for rows in _blocks(flipped, size))
+        step = max(BLOCK // max(size, 1), 1)
+        blocks = (flipped[start : start + step] for start in range(0, len(flipped), step))
+        return all(self._rows_explained(rows, choosing) for rows in blocks)
 
     def _rows_explained(self, rows: NDArray[np.intp], choosing: Choosing) -> bool:
         index = Pair(self.index.reference[rows], self.index.target[rows])
         scores = Pair(_wide(self.scores.reference[rows]), _wide(self.scores.target[rows]))
-        errors = _distance(scores.reference, scores.target)
+        errors = _distance(*scores)
         if choosing is Choosing.EXTREME:
             allowed = _at(errors, index.reference) + _at(errors, index.target)
         else:
@@ -112,17 +104,12 @@ class _Places:
             # The values that a call gives beside the places tell in which order it gives them.
             in_any_order = False
             allowed = allowed + _distance(_wide(self.values.reference[rows]), _wide(self.values.target[rows]))
-        margins = (_margin(each, index, in_any_order=in_any_order) for each in (scores.reference, scores.target))
+        margins = (_margin(each, index, in_any_order=in_any_order) for each in scores)
         return not bool(np.any(np.minimum(*margins) > allowed))
 
 
 def _lie_within(index: AnyArray, size: int) -> bool:
     return not index.size or (int(index.min()) >= 0 and int(index.max()) < size)
-
-
-def _blocks(rows: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
-    step = max(BLOCK // max(size, 1), 1)
-    return (rows[start : start + step] for start in range(0, len(rows), step))
 
 
 def _margin(scores: Floats, index: Pair[AnyArray], *, in_any_order: bool) -> Floats:
@@ -156,39 +143,34 @@ def comparison_explained(flags: Pair[AnyArray], operands: Sequence[Pair[AnyArray
     """
     flipped = flags.reference.astype(np.bool_) != flags.target.astype(np.bool_)
     try:
-        sides = [
-            Pair(*(_wide(np.broadcast_to(side, flipped.shape)[flipped]) for side in (each.reference, each.target)))
-            for each in operands
-        ]
+        sides = [each.map(lambda side: _wide(np.broadcast_to(side, flipped.shape)[flipped])) for each in operands]
     except ValueError:
         return True
-    size = roundoff * np.max([np.abs(array) for each in sides for array in (each.reference, each.target)], axis=0)
+    size = roundoff * np.max([np.abs(array) for each in sides for array in each], axis=0)
     if len(sides) == 1:
         return _meet(sides[0], size)
     one, other = sides
     gaps = _distance(one.reference, other.reference), _distance(one.target, other.target)
-    allowed = _distance(one.reference, one.target) + _distance(other.reference, other.target) + size
+    allowed = _distance(*one) + _distance(*other) + size
     return not bool(np.any(np.minimum(*gaps) > allowed))
 
 
 def _meet(sides: Pair[Floats], allowance: Floats) -> bool:
     """Whether one number lies between the two runs wherever they flipped."""
-    lows = np.minimum(sides.reference, sides.target) - allowance
-    highs = np.maximum(sides.reference, sides.target) + allowance
+    lows, highs = np.minimum(*sides) - allowance, np.maximum(*sides) + allowance
     # Of nan nothing is known, and fmax and fmin pass it over.
     return not bool(np.fmax.reduce(lows, initial=-np.inf) > np.fmin.reduce(highs, initial=np.inf))
 
 
 def whole_explained(whole: Pair[AnyArray], numbers: Pair[AnyArray], roundoff: float) -> bool:
     """Whether numbers without their fractions may differ; what their type cannot hold is anything."""
-    limits = [np.iinfo(side.dtype) for side in (whole.reference, whole.target)]
+    limits = [np.iinfo(side.dtype) for side in whole]
     least, most = max(float(each.min) for each in limits), min(float(each.max) for each in limits)
     differ = (whole.reference != whole.target).reshape(-1)
-    given = Pair(*(_wide(side.reshape(-1)[differ]) for side in (numbers.reference, numbers.target)))
-    made = Pair(*(_wide(side.reshape(-1)[differ]) for side in (whole.reference, whole.target)))
-    held = np.all([(side > least) & (side < most) for side in (given.reference, given.target)], axis=0)
-    allowed = 1.0 + _distance(given.reference, given.target) + roundoff * np.abs(given.reference)
-    return not bool(np.any(held & (_distance(made.reference, made.target) > allowed)))
+    given, made = (each.map(lambda side: _wide(side.reshape(-1)[differ])) for each in (numbers, whole))
+    held = np.all([(side > least) & (side < most) for side in given], axis=0)
+    allowed = 1.0 + _distance(*given) + roundoff * np.abs(given.reference)
+    return not bool(np.any(held & (_distance(*made) > allowed)))
 
 
 def all_at_the_threshold(share: float, *, deviation: float, error: float, width: float) -> bool:

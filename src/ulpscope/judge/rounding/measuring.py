@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.judge.rounding.set_aside import LargeParts, large_parts, masked_rows
+from ulpscope.judge.rounding.masks import LargeParts, large_parts, masked_rows
 from ulpscope.judge.rounding.values import NO_DTYPE, Bools, Floats, Ints, Values
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.pairs.msaccucmp.metrics import FAILED, Figure
 from ulpscope.numerics.summaries.estimates import least_distances, sketch_distances, stats_distances
 from ulpscope.records.pairs import Measured, Pair, PairMetrics
+
+Rows = list[int] | NDArray[np.intp]
 
 NO_REASON = ""
 SHAPE_DIFFERS = "shapes differ"
@@ -50,6 +54,21 @@ class ValuePairs:
     """From saved data, by row."""
     score_errors: dict[int, float] = field(default_factory=dict)
     """Of attention scores with a mask, by row: root mean square of the differences of what is not masked."""
+
+    def with_rows(self, rows: Rows, **columns: Any) -> "ValuePairs":
+        """The same pairs, where columns have other contents in these rows."""
+        changed = {name: getattr(self, name).copy() for name in columns}
+        for name, contents in columns.items():
+            changed[name][rows] = contents
+        return replace(self, **changed)
+
+    def with_norms(self, rows: Rows, norms: Floats) -> "ValuePairs":
+        """The same pairs, where the reference has other norms in these rows."""
+        reference = self.sides.reference
+        norm = reference.summaries.norm.copy()
+        norm[rows] = norms
+        reference = replace(reference, summaries=replace(reference.summaries, norm=norm))
+        return replace(self, sides=Pair(reference, self.sides.target))
 
 
 def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePairs:
@@ -217,51 +236,101 @@ def compared_by_data(pairs: ValuePairs, norms: Mapping[int, float]) -> ValuePair
     rows = list(norms)
     if not rows:
         return pairs
-    reason, compared, measured = pairs.reason.copy(), pairs.compared.copy(), pairs.measured.copy()
-    pattern, norm = pairs.pattern.copy(), pairs.sides.reference.summaries.norm.copy()
-    reason[rows], compared[rows], measured[rows], pattern[rows] = NO_REASON, True, None, False
-    norm[rows] = list(norms.values())
-    values = pairs.sides.reference
-    reference = replace(values, summaries=replace(values.summaries, norm=norm))
-    sides = Pair(reference, pairs.sides.target)
-    return replace(pairs, reason=reason, compared=compared, measured=measured, pattern=pattern, sides=sides)
+    compared = pairs.with_rows(rows, reason=NO_REASON, compared=True, measured=None, pattern=False)
+    return compared.with_norms(rows, np.array(list(norms.values())))
 
 
 def refine(pairs: ValuePairs, found_by_row: Mapping[int, PairMetrics | None]) -> ValuePairs:
     """Replace estimates by what the saved data says."""
-    distance, error, measured = pairs.distance.copy(), pairs.error.copy(), pairs.measured.copy()
-    identical, pattern, unresolved = pairs.identical.copy(), pairs.pattern.copy(), pairs.unresolved.copy()
-    reference, metrics = pairs.sides.reference, dict(pairs.metrics)
-    large = reference.large(), pairs.sides.target.large()
-    masks = masked_rows(reference) & masked_rows(pairs.sides.target)
-    norm = reference.summaries.norm.copy()
-    for row, found in found_by_row.items():
-        if found is None:
-            continue
-        metrics[row] = found
-        measured[row] = Measured.DATA
-        unresolved[row] = False
-        some_large = max(large[0][row], large[1][row]) > 0
-        pattern[row] = found.mismatched > 0 or (masks[row] and pairs.pattern[row] and large[0][row] != large[1][row])
-        # What is large is set aside in a sketch; in the data it drowns everything else.
-        beside = some_large and pairs.measured[row] is Measured.SKETCH
-        norms = np.array([found.reference_norm]), np.array([found.target_norm])
-        whole = relative(np.array([found.distance]), *norms)[0]
-        if not pairs.discrete[row] and not (beside and (masks[row] or whole <= error[row])):
-            distance[row], error[row] = found.distance, whole
-            norm[row] = found.reference_norm if some_large else norm[row]
-        identical[row] = found.different == 0 and found.mismatched == 0
-        if pairs.discrete[row]:
-            error[row] = 0.0 if identical[row] else np.inf
-    sides = Pair(replace(reference, summaries=replace(reference.summaries, norm=norm)), pairs.sides.target)
-    return replace(
-        pairs,
-        sides=sides,
-        distance=distance,
-        error=error,
-        measured=measured,
-        identical=identical,
-        pattern=pattern,
-        unresolved=unresolved,
-        metrics=metrics,
+    known = {row: found for row, found in found_by_row.items() if found is not None}
+    rows, (reference, target) = list(known), pairs.sides
+    if not rows:
+        return pairs
+    differ = np.array([found.different > 0 for found in known.values()])
+    mismatched = np.array([found.mismatched > 0 for found in known.values()])
+    distance, norm, target_norm = (
+        np.array([getattr(found, name) for found in known.values()], dtype=np.float64)
+        for name in ("distance", "reference_norm", "target_norm")
     )
+    whole, large = relative(distance, norm, target_norm), (reference.large()[rows], target.large()[rows])
+    masks = (masked_rows(reference) & masked_rows(target))[rows]
+    some_large, discrete = np.maximum(*large) > 0, pairs.discrete[rows]
+    # What is large is set aside in a sketch; in the data it drowns everything else.
+    by_sketch = np.array([word is Measured.SKETCH for word in pairs.measured[rows]])
+    beside = some_large & by_sketch & (masks | (whole <= pairs.error[rows]))
+    equal = ~differ & ~mismatched
+    refined = pairs.with_rows(
+        rows,
+        measured=Measured.DATA,
+        identical=equal,
+        pattern=mismatched | (masks & pairs.pattern[rows] & (large[0] != large[1])),
+        unresolved=False,
+        distance=np.where(discrete | beside, pairs.distance[rows], distance),
+        error=np.where(discrete, np.where(equal, 0.0, np.inf), np.where(beside, pairs.error[rows], whole)),
+    )
+    norm = np.where(some_large & ~discrete & ~beside, norm, reference.summaries.norm[rows])
+    return replace(refined.with_norms(rows, norm), metrics={**pairs.metrics, **known})
+
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Two tensors side by side."""
+
+    summaries: Pair[NDArray[np.float64]]
+    """Rows of numerics.summary."""
+    dtypes: Pair[str]
+    shapes: Pair[Shape]
+    metrics: PairMetrics
+    told_shape: Shape
+    """As msaccucmp tells it."""
+    figures: dict[str, Figure] | None = None
+    """msaccucmp's metrics, if they were asked for."""
+    mask: Pair[float] | None = None
+    """The numbers of an attention mask: `metrics` are without the elements that it sets aside."""
+    far_on_one_side: bool = False
+    """Whether elements are far away that no mask of the other side explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutcome:
+    """What became of one row."""
+
+    row: int
+    measurement: Measurement | None = None
+    twin: int | None = None
+    """The row whose tensor this is, bit for bit."""
+    reason: str = ""
+    """Why nothing was measured, in msaccucmp's words where it has some."""
+    sizes: Pair[int] | None = None
+    """Elements of both sides, where they do not fit."""
+    overflow: str = FAILED
+    """msaccucmp's column of that name."""
+
+
+def comparable_by_data(pairs: ValuePairs, measured: Mapping[int, Measurement]) -> ValuePairs:
+    """The pairs with those compared, too, of which summaries cannot tell a distance, but the data can.
+
+    Devices compute in floats what was integers, float16 ends where the reference goes on, and a mask may be another
+    number in another type.
+    """
+    norms = {
+        row: found.metrics.reference_norm
+        for row, found in measured.items()
+        if _counts_in_floats(pairs, row) or _is_masked(pairs, row, found)
+    }
+    return compared_by_data(pairs, norms)
+
+
+def _counts_in_floats(pairs: ValuePairs, row: int) -> bool:
+    reference, target = (DTYPES[side.dtype[row]].kind for side in (pairs.sides.reference, pairs.sides.target))
+    whole = reference in (DtypeKind.INT, DtypeKind.BOOL)
+    return bool(pairs.reason[row] == DTYPE_DIFFERS) and whole and target is DtypeKind.FLOAT
+
+
+def _is_masked(pairs: ValuePairs, row: int, found: Measurement) -> bool:
+    if pairs.reason[row] == MASK_DIFFERS and found.far_on_one_side:
+        return True
+    return bool(found.mask is not None and pairs.reason[row] in (NO_REASON, MASK_DIFFERS))

@@ -1,7 +1,7 @@
 """Values of one run as columns: what a trace has of each, for measuring pairs of them."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -68,33 +68,14 @@ class Values:
 
     def take(self, rows: NDArray[np.intp]) -> "Values":
         """The same columns for a choice of rows."""
-        summaries = self.summaries
-        return Values(
-            id=self.id[rows],
-            producer=self.producer[rows],
-            storage=self.storage[rows],
-            dtype=self.dtype[rows],
-            frame=self.frame[rows],
-            initialized=self.initialized[rows],
-            summarized=self.summarized[rows],
-            summaries=Summaries(
-                elements=summaries.elements[rows],
-                min=summaries.min[rows],
-                max=summaries.max[rows],
-                mean=summaries.mean[rows],
-                norm=summaries.norm[rows],
-                sketch=None if summaries.sketch is None else summaries.sketch[rows],
-            ),
-            nan=self.nan[rows],
-            pos_inf=self.pos_inf[rows],
-            neg_inf=self.neg_inf[rows],
-            set_aside=self.set_aside[rows],
-            digest=self.digest[rows],
-            has_digest=self.has_digest[rows],
-            has_data=self.has_data[rows],
-            exponents=None if self.exponents is None else self.exponents[rows],
-            resolution=self.resolution[rows],
-        )
+        summaries = replace(self.summaries, **_rows_of(self.summaries, rows))
+        return replace(self, **_rows_of(self, rows), summaries=summaries)
+
+
+def _rows_of(columns: Values | Summaries, rows: NDArray[np.intp]) -> dict[str, Any]:
+    """Those of all columns that there are."""
+    found = {field.name: getattr(columns, field.name) for field in fields(columns)}
+    return {name: column[rows] for name, column in found.items() if isinstance(column, np.ndarray | pl.DataFrame)}
 
 
 def read_values(trace: RankTrace, ids: Ints, calls: Ints | None = None) -> Values:

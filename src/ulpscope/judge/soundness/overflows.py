@@ -50,41 +50,25 @@ def judge_overflow(evidence: OverflowEvidence) -> OutputResult:
 
 
 def _decide(evidence: OverflowEvidence) -> tuple[Overflow, str]:
-    if _overflows_here(evidence):
-        return _explained(evidence)
-    if _seen_on_device(evidence):
+    beyond = (evidence.exact_largest or 0.0) >= Grid.of(evidence.dtype).overflow
+    here = evidence.exact.total > 0 or beyond if evidence.cpu is None else evidence.cpu.total > 0
+    if here:
+        return _explained(evidence, beyond=beyond)
+    if evidence.device is not None and evidence.device.total > 0:
+        # The device itself overflows on the very data that the CPU does not overflow on.
         return Overflow.ABNORMAL, "device"
     if evidence.source is not DataSource.REAL and not _is_far_from_limit(evidence):
         return Overflow.UNCLEAR, "not_reproduced"
     return (Overflow.FINITE, "finite") if evidence.recorded is None else (Overflow.ABNORMAL, "device")
 
 
-def _overflows_here(evidence: OverflowEvidence) -> bool:
-    if evidence.cpu is not None:
-        return evidence.cpu.total > 0
-    return evidence.exact.total > 0 or _is_beyond(evidence)
-
-
-def _explained(evidence: OverflowEvidence) -> tuple[Overflow, str]:
+def _explained(evidence: OverflowEvidence, *, beyond: bool) -> tuple[Overflow, str]:
     if evidence.asked_for:
-        return Overflow.STATED, "stated_nan" if _has_nan(evidence) else "stated"
-    if _is_beyond(evidence):
+        seen = evidence.recorded or evidence.cpu
+        return Overflow.STATED, "stated_nan" if seen is not None and seen.nan > 0 else "stated"
+    if beyond:
         return Overflow.NORMAL, "limit" if evidence.cpu is not None else "limit_no_cpu"
     return Overflow.NORMAL, "undefined" if evidence.exact.total else "inside"
-
-
-def _has_nan(evidence: OverflowEvidence) -> bool:
-    seen = evidence.recorded or evidence.cpu
-    return seen is not None and seen.nan > 0
-
-
-def _is_beyond(evidence: OverflowEvidence) -> bool:
-    return (evidence.exact_largest or 0.0) >= Grid.of(evidence.dtype).overflow
-
-
-def _seen_on_device(evidence: OverflowEvidence) -> bool:
-    """The device itself overflows on the very data that the CPU does not overflow on."""
-    return evidence.device is not None and evidence.device.total > 0
 
 
 def _is_far_from_limit(evidence: OverflowEvidence) -> bool:
@@ -106,20 +90,10 @@ def _facts(evidence: OverflowEvidence) -> dict[str, object]:
 
 
 def _metrics(evidence: OverflowEvidence) -> tuple[tuple[str, float], ...]:
-    counted = {
-        "recorded": evidence.recorded,
-        "cpu": evidence.cpu,
-        "device": evidence.device,
-        "exact": evidence.exact,
-    }
     figures = {"exact_largest": math.nan if evidence.exact_largest is None else evidence.exact_largest}
     figures["dtype_largest"] = DTYPES[evidence.dtype].largest
-    for name, counts in counted.items():
-        figures |= _counts(name, counts)
+    for name in ("recorded", "cpu", "device", "exact"):
+        counts: NotFinite | None = getattr(evidence, name)
+        for kind in ("nan", "pos_inf", "neg_inf") if counts is not None else ():
+            figures[f"{name}_{kind}"] = getattr(counts, kind)
     return tuple(figures.items())
-
-
-def _counts(name: str, counts: NotFinite | None) -> dict[str, float]:
-    if counts is None:
-        return {}
-    return {f"{name}_nan": counts.nan, f"{name}_pos_inf": counts.pos_inf, f"{name}_neg_inf": counts.neg_inf}

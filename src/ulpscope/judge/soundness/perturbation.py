@@ -1,19 +1,22 @@
 """Does an output move more than it should when its inputs move a little? Pure functions from evidence to a verdict.
 
 condition        the exact result moves too, and rounding adds something at either end: what is beyond is instability
-free-benchmark   the ratio of both results, within a fixed limit of the dtype
+free-benchmark   the ratio of both results, within a fixed limit of the dtype: elements smaller than a noise level count
+                 as that level; a changed sign counts where both are larger
 """
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from ulpscope.judge.soundness.exact import judge_norm
+from ulpscope.judge.soundness.exact import judge_norm, output_result
 from ulpscope.judge.soundness.grid import Floats, Mask
 from ulpscope.judge.soundness.statistics import tolerance_of
-from ulpscope.judge.standards.perturbation_ratio import judge_ratio, largest_ratio
+from ulpscope.judge.standards.limits import MOST_UNBALANCED, PERTURBATIONS, SMALLEST_GRADIENT, PerturbationLimits
 from ulpscope.records.checks import (
+    Direction,
     OutputEvidence,
     OutputResult,
     Perturbation,
@@ -74,8 +77,7 @@ def _judge_choice(evidence: PerturbedEvidence) -> OutputResult:
     wrong = (before.computed != after.computed) != (before.exact != after.exact)
     if not wrong.any():
         return _result(evidence, Verdict.PASS, "stable", {"ratio": 0.0})
-    facts = {"mismatched": int(np.count_nonzero(wrong))}
-    return _result(evidence, Verdict.FAIL, "flipped", facts, worst=int(np.argmax(wrong)))
+    return _mismatched(evidence, "flipped", wrong)
 
 
 def _judge_invariant(evidence: PerturbedEvidence) -> OutputResult:
@@ -89,10 +91,11 @@ def _judge_movement(evidence: PerturbedEvidence) -> OutputResult:
     before, after = tolerance_of(evidence.before), tolerance_of(evidence.after)
     lost: Mask = after.mismatched & ~before.mismatched
     if lost.any():
-        count = int(np.count_nonzero(lost))
-        return _result(evidence, Verdict.FAIL, "not_finite", {"mismatched": count}, worst=int(np.argmax(lost)))
+        return _mismatched(evidence, "not_finite", lost)
+    with np.errstate(invalid="ignore"):
+        changes = evidence.after.computed - evidence.before.computed, evidence.after.exact - evidence.before.exact
     judged = before.judged & after.judged
-    moved, exact = (np.where(judged, each, 0.0) for each in _movements(evidence))
+    moved, exact = (np.where(judged, each.astype(np.float64).ravel(), 0.0) for each in changes)
     excess = np.abs(moved - exact)
     ratios = excess / (before.bound + after.bound)
     worst = int(np.argmax(ratios))
@@ -113,12 +116,9 @@ def _judge_movement(evidence: PerturbedEvidence) -> OutputResult:
     return _result(evidence, Verdict.PASS, "stable", facts)
 
 
-def _movements(evidence: PerturbedEvidence) -> tuple[Floats, Floats]:
-    before, after = evidence.before, evidence.after
-    with np.errstate(invalid="ignore"):
-        moved = (after.computed - before.computed).astype(np.float64).ravel()
-        exact = (after.exact - before.exact).astype(np.float64).ravel()
-    return moved, exact
+def _mismatched(evidence: PerturbedEvidence, statistic: str, where: Mask) -> OutputResult:
+    facts = {"mismatched": int(np.count_nonzero(where))}
+    return _result(evidence, Verdict.FAIL, statistic, facts, worst=int(np.argmax(where)))
 
 
 def _rms(values: Floats) -> float:
@@ -136,21 +136,55 @@ def _result(
     before, after = evidence.before, evidence.after
     known: dict[str, object] = {"elements": before.computed.size, **facts}
     message = SENTENCES[statistic].format(**known)
-    place = None if worst is None else tuple(map(int, np.unravel_index(worst, before.computed.shape)))
-    ends = (None, None) if worst is None else (float(before.computed.flat[worst]), float(after.computed.flat[worst]))
-    if place is not None:
-        message += WORST.format(place=", ".join(map(str, place)), before=ends[0], after=ends[1])
     figures = {name: float(fact) for name, fact in known.items() if isinstance(fact, int | float)}
-    return OutputResult(
-        place=before.place,
-        direction=before.direction,
-        verdict=verdict,
-        statistic=statistic,
-        message=message,
-        dtype=before.dtype,
-        shape=tuple(before.computed.shape),
-        worst=place,
-        worst_computed=ends[1],
-        worst_exact=None if worst is None else float(after.exact.flat[worst]),
-        metrics=tuple((figures | {"max_rel": largest_ratio(evidence) - 1.0}).items()),
-    )
+    figures["max_rel"] = largest_ratio(evidence) - 1.0
+    found = output_result(after, verdict, statistic, message, worst=worst, metrics=figures)
+    if worst is not None:
+        place, was, became = ", ".join(map(str, found.worst or ())), before.computed.flat[worst], found.worst_computed
+        message += WORST.format(place=place, before=float(was), after=became)
+    return replace(found, message=message, dtype=before.dtype, shape=tuple(before.computed.shape))
+
+
+SIGN_CHANGED = math.inf
+
+
+def judge_ratio(evidence: PerturbedEvidence) -> OutputResult:
+    """PASS or FAIL by the fixed limit; what it has no limit for is UNTESTED."""
+    before, ratio = evidence.before, largest_ratio(evidence)
+    limits = PERTURBATIONS.get(before.dtype)
+    if limits is None:
+        verdict, message = Verdict.UNTESTED, f"no limit for {before.dtype}"
+    elif evidence.mode is Perturbation.TO_CPU:
+        verdict, message = _judge_cpu(evidence, limits)
+    else:
+        limit = 1.0 if evidence.mode is Perturbation.NO_CHANGE else limits.ratio
+        told = "the sign changed" if ratio == SIGN_CHANGED else f"ratio {ratio:.6g}"
+        verdict, message = Verdict.FAIL if ratio > limit else Verdict.PASS, f"{told}, limit {limit:g}"
+    return output_result(before, verdict, "ratio", message, metrics={"max_rel": ratio - 1.0})
+
+
+def largest_ratio(evidence: PerturbedEvidence) -> float:
+    """The larger over the smaller result, of the element where they differ most; infinite if a sign changed."""
+    limits = PERTURBATIONS.get(evidence.before.dtype)
+    sizes = evidence.before.computed.size, evidence.after.computed.size
+    if limits is None or 0 in sizes or sizes[0] != sizes[1]:
+        return 1.0
+    smallest = SMALLEST_GRADIENT if evidence.before.direction is Direction.BACKWARD else math.sqrt(limits.noise)
+    before, after = (np.asarray(each.computed, np.float64).ravel() for each in (evidence.before, evidence.after))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        if bool(np.any(before * after < -(smallest**2))):
+            return SIGN_CHANGED
+        raised = [np.maximum(np.abs(each), smallest) for each in (before, after)]
+        ratios = np.maximum(raised[0] / raised[1], raised[1] / raised[0])
+    return float(np.max(np.where(np.isnan(ratios), 1.0, ratios)))
+
+
+def _judge_cpu(evidence: PerturbedEvidence, limits: PerturbationLimits) -> tuple[Verdict, str]:
+    device, cpu = (np.asarray(each.computed, np.float64).ravel() for each in (evidence.before, evidence.after))
+    with np.errstate(invalid="ignore"):
+        errors: Floats = np.nan_to_num(np.abs(device - cpu) / np.maximum(np.abs(cpu), 1.0))
+    worst = float(errors.max())
+    unbalanced = abs(int(np.count_nonzero(device > cpu)) - int(np.count_nonzero(device < cpu))) / device.size
+    fails = worst > limits.on_cpu or unbalanced > MOST_UNBALANCED
+    told = f"error {worst:.3g}, limit {limits.on_cpu:.3g}; unbalanced {unbalanced:.3g}, limit {MOST_UNBALANCED:g}"
+    return Verdict.FAIL if fails else Verdict.PASS, told

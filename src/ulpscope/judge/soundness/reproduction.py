@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ulpscope.judge.soundness.grid import Floats, Grid
 from ulpscope.judge.soundness.limits import LIMITS
-from ulpscope.judge.soundness.statistics import tolerance_of
+from ulpscope.judge.soundness.statistics import Tolerance, tolerance_of
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.checks import OutputEvidence, Rule, ScriptLimits, Verdict
@@ -38,11 +38,10 @@ def expected_error(evidence: OutputEvidence) -> NDArray[np.float64]:
     if DTYPES[evidence.dtype].unit_roundoff == 0:
         return np.full(evidence.exact.shape, LIMITS.script_none)
     tolerance = tolerance_of(evidence)
-    if evidence.rule is Rule.EXACT:
-        found = tolerance.ulp * LIMITS.script_none
-    else:
+    found = tolerance.ulp * LIMITS.script_none
+    if evidence.rule is not Rule.EXACT:
         bound = (tolerance.bound + tolerance.sloppy) / LIMITS.spread
-        found = np.maximum(tolerance.expected * _excess(evidence), bound)
+        found = np.maximum(tolerance.expected * _excess(evidence, tolerance), bound)
     smallest = Grid.of(evidence.dtype).dtype.smallest_normal
     magnitude = np.abs(np.asarray(evidence.exact, np.float64).ravel())
     # What is too small for a normal number may be flushed to zero.
@@ -62,11 +61,10 @@ def _strictness(evidence: OutputEvidence, expected: Floats) -> float:
     return min(1.0, rms / (LIMITS.script_clearly * limit)) if rms else 1.0
 
 
-def _excess(evidence: OutputEvidence) -> float:
+def _excess(evidence: OutputEvidence, tolerance: Tolerance) -> float:
     """How many times the expected error another sound kernel makes; 1 at least."""
     if evidence.ordinary is None:
         return 1.0
-    tolerance = tolerance_of(evidence)
     scaled = _ordinary_errors(evidence)[tolerance.judged] / tolerance.expected[tolerance.judged]
     return max(1.0, float(np.sqrt(np.mean(np.square(scaled))))) if scaled.size else 1.0
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.judge.rounding.masks import unmasked
-from ulpscope.judge.soundness.finite import finiteness_of
-from ulpscope.judge.soundness.grid import Floats, Grid, Mask
+from ulpscope.judge.soundness.grid import Floats, Grid, Mask, finiteness_of
 from ulpscope.judge.soundness.limits import LIMITS
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.records.checks import OutputEvidence, Rule
@@ -91,23 +90,13 @@ class Expected:
     bound: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """RMS change of each element per unit relative change of what it is computed from."""
+def sensitivity_of(field: Field, given: NDArray[np.generic] | None) -> Floats:
+    """RMS change of each element per unit relative change of what it is computed from; 0 where nothing is given.
 
-    inputs: Floats
-    intermediates: Floats | None
-    """Results that the operations of a composed call, or its forward, hand on in the precision of storage."""
-
-
-def sensitivity_of(field: Field, evidence: OutputEvidence) -> Sensitivity:
-    inputs = np.zeros_like(field.exact) if evidence.sensitivity is None else _filled(field, evidence.sensitivity)
-    stored = evidence.intermediate_sensitivity
-    return Sensitivity(inputs, _filled(field, stored) if stored is not None and np.any(stored) else None)
-
-
-def _filled(field: Field, given: NDArray[np.generic]) -> Floats:
-    """Without gaps: unknown ones are as large as any, and small ones not far below their binade's."""
+    Without gaps: unknown ones are as large as any, and small ones not far below their binade's.
+    """
+    if given is None:
+        return np.zeros_like(field.exact)
     found: Floats = np.asarray(given, np.float64).ravel()
     found = _modulus(found) if field.parts == 2 else np.abs(found)
     total = float(found.sum())
@@ -120,42 +109,34 @@ def _filled(field: Field, given: NDArray[np.generic]) -> Floats:
     return np.maximum(found, (LIMITS.smoothing * np.sqrt(squares))[field.bins])
 
 
-def expected_of(field: Field, evidence: OutputEvidence, sensitivity: Sensitivity) -> Expected:
+def expected_of(field: Field, evidence: OutputEvidence) -> Expected:
+    inputs, stored = sensitivity_of(field, evidence.sensitivity), evidence.intermediate_sensitivity
     accumulator = max(evidence.accumulation, LIMITS.truth_roundoff)
     floor = LIMITS.floor * accumulator * field.largest
     storing = max(evidence.input_roundoff, field.grid.dtype.unit_roundoff)
-    summing = (accumulator + LIMITS.truth_roundoff) * growth_of(evidence)
+    # How errors of additions add up: at random, in any order; of a sum term by term that grows steadily to its result,
+    # where its partial sums are rounded; and of one where all of them are rounded to one side, of terms that are alike.
+    growth, terms = math.sqrt(1.0 + evidence.reduction / 2.0), evidence.reduction - 1.0
+    walk, drift = math.sqrt(max(terms, 0.0)) / LIMITS.steady_walk, LIMITS.drift * min(terms, LIMITS.longest_drift)
+    summing = (accumulator + LIMITS.truth_roundoff) * growth
     ulp = np.maximum(field.ulp, LIMITS.inner_underflow)
     # Rounding the result, adding up, evaluating functions, constants inside them, intermediate results handed on.
-    variance = ulp**2 / 12.0 + (summing * sensitivity.inputs) ** 2 + floor**2
-    variance += (math.hypot(LIMITS.evaluation, walk_of(evidence)) * accumulator * field.magnitude) ** 2
+    variance = ulp**2 / 12.0 + (summing * inputs) ** 2 + floor**2
+    variance += (math.hypot(LIMITS.evaluation, walk) * accumulator * field.magnitude) ** 2
     near = LIMITS.half_ulp * ulp
-    near += (LIMITS.worst_evaluation + drift_of(evidence)) * accumulator * field.magnitude
-    near += (LIMITS.spread * summing + LIMITS.near_spread * storing) * sensitivity.inputs
+    near += (LIMITS.worst_evaluation + drift) * accumulator * field.magnitude
+    near += (LIMITS.spread * summing + LIMITS.near_spread * storing) * inputs
     near += LIMITS.spread * floor + LIMITS.underflow * field.grid.smallest
-    if sensitivity.intermediates is not None:
-        variance += (math.hypot(storing, summing) * sensitivity.intermediates) ** 2
-        near += LIMITS.spread * (storing + summing) * sensitivity.intermediates
-    bound = near + (LIMITS.bound_spread - LIMITS.near_spread) * storing * sensitivity.inputs
+    if stored is not None and np.any(stored):
+        # Results that the operations of a composed call, or its forward, hand on in the precision of storage.
+        intermediates = sensitivity_of(field, stored)
+        variance += (math.hypot(storing, summing) * intermediates) ** 2
+        near += LIMITS.spread * (storing + summing) * intermediates
+    bound = near + (LIMITS.bound_spread - LIMITS.near_spread) * storing * inputs
     bound += LIMITS.near_spread * storing * field.magnitude + sloppiness(evidence, field)
     # Of the inputs' roundings, or of one intermediate result of the output's own size.
-    stored = np.sqrt(variance + storing**2 * (sensitivity.inputs**2 + field.magnitude**2))
-    return Expected(rms=np.sqrt(variance), stored=stored, near=near, bound=bound)
-
-
-def growth_of(evidence: OutputEvidence) -> float:
-    """How errors of additions add up at random, in any order."""
-    return math.sqrt(1.0 + evidence.reduction / 2.0)
-
-
-def walk_of(evidence: OutputEvidence) -> float:
-    """How errors of a sum term by term add up that grows steadily to its result: its partial sums are rounded."""
-    return math.sqrt(max(evidence.reduction - 1.0, 0.0)) / LIMITS.steady_walk
-
-
-def drift_of(evidence: OutputEvidence) -> float:
-    """The same where all of them are rounded to one side: terms that are alike."""
-    return LIMITS.drift * min(evidence.reduction - 1.0, LIMITS.longest_drift)
+    rms_stored = np.sqrt(variance + storing**2 * (inputs**2 + field.magnitude**2))
+    return Expected(rms=np.sqrt(variance), stored=rms_stored, near=near, bound=bound)
 
 
 def sloppiness(evidence: OutputEvidence, field: Field) -> float:
@@ -328,11 +309,8 @@ def _expected(evidence: OutputEvidence, field: Field) -> Expected:
     if evidence.rule is Rule.EXACT:
         rms, half = field.ulp * LIMITS.uniform, field.ulp * LIMITS.half_ulp
         return Expected(rms=rms, stored=rms, near=half, bound=half)
-    expected = expected_of(field, evidence, sensitivity_of(field, evidence))
+    expected = expected_of(field, evidence)
     if evidence.ordinary is None:
         return expected
-    return widened(expected, field, _finite(field.errors(evidence.ordinary)))
-
-
-def _finite(errors: NDArray[np.float64]) -> Floats:
-    return np.where(np.isfinite(errors), errors, 0.0)
+    errors = field.errors(evidence.ordinary)
+    return widened(expected, field, np.where(np.isfinite(errors), errors, 0.0))

@@ -7,16 +7,23 @@ FAIL      no rounding explains it
 UNTESTED  nothing in the output could have shown a fault
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ulpscope.judge.soundness.exact import judge_exact, judge_norm, judge_share
-from ulpscope.judge.soundness.finite import Finiteness, finiteness_of
-from ulpscope.judge.soundness.grid import Floats, Mask
+from ulpscope.judge.soundness.exact import (
+    AWAY_FROM_ZERO,
+    TOWARDS_ZERO,
+    Facts,
+    Worst,
+    judge_exact,
+    judge_norm,
+    judge_share,
+    not_finite,
+    result_of,
+)
+from ulpscope.judge.soundness.grid import Finiteness, Floats, Mask, finiteness_of
 from ulpscope.judge.soundness.limits import LIMITS
-from ulpscope.judge.soundness.results import AWAY_FROM_ZERO, TOWARDS_ZERO, Facts, Worst, result_of
 from ulpscope.judge.soundness.statistics import (
     Bias,
     Expected,
@@ -47,7 +54,7 @@ def judge_output(evidence: OutputEvidence) -> OutputResult | None:
         shapes = {"computed_shape": str(evidence.computed.shape), "exact_shape": str(evidence.exact.shape)}
         return result_of(evidence, Verdict.FAIL, "shape", shapes)
     if evidence.exact.size == 0:
-        return result_of(evidence, Verdict.UNTESTED, "empty", {})
+        return result_of(evidence, Verdict.UNTESTED, "empty")
     if evidence.rule is Rule.EXACT or evidence.exact.dtype.kind in "biu":
         return judge_exact(evidence)
     if evidence.rule is Rule.NORMWISE:
@@ -61,9 +68,7 @@ def judge_rounded(evidence: OutputEvidence) -> OutputResult | None:
     if evidence.sensitivity is None and (finite.mismatched is not None or finite.flushed is not None):
         return None
     if finite.mismatched is not None:
-        facts = {"mismatched": int(np.count_nonzero(finite.mismatched))}
-        worst = Worst(int(np.argmax(finite.mismatched)), math.inf)
-        return result_of(evidence, Verdict.FAIL, "not_finite", facts, worst=worst)
+        return not_finite(evidence, finite.mismatched)
     if finite.nothing_judged:
         return _nothing_judged(evidence, finite)
     field = field_of(evidence, judged=finite.judged)
@@ -74,28 +79,21 @@ def judge_rounded(evidence: OutputEvidence) -> OutputResult | None:
         return _rounded(evidence, worst)
     if evidence.sensitivity is None:
         return None
-    sensitivity = sensitivity_of(field, evidence)
     if rounded:
-        moved = bool(np.any(sensitivity.inputs >= LIMITS.saturated * field.ulp))
-        return _rounded(evidence, worst) if moved else _untested(evidence, "saturated")
-    expected = expected_of(field, evidence, sensitivity)
-    return _judge_errors(evidence, field, errors, expected, finite)
+        moved = bool(np.any(sensitivity_of(field, evidence.sensitivity) >= LIMITS.saturated * field.ulp))
+        return _rounded(evidence, worst) if moved else result_of(evidence, Verdict.UNTESTED, "saturated")
+    return _judge_errors(evidence, field, errors, expected_of(field, evidence), finite)
 
 
 def _nothing_judged(evidence: OutputEvidence, finite: Finiteness) -> OutputResult:
     if finite.overflowed is not None:
-        return _overflowed(evidence, finite.overflowed, {})
+        return not_finite(evidence, finite.overflowed, Verdict.WARN)
     if finite.flushed is None:
-        return _untested(evidence, "all_not_finite")
+        return result_of(evidence, Verdict.UNTESTED, "all_not_finite")
     flushed = _unlike_others(evidence, finite.flushed)
     if not flushed.any():
-        return _untested(evidence, "saturated")
+        return result_of(evidence, Verdict.UNTESTED, "saturated")
     return result_of(evidence, Verdict.WARN, "flushed", {"flushed": int(np.count_nonzero(flushed))})
-
-
-def _overflowed(evidence: OutputEvidence, where: Mask, facts: Facts) -> OutputResult:
-    facts = {**facts, "mismatched": int(np.count_nonzero(where))}
-    return result_of(evidence, Verdict.WARN, "not_finite", facts, worst=Worst(int(np.argmax(where)), math.inf))
 
 
 def _flushed(evidence: OutputEvidence, finite: Finiteness, expected: Expected) -> int:
@@ -128,13 +126,9 @@ def _plain(field: Field) -> bool:
     return bool(np.all(ones | zeros)) or (field.count > 1 and bool(np.all(field.exact == field.exact[0])))
 
 
-def _untested(evidence: OutputEvidence, statistic: str) -> OutputResult:
-    return result_of(evidence, Verdict.UNTESTED, statistic, {})
-
-
 def _rounded(evidence: OutputEvidence, worst: Worst) -> OutputResult:
     """Every element that can be judged is as near to the truth as its dtype allows."""
-    return result_of(evidence, Verdict.PASS, "rounded" if worst.ulp else "identical", {}, worst=worst)
+    return result_of(evidence, Verdict.PASS, "rounded" if worst.ulp else "identical", worst=worst)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +162,6 @@ class _Figures:
     def leans(self, limit: float) -> bool:
         return self.bias.z > LIMITS.bias_z and abs(self.bias.mean) > limit * self.bias_factor
 
-    def leans_stored(self) -> bool:
-        limit = LIMITS.bias_stored_fail * self.bias_factor
-        return self.bias.stored_z > LIMITS.bias_z and abs(self.bias.stored) > limit
-
     def leans_wholly(self) -> bool:
         """More than intermediate results explain that kernels of such a call are known to hand on."""
         if not self.widely_computed or abs(self.bias.stored) <= LIMITS.bias_cancelled:
@@ -184,8 +174,9 @@ class _Figures:
     def failing(self) -> list[str]:
         """What no rounding explains, most telling first."""
         noisy = self.noise > LIMITS.noise_fail / LIMITS.noise_warn * self.noise_limit
+        stored, stored_limit = abs(self.bias.stored), LIMITS.bias_stored_fail * self.bias_factor
         tests = (
-            ("bias", self.directed or self.leans_stored()),
+            ("bias", self.directed or (self.bias.stored_z > LIMITS.bias_z and stored > stored_limit)),
             ("structure", self.structure.ratio > 1),
             ("outlier", (self.outlier.ulp > 1 and not self.outliers_sloppy) or self.lone),
             ("bias", self.leans_wholly()),
@@ -215,17 +206,16 @@ def _judge_errors(
     figures = _figures(evidence, field, errors, expected)
     facts = {**_facts(figures), "flushed": _flushed(evidence, finite, expected)}
     failing = figures.failing()
+    position = (figures.outlier if failing else figures.near).position
+    worst = Worst(position, float(abs(errors[position]) / field.ulp[position]))
     if failing and _is_lost(evidence, field, errors):
         lost = float(np.linalg.norm(errors) / np.linalg.norm(field.magnitude))
-        worst = _in_ulp(field, errors, figures.outlier)
         return result_of(evidence, Verdict.WARN, "underflow", {**facts, "lost": lost}, worst=worst)
     if failing:
         facts = {**facts, "bias_limit": LIMITS.bias_fail * figures.bias_factor}
-        worst = _in_ulp(field, errors, figures.outlier)
         return result_of(evidence, Verdict.FAIL, failing[0], facts, worst=worst)
-    worst = _in_ulp(field, errors, figures.near)
     if finite.overflowed is not None:
-        return _overflowed(evidence, finite.overflowed, facts)
+        return not_finite(evidence, finite.overflowed, Verdict.WARN, facts)
     if warning := [*figures.warning(), *(["flushed"] if facts["flushed"] else [])]:
         return result_of(evidence, Verdict.WARN, warning[0], facts, worst=worst)
     return result_of(evidence, Verdict.PASS, "sound", facts, worst=worst)
@@ -236,10 +226,6 @@ def _is_lost(evidence: OutputEvidence, field: Field, errors: Floats) -> bool:
     size = float(np.linalg.norm(field.magnitude))
     small = size < field.grid.dtype.smallest_normal * field.count**0.5
     return small and evidence.reduction > 1 and float(np.linalg.norm(errors)) <= LIMITS.lost * size
-
-
-def _in_ulp(field: Field, errors: Floats, worst: Worst) -> Worst:
-    return Worst(worst.position, float(abs(errors[worst.position]) / field.ulp[worst.position]))
 
 
 def _figures(evidence: OutputEvidence, field: Field, errors: Floats, expected: Expected) -> _Figures:

@@ -1,20 +1,35 @@
-"""The metrics that msprobe's API pre-check writes for each output, by plain names: columns of details.csv.
+"""The metrics that msprobe's API pre-check writes for each output, by plain names (columns of details.csv), and older
+standards that are made of them, for users who must report against these.
+
+    thousandth   cosine above 0.99; double thousandth for float16 and bfloat16, double ten-thousandth for float32
+    msprobe-a    the cascade of msprobe's acc_check (26.2)
+    msprobe-b    two devices' results, by check_ratios
 
 Formulas and constants are those of msprobe 26.2; what is odd in them (an epsilon beside every divisor, nan that counts
-as an error in one metric and not in the next) is kept, so that its figures come out.
+as an error in one metric and not in the next) is kept, so that its figures come out. So are the rules: correctly
+rounded bfloat16 is a warning of msprobe-a, and a small gradient off by a factor of two passes it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.judge.soundness.exact import output_result
 from ulpscope.judge.soundness.grid import Grid
-from ulpscope.judge.standards.limits import ALL_ZERO, CONSTANTS, RMSE_GUARD, THRESHOLDS, DtypeConstants
+from ulpscope.judge.standards.limits import (
+    ALL_ZERO,
+    CONSTANTS,
+    LEAST_COSINE,
+    MOST_ABSOLUTE,
+    RMSE_GUARD,
+    THRESHOLDS,
+    DtypeConstants,
+)
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
-from ulpscope.records.checks import OutputEvidence
+from ulpscope.records.checks import OutputEvidence, OutputResult, Verdict
 
 Reals = NDArray[np.floating]
 Flags = NDArray[np.bool_]
@@ -153,3 +168,100 @@ def _ulp(pair: _Pair) -> dict[str, float | None]:
         "mean_ulp": float(errors.mean()),
         "ulp_share": float(np.mean(errors > constants.ulp_limit)),
     }
+
+
+HALVES = ("float16", "bfloat16")
+FLOATS = (*HALVES, "float32", "float64")
+# Other integers are an unexpected type to msprobe, which is an error.
+EXACT = ("bool", "uint8", "int8", "int32", "int64")
+
+SENTENCES: Mapping[str, str] = {
+    "violation": "{violation}",
+    "shape": "the output has the shape {computed}, expected {exact}",
+    "dtype": "{dtype} is not a type that this standard knows",
+    "empty": "the output is empty",
+    "equal": "all elements are equal",
+    "unequal": "{error_rate:.2%} of the elements differ",
+    "cosine": "the cosine is {cosine:.6g}, expected above {least_cosine:g}",
+    "max_abs": "the largest error is {max_abs:.3g}, below {most_absolute:g}",
+    "hundredth": "{hundredth:.4%} of the relative errors are below 0.01, expected above 99%",
+    "thousandth": "{thousandth:.4%} of the relative errors are below 0.001, expected above 99.9%",
+    "ten_thousandth": "{ten_thousandth:.4%} of the relative errors are below 0.0001, expected above 99.99%",
+}
+
+
+def judge_thousandth(evidence: OutputEvidence) -> OutputResult:
+    """The first public rule of API pre-checks."""
+    return _judged(evidence, _thousandth, empty=Verdict.FAIL)
+
+
+def judge_msprobe_a(evidence: OutputEvidence) -> OutputResult:
+    """msprobe's verdict on one output beside a CPU of higher precision: pass, warning (WARN), error (FAIL), SKIP."""
+    return _judged(evidence, _msprobe_a, empty=Verdict.SKIP)
+
+
+def _judged(
+    evidence: OutputEvidence, rule: Callable[[str, Metrics], tuple[Verdict, str]], *, empty: Verdict
+) -> OutputResult:
+    found = metrics_of(evidence)
+    if evidence.violation is not None:
+        verdict, statistic = Verdict.FAIL, "violation"
+    elif evidence.computed.shape != evidence.exact.shape:
+        verdict, statistic = Verdict.FAIL, "shape"
+    elif evidence.exact.size == 0:
+        verdict, statistic = empty, "empty"
+    elif evidence.dtype in EXACT:
+        verdict, statistic = (Verdict.FAIL, "unequal") if found["error_rate"] else (Verdict.PASS, "equal")
+    elif evidence.dtype in FLOATS:
+        verdict, statistic = rule(evidence.dtype, found)
+    else:
+        verdict, statistic = Verdict.FAIL, "dtype"
+    facts = {
+        **found,
+        "violation": evidence.violation,
+        "computed": evidence.computed.shape,
+        "exact": evidence.exact.shape,
+        "dtype": evidence.dtype,
+        "least_cosine": LEAST_COSINE,
+        "most_absolute": MOST_ABSOLUTE,
+    }
+    message, figures = (
+        SENTENCES[statistic].format(**facts),
+        {key: each for key, each in found.items() if each is not None},
+    )
+    return output_result(evidence, verdict, statistic, message, worst=_worst(evidence), metrics=figures)
+
+
+def _thousandth(dtype: str, found: Metrics) -> tuple[Verdict, str]:
+    cosine = found["cosine"]
+    # A nan is not above the limit, which made it fail in the tools of that time.
+    if cosine is not None and not cosine > LEAST_COSINE:
+        return Verdict.FAIL, "cosine"
+    statistic = "thousandth" if dtype in HALVES else "ten_thousandth"
+    return (Verdict.PASS if _within(found, statistic) else Verdict.FAIL), statistic
+
+
+def _msprobe_a(dtype: str, found: Metrics) -> tuple[Verdict, str]:
+    cosine, largest = found["cosine"], found["max_abs"]
+    if cosine is not None and cosine <= LEAST_COSINE:
+        return Verdict.FAIL, "cosine"
+    if largest is not None and largest < MOST_ABSOLUTE:
+        return Verdict.PASS, "max_abs"
+    first, second = ("hundredth", "thousandth") if dtype in HALVES else ("thousandth", "ten_thousandth")
+    if not _within(found, first):
+        return Verdict.FAIL, first
+    return (Verdict.PASS if _within(found, second) else Verdict.WARN), second
+
+
+def _within(found: Metrics, statistic: str) -> bool:
+    share = found[statistic]
+    return share is not None and share > 1.0 - THRESHOLDS[statistic]
+
+
+def _worst(evidence: OutputEvidence) -> int | None:
+    """Where the largest difference is; a nan counts as the largest."""
+    if evidence.computed.shape != evidence.exact.shape or evidence.exact.size == 0:
+        return None
+    with np.errstate(invalid="ignore"):
+        sizes = np.abs(np.asarray(evidence.computed, np.float64) - np.asarray(evidence.exact, np.float64))
+    return int(np.argmax(np.where(np.isnan(sizes), math.inf, sizes)))

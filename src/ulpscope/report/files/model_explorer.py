@@ -25,10 +25,9 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from ulpscope.records.enums import Kind
+from ulpscope.records.enums import MAKING_ROLES, Kind
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.record_json import to_json
-from ulpscope.trace.query import MADE_ROLES
 from ulpscope.trace.reader import RankTrace
 from ulpscope.trace.schema import Columns
 
@@ -61,7 +60,6 @@ VALUE_COLUMNS: Columns = {
     "not_finite": pl.Int64,
 }
 
-_MADE = [role.value for role in MADE_ROLES]
 
 STATS = ("min", "max", "mean", "norm", "not_finite")
 
@@ -122,7 +120,7 @@ def namespace(phase: str, module: str | None) -> str:
 def handed_out(step: RunStep) -> pl.DataFrame:
     """The values (`value`) that each node (`call`) made, or handed on as it got them."""
     made = step.values.select(call="producer", value="id")
-    given = step.uses.filter(pl.col("role").is_in(_MADE)).select("call", "value")
+    given = step.uses.filter(pl.col("role").is_in(MAKING_ROLES)).select("call", "value")
     nodes = node_calls(step)["id"].to_list()
     return pl.concat([made, given]).filter(pl.col("call").is_in(nodes)).unique().sort("call", "value")
 
@@ -133,7 +131,7 @@ class _Flow:
     def __init__(self, step: RunStep) -> None:
         self.values: dict[int, Json] = {row["id"]: row for row in step.values.iter_rows(named=True)}
         self.taken: dict[int, list[Json]] = defaultdict(list)
-        for use in step.uses.filter(~pl.col("role").is_in(_MADE)).iter_rows(named=True):
+        for use in step.uses.filter(~pl.col("role").is_in(MAKING_ROLES)).iter_rows(named=True):
             self.taken[use["call"]].append(use)
         self.given: dict[int, list[int]] = defaultdict(list)
         self._givers: dict[int, list[int]] = defaultdict(list)
@@ -258,7 +256,7 @@ def compared_step(pairs: pl.DataFrame, side: str) -> RunStep:
 def _makers(one: pl.DataFrame) -> pl.DataFrame:
     """The call that made each value: no module while a call inside it has the value too; the first of several."""
     depth = pl.when(pl.col("kind").is_in(MODULES)).then(pl.col("module").str.count_matches(r"\.").fill_null(0))
-    made = one.filter(pl.col("role").is_in([role.value for role in MADE_ROLES]))
+    made = one.filter(pl.col("role").is_in(MAKING_ROLES))
     # Null, for what is no module, comes first.
     first = made.with_columns(depth=-depth.cast(pl.Int64)).sort("depth", "id", nulls_last=False)
     return first.unique("value", keep="first", maintain_order=True).select(producer="id", id="value")

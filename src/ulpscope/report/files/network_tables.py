@@ -29,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ulpscope.align.network.pairs import DumpedTensor, Listing, NetworkRow
-from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome
+from ulpscope.judge.rounding.measuring import Measurement, RowOutcome
 from ulpscope.numerics.pairs.elements import ElementErrors, element_errors, range_of
 from ulpscope.numerics.pairs.msaccucmp.metrics import ALGORITHMS, FAILED, Generation
 from ulpscope.records.pairs import Judgement

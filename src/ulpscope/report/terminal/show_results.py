@@ -28,7 +28,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ulpscope.diagnose.networks.graphs import DangerousCast, GraphSimilarity, OperatorDifference
+from ulpscope.diagnose.network_graphs import DangerousCast, GraphSimilarity, OperatorDifference
 from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTensor
 from ulpscope.dialects.msprobe.result_tables import VERDICTS, ResultTable, Row, TableKind
 from ulpscope.records.graphs import TensorDesc

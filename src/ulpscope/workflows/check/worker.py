@@ -27,8 +27,7 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.judge.soundness.overflows import judge_overflow
 from ulpscope.judge.soundness.perturbation import judge_perturbed
 from ulpscope.judge.soundness.verdicts import judge_output, judge_share
-from ulpscope.judge.standards.check_metrics import metrics_of
-from ulpscope.judge.standards.check_standards import judge_msprobe_a, judge_thousandth
+from ulpscope.judge.standards.check_metrics import judge_msprobe_a, judge_thousandth, metrics_of
 from ulpscope.records.check_runs import CheckedCase, CheckStandard, worst_output, worst_tested
 from ulpscope.records.checks import (
     CaseId,

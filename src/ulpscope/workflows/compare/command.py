@@ -15,15 +15,14 @@ from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json, unused_rul
 from ulpscope.align.tensors import pair_tensors
 from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
 from ulpscope.diagnose.findings import JudgedRank
-from ulpscope.diagnose.fixed_standards import judge_by
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
-from ulpscope.diagnose.ledger.replaying import replay_ranks
+from ulpscope.diagnose.replaying import replay_ranks
 from ulpscope.dialects.msprobe.json_files import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.tables import ASCEND, is_network
 from ulpscope.judge.rounding.measuring import ValuePairs, measure
 from ulpscope.judge.rounding.values import read_values
-from ulpscope.judge.standards.by_name import parse_standard
+from ulpscope.judge.standards.by_name import judge_by, parse_standard
 from ulpscope.operations.names import STARTS_BACKWARD
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import UlpscopeError

@@ -20,17 +20,14 @@ from ulpscope.align.network.pairs import DumpReferences, NetworkRow, pair_dumps
 from ulpscope.align.network.planning import network_plan_json
 from ulpscope.align.network.upstream import members_of
 from ulpscope.align.plan import Plan
+from ulpscope.diagnose.advice import advise_on_network
 from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
-from ulpscope.diagnose.fixed_standards import judge_by
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
 from ulpscope.diagnose.flow.states import WRONG, State
-from ulpscope.diagnose.networks.advice import advise_on_network
-from ulpscope.diagnose.networks.evidence import ReadTensor, network_evidence
-from ulpscope.diagnose.networks.spans import with_spans
+from ulpscope.diagnose.network import ReadTensor, network_evidence, with_spans
 from ulpscope.judge.rounding.masks import masks_differ
-from ulpscope.judge.rounding.measuring import refine
-from ulpscope.judge.rounding.network_outcomes import RowOutcome, comparable_by_data
-from ulpscope.judge.standards.by_name import parse_standard
+from ulpscope.judge.rounding.measuring import RowOutcome, comparable_by_data, refine
+from ulpscope.judge.standards.by_name import judge_by, parse_standard
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.findings import Comparison
 from ulpscope.records.network import NetworkPlan

@@ -30,7 +30,7 @@ from ulpscope.dialects.tables import (
     use_row,
     value_row,
 )
-from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome, Shape
+from ulpscope.judge.rounding.measuring import Measurement, RowOutcome, Shape
 from ulpscope.numerics.summaries.constants import SUMMARY_ID
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Trait

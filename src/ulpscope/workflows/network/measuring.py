@@ -17,7 +17,7 @@ from ulpscope.dialects.ascend.dump_file.records import AnyArray, DumpTensor, Sha
 from ulpscope.dialects.ascend.logical import Logical, has_data, logical_type
 from ulpscope.dialects.tables import summary_row
 from ulpscope.judge.rounding.masks import far_on_one_side, may_be_masked
-from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome
+from ulpscope.judge.rounding.measuring import Measurement, RowOutcome
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.pairs.msaccucmp.metrics import FAILED, Figure, Generation, msaccucmp_metrics, overflow_flag
 from ulpscope.numerics.pairs.msaccucmp.sums import Spread

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ulpscope.align.network.pairs import DumpedTensor, Listing, NetworkRow
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.judge.rounding.choices import numbers_alike
-from ulpscope.judge.rounding.network_outcomes import Measurement, RowOutcome
+from ulpscope.judge.rounding.measuring import Measurement, RowOutcome
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.workflows.network.measuring import TensorOrder, Wanted, measure_tensor, read_pair

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ulpscope.diagnose.networks.graphs import (
+from ulpscope.diagnose.network_graphs import (
     DangerousCast,
     GraphSimilarity,
     compared_graphs,

@@ -12,7 +12,7 @@ from torch import Tensor
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.exceptions import describe_error, is_interruption, pass_on_interruption
 from ulpscope.capture.recording.arguments import with_entry
-from ulpscope.capture.recording.calls import MAKING, OpenCall
+from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.environment import state_digest
 from ulpscope.capture.recording.output import OutputElsewhere, TakenPart
 from ulpscope.capture.recording.recorder import PART_CALLS, PART_SECONDS, Recorder, Surroundings
@@ -40,7 +40,7 @@ from ulpscope.capture.torch.tensors import (
 )
 from ulpscope.capture.torch.watching.apis import HANDLER, Action, Asked
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
-from ulpscope.records.enums import Level, Phase, Save
+from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save
 from ulpscope.records.runs import RankInfo
 from ulpscope.records.settings import CaptureSettings
 
@@ -123,7 +123,7 @@ class CompiledRecorder(TorchRecorder):
 
     def use_all(self, call: OpenCall, role: str, tensors: Placed) -> None:
         try:
-            self._core.use_all(call.id, role, tensors, role in MAKING)
+            self._core.use_all(call.id, role, tensors, role in MAKING_ROLES)
         except Exception as error:
             pass_on_interruption(error)
             self.own_error(f"{role} of {call.op}", error)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
-from ulpscope.diagnose.networks.spans import is_span
+from ulpscope.diagnose.limits import ACCEPTABLE_COSINE, CUSTOM_IMPLEMENTATIONS, OPERATORS_NAMED
+from ulpscope.diagnose.network import is_span
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.pairs.msaccucmp.metrics import FP16_LARGEST
 from ulpscope.operations.registry import operation
@@ -17,9 +18,6 @@ from ulpscope.records.evidence import Evidence
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind
 from ulpscope.records.graphs import Operator
 from ulpscope.records.pairs import Measured
-
-# MindStudio's measure of an acceptable tensor.
-ACCEPTABLE_COSINE = 0.99
 
 _BY_KIND = {
     FindingKind.INPUT: (AdviceKind.INPUT_INCONSISTENT, AdviceKind.SAME_DATA),
@@ -58,14 +56,12 @@ def _of_finding(finding: Finding, *, on_device: bool) -> list[AdviceKind]:
         return _of_overflow(finding)
     if finding.kind in _BY_KIND:
         return list(_BY_KIND[finding.kind])
-    if finding.evidence.unlike.arguments:
+    evidence = finding.evidence
+    if evidence.unlike.arguments:
         return [AdviceKind.SAME_ARGUMENT]
-    if finding.evidence.one_run.calls or finding.evidence.unlike.classes:
-        return [AdviceKind.COMPARE_LOGIC]
-    if finding.evidence.operand.shown is not None:
-        return [AdviceKind.COMPARE_LOGIC]
     # What only moves data has no precision to raise.
-    if finding.evidence.numbers.error_out is None or operation(finding.place.op or "").has(Trait.MOVING):
+    moves = evidence.numbers.error_out is None or operation(finding.place.op or "").has(Trait.MOVING)
+    if evidence.one_run.calls or evidence.unlike.classes or evidence.operand.shown is not None or moves:
         return [AdviceKind.COMPARE_LOGIC]
     return _tries(finding, on_device=on_device)
 
@@ -88,9 +84,8 @@ def _of_one_sided(evidence: Evidence) -> AdviceKind | None:
 def _of_overflow(finding: Finding) -> list[AdviceKind]:
     is_fp16 = "float16" in (finding.evidence.numbers.dtype, *(finding.evidence.unlike.dtypes or ()))
     told = [AdviceKind.FP16_OVERFLOW] * is_fp16
-    if finding.evidence.one_run.calls:
-        return [*told, AdviceKind.COMPARE_LOGIC]
-    return [*told, AdviceKind.RAISE_PRECISION if _is_coarse(finding) else AdviceKind.COMPARE_LOGIC]
+    raises = _is_coarse(finding) and not finding.evidence.one_run.calls
+    return [*told, AdviceKind.RAISE_PRECISION if raises else AdviceKind.COMPARE_LOGIC]
 
 
 def _tries(finding: Finding, *, on_device: bool) -> list[AdviceKind]:
@@ -120,12 +115,8 @@ def _of_result(finding: Finding, pairs: pl.DataFrame) -> Advice:
     return Advice(AdviceKind.PROBLEM_NODE if harmed else AdviceKind.SINGLE_POINT_ERROR, finding.place.call)
 
 
-_CUSTOM_IMPLEMENTATIONS = (0, 1, 2)
-"""fe::OpImplType: EN_IMPL_CUSTOM_CONSTANT_CCE, EN_IMPL_CUSTOM_TIK, EN_IMPL_CUSTOM_TBE."""
 _REPLACED = frozenset((AdviceKind.RAISE_PRECISION, AdviceKind.RUN_ON_CPU, AdviceKind.UNFUSE, AdviceKind.COMPARE_LOGIC))
 """What is said of calls of a framework."""
-_NAMED = 3
-"""Operators that are named, at most."""
 
 
 def advise_on_network(
@@ -150,20 +141,20 @@ def _on_blamed(comparison: Comparison, operators: Mapping[str, Operator]) -> tup
     operator = operators.get(first.place.module or "")
     if operator is None:
         return comparison.advice
-    told = [_about(advice, first, operator) for advice in comparison.advice]
+    # Operators are known by their own names, not by those of calls.
+    told = [
+        Advice(advice.kind, operator.name) if advice.subject == first.place.call else advice
+        for advice in comparison.advice
+    ]
     if first.kind not in (FindingKind.COMPUTATION, FindingKind.OVERFLOW, FindingKind.CHOICE):
         return tuple(told)
     if is_span(first):
-        return (Advice(AdviceKind.COMPARE_SPAN, ", ".join(_span(first, operator))),)
+        span = first.evidence.span
+        before = span.uncompared or tuple(filter(None, (span.given_by,)))
+        return (Advice(AdviceKind.COMPARE_SPAN, ", ".join((*before[:OPERATORS_NAMED], operator.name))),)
     kept = [advice for advice in told if advice.kind not in _REPLACED]
     own = _on_operator(first, operator) if first.evidence.operand.shown is None else ()
     return tuple(dict.fromkeys((*own, *kept)))
-
-
-def _span(finding: Finding, operator: Operator) -> tuple[str, ...]:
-    """Operators one of which is wrong; the last is the one that was compared."""
-    before = finding.evidence.span.uncompared or tuple(filter(None, (finding.evidence.span.given_by,)))
-    return *before[:_NAMED], operator.name
 
 
 def _saturated(pairs: pl.DataFrame, indices: Mapping[str, int]) -> str:
@@ -177,14 +168,14 @@ def _saturated(pairs: pl.DataFrame, indices: Mapping[str, int]) -> str:
         pl.max_horizontal(pl.col("min_target").abs(), pl.col("max_target").abs()) >= FP16_LARGEST,
     )
     names = sorted(filter(None, made["module"].unique(maintain_order=True)), key=lambda name: indices.get(name, 0))
-    told = [f"{name} (index {indices[name]})" if name in indices else name for name in names[:_NAMED]]
-    return ", ".join(told) + (f" (+{len(names) - _NAMED})" if len(names) > _NAMED else "")
+    told = [f"{name} (index {indices[name]})" if name in indices else name for name in names[:OPERATORS_NAMED]]
+    return ", ".join(told) + (f" (+{len(names) - OPERATORS_NAMED})" if len(names) > OPERATORS_NAMED else "")
 
 
 def is_custom(operator: Operator) -> bool:
     """Whether the operator's kernel is the user's own."""
     implementation = operator.attributes.get("_fe_imply_type")
-    return implementation in _CUSTOM_IMPLEMENTATIONS or "cust" in (operator.kernel_library or "").lower()
+    return implementation in CUSTOM_IMPLEMENTATIONS or "cust" in (operator.kernel_library or "").lower()
 
 
 def _on_operator(finding: Finding, operator: Operator) -> Iterable[Advice]:
@@ -194,8 +185,3 @@ def _on_operator(finding: Finding, operator: Operator) -> Iterable[Advice]:
         yield Advice(AdviceKind.KEEP_DTYPE, operator.name)
     if operator.passes:
         yield Advice(AdviceKind.SWITCH_PASS_OFF, ", ".join(operator.passes))
-
-
-def _about(advice: Advice, finding: Finding, operator: Operator) -> Advice:
-    """Operators are known by their own names, not by those of calls."""
-    return Advice(advice.kind, operator.name) if advice.subject == finding.place.call else advice

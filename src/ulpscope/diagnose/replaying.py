@@ -12,7 +12,7 @@ from ulpscope.diagnose.findings import JudgedRank, RankedFinding
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow
 from ulpscope.diagnose.flow.unpaired import has_unknown_operand
-from ulpscope.diagnose.ledger.booking import (
+from ulpscope.diagnose.ledger import (
     Advance,
     Contributions,
     final_differences,
@@ -87,17 +87,15 @@ def pairs_to_replay(evidence: RankEvidence, flow: Flow, found: list[RankedFindin
 
 def _differs(evidence: RankEvidence, pair: int) -> bool:
     """Whether anything about the calls is not the same bits: else both runs made the same error, if any."""
-    backward = evidence.backward_of.get(pair)
-    slots = [*evidence.slots_of[pair], *(evidence.slots_of[backward] if backward is not None else ())]
-    return any(not evidence.values.identical[slot.values] for slot in slots)
+    calls = [pair, evidence.backward_of.get(pair, pair)]
+    return any(not evidence.values.identical[slot.values] for call in calls for slot in evidence.slots_of[call])
 
 
 def _accused(evidence: RankEvidence, found: list[RankedFinding]) -> set[int]:
     """The calls of findings, those that made their operands, and those that read what they made."""
     accused = {_forward(evidence, entry.birth.slot.pair) for entry in found}
-    slots = [slot for pair in accused for slot in evidence.slots_of[pair]]
-    made = {slot.values for slot in slots if slot.makes}
-    makers = {evidence.makers[slot.values] for slot in slots if not slot.makes}
+    made = {slot.values for pair in accused for slot in evidence.made(pair)}
+    makers = {evidence.makers[row] for pair in accused for row in evidence.given(pair)}
     readers = {slot.pair for slot in evidence.slots if not slot.makes and slot.values in made}
     return {_forward(evidence, pair) for pair in accused | makers | readers if pair >= 0}
 
@@ -105,7 +103,7 @@ def _accused(evidence: RankEvidence, found: list[RankedFinding]) -> set[int]:
 def _nearest(evidence: RankEvidence, flow: Flow) -> set[int]:
     scores: dict[int, float] = {}
     for slot in evidence.slots:
-        expected, error = flow.expected.get(slot.row), evidence.operands[slot.values].error
+        expected, error = flow.expected.get(slot.row), evidence.error(slot)
         if slot.makes and expected and math.isfinite(error):
             pair = _forward(evidence, slot.pair)
             scores[pair] = max(scores.get(pair, 0.0), error / expected)
@@ -120,7 +118,9 @@ def _forward(evidence: RankEvidence, pair: int) -> int:
 def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
     """The rank's findings with what the ledger says of them; what it clears is a note."""
     known = [_with_entry(rank.evidence, each, entries) for each in rank.found]
-    innocent = [each for each in known if _is_innocent(rank.evidence, each)]
+    # Execution has shown that the blamed call did nothing wrong, and what it was given is accounted for.
+    cleared_calls = [each for each in known if _did_nothing_wrong(each)]
+    innocent = [each for each in cleared_calls if not has_unknown_operand(rank.evidence, each.birth.slot.pair)]
     kept = [each for each in known if each not in innocent]
     told = {_key(each.finding) for each in kept}
     guilty = [
@@ -132,7 +132,8 @@ def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
         finding = _finding(rank.evidence, slot, entry)
         if _key(finding) not in told:
             told.add(_key(finding))
-            kept.append(RankedFinding(finding, _birth(finding, slot), _moment(rank.evidence, slot)))
+            moment = rank.evidence.calls["step"][slot.pair], rank.evidence.positions[slot.pair]
+            kept.append(RankedFinding(finding, _birth(finding, slot), moment))
     table = _judged(rank.table, [slot for slot, _ in guilty], Judgement.MADE_HERE)
     return replace(
         rank,
@@ -158,11 +159,6 @@ def _is_another_function(entry: LedgerEntry) -> bool:
     return entry.by_arguments.norm > max(coarsest * TELLING_ARGUMENT, LAST_BITS)
 
 
-def _is_innocent(evidence: RankEvidence, each: RankedFinding) -> bool:
-    """Whether execution has shown that the blamed call did nothing wrong, and what it was given is accounted for."""
-    return _did_nothing_wrong(each) and not has_unknown_operand(evidence, each.birth.slot.pair)
-
-
 def _did_nothing_wrong(each: RankedFinding) -> bool:
     entry, evidence = each.finding.evidence.ledger, each.finding.evidence
     blamed_for_numbers = (
@@ -174,10 +170,8 @@ def _did_nothing_wrong(each: RankedFinding) -> bool:
 
 
 def _with_entry(evidence: RankEvidence, each: RankedFinding, entries: Sequence[LedgerEntry]) -> RankedFinding:
-    slot = each.birth.slot
-    if each.birth.gap is not None:
-        return each
-    entry = next((entry for entry in entries if _slot(evidence, entry) == slot), None)
+    of_it = (entry for entry in entries if _slot(evidence, entry) == each.birth.slot)
+    entry = next(of_it, None) if each.birth.gap is None else None
     if entry is None:
         return each
     told = replace(each.finding.evidence, ledger=entry)
@@ -195,22 +189,17 @@ def _slot(evidence: RankEvidence, entry: LedgerEntry) -> Slot | None:
     if pair is None:
         return None
     if entry.direction is Direction.FORWARD:
-        return next((slot for slot in evidence.slots_of[pair] if slot.makes and slot.place == entry.place), None)
-    place = entry.place.removeprefix(GRADIENT)
-    backward = evidence.backward_of.get(pair)
-    if backward is None:
-        return None
-    made = evidence.slots_of[backward]
-    return next((slot for slot in made if slot.role == Role.GRAD_INPUT.value and slot.place == place), None)
+        return next((slot for slot in evidence.made(pair) if slot.place == entry.place), None)
+    backward, place = evidence.backward_of.get(pair, -1), entry.place.removeprefix(GRADIENT)
+    return next(iter(evidence.at_place.get((backward, Role.GRAD_INPUT.value, place), [])), None)
 
 
 def _finding(evidence: RankEvidence, slot: Slot, entry: LedgerEntry) -> Finding:
-    incoming = [evidence.operands[each.values].error for each in evidence.slots_of[slot.pair] if not each.makes]
     dtype = entry.dtypes[0 if entry.maker is Maker.REFERENCE else 1]
     numbers = Numbers(
         measured=Measured.DATA,
-        error_in=max(incoming, default=0.0),
-        error_out=evidence.operands[slot.values].error,
+        error_in=evidence.worst_error(evidence.given(slot.pair)),
+        error_out=evidence.error(slot),
         dtype=dtype,
         worst=entry.worst,
         worst_values=entry.worst_values,
@@ -221,19 +210,8 @@ def _finding(evidence: RankEvidence, slot: Slot, entry: LedgerEntry) -> Finding:
 
 
 def _birth(finding: Finding, slot: Slot) -> Birth:
-    told = finding.evidence
-    return Birth(
-        slot,
-        Cause.ERROR,
-        error_in=told.numbers.error_in or 0.0,
-        error_out=told.numbers.error_out or 0.0,
-        expected=0.0,
-        gain=1.0,
-    )
-
-
-def _moment(evidence: RankEvidence, slot: Slot) -> tuple[int, int]:
-    return evidence.calls["step"][slot.pair], evidence.positions[slot.pair]
+    numbers = finding.evidence.numbers
+    return Birth(slot, Cause.ERROR, numbers.error_in or 0.0, numbers.error_out or 0.0, expected=0.0, gain=1.0)
 
 
 def _judged(table: pl.DataFrame, slots: Sequence[Slot], judgement: Judgement) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 lose what a network may need.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -101,21 +101,12 @@ def _computing(graph: Graph) -> dict[str, Operator]:
 
 
 def _tensors(operators: Pair[Operator]) -> Iterator[TensorDifference]:
-    reference, target = operators.reference, operators.target
-    yield from _differing("input", _inputs(reference), _inputs(target))
-    yield from _differing("output", reference.outputs, target.outputs)
-
-
-def _inputs(operator: Operator) -> list[TensorDesc | None]:
-    return [each.desc for each in operator.inputs]
-
-
-def _differing(
-    side: str, reference: Sequence[TensorDesc | None], target: Sequence[TensorDesc | None]
-) -> Iterator[TensorDifference]:
-    for index, descs in enumerate(zip_longest(reference, target)):
-        if _form(descs[0]) != _form(descs[1]):
-            yield TensorDifference(f"{side}.{index}", Pair(*descs))
+    inputs = ([each.desc for each in operator.inputs] for operator in operators)
+    outputs = (operator.outputs for operator in operators)
+    for side, tensors in (("input", zip_longest(*inputs)), ("output", zip_longest(*outputs))):
+        for index, descs in enumerate(tensors):
+            if _form(descs[0]) != _form(descs[1]):
+                yield TensorDifference(f"{side}.{index}", Pair(*descs))
 
 
 def _form(desc: TensorDesc | None) -> tuple[str, str] | None:

@@ -1,1 +1,0 @@
-"""Calls of both runs executed again: who made which part of a difference."""

@@ -1,1 +1,0 @@
-"""What is asked of networks on Ascend devices beyond errors and their flow."""
