@@ -14,7 +14,7 @@ from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
 from ulpscope.cli.main import main
 from ulpscope.dialects.ascend.converting import Wanted
 from ulpscope.dialects.files.array_writing import FileKind
-from ulpscope.workflows.convert import dumps as workflow
+from ulpscope.workflows import convert as workflow
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
 NETWORK = DATA / json.loads((DATA / "manifest.json").read_text())["dump_dir"]

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from ulpscope._version import __version__
-from ulpscope.cli.arguments import Parser
+from ulpscope.cli.command import Parser
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import interruptible

@@ -82,7 +82,7 @@ def _fusion(context: Context) -> ExitCode:
         return ExitCode.NOTHING
     for path in context.data.fusion:
         say(f"Fusion: passes that took effect, of {path}")
-        for graph in fusion(path).view.graphs:
+        for graph in fusion(path).found.graphs:
             show(fusion_panel(graph))
     return ExitCode.OK
 
@@ -118,7 +118,7 @@ def _casts(context: Context) -> ExitCode:
         return ExitCode.NOTHING
     found: dict[tuple[str, str], list[DangerousCast]] = defaultdict(list)
     result = check_casts(context.data.graphs)
-    for cast in result.casts:
+    for cast in result.found:
         found[cast.source, cast.target].append(cast)
     if not found:
         say("Casts: none that is dangerous.")

@@ -14,8 +14,7 @@ from ulpscope.shell.data import Context, graph_files, newest_result
 from ulpscope.shell.panels import low_panel
 from ulpscope.shell.telling import complain, say, show, show_text
 from ulpscope.shell.words import Command, Values, Words, add_limit, add_parse_output, similarity
-from ulpscope.workflows.compare.command import CompareOptions
-from ulpscope.workflows.convert.command import prepare_out
+from ulpscope.workflows.convert import prepare_out
 from ulpscope.workflows.diff.command import diff
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, are_dumps, compare_dumps, compare_network
 from ulpscope.workflows.results import write_json, writing
@@ -157,11 +156,10 @@ def _compared(sides: Pair[Path], graph: Path | None, table: Path) -> ExitCode:
 
 
 def _compare(sides: Pair[Path], graph: Path | None, advance: Advance) -> NetworkResult:
-    options = NetworkOptions(csv=Generation.OF_2025, jobs=usable_cores())
+    options = NetworkOptions(csv=Generation.OF_2025, jobs=usable_cores(), replay=Replay.OFF)
     if graph is not None:
         return compare_network(sides.reference, sides.target, graph, options, advance=advance)
-    ordinary = CompareOptions(jobs=usable_cores(), replay=Replay.OFF)
-    return compare_dumps(sides.reference, sides.target, options, ordinary, advance=advance)
+    return compare_dumps(sides.reference, sides.target, options, advance=advance)
 
 
 def _sides(context: Context, values: Values) -> Pair[Path]:

@@ -61,7 +61,7 @@ def _ls(context: Context, values: Values) -> ExitCode:
         return _ls_trace(context.data.trace, values)
     found = False
     for debug in _with_graphs(context):
-        views = [show_graph(path, wanted, model=model, limit=0).view for path, model in _readable(context, debug)]
+        views = [show_graph(path, wanted, model=model, limit=0).found for path, model in _readable(context, debug)]
         if not wanted:
             counts = [pair for view in views if isinstance(view, GraphView) for pair in view.counts]
             found |= bool(counts)
@@ -120,7 +120,7 @@ def _search(context: Context, values: Values) -> _Found:
         for path, model in _readable(context, debug):
             wanted = OperatorFilter(graph=values.graph)
             try:
-                view = show_graph(path, wanted, model=model, node=values.name, wishes=wishes, limit=0).view
+                view = show_graph(path, wanted, model=model, node=values.name, wishes=wishes, limit=0).found
             except UlpscopeError as error:
                 found.error = error
                 continue

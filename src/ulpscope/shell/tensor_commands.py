@@ -17,7 +17,7 @@ from ulpscope.shell.data import Context, file_name
 from ulpscope.shell.panels import IN_A_ROW, ROWS, comparison, panel, tensor_panel
 from ulpscope.shell.telling import say, show
 from ulpscope.shell.words import Command, Values, Words, add_parse_output, count, tolerance
-from ulpscope.workflows.convert.dumps import convert_dumps
+from ulpscope.workflows.convert import convert_dumps
 from ulpscope.workflows.diff.elements import pair_elements, view_tensor
 from ulpscope.workflows.diff.tensor_lookup import ENDING, SEPARATOR, FoundTensor
 
@@ -106,7 +106,7 @@ def _dc(context: Context, values: Values) -> ExitCode:
     folder = os.path.commonpath([file.parent for file in files]) if files else out
     names = [str(file.relative_to(folder)) for file in files]
     show(panel([f"SrcFile: {values.name}", *_listed(names), f"Path: {folder}"]))
-    if result.told.failures:
+    if result.found.failures:
         say(result.text())
     return result.code
 

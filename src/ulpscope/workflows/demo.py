@@ -21,8 +21,7 @@ from ulpscope.report.terminal.demo import (
     losses_text,
     prompt,
 )
-from ulpscope.workflows.results import REPORT
-from ulpscope.workflows.run.destination import prepare_destination
+from ulpscope.workflows.results import REPORT, prepare_destination
 
 SCRIPT = Path(__file__).parent.parent / "demo_script" / "train.py"
 DEFAULT_DIRECTORY = Path("ulpscope-demo")

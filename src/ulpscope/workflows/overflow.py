@@ -6,10 +6,10 @@ Whether an overflow is the type's own limit, its call tells, executed again on t
 import importlib.util
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from ulpscope.diagnose.overflow.births import Births, BirthSearch
 from ulpscope.diagnose.overflow.steps import is_made
@@ -23,7 +23,7 @@ from ulpscope.graph.names import sanitised
 from ulpscope.records.calls import Call
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import OutputResult
-from ulpscope.records.enums import ExitCode, Phase
+from ulpscope.records.enums import Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Place
 from ulpscope.records.overflows import (
@@ -39,10 +39,8 @@ from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Use, Value
 from ulpscope.report.files.check_tables import write_overflow_table
 from ulpscope.report.terminal.overflow import survey_json, survey_text
-from ulpscope.report.words.language import Language
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.report.command import write_result
-from ulpscope.workflows.results import TellsItself
+from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.traces import place_of
 
 MOST_EXECUTED = 20
@@ -86,7 +84,7 @@ def _executed(birth: CallKey, call: Call) -> CallKey:
 
 def _execute(trace: Trace, calls: Collection[CallKey], steps: IntRanges) -> dict[CallKey, OutputResult]:
     """What came of these calls; those that cannot be executed are left out."""
-    from ulpscope.workflows.check.modes import check_overflow, plan_overflow
+    from ulpscope.workflows.check.command import check_overflow, plan_overflow
 
     options = CheckOptions(steps=steps, every=True, stress=False)
     try:
@@ -119,7 +117,7 @@ def device_findings(path: Path, search: RecordSearch, missing: list[str]) -> Ite
         yield OverflowFinding(str(path), _record_place(found, name, tensors), tensors, record=_record(found))
 
 
-def write_survey(out: Path, survey: OverflowSurvey, searches: tuple[RecordSearch, ...]) -> None:
+def write_survey(survey: OverflowSurvey, out: Path, *, searches: Sequence[RecordSearch]) -> None:
     """A row an overflow, and each record as the older tools write it."""
     for number, search in enumerate(searches, start=1):
         # Several devices, and several runs, may have written records of one name.
@@ -168,27 +166,15 @@ Identity = tuple[int, int, str]
 """Of an operator: device, step, and its name as files have it."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class OverflowAnswer(TellsItself):
-    """What was found, to be told."""
+class OverflowAnswer(SpokenAnswer):
+    """What was found; written as summary.json, overflow.csv, each record as JSON, and the page."""
 
-    survey: OverflowSurvey
-    searches: tuple[RecordSearch, ...]
+    __slots__ = ()
 
     @property
-    def code(self) -> ExitCode:
-        return self.survey.code
-
-    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return survey_text(self.survey, width=width, color=color, language=language)
-
-    def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        return survey_json(self.survey, language)
-
-    def write(self, out: str | Path, *, language: Language = Language.EN) -> Path:
-        """summary.json, overflow.csv, each record as JSON, and the page, which it gives; `out` is empty."""
-        tables = partial(write_survey, survey=self.survey, searches=self.searches)
-        return write_result(out, self, tables, language=language)
+    def survey(self) -> OverflowSurvey:
+        found: OverflowSurvey = self.found
+        return found
 
 
 def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> OverflowAnswer:
@@ -208,7 +194,8 @@ def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> 
     )
     if not survey.findings:
         _refuse_unread([source.records for source in opened])
-    return OverflowAnswer(survey, tuple(source.records for source in opened))
+    write = partial(write_survey, searches=[source.records for source in opened])
+    return OverflowAnswer(survey, survey.code, survey_text, survey_json, write)
 
 
 def _refuse_unread(searches: Sequence[RecordSearch]) -> None:

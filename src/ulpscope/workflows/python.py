@@ -8,6 +8,7 @@ from ulpscope.records.checks import DataSource, Variant
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.ledger import Replay
 from ulpscope.trace.query import CallFilter
+from ulpscope.workflows.answers import Answer
 from ulpscope.workflows.check.command import CheckResult, plan_check
 from ulpscope.workflows.check.command import check as check_plan
 from ulpscope.workflows.compare.command import CompareOptions, CompareResult
@@ -18,7 +19,7 @@ from ulpscope.workflows.report.command import make_report
 from ulpscope.workflows.repro import ReproOptions, ReproResult
 from ulpscope.workflows.repro import repro as write_repro
 from ulpscope.workflows.run.python_capture import int_ranges, parse_word
-from ulpscope.workflows.show.command import DEFAULT_LIMIT, ShowResult
+from ulpscope.workflows.show.command import DEFAULT_LIMIT
 from ulpscope.workflows.show.command import show as show_trace
 from ulpscope.workflows.worker_pool import usable_cores
 
@@ -132,7 +133,7 @@ def show(
     tensor: str | None = None,
     elements: int | None = None,
     limit: int = DEFAULT_LIMIT,
-) -> ShowResult:
+) -> Answer:
     """Look at a trace, at the calls that a filter wants, or at one call, as `ulpscope show` does."""
     wanted = CallFilter(
         op=op,

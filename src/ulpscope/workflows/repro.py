@@ -19,7 +19,8 @@ from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.report.repro_script import repro_text, script_text, test_text
 from ulpscope.trace.query import FoundCall, find_call
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.results import TellsItself, occupied
+from ulpscope.workflows.answers import TellsItself
+from ulpscope.workflows.results import occupied
 
 if TYPE_CHECKING:
     from ulpscope.replay.torch.reproduction import Reproduced

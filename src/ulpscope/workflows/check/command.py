@@ -1,4 +1,7 @@
-"""`ulpscope check`: every API call of a trace against a high-precision reference."""
+"""`ulpscope check`: every API call of a trace against a high-precision reference.
+
+`ulpscope check --overflow` and `ulpscope check --perturb`: the calls of a trace, asked other questions.
+"""
 
 import difflib
 import shlex
@@ -6,25 +9,41 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from ulpscope.dialects.opening import open_run
-from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckOptions, CheckRun
-from ulpscope.records.checks import CaseId, CaseResult, DataSource, Variant, Verdict
+from ulpscope.records.check_runs import (
+    CallKey,
+    CheckedCall,
+    CheckedCase,
+    CheckOptions,
+    CheckRun,
+    OverflowRun,
+    PerturbRun,
+)
+from ulpscope.records.checks import CaseId, CaseResult, DataSource, Perturbation, PerturbStandard, Variant, Verdict
 from ulpscope.records.enums import ExitCode, Kind
-from ulpscope.records.errors import TraceError
+from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.findings import Place
+from ulpscope.replay.overflows import births
 from ulpscope.replay.planning import CasePlan, Choice, matches, plan_cases
-from ulpscope.report.files.check_tables import write_details, write_msprobe_tables, write_results
+from ulpscope.replay.recorded import read_calls
+from ulpscope.report.files.check_tables import (
+    write_details,
+    write_msprobe_tables,
+    write_overflows,
+    write_perturbations,
+    write_results,
+)
 from ulpscope.report.terminal.check import check_json, check_text
+from ulpscope.report.terminal.check_modes import overflow_json, overflow_text, perturb_json, perturb_text
 from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.check.journal import FAILING, Journal, WorkerSettings, record_json
 from ulpscope.workflows.check.pool import WORKER, Pool, PoolSettings, device_of
-from ulpscope.workflows.report.command import write_result
-from ulpscope.workflows.results import TellsItself, stamp, writing
+from ulpscope.workflows.results import stamp, writing
 from ulpscope.workflows.traces import place_of, with_ranks
 
 NEAR_NAMES = 3
@@ -147,40 +166,44 @@ def _nothing(trace: Trace, seen: str, *, expected: str, next_step: str | None = 
 Heard = Callable[[CheckedCase], None]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CheckResult(TellsItself):
-    """What a check found, to be told."""
+class CheckResult(SpokenAnswer):
+    """What a check found; written beside the journal, if there is one."""
 
-    run: CheckRun
+    __slots__ = ()
+
+    @property
+    def run(self) -> CheckRun:
+        found: CheckRun = self.found
+        return found
 
     @property
     def verdict(self) -> str:
         """sound, unsound or nothing_checked."""
         return self.run.soundness.value
 
-    @property
-    def code(self) -> ExitCode:
-        return self.run.code
-
-    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return check_text(self.run, width=width, color=color, language=language)
-
-    def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        return check_json(self.run, language)
-
-    def write(self, out: str | Path, *, language: Language = Language.EN) -> Path:
-        """Write summary.json, the tables and the page, beside the journal if there is one; gives the page."""
-        next_step = "make room, and go on with --resume"
-        return write_result(out, self, self._write_tables, language=language, next_step=next_step)
-
-    def _write_tables(self, out: Path) -> None:
-        write_results(self.run, out / "result.csv")
-        write_details(self.run, out / "details.csv")
+    def write(
+        self,
+        out: str | Path,
+        *,
+        language: Language = Language.EN,
+        next_step: str = "make room, and go on with --resume",
+    ) -> Path | None:
+        return SpokenAnswer.write(self, out, language=language, next_step=next_step)
 
     def write_msprobe_tables(self, out: Path) -> None:
         """Beside the others, the tables that msprobe's pre-check writes."""
         with writing(out):
             write_msprobe_tables(self.run, out, stamp=stamp())
+
+
+def told_check(run: CheckRun) -> CheckResult:
+    """A finished check as its answer."""
+    return CheckResult(run, run.code, check_text, check_json, _write_tables)
+
+
+def _write_tables(run: CheckRun, out: Path) -> None:
+    write_results(run, out / "result.csv")
+    write_details(run, out / "details.csv")
 
 
 def check(
@@ -208,7 +231,7 @@ def check(
                 heard(checked)
     except KeyboardInterrupt:
         interrupted = True
-    return CheckResult(_outcome(plan, options, done, pool, interrupted=interrupted))
+    return told_check(_outcome(plan, options, done, pool, interrupted=interrupted))
 
 
 def _pool_settings(
@@ -281,3 +304,69 @@ def _source_lines(rank: RankTrace) -> dict[int, str]:
     """`model.py:57` by stack: the innermost line of the user's code."""
     innermost = rank.stacks().filter(pl.col("depth") == 0).select("stack", "file", "line")
     return {stack: f"{file}:{line}" for stack, file, line in rank.collect(innermost).iter_rows()}
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowPlan:
+    """The calls whose overflow is looked into, those whose results are not recorded among them."""
+
+    plan: CheckPlan
+    inherited: int
+    untold: frozenset[CallKey]
+
+
+def plan_overflow(path: str | Path, options: CheckOptions) -> OverflowPlan:
+    """Calls of which something was not finite though what it was made of was, or is not recorded."""
+    plan = plan_check(path, replace(options, every=True, stress=False))
+    born: set[CallKey] = set()
+    untold: set[CallKey] = set()
+    inherited = 0
+    for rank in plan.trace.ranks:
+        ids = [case.call for case in (*plan.cases, *(case for case, _ in plan.left)) if case.process == rank.name]
+        found = births(read_calls(rank, ids))
+        born |= {(rank.name, number) for number in found.born}
+        untold |= {(rank.name, number) for number in found.untold}
+        inherited += found.inherited
+    cases = tuple(case for case in plan.cases if (case.process, case.call) in born | untold)
+    left = tuple(each for each in plan.left if (each[0].process, each[0].call) in untold)
+    return OverflowPlan(replace(plan, cases=cases, left=left, repeated=0), inherited, frozenset(untold))
+
+
+def check_overflow(plan: OverflowPlan, options: CheckOptions, *, heard: Heard = lambda _: None) -> SpokenAnswer:
+    """Execute overflowing calls on the CPU, in their dtype and in high precision."""
+    result = check(plan.plan, options, heard=heard, command=(*WORKER, "overflow"))
+    found = OverflowRun(result.run, plan.inherited, plan.untold)
+    return SpokenAnswer(found, found.code, overflow_text, overflow_json, _write_overflows)
+
+
+def _write_overflows(found: OverflowRun, out: Path) -> None:
+    write_overflows(found, out / "overflow.csv")
+
+
+def plan_perturb(path: str | Path, options: CheckOptions) -> CheckPlan:
+    """The calls that a check would execute, with recorded data only."""
+    return plan_check(path, replace(options, stress=False))
+
+
+def check_perturb(
+    plan: CheckPlan,
+    options: CheckOptions,
+    *,
+    mode: Perturbation,
+    standard: PerturbStandard = PerturbStandard.CONDITION,
+    heard: Heard = lambda _: None,
+) -> SpokenAnswer:
+    """Execute calls before and after a small change."""
+    if mode is Perturbation.TO_CPU and "cpu" in options.devices:
+        raise UlpscopeError(
+            "--perturb to_cpu with --device cpu",
+            expected="a device that is compared with the CPU",
+            next_step="--device cuda:0; or --perturb improve_precision",
+        )
+    result = check(plan, options, heard=heard, command=(*WORKER, "perturb", mode.value, standard.value))
+    found = PerturbRun(result.run, mode, standard)
+    return SpokenAnswer(found, found.code, perturb_text, perturb_json, _write_perturbations)
+
+
+def _write_perturbations(found: PerturbRun, out: Path) -> None:
+    write_perturbations(found, out / "perturb.csv")

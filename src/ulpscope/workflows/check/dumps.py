@@ -26,7 +26,7 @@ from ulpscope.records.remarks import Counted, remark
 from ulpscope.replay.ascend.engine import Dumped, ExecutedOperator
 from ulpscope.replay.planning import matches
 from ulpscope.replay.recorded import CannotReplayError
-from ulpscope.workflows.check.command import CheckResult, Heard
+from ulpscope.workflows.check.command import CheckResult, Heard, told_check
 from ulpscope.workflows.check.journal import WorkerSettings
 from ulpscope.workflows.check.worker import judge, judged_case, reason_of, skipped
 
@@ -108,7 +108,7 @@ def check_dumps(plan: DumpCheckPlan, options: CheckOptions, *, figures: bool, he
         missing=plan.missing,
         graph=str(plan.graph),
     )
-    return CheckResult(run)
+    return told_check(run)
 
 
 @dataclass(frozen=True, slots=True)

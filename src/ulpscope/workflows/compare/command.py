@@ -38,9 +38,10 @@ from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.outer_calls import outer_calls
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.workflows.answers import TellsItself
 from ulpscope.workflows.compare.saved_data import Reading, measure_data
 from ulpscope.workflows.report.command import finding_stacks, write_result
-from ulpscope.workflows.results import TellsItself, write_json
+from ulpscope.workflows.results import write_json
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from ulpscope.records.pairs import (
     Tolerances,
 )
 from ulpscope.report.terminal.diff import diff_json, diff_text
+from ulpscope.workflows.answers import Answer
 
 SEPARATOR = "::"
 DEFAULT_COUNT = 10
@@ -43,26 +45,6 @@ Task = tuple[str, Pair[StoredTensor]]
 AnyArray = NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class DiffResult:
-    """What was found, to be told as text or JSON."""
-
-    diff: FileDiff
-    count: int
-
-    @property
-    def code(self) -> ExitCode:
-        if not self.diff.tensors:
-            return ExitCode.NOTHING
-        return ExitCode.OK if self.diff.agrees else ExitCode.DIFFERENCE
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return diff_text(self.diff, count=self.count, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return diff_json(self.diff)
-
-
 def diff(
     reference: str | Path,
     target: str | Path,
@@ -72,7 +54,7 @@ def diff(
     rtol: float | None = None,
     count: int = DEFAULT_COUNT,
     advance: Advance = lambda _: None,
-) -> DiffResult:
+) -> Answer:
     """Compare two tensors or two files of tensors; `count` worst elements of a pair are shown, all if 0.
 
     A path may end in `::KEY` to name one tensor of a file; `key` names it in both.
@@ -87,7 +69,8 @@ def diff(
         found = FileDiff(_paths(sides), tuple(tensors), (), (), tolerances, single=True, below=Pair("", ""))
     else:
         found = _diff_files(sides, tolerances, advance)
-    return DiffResult(found, count)
+    code = ExitCode.OK if found.agrees else ExitCode.DIFFERENCE
+    return Answer(found, code if found.tensors else ExitCode.NOTHING, partial(diff_text, count=count), diff_json)
 
 
 @dataclass(frozen=True, slots=True)

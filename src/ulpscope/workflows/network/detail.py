@@ -19,7 +19,7 @@ from ulpscope.records.findings import Outcome
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.files.network_tables import TensorDetail, detail_json, detail_text, write_detail
 from ulpscope.report.words.language import Language
-from ulpscope.workflows.compare.command import CompareOptions, compare
+from ulpscope.workflows.compare.command import compare
 from ulpscope.workflows.network.command import NetworkOptions, judge_network
 from ulpscope.workflows.network.measuring import SIZES_DIFFER, TwoTensors, read_pair
 from ulpscope.workflows.network.pairing import PairedNetwork, only
@@ -74,16 +74,10 @@ class DetailResult:
             write_json(out / SUMMARY, self.json(language))
 
 
-def compare_tensor(
-    paired: PairedNetwork,
-    wish: DetailWish,
-    *,
-    options: NetworkOptions | None = None,
-    ordinary: CompareOptions | None = None,
-) -> DetailResult:
+def compare_tensor(paired: PairedNetwork, wish: DetailWish, options: NetworkOptions | None = None) -> DetailResult:
     """Set one tensor beside its partner, both in the order NCHW where they have such axes.
 
-    It is judged as in a comparison of the network by these options; without a graph, of two runs by the ordinary ones.
+    It is judged as in a comparison by these options: of the network or, without a graph, of two runs.
     """
     row = _row(paired, wish)
     assert row.tensor is not None
@@ -114,7 +108,7 @@ def compare_tensor(
         axes=axes,
     )
     if paired.graph is None:
-        table = compare(paired.names.reference, paired.names.target, ordinary).pairs
+        table = compare(paired.names.reference, paired.names.target, options).pairs
     else:
         unwritten = replace(options or NetworkOptions(), csv=None)
         table = judge_network(only(paired, row.index), unwritten, lambda *_, **__: None).pairs

@@ -28,7 +28,7 @@ from ulpscope.records.runs import CapturedProcess, FinishedProcess, LastCall, Pr
 from ulpscope.records.settings import CaptureSettings
 from ulpscope.report.progress import StatusLine, status_text
 from ulpscope.report.terminal.run import outcome_object, plan_text, summary_text
-from ulpscope.workflows.run.destination import held_destination, prepare_destination, rank_directories
+from ulpscope.workflows.results import held_destination, prepare_destination, rank_directories
 
 if TYPE_CHECKING:
     from ulpscope.trace.description import StepParts

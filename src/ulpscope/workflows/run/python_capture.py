@@ -20,7 +20,7 @@ from ulpscope.capture.settings import parse_ranges
 from ulpscope.records.enums import Compiled, Level, Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.settings import CaptureSettings, IntRanges
-from ulpscope.workflows.run.destination import held_destination, prepare_destination
+from ulpscope.workflows.results import held_destination, prepare_destination
 
 Word = TypeVar("Word", bound=Enum)
 

@@ -3,10 +3,8 @@ msprobe's or msaccucmp's results.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -36,7 +34,7 @@ from ulpscope.trace.neighbours import Neighbours, neighbours
 from ulpscope.trace.overview import Overview, overview_of
 from ulpscope.trace.query import CallFilter, FoundCall, find_call, match_calls, nearest_names, with_outputs
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.results import TellsItself
+from ulpscope.workflows.answers import Answer
 from ulpscope.workflows.traces import with_ranks
 
 DEFAULT_LIMIT = 50
@@ -58,18 +56,8 @@ _WHOLE_VIEWS: dict[Aspect, Callable[[Overview], View]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ShowResult(TellsItself):
-    """What was found, to be told as text or JSON."""
-
-    view: View
-    code: ExitCode = ExitCode.OK
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return show_text(self.view, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return show_json(self.view)
+def _told(view: View, code: ExitCode = ExitCode.OK) -> Answer:
+    return Answer(view, code, show_text, show_json)
 
 
 def show(
@@ -81,7 +69,7 @@ def show(
     tensor: str | None = None,
     elements: int | None = None,
     limit: int | None = DEFAULT_LIMIT,
-) -> ShowResult:
+) -> Answer:
     """Look at a trace: as a whole, at the calls that a filter wants, or at one call.
 
     `tensor` and `elements` ask for elements of a call's saved tensors. 0 as limit or number of elements means all.
@@ -90,13 +78,13 @@ def show(
     wanted = wanted or CallFilter()
     if call is not None:
         found = _find(trace, call, wanted)
-        return ShowResult(_call_view(trace, found, tensor=tensor, elements=elements, limit=limit or None))
+        return _told(_call_view(trace, found, tensor=tensor, elements=elements, limit=limit or None))
     if wanted and aspect is Aspect.OVERVIEW:
         return _call_list(trace, wanted, limit=limit or None)
-    return ShowResult(_WHOLE_VIEWS[aspect](overview_of(with_ranks(trace, wanted.rank, see="see all of it"))))
+    return _told(_WHOLE_VIEWS[aspect](overview_of(with_ranks(trace, wanted.rank, see="see all of it"))))
 
 
-def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> ShowResult:
+def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> Answer:
     matching = match_calls(trace, wanted)
     calls = trace.collect(matching if limit is None else matching.head(limit))
     complete = limit is None or calls.height < limit
@@ -109,7 +97,7 @@ def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> ShowRe
         processes=len(trace.ranks),
         hints=() if total else tuple(_hints(trace, wanted)),
     )
-    return ShowResult(view, ExitCode.OK if total else ExitCode.NOTHING)
+    return _told(view, ExitCode.OK if total else ExitCode.NOTHING)
 
 
 def _hints(trace: Trace, wanted: CallFilter) -> Iterable[str]:
@@ -198,28 +186,11 @@ def _tensor_elements(rank: RankTrace, use: Use, value: Value, *, count: int) -> 
     return TensorElements(use=use, value=value, indices=indices, elements=picked, total=data.size)
 
 
-@dataclass(frozen=True, slots=True)
-class TableResult:
-    """A table, to be told as text or JSON."""
-
-    view: TableView
-
-    @property
-    def code(self) -> ExitCode:
-        if not self.view.content.rows:
-            return ExitCode.NOTHING
-        return ExitCode.DIFFERENCE if self.view.failing else ExitCode.OK
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return table_text(self.view, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return table_json(self.view)
-
-
-def show_table(path: Path, *, limit: int) -> TableResult:
+def show_table(path: Path, *, limit: int) -> Answer:
     """Look at a table; 0 lists all of its rows that do not pass."""
-    return TableResult(TableView(path, read_table(path), limit or None))
+    view = TableView(path, read_table(path), limit or None)
+    code = ExitCode.DIFFERENCE if view.failing else ExitCode.OK
+    return Answer(view, code if view.content.rows else ExitCode.NOTHING, table_text, table_json)
 
 
 DEFAULT_COSINE = 0.98
@@ -227,28 +198,11 @@ DEFAULT_COSINE = 0.98
 LOW_LISTED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LowResult:
-    """The operators of some results that are not alike, to be told as text or JSON."""
-
-    found: tuple[LowOperators, ...]
-
-    @property
-    def code(self) -> ExitCode:
-        if not any(each.compared for each in self.found):
-            return ExitCode.NOTHING
-        return ExitCode.DIFFERENCE if any(each.total for each in self.found) else ExitCode.OK
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return low_text(self.found, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return low_json(self.found)
-
-
-def show_results(path: Path, *, cosine: float = DEFAULT_COSINE, limit: int = LOW_LISTED) -> LowResult:
+def show_results(path: Path, *, cosine: float = DEFAULT_COSINE, limit: int = LOW_LISTED) -> Answer:
     """Look at a result CSV, or at each one of a directory; 0 lists all operators."""
-    return LowResult(low_operators(path, cosine=cosine, limit=limit or None))
+    found = low_operators(path, cosine=cosine, limit=limit or None)
+    code = ExitCode.DIFFERENCE if any(each.total for each in found) else ExitCode.OK
+    return Answer(found, code if any(each.compared for each in found) else ExitCode.NOTHING, low_text, low_json)
 
 
 def low_operators(

@@ -1,15 +1,29 @@
-"""`ulpscope convert` for dumps of Ascend NPUs, many files in processes side by side, and for files of arrays:
-files of tensors, folders of them, dumps of tfdbg.
+"""`ulpscope convert`: dumps of Ascend NPUs, many files in processes side by side, files of arrays (files of tensors,
+folders of them, dumps of tfdbg), and traces in the layout of another tool.
+
+Converters of layouts that a user names are Python files, executed because the user asked for it:
+
+convert_NC1HWC0_to_MYLAYOUT.py      def convert(shape_from, shape_to, array): ...
+
+is what msaccucmp takes: the shapes as lists, the elements flat. A fourth argument, if there is one, gets the number of
+groups of a convolution.
 """
 
 import csv
+import inspect
+import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+import runpy
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ulpscope.dialects.ascend.converting import Wanted, Written, convert_dump, save_whole
 from ulpscope.dialects.ascend.opening import looks_like
@@ -18,15 +32,26 @@ from ulpscope.dialects.files.array_writing import FileKind, write_array
 from ulpscope.dialects.files.opening import holds_tensors, load_tensor_file
 from ulpscope.dialects.files.stored import StoredTensor
 from ulpscope.dialects.files.torch_files import require_torch
+from ulpscope.dialects.msprobe.writing import write_msprobe
 from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.dialects.reference import ReferenceTensor, reference_tensors
 from ulpscope.graph.names import sanitised
-from ulpscope.numerics.layouts.orders import LAYOUTS, Converter, Converters
+from ulpscope.numerics.layouts.orders import LAYOUTS, AnyArray, Conversion, Converter, Converters
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.report.terminal.convert import DumpsConverted, FileFailure, dumps_json, dumps_text
+from ulpscope.report.terminal.convert import (
+    Converted,
+    DumpsConverted,
+    FileFailure,
+    NotConverted,
+    convert_json,
+    convert_text,
+    dumps_json,
+    dumps_text,
+)
 from ulpscope.report.words.language import Language
-from ulpscope.workflows.convert.command import load_converters, prepare_out
+from ulpscope.trace.reader import Trace, open_trace
+from ulpscope.workflows.results import prepare_destination
 from ulpscope.workflows.worker_pool import WorkerPool, usable_cores
 
 FAILED_LIST = "convert_failed_file_list.txt"
@@ -50,22 +75,20 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class DumpsResult:
-    """What became of the dump files."""
+class ConvertResult:
+    """What became of dump files, or of each trace."""
 
-    told: DumpsConverted
-
-    @property
-    def code(self) -> ExitCode:
-        if self.told.failures:
-            return ExitCode.DIFFERENCE
-        return ExitCode.OK if self.told.written else ExitCode.NOTHING
+    found: Any
+    """DumpsConverted, or a list of Converted and NotConverted."""
+    code: ExitCode
 
     def text(self, language: Language = Language.EN) -> str:
-        return dumps_text(self.told, language)
+        if isinstance(self.found, DumpsConverted):
+            return dumps_text(self.found, language)
+        return convert_text(self.found)
 
     def json(self) -> dict[str, Any]:
-        return dumps_json(self.told)
+        return dumps_json(self.found) if isinstance(self.found, DumpsConverted) else convert_json(self.found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +154,7 @@ def convert_dumps(
     converters: Sequence[Path] = (),
     jobs: int | None = None,
     told: Callable[[int, int], None] = lambda done, total: None,
-) -> DumpsResult:
+) -> ConvertResult:
     """Write the tensors of dump files, and of all dump files below directories, as files of another kind."""
     own = load_converters(converters)
     _check_layout(wanted.layout, own)
@@ -155,7 +178,9 @@ def convert_dumps(
         done += outcome.job.size
         told(done, total)
     outcomes.sort(key=lambda outcome: outcome.job.source)
-    return DumpsResult(_finish(out, outcomes, wanted.kind, of_npu=not arrays))
+    found = _finish(out, outcomes, wanted.kind, of_npu=not arrays)
+    code = ExitCode.OK if found.written else ExitCode.NOTHING
+    return ConvertResult(found, ExitCode.DIFFERENCE if found.failures else code)
 
 
 def _check_layout(layout: str | None, own: Converters) -> None:
@@ -297,4 +322,114 @@ def _no_dumps(source: Path, problem: str) -> UlpscopeError:
         expected=_WANTED,
         next_step="check the path; a trace of ours is converted with --to msprobe, stats are read by ulpscope show",
         code=ExitCode.USAGE if problem == "does not exist" else ExitCode.NOTHING,
+    )
+
+
+def convert_traces(
+    sources: Sequence[Path], *, out: Path, told: Callable[[int, int], None] = lambda done, total: None
+) -> ConvertResult:
+    """Write traces in msprobe's layout: one into `out` itself, several each into a directory of its own name below it.
+
+    `told` is given the steps that are done, and those that there are."""
+    opened = [_open(source, alone=len(sources) == 1) for source in sources]
+    folders = [out] if len(sources) == 1 else [out / name for name in _names(sources)]
+    prepare_out(out)
+    traces = [trace for trace in opened if isinstance(trace, Trace)]
+    total = sum(len(rank.steps) for trace in traces for rank in trace.ranks)
+    steps = itertools.count(1)
+
+    def step_done() -> None:
+        told(next(steps), total)
+
+    results: list[Converted | NotConverted] = []
+    for trace, folder in zip(opened, folders, strict=True):
+        if isinstance(trace, Trace):
+            done = write_msprobe(trace, folder, told=step_done)
+            results.append(Converted(str(trace.path), str(folder), done, trace.missing))
+        else:
+            results.append(trace)
+    written = [result.written for result in results if isinstance(result, Converted)]
+    code = ExitCode.OK if any(each.entries for each in written) else ExitCode.NOTHING
+    if len(written) < len(results) or any(each.failures for each in written):
+        code = ExitCode.DIFFERENCE
+    return ConvertResult(results, code)
+
+
+def _open(source: Path, *, alone: bool) -> Trace | NotConverted:
+    try:
+        return open_trace(source)
+    except UlpscopeError as error:
+        told = wrong_kind(source, "a trace of torch's calls: msprobe's layout has names for these alone") or error
+        if alone:
+            raise told from error
+        return NotConverted(str(source), told.seen)
+
+
+def _names(sources: Sequence[Path]) -> list[str]:
+    names = [source.resolve().name for source in sources]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UlpscopeError(
+            f"several traces are called {', '.join(twice)}",
+            expected="a name of its own for each, because each becomes a directory of that name",
+            next_step="convert them one by one, each with its own -o",
+        )
+    return names
+
+
+def prepare_out(out: Path) -> None:
+    """Make `out` an empty directory, or say why it cannot be one."""
+    if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
+        raise UlpscopeError(
+            f"{out} is not empty" if out.is_dir() else f"{out} is not a directory",
+            expected="a directory that does not exist yet or is empty",
+            next_step=f"choose another directory, e.g. -o {shlex.quote(str(out.with_name(out.name + '-converted')))}",
+        )
+    prepare_destination(out, overwrite=False)
+
+
+_NAME = re.compile(r"convert_(?P<source>\w+?)_to_(?P<target>\w+)\.py")
+_GROUPS_PLACE = 3
+
+
+def load_converters(files: Iterable[Path]) -> dict[tuple[str, str], Converter]:
+    """The converters of some files, by source and target layout."""
+    found = {}
+    for file in files:
+        named = _NAME.fullmatch(file.name)
+        if named is None:
+            raise _bad_converter(file, "its name does not say from which layout to which it converts")
+        try:
+            function = runpy.run_path(str(file)).get("convert")
+        except Exception as error:  # whatever the user's file raises is told as what it is
+            raise _bad_converter(file, f"cannot be executed ({type(error).__name__}: {error})") from error
+        if not callable(function):
+            raise _bad_converter(file, "has no function convert")
+        found[named["source"], named["target"]] = _adapted(function, file)
+    return found
+
+
+def _adapted(function: Callable[..., Any], file: Path) -> Converter:
+    takes_groups = len(inspect.signature(function).parameters) > _GROUPS_PLACE
+
+    def convert(array: AnyArray, wanted: Conversion) -> AnyArray:
+        flat = np.ascontiguousarray(array).reshape(-1)
+        groups = (wanted.groups,) if takes_groups else ()
+        try:
+            found = np.asarray(function(list(array.shape), list(wanted.shape or ()), flat, *groups))
+        except Exception as error:  # see above
+            raise _bad_converter(file, f"failed ({type(error).__name__}: {error})") from error
+        if found.dtype != array.dtype:
+            raise _bad_converter(file, f"was given {array.dtype} and gave {found.dtype}")
+        return found
+
+    return convert
+
+
+def _bad_converter(file: Path, problem: str) -> UlpscopeError:
+    return UlpscopeError(
+        f"the converter {file} {problem}",
+        expected="a file convert_A_to_B.py with a function convert(shape_from, shape_to, array) or (..., groups), "
+        "which gives an array of the same elements",
+        next_step="see docs/convert.md for an example",
     )
