@@ -35,14 +35,8 @@ REFERENCE, TARGET = "reference", "target"
 LISTED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Graphs:
-    """The content of the files, and what is missing of it."""
-
-    collection: Json
-    node_data: Mapping[str, Json]
-    """By the name of the quantity that stands on the nodes."""
-    notes: tuple[str, ...] = ()
+Graphs = tuple[Json, Mapping[str, Json], tuple[str, ...]]
+"""A collection, what stands on its nodes by the name of the quantity, and what is missing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +81,11 @@ def run_graphs(path: Path, wanted: Wanted) -> Graphs:
         "max_abs": {name: magnitude_data(step, OWN_IDS)},
         "not_finite": {name: not_finite_data(step, OWN_IDS)},
     }
-    return Graphs(collection_json(name, [graph]), node_data, (*trace.missing, *_without_edges(graph)))
+    missing = trace.missing
+    if not any(node["incomingEdges"] for node in graph["nodes"]):
+        # A dump of single operators knows their tensors, but not who reads them.
+        missing += ("the trace does not tell which call reads what another made: the graph has no edges",)
+    return collection_json(name, [graph]), node_data, missing
 
 
 def comparison_graphs(result: Path, wanted: Wanted) -> Graphs:
@@ -98,9 +96,7 @@ def comparison_graphs(result: Path, wanted: Wanted) -> Graphs:
     rows = pairs.filter(pl.col("rank") == place.rank, pl.col("step") == place.step)
     ids = Pair(_reference_ids(rows), OWN_IDS)
     notes: list[str] = []
-    steps = Pair(
-        _step_of(summary, result, REFERENCE, place, rows, notes), _step_of(summary, result, TARGET, place, rows, notes)
-    )
+    steps = Pair(REFERENCE, TARGET).map(lambda side: _step_of(summary, result, side, place, rows, notes))
     sides = ((TARGET, steps.target, ids.target), (REFERENCE, steps.reference, ids.reference))
     told = _told(summary)
     graphs = [
@@ -111,13 +107,7 @@ def comparison_graphs(result: Path, wanted: Wanted) -> Graphs:
         "error": {side: error_data(step, rows, side, own) for side, step, own in sides},
         "judgement": {side: judgement_data(step, rows, side, own) for side, step, own in sides},
     }
-    return Graphs(collection_json(result.resolve().name, graphs), node_data, tuple(notes))
-
-
-def _without_edges(graph: Json) -> list[str]:
-    """A dump of single operators knows their tensors, but not who reads them."""
-    linked = any(node["incomingEdges"] for node in graph["nodes"])
-    return [] if linked else ["the trace does not tell which call reads what another made: the graph has no edges"]
+    return collection_json(result.resolve().name, graphs), node_data, tuple(notes)
 
 
 def _reference_ids(rows: pl.DataFrame) -> NodeIds:
@@ -227,16 +217,16 @@ def export_model_explorer(path: Path, out: Path, wanted: Wanted) -> Export:
     """Write one step of a trace, or of both runs of a comparison, as graphs with data on their nodes."""
     if is_result(path):
         with understanding(path):
-            graphs = comparison_graphs(path, wanted)
+            collection, node_data, notes = comparison_graphs(path, wanted)
     else:
-        graphs = run_graphs(path, wanted)
-    contents = {out / f"graph{JSON_ENDING}": graphs.collection}
-    contents |= {out / f"{name}{JSON_ENDING}": content for name, content in graphs.node_data.items()}
+        collection, node_data, notes = run_graphs(path, wanted)
+    named = {"graph": collection, **node_data}
+    contents = {out / f"{name}{JSON_ENDING}": content for name, content in named.items()}
     with _replacing(out, JSON_ENDING, option="--model-explorer"):
         for file, content in contents.items():
             file.write_text(json.dumps(content, allow_nan=False, separators=(",", ":")), encoding="utf-8")
     graph, *data = (shlex.quote(str(file)) for file in contents)
-    return Export(tuple(contents), graphs.notes, f"model-explorer {graph} --node_data_paths={','.join(data)}")
+    return Export(tuple(contents), notes, f"model-explorer {graph} --node_data_paths={','.join(data)}")
 
 
 @contextmanager

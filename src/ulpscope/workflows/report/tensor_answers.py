@@ -66,6 +66,8 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """What was asked for."""
+
     answer: Any
 
 
@@ -127,18 +129,6 @@ _ADDRESS = re.compile(r"pairs/(\d{1,9})/(\d{1,18})/(\d{1,18})(?:/(overview|histo
 _NUMBERS = re.compile(r"\d{1,15}(,\d{1,15}){0,63}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What was asked for, or how far it is."""
-
-    content: dict[str, Any] | None
-    share: float = 1.0
-
-    @property
-    def done(self) -> bool:
-        return self.content is not None
-
-
 class TensorAnswers:
     """Answers the questions of one result's page."""
 
@@ -146,7 +136,7 @@ class TensorAnswers:
         self._pairs = pairs
         self._jobs = TensorJobs()
 
-    def answer(self, path: str, query: str) -> Answer | None:
+    def answer(self, path: str, query: str) -> Done | Running | None:
         """The answer to one address; none if there is no such question. UlpscopeError if it cannot be answered."""
         address = _ADDRESS.fullmatch(path)
         if address is None:
@@ -155,26 +145,18 @@ class TensorAnswers:
         key, question = PairKey(rank, Pair(reference, target)), address.group(4)
         pair = self._pairs.find(key)
         if question is None:
-            return Answer(_about(pair))
-        return self._of_elements(key, question, pair.readable(), _Asked(parse_qs(query)))
+            return Done(_about(pair))
+        boxes, asked = pair.readable(), _Asked(parse_qs(query))
+        if question in _WHOLE:
+            return self._jobs.ask((key, question), partial(_WHOLE[question], boxes))
+        rows, columns = asked.axes(boxes.shape)
+        if question == "heat":
+            return self._jobs.ask((key, question, rows, columns), partial(_heat, boxes, rows, columns))
+        return Done(window_json(boxes, rows=rows, columns=columns, index=asked.window(boxes.shape, rows, columns)))
 
     def close(self) -> None:
         """Give up what is being read."""
         self._jobs.close()
-
-    def _of_elements(self, key: PairKey, question: str, pair: PairBoxes, asked: "_Asked") -> Answer:
-        if question == "overview":
-            return self._long((key, question), partial(_overview, pair))
-        if question == "histogram":
-            return self._long((key, question), partial(_histogram, pair))
-        rows, columns = asked.axes(pair.shape)
-        if question == "heat":
-            return self._long((key, question, rows, columns), partial(_heat, pair, rows, columns))
-        return Answer(window_json(pair, rows=rows, columns=columns, index=asked.window(pair.shape, rows, columns)))
-
-    def _long(self, key: Hashable, work: Work) -> Answer:
-        found = self._jobs.ask(key, work)
-        return Answer(found.answer) if isinstance(found, Done) else Answer(None, found.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +220,10 @@ def _heat(pair: PairBoxes, rows: int, columns: int | None, advance: Advance) -> 
 def _histogram(pair: PairBoxes, advance: Advance) -> dict[str, Any]:
     found = linear_histogram(pair, advance)
     return {} if found is None else histogram_json(found)
+
+
+_WHOLE = {"overview": _overview, "histogram": _histogram}
+"""Questions about all elements, whichever axes are looked at."""
 
 
 def _bad(seen: str, *, expected: str) -> UlpscopeError:
