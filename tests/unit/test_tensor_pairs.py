@@ -20,7 +20,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.workflows.compare.command import compare
-from ulpscope.workflows.report.tensor_answers import Done, Running, TensorAnswers
+from ulpscope.workflows.report.tensor_answers import Running, TensorAnswers
 from ulpscope.workflows.report.tensor_pairs import STATS, PairKey, Problem, TensorPair, TensorPairs
 from ulpscope.workflows.results import prepare_result
 

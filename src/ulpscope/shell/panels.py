@@ -26,7 +26,7 @@ from ulpscope.report.terminal.show_graph import plain_value
 from ulpscope.report.terminal.views import FoundDumps, OperatorView, SummarisedTensor
 from ulpscope.report.words.language import Language, phrases
 from ulpscope.report.words.overflow import overflow_sentence
-from ulpscope.workflows.diff.elements import ElementRow, PairedElements, TensorView
+from ulpscope.workflows.diff.command import ElementRow, PairedElements, TensorView
 from ulpscope.workflows.diff.tensor_lookup import FoundTensor
 
 READERS_SHOWN = 20

@@ -204,19 +204,17 @@ def _dumped(root: Path, problems: Problems) -> Iterator[FoundTensor]:
     """A run's tensors: read together, because a shape may fit several layouts, and the others tell which is meant."""
     entries = list(_all_entries(root))
     executed, bad = read_executed(entries)
-    problems |= bad | {entry.path: _only_stats(entry.path) for entry in entries if entry.is_stats}
+    problems |= bad
+    for path in (entry.path for entry in entries if entry.is_stats):
+        problems[path] = UlpscopeError(
+            f"{path} holds the stats of tensors, not their elements",
+            expected="a dump with data",
+            next_step="ni OPERATOR tells the stats; dump again without dump_data: stats for the elements",
+        )
     of_file = {dump.path: one for one in executed if one.operation is not None for dump in one.operation.dumps}
     for entry in entries:
         if entry.path in of_file:
             yield from _tensors_of(entry, of_file[entry.path])
-
-
-def _only_stats(path: Path) -> UlpscopeError:
-    return UlpscopeError(
-        f"{path} holds the stats of tensors, not their elements",
-        expected="a dump with data",
-        next_step="ni OPERATOR tells the stats; dump again without dump_data: stats for the elements",
-    )
 
 
 def _tensors_of(entry: DumpEntry, executed: Executed) -> Iterator[FoundTensor]:
@@ -326,9 +324,13 @@ def dumps_of(operator: Operator, directory: Path) -> FoundDumps:
     for folder in folders:
         entries = [entry for entry in list_dumps(folder.path) if entry.name.operator == wanted]
         executed, bad = read_executed(entries)
-        for each in (each for each in executed if _may_be(each.op_name, operator.name)):
-            file = _file(entries, each.timestamp, directory)
-            found += [_summarised(tensor, file) for tensor in each.tensors]
+        files = {entry.name.timestamp: str(entry.path.relative_to(directory)) for entry in reversed(entries)}
+        found += [
+            SummarisedTensor(files[each.timestamp], tensor.place, tensor.dtype, tensor.shape, tensor.stats())
+            for each in executed
+            if _may_be(each.op_name, operator.name)
+            for tensor in each.tensors
+        ]
         problems += [error.seen for error in bad.values()]
     return FoundDumps(tuple(found), tuple(problems))
 
@@ -338,8 +340,7 @@ def references_of(operator: Operator, directory: Path) -> FoundDumps:
     index = reference_index(directory)
     found, problems = [], []
     for position, original, key in _original_outputs(operator, index):
-        own = (tensor for tensor in index.get(key, ()) if _may_be(tensor.op, original))
-        for tensor in own:
+        for tensor in (tensor for tensor in index.get(key, ()) if _may_be(tensor.op, original)):
             try:
                 found.append(_reference(tensor, position, directory))
             except UlpscopeError as error:
@@ -365,15 +366,6 @@ def _original_outputs(operator: Operator, index: ReferenceIndex) -> Iterator[tup
         else:
             output = position if origin.output is None else origin.output
             yield position, origin.name, (sanitised(origin.name), output)
-
-
-def _file(entries: Iterable[DumpEntry], timestamp: int, directory: Path) -> str:
-    path = next(entry.path for entry in entries if entry.name.timestamp == timestamp)
-    return str(path.relative_to(directory))
-
-
-def _summarised(tensor: ExecutedTensor, file: str) -> SummarisedTensor:
-    return SummarisedTensor(file=file, place=tensor.place, dtype=tensor.dtype, shape=tensor.shape, stats=tensor.stats())
 
 
 def _reference(tensor: ReferenceTensor, position: int, directory: Path) -> SummarisedTensor:
