@@ -92,8 +92,9 @@ def compare_tensor(paired: PairedNetwork, wish: DetailWish, options: NetworkOpti
     if not has_data(tensor):
         raise _nothing_to_compare(f"{row.tensor_id} has no numbers in {row.tensor.path}")
     pair = read_pair(tensor, row.reference, row.stated)
-    if pair.target.size != pair.reference.size:
-        sizes = {"target": pair.target.size, "reference": pair.reference.size}
+    reference, target = pair.arrays
+    if target.size != reference.size:
+        sizes = {"target": target.size, "reference": reference.size}
         raise _nothing_to_compare(SIZES_DIFFER.format(name=wish.operator, **sizes))
     target, reference, axes = _in_order(pair, tensor.format_name)
     detail = TensorDetail.of(
@@ -140,7 +141,7 @@ def _judgement(paired: PairedNetwork, row: NetworkRow, table: pl.DataFrame) -> J
 
 def _in_order(pair: TwoTensors, device_layout: str) -> tuple[AnyArray, AnyArray, str]:
     """Pictures as NCHW, volumes as NCDHW; weights stay in the reference's order."""
-    target, reference, layout = pair.target, pair.reference, pair.layout
+    (reference, target), layout = pair.arrays, pair.layout
     if target.shape != reference.shape:
         return target, reference.reshape(target.shape), _PICTURE
     weights = device_layout.startswith("FRACTAL_Z")

@@ -1,7 +1,6 @@
-"""Measures the pairs of a network: lays dumped tensors out as their partners are, and sets the two side by side.
-
-What of a network is measured, and all of it measured side by side: small tensors in processes, since most of their
-work holds the lock. Some are read once more, for what only their elements tell.
+"""Measures the pairs of a network: lays dumped tensors out as their partners are, and sets the two side by side; small
+tensors in processes, since most of their work holds the lock. Some are read once more, for what only their elements
+tell.
 """
 
 from collections import defaultdict, deque
@@ -83,14 +82,16 @@ def measure_tensor(order: TensorOrder, wanted: Wanted) -> RowOutcome:
             return RowOutcome(order.row, twin=order.twin[0])
         tensor = order.tensor.whole()
         if not has_data(tensor) or logical_type(tensor) not in DTYPES:
-            return RowOutcome(order.row, reason=_no_data(order, tensor) if order.reference is not None else "")
+            told = {"tensor": tensor.name, "dtype": tensor.type_name, "size": tensor.content.size}
+            reason = NO_DATA.format(name=order.operator, **told)
+            return RowOutcome(order.row, reason=reason if order.reference is not None else "")
         overflow = overflow_flag(tensor.array()) if wanted.overflow else FAILED
         if order.reference is None:
             return RowOutcome(order.row, overflow=overflow)
         pair = read_pair(tensor, order.reference, order.stated)
-        if pair.target.size != pair.reference.size:
-            reason = SIZES_DIFFER.format(name=order.operator, target=pair.target.size, reference=pair.reference.size)
-            sizes = Pair(pair.reference.size, pair.target.size)
+        sizes = pair.arrays.map(lambda array: array.size)
+        if sizes.target != sizes.reference:
+            reason = SIZES_DIFFER.format(name=order.operator, target=sizes.target, reference=sizes.reference)
             return RowOutcome(order.row, reason=reason, sizes=sizes, overflow=overflow)
         return RowOutcome(order.row, _measured(order, pair, wanted), overflow=overflow)
     except UlpscopeError as error:
@@ -103,8 +104,7 @@ def measure_tensor(order: TensorOrder, wanted: Wanted) -> RowOutcome:
 class TwoTensors:
     """A dumped tensor in the form of its partner, and the partner."""
 
-    target: AnyArray
-    reference: AnyArray
+    arrays: Pair[AnyArray]
     dtypes: Pair[str]
     told_shape: Shape
     layout: str
@@ -126,8 +126,7 @@ def read_pair(tensor: DumpTensor, reference: FoundReference, stated: Stated) -> 
         )
     mine = in_form(tensor, form)
     return TwoTensors(
-        target=np.ascontiguousarray(mine),
-        reference=np.ascontiguousarray(theirs),
+        arrays=Pair(np.ascontiguousarray(theirs), np.ascontiguousarray(mine)),
         dtypes=Pair(dtype, logical_type(tensor)),
         told_shape=_told_shape(tensor, form, mine.shape, reference),
         layout=form.layout,
@@ -146,8 +145,8 @@ def _told_shape(tensor: DumpTensor, form: Logical, shape: Shape, reference: Foun
 
 
 def _measured(order: TensorOrder, pair: TwoTensors, wanted: Wanted) -> Measurement:
-    shapes, dtypes = Pair(pair.reference.shape, pair.target.shape), pair.dtypes
-    arrays = Pair(pair.reference, pair.target.reshape(shapes.reference))
+    shapes, dtypes = pair.arrays.map(lambda array: array.shape), pair.dtypes
+    arrays = pair.arrays.map(lambda array: array.reshape(shapes.reference))
     summaries = Pair(summary_row(arrays.reference, dtypes.reference), summary_row(arrays.target, dtypes.target))
     reference = stats_from_row(summaries.reference, dtypes.reference, shapes.reference)
     target = stats_from_row(summaries.target, dtypes.target, shapes.target)
@@ -212,19 +211,14 @@ def _is_copy(tensor: DumpedTensor, other: DumpedTensor) -> bool:
         return False
     mine, theirs = tensor.head, other.head
     forms = [(each.data_type, each.format, each.shape, each.sub_format, each.size) for each in (mine, theirs)]
-    return forms[0] == forms[1] and _same_bytes(mine.content.read(), theirs.content.read())
-
-
-def _same_bytes(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
-    """Nothing is read beyond the first piece that differs."""
-    places = range(0, len(one), _PIECE)
-    return len(one) == len(other) and all(
-        np.array_equal(one[place : place + _PIECE], other[place : place + _PIECE]) for place in places
+    if forms[0] != forms[1]:
+        return False
+    # Nothing is read beyond the first piece that differs.
+    ours, others = mine.content.read(), theirs.content.read()
+    places = range(0, len(ours), _PIECE)
+    return len(ours) == len(others) and all(
+        np.array_equal(ours[place : place + _PIECE], others[place : place + _PIECE]) for place in places
     )
-
-
-def _no_data(order: TensorOrder, tensor: DumpTensor) -> str:
-    return NO_DATA.format(name=order.operator, tensor=tensor.name, dtype=tensor.type_name, size=tensor.content.size)
 
 
 _WORTH_WORKERS = 128 * 2**20
@@ -365,7 +359,7 @@ class TensorReader:
             found = read_pair(row.tensor.whole(), row.reference, row.stated)
         except (UlpscopeError, OSError, MemoryError):
             return None
-        return numbers_alike(Pair(found.reference, found.target), found.dtypes)
+        return numbers_alike(Pair(*found.arrays), found.dtypes)
 
 
 def _own_rows(rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome]) -> dict[str, set[int]]:
