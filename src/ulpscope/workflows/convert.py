@@ -16,6 +16,7 @@ import os
 import re
 import runpy
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from ulpscope.dialects.msprobe.writing import write_msprobe
 from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.dialects.reference import ReferenceTensor, reference_tensors
 from ulpscope.graph.names import sanitised
-from ulpscope.numerics.layouts.orders import LAYOUTS, AnyArray, Conversion, Converter, Converters
+from ulpscope.numerics.layouts.orders import LAYOUTS, AnyArray, Conversion, Converter
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.terminal.convert import (
@@ -66,12 +67,13 @@ _BATCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A dump file, and where its tensors go."""
+    """A dump file, or a source of arrays, and where its tensors go."""
 
     source: Path
     folder: Path
-    record: bool
     size: int
+    record: bool = False
+    arrays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,10 @@ class ConvertResult:
         return dumps_json(self.found) if isinstance(self.found, DumpsConverted) else convert_json(self.found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    job: Job
-    written: Written
+_Outcome = tuple[Job, Written]
 
 
-def _plan_arrays(sources: Sequence[Path], wanted: Wanted, out: Path) -> list[Job]:
+def _array_sources(sources: Sequence[Path], wanted: Wanted) -> list[Path]:
     """Those of the sources that hold arrays, and are no dumps of an NPU."""
     found = [source for source in sources if not looks_like(source) and holds_tensors(source)]
     if found and (wanted.layout is not None or wanted.side is not None):
@@ -107,7 +106,7 @@ def _plan_arrays(sources: Sequence[Path], wanted: Wanted, out: Path) -> list[Job
             expected="a dump file: arrays of other files have neither a device's layout nor inputs and outputs",
             next_step=f"leave {option} out",
         )
-    return [Job(source, out, record=False, size=_size(source)) for source in found]
+    return found
 
 
 def _convert_arrays(job: Job, kind: FileKind) -> Written:
@@ -141,11 +140,6 @@ def _named(source: Path) -> Iterator[tuple[str, StoredTensor | ReferenceTensor]]
         yield ".".join(part for part in (stem, key) if part), stored
 
 
-def _size(source: Path) -> int:
-    files = source.rglob("*") if source.is_dir() else [source]
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
 def convert_dumps(
     sources: Sequence[Path],
     wanted: Wanted,
@@ -157,17 +151,28 @@ def convert_dumps(
 ) -> ConvertResult:
     """Write the tensors of dump files, and of all dump files below directories, as files of another kind."""
     own = load_converters(converters)
-    _check_layout(wanted.layout, own)
+    known = (*LAYOUTS, *(target for _, target in own))
+    # A misspelled one would leave every tensor as it is.
+    if wanted.layout is not None and wanted.layout not in known:
+        own_file = f"convert_A_to_{wanted.layout}.py"
+        raise UlpscopeError(
+            f"--layout {wanted.layout} is not known",
+            expected=f"one of {', '.join(known)}",
+            next_step=f"name one of these, or give a converter of your own: --converter {own_file}",
+        )
     if wanted.kind is FileKind.PT:
         require_torch()
-    arrays = _plan_arrays(sources, wanted, out)
-    planned = _plan([source for source in sources if source not in [job.source for job in arrays]], out)
+    arrays = _array_sources(sources, wanted)
+    planned = _plan([source for source in sources if source not in arrays], out)
     prepare_out(out)
     for folder in {job.folder for job in planned}:
         folder.mkdir(parents=True, exist_ok=True)
-    outcomes = [_outcome(job, partial(_convert_arrays, job, wanted.kind)) for job in arrays]
-    done = 0
-    total = sum(job.size for job in planned)
+    outcomes = []
+    for source in arrays:
+        files = [file for file in (source.rglob("*") if source.is_dir() else [source]) if file.is_file()]
+        size = sum(file.stat().st_size for file in files)
+        outcomes.append(_convert(Job(source, out, size, arrays=True), wanted, own))
+    done, total = 0, sum(job.size for job in planned)
     processes = min(jobs or usable_cores(), len(planned))
     if processes < 2 or total < _WORTH_PROCESSES:
         converted: Iterator[_Outcome] = (_convert(job, wanted, own) for job in planned)
@@ -175,29 +180,20 @@ def convert_dumps(
         converted = _side_by_side(planned, wanted, converters, processes)
     for outcome in converted:
         outcomes.append(outcome)
-        done += outcome.job.size
+        done += outcome[0].size
         told(done, total)
-    outcomes.sort(key=lambda outcome: outcome.job.source)
-    found = _finish(out, outcomes, wanted.kind, of_npu=not arrays)
+    found = _finish(out, sorted(outcomes, key=lambda outcome: outcome[0].source), wanted.kind, of_npu=not arrays)
     code = ExitCode.OK if found.written else ExitCode.NOTHING
     return ConvertResult(found, ExitCode.DIFFERENCE if found.failures else code)
-
-
-def _check_layout(layout: str | None, own: Converters) -> None:
-    """A misspelled one would leave every tensor as it is."""
-    known = (*LAYOUTS, *(target for _, target in own))
-    if layout is not None and layout not in known:
-        raise UlpscopeError(
-            f"--layout {layout} is not known",
-            expected=f"one of {', '.join(known)}",
-            next_step=f"name one of these, or give a converter of your own: --converter convert_A_to_{layout}.py",
-        )
 
 
 def _plan(sources: Sequence[Path], out: Path) -> list[Job]:
     planned: dict[Path, Job] = {}
     for source in sources:
-        for job in _jobs(source, out):
+        jobs = list(_jobs(source, out))
+        if not jobs:
+            raise _no_dumps(source, "holds no dump file")
+        for job in jobs:
             other = planned.setdefault(job.folder / job.source.name, job)
             if other is not job and not other.source.samefile(job.source):
                 raise UlpscopeError(
@@ -210,11 +206,12 @@ def _plan(sources: Sequence[Path], out: Path) -> list[Job]:
 
 def _jobs(source: Path, out: Path) -> Iterator[Job]:
     if source.is_dir():
-        found = [(folder.path, entry) for folder in find_folders(source) for entry in _files(folder.path)]
-        if not found:
-            raise _no_dumps(source, "holds no dump file")
-        for folder, (file, record) in found:
-            yield Job(file, out / folder.relative_to(source), record, file.stat().st_size)
+        for folder in (each.path for each in find_folders(source)):
+            below = out / folder.relative_to(source)
+            # Stats have nothing to convert.
+            named = [(entry.path, entry.name.is_overflow_record) for entry in list_dumps(folder) if not entry.is_stats]
+            for file, record in (*named, *((folder / name, False) for name in unnamed_dumps(folder))):
+                yield Job(file, below, file.stat().st_size, record)
     elif source.is_file():
         entry = entry_of(source)
         if entry is not None and entry.is_stats:
@@ -223,18 +220,9 @@ def _jobs(source: Path, out: Path) -> Iterator[Job]:
         other = wrong_kind(source, _WANTED, command="convert") if entry is None else None
         if other is not None:
             raise other
-        yield Job(source, out, entry is not None and entry.name.is_overflow_record, source.stat().st_size)
+        yield Job(source, out, source.stat().st_size, entry is not None and entry.name.is_overflow_record)
     else:
         raise _no_dumps(source, "does not exist")
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Dump files of a folder, and whether each is an overflow record; stats have nothing to convert."""
-    for entry in list_dumps(folder):
-        if not entry.is_stats:
-            yield entry.path, entry.name.is_overflow_record
-    for name in unnamed_dumps(folder):
-        yield folder / name, False
 
 
 def _side_by_side(
@@ -243,9 +231,10 @@ def _side_by_side(
     batch = max(1, len(planned) // (processes * _BATCHES))
     # The largest first, so that none of them is begun when the others are done.
     ordered = sorted(planned, key=lambda job: -job.size)
-    with WorkerPool(processes, _start, (wanted, tuple(converters))) as pool:
+    convert = partial(_convert_there, wanted=wanted, converters=tuple(converters))
+    with WorkerPool(processes) as pool:
         try:
-            yield from pool.map(_convert_here, ordered, chunksize=batch)
+            yield from pool.map(convert, ordered, chunksize=batch)
         except BrokenProcessPool as error:
             raise UlpscopeError(
                 "a process that converts has died",
@@ -254,66 +243,52 @@ def _side_by_side(
             ) from error
 
 
-_here: tuple[Wanted, dict[tuple[str, str], Converter]] | None = None
-"""In a worker process: what it was told at its start."""
+_loaded: dict[tuple[Path, ...], dict[tuple[str, str], Converter]] = {}
+"""In a worker process: the user's converters, which are executed once."""
 
 
-def _start(wanted: Wanted, converters: tuple[Path, ...]) -> None:
-    global _here
-    _here = wanted, load_converters(converters)
-
-
-def _convert_here(job: Job) -> _Outcome:
-    assert _here is not None
-    return _convert(job, *_here)
+def _convert_there(job: Job, wanted: Wanted, converters: tuple[Path, ...]) -> _Outcome:
+    if converters not in _loaded:
+        _loaded[converters] = load_converters(converters)
+    return _convert(job, wanted, _loaded[converters])
 
 
 def _convert(job: Job, wanted: Wanted, own: dict[tuple[str, str], Converter]) -> _Outcome:
-    return _outcome(job, lambda: convert_dump(job.source, wanted, job.folder, record=job.record, own=own))
-
-
-def _outcome(job: Job, convert: Callable[[], Written]) -> _Outcome:
     try:
-        return _Outcome(job, convert())
+        if job.arrays:
+            return job, _convert_arrays(job, wanted.kind)
+        return job, convert_dump(job.source, wanted, job.folder, record=job.record, own=own)
     except UlpscopeError as error:
-        return _Outcome(job, Written(failures=[error.seen]))
+        return job, Written(failures=[error.seen])
     except (OSError, MemoryError) as error:
-        return _Outcome(job, Written(failures=[f"{job.source}: {error}"]))
+        return job, Written(failures=[f"{job.source}: {error}"])
 
 
 def _finish(out: Path, outcomes: Sequence[_Outcome], kind: FileKind, *, of_npu: bool) -> DumpsConverted:
-    failures = [FileFailure(str(one.job.source), why) for one in outcomes for why in one.written.failures]
+    failures = [FileFailure(str(job.source), why) for job, written in outcomes for why in written.failures]
     if failures:
         listed = "".join(f"{source}\n" for source in sorted({failure.source for failure in failures}))
         (out / FAILED_LIST).write_text(listed, encoding="utf-8", errors="surrogateescape")
-    _write_mappings(outcomes)
+    renamed: dict[Path, dict[str, str]] = defaultdict(dict)
+    for job, written in outcomes:
+        if written.renamed:
+            renamed[job.folder].update(written.renamed)
+    for folder, names in renamed.items():
+        with open(folder / MAPPING_FILE, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(sorted(names.items()))
     return DumpsConverted(
         out=str(out),
         kind=kind.value,
         dumps=len(outcomes),
         of_npu=of_npu,
-        written=sum(len(one.written.files) for one in outcomes),
-        bytes_read=sum(one.job.size for one in outcomes),
-        renamed=sum(len(one.written.renamed) for one in outcomes),
-        as_they_were=_places(outcomes, lambda written: written.as_they_were),
-        without_data=_places(outcomes, lambda written: written.without_data),
+        written=sum(len(written.files) for _, written in outcomes),
+        bytes_read=sum(job.size for job, _ in outcomes),
+        renamed=sum(len(written.renamed) for _, written in outcomes),
+        as_they_were=tuple(f"{job.source.name}.{each}" for job, written in outcomes for each in written.as_they_were),
+        without_data=tuple(f"{job.source.name}.{each}" for job, written in outcomes for each in written.without_data),
         failures=tuple(failures),
         failed_list=str(out / FAILED_LIST) if failures else None,
     )
-
-
-def _write_mappings(outcomes: Sequence[_Outcome]) -> None:
-    renamed: dict[Path, dict[str, str]] = {}
-    for one in outcomes:
-        if one.written.renamed:
-            renamed.setdefault(one.job.folder, {}).update(one.written.renamed)
-    for folder, names in renamed.items():
-        with open(folder / MAPPING_FILE, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(sorted(names.items()))
-
-
-def _places(outcomes: Sequence[_Outcome], what: Callable[[Written], list[str]]) -> tuple[str, ...]:
-    return tuple(f"{one.job.source.name}.{tensor}" for one in outcomes for tensor in what(one.written))
 
 
 def _no_dumps(source: Path, problem: str) -> UlpscopeError:
