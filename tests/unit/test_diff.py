@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from ulpscope.cli.main import main
 from ulpscope.dialects.files.opening import load_tensor_file
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.diff.command import diff
+from ulpscope.workflows.diff import diff
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         return _diff_graphs(args)
     from ulpscope.numerics.pairs.metrics import compiled_available
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.diff.command import diff
+    from ulpscope.workflows.diff import diff
 
     with progress("compiling kernels, once"):
         compiled_available()

@@ -15,7 +15,7 @@ from ulpscope.shell.panels import low_panel
 from ulpscope.shell.telling import complain, say, show, show_text
 from ulpscope.shell.words import Command, Values, Words, add_limit, add_parse_output, similarity
 from ulpscope.workflows.convert import prepare_out
-from ulpscope.workflows.diff.command import diff
+from ulpscope.workflows.diff import diff
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, are_dumps, compare_dumps, compare_network
 from ulpscope.workflows.results import write_json, writing
 from ulpscope.workflows.show.command import DEFAULT_COSINE, LOW_LISTED, show_results

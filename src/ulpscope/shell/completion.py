@@ -14,7 +14,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.shell.commands import HELP, OWN_WORDS
 from ulpscope.shell.data import Context
 from ulpscope.shell.words import Command
-from ulpscope.workflows.diff.tensor_lookup import SEPARATOR
+from ulpscope.workflows.tensor_lookup import SEPARATOR
 
 OFFERED = 500
 """More names are no help."""

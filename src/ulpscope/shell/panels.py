@@ -26,8 +26,8 @@ from ulpscope.report.terminal.show_graph import plain_value
 from ulpscope.report.terminal.views import FoundDumps, OperatorView, SummarisedTensor
 from ulpscope.report.words.language import Language, phrases
 from ulpscope.report.words.overflow import overflow_sentence
-from ulpscope.workflows.diff.command import ElementRow, PairedElements, TensorView
-from ulpscope.workflows.diff.tensor_lookup import FoundTensor
+from ulpscope.workflows.diff import ElementRow, PairedElements, TensorView
+from ulpscope.workflows.tensor_lookup import FoundTensor
 
 READERS_SHOWN = 20
 INPUT_COLUMNS = "Input:idx | dtype | format | shape | value_range | shape_range | origin_shape | op_name:peer_idx"

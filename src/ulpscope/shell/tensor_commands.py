@@ -18,8 +18,8 @@ from ulpscope.shell.panels import IN_A_ROW, ROWS, comparison, panel, tensor_pane
 from ulpscope.shell.telling import say, show
 from ulpscope.shell.words import Command, Values, Words, add_parse_output, count, tolerance
 from ulpscope.workflows.convert import convert_dumps
-from ulpscope.workflows.diff.command import pair_elements, view_tensor
-from ulpscope.workflows.diff.tensor_lookup import ENDING, SEPARATOR, FoundTensor
+from ulpscope.workflows.diff import pair_elements, view_tensor
+from ulpscope.workflows.tensor_lookup import ENDING, SEPARATOR, FoundTensor
 
 PRINTED = 20
 TOLERANCE = 0.001

@@ -231,10 +231,9 @@ def _side_by_side(
     batch = max(1, len(planned) // (processes * _BATCHES))
     # The largest first, so that none of them is begun when the others are done.
     ordered = sorted(planned, key=lambda job: -job.size)
-    convert = partial(_convert_there, wanted=wanted, converters=tuple(converters))
-    with WorkerPool(processes) as pool:
+    with WorkerPool(processes, _load, (converters,)) as pool:
         try:
-            yield from pool.map(convert, ordered, chunksize=batch)
+            yield from pool.map(partial(_convert_there, wanted=wanted), ordered, chunksize=batch)
         except BrokenProcessPool as error:
             raise UlpscopeError(
                 "a process that converts has died",
@@ -243,14 +242,16 @@ def _side_by_side(
             ) from error
 
 
-_loaded: dict[tuple[Path, ...], dict[tuple[str, str], Converter]] = {}
-"""In a worker process: the user's converters, which are executed once."""
+_loaded: dict[tuple[str, str], Converter] = {}
+"""In a worker process: the user's converters."""
 
 
-def _convert_there(job: Job, wanted: Wanted, converters: tuple[Path, ...]) -> _Outcome:
-    if converters not in _loaded:
-        _loaded[converters] = load_converters(converters)
-    return _convert(job, wanted, _loaded[converters])
+def _load(converters: Sequence[Path]) -> None:
+    _loaded.update(load_converters(converters))
+
+
+def _convert_there(job: Job, wanted: Wanted) -> _Outcome:
+    return _convert(job, wanted, _loaded)
 
 
 def _convert(job: Job, wanted: Wanted, own: dict[tuple[str, str], Converter]) -> _Outcome:
@@ -307,7 +308,15 @@ def convert_traces(
 
     `told` is given the steps that are done, and those that there are."""
     opened = [_open(source, alone=len(sources) == 1) for source in sources]
-    folders = [out] if len(sources) == 1 else [out / name for name in _names(sources)]
+    names = [source.resolve().name for source in sources]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UlpscopeError(
+            f"several traces are called {', '.join(twice)}",
+            expected="a name of its own for each, because each becomes a directory of that name",
+            next_step="convert them one by one, each with its own -o",
+        )
+    folders = [out] if len(sources) == 1 else [out / name for name in names]
     prepare_out(out)
     traces = [trace for trace in opened if isinstance(trace, Trace)]
     total = sum(len(rank.steps) for trace in traces for rank in trace.ranks)
@@ -338,18 +347,6 @@ def _open(source: Path, *, alone: bool) -> Trace | NotConverted:
         if alone:
             raise told from error
         return NotConverted(str(source), told.seen)
-
-
-def _names(sources: Sequence[Path]) -> list[str]:
-    names = [source.resolve().name for source in sources]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UlpscopeError(
-            f"several traces are called {', '.join(twice)}",
-            expected="a name of its own for each, because each becomes a directory of that name",
-            next_step="convert them one by one, each with its own -o",
-        )
-    return names
 
 
 def prepare_out(out: Path) -> None:

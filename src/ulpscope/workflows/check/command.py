@@ -5,7 +5,7 @@
 
 import difflib
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +25,8 @@ from ulpscope.records.check_runs import (
 from ulpscope.records.checks import CaseId, CaseResult, DataSource, Perturbation, PerturbStandard, Variant, Verdict
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import TraceError, UlpscopeError
-from ulpscope.records.findings import Place
 from ulpscope.replay.overflows import births
-from ulpscope.replay.planning import CasePlan, Choice, matches, plan_cases
+from ulpscope.replay.planning import Choice, matches, plan_cases
 from ulpscope.replay.recorded import read_calls
 from ulpscope.report.files.check_tables import (
     write_details,
@@ -62,10 +61,12 @@ class CheckPlan:
 
 def plan_check(path: str | Path, options: CheckOptions) -> CheckPlan:
     """Open a trace and choose its cases; nothing to choose from is an error that says why."""
-    whole = open_run(path)
-    trace = with_ranks(whole, options.ranks, see="see what is there")
-    _check_steps(trace, options)
-    calls = _api_calls(trace, options)
+    trace = with_ranks(open_run(path), options.ranks, see="see what is there")
+    if options.steps is not None and not any(step in options.steps for step in trace.steps):
+        raise _nothing(
+            trace, f"{trace.path} has no step {options.steps}", expected=f"step {ranges_text(trace.steps) or 'none'}"
+        )
+    calls = pl.concat([_api_calls(rank, options) for rank in trace.ranks]).unique(maintain_order=True)
     if calls.is_empty():
         raise _no_api_calls(trace)
     for option, patterns in (("--only", options.only), ("--skip", options.skip)):
@@ -80,36 +81,25 @@ def plan_check(path: str | Path, options: CheckOptions) -> CheckPlan:
         source=options.source,
     )
     plans = [(rank.name, plan_cases(rank, choice)) for rank in trace.ranks]
+    given = [*(f"--only {word}" for word in options.only), *(f"--skip {word}" for word in options.skip)]
     if not any(plan.cases or plan.left for _, plan in plans):
-        raise _no_api_calls(trace) if not (options.only or options.skip) else _none_left(trace, options)
+        seen = f"{' '.join(given)} leaves no API call of {trace.path}"
+        raise _nothing(trace, seen, expected="patterns that leave some to check") if given else _no_api_calls(trace)
+    how = Variant.RECORDED, options.source or DataSource.RANDOM
     return CheckPlan(
         trace,
         cases=tuple(case for _, plan in plans for case in plan.cases),
-        left=tuple(left for process, plan in plans for left in _left_cases(process, plan, options)),
+        left=tuple(
+            (CaseId(process, each.call, each.name, each.op, *how), each.reason)
+            for process, plan in plans
+            for each in plan.left
+        ),
         repeated=sum(plan.repeated for _, plan in plans),
     )
 
 
-def _left_cases(process: str, plan: CasePlan, options: CheckOptions) -> Iterable[tuple[CaseId, str]]:
-    source = options.source or DataSource.RANDOM
-    for each in plan.left:
-        yield CaseId(process, each.call, each.name, each.op, Variant.RECORDED, source), each.reason
-
-
-def _check_steps(trace: Trace, options: CheckOptions) -> None:
-    if options.steps is not None and not any(step in options.steps for step in trace.steps):
-        raise _nothing(
-            trace, f"{trace.path} has no step {options.steps}", expected=f"step {ranges_text(trace.steps) or 'none'}"
-        )
-
-
-def _api_calls(trace: Trace, options: CheckOptions) -> pl.DataFrame:
+def _api_calls(rank: RankTrace, options: CheckOptions) -> pl.DataFrame:
     """Different names and operations of the calls to choose from."""
-    frames = [_api_calls_of(rank, options) for rank in trace.ranks]
-    return pl.concat(frames).unique(maintain_order=True)
-
-
-def _api_calls_of(rank: RankTrace, options: CheckOptions) -> pl.DataFrame:
     calls = rank.calls().filter(pl.col("kind") == Kind.API.value)
     if options.steps is not None:
         calls = calls.filter(pl.any_horizontal(pl.col("step").is_between(*each) for each in options.steps.ranges))
@@ -120,20 +110,15 @@ def _check_pattern(trace: Trace, calls: pl.DataFrame, option: str, pattern: str)
     if any(matches([pattern], name, op) for name, op in calls.iter_rows()):
         return
     ops = calls["op"].unique(maintain_order=True).to_list()
-    near = _near(pattern, [*(op.rpartition(".")[2] for op in ops), *ops])
-    expected = "an operation or a call of the trace"
+    names = {name.lower(): name for name in (*(op.rpartition(".")[2] for op in ops), *ops)}
+    found = difflib.get_close_matches(pattern.strip("*?").lower(), names, n=NEAR_NAMES, cutoff=0.5)
+    near, expected = [names[name] for name in found], "an operation or a call of the trace"
     raise _nothing(
         trace,
         f"{option} {pattern!r} matches none of the API calls of {trace.path}",
         expected=f"{expected}; did you mean {' or '.join(near)}" if near else f"{expected}, such as {ops[0]}",
         next_step=f"{option} {shlex.quote(near[0])}" if near else None,
     )
-
-
-def _near(pattern: str, names: Iterable[str]) -> list[str]:
-    unique = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(pattern.strip("*?").lower(), unique, n=NEAR_NAMES, cutoff=0.5)
-    return [unique[name] for name in found]
 
 
 def _no_api_calls(trace: Trace) -> TraceError:
@@ -144,13 +129,6 @@ def _no_api_calls(trace: Trace) -> TraceError:
         expected="a trace of level api or kernel, or a dump of msprobe at level L1 or mix",
         next_step="capture again: ulpscope run -o DIR --level api -- python train.py",
         code=ExitCode.NOTHING,
-    )
-
-
-def _none_left(trace: Trace, options: CheckOptions) -> TraceError:
-    given = [*(f"--only {word}" for word in options.only), *(f"--skip {word}" for word in options.skip)]
-    return _nothing(
-        trace, f"{' '.join(given)} leaves no API call of {trace.path}", expected="patterns that leave some to check"
     )
 
 
@@ -219,8 +197,18 @@ def check(
     done = {text: checked for text, checked in (journal.done if journal else {}).items() if text in planned}
     for checked in done.values():
         heard(checked)
+    settings = WorkerSettings(
+        trace=str(plan.trace.path),
+        device="",
+        seed=options.seed,
+        standard=options.standard,
+        references=options.references,
+        failing=journal.out / FAILING if journal is not None and options.save_failing else None,
+        figures=journal is not None,
+    )
+    first_line = {device: record_json(replace(settings, device=device)) for device in options.devices}
     waiting = [case for case in plan.cases if case.text not in done]
-    pool = Pool(waiting, _pool_settings(plan, options, journal, command))
+    pool = Pool(waiting, PoolSettings(first_line, jobs=options.jobs, timeout=options.timeout, command=command))
     interrupted = False
     try:
         with closing(pool.run()) as results:
@@ -231,30 +219,7 @@ def check(
                 heard(checked)
     except KeyboardInterrupt:
         interrupted = True
-    return told_check(_outcome(plan, options, done, pool, interrupted=interrupted))
-
-
-def _pool_settings(
-    plan: CheckPlan, options: CheckOptions, journal: Journal | None, command: Sequence[str]
-) -> PoolSettings:
-    failing = journal.out / FAILING if journal is not None and options.save_failing else None
-    whole = WorkerSettings(
-        trace=str(plan.trace.path),
-        device="",
-        seed=options.seed,
-        standard=options.standard,
-        references=options.references,
-        failing=failing,
-        figures=journal is not None,
-    )
-    first_line = {device: record_json(replace(whole, device=device)) for device in options.devices}
-    return PoolSettings(first_line, jobs=options.jobs, timeout=options.timeout, command=command)
-
-
-def _outcome(
-    plan: CheckPlan, options: CheckOptions, done: Mapping[str, CheckedCase], pool: Pool, *, interrupted: bool
-) -> CheckRun:
-    return CheckRun(
+    run = CheckRun(
         trace=str(plan.trace.path),
         options=options,
         calls=_checked_calls(plan, options, done),
@@ -265,39 +230,28 @@ def _outcome(
         remarks=tuple(pool.remarks),
         missing=plan.trace.missing,
     )
+    return told_check(run)
 
 
 def _checked_calls(plan: CheckPlan, options: CheckOptions, done: Mapping[str, CheckedCase]) -> tuple[CheckedCall, ...]:
     """Calls with their cases, as they follow each other in each process; what was not executed is missing."""
+    by_call: dict[str, dict[int, list[CheckedCase]]] = {}
     found = [done[case.text] for case in plan.cases if case.text in done]
-    found += [_left(case, reason, options) for case, reason in plan.left]
-    by_call: dict[tuple[str, int], list[CheckedCase]] = {}
+    for case, reason in plan.left:
+        left = CaseResult(case, forward=Verdict.SKIP, backward=None, message=reason)
+        found.append(CheckedCase(left, device_of(case, options.devices)))
     for checked in found:
         case = checked.result.case
-        by_call.setdefault((case.process, case.call), []).append(checked)
-    places = _places(plan, by_call)
-    ranks = {rank.name: place for place, rank in enumerate(plan.trace.ranks)}
-    order = sorted(by_call, key=lambda key: (ranks[key[0]], key[1]))
-    return tuple(CheckedCall(places[key], key[0], tuple(by_call[key])) for key in order)
-
-
-def _left(case: CaseId, reason: str, options: CheckOptions) -> CheckedCase:
-    result = CaseResult(case, forward=Verdict.SKIP, backward=None, message=reason)
-    return CheckedCase(result, device_of(case, options.devices))
-
-
-def _places(plan: CheckPlan, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Place]:
-    ids: dict[str, list[int]] = {}
-    for process, number in keys:
-        ids.setdefault(process, []).append(number)
-    places: dict[tuple[str, int], Place] = {}
-    for process, wanted in ids.items():
-        rank = plan.trace.process(process)
-        lines = _source_lines(rank)
-        for number, call in rank.find_calls(wanted).items():
-            source = None if call.stack is None else lines.get(call.stack)
-            places[process, number] = place_of(call, source)
-    return places
+        by_call.setdefault(case.process, {}).setdefault(case.call, []).append(checked)
+    calls = []
+    for rank in (rank for rank in plan.trace.ranks if rank.name in by_call):
+        cases, lines = by_call[rank.name], _source_lines(rank)
+        recorded = rank.find_calls(cases)
+        for number in sorted(cases):
+            stack = recorded[number].stack
+            place = place_of(recorded[number], None if stack is None else lines.get(stack))
+            calls.append(CheckedCall(place, rank.name, tuple(cases[number])))
+    return tuple(calls)
 
 
 def _source_lines(rank: RankTrace) -> dict[int, str]:

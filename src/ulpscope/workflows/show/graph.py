@@ -164,13 +164,13 @@ def _operator_view(graph: Graph, operator: Operator, known: Borders, wishes: Nod
 
 def _dumps(operator: Operator, directory: Path) -> FoundDumps:
     # Readers of dumps take half a second to import, which a look into a graph need not wait for.
-    from ulpscope.workflows.diff.tensor_lookup import dumps_of
+    from ulpscope.workflows.tensor_lookup import dumps_of
 
     return dumps_of(operator, directory)
 
 
 def _references(operator: Operator, directory: Path) -> FoundDumps:
-    from ulpscope.workflows.diff.tensor_lookup import references_of
+    from ulpscope.workflows.tensor_lookup import references_of
 
     return references_of(operator, directory)
 

@@ -44,7 +44,7 @@ from ulpscope.workflows.answers import Answer
 
 if TYPE_CHECKING:
     # Readers of dumps take a while to import, which files of tensors need not wait for.
-    from ulpscope.workflows.diff.tensor_lookup import FoundTensor
+    from ulpscope.workflows.tensor_lookup import FoundTensor
 
 SEPARATOR = "::"
 
