@@ -217,10 +217,8 @@ def _read_heading(path: Path) -> Message:
         if isinstance(heading, dict) and heading.get("command") == "check":
             return heading
         problem = "its first line is not that of a check"
-    except OSError as error:
-        problem = error.strerror or str(error)
-    except ValueError as error:
-        problem = str(error)
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
     raise UlpscopeError(
         f"{path} cannot be read: {problem}",
         expected=f"the {CASES} that an earlier `ulpscope check --out` wrote",

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -278,6 +279,16 @@ def _answer(answers: TextIO, message: Message) -> None:
     answers.flush()
 
 
+def _asked(words: Sequence[str]) -> tuple[EngineMaker, Judge]:
+    """What executes and what judges: by default whether calls are right, else another question."""
+    if not words:
+        return _torch_engine, judge
+    if words[0] == "overflow":
+        return _overflow_engine, _judge_overflows
+    mode, standard = Perturbation(words[1]), PerturbStandard(words[2])
+    return partial(_perturbing_engine, mode=mode, standard=standard), partial(_judge_perturbed, standard=standard)
+
+
 def _torch_engine(settings: WorkerSettings) -> Engine:
     from ulpscope.replay.torch.engine import Engine as TorchEngine
 
@@ -294,44 +305,22 @@ def _judge_overflows(executed: Executed, _settings: WorkerSettings) -> tuple[Out
     return tuple(judge_overflow(each) for each in executed.evidence)
 
 
-class Perturbing:
-    """How far outputs move: the engine that changes inputs, and the judge."""
+def _perturbing_engine(settings: WorkerSettings, *, mode: Perturbation, standard: PerturbStandard) -> Engine:
+    from ulpscope.replay.torch.perturb import Perturber
 
-    def __init__(self, mode: Perturbation, standard: PerturbStandard) -> None:
-        self._mode = mode
-        self._standard = standard
-
-    def engine(self, settings: WorkerSettings) -> Engine:
-        from ulpscope.replay.torch.perturb import Perturber
-
-        return Perturber(
-            settings.device,
-            mode=self._mode,
-            first_only=self._standard is PerturbStandard.FREE_BENCHMARK,
-            seed=settings.seed,
-            references=settings.references,
-        )
-
-    def judge(self, executed: Executed, _settings: WorkerSettings) -> tuple[OutputResult, ...]:
-        judged = self._judged(executed)
-        if self._standard is PerturbStandard.CONDITION and any(each.verdict is not Verdict.PASS for each in judged):
-            # Without sensitivities the bounds are narrower, never wider.
-            executed.refine()
-            judged = self._judged(executed)
-        return judged
-
-    def _judged(self, executed: Executed) -> tuple[OutputResult, ...]:
-        return tuple(judge_perturbed(each, self._standard) for each in executed.evidence)
+    first_only, references = standard is PerturbStandard.FREE_BENCHMARK, settings.references
+    return Perturber(settings.device, mode=mode, first_only=first_only, seed=settings.seed, references=references)
 
 
-def _asked(words: Sequence[str]) -> tuple[EngineMaker, Judge]:
-    """What executes and what judges: by default whether calls are right, else another question."""
-    if not words:
-        return _torch_engine, judge
-    if words[0] == "overflow":
-        return _overflow_engine, _judge_overflows
-    perturbing = Perturbing(Perturbation(words[1]), PerturbStandard(words[2]))
-    return perturbing.engine, perturbing.judge
+def _judge_perturbed(
+    executed: Executed, _settings: WorkerSettings, *, standard: PerturbStandard
+) -> tuple[OutputResult, ...]:
+    judged = tuple(judge_perturbed(each, standard) for each in executed.evidence)
+    if standard is PerturbStandard.CONDITION and any(each.verdict is not Verdict.PASS for each in judged):
+        # Without sensitivities the bounds are narrower, never wider.
+        executed.refine()
+        judged = tuple(judge_perturbed(each, standard) for each in executed.evidence)
+    return judged
 
 
 def _main(words: Sequence[str]) -> None:
