@@ -2,7 +2,7 @@
 msprobe's or msaccucmp's results.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.settings import IntRanges
-from ulpscope.records.values import Use, Value
+from ulpscope.records.values import Use
 from ulpscope.report.terminal.earlier_results import LowOperators, TableView, low_json, low_text, table_json, table_text
 from ulpscope.report.terminal.show import show_json, show_text
 from ulpscope.report.terminal.views import (
@@ -77,7 +77,8 @@ def show(
     trace = open_run(path)
     wanted = wanted or CallFilter()
     if call is not None:
-        found = _find(trace, call, wanted)
+        step, rank = _single(wanted.step, "--step"), _single(wanted.rank, "--rank")
+        found = find_call(trace, call, step=step, rank=rank, phase=wanted.phase)
         return _told(_call_view(trace, found, tensor=tensor, elements=elements, limit=limit or None))
     if wanted and aspect is Aspect.OVERVIEW:
         return _call_list(trace, wanted, limit=limit or None)
@@ -112,11 +113,6 @@ def _hints(trace: Trace, wanted: CallFilter) -> Iterable[str]:
             yield f"Near --{column} {pattern}: {', '.join(near)}."
 
 
-def _find(trace: Trace, call: str | int, wanted: CallFilter) -> FoundCall:
-    step, rank = _single(wanted.step, "--step"), _single(wanted.rank, "--rank")
-    return find_call(trace, call, step=step, rank=rank, phase=wanted.phase)
-
-
 def _single(numbers: IntRanges | None, option: str) -> int | None:
     if numbers is None:
         return None
@@ -138,16 +134,22 @@ def _call_view(
     where = {"path": str(trace.path), "process": rank.name}
     if tensor is not None:
         uses = _chosen(around.uses, tensor, call_name=call.name)
-        count = DEFAULT_ELEMENTS if elements is None else elements
-        return ElementsView(call=call, tensors=_saved_elements(rank, around, uses, count=count), **where)
+        picked = _elements(rank, around, uses, count=DEFAULT_ELEMENTS if elements is None else elements)
+        if not picked:
+            raise TraceError(
+                f"the data of {uses[0].place} was not saved",
+                expected="a trace with data",
+                next_step="capture again with: ulpscope run --save tensors",
+                code=ExitCode.NOTHING,
+            )
+        return ElementsView(call=call, tensors=picked, **where)
     shown = () if elements is None else _elements(rank, around, around.uses, count=elements)
     stack = () if call.stack is None else rank.stack(call.stack)
     return CallView(call=call, stack=stack, around=around, elements=shown, edges_shown=limit, **where)
 
 
-def _chosen(uses: Iterable[Use], wanted: str, *, call_name: str) -> list[Use]:
+def _chosen(uses: Sequence[Use], wanted: str, *, call_name: str) -> list[Use]:
     """By place (`output.0`), or by role and place where a place has several (`gradient:weight`)."""
-    uses = list(uses)
     chosen = [use for use in uses if wanted in (use.place, f"{use.role.value}:{use.place}")]
     if not chosen:
         places = ", ".join(dict.fromkeys(use.place for use in uses))
@@ -159,31 +161,16 @@ def _chosen(uses: Iterable[Use], wanted: str, *, call_name: str) -> list[Use]:
     return chosen
 
 
-def _saved_elements(rank: RankTrace, around: Neighbours, uses: list[Use], *, count: int) -> tuple[TensorElements, ...]:
-    found = _elements(rank, around, uses, count=count)
-    if not found:
-        raise TraceError(
-            f"the data of {uses[0].place} was not saved",
-            expected="a trace with data",
-            next_step="capture again with: ulpscope run --save tensors",
-            code=ExitCode.NOTHING,
-        )
-    return found
-
-
 def _elements(rank: RankTrace, around: Neighbours, uses: Iterable[Use], *, count: int) -> tuple[TensorElements, ...]:
-    pairs = [(use, around.values[use.value]) for use in uses if use.value in around.values]
-    return tuple(
-        found for use, value in pairs if (found := _tensor_elements(rank, use, value, count=count)) is not None
-    )
-
-
-def _tensor_elements(rank: RankTrace, use: Use, value: Value, *, count: int) -> TensorElements | None:
-    data = rank.data(value)
-    if data is None:
-        return None
-    indices, picked = pick_elements(data, count or None)
-    return TensorElements(use=use, value=value, indices=indices, elements=picked, total=data.size)
+    """Of those uses whose data was saved."""
+    found = []
+    for use in (use for use in uses if use.value in around.values):
+        value = around.values[use.value]
+        data = rank.data(value)
+        if data is not None:
+            indices, picked = pick_elements(data, count or None)
+            found.append(TensorElements(use=use, value=value, indices=indices, elements=picked, total=data.size))
+    return tuple(found)
 
 
 def show_table(path: Path, *, limit: int) -> Answer:
@@ -209,30 +196,25 @@ def low_operators(
     path: Path, *, cosine: float = DEFAULT_COSINE, limit: int | None = LOW_LISTED
 ) -> tuple[LowOperators, ...]:
     """Of a result CSV, or of each one of a directory, the operators with an output's cosine at or below `cosine`."""
-    return tuple(_low(file, cosine, limit) for file in _tables(path))
-
-
-def _low(path: Path, cosine: float, limit: int | None) -> LowOperators:
-    operators = read_result_table(path)
-    # A comparison with nan is false: what was not computed is not low.
-    low = [one for one in operators if any(tensor.cosine <= cosine for tensor in one.of(Side.OUTPUT))]
-    return LowOperators(path, cosine, tuple(low[:limit]), total=len(low), compared=len(operators))
-
-
-def _results(path: Path, pattern: str) -> list[Path]:
-    return [file for file in sorted(path.glob(pattern)) if is_result_table(file)]
+    found = []
+    for file in _tables(path):
+        operators = read_result_table(file)
+        # A comparison with nan is false: what was not computed is not low.
+        low = [one for one in operators if any(tensor.cosine <= cosine for tensor in one.of(Side.OUTPUT))]
+        found.append(LowOperators(file, cosine, tuple(low[:limit]), total=len(low), compared=len(operators)))
+    return tuple(found)
 
 
 def _tables(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     # Results of several times lie each in a directory of its own.
-    found = next(filter(None, (_results(path, pattern) for pattern in ("*.csv", "*/*.csv"))), [])
-    if not found:
-        raise UlpscopeError(
-            f"{path} {'holds no result of a comparison' if path.is_dir() else 'does not exist'}",
-            expected="a result CSV, a directory with some, or a directory of such directories",
-            next_step="check the path, or compare again: ulpscope compare REFERENCE DUMPS --graph GRAPH",
-            code=ExitCode.NOTHING if path.is_dir() else ExitCode.USAGE,
-        )
-    return found
+    for pattern in ("*.csv", "*/*.csv"):
+        if found := [file for file in sorted(path.glob(pattern)) if is_result_table(file)]:
+            return found
+    raise UlpscopeError(
+        f"{path} {'holds no result of a comparison' if path.is_dir() else 'does not exist'}",
+        expected="a result CSV, a directory with some, or a directory of such directories",
+        next_step="check the path, or compare again: ulpscope compare REFERENCE DUMPS --graph GRAPH",
+        code=ExitCode.NOTHING if path.is_dir() else ExitCode.USAGE,
+    )

@@ -40,7 +40,6 @@ from ulpscope.report.terminal.show_graph import show_graph_json, show_graph_text
 from ulpscope.report.terminal.views import (
     AnyGraphView,
     Drawing,
-    FoundDumps,
     GraphView,
     OperatorListView,
     OperatorsView,
@@ -105,7 +104,24 @@ def _named(
     if candidates:
         return _listed(model, path, candidates, filter_words=node, limit=limit, meant=node)
     elsewhere = found.operators or found.candidates
-    raise _left_out(path, elsewhere, wanted=wanted) if elsewhere else _no_such_operator(model, path, node)
+    if elsewhere:
+        # They are there, but not where they were looked for.
+        names = list(dict.fromkeys(one.name for one in elsewhere))
+        graphs = list(dict.fromkeys(one.graph for one in elsewhere))
+        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        raise UlpscopeError(
+            f"{path} has {names[0]}{more}, but not with {wanted}",
+            expected=f"a graph that has it: {', '.join(graphs[:GRAPHS_NAMED])}",
+            next_step=f"ulpscope show {path} {names[0]} --graph {graphs[0]}",
+        )
+    near = nearest_names(model, node)
+    raise UlpscopeError(
+        f"{path} has no operator {node!r}",
+        expected=f"the name of one; did you mean {' or '.join(near)}"
+        if near
+        else "the name of an operator, or a part of it",
+        next_step=f"list them: ulpscope show {path} --name ''",
+    )
 
 
 def _listed(
@@ -149,52 +165,22 @@ def _operators_view(
 
 
 def _operator_view(graph: Graph, operator: Operator, known: Borders, wishes: NodeWishes) -> OperatorView:
-    wires = wiring(graph)
+    wires, dumps, references = wiring(graph), None, None
     sources = {place: each.source for place, each in enumerate(operator.inputs) if each.source is not None}
     made = {place: made_at(known, operator.graph, source) for place, source in sources.items()}
+    if wishes.dumps is not None or wishes.reference is not None:
+        # Readers of dumps take half a second to import, which a look into a graph need not wait for.
+        from ulpscope.workflows.tensor_lookup import dumps_of, references_of
+
+        dumps = None if wishes.dumps is None else dumps_of(operator, wishes.dumps)
+        references = None if wishes.reference is None else references_of(operator, wishes.reference)
     return OperatorView(
         operator=operator,
         readers=wires.readers.get(operator.name, ()),
         followers=wires.followers.get(operator.name, ()),
         made_at={place: found for place, found in made.items() if found.source != sources[place]},
-        dumps=None if wishes.dumps is None else _dumps(operator, wishes.dumps),
-        references=None if wishes.reference is None else _references(operator, wishes.reference),
-    )
-
-
-def _dumps(operator: Operator, directory: Path) -> FoundDumps:
-    # Readers of dumps take half a second to import, which a look into a graph need not wait for.
-    from ulpscope.workflows.tensor_lookup import dumps_of
-
-    return dumps_of(operator, directory)
-
-
-def _references(operator: Operator, directory: Path) -> FoundDumps:
-    from ulpscope.workflows.tensor_lookup import references_of
-
-    return references_of(operator, directory)
-
-
-def _left_out(path: str, operators: Sequence[Operator], *, wanted: OperatorFilter) -> UlpscopeError:
-    """Operators that are there, but not where they were looked for."""
-    names = list(dict.fromkeys(one.name for one in operators))
-    graphs = list(dict.fromkeys(one.graph for one in operators))
-    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    return UlpscopeError(
-        f"{path} has {names[0]}{more}, but not with {wanted}",
-        expected=f"a graph that has it: {', '.join(graphs[:GRAPHS_NAMED])}",
-        next_step=f"ulpscope show {path} {names[0]} --graph {graphs[0]}",
-    )
-
-
-def _no_such_operator(model: GraphModel, path: str, node: str) -> UlpscopeError:
-    near = nearest_names(model, node)
-    return UlpscopeError(
-        f"{path} has no operator {node!r}",
-        expected=f"the name of one; did you mean {' or '.join(near)}"
-        if near
-        else "the name of an operator, or a part of it",
-        next_step=f"list them: ulpscope show {path} --name ''",
+        dumps=dumps,
+        references=references,
     )
 
 
