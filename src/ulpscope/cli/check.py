@@ -136,18 +136,17 @@ def _add_how(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check, and give the exit code."""
-    from ulpscope.records.check_runs import CheckOptions, CheckStandard
-    from ulpscope.records.checks import DataSource
+    from ulpscope.records.check_runs import CheckOptions
 
     _check(args)
     options = parsed(
         CheckOptions,
         args,
-        devices=tuple(dict.fromkeys(device.strip() for device in args.device.split(","))),
+        devices=dict.fromkeys(device.strip() for device in args.device.split(",")),
         every=args.all,
         stress=not args.no_stress,
-        source=None if args.data is None else DataSource(args.data),
-        standard=CheckStandard.ROUNDING if _asks_mode(args) else CheckStandard(args.standard),
+        source=args.data,
+        standard="rounding" if _asks_mode(args) else args.standard,
     )
     if args.graph is not None or _asks_mode(args):
         return deliver(args, lambda language: _other_question(args, options, language))

@@ -10,10 +10,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
+from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from ulpscope.records.errors import UlpscopeError
 
@@ -102,26 +102,12 @@ def refuse_all(args: argparse.Namespace, names: Iterable[str], beside: str, *, e
         raise UlpscopeError(seen, expected=expected, next_step=f"see ulpscope {args.subcommand} --help")
 
 
-def parsed(kind: type[Options], args: argparse.Namespace, **others: object) -> Options:
+def parsed(kind: type[Options], args: argparse.Namespace, /, **others: object) -> Options:
     """What a workflow takes: of each field the argument of its name, as the field's type wants it; or `others`."""
-    hints = get_type_hints(kind)
-    words = {name: _typed(hint, name, args) for name, hint in hints.items() if name not in others and name in args}
-    return kind(**words, **others)
+    from ulpscope.workflows.run.python_capture import options_of
 
-
-def _typed(hint: Any, name: str, args: argparse.Namespace) -> Any:
-    from ulpscope.capture.settings import parse_ranges
-    from ulpscope.records.settings import IntRanges
-
-    value, kinds = getattr(args, name), (hint, *get_args(hint))
-    if value is None:
-        return None
-    if IntRanges in kinds:
-        return parse_ranges(value, option=f"--{name}")
-    words = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum)), None)
-    if words is not None:
-        return words(value)
-    return tuple(value) if isinstance(value, list) else value
+    names = [field.name for field in fields(kind) if field.name in args]  # type: ignore[arg-type]
+    return options_of(kind, named="--{}", **{**{name: getattr(args, name) for name in names}, **others})
 
 
 INDENT = "  "

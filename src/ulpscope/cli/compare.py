@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     from ulpscope.judge.standards.by_name import parse_standard
     from ulpscope.report.progress import progress
     from ulpscope.workflows.compare.checks import compare_checks, is_check_result
-    from ulpscope.workflows.compare.command import CompareOptions, compare, open_both, plan_comparison
+    from ulpscope.workflows.compare.command import CompareOptions, compare, plan_comparison
 
     _check(args)
     reference, target = _sides(args)
@@ -142,8 +142,10 @@ def run(args: argparse.Namespace) -> int:
         return _run_network(args, reference, target)
     if args.plan:
         from ulpscope.align.plan import plan_json, plan_lines
+        from ulpscope.dialects.opening import open_run
+        from ulpscope.records.pairs import Pair
 
-        plan = plan_comparison(open_both(reference, target), options).plan
+        plan = plan_comparison(Pair(open_run(reference), open_run(target)), options).plan
         _tell_plan(plan_json(plan) if args.json else plan_lines(plan), as_json=args.json)
         return 0
 
@@ -165,24 +167,24 @@ def _tell_plan(plan: "dict[str, Any] | Iterable[str]", *, as_json: bool) -> None
 
 def _sides(args: argparse.Namespace) -> tuple[Path, Path]:
     """The two runs, also where an old compare.json names them."""
-    from ulpscope.workflows.compare.command import compare_configured
+    from ulpscope.dialects.msprobe.json_files import is_compare_config, read_compare_config
 
     if args.target is not None:
         return args.reference, args.target
-    configured = compare_configured(args.reference) if args.reference.is_file() else None
-    if configured is None and not args.reference.exists():
+    if args.reference.is_file() and is_compare_config(args.reference):
+        configured = read_compare_config(args.reference)
+        return configured.reference, configured.target
+    if not args.reference.exists():
         raise UlpscopeError(
             f"{args.reference} does not exist",
             expected="a trace and a second one, or an old compare.json",
             next_step=f"check the path; {USAGE}",
         )
-    if configured is None:
-        raise UlpscopeError(
-            f"one run, {args.reference}",
-            expected="two: the reference and the target",
-            next_step=f"ulpscope compare {args.reference} TARGET",
-        )
-    return configured.reference, configured.target
+    raise UlpscopeError(
+        f"one run, {args.reference}",
+        expected="two: the reference and the target",
+        next_step=f"ulpscope compare {args.reference} TARGET",
+    )
 
 
 def _is_network(args: argparse.Namespace) -> bool:

@@ -40,10 +40,9 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, and give the exit code."""
-    from ulpscope.records.checks import DataSource
     from ulpscope.workflows.repro import ReproOptions, repro
 
-    options = parsed(ReproOptions, args, source=None if args.data is None else DataSource(args.data))
+    options = parsed(ReproOptions, args, source=args.data)
     phase = None if args.phase is None else Phase(args.phase)
     result = repro(args.trace, args.call, args.out, options, step=args.step, rank=args.rank, phase=phase)
     if args.json:

@@ -43,10 +43,7 @@ def prepare_result(out: Path, *, overwrite: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
         # The directory itself stays: it may be a link or a mount point.
         for entry in out.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+            _remove(entry)
     except OSError as error:
         raise occupied(out, f"cannot be made: {error.strerror}") from error
 
@@ -103,7 +100,8 @@ def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) 
     for left in [found for found in everything if _is_empty_and_left(found)]:
         _remove(left)
         everything.remove(left)
-    ranks = everything if rank is None else [found for found in everything if _is_rank(found, rank)]
+    own = f"rank{rank}"
+    ranks = [found for found in everything if rank is None or found.name == own or found.name.startswith(f"{own}-")]
     if ranks and not overwrite:
         raise UlpscopeError(
             f"{out} already holds a trace ({_first_names(directory.name for directory in ranks)})",
@@ -117,9 +115,17 @@ def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) 
         for directory in ranks:
             _remove(directory)
         out.mkdir(parents=True, exist_ok=True)
-        _try_to_write(out)
+        with tempfile.NamedTemporaryFile(dir=out, prefix=_OURS) as file:
+            file.write(b"\0" * _TRIAL_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
-        raise _unwritable(out, error) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise UlpscopeError(
+            f"cannot write to {out}: {error.strerror or error}",
+            expected="a directory on a disk with free space" if full else "a directory that you may create and write",
+            next_step="free some space, or choose another disk with -o" if full else "choose another directory with -o",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -193,10 +199,6 @@ def _is_empty_and_left(rank: Path) -> bool:
     return claim.get("host") == platform.node() and isinstance(claim.get("pid"), int) and not is_alive(claim["pid"])
 
 
-def _is_rank(directory: Path, rank: int) -> bool:
-    return directory.name == f"rank{rank}" or directory.name.startswith(f"rank{rank}-")
-
-
 def _refuse_other_files(out: Path, ranks: Sequence[Path]) -> None:
     if not os.path.lexists(out):
         return
@@ -221,24 +223,8 @@ def _first_names(names: Iterable[str]) -> str:
     return ", ".join([*listed[:4], "..."] if len(listed) > 4 else listed)
 
 
-def _remove(rank: Path) -> None:
-    if rank.is_symlink():
-        rank.unlink()
+def _remove(entry: Path) -> None:
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry)
     else:
-        shutil.rmtree(rank)
-
-
-def _try_to_write(out: Path) -> None:
-    with tempfile.NamedTemporaryFile(dir=out, prefix=_OURS) as file:
-        file.write(b"\0" * _TRIAL_BYTES)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _unwritable(out: Path, error: OSError) -> UlpscopeError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return UlpscopeError(
-        f"cannot write to {out}: {error.strerror or error}",
-        expected="a directory on a disk with free space" if full else "a directory that you may create and write",
-        next_step="free some space, or choose another disk with -o" if full else "choose another directory with -o",
-    )
+        entry.unlink()

@@ -133,18 +133,26 @@ class Bench:
         return found
 
     def _check(self, case: CaseId, recorded: Recorded) -> CaseResult:
-        begun = time.perf_counter()
+        begun, reason = time.perf_counter(), ""
         try:
             rank = self._trace.process(case.process)
             call = recorded.get((case.process, case.call)) or read_calls(rank, [case.call])[case.call]
         except Exception as error:
             return skipped(case, reason_of(error), seconds=time.perf_counter() - begun)
-        try:
-            return self._execute(case, call, rank, begun)
-        except Exception as error:
-            if _DEVICE_IS_LOST.search(str(error)):
-                raise
-            return self._forward_alone(case, call, rank, begun, reason_of(error))
+        # A call whose backward may be what cannot be executed: its forward is judged all the same.
+        for tried in (call, replace(call, grad_outputs={})) if call.grad_outputs else (call,):
+            try:
+                result = self._execute(case, tried, rank, begun)
+            except Exception as error:
+                if _DEVICE_IS_LOST.search(str(error)):
+                    raise
+                reason = reason or reason_of(error)
+                continue
+            if not reason:
+                return result
+            if result.forward not in (None, Verdict.SKIP):
+                return replace(result, backward=Verdict.SKIP, message=result.message or f"backward: {reason}")
+        return skipped(case, reason, seconds=time.perf_counter() - begun)
 
     def _execute(self, case: CaseId, call: RecordedCall, rank: RankTrace, begun: float) -> CaseResult:
         executed = self._engine.execute(case, call, rank)
@@ -152,22 +160,6 @@ class Bench:
         result = judged_case(case, outputs, seconds=time.perf_counter() - begun)
         failed = Verdict.FAIL in (result.forward, result.backward)
         return self._saved(result, executed) if failed and self._settings.failing is not None else result
-
-    def _forward_alone(
-        self, case: CaseId, call: RecordedCall, rank: RankTrace, begun: float, reason: str
-    ) -> CaseResult:
-        """A call whose backward may be what cannot be executed: its forward is judged all the same."""
-        if not call.grad_outputs:
-            return skipped(case, reason, seconds=time.perf_counter() - begun)
-        try:
-            result = self._execute(case, replace(call, grad_outputs={}), rank, begun)
-        except Exception as error:
-            if _DEVICE_IS_LOST.search(str(error)):
-                raise
-            return skipped(case, reason, seconds=time.perf_counter() - begun)
-        if result.forward in (None, Verdict.SKIP):
-            return skipped(case, reason, seconds=time.perf_counter() - begun)
-        return replace(result, backward=Verdict.SKIP, message=result.message or f"backward: {reason}")
 
     def _saved(self, result: CaseResult, executed: Executed) -> CaseResult:
         assert self._settings.failing is not None

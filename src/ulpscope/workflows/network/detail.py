@@ -156,25 +156,22 @@ def _in_order(pair: TwoTensors, device_layout: str) -> tuple[AnyArray, AnyArray,
 
 def _row(paired: PairedNetwork, wish: DetailWish) -> NetworkRow:
     called = _called(paired.rows, wish.operator)
-    found = [row for row in called if row.tensor is not None]
-    for row in found:
-        assert row.tensor is not None
-        if (row.tensor.side, row.tensor.position) == (wish.side, wish.position):
-            return row
     if not called:
         raise UlpscopeError(
             f"the network has no operator {wish.operator!r}",
             expected="the whole name of one",
             next_step="list them: ulpscope show GRAPH --name ''",
         )
+    found = {(row.tensor.side, row.tensor.position): row for row in reversed(called) if row.tensor is not None}
     if not found:
         raise _nothing_to_compare(called[0].reason)
-    there = ", ".join(f"--{row.tensor.side.value} {row.tensor.position}" for row in found if row.tensor is not None)
-    raise UlpscopeError(
-        f"{wish.operator} has no {wish.side.value} {wish.position} in its dump",
-        expected=f"one of {there}",
-        next_step="choose one of them",
-    )
+    if (wish.side, wish.position) not in found:
+        raise UlpscopeError(
+            f"{wish.operator} has no {wish.side.value} {wish.position} in its dump",
+            expected=f"one of {', '.join(f'--{side.value} {position}' for side, position in reversed(found))}",
+            next_step="choose one of them",
+        )
+    return found[wish.side, wish.position]
 
 
 def _called(rows: Sequence[NetworkRow], name: str) -> list[NetworkRow]:

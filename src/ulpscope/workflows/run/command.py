@@ -15,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader, run_of
 from ulpscope.capture.processes import rank_and_world_size, starts_ranks
@@ -33,6 +33,8 @@ from ulpscope.workflows.results import held_destination, prepare_destination, ra
 if TYPE_CHECKING:
     from ulpscope.trace.description import StepParts
 
+
+Told = TypeVar("Told")
 
 POLL_SECONDS = 0.2
 
@@ -255,7 +257,7 @@ class RunWatch:
         return SeenProcesses(
             pythons=len(self._of("python")),
             ranks=tuple(sorted({int(event["rank"]) for event in [*started, *self._of("finished")]})),
-            finished=tuple({event["pid"]: _finished(event) for event in self._of("finished")}.values()),
+            finished=tuple({event["pid"]: _record(FinishedProcess, event) for event in self._of("finished")}.values()),
             without_ulpscope={str(event["interpreter"]): str(event["reason"]) for event in self._of("no_ulpscope")},
             left_alone={reason: alone.count(reason) for reason in sorted(set(alone))},
             failures=tuple(str(event["text"]) for event in self._of("failed")),
@@ -264,7 +266,7 @@ class RunWatch:
 
     def _take(self, event: Event) -> None:
         if event["event"] == "progress":
-            self._progress[event["pid"]] = _progress(event)
+            self._progress[event["pid"]] = _record(Progress, event)
             return
         if event["event"] == "started" and not self._of("started"):
             threading.Thread(target=_import_tables, daemon=True).start()
@@ -277,18 +279,9 @@ class RunWatch:
         return [event for event in self._events if event["event"] == name]
 
 
-def _progress(event: Event) -> Progress:
-    return Progress(
-        rank=event["rank"],
-        step=event["step"],
-        calls=event["calls"],
-        bytes=event["bytes"],
-        seconds_per_step=event.get("seconds_per_step"),
-    )
-
-
-def _finished(event: Event) -> FinishedProcess:
-    return FinishedProcess(rank=event["rank"], steps=event["steps"], calls=event["calls"], recorded=event["recorded"])
+def _record(kind: type[Told], event: Event) -> Told:
+    """What a process tells of itself."""
+    return kind(**{field.name: event.get(field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
 def _outcome(command: Sequence[str], settings: CaptureSettings, *, ended: ChildExit, watch: RunWatch) -> RunOutcome:
