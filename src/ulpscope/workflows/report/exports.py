@@ -92,13 +92,17 @@ def comparison_graphs(result: Path, wanted: Wanted) -> Graphs:
     """The graphs of both runs, with errors and judgements on their nodes; calls that are partners have the same id."""
     summary, pairs = read_summary(result), read_pairs(result)
     places = pairs.select("rank", "step").drop_nulls().unique().sort("rank", "step").iter_rows()
-    place = wanted.choose((Place(*each) for each in places), path=result, preferred=_found_at(summary))
+    findings = summary.get("findings") or [{}]
+    preferred = Place(findings[0].get("rank", -1), findings[0].get("step", -1))
+    place = wanted.choose((Place(*each) for each in places), path=result, preferred=preferred)
     rows = pairs.filter(pl.col("rank") == place.rank, pl.col("step") == place.step)
     ids = Pair(_reference_ids(rows), OWN_IDS)
     notes: list[str] = []
     steps = Pair(REFERENCE, TARGET).map(lambda side: _step_of(summary, result, side, place, rows, notes))
     sides = ((TARGET, steps.target, ids.target), (REFERENCE, steps.reference, ids.reference))
-    told = _told(summary)
+    told = {"verdict": str(summary.get("verdict"))}
+    if summary.get("findings"):
+        told["finding"] = str(findings[0].get("sentence"))
     graphs = [
         graph_json(step, name=side, facts={**told, **_facts(str(summary[side]), place)}, ids=own)
         for side, step, own in sides
@@ -144,18 +148,6 @@ def _is_compared(step: RunStep, rows: pl.DataFrame, side: str) -> bool:
     """Whether the calls are called as in the table; a trace that was captured anew has others."""
     compared = rows.select(id=f"id_{side}", name=f"call_{side}").drop_nulls().unique()
     return not compared.is_empty() and compared.join(step.calls, on=["id", "name"], how="anti").is_empty()
-
-
-def _found_at(summary: Mapping[str, Any]) -> Place | None:
-    findings = summary.get("findings") or [{}]
-    rank, step = findings[0].get("rank"), findings[0].get("step")
-    return Place(rank, step) if isinstance(rank, int) and isinstance(step, int) else None
-
-
-def _told(summary: Mapping[str, Any]) -> dict[str, str]:
-    told = {"verdict": str(summary.get("verdict"))}
-    findings = summary.get("findings")
-    return {**told, "finding": str(findings[0].get("sentence"))} if findings else told
 
 
 def _facts(trace: str, place: Place) -> dict[str, str]:

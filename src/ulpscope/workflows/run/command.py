@@ -163,18 +163,14 @@ def find_executable(command: Sequence[str], *, out: Path) -> str:
         raise UlpscopeError("no command to run", expected="a command after `--`", next_step=f"{prefix} python train.py")
     found = shutil.which(command[0])
     if found is None:
-        raise _not_executable(command, prefix=prefix)
+        program = Path(command[0])
+        interpreter = {".py": "python", ".sh": "bash"}.get(program.suffix)
+        raise UlpscopeError(
+            f"{command[0]} is not executable" if program.is_file() else f"there is no command {command[0]!r}",
+            expected="a program on PATH or an executable file",
+            next_step=f"{prefix} {interpreter} {shlex.join(command)}" if interpreter else "check its spelling and PATH",
+        )
     return found
-
-
-def _not_executable(command: Sequence[str], *, prefix: str) -> UlpscopeError:
-    exists = Path(command[0]).is_file()
-    interpreter = {".py": "python", ".sh": "bash"}.get(Path(command[0]).suffix)
-    return UlpscopeError(
-        f"{command[0]} is not executable" if exists else f"there is no command {command[0]!r}",
-        expected="a program on PATH or an executable file",
-        next_step=f"{prefix} {interpreter} {shlex.join(command)}" if interpreter else "check its spelling and PATH",
-    )
 
 
 def find_interpreter(executable: str) -> str | None:
