@@ -26,7 +26,7 @@ from ulpscope.records.checks import CaseId, CaseResult, DataSource, Perturbation
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.replay.overflows import births
-from ulpscope.replay.planning import Choice, matches, plan_cases
+from ulpscope.replay.planning import matches, plan_cases
 from ulpscope.replay.recorded import read_calls
 from ulpscope.report.files.check_tables import (
     write_details,
@@ -72,15 +72,7 @@ def plan_check(path: str | Path, options: CheckOptions) -> CheckPlan:
     for option, patterns in (("--only", options.only), ("--skip", options.skip)):
         for pattern in patterns:
             _check_pattern(trace, calls, option, pattern)
-    choice = Choice(
-        steps=options.steps,
-        only=options.only,
-        skip=options.skip,
-        every=options.every,
-        stress=options.stress,
-        source=options.source,
-    )
-    plans = [(rank.name, plan_cases(rank, choice)) for rank in trace.ranks]
+    plans = [(rank.name, plan_cases(rank, options)) for rank in trace.ranks]
     given = [*(f"--only {word}" for word in options.only), *(f"--skip {word}" for word in options.skip)]
     if not any(plan.cases or plan.left for _, plan in plans):
         seen = f"{' '.join(given)} leaves no API call of {trace.path}"
