@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
@@ -39,15 +39,6 @@ Told = TypeVar("Told")
 POLL_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class ChildExit:
-    """How the user's command ended."""
-
-    code: int
-    """As a shell reports it: 128 + n after signal n."""
-    interrupted: bool
-
-
 class Child:
     """The user's command while it runs."""
 
@@ -56,35 +47,31 @@ class Child:
         self._on_stop = on_stop
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
-        self._interrupted = False
+        self.interrupted = False
 
-    def run(self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int | None) -> ChildExit:
-        """Start the command and wait for its end, calling `on_tick` a few times a second."""
+    def run(self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int | None) -> int:
+        """Start the command and wait for its end, calling `on_tick` a few times a second.
+
+        The exit code is as a shell reports it: 128 + n after signal n.
+        """
         with self._signals():
-            self._process = self._start(command, environment=environment, stdout=stdout)
-            for number in self._early:
-                self._process.send_signal(number)
-            code = self._wait(self._process)
-        return ChildExit(code=code if code >= 0 else 128 - code, interrupted=self._interrupted)
-
-    def _start(
-        self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int | None
-    ) -> subprocess.Popen[bytes]:
-        try:
-            return subprocess.Popen(command, env=environment, stdout=stdout)
-        except OSError as error:
-            raise UlpscopeError(
-                f"{command[0]} cannot be started: {error.strerror}",
-                expected="a program, or a script whose first line names its interpreter",
-                next_step="name the interpreter: ulpscope run -o TRACE -- bash script.sh",
-            ) from error
-
-    def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        while True:
             try:
-                return process.wait(timeout=POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._on_tick()
+                self._process = process = subprocess.Popen(command, env=environment, stdout=stdout)
+            except OSError as error:
+                raise UlpscopeError(
+                    f"{command[0]} cannot be started: {error.strerror}",
+                    expected="a program, or a script whose first line names its interpreter",
+                    next_step="name the interpreter: ulpscope run -o TRACE -- bash script.sh",
+                ) from error
+            for number in self._early:
+                process.send_signal(number)
+            code = None
+            while code is None:
+                try:
+                    code = process.wait(timeout=POLL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self._on_tick()
+        return code if code >= 0 else 128 - code
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -104,7 +91,7 @@ class Child:
                 signal.signal(number, handler)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self._interrupted = True
+        self.interrupted = True
         # The terminal sends Ctrl-C to the child as well; torchrun takes a second one for an order to give up at once.
         if self._process is None or not _own_the_terminal():
             self._forward(number, frame)
@@ -194,12 +181,22 @@ def _capture(command: Sequence[str], settings: CaptureSettings, *, stdout: int |
         watch = RunWatch(Path(rendezvous))
         try:
             environment = child_environment(os.environ, settings, rendezvous=Path(rendezvous))
-            ended = Child(on_tick=watch.tick, on_stop=watch.status.close).run(
-                command, environment=environment, stdout=stdout
-            )
+            child = Child(on_tick=watch.tick, on_stop=watch.status.close)
+            code = child.run(command, environment=environment, stdout=stdout)
         finally:
             watch.finish()
-    return _outcome(command, settings, ended=ended, watch=watch)
+    from ulpscope.trace.writer import read_claim
+
+    directories = [found for found in rank_directories(settings.out) if read_claim(found).get("run") == watch.run]
+    return RunOutcome(
+        trace=str(settings.out),
+        command=tuple(command),
+        settings=settings,
+        script_exit=code,
+        interrupted=child.interrupted,
+        captured=tuple(_captured(directory, watch.last_calls) for directory in directories),
+        seen=watch.seen(),
+    )
 
 
 def child_environment(environ: Mapping[str, str], settings: CaptureSettings, *, rendezvous: Path) -> dict[str, str]:
@@ -280,31 +277,12 @@ def _record(kind: type[Told], event: Event) -> Told:
     return kind(**{field.name: event.get(field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
-def _outcome(command: Sequence[str], settings: CaptureSettings, *, ended: ChildExit, watch: RunWatch) -> RunOutcome:
-    from ulpscope.trace.writer import read_claim
-
-    directories = [found for found in rank_directories(settings.out) if read_claim(found).get("run") == watch.run]
-    captured = [_captured(directory) for directory in directories]
-    return RunOutcome(
-        trace=str(settings.out),
-        command=tuple(command),
-        settings=settings,
-        script_exit=ended.code,
-        interrupted=ended.interrupted,
-        captured=tuple(
-            replace(process, last_call=watch.last_calls.get(process.info.process.get("pid", -1)))
-            for process in captured
-        ),
-        seen=watch.seen(),
-    )
-
-
 def _import_tables() -> None:
     """The table library costs a quarter of a second: not before the user's command begins, nor after it has ended."""
     import ulpscope.trace.description  # noqa: F401
 
 
-def _captured(directory: Path) -> CapturedProcess:
+def _captured(directory: Path, last_calls: Mapping[int, LastCall]) -> CapturedProcess:
     from ulpscope.trace.description import read_rank_info, survey_rank
     from ulpscope.trace.schema import RANK_FILE
 
@@ -318,6 +296,7 @@ def _captured(directory: Path) -> CapturedProcess:
         calls=info.coverage.calls_recorded if info.closed else _calls_on_disk(directory, steps.values()),
         unfinished=tuple(sorted(number for number, step in steps.items() if step.info is None)),
         bytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
+        last_call=last_calls.get(info.process.get("pid", -1)),
     )
 
 
