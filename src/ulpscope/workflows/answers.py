@@ -1,13 +1,13 @@
 """Answers of commands: what was found, and the functions of report/ that tell it as text, as JSON and as files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.report.words.language import Language
+from ulpscope.workflows.results import SUMMARY, write_json, writing
 
 
 class TellsItself:
@@ -39,15 +39,13 @@ class Answer(TellsItself):
         return self.as_json(self.found)
 
 
-def _no_tables(found: Any, out: Path) -> None:
-    """Of an answer that is only told."""
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class SpokenAnswer(Answer):
-    """What was found, told in a language, and written into a directory with its page."""
+    """What was found, told in a language, and written into a directory."""
 
-    write_tables: Callable[[Any, Path], None] = field(default=_no_tables, compare=False)
+    tables: Mapping[str, Callable[[Any, Path], None]] = field(default_factory=dict, compare=False)
+    """What is written beside summary.json: files or folders, and what writes each of them."""
+    has_page: bool = True
 
     def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
         return self.as_text(self.found, width=width, color=color, language=language)
@@ -62,9 +60,17 @@ class SpokenAnswer(Answer):
         language: Language = Language.EN,
         next_step: str = "choose another directory for --out",
     ) -> Path | None:
-        """Write summary.json, the tables and the page, which it gives."""
+        """Write summary.json, the tables and, if there is one, the page, which it gives."""
         # An answer that is only told need not wait for what makes pages.
         from ulpscope.workflows.report.command import write_result
 
-        tables = partial(self.write_tables, self.found)
-        return write_result(out, self, tables, language=language, next_step=next_step)
+        if self.has_page:
+            return write_result(out, self, self._write_tables, language=language, next_step=next_step)
+        with writing(Path(out), next_step=next_step):
+            self._write_tables(Path(out))
+            write_json(Path(out) / SUMMARY, self.json(language))
+        return None
+
+    def _write_tables(self, out: Path) -> None:
+        for name, write in self.tables.items():
+            write(self.found, out / name)

@@ -130,17 +130,16 @@ def device_findings(path: Path, search: RecordSearch, missing: list[str]) -> Ite
         yield OverflowFinding(str(path), place, tensors, record=record)
 
 
-def write_survey(survey: OverflowSurvey, out: Path, *, searches: Sequence[RecordSearch]) -> None:
-    """A row an overflow, and each record as the older tools write it."""
+def write_records(survey: OverflowSurvey, out: Path, *, searches: Sequence[RecordSearch]) -> None:
+    """Each record as the older tools write it."""
     for number, search in enumerate(searches, start=1):
         # Several devices, and several runs, may have written records of one name.
-        own = out / RECORDS / (str(number) if len(searches) > 1 else "")
+        own = out / (str(number) if len(searches) > 1 else "")
         for path in sorted({found.entry.path for found in search.found}):
             folder = own / (path.parent.relative_to(search.root) if search.root.is_dir() else "")
             folder.mkdir(parents=True, exist_ok=True)
             content = json.dumps(record_json(read_overflow_record(read_dump(path))), indent=4)
             (folder / f"{path.name}.output.0.json").write_text(content, encoding="utf-8")
-    write_overflow_table(survey, out / TABLE)
 
 
 class OverflowAnswer(SpokenAnswer):
@@ -178,8 +177,9 @@ def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> 
             expected="records as the device wrote them: nothing else here tells of an overflow",
             next_step="copy the files from the device again, or take them away to look at the dumps alone",
         )
-    write = partial(write_survey, searches=searches)
-    return OverflowAnswer(survey, survey.code, survey_text, survey_json, write)
+    write = partial(write_records, searches=searches)
+    tables: dict[str, Callable[..., None]] = {TABLE: write_overflow_table, RECORDS: write}
+    return OverflowAnswer(survey, survey.code, survey_text, survey_json, tables)
 
 
 def _is_harmless(finding: OverflowFinding) -> bool:

@@ -168,12 +168,8 @@ class CheckResult(SpokenAnswer):
 
 def told_check(run: CheckRun) -> CheckResult:
     """A finished check as its answer."""
-    return CheckResult(run, run.code, check_text, check_json, _write_tables)
-
-
-def _write_tables(run: CheckRun, out: Path) -> None:
-    write_results(run, out / "result.csv")
-    write_details(run, out / "details.csv")
+    tables = {"result.csv": write_results, "details.csv": write_details}
+    return CheckResult(run, run.code, check_text, check_json, tables)
 
 
 def check(
@@ -282,11 +278,7 @@ def check_overflow(plan: OverflowPlan, options: CheckOptions, *, heard: Heard = 
     """Execute overflowing calls on the CPU, in their dtype and in high precision."""
     result = check(plan.plan, options, heard=heard, command=(*WORKER, "overflow"))
     found = OverflowRun(result.run, plan.inherited, plan.untold)
-    return SpokenAnswer(found, found.code, overflow_text, overflow_json, _write_overflows)
-
-
-def _write_overflows(found: OverflowRun, out: Path) -> None:
-    write_overflows(found, out / "overflow.csv")
+    return SpokenAnswer(found, found.code, overflow_text, overflow_json, {"overflow.csv": write_overflows})
 
 
 def plan_perturb(path: str | Path, options: CheckOptions) -> CheckPlan:
@@ -311,8 +303,4 @@ def check_perturb(
         )
     result = check(plan, options, heard=heard, command=(*WORKER, "perturb", mode.value, standard.value))
     found = PerturbRun(result.run, mode, standard)
-    return SpokenAnswer(found, found.code, perturb_text, perturb_json, _write_perturbations)
-
-
-def _write_perturbations(found: PerturbRun, out: Path) -> None:
-    write_perturbations(found, out / "perturb.csv")
+    return SpokenAnswer(found, found.code, perturb_text, perturb_json, {"perturb.csv": write_perturbations})

@@ -14,26 +14,13 @@ from ulpscope.records.checks import CaseId, OutputResult
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.terminal.check_compare import compared_json, compared_text, write_ratios
-from ulpscope.report.words.language import Language
 from ulpscope.trace.files import LARGEST_DUMP, read_json
 from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.check.journal import CASES, read_results
-from ulpscope.workflows.results import SUMMARY, write_json, writing
+from ulpscope.workflows.results import SUMMARY
 
 Key = tuple[str, str]
 """A case and the place of an output of it."""
-
-
-class ComparedChecks(SpokenAnswer):
-    """What comparing two results gave; it has no page."""
-
-    __slots__ = ()
-
-    def write(self, out: str | Path, *, language: Language = Language.EN, next_step: str = "") -> None:
-        """Write summary.json and ratios.csv into a directory that is empty."""
-        with writing(Path(out)):
-            write_ratios(self.found, Path(out) / "ratios.csv")
-            write_json(Path(out) / SUMMARY, self.json(language))
 
 
 def is_check_result(path: Path) -> bool:
@@ -47,7 +34,7 @@ def is_check_result(path: Path) -> bool:
     return isinstance(summary, dict) and summary.get("command") == "check"
 
 
-def compare_checks(reference: Path, target: Path) -> ComparedChecks:
+def compare_checks(reference: Path, target: Path) -> SpokenAnswer:
     """Set the errors of the target's device against those of the reference's."""
     results = Pair(_outputs(reference), _outputs(target))
     both = [key for key in results.target if key in results.reference]
@@ -57,7 +44,8 @@ def compare_checks(reference: Path, target: Path) -> ComparedChecks:
     )
     compared = tuple(_compared(results.reference[key], results.target[key]) for key in both)
     found = CheckComparison(sides, compared)
-    return ComparedChecks(found, found.code, compared_text, compared_json)
+    tables = {"ratios.csv": write_ratios}
+    return SpokenAnswer(found, found.code, compared_text, compared_json, tables, has_page=False)
 
 
 def _outputs(path: Path) -> dict[Key, tuple[CaseId, OutputResult]]:
