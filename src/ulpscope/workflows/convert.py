@@ -307,7 +307,15 @@ def convert_traces(
     """Write traces in msprobe's layout: one into `out` itself, several each into a directory of its own name below it.
 
     `told` is given the steps that are done, and those that there are."""
-    opened = [_open(source, alone=len(sources) == 1) for source in sources]
+    opened: list[Trace | NotConverted] = []
+    for source in sources:
+        try:
+            opened.append(open_trace(source))
+        except UlpscopeError as error:
+            told_of = wrong_kind(source, "a trace of torch's calls: msprobe's layout has names for these alone")
+            if len(sources) == 1:
+                raise (told_of or error) from error
+            opened.append(NotConverted(str(source), (told_of or error).seen))
     names = [source.resolve().name for source in sources]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -318,17 +326,12 @@ def convert_traces(
         )
     folders = [out] if len(sources) == 1 else [out / name for name in names]
     prepare_out(out)
-    traces = [trace for trace in opened if isinstance(trace, Trace)]
-    total = sum(len(rank.steps) for trace in traces for rank in trace.ranks)
+    total = sum(len(rank.steps) for trace in opened if isinstance(trace, Trace) for rank in trace.ranks)
     steps = itertools.count(1)
-
-    def step_done() -> None:
-        told(next(steps), total)
-
     results: list[Converted | NotConverted] = []
     for trace, folder in zip(opened, folders, strict=True):
         if isinstance(trace, Trace):
-            done = write_msprobe(trace, folder, told=step_done)
+            done = write_msprobe(trace, folder, told=lambda: told(next(steps), total))
             results.append(Converted(str(trace.path), str(folder), done, trace.missing))
         else:
             results.append(trace)
@@ -337,16 +340,6 @@ def convert_traces(
     if len(written) < len(results) or any(each.failures for each in written):
         code = ExitCode.DIFFERENCE
     return ConvertResult(results, code)
-
-
-def _open(source: Path, *, alone: bool) -> Trace | NotConverted:
-    try:
-        return open_trace(source)
-    except UlpscopeError as error:
-        told = wrong_kind(source, "a trace of torch's calls: msprobe's layout has names for these alone") or error
-        if alone:
-            raise told from error
-        return NotConverted(str(source), told.seen)
 
 
 def prepare_out(out: Path) -> None:
