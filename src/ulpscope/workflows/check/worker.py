@@ -45,7 +45,7 @@ from ulpscope.records.checks import (
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.trace.reader import RankTrace
-from ulpscope.workflows.check.journal import Message, WorkerSettings, checked_json, record_from_json
+from ulpscope.workflows.check.journal import Message, WorkerSettings, checked_json, json_line, record_from_json
 
 LONGEST_REASON = 200
 LONGEST_NAME = 80
@@ -267,7 +267,7 @@ def forget_stderr() -> None:
 
 
 def _answer(answers: TextIO, message: Message) -> None:
-    answers.write(json.dumps(message, allow_nan=False) + "\n")
+    answers.write(json_line(message))
     answers.flush()
 
 
