@@ -33,8 +33,9 @@ from torch import Tensor
 from breadth import UNDEFINED, elements_of, plain_array, same_elements
 from isolated import Died, do_isolated
 from operator_calls import FORMS, Wanted, capture_operator, chosen_operators, find_operator, share
+from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import DataSource
-from ulpscope.replay.planning import Choice, plan_cases
+from ulpscope.replay.planning import plan_cases
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, find_repeated, read_calls
 from ulpscope.replay.torch.engine import Engine, Executed
 from ulpscope.trace.reader import RankTrace, open_trace
@@ -89,7 +90,7 @@ def do(job: tuple[str, str]) -> Outcome:
 
 
 def replay_all(rank: RankTrace) -> Outcome:
-    plan = plan_cases(rank, Choice(every=True, stress=False, source=DataSource.REAL))
+    plan = plan_cases(rank, CheckOptions(every=True, stress=False, source=DataSource.REAL))
     recorded = read_calls(rank, {case.call for case in plan.cases})
     engine = Engine("cpu")
     failures = [f"{left.op}: {left.reason}" for left in plan.left if "raised" not in left.reason]

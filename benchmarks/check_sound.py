@@ -32,9 +32,9 @@ from operator_calls import Wanted, capture_operator, chosen_operators, share
 from sound_finds import FINDS, Find, find_of
 from sound_models import MODELS, capture_model
 from ulpscope.dialects.opening import open_run
-from ulpscope.records.check_runs import CheckStandard
+from ulpscope.records.check_runs import CheckOptions, CheckStandard
 from ulpscope.records.checks import CaseResult, DataSource, Direction, OutputResult, Verdict
-from ulpscope.replay.planning import Choice, plan_cases
+from ulpscope.replay.planning import plan_cases
 from ulpscope.replay.torch.engine import Engine
 from ulpscope.workflows.check.journal import WorkerSettings
 from ulpscope.workflows.check.worker import Bench
@@ -114,12 +114,12 @@ def do(job: Job) -> list[Row]:
         path = Path(folder) / "trace"
         if job.source is not None:
             capture_model(job.name, job.dtype, path)
-            return check(job, path, Choice(every=True, source=job.source))
+            return check(job, path, CheckOptions(every=True, source=job.source))
         captured = capture_operator(Wanted(job.name, job.dtype, SAMPLES), path)
-        return [] if captured.path is None else check(job, path, Choice(stress=False))
+        return [] if captured.path is None else check(job, path, CheckOptions(stress=False))
 
 
-def check(job: Job, path: Path, choice: Choice) -> list[Row]:
+def check(job: Job, path: Path, choice: CheckOptions) -> list[Row]:
     """Plan and execute as the command does."""
     rank = open_run(path).ranks[0]
     plan = plan_cases(rank, choice)

@@ -16,9 +16,9 @@ import ulpscope
 from faults.catalogue import CATALOGUE
 from faults.making import Data, Fault, Function, Given, find
 from ulpscope.dialects.opening import open_run
-from ulpscope.records.check_runs import CheckStandard, worst_tested
+from ulpscope.records.check_runs import CheckOptions, CheckStandard, worst_tested
 from ulpscope.records.checks import CaseResult, Verdict
-from ulpscope.replay.planning import Choice, plan_cases
+from ulpscope.replay.planning import plan_cases
 from ulpscope.replay.torch.engine import Engine
 from ulpscope.workflows.check.journal import WorkerSettings
 from ulpscope.workflows.check.worker import Bench
@@ -116,7 +116,7 @@ def tensors_of(tree: object) -> list[Tensor]:
 
 def check(path: Path, op: str) -> Outcome:
     """Plan and execute as the command does without options."""
-    plan = plan_cases(open_run(path).ranks[0], Choice())
+    plan = plan_cases(open_run(path).ranks[0], CheckOptions())
     if {case.op for case in plan.cases} != {op}:
         raise LookupError(f"{op} is not what the trace holds: {sorted({case.op for case in plan.cases})}")
     bench = Bench(WorkerSettings(str(path), "cpu", seed=0, standard=CheckStandard.ROUNDING), Engine("cpu"))

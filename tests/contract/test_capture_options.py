@@ -13,7 +13,7 @@ from watched import watch
 import ulpscope
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import open_trace
-from ulpscope.workflows.run.destination import held_destination
+from ulpscope.workflows.results import held_destination
 
 
 def three_steps(model: nn.Module) -> None:

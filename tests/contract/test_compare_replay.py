@@ -20,7 +20,7 @@ from ulpscope.cli.main import main
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.ledger import Ledger, Maker, Replay
 from ulpscope.workflows.compare.command import CompareResult
-from ulpscope.workflows.convert.command import Layout, convert
+from ulpscope.workflows.convert import convert_traces
 
 Change = Callable[[torch.Tensor], object]
 FAULTS: dict[str, tuple[str, Change, str]] = {
@@ -341,7 +341,7 @@ def test_a_dump_that_does_not_record_autocast_agrees(tmp_path: Path) -> None:
     folders = []
     for name, autocast in (("ref", False), ("target", True)):
         trace = write(tmp_path / name, autocast=autocast, steps=1, save="tensors")
-        convert([trace], to=Layout.MSPROBE, out=tmp_path / f"{name}_dump")
+        convert_traces([trace], out=tmp_path / f"{name}_dump")
         folders.append(tmp_path / f"{name}_dump")
     result = ulpscope.compare(*folders, replay="on")
     assert result.findings == ()
@@ -377,7 +377,7 @@ def looked(out: Path, *, autocast: bool = False, moved: float = 0.0) -> Path:
             loss.backward()
             optimizer.step()
             bias[32:] += moved  # which torch does not see
-    convert([out / "trace"], to=Layout.MSPROBE, out=out / "dump")
+    convert_traces([out / "trace"], out=out / "dump")
     return out / "dump"
 
 

@@ -10,8 +10,9 @@ import torch
 from replayed import case_of, outputs, record, replay
 
 import ulpscope
+from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import DataSource, Direction, Rule, Variant
-from ulpscope.replay.planning import Choice, plan_cases
+from ulpscope.replay.planning import plan_cases
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch import engine
 from ulpscope.replay.torch.engine import Engine
@@ -76,7 +77,7 @@ def test_out_is_written_whatever_it_held(tmp_path: Path) -> None:
         torch.add(x, x, out=torch.empty(2))
 
     recorded, rank = record(tmp_path, work, "add")
-    plan = plan_cases(rank, Choice(only=("torch.add",)))
+    plan = plan_cases(rank, CheckOptions(only=("torch.add",)))
     assert [case.op for case in plan.cases] == ["torch.add"]
     found = outputs(Engine("cpu").execute(plan.cases[0], recorded, rank))
     assert found["output.0"].computed.tolist() == [2.0, 4.0]
@@ -84,7 +85,7 @@ def test_out_is_written_whatever_it_held(tmp_path: Path) -> None:
 
 def test_reading_memory_that_nobody_wrote_is_left(tmp_path: Path) -> None:
     _, rank = record(tmp_path, lambda: torch.empty(2) + 1, "add")
-    assert {left.reason for left in plan_cases(rank, Choice()).left} == {
+    assert {left.reason for left in plan_cases(rank, CheckOptions()).left} == {
         "its result is not defined by its arguments",
         "it reads uninitialized memory",
     }

@@ -13,7 +13,7 @@ import pytest
 from make_ascend_dumps import FIRST_TIME, Tensor, file_bytes
 from ulpscope.cli.main import main
 from ulpscope.dialects.ascend.converting import FileKind, Wanted
-from ulpscope.workflows.convert import dumps as workflow
+from ulpscope.workflows import convert as workflow
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
 NETWORK = DATA / json.loads((DATA / "manifest.json").read_text())["dump_dir"]

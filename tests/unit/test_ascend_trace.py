@@ -15,7 +15,7 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.tables import stats_of
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.reader import Trace
-from ulpscope.workflows.diff.tensor_lookup import DumpTensors
+from ulpscope.workflows.tensor_lookup import DumpTensors
 
 DATA = Path(__file__).parents[1] / "data" / "ascend"
 MANIFEST = json.loads((DATA / "manifest.json").read_text())

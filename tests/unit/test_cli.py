@@ -106,7 +106,7 @@ def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_went_away_is_no_traceback(unbuffered: str) -> None:
     code = (
-        "import sys, types; from ulpscope.cli import main as cli; from ulpscope.cli.output import write_answer; "
+        "import sys, types; from ulpscope.cli import main as cli; from ulpscope.cli.command import write_answer; "
         "run = lambda a: write_answer('x' * 10**6) or 0; "
         "stub = types.SimpleNamespace(register=lambda s: s.add_parser('stub'), run=run); "
         "cli.COMMANDS = ('stub',); cli._module = lambda name: stub; sys.exit(cli.main(['stub']))"

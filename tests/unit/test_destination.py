@@ -7,7 +7,7 @@ import pytest
 
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.trace.writer import claim_rank_directory
-from ulpscope.workflows.run.destination import held_destination, prepare_destination
+from ulpscope.workflows.results import held_destination, prepare_destination
 
 
 def make_trace(out: Path) -> Path:

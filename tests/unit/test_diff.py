@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from ulpscope.cli.main import main
 from ulpscope.dialects.files.opening import load_tensor_file
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.diff.command import diff
+from ulpscope.workflows.diff import diff
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -129,7 +129,7 @@ def test_worst_elements_of_many(tmp_path: Path, count: int) -> None:
     np.save(tmp_path / "b.npy", reference + noise)
     apart = np.abs((reference + noise) - reference).reshape(-1)
     expected = [int(i) for i in np.argsort(-apart, kind="stable") if apart[i] > 0]
-    (found,) = diff(tmp_path / "a.npy", tmp_path / "b.npy", count=count).diff.tensors
+    (found,) = diff(tmp_path / "a.npy", tmp_path / "b.npy", count=count).found.tensors
     places = [int(np.ravel_multi_index(pair.index, reference.shape)) for pair in found.worst]
     assert places == (expected[:count] if count else expected)
 
@@ -278,7 +278,7 @@ def test_bfloat16_and_float8(tmp_path: Path) -> None:
         header = json.dumps({"x": {"dtype": code, "shape": [2], "data_offsets": [0, data.nbytes]}}).encode()
         (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data.tobytes())
         np.save(tmp_path / "b.npy", np.array([1.0, 2.5]))
-        (found,) = diff(tmp_path / "a.safetensors", tmp_path / "b.npy").diff.tensors
+        (found,) = diff(tmp_path / "a.safetensors", tmp_path / "b.npy").found.tensors
         assert found.metrics is not None
         assert (found.metrics.max_abs, found.metrics.different) == (0.5, 1)
     np.save(tmp_path / "c.npy", np.array([1.0, 2.0], ml_dtypes.bfloat16))

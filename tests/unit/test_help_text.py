@@ -2,7 +2,7 @@
 
 import pytest
 
-from ulpscope.cli.arguments import fill
+from ulpscope.cli.command import fill
 from ulpscope.cli.main import COMMANDS, main
 
 

@@ -30,10 +30,10 @@ def shown(path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[
 
 def test_details_are_compared_as_msprobe_does() -> None:
     result = compare_checks(*DETAILS)
-    assert [VERDICTS[output.verdict.value] for output in result.comparison.outputs] == [
+    assert [VERDICTS[output.verdict.value] for output in result.found.outputs] == [
         row["比对结果"] for row in rows_of(BY_MSPROBE)
     ]
-    ratios = [dict(output.figures).get("rmse") for output in result.comparison.outputs]
+    ratios = [dict(output.figures).get("rmse") for output in result.found.outputs]
     stated = [row["均方根误差比值"].strip() for row in rows_of(BY_MSPROBE)]
     for ratio, word in zip(ratios, stated, strict=True):
         assert ratio is None if not word else ratio == pytest.approx(float(word), abs=1e-9, nan_ok=True)

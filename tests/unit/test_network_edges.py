@@ -325,7 +325,7 @@ def test_what_is_known_may_lie_a_thousand_operators_upstream(network: Network) -
 DYING = """
 import os, sys
 from ulpscope.cli import main as cli
-from ulpscope.workflows.network import orders as compare_network_pool
+from ulpscope.workflows.network import measuring as compare_network_pool
 
 def die(orders, wanted):
     import multiprocessing

@@ -12,7 +12,7 @@ from ulpscope.cli.main import main
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.network import orders as compare_network_pool
+from ulpscope.workflows.network import measuring as compare_network_pool
 from ulpscope.workflows.network.command import NetworkOptions, compare_network
 
 
@@ -159,7 +159,6 @@ def test_several_find_what_one_finds(
 
 def test_steps_and_devices_are_chosen_and_what_is_left_is_told(network: Network, tmp_path: Path) -> None:
     from ulpscope.capture.settings import parse_ranges
-    from ulpscope.workflows.network.sides import Chosen
 
     chain(network)
     tree = tmp_path / "tree/20260101000000"
@@ -171,8 +170,8 @@ def test_steps_and_devices_are_chosen_and_what_is_left_is_told(network: Network,
     graph = tmp_path / "graph.json"
     network.compare()
     usual = compare_network(tmp_path / "reference", tree, graph)
-    chosen = Chosen(parse_ranges("0", option="--steps"), parse_ranges("1", option="--ranks"))
-    other = compare_network(tmp_path / "reference", tree, graph, NetworkOptions(chosen=chosen))
+    chosen = NetworkOptions(parse_ranges("0", option="--steps"), parse_ranges("1", option="--ranks"))
+    other = compare_network(tmp_path / "reference", tree, graph, chosen)
 
     assert usual.paired.dumps.folder.step == 3
     assert "device 1 of the dumps is not compared; device 0 is" in usual.json()["missing"]

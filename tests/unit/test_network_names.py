@@ -23,7 +23,7 @@ from ulpscope.report.words.language import Language
 from ulpscope.workflows.check.dumps import check_dumps, plan_dump_check
 from ulpscope.workflows.network.command import NetworkOptions, compare_network, pair_without_graph
 from ulpscope.workflows.network.detail import DetailWish, compare_tensor
-from ulpscope.workflows.show.graph_dumps import dumps_of
+from ulpscope.workflows.tensor_lookup import dumps_of
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.numerics.pairs.msaccucmp.metrics import ALGORITHMS, Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.workflows.compare.command import CompareOptions
 from ulpscope.workflows.network.command import (
     NetworkOptions,
     NetworkResult,
@@ -180,7 +179,7 @@ def test_what_is_not_compared_is_told(result: NetworkResult) -> None:
 
 def test_two_dumps_by_names_but_for_what_msaccucmp_has_wrong() -> None:
     options = NetworkOptions(csv=Generation.OF_2025)
-    mine = by_tensor(compare_dumps(OTHER_DUMPS, DUMPS, options, CompareOptions(), advance=unseen).table())
+    mine = by_tensor(compare_dumps(OTHER_DUMPS, DUMPS, options, advance=unseen).table())
     theirs = by_tensor(expected_table(MSACCUCMP_26 / "cmp_npu_npu.csv"))
     wrong = {
         tensor: differing(mine[index, tensor], row)
@@ -224,7 +223,7 @@ def test_the_right_value_and_how_msaccucmp_comes_by_the_wrong_one(file, side, te
     nchw = to_nchw(getattr(read_dump(LEAF / file), side)[0].array())
     theirs = {row["TensorIndex"]: row for row in by_tensor(expected_table(MSACCUCMP_26 / "cmp_npu_npu.csv")).values()}
     options = NetworkOptions(csv=Generation.OF_2025)
-    mine = by_tensor(compare_dumps(OTHER_DUMPS, DUMPS, options, CompareOptions(), advance=unseen).table())
+    mine = by_tensor(compare_dumps(OTHER_DUMPS, DUMPS, options, advance=unseen).table())
     own = next(row for (_, name), row in mine.items() if name == tensor)
 
     # An array in the order NCHW, cut to a shape that is in another order.
@@ -235,7 +234,7 @@ def test_the_right_value_and_how_msaccucmp_comes_by_the_wrong_one(file, side, te
 
 def test_two_dumps_agree_with_msaccucmp_2025_where_nothing_is_padded() -> None:
     options = NetworkOptions(csv=Generation.OF_2025)
-    mine = by_tensor(compare_dumps(OTHER_DUMPS, DUMPS, options, CompareOptions(), advance=unseen).table())
+    mine = by_tensor(compare_dumps(OTHER_DUMPS, DUMPS, options, advance=unseen).table())
     theirs = by_tensor(expected_table(EXPECTED / "msaccucmp_2025-09_native/cmp_npu_npu.csv"))
     unpadded = {"trans_Cast_0:input:0", "trans_TransData_3:output:0", "pred_ArgMax:output:0", "scale_Mul:output:0"}
 
@@ -330,7 +329,6 @@ def test_pairs_of_a_missing_directory() -> None:
 
 def test_no_step_of_that_number() -> None:
     from ulpscope.capture.settings import parse_ranges
-    from ulpscope.workflows.network.sides import Chosen
 
     with pytest.raises(UlpscopeError, match="no step 7"):
-        compared(NetworkOptions(chosen=Chosen(steps=parse_ranges("7", option="--steps"))))
+        compared(NetworkOptions(steps=parse_ranges("7", option="--steps")))

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from tests.unit.handmade import HandmadeRun
 
+from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import DataSource, Variant
-from ulpscope.replay.planning import CasePlan, Choice, can_be_longer, longer, matches, only_written, plan_cases
+from ulpscope.replay.planning import CasePlan, can_be_longer, longer, matches, only_written, plan_cases
 from ulpscope.replay.recorded import RecordedCall, find_repeated, read_calls
 from ulpscope.trace.reader import RankTrace, open_trace
 
@@ -18,7 +19,7 @@ def opened(run: HandmadeRun, folder: Path) -> RankTrace:
 
 
 def planned(run: HandmadeRun, folder: Path, **choice: Any) -> CasePlan:
-    return plan_cases(opened(run, folder), Choice(**choice))
+    return plan_cases(opened(run, folder), CheckOptions(**choice))
 
 
 def recorded(run: HandmadeRun, folder: Path, call: int) -> RecordedCall:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ulpscope.diagnose.network_graphs import dangerous_casts, session_graph, similar_graphs
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.graphs import Graph, GraphFormat, GraphModel, Input, Operator, Source, TensorDesc
-from ulpscope.workflows.show.graph import SimilarityResult, check_casts, check_similarity
+from ulpscope.workflows.show.graph import check_casts, check_similarity, told_similarity
 
 GRAPH = Path(__file__).parents[1] / "data/ascend/precision_data/npu/debug_0/graph/ge_proto_00000_Build.txt"
 
@@ -74,7 +74,7 @@ def test_another_type_or_layout_is_a_difference() -> None:
     assert (found.compared, found.similar, found.agrees) == (2, 0, False)
     places = {each.operators.reference.name: [tensor.place for tensor in each.tensors] for each in found.differences}
     assert places == {"a": ["output.0"], "b": ["input.0"]}
-    result = SimilarityResult((found,))
+    result = told_similarity((found,))
     assert result.code is ExitCode.DIFFERENCE
     assert json.loads(json.dumps(result.json()))["graphs"][0]["differences"] == [
         {"operator": "a", "type": "Relu", "tensor": "output.0", "reference": "float16 NZ", "target": "float32 NZ"},
@@ -91,7 +91,7 @@ def test_what_a_compiler_inserts_is_passed_over_and_what_is_missing_is_told() ->
     (found,) = similar_graphs(reference, target)
     assert (found.only_reference, found.only_target, found.compared) == (("a",), ("b",), 0)
     assert not found.agrees
-    assert "only in the target\n  b" in SimilarityResult((found,)).text()
+    assert "only in the target\n  b" in told_similarity((found,)).text()
 
 
 def test_a_tensor_that_one_side_lacks_is_a_difference() -> None:
@@ -106,5 +106,5 @@ def test_graphs_of_other_sessions_are_not_compared() -> None:
     one = operator("a", "Relu", "float16 ND", "float16 ND")
     other = replace(one, attributes={"_session_graph_id": "0_21"})
     assert similar_graphs(model(one), model(other)) == ()
-    assert SimilarityResult(()).code is ExitCode.NOTHING
+    assert told_similarity(()).code is ExitCode.NOTHING
     assert session_graph(Graph("net", (replace(one, attributes={}),))) is None

@@ -16,8 +16,8 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.tables import render
 from ulpscope.shell.panels import comparison, tensor_panel
-from ulpscope.workflows.diff.elements import pair_elements, view_tensor
-from ulpscope.workflows.diff.tensor_lookup import DumpTensors, FoundTensor, TraceTensors
+from ulpscope.workflows.diff import pair_elements, view_tensor
+from ulpscope.workflows.tensor_lookup import DumpTensors, FoundTensor, TraceTensors
 
 ASCEND = Path(__file__).parents[1] / "data" / "ascend"
 DUMPS = ASCEND / "precision_data" / "npu" / "debug_0" / "dump"

@@ -212,6 +212,7 @@ def test_nothing_matched_is_exit_code_3_and_helps(shown: Shown) -> None:
         (("relu.7",), "has no call 'relu.7'"),
         (("relu.0",), "5 calls are named"),
         (("--tensor", "output.0"), "--tensor with no CALL"),
+        (("--elements", "0"), "--elements with no CALL"),
         (("1", "--op", "x"), "--op with the name of one call"),
         (("--env", "--text", "x"), "--text with --env"),
         (("--env", "--coverage"), "not allowed with"),

@@ -20,7 +20,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.workflows.compare.command import compare
-from ulpscope.workflows.report.tensor_answers import TensorAnswers
+from ulpscope.workflows.report.tensor_answers import Running, TensorAnswers
 from ulpscope.workflows.report.tensor_pairs import STATS, PairKey, Problem, TensorPair, TensorPairs
 from ulpscope.workflows.results import prepare_result
 
@@ -54,12 +54,12 @@ def asked(result: Path, question: str = "", query: str = "", *, call: str = "") 
     answers = TensorAnswers(TensorPairs(result))
     try:
         answer = answers.answer(f"{path}/{question}" if question else path, query)
-        while answer is not None and not answer.done:  # a busy machine takes longer than a request waits
+        while isinstance(answer, Running):  # a busy machine takes longer than a request waits
             answer = answers.answer(f"{path}/{question}", query)
     finally:
         answers.close()
     assert answer is not None
-    return json.loads(json.dumps(answer.content, allow_nan=False))
+    return json.loads(json.dumps(answer.answer, allow_nan=False))
 
 
 def problem_of(found: TensorPair) -> Problem:
@@ -313,7 +313,7 @@ def test_tensors_of_ten_gigabytes_are_looked_at_in_little_memory(tmp_path: Path,
     while share < 0.002:
         answer = answers.answer(path, "")
         assert answer is not None
-        assert not answer.done
+        assert isinstance(answer, Running)
         share = answer.share
     answers.close()
 

@@ -23,8 +23,8 @@ GRAPH = DATA / "npu" / "debug_0" / "graph" / "ge_proto_00000_Build.txt"
 COMMAND = """
 import sys
 from ulpscope.cli.main import main
-from ulpscope.workflows.network import orders as compare_network_pool
-from ulpscope.workflows.convert import dumps as convert_dumps
+from ulpscope.workflows.network import measuring as compare_network_pool
+from ulpscope.workflows import convert as convert_dumps
 from ulpscope.workflows.worker_pool import WorkerPool
 
 convert_dumps._WORTH_PROCESSES = compare_network_pool._WORTH_WORKERS = 0

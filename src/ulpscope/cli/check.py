@@ -18,8 +18,19 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
-from ulpscope.cli.output import deliver, tell
+from ulpscope.cli.command import (
+    Parser,
+    Result,
+    Subparsers,
+    add_command,
+    add_out,
+    add_telling,
+    count,
+    deliver,
+    parsed,
+    refuse,
+    tell,
+)
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import usable_cores
 
@@ -29,26 +40,53 @@ if TYPE_CHECKING:
     from ulpscope.records.check_runs import CheckedCase, CheckOptions
     from ulpscope.report.progress import Advance
     from ulpscope.report.words.language import Language
-    from ulpscope.workflows.check.command import CheckPlan, CheckResult
-    from ulpscope.workflows.check.journal import Journal
-    from ulpscope.workflows.check.modes import OverflowResult, PerturbResult
-
 
 MSPROBE = "msprobe"
+FREE_BENCHMARK = "free-benchmark"
+PERTURBATIONS = ("bit_noise", "add_noise", "improve_precision", "change_value", "no_change", "to_cpu")
 USAGE = "ulpscope check TRACE [options]   or   ulpscope check DUMP --graph GRAPH [options]"
+OF_AN_EXECUTION = (
+    "device", "data", "seed", "timeout", "references", "all", "no_stress", "resume", "save_failing", "overflow",
+    "perturb",
+)  # fmt: skip
+"""Options that have no effect on what was dumped."""
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `check` to the command line."""
-    parser = add_command(subparsers, "check", doc=__doc__ or "", usage=USAGE)
+    parser = add_command(subparsers, "check", doc=__doc__, usage=USAGE)
     parser.add_argument(
         "trace", metavar="TRACE", type=Path, help="a trace, a dump of msprobe, or a dump of an NPU with --graph"
     )
     _add_what(parser)
     _add_how(parser)
-    add_dumps(parser)
-    add_modes(parser)
-    _add_output(parser)
+    dumps = parser.add_argument_group("operators of an Ascend NPU")
+    dumps.add_argument(
+        "--graph", metavar="GRAPH", type=Path, help="graph that the device ran when it dumped: ge_proto_*_Build.txt"
+    )
+    modes = parser.add_argument_group("other questions").add_mutually_exclusive_group()
+    modes.add_argument(
+        "--overflow", action="store_true", help="calls that made inf or nan of finite numbers: does the CPU, too?"
+    )
+    modes.add_argument(
+        "--perturb",
+        metavar="MODE",
+        nargs="?",
+        const=PERTURBATIONS[0],
+        choices=PERTURBATIONS,
+        help=f"do outputs move more than they should? by {', '.join(PERTURBATIONS)} (default: {PERTURBATIONS[0]})",
+    )
+    group = parser.add_argument_group("output")
+    add_out(group, "summary.json, result.csv")
+    group.add_argument("--resume", action="store_true", help="go on with an earlier check in DIR")
+    group.add_argument("--save-failing", action="store_true", help="tensors of failing cases, too (with --out)")
+    group.add_argument(
+        "--columns",
+        choices=("ulpscope", MSPROBE),
+        default="ulpscope",
+        help="msprobe: accuracy_checking_result and _details with its columns, too (with --out)",
+    )
+    add_telling(group)
 
 
 def _add_what(parser: Parser) -> None:
@@ -96,116 +134,114 @@ def _add_how(parser: Parser) -> None:
     )
 
 
-def _add_output(parser: Parser) -> None:
-    group = parser.add_argument_group("output")
-    group.add_argument("--out", "-o", metavar="DIR", type=Path, help="write summary.json, result.csv, ... there")
-    group.add_argument("--overwrite", action="store_true", help="replace an earlier result in DIR")
-    group.add_argument("--resume", action="store_true", help="go on with an earlier check in DIR")
-    group.add_argument("--save-failing", action="store_true", help="tensors of failing cases, too (with --out)")
-    group.add_argument(
-        "--columns",
-        choices=("ulpscope", MSPROBE),
-        default="ulpscope",
-        help="msprobe: accuracy_checking_result and _details with its columns, too (with --out)",
-    )
-    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    group.add_argument("--language", choices=("en", "zh"), default="en", help="of sentences (default: en)")
-
-
 def run(args: argparse.Namespace) -> int:
     """Check, and give the exit code."""
-    from ulpscope.report.words.language import Language
-    from ulpscope.workflows.check.command import plan_check
-    from ulpscope.workflows.check.journal import check_destination
+    from ulpscope.records.check_runs import CheckOptions
 
     _check(args)
-    options, language = _options(args), Language(args.language)
-    if args.graph is not None or asks_mode(args):
-        return deliver(args, lambda language: run_mode(args, options, language))
+    options = parsed(
+        CheckOptions,
+        args,
+        devices=dict.fromkeys(device.strip() for device in args.device.split(",")),
+        every=args.all,
+        stress=not args.no_stress,
+        source=args.data,
+        standard="rounding" if _asks_mode(args) else args.standard,
+    )
+    if args.graph is not None or _asks_mode(args):
+        return deliver(args, lambda language: _other_question(args, options, language))
+    return _check_calls(args, options)
+
+
+def _asks_mode(args: argparse.Namespace) -> bool:
+    return bool(args.overflow or args.perturb is not None)
+
+
+def _check_calls(args: argparse.Namespace, options: "CheckOptions") -> int:
+    from ulpscope.report.progress import progress
+    from ulpscope.report.terminal.check import live_text
+    from ulpscope.report.words.language import Language
+    from ulpscope.workflows.check.command import check, plan_check
+    from ulpscope.workflows.check.journal import begin_journal, check_destination, resume_journal
+
+    language, journal = Language(args.language), None
     if args.out is not None:
         check_destination(args.out, overwrite=args.overwrite, resume=args.resume)
     plan = plan_check(args.trace, options)
-    journal = _journal(args, plan, options)
+    if args.out is not None and args.resume:
+        journal = resume_journal(args.out, plan.trace, options)
+    elif args.out is not None:
+        journal = begin_journal(args.out, plan.trace, options, overwrite=args.overwrite)
     try:
-        result = _execute(plan, options, journal, language)
+        with progress(live_text({}, language), total=len(plan.cases)) as advance:
+            result = check(plan, options, journal=journal, heard=_counting(advance, language))
     finally:
         if journal is not None:
             journal.close()
     page = None if args.out is None else result.write(args.out, language=language)
     if args.columns == MSPROBE:
         result.write_msprobe_tables(args.out)
-    tell(result, language, as_json=args.json, page=page)
-    return int(result.code)
+    return tell(args, result, page=page)
 
 
-def _execute(
-    plan: "CheckPlan", options: "CheckOptions", journal: "Journal | None", language: "Language"
-) -> "CheckResult":
-    from ulpscope.records.check_runs import CheckedCase, worst_tested
-    from ulpscope.records.checks import Verdict
+def _other_question(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> Result:
+    """What was asked for instead of a check of calls: operators of a dump, overflows, or small changes."""
+    from ulpscope.records.checks import Perturbation, PerturbStandard
     from ulpscope.report.progress import progress
     from ulpscope.report.terminal.check import live_text
-    from ulpscope.workflows.check.command import check
+    from ulpscope.workflows.check.command import check_overflow, check_perturb, plan_overflow, plan_perturb
+    from ulpscope.workflows.check.dumps import check_dumps, plan_dump_check
+
+    if args.graph is not None:
+        dumped = plan_dump_check(args.trace, args.graph, options)
+        with progress(live_text({}, language), total=len(dumped.cases)) as advance:
+            heard = _counting(advance, language)
+            return check_dumps(dumped, options, figures=args.out is not None, heard=heard)
+    if args.overflow:
+        overflows = plan_overflow(args.trace, options)
+        with progress(live_text({}, language), total=len(overflows.plan.cases)) as advance:
+            return check_overflow(overflows, options, heard=_counting(advance, language))
+    standard = PerturbStandard.FREE_BENCHMARK if args.standard == FREE_BENCHMARK else PerturbStandard.CONDITION
+    plan = plan_perturb(args.trace, options)
+    with progress(live_text({}, language), total=len(plan.cases)) as advance:
+        heard = _counting(advance, language)
+        return check_perturb(plan, options, mode=Perturbation(args.perturb), standard=standard, heard=heard)
+
+
+def _counting(advance: "Advance", language: "Language") -> "Callable[[CheckedCase], None]":
+    from ulpscope.records.check_runs import worst_tested
+    from ulpscope.records.checks import Verdict
+    from ulpscope.report.terminal.check import live_text
 
     counts: dict[Verdict, int] = {}
-    with progress(live_text(counts, language), total=len(plan.cases)) as advance:
 
-        def heard(checked: CheckedCase) -> None:
-            verdict = worst_tested((checked.result.forward, checked.result.backward)) or Verdict.SKIP
-            counts[verdict] = counts.get(verdict, 0) + 1
-            advance(1, text=live_text(counts, language))
+    def heard(checked: "CheckedCase") -> None:
+        verdict = worst_tested((checked.result.forward, checked.result.backward)) or Verdict.SKIP
+        counts[verdict] = counts.get(verdict, 0) + 1
+        advance(1, text=live_text(counts, language))
 
-        return check(plan, options, journal=journal, heard=heard)
-
-
-def _journal(args: argparse.Namespace, plan: "CheckPlan", options: "CheckOptions") -> "Journal | None":
-    from ulpscope.workflows.check.journal import begin_journal, resume_journal
-
-    if args.out is None:
-        return None
-    if args.resume:
-        return resume_journal(args.out, plan.trace, options)
-    return begin_journal(args.out, plan.trace, options, overwrite=args.overwrite)
-
-
-def _options(args: argparse.Namespace) -> "CheckOptions":
-    from ulpscope.capture.settings import parse_ranges
-    from ulpscope.records.check_runs import CheckOptions, CheckStandard
-    from ulpscope.records.checks import DataSource
-
-    return CheckOptions(
-        devices=tuple(dict.fromkeys(device.strip() for device in args.device.split(","))),
-        steps=None if args.steps is None else parse_ranges(args.steps, option="--steps"),
-        ranks=None if args.ranks is None else parse_ranges(args.ranks, option="--ranks"),
-        only=tuple(args.only),
-        skip=tuple(args.skip),
-        every=args.all,
-        stress=not args.no_stress,
-        source=None if args.data is None else DataSource(args.data),
-        standard=CheckStandard.ROUNDING if asks_mode(args) else CheckStandard(args.standard),
-        jobs=args.jobs,
-        timeout=args.timeout,
-        seed=args.seed,
-        references=tuple(args.references),
-        save_failing=args.save_failing,
-    )
+    return heard
 
 
 def _check(args: argparse.Namespace) -> None:
-    check_mode(args)
-    refuse_for_dumps(args)
-    if args.columns == MSPROBE and (args.out is None or asks_mode(args) or args.graph is not None):
+    _check_mode(args)
+    if args.graph is not None:
+        expected = (
+            "what the device dumped is judged as it is: only --only, --skip, --steps, --ranks, --standard, "
+            "--jobs and options of output"
+        )
+        refuse(args, OF_AN_EXECUTION, "with --graph", expected=expected)
+    else:
+        _refuse_dump(args.trace)
+    if args.columns == MSPROBE and (args.out is None or _asks_mode(args) or args.graph is not None):
         raise UlpscopeError(
             "--columns msprobe",
             expected="--out DIR for the tables, and none of --overflow, --perturb and --graph, which msprobe's lack",
             next_step="ulpscope check TRACE --out DIR --columns msprobe",
         )
-    for option in ("overwrite", "resume", "save_failing"):
-        if getattr(args, option) and args.out is None:
-            name = f"--{option.replace('_', '-')}"
-            raise UlpscopeError(
-                f"{name} without --out", expected="a directory for the result", next_step="add --out DIR"
-            )
+    if args.out is None:
+        options, expected = ("overwrite", "resume", "save_failing"), "a directory for the result"
+        refuse(args, options, "without --out", expected=expected, next_step="add --out DIR")
     if args.resume and args.overwrite:
         raise UlpscopeError(
             "--resume with --overwrite", expected="one of them", next_step="leave out --overwrite to go on"
@@ -225,31 +261,7 @@ def _check(args: argparse.Namespace) -> None:
             )
 
 
-PERTURBATIONS = ("bit_noise", "add_noise", "improve_precision", "change_value", "no_change", "to_cpu")
-FREE_BENCHMARK = "free-benchmark"
-
-
-def add_modes(parser: Parser) -> None:
-    """Add the options to the parser of `check`."""
-    group = parser.add_argument_group("other questions").add_mutually_exclusive_group()
-    group.add_argument(
-        "--overflow", action="store_true", help="calls that made inf or nan of finite numbers: does the CPU, too?"
-    )
-    group.add_argument(
-        "--perturb",
-        metavar="MODE",
-        nargs="?",
-        const=PERTURBATIONS[0],
-        choices=PERTURBATIONS,
-        help=f"do outputs move more than they should? by {', '.join(PERTURBATIONS)} (default: {PERTURBATIONS[0]})",
-    )
-
-
-def asks_mode(args: argparse.Namespace) -> bool:
-    return bool(args.overflow or args.perturb is not None)
-
-
-def check_mode(args: argparse.Namespace) -> None:
+def _check_mode(args: argparse.Namespace) -> None:
     """Refuse options that would have no effect."""
     if args.standard == FREE_BENCHMARK and args.perturb is None:
         raise UlpscopeError(
@@ -257,7 +269,7 @@ def check_mode(args: argparse.Namespace) -> None:
             expected="a standard of the check that was asked for",
             next_step="add --perturb, or leave out --standard",
         )
-    if not asks_mode(args):
+    if not _asks_mode(args):
         return
     mode = "--overflow" if args.overflow else "--perturb"
     if args.standard not in ("rounding", FREE_BENCHMARK):
@@ -266,106 +278,8 @@ def check_mode(args: argparse.Namespace) -> None:
             expected=f"no standard, or {FREE_BENCHMARK} with --perturb",
             next_step="leave out --standard",
         )
-    for option in ("resume", "save_failing"):
-        if getattr(args, option):
-            raise UlpscopeError(
-                f"--{option.replace('_', '-')} with {mode}", expected="one of them", next_step="leave out one of them"
-            )
-
-
-def run_mode(
-    args: argparse.Namespace, options: "CheckOptions", language: "Language"
-) -> "CheckResult | OverflowResult | PerturbResult":
-    """Execute what was asked for instead of a check of calls."""
-    if args.graph is not None:
-        return _check_dumps(args, options, language)
-    return _overflow(args, options, language) if args.overflow else _perturb(args, options, language)
-
-
-def _overflow(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "OverflowResult":
-    from ulpscope.report.progress import progress
-    from ulpscope.report.terminal.check import live_text
-    from ulpscope.workflows.check.modes import check_overflow, plan_overflow
-
-    plan = plan_overflow(args.trace, options)
-    with progress(live_text({}, language), total=len(plan.plan.cases)) as advance:
-        return check_overflow(plan, options, heard=counting(advance, language))
-
-
-def _perturb(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "PerturbResult":
-    from ulpscope.records.checks import Perturbation, PerturbStandard
-    from ulpscope.report.progress import progress
-    from ulpscope.report.terminal.check import live_text
-    from ulpscope.workflows.check.modes import check_perturb, plan_perturb
-
-    standard = PerturbStandard.FREE_BENCHMARK if args.standard == FREE_BENCHMARK else PerturbStandard.CONDITION
-    plan = plan_perturb(args.trace, options)
-    with progress(live_text({}, language), total=len(plan.cases)) as advance:
-        heard = counting(advance, language)
-        return check_perturb(plan, options, mode=Perturbation(args.perturb), standard=standard, heard=heard)
-
-
-def counting(advance: "Advance", language: "Language") -> "Callable[[CheckedCase], None]":
-    from ulpscope.records.checks import Verdict
-    from ulpscope.report.terminal.check import live_text
-
-    counts: dict[Verdict, int] = {}
-
-    def heard(checked: "CheckedCase") -> None:
-        verdict = checked.result.verdict
-        counts[verdict] = counts.get(verdict, 0) + 1
-        advance(1, text=live_text(counts, language))
-
-    return heard
-
-
-WITHOUT_EFFECT: dict[str, object] = {
-    "device": "cpu",
-    "data": None,
-    "seed": 0,
-    "timeout": 60.0,
-    "references": [],
-    "all": False,
-    "no_stress": False,
-    "resume": False,
-    "save_failing": False,
-    "overflow": False,
-    "perturb": None,
-}
-"""Options that ask for something of an execution, with what they are if nobody gave them."""
-
-
-def add_dumps(parser: Parser) -> None:
-    """Add the options to the parser of `check`."""
-    group = parser.add_argument_group("operators of an Ascend NPU")
-    group.add_argument(
-        "--graph", metavar="GRAPH", type=Path, help="graph that the device ran when it dumped: ge_proto_*_Build.txt"
-    )
-
-
-def refuse_for_dumps(args: argparse.Namespace) -> None:
-    """Say so if the data and the options do not go together."""
-    if args.graph is None:
-        return _refuse_dump(args.trace)
-    given = [name for name, default in WITHOUT_EFFECT.items() if getattr(args, name) != default]
-    if given:
-        raise UlpscopeError(
-            f"--{given[0].replace('_', '-')} with --graph",
-            expected="what the device dumped is judged as it is: only --only, --skip, --steps, --ranks, --standard, "
-            "--jobs and options of output",
-            next_step=f"leave out --{given[0].replace('_', '-')}",
-        )
-    return None
-
-
-def _check_dumps(args: argparse.Namespace, options: "CheckOptions", language: "Language") -> "CheckResult":
-    from ulpscope.report.progress import progress
-    from ulpscope.report.terminal.check import live_text
-    from ulpscope.workflows.check.dumps import check_dumps, plan_dump_check
-
-    plan = plan_dump_check(args.trace, args.graph, options)
-    with progress(live_text({}, language), total=len(plan.cases)) as advance:
-        return check_dumps(plan, options, figures=args.out is not None, heard=counting(advance, language))
+    options, next_step = ("resume", "save_failing"), "leave out one of them"
+    refuse(args, options, f"with {mode}", expected="one of them", next_step=next_step)
 
 
 def _refuse_dump(trace: Path) -> None:

@@ -21,13 +21,11 @@ Exit codes: 0; 1 if a trace or a file failed; 2 if nothing can be read; 3 if the
 
 import argparse
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
-from ulpscope.cli.output import write_answer
+from ulpscope.cli.command import Parser, Subparsers, add_command, count, refuse, write_answer, write_json
 from ulpscope.records.errors import UlpscopeError
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ KINDS = ("npy", "pt", "txt", "bin", TRACE_LAYOUT)
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `convert` to the command line."""
-    parser = add_command(subparsers, "convert", doc=__doc__ or "", usage=USAGE)
+    parser = add_command(subparsers, "convert", doc=__doc__, usage=USAGE)
     parser.add_argument(
         "sources",
         metavar="SOURCE",
@@ -74,28 +72,28 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Convert, and give the exit code."""
-    return _convert_traces(args) if args.to == TRACE_LAYOUT else _convert_dumps(args)
-
-
-def _convert_traces(args: argparse.Namespace) -> int:
-    from ulpscope.workflows.convert.command import Layout, convert
-
-    _refuse_dump_options(args)
-    with _progress() as told:
-        result = convert(args.sources, to=Layout(args.to), out=args.out, told=told)
-    write_answer(json.dumps(result.json(), allow_nan=False) + "\n" if args.json else result.text())
-    return int(result.code)
-
-
-def _convert_dumps(args: argparse.Namespace) -> int:
     from ulpscope.report.words.language import Language
-    from ulpscope.workflows.convert.dumps import convert_dumps
+    from ulpscope.workflows.convert import convert_dumps, convert_traces
 
-    wanted = _wanted(args)
-    with _progress() as told:
-        result = convert_dumps(args.sources, wanted, out=args.out, converters=args.converter, jobs=args.jobs, told=told)
-    language = Language(args.language or Language.EN)
-    write_answer(json.dumps(result.json(), allow_nan=False) + "\n" if args.json else result.text(language))
+    if args.to == TRACE_LAYOUT:
+        refuse(
+            args,
+            ("input", "output", "layout", "shape", "converter", "jobs", "language"),
+            f"with --to {TRACE_LAYOUT}",
+            expected="this option with --to npy, pt, txt or bin, which convert dumps of an NPU",
+            next_step="leave {} out",
+        )
+        with _progress() as told:
+            result = convert_traces(args.sources, out=args.out, told=told)
+    else:
+        how = {"converters": args.converter, "jobs": args.jobs}
+        wanted = _wanted(args)
+        with _progress() as told:
+            result = convert_dumps(args.sources, wanted, out=args.out, **how, told=told)
+    if args.json:
+        write_json(result.json())
+    else:
+        write_answer(result.text(Language(args.language or Language.EN)))
     return int(result.code)
 
 
@@ -110,25 +108,6 @@ def _wanted(args: argparse.Namespace) -> "Wanted":
     side = Side.INPUT if args.input is not None else Side.OUTPUT if args.output is not None else None
     index = args.input if args.input is not None else args.output
     return Wanted(FileKind(args.to), args.layout, args.shape, side, index)
-
-
-def _refuse_dump_options(args: argparse.Namespace) -> None:
-    given = {
-        "--input": args.input,
-        "--output": args.output,
-        "--layout": args.layout,
-        "--shape": args.shape,
-        "--converter": args.converter or None,
-        "--jobs": args.jobs,
-        "--language": args.language,
-    }
-    unfit = [option for option, value in given.items() if value is not None]
-    if unfit:
-        raise UlpscopeError(
-            f"{unfit[0]} with --to {TRACE_LAYOUT}",
-            expected="this option with --to npy, pt, txt or bin, which convert dumps of an NPU",
-            next_step=f"leave {unfit[0]} out",
-        )
 
 
 def _shape(text: str) -> tuple[int, ...]:

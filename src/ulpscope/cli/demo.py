@@ -10,12 +10,12 @@ to look at in a browser. Without -o all goes to ./ulpscope-demo, or to a new tem
 import argparse
 from pathlib import Path
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.cli.command import Parser, Subparsers, add_command
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `demo` to the command line."""
-    parser = add_command(subparsers, "demo", doc=__doc__ or "")
+    parser = add_command(subparsers, "demo", doc=__doc__)
     parser.add_argument("-o", "--out", metavar="DIR", type=Path, help="directory for script, traces and result")
 
 

@@ -15,36 +15,26 @@ common.
 """
 
 import argparse
-import json
 import math
-import shutil
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
-from ulpscope.cli.output import write_answer
-from ulpscope.records.errors import UlpscopeError
+from ulpscope.cli.command import Parser, Subparsers, add_command, count, number, refuse_all, tell
 
-if TYPE_CHECKING:
-    from ulpscope.workflows.diff.command import DiffResult
-    from ulpscope.workflows.show.graph import SimilarityResult
-
-USAGE = "ulpscope diff X Y [options]"
 PIPE_WIDTH = 240
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `diff` to the command line."""
-    parser = add_command(subparsers, "diff", doc=__doc__ or "", usage=USAGE)
+    parser = add_command(subparsers, "diff", doc=__doc__, usage="ulpscope diff X Y [options]")
     parser.add_argument(
         "reference", metavar="X", help="file or directory of tensors that is trusted, X::KEY names one; a graph"
     )
     parser.add_argument("target", metavar="Y", help="file or directory of tensors under suspicion; a graph")
     parser.add_argument("--key", metavar="NAME", help="one tensor, by its name in both files")
     tolerance = parser.add_argument_group("what counts as equal: |y - x| <= ATOL + RTOL * |x|")
-    tolerance.add_argument("--atol", type=_tolerance, help="absolute (default: 0)")
-    tolerance.add_argument("--rtol", type=_tolerance, help="relative (default: 0)")
+    positive = number(lambda found: 0.0 <= found < math.inf, "a finite number from 0 up")
+    tolerance.add_argument("--atol", type=positive, help="absolute (default: 0)")
+    tolerance.add_argument("--rtol", type=positive, help="relative (default: 0)")
     parser.add_argument(
         "-n", metavar="N", type=count, default=10, help="elements, tensors or operators listed; 0 for all (default: 10)"
     )
@@ -53,62 +43,28 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and give the exit code."""
-    result = _diff_graphs(args) if _are_graphs(args) else _diff_tensors(args)
-    if args.json:
-        write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
-    else:
-        terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size((80, 24)).columns if terminal else PIPE_WIDTH
-        write_answer(result.text(width=width, color=terminal))
-    return int(result.code)
-
-
-def _are_graphs(args: argparse.Namespace) -> bool:
-    """One graph is enough: what is wrong with the other side, its reader says."""
     from ulpscope.dialects.graphs.opening import is_graph
 
-    return is_graph(Path(args.reference)) or is_graph(Path(args.target))
-
-
-def _diff_graphs(args: argparse.Namespace) -> "SimilarityResult":
-    from ulpscope.report.progress import progress
-    from ulpscope.workflows.show.graph import diff_graphs
-
-    given = [f"--{option}" for option in ("key", "atol", "rtol") if getattr(args, option) is not None]
-    if given:
-        raise UlpscopeError(
-            f"{' and '.join(given)} with two graphs",
-            expected="only -n and --json",
-            next_step="see ulpscope diff --help",
-        )
-    with progress("reading the graphs"):
-        return diff_graphs(Path(args.reference), Path(args.target), limit=args.n)
-
-
-def _diff_tensors(args: argparse.Namespace) -> "DiffResult":
+    # One graph is enough: what is wrong with the other side, its reader says.
+    if is_graph(Path(args.reference)) or is_graph(Path(args.target)):
+        return _diff_graphs(args)
     from ulpscope.numerics.pairs.metrics import compiled_available
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.diff.command import diff
+    from ulpscope.workflows.diff import diff
 
     with progress("compiling kernels, once"):
         compiled_available()
+    how = {"key": args.key, "atol": args.atol, "rtol": args.rtol, "count": args.n}
     with progress("comparing tensors") as advance:
-        return diff(
-            args.reference,
-            args.target,
-            key=args.key,
-            atol=args.atol,
-            rtol=args.rtol,
-            count=args.n,
-            advance=advance,
-        )
+        result = diff(args.reference, args.target, **how, advance=advance)
+    return tell(args, result, pipe_width=PIPE_WIDTH)
 
 
-def _tolerance(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0.0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number from 0 up")
-    return number
+def _diff_graphs(args: argparse.Namespace) -> int:
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.show.graph import diff_graphs
+
+    refuse_all(args, ("key", "atol", "rtol"), "two graphs", expected="only -n and --json")
+    with progress("reading the graphs"):
+        result = diff_graphs(Path(args.reference), Path(args.target), limit=args.n)
+    return tell(args, result, pipe_width=PIPE_WIDTH)

@@ -12,15 +12,10 @@ compared.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command
-from ulpscope.cli.output import tell
+from ulpscope.cli.command import Parser, Subparsers, add_command, add_telling, tell
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import usable_cores
-
-if TYPE_CHECKING:
-    from ulpscope.workflows.fusion import FusionAnalysisResult, FusionResult
 
 USAGE = (
     "ulpscope fusion FILE [--switch-off PASS[,PASS] --out FILE] [--json]   or   "
@@ -30,7 +25,7 @@ USAGE = (
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `fusion` to the command line."""
-    parser = add_command(subparsers, "fusion", doc=__doc__ or "", usage=USAGE)
+    parser = add_command(subparsers, "fusion", doc=__doc__, usage=USAGE)
     parser.add_argument(
         "file", metavar="FILE|ON", type=Path, help="fusion_result.json, or a switch file; or a dump with fusion"
     )
@@ -40,35 +35,22 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace that file")
     parser.add_argument("--graph", metavar="GRAPH", type=Path, help="graph that dumped ON: ge_proto_*_Build.txt")
     parser.add_argument("--close-graph", metavar="GRAPH", type=Path, help="graph that dumped OFF")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--language", choices=("en", "zh"), default="en", help="of sentences (default: en)")
+    add_telling(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Read, perhaps write, and give the exit code."""
-    from ulpscope.report.words.language import Language
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.fusion import analyse_fusion, fusion
 
     names = [name.strip() for name in (args.switch_off or "").split(",") if name.strip()]
     _check(args, names)
-    result = _file(args, names) if args.off is None else _analysis(args)
-    tell(result, Language(args.language), as_json=args.json)
-    return int(result.code)
-
-
-def _file(args: argparse.Namespace, names: list[str]) -> "FusionResult":
-    from ulpscope.workflows.fusion import fusion
-
-    return fusion(args.file, switch_off=names, out=args.out, overwrite=args.overwrite)
-
-
-def _analysis(args: argparse.Namespace) -> "FusionAnalysisResult":
-    from ulpscope.report.progress import progress
-    from ulpscope.workflows.fusion import analyse_fusion
-
+    if args.off is None:
+        return tell(args, fusion(args.file, switch_off=names, out=args.out, overwrite=args.overwrite))
+    graphs = {"graph": args.graph, "close_graph": args.close_graph}
     with progress("comparing operators") as advance:
-        return analyse_fusion(
-            args.file, args.off, graph=args.graph, close_graph=args.close_graph, jobs=usable_cores(), advance=advance
-        )
+        result = analyse_fusion(args.file, args.off, **graphs, jobs=usable_cores(), advance=advance)
+    return tell(args, result)
 
 
 def _check(args: argparse.Namespace, names: list[str]) -> None:

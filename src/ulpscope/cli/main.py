@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from ulpscope._version import __version__
-from ulpscope.cli.arguments import Parser
+from ulpscope.cli.command import Parser
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import interruptible
@@ -43,16 +43,31 @@ def main(argv: Sequence[str]) -> int:
         return BROKEN_PIPE
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
-            _complain(f"ulpscope: error: {_no_file(error)}", argv)
+            # A file that was taken away, cut off or changed while the command read it.
+            lost = UlpscopeError(
+                f"{error.filename} cannot be used: {error.strerror}",
+                expected="a regular file that stays as it is while the command runs",
+                next_step="check the path and its permissions, or copy the file again, and repeat the command",
+            )
+            _complain(f"ulpscope: error: {lost}", argv)
             return int(ExitCode.USAGE)
-        _complain(_own_fault(error), argv)
+        own = UlpscopeError(
+            f"{type(error).__name__}: {error}",
+            expected="no such error; this is a fault of ulpscope, not of your run",
+            next_step="repeat the command with --debug and report the traceback",
+        )
+        _complain(f"ulpscope: internal error: {own}", argv)
         return int(ExitCode.OWN_FAULT)
 
 
 def _dispatch(argv: Sequence[str]) -> int:
     options, command = split_command(argv)
     if not options:
-        raise _no_command()
+        raise UlpscopeError(
+            "no command given",
+            expected=f"one of {', '.join(COMMANDS)}",
+            next_step="ulpscope demo, for a first look; ulpscope --help tells the rest",
+        )
     try:
         arguments, unknown = build_parser().parse_known_args(options)
     except SystemExit as finished:
@@ -83,14 +98,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _no_command() -> UlpscopeError:
-    return UlpscopeError(
-        "no command given",
-        expected=f"one of {', '.join(COMMANDS)}",
-        next_step="ulpscope demo, for a first look; ulpscope --help tells the rest",
-    )
-
-
 def _unknown_words(command: str, unknown: list[str], *, options: list[str], border: bool) -> UlpscopeError:
     if command == "run" and not border and not unknown[0].startswith("-"):
         begins = options.index(unknown[0])
@@ -108,23 +115,6 @@ def _unknown_words(command: str, unknown: list[str], *, options: list[str], bord
 
 def _module(name: str):  # type: ignore[no-untyped-def]
     return importlib.import_module(f"ulpscope.cli.{name}")
-
-
-def _no_file(error: OSError) -> UlpscopeError:
-    """A file that was taken away, cut off or changed while the command read it."""
-    return UlpscopeError(
-        f"{error.filename} cannot be used: {error.strerror}",
-        expected="a regular file that stays as it is while the command runs",
-        next_step="check the path and its permissions, or copy the file again, and repeat the command",
-    )
-
-
-def _own_fault(error: Exception) -> str:
-    return (
-        f"ulpscope: internal error: {type(error).__name__}: {error}\n"
-        "  expected: no such error; this is a fault of ulpscope, not of your run\n"
-        "  next: repeat the command with --debug and report the traceback"
-    )
 
 
 def _complain(text: str, argv: Sequence[str]) -> None:

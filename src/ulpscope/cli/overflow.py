@@ -13,24 +13,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command
-from ulpscope.cli.output import deliver
-from ulpscope.records.errors import UlpscopeError
+from ulpscope.cli.command import Parser, Subparsers, add_command, add_out, add_telling, deliver, refuse
 
 if TYPE_CHECKING:
     from ulpscope.workflows.overflow import OverflowAnswer
 
-USAGE = "ulpscope overflow DIR|TRACE... [options]"
-
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `overflow` to the command line."""
-    parser = add_command(subparsers, "overflow", doc=__doc__ or "", usage=USAGE)
+    parser = add_command(subparsers, "overflow", doc=__doc__, usage="ulpscope overflow DIR|TRACE... [options]")
     parser.add_argument("paths", metavar="DIR|TRACE", nargs="+", type=Path, help="overflow records, dumps, or traces")
-    parser.add_argument("--out", "-o", metavar="DIR", type=Path, help="write summary.json, overflow.csv, ... there")
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier result in DIR")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--language", choices=("en", "zh"), default="en", help="of sentences (default: en)")
+    add_out(parser, "summary.json, overflow.csv")
+    add_telling(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,10 +32,9 @@ def run(args: argparse.Namespace) -> int:
     from ulpscope.report.progress import progress
     from ulpscope.workflows.overflow import overflow
 
-    if args.overwrite and args.out is None:
-        raise UlpscopeError(
-            "--overwrite without --out", expected="a directory for the result", next_step="add --out DIR"
-        )
+    if args.out is None:
+        expected = "a directory for the result"
+        refuse(args, ["overwrite"], "without --out", expected=expected, next_step="add --out DIR")
 
     def look(_: object) -> "OverflowAnswer":
         with progress("looking for overflows") as advance:

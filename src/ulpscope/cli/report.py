@@ -13,45 +13,60 @@ RESULT is a directory that ulpscope compare, check or overflow wrote with --out,
 import argparse
 from pathlib import Path
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
-from ulpscope.cli.output import write_answer
+from ulpscope.cli.command import Parser, Subparsers, add_command, count, write_answer
 from ulpscope.records.errors import UlpscopeError
-
-USAGE = "ulpscope report RESULT [options]"
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `report` to the command line."""
-    parser = add_command(subparsers, "report", doc=__doc__ or "", usage=USAGE)
+    parser = add_command(subparsers, "report", doc=__doc__, usage="ulpscope report RESULT [options]")
     parser.add_argument("result", metavar="RESULT", type=Path, help="the directory of a result, or a trace")
     parser.add_argument("--out", "-o", metavar="FILE", type=Path, help="write the page there (default: in RESULT)")
     parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
     parser.add_argument("--port", metavar="N", type=int, default=0, help="for --serve (default: any free one)")
-    add_export_arguments(parser)
+    exports = parser.add_argument_group("exports, of a trace or of a comparison's result, instead of the page")
+    exports.add_argument("--tensorboard", metavar="DIR", type=Path, help="scalars by step and module")
+    exports.add_argument("--model-explorer", metavar="DIR", type=Path, help="graph of a step, with data on its nodes")
+    exports.add_argument("--step", metavar="N", type=count, help="step of the graph (default: the finding's, or first)")
+    exports.add_argument("--rank", metavar="N", type=count, help="rank of the graph (default: the finding's, or first)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Make the page, serve it or export, and give the exit code."""
     _check(args)
-    if (code := run_exports(args)) is not None:
-        return code
-    if args.serve:
+    if args.tensorboard is not None or args.model_explorer is not None:
+        _export(args)
+    elif args.serve:
         from ulpscope.workflows.report.serving import serve_report
 
         serve_report(args.result, port=args.port, announce=_announce)
-        return 0
-    from ulpscope.report.progress import progress
-    from ulpscope.workflows.report.command import make_report
+    else:
+        from ulpscope.report.progress import progress
+        from ulpscope.workflows.report.command import make_report
 
-    with progress("making the page"):
-        page = make_report(args.result, page=args.out)
-    write_answer(f"{page}\n")
+        with progress("making the page"):
+            page = make_report(args.result, page=args.out)
+        write_answer(f"{page}\n")
     return 0
 
 
 def _announce(address: str) -> None:
     # Whoever waits for the address reads it while the server runs.
     print(address, flush=True)
+
+
+def _export(args: argparse.Namespace) -> None:
+    from ulpscope.report.progress import progress
+    from ulpscope.workflows.report.exports import Wanted, export_model_explorer, export_tensorboard
+
+    exports = []
+    with progress("exporting"):
+        if args.tensorboard is not None:
+            exports.append(export_tensorboard(args.result, args.tensorboard))
+        if args.model_explorer is not None:
+            wanted = Wanted(rank=args.rank, step=args.step)
+            exports.append(export_model_explorer(args.result, args.model_explorer, wanted))
+    write_answer("".join(export.text() for export in exports))
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -68,36 +83,9 @@ def _check(args: argparse.Namespace) -> None:
         raise UlpscopeError(
             "--out with --serve", expected="a page to write or one to serve", next_step="leave out one of them"
         )
-
-
-def add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options that make an export instead of a page."""
-    exports = parser.add_argument_group("exports, of a trace or of a comparison's result, instead of the page")
-    exports.add_argument("--tensorboard", metavar="DIR", type=Path, help="scalars by step and module")
-    exports.add_argument("--model-explorer", metavar="DIR", type=Path, help="graph of a step, with data on its nodes")
-    exports.add_argument("--step", metavar="N", type=count, help="step of the graph (default: the finding's, or first)")
-    exports.add_argument("--rank", metavar="N", type=count, help="rank of the graph (default: the finding's, or first)")
-
-
-def run_exports(args: argparse.Namespace) -> int | None:
-    """Write what was asked for, and give the exit code; none if no export was asked for."""
     if args.model_explorer is None and (args.step is not None or args.rank is not None):
         raise UlpscopeError(
             "--step or --rank without --model-explorer",
             expected="one of them only to choose the step of a graph; pages and scalars hold all steps",
             next_step="add --model-explorer DIR, or leave it out",
         )
-    if args.tensorboard is None and args.model_explorer is None:
-        return None
-    from ulpscope.report.progress import progress
-    from ulpscope.workflows.report.exports import Wanted, export_model_explorer, export_tensorboard
-
-    exports = []
-    with progress("exporting"):
-        if args.tensorboard is not None:
-            exports.append(export_tensorboard(args.result, args.tensorboard))
-        if args.model_explorer is not None:
-            wanted = Wanted(rank=args.rank, step=args.step)
-            exports.append(export_model_explorer(args.result, args.model_explorer, wanted))
-    write_answer("".join(export.text() for export in exports))
-    return 0

@@ -11,24 +11,17 @@ is off at its worst element. Exit codes: 0, 2 if the call cannot be found or exe
 """
 
 import argparse
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
-from ulpscope.cli.output import write_answer
+from ulpscope.cli.command import Parser, Subparsers, add_command, count, parsed, write_answer, write_json
 from ulpscope.records.enums import Phase
 
-if TYPE_CHECKING:
-    from ulpscope.workflows.repro import ReproOptions
-
-USAGE = "ulpscope repro TRACE CALL -o DIR [options]"
 VARIANTS = ("recorded", "tiny", "offset", "large", "long")
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `repro` to the command line."""
-    parser = add_command(subparsers, "repro", doc=__doc__ or "", usage=USAGE)
+    parser = add_command(subparsers, "repro", doc=__doc__, usage="ulpscope repro TRACE CALL -o DIR [options]")
     parser.add_argument("trace", metavar="TRACE", type=Path, help="directory of a trace, or of one rank of it")
     parser.add_argument("call", metavar="CALL", help="name (or its end) or id of one call")
     parser.add_argument("--out", "-o", metavar="DIR", type=Path, required=True, help="where the files go")
@@ -47,22 +40,13 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, and give the exit code."""
-    from ulpscope.workflows.repro import repro
+    from ulpscope.workflows.repro import ReproOptions, repro
 
+    options = parsed(ReproOptions, args, source=args.data)
     phase = None if args.phase is None else Phase(args.phase)
-    result = repro(args.trace, args.call, args.out, _options(args), step=args.step, rank=args.rank, phase=phase)
-    write_answer(json.dumps(result.json()) + "\n" if args.json else result.text())
+    result = repro(args.trace, args.call, args.out, options, step=args.step, rank=args.rank, phase=phase)
+    if args.json:
+        write_json(result.json())
+    else:
+        write_answer(result.text())
     return int(result.code)
-
-
-def _options(args: argparse.Namespace) -> "ReproOptions":
-    from ulpscope.records.checks import DataSource, Variant
-    from ulpscope.workflows.repro import ReproOptions
-
-    return ReproOptions(
-        source=None if args.data is None else DataSource(args.data),
-        variant=Variant(args.variant),
-        seed=args.seed,
-        device=args.device,
-        overwrite=args.overwrite,
-    )

@@ -10,28 +10,15 @@ below TRACE. The command's own non-zero exit code is passed on; 3 says that noth
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command
+from ulpscope.cli.command import Parser, Subparsers, add_command, parsed
 from ulpscope.records.errors import UlpscopeError
-
-if TYPE_CHECKING:
-    from ulpscope.records.settings import CaptureSettings
-
-USAGE = "ulpscope run -o TRACE [options] -- CMD ..."
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `run` to the command line."""
-    parser = add_command(subparsers, "run", doc=__doc__ or "", usage=USAGE)
+    parser = add_command(subparsers, "run", doc=__doc__, usage="ulpscope run -o TRACE [options] -- CMD ...")
     parser.add_argument("-o", "--out", metavar="TRACE", type=Path, required=True, help="directory for the trace")
-    _add_what(parser)
-    _add_how_much(parser)
-    parser.add_argument("--overwrite", action="store_true", help="replace a trace that is already there")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout; the script's goes to stderr")
-
-
-def _add_what(parser: Parser) -> None:
     group = parser.add_argument_group("what is captured")
     group.add_argument(
         "--level",
@@ -61,44 +48,26 @@ def _add_what(parser: Parser) -> None:
         default="compiled",
         help="run compiled callables as compiled, one call each, or eager, with a look inside (default: compiled)",
     )
-
-
-def _add_how_much(parser: Parser) -> None:
     group = parser.add_argument_group("limits and checks")
     group.add_argument("--max-disk", metavar="10GB", help="keep a rank's trace within this size; the run goes on")
     group.add_argument("--stop", action="store_true", help="end the script after the last step of --steps")
     group.add_argument("--verify", action="store_true", help="recompute every reused summary and count differences")
+    parser.add_argument("--overwrite", action="store_true", help="replace a trace that is already there")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout; the script's goes to stderr")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Capture the command behind `--`."""
+    from ulpscope.capture.settings import parse_size
+    from ulpscope.records.settings import CaptureSettings
     from ulpscope.workflows.run.command import run_command
 
-    settings = _settings(arguments)
-    return run_command(arguments.command, settings, overwrite=arguments.overwrite, as_json=arguments.json).exit_code
-
-
-def _settings(arguments: argparse.Namespace) -> "CaptureSettings":
-    from ulpscope.capture.settings import parse_ranges, parse_size
-    from ulpscope.records.enums import Compiled, Level, Save
-    from ulpscope.records.settings import CaptureSettings
-
-    if arguments.stop and arguments.steps is None:
+    if args.stop and args.steps is None:
         raise UlpscopeError(
             "--stop without --steps",
             expected="the steps after which the script may end",
             next_step="add for example --steps 0-2",
         )
-    return CaptureSettings(
-        out=arguments.out,
-        level=Level(arguments.level),
-        save=Save(arguments.save),
-        steps=None if arguments.steps is None else parse_ranges(arguments.steps, option="--steps"),
-        ranks=None if arguments.ranks is None else parse_ranges(arguments.ranks, option="--ranks"),
-        only=tuple(arguments.only),
-        skip=tuple(arguments.skip),
-        max_disk=None if arguments.max_disk is None else parse_size(arguments.max_disk, option="--max-disk"),
-        stop=arguments.stop,
-        compiled=Compiled(arguments.compiled),
-        verify=arguments.verify,
-    )
+    max_disk = None if args.max_disk is None else parse_size(args.max_disk, option="--max-disk")
+    settings = parsed(CaptureSettings, args, max_disk=max_disk)
+    return run_command(args.command, settings, overwrite=args.overwrite, as_json=args.json).exit_code

@@ -13,21 +13,14 @@ tells them, the Tab key completes them. Exit codes: 0; of a pipe, the code of th
 import argparse
 from pathlib import Path
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command
-
-USAGE = "ulpscope shell [DATA]"
+from ulpscope.cli.command import Parser, Subparsers, add_command
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `shell` to the command line."""
-    parser = add_command(subparsers, "shell", doc=__doc__ or "", usage=USAGE)
-    parser.add_argument(
-        "data",
-        metavar="DATA",
-        nargs="?",
-        type=Path,
-        help="data, a trace or a graph (default: what is here)",
-    )
+    parser = add_command(subparsers, "shell", doc=__doc__, usage="ulpscope shell [DATA]")
+    help_text = "data, a trace or a graph (default: what is here)"
+    parser.add_argument("data", metavar="DATA", nargs="?", type=Path, help=help_text)
 
 
 def run(args: argparse.Namespace) -> int:

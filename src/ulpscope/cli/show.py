@@ -19,45 +19,25 @@ if nothing matches.
 """
 
 import argparse
-import json
-import math
 import shutil
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
 
-from ulpscope.cli.arguments import Parser, Subparsers, add_command, count
-from ulpscope.cli.output import write_answer
-from ulpscope.records.enums import ExitCode, Kind, Phase
+from ulpscope.cli.command import Answer, Parser, Subparsers, add_command, count, number, parsed, refuse_all, tell
+from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.errors import UlpscopeError
-
-if TYPE_CHECKING:
-    from ulpscope.report.terminal.show import Aspect
-    from ulpscope.trace.query import CallFilter
-    from ulpscope.workflows.show.command import LowResult, ShowResult, TableResult
-    from ulpscope.workflows.show.graph import CastsResult, ShowGraphResult
-
-
-USAGE = "ulpscope show TRACE|GRAPH|RESULT [CALL|NODE] [options]"
 
 # Tables are as wide as their content: a file or a pipe gets whole names on one line.
 PIPE_WIDTH = 240
-
-
-class Shown(Protocol):
-    """What was found, of whatever it is."""
-
-    @property
-    def code(self) -> ExitCode: ...
-
-    def text(self, *, width: int, color: bool) -> str: ...
-
-    def json(self) -> dict[str, Any]: ...
+_FILTERS = ("name", "type", "pass", "kernel")
+_ABOUT_A_NODE = ("attributes", "dumps", "reference", "depth", "svg")
+_ABOUT_GRAPHS = (*_FILTERS, "graph", *_ABOUT_A_NODE, "casts")
+_ABOUT_TRACES = ("op", "module", "text", "phase", "kind", "step", "rank", "env", "coverage", "tensor", "elements")
 
 
 def register(subparsers: "Subparsers[Parser]") -> None:
     """Add `show` to the command line."""
-    parser = add_command(subparsers, "show", doc=__doc__ or "", usage=USAGE)
+    usage = "ulpscope show TRACE|GRAPH|RESULT [CALL|NODE] [options]"
+    parser = add_command(subparsers, "show", doc=__doc__, usage=usage)
     parser.add_argument(
         "trace",
         metavar="TRACE|GRAPH|RESULT",
@@ -67,9 +47,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument(
         "call", metavar="CALL|NODE", nargs="?", help="name (or its end) or id of a call; name of an operator"
     )
-    _add_filter(parser)
-    add_graph_options(parser)
-    add_results_options(parser)
+    _add_filters(parser)
     whole = parser.add_mutually_exclusive_group()
     whole.add_argument("--env", action="store_true", help="environment, versions, seeds and settings of the run")
     whole.add_argument("--coverage", action="store_true", help="what was seen of the run and what was not")
@@ -81,44 +59,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Show, and give the exit code."""
-    result = _result(args)
-    if args.json:
-        write_answer(json.dumps(result.json(), allow_nan=False) + "\n")
-    else:
-        terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size((80, 24) if terminal else (PIPE_WIDTH, 24)).columns
-        write_answer(result.text(width=width, color=terminal))
-    return int(result.code)
-
-
-def _result(args: argparse.Namespace) -> Shown:
-    if asks_table(args):
-        return show_table_of(args)
-    if asks_results(args):
-        return show_results_of(args)
-    if asks_graph(args):
-        return show_casts_of(args) if args.casts else show_graph_file(args)
-    return _show_trace(args)
-
-
-def _show_trace(args: argparse.Namespace) -> "ShowResult":
-    from ulpscope.workflows.show.command import show
-
-    _check(args)
-    return show(
-        args.trace,
-        _filter(args),
-        call=args.call,
-        aspect=_aspect(args),
-        tensor=args.tensor,
-        elements=args.elements,
-        limit=args.limit,
-    )
-
-
-def _add_filter(parser: Parser) -> None:
+def _add_filters(parser: Parser) -> None:
     group = parser.add_argument_group("which calls of a trace")
     group.add_argument("--op", metavar="PATTERN", help="operation, e.g. '*.layer_norm'")
     group.add_argument("--module", metavar="PATTERN", help="module path, e.g. 'model.layers.2.*'")
@@ -128,123 +69,6 @@ def _add_filter(parser: Parser) -> None:
     group.add_argument("--kind", metavar="KIND", choices=kinds, help=f"{', '.join(kinds[:-1])} or {kinds[-1]}")
     group.add_argument("--step", metavar="0,2-4", help="training steps")
     group.add_argument("--rank", metavar="0,2-4", help="ranks of a distributed run")
-
-
-def _filter(args: argparse.Namespace) -> "CallFilter":
-    from ulpscope.capture.settings import parse_ranges
-    from ulpscope.trace.query import CallFilter
-
-    return CallFilter(
-        op=args.op,
-        module=args.module,
-        phase=None if args.phase is None else Phase(args.phase),
-        step=None if args.step is None else parse_ranges(args.step, option="--step"),
-        rank=None if args.rank is None else parse_ranges(args.rank, option="--rank"),
-        kind=None if args.kind is None else Kind(args.kind),
-        text=args.text,
-    )
-
-
-def _aspect(args: argparse.Namespace) -> "Aspect":
-    from ulpscope.report.terminal.show import Aspect
-
-    if args.env:
-        return Aspect.ENVIRONMENT
-    return Aspect.COVERAGE if args.coverage else Aspect.OVERVIEW
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Refuse options that would have no effect."""
-    refuse_graph_options(args)
-    whole = "--env" if args.env else "--coverage" if args.coverage else None
-    if args.call is None:
-        refuse(args, ("tensor", "elements"), beside="no CALL", expected="the id or name of the call that uses it")
-    else:
-        options = ("op", "module", "kind", "text", "env", "coverage")
-        expected = "only --step, --phase and --rank, which choose among calls of that name"
-        refuse(args, options, beside="the name of one call", expected=expected)
-    if whole is not None:
-        options = ("op", "module", "phase", "step", "kind", "text")
-        refuse(args, options, beside=whole, expected="only --rank")
-
-
-def add_results_options(parser: Parser) -> None:
-    """Add the options to the parser of `show`."""
-    group = parser.add_argument_group("which operators of a comparison's result")
-    group.add_argument(
-        "--cosine",
-        metavar="COSINE",
-        type=_cosine,
-        help="those with an output at or below it (default: 0.98); RESULT may then be a directory of results",
-    )
-
-
-def asks_results(args: argparse.Namespace) -> bool:
-    """Whether the path leads to a result, or is said to."""
-    if args.cosine is not None:
-        return True
-    if not args.trace.is_file():
-        return False
-    from ulpscope.dialects.ascend.result_table import is_result_table
-
-    return is_result_table(args.trace)
-
-
-def show_results_of(args: argparse.Namespace) -> "LowResult":
-    """What was asked about the result."""
-    from ulpscope.workflows.show.command import DEFAULT_COSINE, show_results
-
-    expected = "--cosine and --limit only"
-    refuse(args, (*ABOUT_TRACES, *ABOUT_GRAPHS), beside="a comparison's result", expected=expected)
-    if args.call is not None:
-        raise UlpscopeError(
-            f"{args.call!r} with a comparison's result",
-            expected=expected,
-            next_step="one operator: ulpscope compare REFERENCE DUMPS --graph GRAPH --op OPERATOR",
-        )
-    return show_results(args.trace, cosine=DEFAULT_COSINE if args.cosine is None else args.cosine, limit=args.limit)
-
-
-def asks_table(args: argparse.Namespace) -> bool:
-    """Whether the path leads to a table of msprobe's results."""
-    if not args.trace.is_file():
-        return False
-    from ulpscope.dialects.msprobe.result_tables import table_kind
-
-    return table_kind(args.trace) is not None
-
-
-def show_table_of(args: argparse.Namespace) -> "TableResult":
-    """What the table says."""
-    from ulpscope.workflows.show.command import show_table
-
-    expected = "--limit and --json only"
-    refuse(args, (*ABOUT_TRACES, *ABOUT_GRAPHS, "cosine"), beside="a table of msprobe's", expected=expected)
-    if args.call is not None:
-        raise UlpscopeError(
-            f"{args.call!r} with a table of msprobe's", expected=expected, next_step=f"ulpscope show {args.trace}"
-        )
-    return show_table(args.trace, limit=args.limit)
-
-
-def _cosine(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not -1.0 <= number <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from -1 to 1")
-    return number
-
-
-_FILTERS = ("name", "type", "pass", "kernel")
-_ABOUT_A_NODE = ("attributes", "dumps", "reference", "depth", "svg")
-ABOUT_GRAPHS = (*_FILTERS, "graph", *_ABOUT_A_NODE, "casts")
-ABOUT_TRACES = ("op", "module", "text", "phase", "kind", "step", "rank", "env", "coverage", "tensor", "elements")
-
-
-def add_graph_options(parser: Parser) -> None:
-    """Add the options to the parser of `show`."""
     chosen = parser.add_argument_group("which operators of a graph")
     chosen.add_argument("--name", metavar="PATTERN", help="name")
     chosen.add_argument("--type", metavar="PATTERN", help="type, e.g. MatMul")
@@ -258,68 +82,101 @@ def add_graph_options(parser: Parser) -> None:
     node.add_argument("--reference", metavar="DIR", type=Path, help="its outputs in this dump of .npy files or tfdbg")
     node.add_argument("--svg", metavar="FILE", type=Path, help="draw what lies around it")
     node.add_argument("--depth", metavar="N", type=count, help="how many steps around it (default: 2)")
+    results = parser.add_argument_group("which operators of a comparison's result")
+    results.add_argument(
+        "--cosine",
+        metavar="COSINE",
+        type=number(lambda found: -1.0 <= found <= 1.0, "a number from -1 to 1"),
+        help="those with an output at or below it (default: 0.98); RESULT may then be a directory of results",
+    )
 
 
-def asks_graph(args: argparse.Namespace) -> bool:
-    """Whether the path leads to a graph; most lead to a directory, which is none."""
-    if not args.trace.is_file():
-        return False
-    from ulpscope.dialects.graphs.opening import is_graph
-
-    return is_graph(args.trace)
+def run(args: argparse.Namespace) -> int:
+    """Show, and give the exit code."""
+    return tell(args, _answer(args), pipe_width=shutil.get_terminal_size((PIPE_WIDTH, 24)).columns)
 
 
-def show_graph_file(args: argparse.Namespace) -> "ShowGraphResult":
-    """What was asked about the graph."""
+def _answer(args: argparse.Namespace) -> Answer:
+    # A trace is a directory: it need not wait for the readers of other files.
+    if args.trace.is_file():
+        from ulpscope.dialects.ascend.result_table import is_result_table
+        from ulpscope.dialects.graphs.opening import is_graph
+        from ulpscope.dialects.msprobe.result_tables import table_kind
+
+        if table_kind(args.trace) is not None:
+            return _show_table(args)
+        if args.cosine is not None or is_result_table(args.trace):
+            return _show_results(args)
+        if is_graph(args.trace):
+            return _show_graph(args)
+    return _show_results(args) if args.cosine is not None else _show_trace(args)
+
+
+def _show_trace(args: argparse.Namespace) -> Answer:
+    from ulpscope.report.terminal.show import Aspect
+    from ulpscope.trace.query import CallFilter
+    from ulpscope.workflows.show.command import show
+
+    expected = "a graph file for these, or the options about calls"
+    refuse_all(args, _ABOUT_GRAPHS, "a trace", expected=expected)
+    if args.call is None:
+        refuse_all(args, ("tensor", "elements"), "no CALL", expected="the id or name of the call that uses it")
+    else:
+        options = ("op", "module", "kind", "text", "env", "coverage")
+        expected = "only --step, --phase and --rank, which choose among calls of that name"
+        refuse_all(args, options, "the name of one call", expected=expected)
+    if args.env or args.coverage:
+        options = ("op", "module", "phase", "step", "kind", "text")
+        refuse_all(args, options, "--env" if args.env else "--coverage", expected="only --rank")
+    aspect = Aspect.ENVIRONMENT if args.env else Aspect.COVERAGE if args.coverage else Aspect.OVERVIEW
+    tensors = {"tensor": args.tensor, "elements": args.elements}
+    return show(args.trace, parsed(CallFilter, args), call=args.call, aspect=aspect, **tensors, limit=args.limit)
+
+
+def _show_results(args: argparse.Namespace) -> Answer:
+    from ulpscope.workflows.show.command import DEFAULT_COSINE, show_results
+
+    expected = "--cosine and --limit only"
+    refuse_all(args, (*_ABOUT_TRACES, *_ABOUT_GRAPHS), "a comparison's result", expected=expected)
+    if args.call is not None:
+        raise UlpscopeError(
+            f"{args.call!r} with a comparison's result",
+            expected=expected,
+            next_step="one operator: ulpscope compare REFERENCE DUMPS --graph GRAPH --op OPERATOR",
+        )
+    return show_results(args.trace, cosine=DEFAULT_COSINE if args.cosine is None else args.cosine, limit=args.limit)
+
+
+def _show_table(args: argparse.Namespace) -> Answer:
+    from ulpscope.workflows.show.command import show_table
+
+    expected = "--limit and --json only"
+    refuse_all(args, (*_ABOUT_TRACES, *_ABOUT_GRAPHS, "cosine"), "a table of msprobe's", expected=expected)
+    if args.call is not None:
+        raise UlpscopeError(
+            f"{args.call!r} with a table of msprobe's", expected=expected, next_step=f"ulpscope show {args.trace}"
+        )
+    return show_table(args.trace, limit=args.limit)
+
+
+def _show_graph(args: argparse.Namespace) -> Answer:
     from ulpscope.graph.query import OperatorFilter
     from ulpscope.report.progress import progress
-    from ulpscope.workflows.show.graph import DEFAULT_DEPTH, NodeWishes, show_graph
+    from ulpscope.workflows.show.graph import DEFAULT_DEPTH, NodeWishes, check_casts, show_graph
 
-    _check_graph(args)
-    wanted = OperatorFilter(
-        name=args.name, type=args.type, fusion_pass=getattr(args, "pass"), kernel=args.kernel, graph=args.graph
-    )
-    wishes = NodeWishes(
-        attributes=args.attributes,
-        dumps=args.dumps,
-        reference=args.reference,
-        svg=args.svg,
-        depth=DEFAULT_DEPTH if args.depth is None else args.depth,
-    )
-    with progress("reading the graph"):
-        return show_graph(args.trace, wanted, node=args.call, wishes=wishes, limit=args.limit)
-
-
-def show_casts_of(args: argparse.Namespace) -> "CastsResult":
-    """The dangerous casts of the graph."""
-    from ulpscope.report.progress import progress
-    from ulpscope.workflows.show.graph import check_casts
-
-    _check_graph(args)
-    with progress("reading the graph"):
-        return check_casts([args.trace], limit=args.limit)
-
-
-def refuse_graph_options(args: argparse.Namespace) -> None:
-    """What would have no effect on a trace."""
-    refuse(args, ABOUT_GRAPHS, beside="a trace", expected="a graph file for these, or the options about calls")
-
-
-def refuse(args: argparse.Namespace, options: tuple[str, ...], *, beside: str, expected: str) -> None:
-    """Say so if an option was given that would have no effect."""
-    given = [f"--{option}" for option in options if getattr(args, option) not in (None, False)]
-    if given:
-        seen = f"{' and '.join(given)} with {beside}"
-        raise UlpscopeError(seen, expected=expected, next_step="see ulpscope show --help")
-
-
-def _check_graph(args: argparse.Namespace) -> None:
-    refuse(args, ABOUT_TRACES, beside="a graph", expected="a trace for these, or the options about operators")
+    expected = "a trace for these, or the options about operators"
+    refuse_all(args, _ABOUT_TRACES, "a graph", expected=expected)
     if args.call is None:
-        refuse(args, _ABOUT_A_NODE, beside="no NODE", expected="the name of an operator")
+        refuse_all(args, _ABOUT_A_NODE, "no NODE", expected="the name of an operator")
     else:
-        refuse(args, (*_FILTERS, "casts"), beside="the name of one operator", expected="only --graph")
+        refuse_all(args, (*_FILTERS, "casts"), "the name of one operator", expected="only --graph")
     if args.casts:
-        refuse(args, (*_FILTERS, "graph"), beside="--casts", expected="--casts and --limit only")
+        refuse_all(args, (*_FILTERS, "graph"), "--casts", expected="--casts and --limit only")
     if args.svg is None:
-        refuse(args, ("depth",), beside="no --svg", expected="a file for the drawing")
+        refuse_all(args, ("depth",), "no --svg", expected="a file for the drawing")
+    wanted = parsed(OperatorFilter, args, fusion_pass=getattr(args, "pass"))
+    wishes = parsed(NodeWishes, args, depth=DEFAULT_DEPTH if args.depth is None else args.depth)
+    with progress("reading the graph"):
+        if args.casts:
+            return check_casts([args.trace], limit=args.limit)
+        return show_graph(args.trace, wanted, node=args.call, wishes=wishes, limit=args.limit)

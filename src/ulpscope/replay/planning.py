@@ -14,27 +14,13 @@ from ulpscope.numerics.dtypes import FLOATING, Shape
 from ulpscope.operations.names import STARTS_BACKWARD, is_collective
 from ulpscope.operations.registry import operation
 from ulpscope.operations.traits import Family, Trait
+from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import CaseId, DataSource, Direction, Variant
 from ulpscope.records.enums import Kind
 from ulpscope.records.overflows import NotFinite
-from ulpscope.records.settings import IntRanges
 from ulpscope.records.values import Value
 from ulpscope.replay.recorded import Places, RecordedCall, read_calls, signature
 from ulpscope.trace.reader import RankTrace
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which calls are wanted."""
-
-    steps: IntRanges | None = None
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    every: bool = False
-    """Also calls that are the same test as an earlier one."""
-    stress: bool = True
-    source: DataSource | None = None
-    """None: saved data where there is some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +43,7 @@ class CasePlan:
     """Calls that are the same test as an earlier one, and are not executed again."""
 
 
-def plan_cases(rank: RankTrace, choice: Choice) -> CasePlan:
+def plan_cases(rank: RankTrace, choice: CheckOptions) -> CasePlan:
     """Cases of the rank's API calls."""
     frame = rank.collect(rank.calls().filter(pl.col("kind").is_in([Kind.API.value, Kind.COLLECTIVE.value])))
     frame = frame.select("id", "name", "op", "step", "recompute").sort("id")
@@ -106,7 +92,7 @@ def why_left(recorded: RecordedCall) -> str | None:
     return None
 
 
-def _wanted(row: dict[str, Any], choice: Choice) -> bool:
+def _wanted(row: dict[str, Any], choice: CheckOptions) -> bool:
     name, op = row["name"], row["op"]
     if row["recompute"] or op in STARTS_BACKWARD or (choice.steps is not None and row["step"] not in choice.steps):
         return False
@@ -115,7 +101,7 @@ def _wanted(row: dict[str, Any], choice: Choice) -> bool:
     return not (choice.skip and matches(choice.skip, name, op))
 
 
-def _cases(process: str, recorded: RecordedCall, choice: Choice, *, stressed: bool) -> Iterable[CaseId]:
+def _cases(process: str, recorded: RecordedCall, choice: CheckOptions, *, stressed: bool) -> Iterable[CaseId]:
     call = recorded.call
     source = choice.source or (DataSource.REAL if has_data(recorded) else DataSource.RANDOM)
     case = CaseId(process, call.id, name=call.name, op=call.op, variant=Variant.RECORDED, source=source)

@@ -24,7 +24,7 @@ from ulpscope.shell import compare_commands, operator_commands
 from ulpscope.shell.data import Context
 from ulpscope.shell.panels import framed_table
 from ulpscope.shell.words import COMMANDS, Command, say, show, warn
-from ulpscope.workflows.diff.tensor_lookup import SEPARATOR
+from ulpscope.workflows.tensor_lookup import SEPARATOR
 
 RUN, HELP, EXIT = "run", "help", "exit"
 OWN_WORDS = {

@@ -33,9 +33,8 @@ from ulpscope.shell.words import (
     show_text,
     similarity,
 )
-from ulpscope.workflows.compare.command import CompareOptions
-from ulpscope.workflows.convert.command import prepare_out
-from ulpscope.workflows.diff.command import diff
+from ulpscope.workflows.convert import prepare_out
+from ulpscope.workflows.diff import diff
 from ulpscope.workflows.fusion import fusion
 from ulpscope.workflows.network.command import NetworkOptions, NetworkResult, are_dumps, compare_dumps, compare_network
 from ulpscope.workflows.overflow import overflow
@@ -169,11 +168,10 @@ def _compared(sides: Pair[Path], graph: Path | None, table: Path) -> ExitCode:
 
 
 def _compare(sides: Pair[Path], graph: Path | None, advance: Advance) -> NetworkResult:
-    options = NetworkOptions(csv=Generation.OF_2025, jobs=usable_cores())
+    options = NetworkOptions(csv=Generation.OF_2025, jobs=usable_cores(), replay=Replay.OFF)
     if graph is not None:
         return compare_network(sides.reference, sides.target, graph, options, advance=advance)
-    ordinary = CompareOptions(jobs=usable_cores(), replay=Replay.OFF)
-    return compare_dumps(sides.reference, sides.target, options, ordinary, advance=advance)
+    return compare_dumps(sides.reference, sides.target, options, advance=advance)
 
 
 def _sides(context: Context, values: Values) -> Pair[Path]:
@@ -246,7 +244,7 @@ def _fusion(context: Context) -> ExitCode:
         return ExitCode.NOTHING
     for path in context.data.fusion:
         say(f"Fusion: passes that took effect, of {path}")
-        for graph in fusion(path).view.graphs:
+        for graph in fusion(path).found.graphs:
             show(fusion_panel(graph))
     return ExitCode.OK
 
@@ -276,7 +274,7 @@ def _casts(context: Context) -> ExitCode:
         return ExitCode.NOTHING
     found: dict[tuple[str, str], list[DangerousCast]] = defaultdict(list)
     result = check_casts(context.data.graphs)
-    for cast in result.casts:
+    for cast in result.found:
         found[cast.source, cast.target].append(cast)
     if not found:
         say("Casts: none that is dangerous.")

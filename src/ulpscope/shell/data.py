@@ -19,7 +19,7 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import is_npy_folder
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import GraphModel
-from ulpscope.workflows.diff.tensor_lookup import SEPARATOR, DumpTensors, FoundTensor, TraceTensors
+from ulpscope.workflows.tensor_lookup import SEPARATOR, DumpTensors, FoundTensor, TraceTensors
 
 DATA = "precision_data"
 FUSION_RESULT = "fusion_result.json"

@@ -45,11 +45,11 @@ from ulpscope.shell.words import (
     tolerance,
 )
 from ulpscope.trace.query import CallFilter
-from ulpscope.workflows.convert.dumps import convert_dumps
-from ulpscope.workflows.diff.elements import pair_elements, view_tensor
-from ulpscope.workflows.diff.tensor_lookup import ENDING, SEPARATOR, FoundTensor
+from ulpscope.workflows.convert import convert_dumps
+from ulpscope.workflows.diff import pair_elements, view_tensor
 from ulpscope.workflows.show.command import show as show_trace
 from ulpscope.workflows.show.graph import GRAPHS_NAMED, NodeWishes, draw, show_graph
+from ulpscope.workflows.tensor_lookup import ENDING, SEPARATOR, FoundTensor
 
 PRINTED = 20
 TOLERANCE = 0.001
@@ -81,7 +81,7 @@ def _ls(context: Context, values: Values) -> ExitCode:
         return _show_trace(context.data.trace, CallFilter(text=values.name, op=values.type), limit=0)
     found = False
     for debug in _with_graphs(context):
-        views = [show_graph(path, wanted, model=model, limit=0).view for path, model in _readable(context, debug)]
+        views = [show_graph(path, wanted, model=model, limit=0).found for path, model in _readable(context, debug)]
         if not wanted:
             counts = [pair for view in views if isinstance(view, GraphView) for pair in view.counts]
             found |= bool(counts)
@@ -146,7 +146,7 @@ def _search(context: Context, values: Values) -> tuple[list[_Found], list[Operat
         for path, model in _readable(context, debug):
             wanted = OperatorFilter(graph=values.graph)
             try:
-                view = show_graph(path, wanted, model=model, node=values.name, wishes=wishes, limit=0).view
+                view = show_graph(path, wanted, model=model, node=values.name, wishes=wishes, limit=0).found
             except UlpscopeError as error:
                 missing = error
                 continue
@@ -289,7 +289,7 @@ def _dc(context: Context, values: Values) -> ExitCode:
     lines = [f" - {file.relative_to(folder)}" for file in files[:FILES_SHOWN]]
     lines += [f" and {len(files) - FILES_SHOWN:,} more"] if len(files) > FILES_SHOWN else []
     show(panel([f"SrcFile: {values.name}", *lines, f"Path: {folder}"]))
-    if result.told.failures:
+    if result.found.failures:
         say(result.text())
     return result.code
 

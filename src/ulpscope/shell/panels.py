@@ -24,8 +24,8 @@ from ulpscope.report.tables import plain
 from ulpscope.report.terminal.overflow import overflow_sentence
 from ulpscope.report.terminal.show_graph import FoundDumps, OperatorView, SummarisedTensor, value_words
 from ulpscope.report.words.language import Language, phrases
-from ulpscope.workflows.diff.elements import ElementRow, PairedElements, TensorView
-from ulpscope.workflows.diff.tensor_lookup import FoundTensor
+from ulpscope.workflows.diff import ElementRow, PairedElements, TensorView
+from ulpscope.workflows.tensor_lookup import FoundTensor
 
 READERS_SHOWN = 20
 INPUT_COLUMNS = "Input:idx | dtype | format | shape | value_range | shape_range | origin_shape | op_name:peer_idx"

@@ -19,8 +19,7 @@ from ulpscope.report.terminal.run import (
     ending,
     losses_text,
 )
-from ulpscope.workflows.results import REPORT
-from ulpscope.workflows.run.destination import prepare_destination
+from ulpscope.workflows.results import REPORT, prepare_destination
 
 SCRIPT = Path(__file__).parent.parent / "demo_script" / "train.py"
 DEFAULT_DIRECTORY = Path("ulpscope-demo")
@@ -31,7 +30,12 @@ _LOSS = re.compile(r"^step \d+ loss (\S+)$", re.MULTILINE)
 
 def run_demo(out: Path | None) -> None:
     """Capture a good and a faulty run below `out`, and show where they part."""
-    _require_torch()
+    if importlib.util.find_spec("torch") is None:
+        raise UlpscopeError(
+            f"{sys.executable} has no torch",
+            expected="PyTorch, which the demo trains with",
+            next_step=f"{shlex.quote(sys.executable)} -m pip install torch",
+        )
     directory = _demo_directory(out)
     script = Path(shutil.copy(SCRIPT, directory))
     _say(INTRODUCTION)
@@ -43,15 +47,6 @@ def run_demo(out: Path | None) -> None:
     _say(SUSPECT_INTRODUCTION)
     _ulpscope("show", str(target), SUSPECT_CALL, "--step", "0", "--phase", "forward")
     _say(ending(str(directory), page=str(result / REPORT), program=_program()))
-
-
-def _require_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise UlpscopeError(
-            f"{sys.executable} has no torch",
-            expected="PyTorch, which the demo trains with",
-            next_step=f"{shlex.quote(sys.executable)} -m pip install torch",
-        )
 
 
 def _demo_directory(out: Path | None) -> Path:
@@ -82,17 +77,13 @@ def _ulpscope(*arguments: str, stdout: int | None = None, expected: ExitCode = E
     if process.returncode == ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     if process.returncode != expected:
-        raise _failed(typed, process.returncode, expected)
+        raise UlpscopeError(
+            f"`{typed}` ended with exit code {process.returncode}",
+            expected=f"{expected.value}: the demo knows what its own script does",
+            next_step=f"{typed} --debug" if " -- " not in typed else "run it alone and report what it says",
+            code=ExitCode.OWN_FAULT,
+        )
     return "".join(printed)
-
-
-def _failed(command: str, code: int, expected: ExitCode) -> UlpscopeError:
-    return UlpscopeError(
-        f"`{command}` ended with exit code {code}",
-        expected=f"{expected.value}: the demo knows what its own script does",
-        next_step=f"{command} --debug" if " -- " not in command else "run it alone and report what it says",
-        code=ExitCode.OWN_FAULT,
-    )
 
 
 def _python() -> str:

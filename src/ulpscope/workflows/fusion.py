@@ -4,7 +4,6 @@ passes' operators part (`ulpscope fusion ON OFF --graph GRAPH --close-graph GRAP
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.network import FusionAnalysis
 from ulpscope.report.terminal.fusion import FusionView, analysis_json, analysis_text, fusion_json, fusion_text
 from ulpscope.report.words.language import Language
+from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.network.command import NetworkOptions, compare_network
 from ulpscope.workflows.results import writing
 
@@ -36,30 +36,9 @@ if TYPE_CHECKING:
 NEAR_NAMES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class FusionResult:
-    """What a file says, and what was written."""
-
-    view: FusionView
-
-    @property
-    def code(self) -> ExitCode:
-        """Nothing to tell of a result in which no pass has run."""
-        view = self.view
-        told = view.switch is not None or any(graph.passes for graph in view.graphs)
-        return ExitCode.OK if told else ExitCode.NOTHING
-
-    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return fusion_text(self.view, width=width, color=color, language=language)
-
-    def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        """Of a file, values alone, which are the same in every language."""
-        return fusion_json(self.view)
-
-
 def fusion(
     file: str | Path, *, switch_off: Sequence[str] = (), out: Path | None = None, overwrite: bool = False
-) -> FusionResult:
+) -> SpokenAnswer:
     """Read a fusion_result.json or a switch file; write a switch file with passes off to `out`."""
     path = Path(file)
     graphs: tuple[GraphFusion, ...] = ()
@@ -76,7 +55,15 @@ def fusion(
         switch = (switch or FusionSwitch({})).without(_chosen(path, switch_off, graphs, switch))
         if out is not None:
             _write(out, switch.text(), overwrite=overwrite)
-    return FusionResult(FusionView(str(path), graphs, switch, tuple(switch_off), None if out is None else str(out)))
+    view = FusionView(str(path), graphs, switch, tuple(switch_off), None if out is None else str(out))
+    # Nothing to tell of a result in which no pass has run.
+    told = switch is not None or any(graph.passes for graph in graphs)
+    return SpokenAnswer(view, ExitCode.OK if told else ExitCode.NOTHING, fusion_text, _fusion_json)
+
+
+def _fusion_json(view: FusionView, language: Language) -> dict[str, Any]:
+    """Of a file, values alone, which are the same in every language."""
+    return fusion_json(view)
 
 
 def _chosen(
@@ -88,17 +75,13 @@ def _chosen(
     known |= {(stage, ALL) for stage in Stage}
     for name in names:
         if not any(name == each for _, each in known):
-            raise _unknown(path, name, sorted({each for _, each in known}))
+            near = difflib.get_close_matches(name, sorted({each for _, each in known}), n=NEAR_NAMES)
+            raise UlpscopeError(
+                f"--switch-off {name}: {path} has no such pass",
+                expected=f"one of {', '.join(near)}" if near else f"a pass of {path}, or {ALL}",
+                next_step=f"list the passes: ulpscope fusion {path}",
+            )
     return sorted(pair for pair in known if pair[1] in names)
-
-
-def _unknown(path: Path, name: str, known: Sequence[str]) -> UlpscopeError:
-    near = difflib.get_close_matches(name, known, n=NEAR_NAMES)
-    return UlpscopeError(
-        f"--switch-off {name}: {path} has no such pass",
-        expected=f"one of {', '.join(near)}" if near else f"a pass of {path}, or {ALL}",
-        next_step=f"list the passes: ulpscope fusion {path}",
-    )
 
 
 def _write(out: Path, text: str, *, overwrite: bool) -> None:
@@ -113,30 +96,14 @@ def _write(out: Path, text: str, *, overwrite: bool) -> None:
         out.write_text(text, encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class FusionAnalysisResult:
-    """What was found, to be told."""
-
-    analysis: FusionAnalysis
-
-    @property
-    def code(self) -> ExitCode:
-        return self.analysis.code
-
-    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return analysis_text(self.analysis, width=width, color=color, language=language)
-
-    def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        return analysis_json(self.analysis, language)
-
-
 def analyse_fusion(
     fused: Path, unfused: Path, *, graph: Path, close_graph: Path, jobs: int = 1, advance: "Advance | None" = None
-) -> FusionAnalysisResult:
+) -> SpokenAnswer:
     """Compare dumps of both compilations, and say what each pass did; `graph` is that with fusion."""
     options = NetworkOptions(close_graph=close_graph, jobs=jobs)
     compared = compare_network(unfused, fused, graph, options, advance=advance)
     operators = {operator.name: operator for operator in all_operators(open_graph(graph))}
     found = fused_operators(compared.pairs, operators)
     graphs = str(graph), str(close_graph)
-    return FusionAnalysisResult(FusionAnalysis(str(fused), str(unfused), graphs, found, compared.comparison.missing))
+    analysis = FusionAnalysis(str(fused), str(unfused), graphs, found, compared.comparison.missing)
+    return SpokenAnswer(analysis, analysis.code, analysis_text, analysis_json)

@@ -6,17 +6,16 @@ Whether an overflow is the type's own limit, its call tells, executed again on t
 import importlib.util
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from ulpscope.diagnose.overflow.births import Births, BirthSearch, OverflowWays
 from ulpscope.diagnose.overflow.steps import is_made
 from ulpscope.dialects.ascend.dump_file.file import read_dump
-from ulpscope.dialects.ascend.executed import ExecutedTensor, read_executed
+from ulpscope.dialects.ascend.executed import read_executed
 from ulpscope.dialects.ascend.overflow_records import (
-    FoundRecord,
     RecordSearch,
     find_records,
     read_overflow_record,
@@ -24,10 +23,9 @@ from ulpscope.dialects.ascend.overflow_records import (
 )
 from ulpscope.dialects.opening import open_run
 from ulpscope.graph.names import sanitised
-from ulpscope.records.calls import Call
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import OutputResult
-from ulpscope.records.enums import ExitCode, Phase
+from ulpscope.records.enums import Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import Place
 from ulpscope.records.overflows import (
@@ -40,21 +38,25 @@ from ulpscope.records.overflows import (
     Side,
 )
 from ulpscope.records.settings import IntRanges
-from ulpscope.records.values import Use, Value
 from ulpscope.report.files.check_tables import write_overflow_table
 from ulpscope.report.terminal.overflow import survey_json, survey_text
-from ulpscope.report.words.language import Language
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.report.command import write_result
-from ulpscope.workflows.results import TellsItself
+from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.traces import place_of
 
 MOST_EXECUTED = 20
 """The first answer the question; `ulpscope check --overflow` executes all of them."""
+TABLE = "overflow.csv"
+RECORDS = "records"
 
 CallKey: TypeAlias = tuple[str, int]
 """Process and call."""
 Verdicts: TypeAlias = Mapping[CallKey, tuple[Overflow, str]]
+Told = Callable[[str], None]
+"""Hears which step is being looked at."""
+Read = TypeVar("Read")
+Identity = tuple[int, int, str]
+"""Of an operator: device, step, and its name as files have it."""
 
 _KINDS = {kind.value: kind for kind in Overflow}
 
@@ -62,35 +64,25 @@ _KINDS = {kind.value: kind for kind in Overflow}
 def execute_births(trace: Trace, born: Sequence[tuple[str, Sequence[int]]]) -> Verdicts:
     """Verdicts on the first of these calls; none where this is no run of torch, or torch is not installed."""
     wanted = [(process, call) for process, calls in born for call in calls][:MOST_EXECUTED]
-    if not wanted or not _is_torch(trace) or importlib.util.find_spec("torch") is None:
+    is_torch = all(rank.info.framework.get("name") == "torch" for rank in trace.ranks)
+    if not wanted or not is_torch or importlib.util.find_spec("torch") is None:
         return {}
-    births = _find(trace, wanted)
-    steps = tuple((step, step) for step in sorted({call.step for call in births.values()}))
-    checked = _execute(trace, {_executed(birth, call) for birth, call in births.items()}, IntRanges(steps))
-    outputs = {birth: checked.get(_executed(birth, call)) for birth, call in births.items()}
-    return {birth: (_KINDS[found.statistic], found.message) for birth, found in outputs.items() if found is not None}
-
-
-def _is_torch(trace: Trace) -> bool:
-    return all(rank.info.framework.get("name") == "torch" for rank in trace.ranks)
-
-
-def _find(trace: Trace, wanted: Sequence[CallKey]) -> dict[CallKey, Call]:
-    found: dict[CallKey, Call] = {}
+    executed: dict[CallKey, CallKey] = {}
+    steps = set()
     for rank in trace.ranks:
         calls = rank.find_calls(call for process, call in wanted if process == rank.name)
-        found |= {(rank.name, number): call for number, call in calls.items()}
-    return found
-
-
-def _executed(birth: CallKey, call: Call) -> CallKey:
-    """A backward is executed with its forward, and told by it."""
-    return birth[0], call.id if call.forward is None else call.forward
+        for number, call in calls.items():
+            steps.add(call.step)
+            # A backward is executed with its forward, and told by it.
+            executed[rank.name, number] = rank.name, call.id if call.forward is None else call.forward
+    checked = _execute(trace, set(executed.values()), IntRanges(tuple((step, step) for step in sorted(steps))))
+    outputs = {birth: checked[key] for birth, key in executed.items() if key in checked}
+    return {birth: (_KINDS[found.statistic], found.message) for birth, found in outputs.items()}
 
 
 def _execute(trace: Trace, calls: Collection[CallKey], steps: IntRanges) -> dict[CallKey, OutputResult]:
     """What came of these calls; those that cannot be executed are left out."""
-    from ulpscope.workflows.check.modes import check_overflow, plan_overflow
+    from ulpscope.workflows.check.command import check_overflow, plan_overflow
 
     options = CheckOptions(steps=steps, every=True, stress=False)
     try:
@@ -109,90 +101,59 @@ def _execute(trace: Trace, calls: Collection[CallKey], steps: IntRanges) -> dict
     }
 
 
-TABLE = "overflow.csv"
-RECORDS = "records"
-
-
 def device_findings(path: Path, search: RecordSearch, missing: list[str]) -> Iterator[OverflowFinding]:
     """What the device noted, each with the tensors of its operator; `missing` gets what cannot be read of these."""
     for found in search.found:
         executed, problems = read_executed([] if found.operator is None else [found.operator])
         missing += [error.seen for error in problems.values()]
-        tensors = tuple([_seen_in_dump(tensor) for each in executed for tensor in each.tensors])
-        name = next((each.op_name for each in executed), None)
-        yield OverflowFinding(str(path), _record_place(found, name, tensors), tensors, record=_record(found))
+        tensors = tuple(
+            SeenTensor(Side(tensor.side.value), tensor.place, tensor.dtype, tensor.shape, tensor.stats())
+            for each in executed
+            for tensor in each.tensors
+        )
+        operator = None if found.operator is None else found.operator.name
+        name = next((each.op_name for each in executed), None if operator is None else operator.operator)
+        place = Place(
+            rank=found.folder.device,
+            step=found.folder.step,
+            phase=Phase.FORWARD,
+            op=None if operator is None else operator.op_type,
+            module=name,
+            tensor=next((tensor.place for tensor in tensors if tensor.side is Side.OUTPUT and tensor.sign), None),
+        )
+        record = DeviceRecord(
+            file=str(found.entry.path),
+            unit=found.unit.unit.value,
+            status=found.unit.status,
+            meanings=tuple(meaning.value for meaning in found.unit.meanings),
+            task=found.task,
+            stream=found.stream,
+            timestamp=found.entry.name.timestamp,
+        )
+        yield OverflowFinding(str(path), place, tensors, record=record)
 
 
-def write_survey(out: Path, survey: OverflowSurvey, searches: tuple[RecordSearch, ...]) -> None:
-    """A row an overflow, and each record as the older tools write it."""
+def write_records(survey: OverflowSurvey, out: Path, *, searches: Sequence[RecordSearch]) -> None:
+    """Each record as the older tools write it."""
     for number, search in enumerate(searches, start=1):
         # Several devices, and several runs, may have written records of one name.
-        own = out / RECORDS / (str(number) if len(searches) > 1 else "")
+        own = out / (str(number) if len(searches) > 1 else "")
         for path in sorted({found.entry.path for found in search.found}):
             folder = own / (path.parent.relative_to(search.root) if search.root.is_dir() else "")
             folder.mkdir(parents=True, exist_ok=True)
             content = json.dumps(record_json(read_overflow_record(read_dump(path))), indent=4)
             (folder / f"{path.name}.output.0.json").write_text(content, encoding="utf-8")
-    write_overflow_table(survey, out / TABLE)
 
 
-def _record_place(found: FoundRecord, name: str | None, tensors: tuple[SeenTensor, ...]) -> Place:
-    operator = None if found.operator is None else found.operator.name
-    shows = next((tensor.place for tensor in tensors if tensor.side is Side.OUTPUT and tensor.sign), None)
-    return Place(
-        rank=found.folder.device,
-        step=found.folder.step,
-        phase=Phase.FORWARD,
-        op=None if operator is None else operator.op_type,
-        module=name if name is not None or operator is None else operator.operator,
-        tensor=shows,
-    )
+class OverflowAnswer(SpokenAnswer):
+    """What was found; written as summary.json, overflow.csv, each record as JSON, and the page."""
 
-
-def _record(found: FoundRecord) -> DeviceRecord:
-    return DeviceRecord(
-        file=str(found.entry.path),
-        unit=found.unit.unit.value,
-        status=found.unit.status,
-        meanings=tuple(meaning.value for meaning in found.unit.meanings),
-        task=found.task,
-        stream=found.stream,
-        timestamp=found.entry.name.timestamp,
-    )
-
-
-def _seen_in_dump(tensor: ExecutedTensor) -> SeenTensor:
-    return SeenTensor(Side(tensor.side.value), tensor.place, tensor.dtype, tensor.shape, tensor.stats())
-
-
-Told = Callable[[str], None]
-"""Hears which step is being looked at."""
-Read = TypeVar("Read")
-Identity = tuple[int, int, str]
-"""Of an operator: device, step, and its name as files have it."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class OverflowAnswer(TellsItself):
-    """What was found, to be told."""
-
-    survey: OverflowSurvey
-    searches: tuple[RecordSearch, ...]
+    __slots__ = ()
 
     @property
-    def code(self) -> ExitCode:
-        return self.survey.code
-
-    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return survey_text(self.survey, width=width, color=color, language=language)
-
-    def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        return survey_json(self.survey, language)
-
-    def write(self, out: str | Path, *, language: Language = Language.EN) -> Path:
-        """summary.json, overflow.csv, each record as JSON, and the page, which it gives; `out` is empty."""
-        tables = partial(write_survey, survey=self.survey, searches=self.searches)
-        return write_result(out, self, tables, language=language)
+    def survey(self) -> OverflowSurvey:
+        found: OverflowSurvey = self.found
+        return found
 
 
 def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> OverflowAnswer:
@@ -210,20 +171,18 @@ def overflow(paths: Sequence[str | Path], *, told: Told = lambda text: None) -> 
         counts=_sum(source.counts for source in opened),
         missing=tuple(sentence for source in opened for sentence in source.missing),
     )
-    if not survey.findings:
-        _refuse_unread([source.records for source in opened])
-    return OverflowAnswer(survey, tuple(source.records for source in opened))
-
-
-def _refuse_unread(searches: Sequence[RecordSearch]) -> None:
-    """A device writes a record because something overflowed: without it nobody can say that nothing did."""
+    searches = [source.records for source in opened]
     unread = [sentence for search in searches for sentence in search.unread]
-    if unread:
+    if unread and not survey.findings:
+        # A device writes a record because something overflowed: without it nobody can say that nothing did.
         raise UlpscopeError(
             f"{len(unread)} of {sum(search.files for search in searches)} overflow records cannot be read: {unread[0]}",
             expected="records as the device wrote them: nothing else here tells of an overflow",
             next_step="copy the files from the device again, or take them away to look at the dumps alone",
         )
+    write = partial(write_records, searches=searches)
+    tables: dict[str, Callable[..., None]] = {TABLE: write_overflow_table, RECORDS: write}
+    return OverflowAnswer(survey, survey.code, survey_text, survey_json, tables)
 
 
 def _is_harmless(finding: OverflowFinding) -> bool:
@@ -254,7 +213,7 @@ class _Source:
     @classmethod
     def open(cls, path: Path) -> "_Source":
         source = cls(path, find_records(path))
-        source._read(source._open)
+        source._trace = source._read(lambda: open_run(path))
         return source
 
     @property
@@ -284,9 +243,6 @@ class _Source:
         """What the numbers of the trace tell, in the order of execution."""
         return self._read(lambda: self._births(told)) or []
 
-    def _open(self) -> None:
-        self._trace = open_run(self.path)
-
     def _read(self, reading: Callable[[], Read]) -> Read | None:
         """None if it cannot be read, and there are records: without the dumps of their operators they are an answer."""
         try:
@@ -302,10 +258,29 @@ class _Source:
     def _births(self, told: Told) -> list[OverflowFinding]:
         if self._trace is None:
             return []
-        found = [(rank, each) for rank in self._trace.ranks for each in self._steps(rank, told)]
-        self.counts = _sum([self.counts, *(_counts(each) for _, each in found)])
-        unstated = [(rank.name, _unasked(each)) for rank, each in found]
-        verdicts = execute_births(self._trace, unstated)
+        found: list[tuple[RankTrace, Births]] = []
+        for rank in self._trace.ranks:
+            search = BirthSearch(rank)
+            for step in rank.steps:
+                told(f"{rank.name}, step {step}")
+                found.append((rank, search.look(step)))
+        counts = [
+            OverflowCounts(
+                calls=each.calls,
+                born=len(each.born),
+                inherited=each.inherited,
+                unknown=each.unknown,
+                untold=each.untold,
+            )
+            for _, each in found
+        ]
+        self.counts = _sum([self.counts, *counts])
+        # Births that no argument asks for.
+        unasked = [
+            (rank.name, [call for call in each.born if call not in each.stated and call not in each.written])
+            for rank, each in found
+        ]
+        verdicts = execute_births(self._trace, unasked)
         ways = {rank.name: OverflowWays(rank) for rank in self._trace.ranks}
         findings = [
             finding
@@ -313,27 +288,6 @@ class _Source:
             for finding in _findings(str(self.path), rank, each, verdicts, ways[rank.name])
         ]
         return sorted(findings, key=lambda finding: (finding.place.step, finding.place.call_id or 0))
-
-    def _steps(self, rank: RankTrace, told: Told) -> Iterator[Births]:
-        search = BirthSearch(rank)
-        for step in rank.steps:
-            told(f"{rank.name}, step {step}")
-            yield search.look(step)
-
-
-def _counts(found: Births) -> OverflowCounts:
-    return OverflowCounts(
-        calls=found.calls,
-        born=len(found.born),
-        inherited=found.inherited,
-        unknown=found.unknown,
-        untold=found.untold,
-    )
-
-
-def _unasked(found: Births) -> list[int]:
-    """Births that no argument asks for."""
-    return [call for call in found.born if call not in found.stated and call not in found.written]
 
 
 def _findings(
@@ -343,23 +297,18 @@ def _findings(
     for call in rank.find_calls([*found.born, *given]).values():
         uses = rank.uses(call.id)
         values = rank.find_values(use.value for use in uses)
-        tensors = tuple(_seen(call, use, values[use.value]) for use in uses if use.value in values)
+        seen = [(use, values[use.value]) for use in uses if use.value in values]
+        sides = [Side.OUTPUT if is_made(use.role, call.kind) else Side.INPUT for use, _ in seen]
+        tensors = tuple(
+            SeenTensor(side, use.place, value.dtype, value.shape, value.stats)
+            for side, (use, value) in zip(sides, seen, strict=True)
+        )
         verdict, message = verdicts.get((rank.name, call.id), (Overflow.UNCLEAR, ""))
         if call.id in found.stated or call.id in found.written:
             verdict, message = Overflow.STATED, ""
         way = () if call.id in found.stated else ways.way_of(call.id, found.step)
         written = call.id in found.written and ways.is_taken_on(call.id, found.step)
-        whole = OverflowFinding(
-            path, _place(rank, call), tensors, None, verdict, message, call.id in given, way, written
-        )
-        yield replace(whole, place=replace(whole.place, tensor=whole.worst.place if whole.worst else None))
-
-
-def _seen(call: Call, use: Use, value: Value) -> SeenTensor:
-    side = Side.OUTPUT if is_made(use.role, call.kind) else Side.INPUT
-    return SeenTensor(side, use.place, value.dtype, value.shape, value.stats)
-
-
-def _place(rank: RankTrace, call: Call) -> Place:
-    frames = () if call.stack is None else rank.stack(call.stack)
-    return place_of(call, f"{frames[0].file}:{frames[0].line}" if frames else None)
+        frames = () if call.stack is None else rank.stack(call.stack)
+        place = place_of(call, f"{frames[0].file}:{frames[0].line}" if frames else None)
+        whole = OverflowFinding(path, place, tensors, None, verdict, message, call.id in given, way, written)
+        yield replace(whole, place=replace(place, tensor=whole.worst.place if whole.worst else None))

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ulpscope.records.check_runs import CheckOptions, CheckStandard
-from ulpscope.records.checks import DataSource, Variant
-from ulpscope.records.enums import Kind, Phase
-from ulpscope.records.ledger import Replay
+from ulpscope.records.check_runs import CheckOptions
+from ulpscope.records.enums import Phase
 from ulpscope.trace.query import CallFilter
+from ulpscope.workflows.answers import Answer
 from ulpscope.workflows.check.command import CheckResult, plan_check
 from ulpscope.workflows.check.command import check as check_plan
 from ulpscope.workflows.compare.command import CompareOptions, CompareResult
@@ -17,8 +16,8 @@ from ulpscope.workflows.overflow import overflow as find_overflows
 from ulpscope.workflows.report.command import make_report
 from ulpscope.workflows.repro import ReproOptions, ReproResult
 from ulpscope.workflows.repro import repro as write_repro
-from ulpscope.workflows.run.python_capture import int_ranges, parse_word
-from ulpscope.workflows.show.command import DEFAULT_LIMIT, ShowResult
+from ulpscope.workflows.run.python_capture import converted, options_of
+from ulpscope.workflows.show.command import DEFAULT_LIMIT
 from ulpscope.workflows.show.command import show as show_trace
 from ulpscope.workflows.worker_pool import usable_cores
 
@@ -39,14 +38,15 @@ def compare(
     replay: str = "auto",
 ) -> CompareResult:
     """Compare two runs, traces or dumps of other tools, as `ulpscope compare` does."""
-    options = CompareOptions(
-        steps=int_ranges(steps, option="steps"),
-        ranks=int_ranges(ranks, option="ranks"),
-        mapping=None if mapping is None else Path(mapping),
+    options = options_of(
+        CompareOptions,
+        steps=steps,
+        ranks=ranks,
+        mapping=mapping,
         standard=standard,
         details=details,
         jobs=max(jobs, 1),
-        replay=parse_word(Replay, replay, option="replay"),
+        replay=replay,
     )
     return compare_traces(reference, target, options)
 
@@ -69,20 +69,22 @@ def check(
     references: Sequence[str | Path] = (),
 ) -> CheckResult:
     """Execute every API call of a trace against a high-precision reference, as `ulpscope check` does."""
-    options = CheckOptions(
-        devices=(device,) if isinstance(device, str) else tuple(device),
-        steps=int_ranges(steps, option="steps"),
-        ranks=int_ranges(ranks, option="ranks"),
-        only=tuple(only),
-        skip=tuple(skip),
+    options = options_of(
+        CheckOptions,
+        called={"source": "data"},
+        devices=(device,) if isinstance(device, str) else device,
+        steps=steps,
+        ranks=ranks,
+        only=only,
+        skip=skip,
         every=every,
         stress=stress,
-        source=None if data is None else parse_word(DataSource, data, option="data"),
-        standard=parse_word(CheckStandard, standard, option="standard"),
+        source=data,
+        standard=standard,
         jobs=usable_cores() if jobs is None else max(jobs, 1),
         timeout=timeout,
         seed=seed,
-        references=tuple(Path(file) for file in references),
+        references=references,
     )
     return check_plan(plan_check(trace, options), options)
 
@@ -107,14 +109,16 @@ def repro(
     overwrite: bool = False,
 ) -> ReproResult:
     """Write one call of a trace as a script of its own, as `ulpscope repro` does."""
-    options = ReproOptions(
-        source=None if data is None else parse_word(DataSource, data, option="data"),
-        variant=parse_word(Variant, variant, option="variant"),
+    options = options_of(
+        ReproOptions,
+        called={"source": "data"},
+        source=data,
+        variant=variant,
         seed=seed,
         device=device,
         overwrite=overwrite,
     )
-    chosen = None if phase is None else parse_word(Phase, phase, option="phase")
+    chosen = converted(Phase | None, phase, option="phase")
     return write_repro(trace, call, Path(out), options, step=step, rank=rank, phase=chosen)
 
 
@@ -132,17 +136,10 @@ def show(
     tensor: str | None = None,
     elements: int | None = None,
     limit: int = DEFAULT_LIMIT,
-) -> ShowResult:
+) -> Answer:
     """Look at a trace, at the calls that a filter wants, or at one call, as `ulpscope show` does."""
-    wanted = CallFilter(
-        op=op,
-        module=module,
-        text=text,
-        phase=None if phase is None else parse_word(Phase, phase, option="phase"),
-        kind=None if kind is None else parse_word(Kind, kind, option="kind"),
-        step=int_ranges([step] if isinstance(step, int) else step, option="step"),
-        rank=int_ranges([rank] if isinstance(rank, int) else rank, option="rank"),
-    )
+    steps, ranks = ([given] if isinstance(given, int) else given for given in (step, rank))
+    wanted = options_of(CallFilter, op=op, module=module, text=text, phase=phase, kind=kind, step=steps, rank=ranks)
     return show_trace(trace, wanted, call=call, tensor=tensor, elements=elements, limit=limit)
 
 

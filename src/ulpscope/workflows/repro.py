@@ -19,7 +19,8 @@ from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.report.repro_script import repro_text, script_text, test_text
 from ulpscope.trace.query import FoundCall, find_call
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.results import TellsItself, occupied
+from ulpscope.workflows.answers import TellsItself
+from ulpscope.workflows.results import occupied
 
 if TYPE_CHECKING:
     from ulpscope.replay.torch.reproduction import Reproduced
@@ -102,7 +103,14 @@ def repro(
 
     found = _forward(find_call(trace, call, step=step, rank=rank, phase=phase, usage=usage), trace)
     if is_network(found.rank_trace.info):
-        raise _no_function(found, trace)
+        name, shown = found.call.module or found.call.name, shlex.quote(str(trace.path))
+        checked = f"compute it by its definition: ulpscope check {shown} --graph GRAPH --only {shlex.quote(name)}"
+        dumped = found.rank_trace.info.capture.get("tool") == ASCEND
+        raise UlpscopeError(
+            f"{name} is an operator of a network ({found.call.op}), of which {shown} holds tensors and no function",
+            expected="a call of torch, which a script can make again",
+            next_step=checked if dumped else f"look at it: ulpscope show {shown} {name}",
+        )
     recorded = read_calls(found.rank_trace, [found.call.id])[found.call.id]
     case = _case(found, recorded, options)
     reproduced = _reproduced(case, recorded, found.rank_trace, trace, options)
@@ -117,7 +125,8 @@ def _write(
     rank: RankTrace,
     options: ReproOptions,
 ) -> ReproResult:
-    device = options.device or _recorded_device(recorded)
+    values = [*recorded.inputs.values(), *recorded.outputs.values()]
+    device = options.device or next((value.device for value in values if value.device != "cpu"), "cpu")
     shown = reproduced.reproduction(_title(recorded.call, rank), device=device)
     script = script_text(shown, script_limits(reproduced.evidence))
     try:
@@ -152,17 +161,6 @@ def check_files(out: Path, *, overwrite: bool) -> None:
         raise occupied(out, f"holds other files ({others[0]})", next_step=_ELSEWHERE)
     if present and not overwrite:
         raise occupied(out, "already holds a script; add --overwrite to replace it", next_step=_ELSEWHERE)
-
-
-def _no_function(found: FoundCall, trace: Trace) -> UlpscopeError:
-    name, path = found.call.module or found.call.name, shlex.quote(str(trace.path))
-    checked = f"ulpscope check {path} --graph GRAPH --only {shlex.quote(name)}"
-    dumped = found.rank_trace.info.capture.get("tool") == ASCEND
-    return UlpscopeError(
-        f"{name} is an operator of a network ({found.call.op}), of which {path} holds tensors and no function",
-        expected="a call of torch, which a script can make again",
-        next_step=f"compute it by its definition: {checked}" if dumped else f"look at it: ulpscope show {path} {name}",
-    )
 
 
 def _forward(found: FoundCall, trace: Trace) -> FoundCall:
@@ -224,11 +222,6 @@ def _cannot(case: CaseId, trace: Trace, reason: str) -> UlpscopeError:
         expected="a call whose function, arguments and data are known",
         next_step=f"look at it: ulpscope show {shlex.quote(str(trace.path))} {case.call}",
     )
-
-
-def _recorded_device(recorded: RecordedCall) -> str:
-    values = [*recorded.inputs.values(), *recorded.outputs.values()]
-    return next((value.device for value in values if value.device != "cpu"), "cpu")
 
 
 def _title(call: Call, rank: RankTrace) -> str:

@@ -1,30 +1,47 @@
-"""`ulpscope check`: every API call of a trace against a high-precision reference."""
+"""`ulpscope check`: every API call of a trace against a high-precision reference.
+
+`ulpscope check --overflow` and `ulpscope check --perturb`: the calls of a trace, asked other questions.
+"""
 
 import difflib
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from ulpscope.dialects.opening import open_run
-from ulpscope.records.check_runs import CheckedCall, CheckedCase, CheckOptions, CheckRun
-from ulpscope.records.checks import CaseId, CaseResult, DataSource, Variant, Verdict
+from ulpscope.records.check_runs import (
+    CallKey,
+    CheckedCall,
+    CheckedCase,
+    CheckOptions,
+    CheckRun,
+    OverflowRun,
+    PerturbRun,
+)
+from ulpscope.records.checks import CaseId, CaseResult, DataSource, Perturbation, PerturbStandard, Variant, Verdict
 from ulpscope.records.enums import ExitCode, Kind
-from ulpscope.records.errors import TraceError
-from ulpscope.records.findings import Place
-from ulpscope.replay.planning import CasePlan, Choice, matches, plan_cases
-from ulpscope.report.files.check_tables import write_details, write_msprobe_tables, write_results
+from ulpscope.records.errors import TraceError, UlpscopeError
+from ulpscope.replay.planning import births, matches, plan_cases
+from ulpscope.replay.recorded import read_calls
+from ulpscope.report.files.check_tables import (
+    write_details,
+    write_msprobe_tables,
+    write_overflows,
+    write_perturbations,
+    write_results,
+)
 from ulpscope.report.terminal.check import check_json, check_text
+from ulpscope.report.terminal.check_modes import overflow_json, overflow_text, perturb_json, perturb_text
 from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.check.journal import FAILING, Journal, WorkerSettings, record_json
 from ulpscope.workflows.check.pool import WORKER, Pool, PoolSettings, device_of
-from ulpscope.workflows.report.command import write_result
-from ulpscope.workflows.results import TellsItself, stamp, writing
+from ulpscope.workflows.results import stamp, writing
 from ulpscope.workflows.traces import place_of, with_ranks
 
 NEAR_NAMES = 3
@@ -43,54 +60,37 @@ class CheckPlan:
 
 def plan_check(path: str | Path, options: CheckOptions) -> CheckPlan:
     """Open a trace and choose its cases; nothing to choose from is an error that says why."""
-    whole = open_run(path)
-    trace = with_ranks(whole, options.ranks, see="see what is there")
-    _check_steps(trace, options)
-    calls = _api_calls(trace, options)
+    trace = with_ranks(open_run(path), options.ranks, see="see what is there")
+    if options.steps is not None and not any(step in options.steps for step in trace.steps):
+        raise _nothing(
+            trace, f"{trace.path} has no step {options.steps}", expected=f"step {ranges_text(trace.steps) or 'none'}"
+        )
+    calls = pl.concat([_api_calls(rank, options) for rank in trace.ranks]).unique(maintain_order=True)
     if calls.is_empty():
         raise _no_api_calls(trace)
     for option, patterns in (("--only", options.only), ("--skip", options.skip)):
         for pattern in patterns:
             _check_pattern(trace, calls, option, pattern)
-    choice = Choice(
-        steps=options.steps,
-        only=options.only,
-        skip=options.skip,
-        every=options.every,
-        stress=options.stress,
-        source=options.source,
-    )
-    plans = [(rank.name, plan_cases(rank, choice)) for rank in trace.ranks]
+    plans = [(rank.name, plan_cases(rank, options)) for rank in trace.ranks]
+    given = [*(f"--only {word}" for word in options.only), *(f"--skip {word}" for word in options.skip)]
     if not any(plan.cases or plan.left for _, plan in plans):
-        raise _no_api_calls(trace) if not (options.only or options.skip) else _none_left(trace, options)
+        seen = f"{' '.join(given)} leaves no API call of {trace.path}"
+        raise _nothing(trace, seen, expected="patterns that leave some to check") if given else _no_api_calls(trace)
+    how = Variant.RECORDED, options.source or DataSource.RANDOM
     return CheckPlan(
         trace,
         cases=tuple(case for _, plan in plans for case in plan.cases),
-        left=tuple(left for process, plan in plans for left in _left_cases(process, plan, options)),
+        left=tuple(
+            (CaseId(process, each.call, each.name, each.op, *how), each.reason)
+            for process, plan in plans
+            for each in plan.left
+        ),
         repeated=sum(plan.repeated for _, plan in plans),
     )
 
 
-def _left_cases(process: str, plan: CasePlan, options: CheckOptions) -> Iterable[tuple[CaseId, str]]:
-    source = options.source or DataSource.RANDOM
-    for each in plan.left:
-        yield CaseId(process, each.call, each.name, each.op, Variant.RECORDED, source), each.reason
-
-
-def _check_steps(trace: Trace, options: CheckOptions) -> None:
-    if options.steps is not None and not any(step in options.steps for step in trace.steps):
-        raise _nothing(
-            trace, f"{trace.path} has no step {options.steps}", expected=f"step {ranges_text(trace.steps) or 'none'}"
-        )
-
-
-def _api_calls(trace: Trace, options: CheckOptions) -> pl.DataFrame:
+def _api_calls(rank: RankTrace, options: CheckOptions) -> pl.DataFrame:
     """Different names and operations of the calls to choose from."""
-    frames = [_api_calls_of(rank, options) for rank in trace.ranks]
-    return pl.concat(frames).unique(maintain_order=True)
-
-
-def _api_calls_of(rank: RankTrace, options: CheckOptions) -> pl.DataFrame:
     calls = rank.calls().filter(pl.col("kind") == Kind.API.value)
     if options.steps is not None:
         calls = calls.filter(pl.any_horizontal(pl.col("step").is_between(*each) for each in options.steps.ranges))
@@ -101,20 +101,15 @@ def _check_pattern(trace: Trace, calls: pl.DataFrame, option: str, pattern: str)
     if any(matches([pattern], name, op) for name, op in calls.iter_rows()):
         return
     ops = calls["op"].unique(maintain_order=True).to_list()
-    near = _near(pattern, [*(op.rpartition(".")[2] for op in ops), *ops])
-    expected = "an operation or a call of the trace"
+    names = {name.lower(): name for name in (*(op.rpartition(".")[2] for op in ops), *ops)}
+    found = difflib.get_close_matches(pattern.strip("*?").lower(), names, n=NEAR_NAMES, cutoff=0.5)
+    near, expected = [names[name] for name in found], "an operation or a call of the trace"
     raise _nothing(
         trace,
         f"{option} {pattern!r} matches none of the API calls of {trace.path}",
         expected=f"{expected}; did you mean {' or '.join(near)}" if near else f"{expected}, such as {ops[0]}",
         next_step=f"{option} {shlex.quote(near[0])}" if near else None,
     )
-
-
-def _near(pattern: str, names: Iterable[str]) -> list[str]:
-    unique = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(pattern.strip("*?").lower(), unique, n=NEAR_NAMES, cutoff=0.5)
-    return [unique[name] for name in found]
 
 
 def _no_api_calls(trace: Trace) -> TraceError:
@@ -125,13 +120,6 @@ def _no_api_calls(trace: Trace) -> TraceError:
         expected="a trace of level api or kernel, or a dump of msprobe at level L1 or mix",
         next_step="capture again: ulpscope run -o DIR --level api -- python train.py",
         code=ExitCode.NOTHING,
-    )
-
-
-def _none_left(trace: Trace, options: CheckOptions) -> TraceError:
-    given = [*(f"--only {word}" for word in options.only), *(f"--skip {word}" for word in options.skip)]
-    return _nothing(
-        trace, f"{' '.join(given)} leaves no API call of {trace.path}", expected="patterns that leave some to check"
     )
 
 
@@ -147,40 +135,40 @@ def _nothing(trace: Trace, seen: str, *, expected: str, next_step: str | None = 
 Heard = Callable[[CheckedCase], None]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CheckResult(TellsItself):
-    """What a check found, to be told."""
+class CheckResult(SpokenAnswer):
+    """What a check found; written beside the journal, if there is one."""
 
-    run: CheckRun
+    __slots__ = ()
+
+    @property
+    def run(self) -> CheckRun:
+        found: CheckRun = self.found
+        return found
 
     @property
     def verdict(self) -> str:
         """sound, unsound or nothing_checked."""
         return self.run.soundness.value
 
-    @property
-    def code(self) -> ExitCode:
-        return self.run.code
-
-    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return check_text(self.run, width=width, color=color, language=language)
-
-    def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        return check_json(self.run, language)
-
-    def write(self, out: str | Path, *, language: Language = Language.EN) -> Path:
-        """Write summary.json, the tables and the page, beside the journal if there is one; gives the page."""
-        next_step = "make room, and go on with --resume"
-        return write_result(out, self, self._write_tables, language=language, next_step=next_step)
-
-    def _write_tables(self, out: Path) -> None:
-        write_results(self.run, out / "result.csv")
-        write_details(self.run, out / "details.csv")
+    def write(
+        self,
+        out: str | Path,
+        *,
+        language: Language = Language.EN,
+        next_step: str = "make room, and go on with --resume",
+    ) -> Path | None:
+        return SpokenAnswer.write(self, out, language=language, next_step=next_step)
 
     def write_msprobe_tables(self, out: Path) -> None:
         """Beside the others, the tables that msprobe's pre-check writes."""
         with writing(out):
             write_msprobe_tables(self.run, out, stamp=stamp())
+
+
+def told_check(run: CheckRun) -> CheckResult:
+    """A finished check as its answer."""
+    tables = {"result.csv": write_results, "details.csv": write_details}
+    return CheckResult(run, run.code, check_text, check_json, tables)
 
 
 def check(
@@ -196,8 +184,18 @@ def check(
     done = {text: checked for text, checked in (journal.done if journal else {}).items() if text in planned}
     for checked in done.values():
         heard(checked)
+    settings = WorkerSettings(
+        trace=str(plan.trace.path),
+        device="",
+        seed=options.seed,
+        standard=options.standard,
+        references=options.references,
+        failing=journal.out / FAILING if journal is not None and options.save_failing else None,
+        figures=journal is not None,
+    )
+    first_line = {device: record_json(replace(settings, device=device)) for device in options.devices}
     waiting = [case for case in plan.cases if case.text not in done]
-    pool = Pool(waiting, _pool_settings(plan, options, journal, command))
+    pool = Pool(waiting, PoolSettings(first_line, jobs=options.jobs, timeout=options.timeout, command=command))
     interrupted = False
     try:
         with closing(pool.run()) as results:
@@ -208,30 +206,7 @@ def check(
                 heard(checked)
     except KeyboardInterrupt:
         interrupted = True
-    return CheckResult(_outcome(plan, options, done, pool, interrupted=interrupted))
-
-
-def _pool_settings(
-    plan: CheckPlan, options: CheckOptions, journal: Journal | None, command: Sequence[str]
-) -> PoolSettings:
-    failing = journal.out / FAILING if journal is not None and options.save_failing else None
-    whole = WorkerSettings(
-        trace=str(plan.trace.path),
-        device="",
-        seed=options.seed,
-        standard=options.standard,
-        references=options.references,
-        failing=failing,
-        figures=journal is not None,
-    )
-    first_line = {device: record_json(replace(whole, device=device)) for device in options.devices}
-    return PoolSettings(first_line, jobs=options.jobs, timeout=options.timeout, command=command)
-
-
-def _outcome(
-    plan: CheckPlan, options: CheckOptions, done: Mapping[str, CheckedCase], pool: Pool, *, interrupted: bool
-) -> CheckRun:
-    return CheckRun(
+    run = CheckRun(
         trace=str(plan.trace.path),
         options=options,
         calls=_checked_calls(plan, options, done),
@@ -242,42 +217,89 @@ def _outcome(
         remarks=tuple(pool.remarks),
         missing=plan.trace.missing,
     )
+    return told_check(run)
 
 
 def _checked_calls(plan: CheckPlan, options: CheckOptions, done: Mapping[str, CheckedCase]) -> tuple[CheckedCall, ...]:
     """Calls with their cases, as they follow each other in each process; what was not executed is missing."""
+    by_call: dict[str, dict[int, list[CheckedCase]]] = {}
     found = [done[case.text] for case in plan.cases if case.text in done]
-    found += [_left(case, reason, options) for case, reason in plan.left]
-    by_call: dict[tuple[str, int], list[CheckedCase]] = {}
+    for case, reason in plan.left:
+        left = CaseResult(case, forward=Verdict.SKIP, backward=None, message=reason)
+        found.append(CheckedCase(left, device_of(case, options.devices)))
     for checked in found:
         case = checked.result.case
-        by_call.setdefault((case.process, case.call), []).append(checked)
-    places = _places(plan, by_call)
-    ranks = {rank.name: place for place, rank in enumerate(plan.trace.ranks)}
-    order = sorted(by_call, key=lambda key: (ranks[key[0]], key[1]))
-    return tuple(CheckedCall(places[key], key[0], tuple(by_call[key])) for key in order)
-
-
-def _left(case: CaseId, reason: str, options: CheckOptions) -> CheckedCase:
-    result = CaseResult(case, forward=Verdict.SKIP, backward=None, message=reason)
-    return CheckedCase(result, device_of(case, options.devices))
-
-
-def _places(plan: CheckPlan, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Place]:
-    ids: dict[str, list[int]] = {}
-    for process, number in keys:
-        ids.setdefault(process, []).append(number)
-    places: dict[tuple[str, int], Place] = {}
-    for process, wanted in ids.items():
-        rank = plan.trace.process(process)
-        lines = _source_lines(rank)
-        for number, call in rank.find_calls(wanted).items():
-            source = None if call.stack is None else lines.get(call.stack)
-            places[process, number] = place_of(call, source)
-    return places
+        by_call.setdefault(case.process, {}).setdefault(case.call, []).append(checked)
+    calls = []
+    for rank in (rank for rank in plan.trace.ranks if rank.name in by_call):
+        cases, lines = by_call[rank.name], _source_lines(rank)
+        recorded = rank.find_calls(cases)
+        for number in sorted(cases):
+            stack = recorded[number].stack
+            place = place_of(recorded[number], None if stack is None else lines.get(stack))
+            calls.append(CheckedCall(place, rank.name, tuple(cases[number])))
+    return tuple(calls)
 
 
 def _source_lines(rank: RankTrace) -> dict[int, str]:
     """`model.py:57` by stack: the innermost line of the user's code."""
     innermost = rank.stacks().filter(pl.col("depth") == 0).select("stack", "file", "line")
     return {stack: f"{file}:{line}" for stack, file, line in rank.collect(innermost).iter_rows()}
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowPlan:
+    """The calls whose overflow is looked into, those whose results are not recorded among them."""
+
+    plan: CheckPlan
+    inherited: int
+    untold: frozenset[CallKey]
+
+
+def plan_overflow(path: str | Path, options: CheckOptions) -> OverflowPlan:
+    """Calls of which something was not finite though what it was made of was, or is not recorded."""
+    plan = plan_check(path, replace(options, every=True, stress=False))
+    born: set[CallKey] = set()
+    untold: set[CallKey] = set()
+    inherited = 0
+    for rank in plan.trace.ranks:
+        ids = [case.call for case in (*plan.cases, *(case for case, _ in plan.left)) if case.process == rank.name]
+        found = births(read_calls(rank, ids))
+        born |= {(rank.name, number) for number in found.born}
+        untold |= {(rank.name, number) for number in found.untold}
+        inherited += found.inherited
+    cases = tuple(case for case in plan.cases if (case.process, case.call) in born | untold)
+    left = tuple(each for each in plan.left if (each[0].process, each[0].call) in untold)
+    return OverflowPlan(replace(plan, cases=cases, left=left, repeated=0), inherited, frozenset(untold))
+
+
+def check_overflow(plan: OverflowPlan, options: CheckOptions, *, heard: Heard = lambda _: None) -> SpokenAnswer:
+    """Execute overflowing calls on the CPU, in their dtype and in high precision."""
+    result = check(plan.plan, options, heard=heard, command=(*WORKER, "overflow"))
+    found = OverflowRun(result.run, plan.inherited, plan.untold)
+    return SpokenAnswer(found, found.code, overflow_text, overflow_json, {"overflow.csv": write_overflows})
+
+
+def plan_perturb(path: str | Path, options: CheckOptions) -> CheckPlan:
+    """The calls that a check would execute, with recorded data only."""
+    return plan_check(path, replace(options, stress=False))
+
+
+def check_perturb(
+    plan: CheckPlan,
+    options: CheckOptions,
+    *,
+    mode: Perturbation,
+    standard: PerturbStandard = PerturbStandard.CONDITION,
+    heard: Heard = lambda _: None,
+) -> SpokenAnswer:
+    """Execute calls before and after a small change."""
+    if mode is Perturbation.TO_CPU and "cpu" in options.devices:
+        raise UlpscopeError(
+            "--perturb to_cpu with --device cpu",
+            expected="a device that is compared with the CPU",
+            next_step="--device cuda:0; or --perturb improve_precision",
+        )
+    result = check(plan, options, heard=heard, command=(*WORKER, "perturb", mode.value, standard.value))
+    found = PerturbRun(result.run, mode, standard)
+    return SpokenAnswer(found, found.code, perturb_text, perturb_json, {"perturb.csv": write_perturbations})

@@ -8,20 +8,17 @@ check cannot tell other numbers than a single one. Floats that JSON has no numbe
 """
 
 import json
-import math
 import shlex
 import shutil
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from ulpscope.records.check_runs import CheckedCase, CheckOptions, CheckStandard
 from ulpscope.records.checks import CaseResult
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.report.record_json import to_json
 from ulpscope.trace.files import LARGEST_DESCRIPTION, LARGEST_DUMP, open_file, parse_json, read_bytes
 from ulpscope.trace.reader import Trace
 from ulpscope.workflows.results import SUMMARY, check_result, prepare_result
@@ -48,7 +45,7 @@ class WorkerSettings:
 def checked_json(checked: CheckedCase) -> Message:
     """A result with everything that reports are made of."""
     result = record_json(checked.result)
-    metrics = ({name: _plain(float(figure)) for name, figure in output.metrics} for output in checked.result.outputs)
+    metrics = ({name: to_json(float(figure)) for name, figure in output.metrics} for output in checked.result.outputs)
     outputs = [output | {"metrics": figures} for output, figures in zip(result["outputs"], metrics, strict=True)]
     told = {"case": result["case"], "device": checked.device} | result | {"outputs": outputs}
     return told | {"seconds": round(checked.result.seconds, 6)}
@@ -62,7 +59,13 @@ def checked_from_json(message: Message) -> CheckedCase:
 
 def record_json(record: Any) -> Message:
     """A record by its fields."""
-    return {each.name: _plain(getattr(record, each.name)) for each in fields(record)}
+    message: Message = to_json(record)
+    return message
+
+
+def json_line(message: Any) -> str:
+    """A message between processes, or a line of the file; numbers may still be numpy's."""
+    return json.dumps(message, allow_nan=False, default=lambda number: to_json(number.item())) + "\n"
 
 
 def record_from_json(kind: type[Record], message: Message) -> Record:
@@ -74,20 +77,6 @@ def record_from_json(kind: type[Record], message: Message) -> Record:
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return record_json(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _typed(hint: Any, value: Any) -> Any:
@@ -140,7 +129,7 @@ class Journal:
         self._file.close()
 
     def _write(self, message: Message) -> None:
-        self._file.write(json.dumps(message, allow_nan=False) + "\n")
+        self._file.write(json_line(message))
 
 
 def begin_journal(out: Path, trace: Trace, options: CheckOptions, *, overwrite: bool) -> Journal:
@@ -217,10 +206,8 @@ def _read_heading(path: Path) -> Message:
         if isinstance(heading, dict) and heading.get("command") == "check":
             return heading
         problem = "its first line is not that of a check"
-    except OSError as error:
-        problem = error.strerror or str(error)
-    except ValueError as error:
-        problem = str(error)
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
     raise UlpscopeError(
         f"{path} cannot be read: {problem}",
         expected=f"the {CASES} that an earlier `ulpscope check --out` wrote",

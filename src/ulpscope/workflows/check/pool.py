@@ -156,7 +156,8 @@ class Pool:
         try:
             self._employ()
             while self._workers:
-                for key, _ in self._selector.select(self._patience()):
+                deadline = min(worker.deadline for worker in self._workers)
+                for key, _ in self._selector.select(max(0.0, deadline - time.monotonic())):
                     yield from self._hear(key.data)
                 yield from self._give_up_on_late()
                 self._employ()
@@ -170,18 +171,15 @@ class Pool:
         for place, (device, waiting) in enumerate(self._waiting.items()):
             staff = [worker for worker in self._workers if worker.device == device]
             worth = -(-len(waiting) // CASES_WORTH_A_WORKER)
-            vacancies = min(self._posts(place) - len(staff), worth)
+            # Of all workers each device has its share; one at least.
+            share, left = divmod(self._settings.jobs, len(self._waiting))
+            vacancies = min(max(share + (place < left), 1) - len(staff), worth)
             staff += [self._start(device) for _ in range(vacancies)]
             for worker in staff:
                 if worker.idle and waiting:
                     self._order(worker, waiting, staff=len(staff))
                 elif not worker.orders and not waiting:
                     self._dismiss(worker)
-
-    def _posts(self, place: int) -> int:
-        """How many workers a device has; one at least."""
-        share, left = divmod(self._settings.jobs, len(self._waiting))
-        return max(share + (place < left), 1)
 
     def _start(self, device: str) -> WorkerProcess:
         worker = WorkerProcess(self._settings.command, device=device, environment=self._environment)
@@ -197,9 +195,6 @@ class Pool:
         worker.orders = deque(waiting.popleft() for _ in range(number))
         worker.send([record_json(case) for case in worker.orders])
         worker.deadline = time.monotonic() + self._settings.timeout
-
-    def _patience(self) -> float:
-        return max(0.0, min(worker.deadline for worker in self._workers) - time.monotonic())
 
     def _hear(self, worker: WorkerProcess) -> Iterator[CheckedCase]:
         if worker not in self._workers:
@@ -277,17 +272,11 @@ class Pool:
 
 
 def _death(code: int, last_words: str) -> str:
-    told = f"exited with code {code}" if code >= 0 else f"died of {_signal_name(-code)}"
+    names = {each.value: each.name for each in signal.Signals}
+    told = f"exited with code {code}" if code >= 0 else f"died of {names.get(-code, f'signal {-code}')}"
     if code == -signal.SIGKILL:
         told += ", perhaps for want of memory"
     return f"{told}: {last_words}" if last_words else told
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _no_start(seen: str, last_words: str) -> UlpscopeError:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -43,7 +44,7 @@ from ulpscope.records.checks import (
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.trace.reader import RankTrace
-from ulpscope.workflows.check.journal import Message, WorkerSettings, checked_json, record_from_json
+from ulpscope.workflows.check.journal import Message, WorkerSettings, checked_json, json_line, record_from_json
 
 LONGEST_REASON = 200
 LONGEST_NAME = 80
@@ -131,18 +132,26 @@ class Bench:
         return found
 
     def _check(self, case: CaseId, recorded: Recorded) -> CaseResult:
-        begun = time.perf_counter()
+        begun, reason = time.perf_counter(), ""
         try:
             rank = self._trace.process(case.process)
             call = recorded.get((case.process, case.call)) or read_calls(rank, [case.call])[case.call]
         except Exception as error:
             return skipped(case, reason_of(error), seconds=time.perf_counter() - begun)
-        try:
-            return self._execute(case, call, rank, begun)
-        except Exception as error:
-            if _DEVICE_IS_LOST.search(str(error)):
-                raise
-            return self._forward_alone(case, call, rank, begun, reason_of(error))
+        # A call whose backward may be what cannot be executed: its forward is judged all the same.
+        for tried in (call, replace(call, grad_outputs={})) if call.grad_outputs else (call,):
+            try:
+                result = self._execute(case, tried, rank, begun)
+            except Exception as error:
+                if _DEVICE_IS_LOST.search(str(error)):
+                    raise
+                reason = reason or reason_of(error)
+                continue
+            if not reason:
+                return result
+            if result.forward not in (None, Verdict.SKIP):
+                return replace(result, backward=Verdict.SKIP, message=result.message or f"backward: {reason}")
+        return skipped(case, reason, seconds=time.perf_counter() - begun)
 
     def _execute(self, case: CaseId, call: RecordedCall, rank: RankTrace, begun: float) -> CaseResult:
         executed = self._engine.execute(case, call, rank)
@@ -150,22 +159,6 @@ class Bench:
         result = judged_case(case, outputs, seconds=time.perf_counter() - begun)
         failed = Verdict.FAIL in (result.forward, result.backward)
         return self._saved(result, executed) if failed and self._settings.failing is not None else result
-
-    def _forward_alone(
-        self, case: CaseId, call: RecordedCall, rank: RankTrace, begun: float, reason: str
-    ) -> CaseResult:
-        """A call whose backward may be what cannot be executed: its forward is judged all the same."""
-        if not call.grad_outputs:
-            return skipped(case, reason, seconds=time.perf_counter() - begun)
-        try:
-            result = self._execute(case, replace(call, grad_outputs={}), rank, begun)
-        except Exception as error:
-            if _DEVICE_IS_LOST.search(str(error)):
-                raise
-            return skipped(case, reason, seconds=time.perf_counter() - begun)
-        if result.forward in (None, Verdict.SKIP):
-            return skipped(case, reason, seconds=time.perf_counter() - begun)
-        return replace(result, backward=Verdict.SKIP, message=result.message or f"backward: {reason}")
 
     def _saved(self, result: CaseResult, executed: Executed) -> CaseResult:
         assert self._settings.failing is not None
@@ -273,8 +266,18 @@ def forget_stderr() -> None:
 
 
 def _answer(answers: TextIO, message: Message) -> None:
-    answers.write(json.dumps(message, allow_nan=False) + "\n")
+    answers.write(json_line(message))
     answers.flush()
+
+
+def _asked(words: Sequence[str]) -> tuple[EngineMaker, Judge]:
+    """What executes and what judges: by default whether calls are right, else another question."""
+    if not words:
+        return _torch_engine, judge
+    if words[0] == "overflow":
+        return _overflow_engine, _judge_overflows
+    mode, standard = Perturbation(words[1]), PerturbStandard(words[2])
+    return partial(_perturbing_engine, mode=mode, standard=standard), partial(_judge_perturbed, standard=standard)
 
 
 def _torch_engine(settings: WorkerSettings) -> Engine:
@@ -293,44 +296,22 @@ def _judge_overflows(executed: Executed, _settings: WorkerSettings) -> tuple[Out
     return tuple(judge_overflow(each) for each in executed.evidence)
 
 
-class Perturbing:
-    """How far outputs move: the engine that changes inputs, and the judge."""
+def _perturbing_engine(settings: WorkerSettings, *, mode: Perturbation, standard: PerturbStandard) -> Engine:
+    from ulpscope.replay.torch.modes import Perturber
 
-    def __init__(self, mode: Perturbation, standard: PerturbStandard) -> None:
-        self._mode = mode
-        self._standard = standard
-
-    def engine(self, settings: WorkerSettings) -> Engine:
-        from ulpscope.replay.torch.modes import Perturber
-
-        return Perturber(
-            settings.device,
-            mode=self._mode,
-            first_only=self._standard is PerturbStandard.FREE_BENCHMARK,
-            seed=settings.seed,
-            references=settings.references,
-        )
-
-    def judge(self, executed: Executed, _settings: WorkerSettings) -> tuple[OutputResult, ...]:
-        judged = self._judged(executed)
-        if self._standard is PerturbStandard.CONDITION and any(each.verdict is not Verdict.PASS for each in judged):
-            # Without sensitivities the bounds are narrower, never wider.
-            executed.refine()
-            judged = self._judged(executed)
-        return judged
-
-    def _judged(self, executed: Executed) -> tuple[OutputResult, ...]:
-        return tuple(judge_perturbed(each, self._standard) for each in executed.evidence)
+    first_only, references = standard is PerturbStandard.FREE_BENCHMARK, settings.references
+    return Perturber(settings.device, mode=mode, first_only=first_only, seed=settings.seed, references=references)
 
 
-def _asked(words: Sequence[str]) -> tuple[EngineMaker, Judge]:
-    """What executes and what judges: by default whether calls are right, else another question."""
-    if not words:
-        return _torch_engine, judge
-    if words[0] == "overflow":
-        return _overflow_engine, _judge_overflows
-    perturbing = Perturbing(Perturbation(words[1]), PerturbStandard(words[2]))
-    return perturbing.engine, perturbing.judge
+def _judge_perturbed(
+    executed: Executed, _settings: WorkerSettings, *, standard: PerturbStandard
+) -> tuple[OutputResult, ...]:
+    judged = tuple(judge_perturbed(each, standard) for each in executed.evidence)
+    if standard is PerturbStandard.CONDITION and any(each.verdict is not Verdict.PASS for each in judged):
+        # Without sensitivities the bounds are narrower, never wider.
+        executed.refine()
+        judged = tuple(judge_perturbed(each, standard) for each in executed.evidence)
+    return judged
 
 
 def _main(words: Sequence[str]) -> None:

@@ -4,49 +4,23 @@ Tables of details that msprobe's own checker wrote are such results, too.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ulpscope.dialects.msprobe.result_tables import checked_outputs, details_of
 from ulpscope.judge.standards.check_metrics import METRICS
 from ulpscope.judge.standards.check_ratios import compare_devices
 from ulpscope.records.check_runs import CheckComparison, CheckedSide, ComparedOutput
 from ulpscope.records.checks import CaseId, OutputResult
-from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.report.terminal.check_modes import compared_json, compared_text, write_ratios
-from ulpscope.report.words.language import Language
 from ulpscope.trace.files import LARGEST_DUMP, read_json
+from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.check.journal import CASES, read_results
-from ulpscope.workflows.results import SUMMARY, write_json, writing
+from ulpscope.workflows.results import SUMMARY
 
 Key = tuple[str, str]
 """A case and the place of an output of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedChecks:
-    """What comparing two results gave, to be told."""
-
-    comparison: CheckComparison
-
-    @property
-    def code(self) -> ExitCode:
-        return self.comparison.code
-
-    def text(self, *, width: int = 100, color: bool = False, language: Language = Language.EN) -> str:
-        return compared_text(self.comparison, width=width, color=color, language=language)
-
-    def json(self, language: Language = Language.EN) -> dict[str, Any]:
-        return compared_json(self.comparison, language)
-
-    def write(self, out: Path, *, language: Language = Language.EN) -> None:
-        """Write summary.json and ratios.csv into a directory that is empty."""
-        with writing(out):
-            write_ratios(self.comparison, out / "ratios.csv")
-            write_json(out / SUMMARY, self.json(language))
 
 
 def is_check_result(path: Path) -> bool:
@@ -60,7 +34,7 @@ def is_check_result(path: Path) -> bool:
     return isinstance(summary, dict) and summary.get("command") == "check"
 
 
-def compare_checks(reference: Path, target: Path) -> ComparedChecks:
+def compare_checks(reference: Path, target: Path) -> SpokenAnswer:
     """Set the errors of the target's device against those of the reference's."""
     results = Pair(_outputs(reference), _outputs(target))
     both = [key for key in results.target if key in results.reference]
@@ -69,7 +43,9 @@ def compare_checks(reference: Path, target: Path) -> ComparedChecks:
         _side(target, alone=len(results.target) - len(both)),
     )
     compared = tuple(_compared(results.reference[key], results.target[key]) for key in both)
-    return ComparedChecks(CheckComparison(sides, compared))
+    found = CheckComparison(sides, compared)
+    tables = {"ratios.csv": write_ratios}
+    return SpokenAnswer(found, found.code, compared_text, compared_json, tables, has_page=False)
 
 
 def _outputs(path: Path) -> dict[Key, tuple[CaseId, OutputResult]]:

@@ -17,7 +17,6 @@ from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
 from ulpscope.diagnose.findings import JudgedRank
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
 from ulpscope.diagnose.replaying import replay_ranks
-from ulpscope.dialects.msprobe.json_files import is_compare_config, read_compare_config
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.tables import ASCEND, is_network
 from ulpscope.judge.rounding.measuring import ValuePairs, measure
@@ -37,9 +36,10 @@ from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.frames import outer_calls
 from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.compare.saved_data import Reading, measure_data
+from ulpscope.workflows.answers import TellsItself
+from ulpscope.workflows.compare.saved_data import measure_data
 from ulpscope.workflows.report.command import finding_stacks, write_result
-from ulpscope.workflows.results import TellsItself, write_json
+from ulpscope.workflows.results import write_json
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
@@ -142,9 +142,8 @@ class Planned:
 
     def missing(self) -> list[str]:
         """What of the traces is not compared, a sentence each."""
-        sides = self.traces.reference, self.traces.target
-        found = [within(side.path, sentence) for side in sides for sentence in side.missing]
-        found += [sentence for side in sides for sentence in _left_processes(side)]
+        found = [within(side.path, sentence) for side in self.traces for sentence in side.missing]
+        found += [sentence for side in self.traces for sentence in _left_processes(side)]
         for rank in self.plan.ranks:
             left = sorted(set(self.plan.steps) - set(rank.steps))
             if left:
@@ -157,10 +156,6 @@ def _left_processes(trace: Trace) -> list[str]:
     numbers = [rank.info.rank for rank in trace.ranks]
     again = [name for place, name in enumerate(names) if numbers[place] in numbers[:place]]
     return [within(trace.path, remark("process_not_compared", name=name)) for name in again]
-
-
-def open_both(reference: str | Path, target: str | Path) -> Pair[Trace]:
-    return Pair(open_run(reference), open_run(target))
 
 
 def plan_comparison(traces: Pair[Trace], options: CompareOptions) -> Planned:
@@ -185,14 +180,16 @@ def unseen(number: int, /, *, text: str | None = None) -> None:
 
 
 def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: "Advance") -> CompareResult:
-    traces, names = open_both(reference, target), Pair(str(reference), str(target))
+    traces, names = Pair(open_run(reference), open_run(target)), Pair(str(reference), str(target))
     if "kernel" not in (_level(traces.reference), _level(traces.target)):
         return _compare_traces(traces, names, options, advance)
     # What runs inside of calls that agree differs by nature where they are computed in another way.
-    outer = _compare_traces(_with_outer_calls(traces, Pair(frozenset(), frozenset())), names, options, advance)
+    outer = _compare_traces(traces.map(lambda trace: outer_calls(trace, frozenset())), names, options, advance)
     if not outer.comparison.findings:
         return outer
-    inner = _compare_traces(_with_outer_calls(traces, _found_calls(outer)), names, options, advance)
+    opened = _found_calls(outer)
+    inside = Pair(outer_calls(traces.reference, opened.reference), outer_calls(traces.target, opened.target))
+    inner = _compare_traces(inside, names, options, advance)
     return inner if inner.comparison.findings else outer
 
 
@@ -204,10 +201,6 @@ _Calls = frozenset[tuple[str, int]]
 """By the name of their process and their id."""
 
 
-def _with_outer_calls(traces: Pair[Trace], opened: Pair[_Calls]) -> Pair[Trace]:
-    return Pair(outer_calls(traces.reference, opened.reference), outer_calls(traces.target, opened.target))
-
-
 def _found_calls(result: CompareResult) -> Pair[_Calls]:
     """The calls of all findings, and their partners."""
     found = {(finding.place.rank, finding.place.call_id) for finding in result.comparison.findings}
@@ -217,7 +210,7 @@ def _found_calls(result: CompareResult) -> Pair[_Calls]:
         for row in rank.pairs.filter(pl.col("target").is_in(wanted)).iter_rows(named=True):
             sides.reference.add((rank.traces.reference.name, row["reference"]))
             sides.target.add((rank.traces.target.name, row["target"]))
-    return Pair(frozenset(sides.reference), frozenset(sides.target))
+    return sides.map(frozenset)
 
 
 def _compare_traces(
@@ -249,14 +242,11 @@ def _compare_traces(
     if options.require_all and comparison.outcome is Outcome.AGREE and not extent_of(comparison).is_all:
         comparison = replace(comparison, outcome=Outcome.INCOMPLETE)
     if not comparison.counts.tensors_compared:
-        comparison = replace(comparison, advice=(*comparison.advice, *_graph_advice(traces)))
+        # Of a network on an NPU only its graph tells which operator is which.
+        dumps = [side for side in traces if side.ranks[0].info.capture.get("tool") == ASCEND]
+        graphs = [Advice(AdviceKind.GIVE_GRAPH, str(dump.path)) for dump in dumps]
+        comparison = replace(comparison, advice=(*comparison.advice, *graphs))
     return CompareResult(comparison, table, plan)
-
-
-def _graph_advice(traces: Pair[Trace]) -> list[Advice]:
-    """Of a network on an NPU only its graph tells which operator is which."""
-    dumps = [side for side in (traces.reference, traces.target) if side.ranks[0].info.capture.get("tool") == ASCEND]
-    return [Advice(AdviceKind.GIVE_GRAPH, str(dump.path)) for dump in dumps]
 
 
 def _with_ledger(
@@ -271,17 +261,12 @@ def _with_ledger(
     return replay_ranks(judged, replay, advance)
 
 
-def compare_configured(path: Path) -> Pair[Path] | None:
-    """The two dumps that an old compare.json names; none if the file is no such config."""
-    return read_compare_config(path) if is_compare_config(path) else None
-
-
 def _evidence(
     plan: RankPlan, mapped: Mapped | None, options: CompareOptions, advance: "Advance", failures: list[str]
 ) -> RankEvidence:
     slots, rows, pairs = paired_values(plan, mapped)
-    reading = Reading(jobs=options.jobs, detailed=options.details, advance=advance)
-    return gather(plan, slots, rows, measure_data(plan.traces, pairs, reading, failures))
+    measured = measure_data(plan.traces, pairs, failures, jobs=options.jobs, detailed=options.details, advance=advance)
+    return gather(plan, slots, rows, measured)
 
 
 def paired_values(plan: RankPlan, mapped: Mapped | None = None) -> tuple[pl.DataFrame, NDArray[Any], ValuePairs]:
@@ -304,11 +289,10 @@ def paired_values(plan: RankPlan, mapped: Mapped | None = None) -> tuple[pl.Data
 
 def captured_alike(traces: Pair[Trace], plan: Plan) -> Captured:
     """What was captured of both runs, as far as it bears on what can be compared."""
-    reference, target = (trace.ranks[0].info.capture for trace in (traces.reference, traces.target))
-    filters = _filters(reference), _filters(target)
+    filters = traces.map(lambda trace: _filters(trace.ranks[0].info.capture))
     return Captured(
         levels=(_level(traces.reference), _level(traces.target)),
-        filters=filters if filters[0] != filters[1] else None,
+        filters=(filters.reference, filters.target) if filters.reference != filters.target else None,
         same_run=all(_is_one(rank.traces) for rank in plan.ranks),
     )
 
@@ -372,7 +356,7 @@ def api_pairs(plan: Plan) -> int:
 
 
 def _side(plan: Plan, side: str) -> list[RankTrace]:
-    return [rank.traces.reference if side == "reference" else rank.traces.target for rank in plan.ranks]
+    return [getattr(rank.traces, side) for rank in plan.ranks]
 
 
 def _has_data(trace: RankTrace) -> bool:

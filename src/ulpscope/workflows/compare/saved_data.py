@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,29 +29,24 @@ if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How data is read."""
+def measure_data(
+    traces: Pair[RankTrace], pairs: ValuePairs, told: list[str], *, jobs: int, detailed: bool, advance: "Advance"
+) -> ValuePairs:
+    """Measure what is not identical and saved on both sides, with ULP and KL divergence if `detailed`.
 
-    jobs: int
-    detailed: bool
-    """ULP and KL divergence too."""
-    advance: "Advance"
-
-
-def measure_data(traces: Pair[RankTrace], pairs: ValuePairs, reading: Reading, told: list[str]) -> ValuePairs:
-    """Measure what is not identical and saved on both sides; `told` gets what cannot be read, and other masks."""
+    `told` gets what cannot be read, and other masks.
+    """
     saved = pairs.sides.reference.has_data & pairs.sides.target.has_data
     measurable = pairs.compared | (pairs.reason == MASK_DIFFERS)
     rows = np.flatnonzero(saved & measurable & ~pairs.identical).tolist()
     if not rows:
         return pairs
-    read = _Reader(traces, pairs, rows, detailed=reading.detailed)
+    read = _Reader(traces, pairs, rows, detailed=detailed)
     found: dict[int, PairMetrics | None] = {}
-    with ThreadPoolExecutor(reading.jobs) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         for row, metrics in zip(rows, pool.map(read, rows), strict=True):
             found[row] = metrics
-            reading.advance(1)
+            advance(1)
     if read.failures:
         told.append(remark("without_data", pairs=Counted(len(read.failures), "pair"), problem=read.failures[0]))
     told += other_masks([mask.numbers for _, mask in sorted(read.masks.items()) if masks_differ(mask.numbers)])

@@ -18,7 +18,7 @@ from ulpscope.records.findings import Outcome
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.files.network_tables import TensorDetail, detail_json, detail_text, write_detail
 from ulpscope.report.words.language import Language
-from ulpscope.workflows.compare.command import CompareOptions, compare
+from ulpscope.workflows.compare.command import compare
 from ulpscope.workflows.network.command import NetworkOptions, judge_network
 from ulpscope.workflows.network.measuring import SIZES_DIFFER, TwoTensors, read_pair
 from ulpscope.workflows.network.pairing import PairedNetwork, only
@@ -73,16 +73,10 @@ class DetailResult:
             write_json(out / SUMMARY, self.json(language))
 
 
-def compare_tensor(
-    paired: PairedNetwork,
-    wish: DetailWish,
-    *,
-    options: NetworkOptions | None = None,
-    ordinary: CompareOptions | None = None,
-) -> DetailResult:
+def compare_tensor(paired: PairedNetwork, wish: DetailWish, options: NetworkOptions | None = None) -> DetailResult:
     """Set one tensor beside its partner, both in the order NCHW where they have such axes.
 
-    It is judged as in a comparison of the network by these options; without a graph, of two runs by the ordinary ones.
+    It is judged as in a comparison by these options: of the network or, without a graph, of two runs.
     """
     row = _row(paired, wish)
     assert row.tensor is not None
@@ -97,8 +91,9 @@ def compare_tensor(
     if not has_data(tensor):
         raise _nothing_to_compare(f"{row.tensor_id} has no numbers in {row.tensor.path}")
     pair = read_pair(tensor, row.reference, row.stated)
-    if pair.target.size != pair.reference.size:
-        sizes = {"target": pair.target.size, "reference": pair.reference.size}
+    reference, target = pair.arrays
+    if target.size != reference.size:
+        sizes = {"target": target.size, "reference": reference.size}
         raise _nothing_to_compare(SIZES_DIFFER.format(name=wish.operator, **sizes))
     target, reference, axes = _in_order(pair, tensor.format_name)
     detail = TensorDetail.of(
@@ -113,7 +108,7 @@ def compare_tensor(
         axes=axes,
     )
     if paired.graph is None:
-        table = compare(paired.names.reference, paired.names.target, ordinary).pairs
+        table = compare(paired.names.reference, paired.names.target, options).pairs
     else:
         unwritten = replace(options or NetworkOptions(), csv=None)
         table = judge_network(only(paired, row.index), unwritten, lambda *_, **__: None).pairs
@@ -145,7 +140,7 @@ def _judgement(paired: PairedNetwork, row: NetworkRow, table: pl.DataFrame) -> J
 
 def _in_order(pair: TwoTensors, device_layout: str) -> tuple[AnyArray, AnyArray, str]:
     """Pictures as NCHW, volumes as NCDHW; weights stay in the reference's order."""
-    target, reference, layout = pair.target, pair.reference, pair.layout
+    (reference, target), layout = pair.arrays, pair.layout
     if target.shape != reference.shape:
         return target, reference.reshape(target.shape), _PICTURE
     weights = device_layout.startswith("FRACTAL_Z")
@@ -160,25 +155,22 @@ def _in_order(pair: TwoTensors, device_layout: str) -> tuple[AnyArray, AnyArray,
 
 def _row(paired: PairedNetwork, wish: DetailWish) -> NetworkRow:
     called = _called(paired.rows, wish.operator)
-    found = [row for row in called if row.tensor is not None]
-    for row in found:
-        assert row.tensor is not None
-        if (row.tensor.side, row.tensor.position) == (wish.side, wish.position):
-            return row
     if not called:
         raise UlpscopeError(
             f"the network has no operator {wish.operator!r}",
             expected="the whole name of one",
             next_step="list them: ulpscope show GRAPH --name ''",
         )
+    found = {(row.tensor.side, row.tensor.position): row for row in reversed(called) if row.tensor is not None}
     if not found:
         raise _nothing_to_compare(called[0].reason)
-    there = ", ".join(f"--{row.tensor.side.value} {row.tensor.position}" for row in found if row.tensor is not None)
-    raise UlpscopeError(
-        f"{wish.operator} has no {wish.side.value} {wish.position} in its dump",
-        expected=f"one of {there}",
-        next_step="choose one of them",
-    )
+    if (wish.side, wish.position) not in found:
+        raise UlpscopeError(
+            f"{wish.operator} has no {wish.side.value} {wish.position} in its dump",
+            expected=f"one of {', '.join(f'--{side.value} {position}' for side, position in reversed(found))}",
+            next_step="choose one of them",
+        )
+    return found[wish.side, wish.position]
 
 
 def _called(rows: Sequence[NetworkRow], name: str) -> list[NetworkRow]:

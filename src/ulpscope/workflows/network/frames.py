@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from ulpscope.align.plan import RankPlan
 from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.tables import (
     ASCEND,
-    Row,
     call_row,
     foreign_rank,
     frame_of_rows,
@@ -40,6 +39,7 @@ from ulpscope.records.network import NetworkPlan
 from ulpscope.records.pairs import Pair
 from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
+from ulpscope.trace.reader import RankTrace
 
 _WEIGHT = 1
 """Which input of a convolution its weight is."""
@@ -55,15 +55,13 @@ class Moment:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(NamedTuple):
     role: Role
     place: str
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(NamedTuple):
     operator: Operator
     name: str
     uses: list[_Use]
@@ -99,19 +97,18 @@ def network_run(
     """The calls of the chosen operators in the order in which they ran; `names` has those of the dumped ones."""
     builder = _Builder(plan, rows, outcomes, first_step=moment.step == 0)
     calls = builder.calls(names, chosen)
-    reference = _rank(builder.frames("reference", calls, moment), moment, moment.reference)
-    target = _rank(builder.frames("target", calls, moment), moment, moment.target)
+    ranks: Pair[RankTrace] = Pair("reference", "target").map(lambda side: builder.rank(side, calls, moment))
     steps, numbers = (moment.step,), list(range(len(calls)))
     pairs = pl.DataFrame(
         {"step": [moment.step] * len(calls), "reference": numbers, "target": numbers},
         schema={"step": pl.Int64, "reference": pl.Int64, "target": pl.Int64},
     ).with_columns(pl.lit(False).alias("replaced"))
     shared = frozenset(call.operator.name for call in calls)
-    frames = Pair(reference, target).map(lambda trace: trace.collect(trace.calls(steps)).sort("id"))
-    rank = RankPlan(moment.device, Pair(reference, target), steps, pairs, frames, {}, Pair(shared, shared))
+    frames = ranks.map(lambda rank: rank.collect(rank.calls(steps)).sort("id"))
+    plan_of_rank = RankPlan(moment.device, ranks, steps, pairs, frames, {}, Pair(shared, shared))
     measured = {value: found for value, (_, found) in builder.values.items()}
     dequantised = frozenset(filter(builder.is_dequantised, measured))
-    return NetworkRun(rank, measured, dequantised, builder.filters(calls), builder.known, builder.seen)
+    return NetworkRun(plan_of_rank, measured, dequantised, builder.filters(calls), builder.known, builder.seen)
 
 
 class _Builder:
@@ -289,32 +286,35 @@ class _Builder:
             alone = len(found) == 1 and own not in places
             yield _Use(Role.INPUT, own if alone else f"{own}.{number}", value)
 
-    def frames(self, side: str, calls: Sequence[_Call], moment: Moment) -> StepFrames:
-        """The tables of one side."""
-        ids = {call.operator.name: number for number, call in enumerate(calls)}
-        uses = [
-            use_row(number, use.role, use.place, use.value) for number, call in enumerate(calls) for use in call.uses
+    def rank(self, side: str, calls: Sequence[_Call], moment: Moment) -> FrameRank:
+        """One side."""
+        device, ids = moment.device, {call.operator.name: number for number, call in enumerate(calls)}
+        uses = [use_row(number, *use) for number, call in enumerate(calls) for use in call.uses]
+        values = [
+            value_row(
+                value,
+                producer=ids.get(self._makers.get(value) or _maker(row)),
+                dtype=getattr(found.dtypes, side),
+                shape=getattr(found.shapes, side),
+                device=f"npu:{device}" if side == "target" else "unknown",
+                saved=False,
+            )
+            for value, (row, found) in self.values.items()
         ]
-        values = [self._value_row(value, side, ids, moment.device) for value in self.values]
         measured = [found for _, found in self.values.values()]
         summaries = frame_of_rows(
             [getattr(found.summaries, side) for found in measured],
             dtypes=[getattr(found.dtypes, side) for found in measured],
             shapes=[getattr(found.shapes, side) for found in measured],
         )
-        made = [_call_row(number, call, moment.step) for number, call in enumerate(calls)]
-        return operator_frames(calls=made, values=values, uses=uses, summaries=summaries)
-
-    def _value_row(self, value: int, side: str, ids: Mapping[str, int], device: int) -> Row:
-        row, found = self.values[value]
-        return value_row(
-            value,
-            producer=ids.get(self._makers.get(value) or _maker(row)),
-            dtype=getattr(found.dtypes, side),
-            shape=getattr(found.shapes, side),
-            device=f"npu:{device}" if side == "target" else "unknown",
-            saved=False,
-        )
+        made = [
+            call_row(number, name=name, op=made.type, operator=made.name, step=moment.step, random=random)
+            for number, (made, name, _, random) in enumerate(calls)
+        ]
+        source = _Frames(operator_frames(calls=made, values=values, uses=uses, summaries=summaries))
+        info = foreign_rank(tool=ASCEND, rank=device, world_size=device + 1, devices=(f"npu:{device}",))
+        path: Path = getattr(moment, side)
+        return FrameRank(path, name=f"device{device}", info=info, steps=[moment.step], source=source)
 
 
 def _maker(row: NetworkRow) -> str:
@@ -339,14 +339,3 @@ class _Frames:
 
     def data(self, value: Value) -> NDArray[Any] | None:
         return None
-
-
-def _rank(frames: StepFrames, moment: Moment, path: Path) -> FrameRank:
-    device = moment.device
-    info = foreign_rank(tool=ASCEND, rank=device, world_size=device + 1, devices=(f"npu:{device}",))
-    return FrameRank(path, name=f"device{device}", info=info, steps=[moment.step], source=_Frames(frames))
-
-
-def _call_row(number: int, call: _Call, step: int) -> Row:
-    operator = call.operator
-    return call_row(number, name=call.name, op=operator.type, operator=operator.name, step=step, random=call.random)

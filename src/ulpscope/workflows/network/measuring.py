@@ -1,6 +1,15 @@
-"""Measures the pairs of a network: lays dumped tensors out as their partners are, and sets the two side by side."""
+"""Measures the pairs of a network: lays dumped tensors out as their partners are, and sets the two side by side; small
+tensors in processes, since most of their work holds the lock. Some are read once more, for what only their elements
+tell.
+"""
 
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,14 +17,17 @@ from numpy.typing import NDArray
 from ulpscope.align.network.pairs import (
     DumpedTensor,
     FoundReference,
+    Listing,
+    NetworkRow,
     Stated,
     comparable_form,
     in_form,
     is_flat,
 )
-from ulpscope.dialects.ascend.dump_file.records import AnyArray, DumpTensor, Shape
+from ulpscope.dialects.ascend.dump_file.records import AnyArray, DumpTensor, Shape, Side
 from ulpscope.dialects.ascend.logical import Logical, has_data, logical_type
 from ulpscope.dialects.tables import summary_row
+from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.masks import far_on_one_side, may_be_masked
 from ulpscope.judge.rounding.measuring import Measurement, RowOutcome
 from ulpscope.numerics.dtypes import DTYPES
@@ -27,6 +39,7 @@ from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.values import Stats
 from ulpscope.workflows.compare.saved_data import measure_arrays
+from ulpscope.workflows.worker_pool import WorkerPool
 
 SIZES_DIFFER = (
     "[{name}] Due to the different shapes on the left and right,the left dump data({target}) can not be compared to "
@@ -76,14 +89,16 @@ def measure_tensor(order: TensorOrder, wanted: Wanted) -> RowOutcome:
             return RowOutcome(order.row, twin=order.twin[0])
         tensor = order.tensor.whole()
         if not has_data(tensor) or logical_type(tensor) not in DTYPES:
-            return RowOutcome(order.row, reason=_no_data(order, tensor) if order.reference is not None else "")
+            told = {"tensor": tensor.name, "dtype": tensor.type_name, "size": tensor.content.size}
+            reason = NO_DATA.format(name=order.operator, **told)
+            return RowOutcome(order.row, reason=reason if order.reference is not None else "")
         overflow = overflow_flag(tensor.array()) if wanted.overflow else FAILED
         if order.reference is None:
             return RowOutcome(order.row, overflow=overflow)
         pair = read_pair(tensor, order.reference, order.stated)
-        if pair.target.size != pair.reference.size:
-            reason = SIZES_DIFFER.format(name=order.operator, target=pair.target.size, reference=pair.reference.size)
-            sizes = Pair(pair.reference.size, pair.target.size)
+        sizes = pair.arrays.map(lambda array: array.size)
+        if sizes.target != sizes.reference:
+            reason = SIZES_DIFFER.format(name=order.operator, target=sizes.target, reference=sizes.reference)
             return RowOutcome(order.row, reason=reason, sizes=sizes, overflow=overflow)
         return RowOutcome(order.row, _measured(order, pair, wanted), overflow=overflow)
     except UlpscopeError as error:
@@ -96,8 +111,7 @@ def measure_tensor(order: TensorOrder, wanted: Wanted) -> RowOutcome:
 class TwoTensors:
     """A dumped tensor in the form of its partner, and the partner."""
 
-    target: AnyArray
-    reference: AnyArray
+    arrays: Pair[AnyArray]
     dtypes: Pair[str]
     told_shape: Shape
     layout: str
@@ -119,8 +133,7 @@ def read_pair(tensor: DumpTensor, reference: FoundReference, stated: Stated) -> 
         )
     mine = in_form(tensor, form)
     return TwoTensors(
-        target=np.ascontiguousarray(mine),
-        reference=np.ascontiguousarray(theirs),
+        arrays=Pair(np.ascontiguousarray(theirs), np.ascontiguousarray(mine)),
         dtypes=Pair(dtype, logical_type(tensor)),
         told_shape=_told_shape(tensor, form, mine.shape, reference),
         layout=form.layout,
@@ -139,8 +152,8 @@ def _told_shape(tensor: DumpTensor, form: Logical, shape: Shape, reference: Foun
 
 
 def _measured(order: TensorOrder, pair: TwoTensors, wanted: Wanted) -> Measurement:
-    shapes, dtypes = Pair(pair.reference.shape, pair.target.shape), pair.dtypes
-    arrays = Pair(pair.reference, pair.target.reshape(shapes.reference))
+    shapes, dtypes = pair.arrays.map(lambda array: array.shape), pair.dtypes
+    arrays = pair.arrays.map(lambda array: array.reshape(shapes.reference))
     summaries = Pair(summary_row(arrays.reference, dtypes.reference), summary_row(arrays.target, dtypes.target))
     reference = stats_from_row(summaries.reference, dtypes.reference, shapes.reference)
     target = stats_from_row(summaries.target, dtypes.target, shapes.target)
@@ -205,16 +218,168 @@ def _is_copy(tensor: DumpedTensor, other: DumpedTensor) -> bool:
         return False
     mine, theirs = tensor.head, other.head
     forms = [(each.data_type, each.format, each.shape, each.sub_format, each.size) for each in (mine, theirs)]
-    return forms[0] == forms[1] and _same_bytes(mine.content.read(), theirs.content.read())
-
-
-def _same_bytes(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
-    """Nothing is read beyond the first piece that differs."""
-    places = range(0, len(one), _PIECE)
-    return len(one) == len(other) and all(
-        np.array_equal(one[place : place + _PIECE], other[place : place + _PIECE]) for place in places
+    if forms[0] != forms[1]:
+        return False
+    # Nothing is read beyond the first piece that differs.
+    ours, others = mine.content.read(), theirs.content.read()
+    places = range(0, len(ours), _PIECE)
+    return len(ours) == len(others) and all(
+        np.array_equal(ours[place : place + _PIECE], others[place : place + _PIECE]) for place in places
     )
 
 
-def _no_data(order: TensorOrder, tensor: DumpTensor) -> str:
-    return NO_DATA.format(name=order.operator, tensor=tensor.name, dtype=tensor.type_name, size=tensor.content.size)
+_WORTH_WORKERS = 128 * 2**20
+"""Bytes below which starting others takes longer than the work."""
+_WORTH_THREADS = 2**20
+"""Bytes of a tensor, on average, from which on most of the work is done without the interpreter's lock."""
+_BATCH = 16 * 2**20
+"""Bytes of an order: small enough that all processes end at about the same time."""
+_AHEAD = 2
+"""Batches that each of the other processes has at hand: one in work, and one that it need not wait for."""
+
+
+def tensor_orders(rows: Sequence[NetworkRow], *, overflow: bool) -> list[TensorOrder]:
+    """What is to be measured: rows with a partner, and all that may overflow."""
+    outputs, orders = _outputs(rows), []
+    for number, row in enumerate(rows):
+        if row.tensor is None or row.listing is Listing.PART or (row.reference is None and not overflow):
+            continue
+        twin = _twin(row, rows, outputs)
+        orders.append(TensorOrder(number, row.operator.name, row.tensor, row.reference, row.stated, twin))
+    return orders
+
+
+def _outputs(rows: Sequence[NetworkRow]) -> dict[tuple[str, int], int]:
+    """Rows of outputs, by operator and place."""
+    return {
+        (row.operator.name, row.tensor.position): number
+        for number, row in enumerate(rows)
+        if row.tensor is not None and row.tensor.side is Side.OUTPUT
+    }
+
+
+def _twin(
+    row: NetworkRow, rows: Sequence[NetworkRow], outputs: Mapping[tuple[str, int], int]
+) -> tuple[int, DumpedTensor] | None:
+    """The output that an input should be, if that is compared with the same original."""
+    if row.tensor is None or row.tensor.side is Side.OUTPUT or row.planned.source is None or row.reference is None:
+        return None
+    number = outputs.get(row.planned.source)
+    other = None if number is None else rows[number]
+    if number is None or other is None or other.tensor is None or other.reference is None:
+        return None
+    same = other.reference.path == row.reference.path and other.original == row.original
+    return (number, other.tensor) if same else None
+
+
+def measure_all(
+    orders: Sequence[TensorOrder], wanted: Wanted, *, jobs: int, advance: Callable[[int], None]
+) -> dict[int, RowOutcome]:
+    """The outcome of each order's row; `advance` is told how many are done."""
+    outcomes: dict[int, RowOutcome] = {}
+    for found in _in_batches(orders, wanted, jobs):
+        outcomes |= {each.row: each for each in found}
+        advance(len(found))
+    return outcomes
+
+
+def measure_batch(orders: Sequence[TensorOrder], wanted: Wanted) -> list[RowOutcome]:
+    """Measure tensors one after the other."""
+    return [measure_tensor(order, wanted) for order in orders]
+
+
+def _in_batches(orders: Sequence[TensorOrder], wanted: Wanted, jobs: int) -> Iterator[list[RowOutcome]]:
+    # The largest first, so that none of them is begun when the others are done.
+    batches = sorted(_batches(orders), key=_size, reverse=True)
+    workers = min(jobs, len(batches))
+    size = sum(order.size for order in orders)
+    if workers < 2 or size < _WORTH_WORKERS:
+        yield from (measure_batch(batch, wanted) for batch in batches)
+        return
+    if size >= _WORTH_THREADS * len(orders):
+        with ThreadPoolExecutor(workers) as threads:
+            yield from threads.map(partial(measure_batch, wanted=wanted), batches)
+        return
+    with WorkerPool(workers - 1) as pool:
+        try:
+            yield from _shared(pool, batches, wanted, ahead=_AHEAD * (workers - 1))
+        except BrokenProcessPool as error:
+            raise UlpscopeError(
+                "a process that compares tensors has died",
+                expected="memory for the largest tensor, four times, in each process",
+                next_step="repeat with --jobs 1",
+            ) from error
+
+
+def _shared(
+    pool: WorkerPool, batches: Sequence[Sequence[TensorOrder]], wanted: Wanted, *, ahead: int
+) -> Iterator[list[RowOutcome]]:
+    """The others get batches from the beginning, while this process takes them from the end.
+
+    Nothing is handed out long before it is begun, so that nothing need be called back: up to Python 3.11 a pool
+    whose process has died fails over what was called back.
+    """
+    left, running = deque(batches), set[Future[list[RowOutcome]]]()
+    while left or running:
+        while left and len(running) < ahead:
+            running.add(pool.submit(measure_batch, left.popleft(), wanted))
+        if left:
+            yield measure_batch(left.pop(), wanted)
+        done, running = wait(running, timeout=0 if left else None, return_when=FIRST_COMPLETED)
+        yield from (future.result() for future in done)
+
+
+def _batches(orders: Sequence[TensorOrder]) -> Iterator[list[TensorOrder]]:
+    batch: list[TensorOrder] = []
+    for order in orders:
+        batch.append(order)
+        if _size(batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _size(batch: Sequence[TensorOrder]) -> int:
+    return sum(order.size for order in batch)
+
+
+class TensorReader:
+    """Of operators and the values that they read or make themselves; nothing of what only stands for those."""
+
+    def __init__(
+        self, rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome], measured: Mapping[int, Measurement]
+    ) -> None:
+        self._rows = rows
+        numbers = {id(outcome.measurement): number for number, outcome in outcomes.items() if outcome.measurement}
+        self._row_of = {value: numbers[id(found)] for value, found in measured.items() if id(found) in numbers}
+        self._own = _own_rows(rows, outcomes)
+
+    def __call__(self, operator: str, value: int) -> Pair[NDArray[Any]] | None:
+        number = self._row_of.get(value)
+        if number is None or number not in self._own[operator]:
+            return None
+        row = self._rows[number]
+        if row.tensor is None or row.reference is None:
+            return None
+        try:
+            found = read_pair(row.tensor.whole(), row.reference, row.stated)
+        except (UlpscopeError, OSError, MemoryError):
+            return None
+        return numbers_alike(Pair(*found.arrays), found.dtypes)
+
+
+def _own_rows(rows: Sequence[NetworkRow], outcomes: Mapping[int, RowOutcome]) -> dict[str, set[int]]:
+    """Rows by the operators that read or made their tensors."""
+    own: dict[str, set[int]] = defaultdict(set)
+    outputs = _outputs(rows)
+    for number, row in enumerate(rows):
+        source, outcome = row.planned.source, outcomes.get(number)
+        own[row.operator.name].add(number)
+        if outcome is not None and outcome.twin is not None:
+            own[row.operator.name].add(outcome.twin)
+        if source is not None:
+            own[source[0]].add(number)
+        if source in outputs:
+            own[row.operator.name].add(outputs[source])
+    return own

@@ -117,7 +117,9 @@ def page_text(result: Path, *, served: bool = False) -> str:
     """The page as text; a served one may ask its own server for more."""
     is_run = result.is_dir() or dialect_of(result) is not None
     if is_run and not (result / SUMMARY).is_file():
-        return assemble(content_of_run(result), title=f"trace: {result.resolve().name} - ulpscope", served=served)
+        trace = open_run(result)
+        content = trace_content(str(result), module_trends(trace), trace.missing)
+        return assemble(content, title=f"trace: {result.resolve().name} - ulpscope", served=served)
     summary = read_summary(result)
     kind = KINDS[summary["command"]]
     # Modes of check ask other questions than a check does, and have no table of its kind.
@@ -125,9 +127,11 @@ def page_text(result: Path, *, served: bool = False) -> str:
     tables = {Path(name).stem: read_table(result / name) for name in files}
     if "pairs" in tables and (lacking := sorted(PAIR_COLUMNS_NEEDED - set(tables["pairs"].columns))):
         raise _unreadable(result / "pairs.parquet", f"it has no column {', '.join(lacking)}")
-    sources = Sources(summary, _told(result, summary), tables, _read_plan(result))
+    plan = _read_json(result / PLAN) if (result / PLAN).is_file() else None
+    sources = Sources(summary, _told(result, summary), tables, plan)
+    title = f"{summary['command']}: {summary['verdict']} - {result.resolve().name} - ulpscope"
     with understanding(result):
-        return assemble(kind.content(sources), title=_title(result, summary), served=served)
+        return assemble(kind.content(sources), title=title, served=served)
 
 
 def read_summary(result: Path) -> JsonObject:
@@ -180,11 +184,6 @@ def _told(result: Path, summary: JsonObject) -> JsonObject:
     told, usual = _read_json(path), told_once(summary)
     fits = all(isinstance(told.get(part), list) and len(told[part]) == len(usual[part]) for part in PARTS)
     return told if fits and isinstance(told.get("stacks"), list) else usual
-
-
-def _read_plan(result: Path) -> JsonObject | None:
-    path = result / PLAN
-    return _read_json(path) if path.is_file() else None
 
 
 def _read_json(path: Path) -> JsonObject:
@@ -258,10 +257,6 @@ def _unreadable(path: Path, problem: str) -> UlpscopeError:
     )
 
 
-def _title(result: Path, summary: JsonObject) -> str:
-    return f"{summary['command']}: {summary['verdict']} - {result.resolve().name} - ulpscope"
-
-
 PAIRS = "pairs.parquet"
 
 
@@ -306,9 +301,3 @@ def _stack(place: Place, plan: RankPlan | None) -> list[dict[str, Any]]:
         pl.col("name") == place.call, pl.col("step") == place.step, pl.col("phase") == place.phase.value
     )["stack"].drop_nulls()
     return [] if found.is_empty() else [stack_line(frame) for frame in trace.stack(found[0])]
-
-
-def content_of_run(path: Path) -> Content:
-    """What the page of a trace, or of a foreign dump, holds. TraceError if it is none."""
-    trace = open_run(path)
-    return trace_content(str(path), module_trends(trace), trace.missing)

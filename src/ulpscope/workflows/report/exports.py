@@ -38,14 +38,8 @@ REFERENCE, TARGET = "reference", "target"
 LISTED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Graphs:
-    """The content of the files, and what is missing of it."""
-
-    collection: Json
-    node_data: Mapping[str, Json]
-    """By the name of the quantity that stands on the nodes."""
-    notes: tuple[str, ...] = ()
+Graphs = tuple[Json, Mapping[str, Json], tuple[str, ...]]
+"""A collection, what stands on its nodes by the name of the quantity, and what is missing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +84,28 @@ def run_graphs(path: Path, wanted: Wanted) -> Graphs:
         "max_abs": {name: magnitude_data(step, OWN_IDS)},
         "not_finite": {name: not_finite_data(step, OWN_IDS)},
     }
-    return Graphs(collection_json(name, [graph]), node_data, (*trace.missing, *_without_edges(graph)))
+    missing = trace.missing
+    if not any(node["incomingEdges"] for node in graph["nodes"]):
+        # A dump of single operators knows their tensors, but not who reads them.
+        missing += ("the trace does not tell which call reads what another made: the graph has no edges",)
+    return collection_json(name, [graph]), node_data, missing
 
 
 def comparison_graphs(result: Path, wanted: Wanted) -> Graphs:
     """The graphs of both runs, with errors and judgements on their nodes; calls that are partners have the same id."""
     summary, pairs = read_summary(result), read_pairs(result)
     places = pairs.select("rank", "step").drop_nulls().unique().sort("rank", "step").iter_rows()
-    place = wanted.choose((Place(*each) for each in places), path=result, preferred=_found_at(summary))
+    findings = summary.get("findings") or [{}]
+    preferred = Place(findings[0].get("rank", -1), findings[0].get("step", -1))
+    place = wanted.choose((Place(*each) for each in places), path=result, preferred=preferred)
     rows = pairs.filter(pl.col("rank") == place.rank, pl.col("step") == place.step)
     ids = Pair(_reference_ids(rows), OWN_IDS)
     notes: list[str] = []
-    steps = Pair(
-        _step_of(summary, result, REFERENCE, place, rows, notes), _step_of(summary, result, TARGET, place, rows, notes)
-    )
+    steps = Pair(REFERENCE, TARGET).map(lambda side: _step_of(summary, result, side, place, rows, notes))
     sides = ((TARGET, steps.target, ids.target), (REFERENCE, steps.reference, ids.reference))
-    told = _told(summary)
+    told = {"verdict": str(summary.get("verdict"))}
+    if summary.get("findings"):
+        told["finding"] = str(findings[0].get("sentence"))
     graphs = [
         graph_json(step, name=side, facts={**told, **_facts(str(summary[side]), place)}, ids=own)
         for side, step, own in sides
@@ -114,13 +114,7 @@ def comparison_graphs(result: Path, wanted: Wanted) -> Graphs:
         "error": {side: error_data(step, rows, side, own) for side, step, own in sides},
         "judgement": {side: judgement_data(step, rows, side, own) for side, step, own in sides},
     }
-    return Graphs(collection_json(result.resolve().name, graphs), node_data, tuple(notes))
-
-
-def _without_edges(graph: Json) -> list[str]:
-    """A dump of single operators knows their tensors, but not who reads them."""
-    linked = any(node["incomingEdges"] for node in graph["nodes"])
-    return [] if linked else ["the trace does not tell which call reads what another made: the graph has no edges"]
+    return collection_json(result.resolve().name, graphs), node_data, tuple(notes)
 
 
 def _reference_ids(rows: pl.DataFrame) -> NodeIds:
@@ -157,18 +151,6 @@ def _is_compared(step: RunStep, rows: pl.DataFrame, side: str) -> bool:
     """Whether the calls are called as in the table; a trace that was captured anew has others."""
     compared = rows.select(id=f"id_{side}", name=f"call_{side}").drop_nulls().unique()
     return not compared.is_empty() and compared.join(step.calls, on=["id", "name"], how="anti").is_empty()
-
-
-def _found_at(summary: Mapping[str, Any]) -> Place | None:
-    findings = summary.get("findings") or [{}]
-    rank, step = findings[0].get("rank"), findings[0].get("step")
-    return Place(rank, step) if isinstance(rank, int) and isinstance(step, int) else None
-
-
-def _told(summary: Mapping[str, Any]) -> dict[str, str]:
-    told = {"verdict": str(summary.get("verdict"))}
-    findings = summary.get("findings")
-    return {**told, "finding": str(findings[0].get("sentence"))} if findings else told
 
 
 def _facts(trace: str, place: Place) -> dict[str, str]:
@@ -230,16 +212,16 @@ def export_model_explorer(path: Path, out: Path, wanted: Wanted) -> Export:
     """Write one step of a trace, or of both runs of a comparison, as graphs with data on their nodes."""
     if is_result(path):
         with understanding(path):
-            graphs = comparison_graphs(path, wanted)
+            collection, node_data, notes = comparison_graphs(path, wanted)
     else:
-        graphs = run_graphs(path, wanted)
-    contents = {out / f"graph{JSON_ENDING}": graphs.collection}
-    contents |= {out / f"{name}{JSON_ENDING}": content for name, content in graphs.node_data.items()}
+        collection, node_data, notes = run_graphs(path, wanted)
+    named = {"graph": collection, **node_data}
+    contents = {out / f"{name}{JSON_ENDING}": content for name, content in named.items()}
     with _replacing(out, JSON_ENDING, option="--model-explorer"):
         for file, content in contents.items():
             file.write_text(json.dumps(content, allow_nan=False, separators=(",", ":")), encoding="utf-8")
     graph, *data = (shlex.quote(str(file)) for file in contents)
-    return Export(tuple(contents), graphs.notes, f"model-explorer {graph} --node_data_paths={','.join(data)}")
+    return Export(tuple(contents), notes, f"model-explorer {graph} --node_data_paths={','.join(data)}")
 
 
 @contextmanager

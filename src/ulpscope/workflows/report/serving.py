@@ -23,7 +23,7 @@ from typing import Any
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.files.tensor_pair_json import error_json
 from ulpscope.workflows.report.command import PAIRS, page_text
-from ulpscope.workflows.report.tensor_answers import Answer, TensorAnswers
+from ulpscope.workflows.report.tensor_answers import Done, TensorAnswers
 from ulpscope.workflows.report.tensor_pairs import TensorPairs
 
 HOST = "127.0.0.1"
@@ -130,11 +130,10 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What http.server itself refuses: a method it finds no function for, or something that is no request."""
         if code == HTTPStatus.NOT_IMPLEMENTED:
-            refusal = _refusal("this address is for reading only", expected="GET or HEAD", next_step="send no data")
-            self._send(_told(HTTPStatus.METHOD_NOT_ALLOWED, refusal))
+            status, seen = HTTPStatus.METHOD_NOT_ALLOWED, "this address is for reading only"
+            self._send(_refused(status, seen, "GET or HEAD", "send no data"))
             return
-        error = _refusal(message or "a bad request", expected="a request of HTTP/1.1", next_step="use a web browser")
-        self._send(_told(HTTPStatus(code), error))
+        self._send(_refused(HTTPStatus(code), message or "a bad request", "a request of HTTP/1.1", "use a web browser"))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the token would stand in the log."""
@@ -143,25 +142,28 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return self._checked()
         except UlpscopeError as error:
-            return _told(HTTPStatus.BAD_REQUEST, error)
+            return _json(HTTPStatus.BAD_REQUEST, {"error": error_json(error)})
         except Exception as error:  # whatever goes wrong in one request, the others go on
-            return _told(HTTPStatus.INTERNAL_SERVER_ERROR, _own_fault(error))
+            return _refused(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                f"internal error: {type(error).__name__}: {error}",
+                "no such error; this is a fault of ulpscope, not of your run",
+                "report it, with the row that was looked at",
+            )
 
     def _checked(self) -> _Reply:
         if self.headers.get_all("Host", []) not in [[host] for host in self.server.hosts]:
-            refusal = _refusal(
-                "the request names another host", expected=" or ".join(self.server.hosts), next_step="open the address"
-            )
-            return _told(HTTPStatus.FORBIDDEN, refusal)
+            hosts = " or ".join(self.server.hosts)
+            return _refused(HTTPStatus.FORBIDDEN, "the request names another host", hosts, "open the address")
         path, _, query = self.path.partition("?")
         before, _, rest = path.removeprefix("/").partition("/")
         if not hmac.compare_digest(before.encode("utf-8", "replace"), self.server.token.encode()):
-            refusal = _refusal(
+            return _refused(
+                HTTPStatus.FORBIDDEN,
                 "the address has no valid token",
-                expected="the address that ulpscope report --serve printed, to its end",
-                next_step="copy it again; each start has a new one",
+                "the address that ulpscope report --serve printed, to its end",
+                "copy it again; each start has a new one",
             )
-            return _told(HTTPStatus.FORBIDDEN, refusal)
         return self._found(rest, query)
 
     def _found(self, path: str, query: str) -> _Reply:
@@ -169,11 +171,11 @@ class _Handler(BaseHTTPRequestHandler):
             return _Reply(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page, _PAGE_POLICY)
         answer = self.server.tensors.answer(path, query) if self.server.tensors is not None else None
         if answer is None:
-            refusal = _refusal(
-                "there is nothing at this address", expected="what the page asks for", next_step="open the page again"
-            )
-            return _told(HTTPStatus.NOT_FOUND, refusal)
-        return _json(HTTPStatus.OK if answer.done else HTTPStatus.ACCEPTED, _content(answer))
+            seen = "there is nothing at this address"
+            return _refused(HTTPStatus.NOT_FOUND, seen, "what the page asks for", "open the page again")
+        if isinstance(answer, Done):
+            return _json(HTTPStatus.OK, {"done": True, "answer": answer.answer})
+        return _json(HTTPStatus.ACCEPTED, {"done": False, "share": answer.share})
 
     def _send(self, reply: _Reply) -> None:
         self.send_response(reply.status)
@@ -194,29 +196,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(reply.body[start : start + PIECE])
 
 
-def _content(answer: Answer) -> dict[str, Any]:
-    return {"done": True, "answer": answer.content} if answer.done else {"done": False, "share": answer.share}
-
-
-def _told(status: HTTPStatus, error: UlpscopeError) -> _Reply:
-    return _json(status, {"error": error_json(error)})
+def _refused(status: HTTPStatus, seen: str, expected: str, next_step: str) -> _Reply:
+    return _json(status, {"error": error_json(UlpscopeError(seen, expected=expected, next_step=next_step))})
 
 
 def _json(status: HTTPStatus, content: dict[str, Any]) -> _Reply:
     body = json.dumps(content, allow_nan=False).encode("utf-8")
     return _Reply(status, "application/json; charset=utf-8", body, _DATA_POLICY)
-
-
-def _refusal(seen: str, *, expected: str, next_step: str) -> UlpscopeError:
-    return UlpscopeError(seen, expected=expected, next_step=next_step)
-
-
-def _own_fault(error: Exception) -> UlpscopeError:
-    return _refusal(
-        f"internal error: {type(error).__name__}: {error}",
-        expected="no such error; this is a fault of ulpscope, not of your run",
-        next_step="report it, with the row that was looked at",
-    )
 
 
 def _no_port(port: int, error: OSError | OverflowError) -> UlpscopeError:

@@ -67,6 +67,8 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """What was asked for."""
+
     answer: Any
 
 
@@ -128,18 +130,6 @@ _ADDRESS = re.compile(r"pairs/(\d{1,9})/(\d{1,18})/(\d{1,18})(?:/(overview|histo
 _NUMBERS = re.compile(r"\d{1,15}(,\d{1,15}){0,63}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What was asked for, or how far it is."""
-
-    content: dict[str, Any] | None
-    share: float = 1.0
-
-    @property
-    def done(self) -> bool:
-        return self.content is not None
-
-
 class TensorAnswers:
     """Answers the questions of one result's page."""
 
@@ -147,7 +137,7 @@ class TensorAnswers:
         self._pairs = pairs
         self._jobs = TensorJobs()
 
-    def answer(self, path: str, query: str) -> Answer | None:
+    def answer(self, path: str, query: str) -> Done | Running | None:
         """The answer to one address; none if there is no such question. UlpscopeError if it cannot be answered."""
         address = _ADDRESS.fullmatch(path)
         if address is None:
@@ -156,64 +146,53 @@ class TensorAnswers:
         key, question = PairKey(rank, Pair(reference, target)), address.group(4)
         pair = self._pairs.find(key)
         if question is None:
-            return Answer(_about(pair))
-        return self._of_elements(key, question, pair.readable(), _Asked(parse_qs(query)))
+            return Done(_about(pair))
+        boxes, asked = pair.readable(), parse_qs(query)
+        if question in _WHOLE:
+            return self._jobs.ask((key, question), partial(_WHOLE[question], boxes))
+        rows, columns = _axes(asked, boxes.shape)
+        if question == "heat":
+            return self._jobs.ask((key, question, rows, columns), partial(_heat, boxes, rows, columns))
+        return Done(window_json(boxes, rows=rows, columns=columns, index=_window(asked, boxes.shape, rows, columns)))
 
     def close(self) -> None:
         """Give up what is being read."""
         self._jobs.close()
 
-    def _of_elements(self, key: PairKey, question: str, pair: PairBoxes, asked: "_Asked") -> Answer:
-        if question == "overview":
-            return self._long((key, question), partial(_overview, pair))
-        if question == "histogram":
-            return self._long((key, question), partial(_histogram, pair))
-        rows, columns = asked.axes(pair.shape)
-        if question == "heat":
-            return self._long((key, question, rows, columns), partial(_heat, pair, rows, columns))
-        return Answer(window_json(pair, rows=rows, columns=columns, index=asked.window(pair.shape, rows, columns)))
 
-    def _long(self, key: Hashable, work: Work) -> Answer:
-        found = self._jobs.ask(key, work)
-        return Answer(found.answer) if isinstance(found, Done) else Answer(None, found.share)
+_Asked = Mapping[str, Sequence[str]]
+"""The part of an address after `?`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The part of an address after `?`."""
-
-    given: Mapping[str, Sequence[str]]
-
-    def axes(self, shape: Shape) -> tuple[int, int | None]:
-        """Two axes, or the only one and none."""
-        rows = self._number("rows")
-        columns = self._number("columns") if "columns" in self.given else None
-        wanted = [rows] if columns is None else [rows, columns]
-        if len(set(wanted)) != min(len(shape), 2) or max(wanted) >= len(shape):
-            raise _bad(f"axes {wanted} of a tensor with {len(shape)}", expected="two of its axes, or its only one")
-        return rows, columns
-
-    def window(self, shape: Shape, rows: int, columns: int | None) -> tuple[slice, ...]:
-        """Where the window on a slice lies: WINDOW indices of both axes, one of each other."""
-        at = self._numbers("at")
-        if len(at) != len(shape) or any(place >= size for place, size in zip(at, shape, strict=True)):
-            raise _bad(f"at={list(at)} of a tensor {list(shape)}", expected="an index of each axis")
-        return tuple(
-            slice(place, min(place + WINDOW, size)) if axis in (rows, columns) else slice(place, place + 1)
-            for axis, (place, size) in enumerate(zip(at, shape, strict=True))
-        )
-
-    def _number(self, name: str) -> int:
-        found = self._numbers(name)
+def _axes(asked: _Asked, shape: Shape) -> tuple[int, int | None]:
+    """Two axes, or the only one and none."""
+    names = [name for name in ("rows", "columns") if name == "rows" or name in asked]
+    given = {name: _numbers(asked, name) for name in names}
+    for name, found in given.items():
         if len(found) != 1:
             raise _bad(f"{name}={list(found)}", expected="one number")
-        return found[0]
+    wanted = [found[0] for found in given.values()]
+    if len(set(wanted)) != min(len(shape), 2) or max(wanted) >= len(shape):
+        raise _bad(f"axes {wanted} of a tensor with {len(shape)}", expected="two of its axes, or its only one")
+    return wanted[0], wanted[1] if len(wanted) > 1 else None
 
-    def _numbers(self, name: str) -> tuple[int, ...]:
-        given = self.given.get(name, ())
-        if len(given) != 1 or not _NUMBERS.fullmatch(given[0]):
-            raise _bad(f"{name} is {list(given)}", expected="numbers with commas between them")
-        return tuple(int(number) for number in given[0].split(","))
+
+def _window(asked: _Asked, shape: Shape, rows: int, columns: int | None) -> tuple[slice, ...]:
+    """Where the window on a slice lies: WINDOW indices of both axes, one of each other."""
+    at = _numbers(asked, "at")
+    if len(at) != len(shape) or any(place >= size for place, size in zip(at, shape, strict=True)):
+        raise _bad(f"at={list(at)} of a tensor {list(shape)}", expected="an index of each axis")
+    return tuple(
+        slice(place, min(place + WINDOW, size)) if axis in (rows, columns) else slice(place, place + 1)
+        for axis, (place, size) in enumerate(zip(at, shape, strict=True))
+    )
+
+
+def _numbers(asked: _Asked, name: str) -> tuple[int, ...]:
+    given = asked.get(name, ())
+    if len(given) != 1 or not _NUMBERS.fullmatch(given[0]):
+        raise _bad(f"{name} is {list(given)}", expected="numbers with commas between them")
+    return tuple(int(number) for number in given[0].split(","))
 
 
 def _about(pair: TensorPair) -> dict[str, Any]:
@@ -239,6 +218,10 @@ def _heat(pair: PairBoxes, rows: int, columns: int | None, advance: Advance) -> 
 def _histogram(pair: PairBoxes, advance: Advance) -> dict[str, Any]:
     found = linear_histogram(pair, advance)
     return {} if found is None else histogram_json(found)
+
+
+_WHOLE = {"overview": _overview, "histogram": _histogram}
+"""Questions about all elements, whichever axes are looked at."""
 
 
 def _bad(seen: str, *, expected: str) -> UlpscopeError:

@@ -95,8 +95,15 @@ class TensorPairs:
 
     def __init__(self, result: Path) -> None:
         self._result = result
-        self._rows = _read_rows(result)
-        self._summary = _read_traces(result)
+        of_sides = (f"{name}_{side}" for name in ("value", "dtype", "shape", *STATS) for side in SIDES)
+        self._rows = read_table(result / PAIRS, ["rank", "module", "place", *of_sides])
+        self._summary = read_summary(result)
+        if not all(isinstance(self._summary.get(side), str) for side in SIDES):
+            raise UlpscopeError(
+                f"{result / SUMMARY} does not name both traces",
+                expected="their paths, under reference and target",
+                next_step="compare again: ulpscope compare REFERENCE TARGET --out DIR",
+            )
         self._opened: dict[str, Trace] = {}
         # A foreign dump loads its steps in order when they are first asked for: not by two requests at once.
         self._lock = threading.Lock()
@@ -150,7 +157,8 @@ class TensorPairs:
         except PairError as error:
             return TensorSide(path, None, None, error)
         except UlpscopeError as error:
-            return TensorSide(path, value, None, _reworded(error))
+            reworded = {"expected": error.expected, "next_step": error.next_step}
+            return TensorSide(path, value, None, PairError(Problem.UNREADABLE, error.seen, **reworded))
         except OSError as error:
             return TensorSide(path, value, None, _unreadable(f"{error.filename or path}: {error.strerror or error}"))
         if array is None:
@@ -182,23 +190,6 @@ class TensorPairs:
                 next_step="copy all ranks of the trace to where the result names it",
             )
         return found
-
-
-def _read_rows(result: Path) -> pl.DataFrame:
-    of_sides = (f"{name}_{side}" for name in ("value", "dtype", "shape", *STATS) for side in SIDES)
-    return read_table(result / PAIRS, ["rank", "module", "place", *of_sides])
-
-
-def _read_traces(result: Path) -> dict[str, Any]:
-    """The summary of a result that names both traces."""
-    summary = read_summary(result)
-    if not all(isinstance(summary.get(side), str) for side in SIDES):
-        raise UlpscopeError(
-            f"{result / SUMMARY} does not name both traces",
-            expected="their paths, under reference and target",
-            next_step="compare again: ulpscope compare REFERENCE TARGET --out DIR",
-        )
-    return summary
 
 
 def _check_same(value: Value, row: Row, side: str, path: str) -> None:
@@ -287,7 +278,3 @@ def _unreadable(seen: str) -> PairError:
         expected="the files that the capture wrote, where the result names them",
         next_step="copy the trace to where it was, or capture and compare again",
     )
-
-
-def _reworded(error: UlpscopeError) -> PairError:
-    return PairError(Problem.UNREADABLE, error.seen, expected=error.expected, next_step=error.next_step)

@@ -15,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader, run_of
 from ulpscope.capture.processes import rank_and_world_size, starts_ranks
@@ -28,22 +28,15 @@ from ulpscope.records.runs import CapturedProcess, FinishedProcess, LastCall, Pr
 from ulpscope.records.settings import CaptureSettings
 from ulpscope.report.progress import StatusLine, status_text
 from ulpscope.report.terminal.run import outcome_object, plan_text, summary_text
-from ulpscope.workflows.run.destination import held_destination, prepare_destination, rank_directories
+from ulpscope.workflows.results import held_destination, prepare_destination, rank_directories
 
 if TYPE_CHECKING:
     from ulpscope.trace.description import StepParts
 
 
+Told = TypeVar("Told")
+
 POLL_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class ChildExit:
-    """How the user's command ended."""
-
-    code: int
-    """As a shell reports it: 128 + n after signal n."""
-    interrupted: bool
 
 
 class Child:
@@ -54,35 +47,31 @@ class Child:
         self._on_stop = on_stop
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
-        self._interrupted = False
+        self.interrupted = False
 
-    def run(self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int | None) -> ChildExit:
-        """Start the command and wait for its end, calling `on_tick` a few times a second."""
+    def run(self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int | None) -> int:
+        """Start the command and wait for its end, calling `on_tick` a few times a second.
+
+        The exit code is as a shell reports it: 128 + n after signal n.
+        """
         with self._signals():
-            self._process = self._start(command, environment=environment, stdout=stdout)
-            for number in self._early:
-                self._process.send_signal(number)
-            code = self._wait(self._process)
-        return ChildExit(code=code if code >= 0 else 128 - code, interrupted=self._interrupted)
-
-    def _start(
-        self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int | None
-    ) -> subprocess.Popen[bytes]:
-        try:
-            return subprocess.Popen(command, env=environment, stdout=stdout)
-        except OSError as error:
-            raise UlpscopeError(
-                f"{command[0]} cannot be started: {error.strerror}",
-                expected="a program, or a script whose first line names its interpreter",
-                next_step="name the interpreter: ulpscope run -o TRACE -- bash script.sh",
-            ) from error
-
-    def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        while True:
             try:
-                return process.wait(timeout=POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._on_tick()
+                self._process = process = subprocess.Popen(command, env=environment, stdout=stdout)
+            except OSError as error:
+                raise UlpscopeError(
+                    f"{command[0]} cannot be started: {error.strerror}",
+                    expected="a program, or a script whose first line names its interpreter",
+                    next_step="name the interpreter: ulpscope run -o TRACE -- bash script.sh",
+                ) from error
+            for number in self._early:
+                process.send_signal(number)
+            code = None
+            while code is None:
+                try:
+                    code = process.wait(timeout=POLL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self._on_tick()
+        return code if code >= 0 else 128 - code
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -102,7 +91,7 @@ class Child:
                 signal.signal(number, handler)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self._interrupted = True
+        self.interrupted = True
         # The terminal sends Ctrl-C to the child as well; torchrun takes a second one for an order to give up at once.
         if self._process is None or not _own_the_terminal():
             self._forward(number, frame)
@@ -161,18 +150,14 @@ def find_executable(command: Sequence[str], *, out: Path) -> str:
         raise UlpscopeError("no command to run", expected="a command after `--`", next_step=f"{prefix} python train.py")
     found = shutil.which(command[0])
     if found is None:
-        raise _not_executable(command, prefix=prefix)
+        program = Path(command[0])
+        interpreter = {".py": "python", ".sh": "bash"}.get(program.suffix)
+        raise UlpscopeError(
+            f"{command[0]} is not executable" if program.is_file() else f"there is no command {command[0]!r}",
+            expected="a program on PATH or an executable file",
+            next_step=f"{prefix} {interpreter} {shlex.join(command)}" if interpreter else "check its spelling and PATH",
+        )
     return found
-
-
-def _not_executable(command: Sequence[str], *, prefix: str) -> UlpscopeError:
-    exists = Path(command[0]).is_file()
-    interpreter = {".py": "python", ".sh": "bash"}.get(Path(command[0]).suffix)
-    return UlpscopeError(
-        f"{command[0]} is not executable" if exists else f"there is no command {command[0]!r}",
-        expected="a program on PATH or an executable file",
-        next_step=f"{prefix} {interpreter} {shlex.join(command)}" if interpreter else "check its spelling and PATH",
-    )
 
 
 def find_interpreter(executable: str) -> str | None:
@@ -196,12 +181,22 @@ def _capture(command: Sequence[str], settings: CaptureSettings, *, stdout: int |
         watch = RunWatch(Path(rendezvous))
         try:
             environment = child_environment(os.environ, settings, rendezvous=Path(rendezvous))
-            ended = Child(on_tick=watch.tick, on_stop=watch.status.close).run(
-                command, environment=environment, stdout=stdout
-            )
+            child = Child(on_tick=watch.tick, on_stop=watch.status.close)
+            code = child.run(command, environment=environment, stdout=stdout)
         finally:
             watch.finish()
-    return _outcome(command, settings, ended=ended, watch=watch)
+    from ulpscope.trace.writer import read_claim
+
+    directories = [found for found in rank_directories(settings.out) if read_claim(found).get("run") == watch.run]
+    return RunOutcome(
+        trace=str(settings.out),
+        command=tuple(command),
+        settings=settings,
+        script_exit=code,
+        interrupted=child.interrupted,
+        captured=tuple(_captured(directory, watch.last_calls) for directory in directories),
+        seen=watch.seen(),
+    )
 
 
 def child_environment(environ: Mapping[str, str], settings: CaptureSettings, *, rendezvous: Path) -> dict[str, str]:
@@ -255,7 +250,7 @@ class RunWatch:
         return SeenProcesses(
             pythons=len(self._of("python")),
             ranks=tuple(sorted({int(event["rank"]) for event in [*started, *self._of("finished")]})),
-            finished=tuple({event["pid"]: _finished(event) for event in self._of("finished")}.values()),
+            finished=tuple({event["pid"]: _record(FinishedProcess, event) for event in self._of("finished")}.values()),
             without_ulpscope={str(event["interpreter"]): str(event["reason"]) for event in self._of("no_ulpscope")},
             left_alone={reason: alone.count(reason) for reason in sorted(set(alone))},
             failures=tuple(str(event["text"]) for event in self._of("failed")),
@@ -264,7 +259,7 @@ class RunWatch:
 
     def _take(self, event: Event) -> None:
         if event["event"] == "progress":
-            self._progress[event["pid"]] = _progress(event)
+            self._progress[event["pid"]] = _record(Progress, event)
             return
         if event["event"] == "started" and not self._of("started"):
             threading.Thread(target=_import_tables, daemon=True).start()
@@ -277,37 +272,9 @@ class RunWatch:
         return [event for event in self._events if event["event"] == name]
 
 
-def _progress(event: Event) -> Progress:
-    return Progress(
-        rank=event["rank"],
-        step=event["step"],
-        calls=event["calls"],
-        bytes=event["bytes"],
-        seconds_per_step=event.get("seconds_per_step"),
-    )
-
-
-def _finished(event: Event) -> FinishedProcess:
-    return FinishedProcess(rank=event["rank"], steps=event["steps"], calls=event["calls"], recorded=event["recorded"])
-
-
-def _outcome(command: Sequence[str], settings: CaptureSettings, *, ended: ChildExit, watch: RunWatch) -> RunOutcome:
-    from ulpscope.trace.writer import read_claim
-
-    directories = [found for found in rank_directories(settings.out) if read_claim(found).get("run") == watch.run]
-    captured = [_captured(directory) for directory in directories]
-    return RunOutcome(
-        trace=str(settings.out),
-        command=tuple(command),
-        settings=settings,
-        script_exit=ended.code,
-        interrupted=ended.interrupted,
-        captured=tuple(
-            replace(process, last_call=watch.last_calls.get(process.info.process.get("pid", -1)))
-            for process in captured
-        ),
-        seen=watch.seen(),
-    )
+def _record(kind: type[Told], event: Event) -> Told:
+    """What a process tells of itself."""
+    return kind(**{field.name: event.get(field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
 def _import_tables() -> None:
@@ -315,7 +282,7 @@ def _import_tables() -> None:
     import ulpscope.trace.description  # noqa: F401
 
 
-def _captured(directory: Path) -> CapturedProcess:
+def _captured(directory: Path, last_calls: Mapping[int, LastCall]) -> CapturedProcess:
     from ulpscope.trace.description import read_rank_info, survey_rank
     from ulpscope.trace.schema import RANK_FILE
 
@@ -329,6 +296,7 @@ def _captured(directory: Path) -> CapturedProcess:
         calls=info.coverage.calls_recorded if info.closed else _calls_on_disk(directory, steps.values()),
         unfinished=tuple(sorted(number for number, step in steps.items() if step.info is None)),
         bytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
+        last_call=last_calls.get(info.process.get("pid", -1)),
     )
 
 

@@ -13,16 +13,15 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ulpscope.capture.processes import refuse_old_version
 from ulpscope.capture.settings import parse_ranges
-from ulpscope.records.enums import Compiled, Level, Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.settings import CaptureSettings, IntRanges
-from ulpscope.workflows.run.destination import held_destination, prepare_destination
+from ulpscope.workflows.results import held_destination, prepare_destination
 
-Word = TypeVar("Word", bound=Enum)
+Options = TypeVar("Options")
 
 if TYPE_CHECKING:
     from ulpscope.capture.torch.session import Session
@@ -112,42 +111,70 @@ def capture(
     overwrite: bool = False,
 ) -> Capture:
     """Capture what runs inside `with`; `model` (a module, a list or a dict of them) gives dotted paths their root."""
-    settings = CaptureSettings(
-        out=Path(out),
-        level=_word(Level, level, option="level"),
-        save=_word(Save, save, option="save"),
-        steps=int_ranges(steps, option="steps"),
-        ranks=int_ranges(ranks, option="ranks"),
-        only=tuple(only),
-        skip=tuple(skip),
+    settings = options_of(
+        CaptureSettings,
+        next_step="ulpscope.capture(..., {}=...)",
+        out=out,
+        level=level,
+        save=save,
+        steps=steps,
+        ranks=ranks,
+        only=only,
+        skip=skip,
         max_disk=max_disk,
-        compiled=_word(Compiled, compiled, option="compiled"),
+        compiled=compiled,
         verify=verify,
     )
     return Capture(settings, models=named_models(model), overwrite=overwrite)
 
 
-def _word(words: type[Word], given: str, *, option: str) -> Word:
-    return parse_word(words, given, option=option, next_step=f"ulpscope.capture(..., {option}=...)")
+_USUAL = "leave it out for the usual one"
 
 
-def parse_word(
-    words: type[Word], given: str, *, option: str, next_step: str = "leave it out for the usual one"
-) -> Word:
-    """One of the words that an option takes."""
-    try:
-        return words(given)
-    except ValueError:
-        known = ", ".join(str(word.value) for word in words)
-        raise UlpscopeError(f"{option}={given!r}", expected=f"one of {known}", next_step=next_step) from None
+def options_of(
+    kind: type[Options],
+    /,
+    *,
+    named: str = "{}",
+    called: Mapping[str, str] | None = None,
+    next_step: str = _USUAL,
+    **given: Any,
+) -> Options:
+    """The options of a workflow from what a user gives: words, numbers and paths become what the fields' types want.
+
+    Errors name an option by `named`, with what the user calls it if that is not the field's name.
+    """
+    hints = get_type_hints(kind)
+    names = {name: (called or {}).get(name, name) for name in given}
+    return kind(
+        **{
+            name: converted(hints[name], value, option=named.format(names[name]), next_step=next_step.format(name))
+            for name, value in given.items()
+        }
+    )
 
 
-def int_ranges(given: str | Sequence[int] | None, *, option: str) -> IntRanges | None:
-    if given is None:
-        return None
-    if isinstance(given, str):
-        return parse_ranges(given, option=option)
-    return IntRanges(tuple((number, number) for number in given))
+def converted(hint: Any, value: Any, *, option: str, next_step: str = _USUAL) -> Any:
+    """What a user gave, as a type wants it; what fits already stays as it is."""
+    kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and get_origin(kind) is None]
+    words = next((kind for kind in kinds if issubclass(kind, Enum)), None)
+    if value is None or (words is not None and isinstance(value, words)):
+        return value
+    if words is not None:
+        try:
+            return words(value)
+        except ValueError:
+            known = ", ".join(str(word.value) for word in words)
+            raise UlpscopeError(f"{option}={value!r}", expected=f"one of {known}", next_step=next_step) from None
+    if IntRanges in kinds:
+        return parse_ranges(value, option=option) if isinstance(value, str) else _ranges(value)
+    if get_origin(hint) is tuple:
+        return tuple(Path(each) if Path in kinds else each for each in value)
+    return Path(value) if Path in kinds else value
+
+
+def _ranges(numbers: IntRanges | Sequence[int]) -> IntRanges:
+    return numbers if isinstance(numbers, IntRanges) else IntRanges(tuple((number, number) for number in numbers))
 
 
 def named_models(model: Any) -> dict[str, Any]:

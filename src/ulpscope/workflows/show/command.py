@@ -2,10 +2,8 @@
 msprobe's or msaccucmp's results.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -16,7 +14,7 @@ from ulpscope.dialects.opening import open_run
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.settings import IntRanges
-from ulpscope.records.values import Use, Value
+from ulpscope.records.values import Use
 from ulpscope.report.terminal.show import (
     Aspect,
     CallListView,
@@ -43,25 +41,15 @@ from ulpscope.trace.query import (
     with_outputs,
 )
 from ulpscope.trace.reader import RankTrace, Trace
-from ulpscope.workflows.results import TellsItself
+from ulpscope.workflows.answers import Answer
 from ulpscope.workflows.traces import with_ranks
 
 DEFAULT_LIMIT = 50
 DEFAULT_ELEMENTS = 10
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ShowResult(TellsItself):
-    """What was found, to be told as text or JSON."""
-
-    view: View
-    code: ExitCode = ExitCode.OK
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return show_text(self.view, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return show_json(self.view)
+def _told(view: View, code: ExitCode = ExitCode.OK) -> Answer:
+    return Answer(view, code, show_text, show_json)
 
 
 def show(
@@ -73,7 +61,7 @@ def show(
     tensor: str | None = None,
     elements: int | None = None,
     limit: int | None = DEFAULT_LIMIT,
-) -> ShowResult:
+) -> Answer:
     """Look at a trace: as a whole, at the calls that a filter wants, or at one call.
 
     `tensor` and `elements` ask for elements of a call's saved tensors. 0 as limit or number of elements means all.
@@ -81,14 +69,15 @@ def show(
     trace = open_run(path)
     wanted = wanted or CallFilter()
     if call is not None:
-        found = _find(trace, call, wanted)
-        return ShowResult(_call_view(trace, found, tensor=tensor, elements=elements, limit=limit or None))
+        step, rank = _single(wanted.step, "--step"), _single(wanted.rank, "--rank")
+        found = find_call(trace, call, step=step, rank=rank, phase=wanted.phase)
+        return _told(_call_view(trace, found, tensor=tensor, elements=elements, limit=limit or None))
     if wanted and aspect is Aspect.OVERVIEW:
         return _call_list(trace, wanted, limit=limit or None)
-    return ShowResult(WholeTraceView(overview_of(with_ranks(trace, wanted.rank, see="see all of it")), aspect))
+    return _told(WholeTraceView(overview_of(with_ranks(trace, wanted.rank, see="see all of it")), aspect))
 
 
-def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> ShowResult:
+def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> Answer:
     matching = match_calls(trace, wanted)
     calls = trace.collect(matching if limit is None else matching.head(limit))
     complete = limit is None or calls.height < limit
@@ -101,7 +90,7 @@ def _call_list(trace: Trace, wanted: CallFilter, *, limit: int | None) -> ShowRe
         processes=len(trace.ranks),
         hints=() if total else tuple(_hints(trace, wanted)),
     )
-    return ShowResult(view, ExitCode.OK if total else ExitCode.NOTHING)
+    return _told(view, ExitCode.OK if total else ExitCode.NOTHING)
 
 
 def _hints(trace: Trace, wanted: CallFilter) -> Iterable[str]:
@@ -114,11 +103,6 @@ def _hints(trace: Trace, wanted: CallFilter) -> Iterable[str]:
         near = nearest_names(trace, pattern, column=column) if pattern is not None else []
         if near:
             yield f"Near --{column} {pattern}: {', '.join(near)}."
-
-
-def _find(trace: Trace, call: str | int, wanted: CallFilter) -> FoundCall:
-    step, rank = _single(wanted.step, "--step"), _single(wanted.rank, "--rank")
-    return find_call(trace, call, step=step, rank=rank, phase=wanted.phase)
 
 
 def _single(numbers: IntRanges | None, option: str) -> int | None:
@@ -142,16 +126,22 @@ def _call_view(
     where = {"path": str(trace.path), "process": rank.name}
     if tensor is not None:
         uses = _chosen(around.uses, tensor, call_name=call.name)
-        count = DEFAULT_ELEMENTS if elements is None else elements
-        return ElementsView(call=call, tensors=_saved_elements(rank, around, uses, count=count), **where)
+        picked = _elements(rank, around, uses, count=DEFAULT_ELEMENTS if elements is None else elements)
+        if not picked:
+            raise TraceError(
+                f"the data of {uses[0].place} was not saved",
+                expected="a trace with data",
+                next_step="capture again with: ulpscope run --save tensors",
+                code=ExitCode.NOTHING,
+            )
+        return ElementsView(call=call, tensors=picked, **where)
     shown = () if elements is None else _elements(rank, around, around.uses, count=elements)
     stack = () if call.stack is None else rank.stack(call.stack)
     return CallView(call=call, stack=stack, around=around, elements=shown, edges_shown=limit, **where)
 
 
-def _chosen(uses: Iterable[Use], wanted: str, *, call_name: str) -> list[Use]:
+def _chosen(uses: Sequence[Use], wanted: str, *, call_name: str) -> list[Use]:
     """By place (`output.0`), or by role and place where a place has several (`gradient:weight`)."""
-    uses = list(uses)
     chosen = [use for use in uses if wanted in (use.place, f"{use.role.value}:{use.place}")]
     if not chosen:
         places = ", ".join(dict.fromkeys(use.place for use in uses))
@@ -163,55 +153,23 @@ def _chosen(uses: Iterable[Use], wanted: str, *, call_name: str) -> list[Use]:
     return chosen
 
 
-def _saved_elements(rank: RankTrace, around: Neighbours, uses: list[Use], *, count: int) -> tuple[TensorElements, ...]:
-    found = _elements(rank, around, uses, count=count)
-    if not found:
-        raise TraceError(
-            f"the data of {uses[0].place} was not saved",
-            expected="a trace with data",
-            next_step="capture again with: ulpscope run --save tensors",
-            code=ExitCode.NOTHING,
-        )
-    return found
-
-
 def _elements(rank: RankTrace, around: Neighbours, uses: Iterable[Use], *, count: int) -> tuple[TensorElements, ...]:
-    pairs = [(use, around.values[use.value]) for use in uses if use.value in around.values]
-    return tuple(
-        found for use, value in pairs if (found := _tensor_elements(rank, use, value, count=count)) is not None
-    )
+    """Of those uses whose data was saved."""
+    found = []
+    for use in (use for use in uses if use.value in around.values):
+        value = around.values[use.value]
+        data = rank.data(value)
+        if data is not None:
+            indices, picked = pick_elements(data, count or None)
+            found.append(TensorElements(use=use, value=value, indices=indices, elements=picked, total=data.size))
+    return tuple(found)
 
 
-def _tensor_elements(rank: RankTrace, use: Use, value: Value, *, count: int) -> TensorElements | None:
-    data = rank.data(value)
-    if data is None:
-        return None
-    indices, picked = pick_elements(data, count or None)
-    return TensorElements(use=use, value=value, indices=indices, elements=picked, total=data.size)
-
-
-@dataclass(frozen=True, slots=True)
-class TableResult:
-    """A table, to be told as text or JSON."""
-
-    view: TableView
-
-    @property
-    def code(self) -> ExitCode:
-        if not self.view.content.rows:
-            return ExitCode.NOTHING
-        return ExitCode.DIFFERENCE if self.view.failing else ExitCode.OK
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return table_text(self.view, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return table_json(self.view)
-
-
-def show_table(path: Path, *, limit: int) -> TableResult:
+def show_table(path: Path, *, limit: int) -> Answer:
     """Look at a table; 0 lists all of its rows that do not pass."""
-    return TableResult(TableView(path, read_table(path), limit or None))
+    view = TableView(path, read_table(path), limit or None)
+    code = ExitCode.DIFFERENCE if view.failing else ExitCode.OK
+    return Answer(view, code if view.content.rows else ExitCode.NOTHING, table_text, table_json)
 
 
 DEFAULT_COSINE = 0.98
@@ -219,58 +177,36 @@ DEFAULT_COSINE = 0.98
 LOW_LISTED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LowResult:
-    """The operators of some results that are not alike, to be told as text or JSON."""
-
-    found: tuple[LowOperators, ...]
-
-    @property
-    def code(self) -> ExitCode:
-        if not any(each.compared for each in self.found):
-            return ExitCode.NOTHING
-        return ExitCode.DIFFERENCE if any(each.total for each in self.found) else ExitCode.OK
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return low_text(self.found, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return low_json(self.found)
-
-
-def show_results(path: Path, *, cosine: float = DEFAULT_COSINE, limit: int = LOW_LISTED) -> LowResult:
+def show_results(path: Path, *, cosine: float = DEFAULT_COSINE, limit: int = LOW_LISTED) -> Answer:
     """Look at a result CSV, or at each one of a directory; 0 lists all operators."""
-    return LowResult(low_operators(path, cosine=cosine, limit=limit or None))
+    found = low_operators(path, cosine=cosine, limit=limit or None)
+    code = ExitCode.DIFFERENCE if any(each.total for each in found) else ExitCode.OK
+    return Answer(found, code if any(each.compared for each in found) else ExitCode.NOTHING, low_text, low_json)
 
 
 def low_operators(
     path: Path, *, cosine: float = DEFAULT_COSINE, limit: int | None = LOW_LISTED
 ) -> tuple[LowOperators, ...]:
     """Of a result CSV, or of each one of a directory, the operators with an output's cosine at or below `cosine`."""
-    return tuple(_low(file, cosine, limit) for file in _tables(path))
-
-
-def _low(path: Path, cosine: float, limit: int | None) -> LowOperators:
-    operators = read_result_table(path)
-    # A comparison with nan is false: what was not computed is not low.
-    low = [one for one in operators if any(tensor.cosine <= cosine for tensor in one.of(Side.OUTPUT))]
-    return LowOperators(path, cosine, tuple(low[:limit]), total=len(low), compared=len(operators))
-
-
-def _results(path: Path, pattern: str) -> list[Path]:
-    return [file for file in sorted(path.glob(pattern)) if is_result_table(file)]
+    found = []
+    for file in _tables(path):
+        operators = read_result_table(file)
+        # A comparison with nan is false: what was not computed is not low.
+        low = [one for one in operators if any(tensor.cosine <= cosine for tensor in one.of(Side.OUTPUT))]
+        found.append(LowOperators(file, cosine, tuple(low[:limit]), total=len(low), compared=len(operators)))
+    return tuple(found)
 
 
 def _tables(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     # Results of several times lie each in a directory of its own.
-    found = next(filter(None, (_results(path, pattern) for pattern in ("*.csv", "*/*.csv"))), [])
-    if not found:
-        raise UlpscopeError(
-            f"{path} {'holds no result of a comparison' if path.is_dir() else 'does not exist'}",
-            expected="a result CSV, a directory with some, or a directory of such directories",
-            next_step="check the path, or compare again: ulpscope compare REFERENCE DUMPS --graph GRAPH",
-            code=ExitCode.NOTHING if path.is_dir() else ExitCode.USAGE,
-        )
-    return found
+    for pattern in ("*.csv", "*/*.csv"):
+        if found := [file for file in sorted(path.glob(pattern)) if is_result_table(file)]:
+            return found
+    raise UlpscopeError(
+        f"{path} {'holds no result of a comparison' if path.is_dir() else 'does not exist'}",
+        expected="a result CSV, a directory with some, or a directory of such directories",
+        next_step="check the path, or compare again: ulpscope compare REFERENCE DUMPS --graph GRAPH",
+        code=ExitCode.NOTHING if path.is_dir() else ExitCode.USAGE,
+    )

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,6 @@ from ulpscope.report.files.graph_drawing import dot_text, svg_text
 from ulpscope.report.terminal.show_graph import (
     AnyGraphView,
     Drawing,
-    FoundDumps,
     GraphView,
     OperatorListView,
     OperatorsView,
@@ -47,6 +47,7 @@ from ulpscope.report.terminal.show_graph import (
     show_graph_text,
 )
 from ulpscope.report.terminal.show_results import casts_json, casts_text, similarity_json, similarity_text
+from ulpscope.workflows.answers import Answer
 
 DEFAULT_LIMIT = 50
 DEFAULT_DEPTH = 2
@@ -54,18 +55,8 @@ GRAPHS_NAMED = 8
 """In an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShowGraphResult:
-    """What was found, to be told as text or JSON."""
-
-    view: AnyGraphView
-    code: ExitCode = ExitCode.OK
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return show_graph_text(self.view, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return show_graph_json(self.view)
+def _told(view: AnyGraphView, code: ExitCode = ExitCode.OK) -> Answer:
+    return Answer(view, code, show_graph_text, show_graph_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +78,7 @@ def show_graph(
     node: str | None = None,
     wishes: NodeWishes | None = None,
     limit: int | None = DEFAULT_LIMIT,
-) -> ShowGraphResult:
+) -> Answer:
     """Look at a graph: as a whole, at the operators that a filter wants, or at those of one name.
 
     A limit of 0 lists all. Who has read the graph already gives its `model`.
@@ -100,21 +91,38 @@ def show_graph(
         found = match_operators(model, wanted)
         nearest = () if found or wanted.name is None else tuple(nearest_names(model, wanted.name))
         return _listed(model, str(path), found, filter_words=str(wanted), limit=limit or None, nearest=nearest)
-    return ShowGraphResult(GraphView(str(path), model, tuple(type_counts(model))))
+    return _told(GraphView(str(path), model, tuple(type_counts(model))))
 
 
 def _named(
     model: GraphModel, path: str, node: str, *, wanted: OperatorFilter, wishes: NodeWishes, limit: int | None
-) -> ShowGraphResult:
+) -> Answer:
     found = find_operators(model, node)
     operators = [operator for operator in found.operators if fits(operator, wanted)]
     if operators:
-        return ShowGraphResult(_operators_view(model, path, operators, wishes=wishes, limit=limit))
+        return _told(_operators_view(model, path, operators, wishes=wishes, limit=limit))
     candidates = [operator for operator in found.candidates if fits(operator, wanted)]
     if candidates:
         return _listed(model, path, candidates, filter_words=node, limit=limit, meant=node)
     elsewhere = found.operators or found.candidates
-    raise _left_out(path, elsewhere, wanted=wanted) if elsewhere else _no_such_operator(model, path, node)
+    if elsewhere:
+        # They are there, but not where they were looked for.
+        names = list(dict.fromkeys(one.name for one in elsewhere))
+        graphs = list(dict.fromkeys(one.graph for one in elsewhere))
+        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        raise UlpscopeError(
+            f"{path} has {names[0]}{more}, but not with {wanted}",
+            expected=f"a graph that has it: {', '.join(graphs[:GRAPHS_NAMED])}",
+            next_step=f"ulpscope show {path} {names[0]} --graph {graphs[0]}",
+        )
+    near = nearest_names(model, node)
+    raise UlpscopeError(
+        f"{path} has no operator {node!r}",
+        expected=f"the name of one; did you mean {' or '.join(near)}"
+        if near
+        else "the name of an operator, or a part of it",
+        next_step=f"list them: ulpscope show {path} --name ''",
+    )
 
 
 def _listed(
@@ -126,7 +134,7 @@ def _listed(
     limit: int | None,
     meant: str | None = None,
     nearest: tuple[str, ...] = (),
-) -> ShowGraphResult:
+) -> Answer:
     view = OperatorListView(
         path=path,
         filter=filter_words,
@@ -136,7 +144,7 @@ def _listed(
         meant=meant,
         nearest=nearest,
     )
-    return ShowGraphResult(view, ExitCode.OK if found and meant is None else ExitCode.NOTHING)
+    return _told(view, ExitCode.OK if found and meant is None else ExitCode.NOTHING)
 
 
 def _operators_view(
@@ -158,52 +166,22 @@ def _operators_view(
 
 
 def _operator_view(graph: Graph, operator: Operator, known: Borders, wishes: NodeWishes) -> OperatorView:
-    wires = wiring(graph)
+    wires, dumps, references = wiring(graph), None, None
     sources = {place: each.source for place, each in enumerate(operator.inputs) if each.source is not None}
     made = {place: made_at(known, operator.graph, source) for place, source in sources.items()}
+    if wishes.dumps is not None or wishes.reference is not None:
+        # Readers of dumps take half a second to import, which a look into a graph need not wait for.
+        from ulpscope.workflows.tensor_lookup import dumps_of, references_of
+
+        dumps = None if wishes.dumps is None else dumps_of(operator, wishes.dumps)
+        references = None if wishes.reference is None else references_of(operator, wishes.reference)
     return OperatorView(
         operator=operator,
         readers=wires.readers.get(operator.name, ()),
         followers=wires.followers.get(operator.name, ()),
         made_at={place: found for place, found in made.items() if found.source != sources[place]},
-        dumps=None if wishes.dumps is None else _dumps(operator, wishes.dumps),
-        references=None if wishes.reference is None else _references(operator, wishes.reference),
-    )
-
-
-def _dumps(operator: Operator, directory: Path) -> FoundDumps:
-    # Readers of dumps take half a second to import, which a look into a graph need not wait for.
-    from ulpscope.workflows.show.graph_dumps import dumps_of
-
-    return dumps_of(operator, directory)
-
-
-def _references(operator: Operator, directory: Path) -> FoundDumps:
-    from ulpscope.workflows.show.graph_dumps import references_of
-
-    return references_of(operator, directory)
-
-
-def _left_out(path: str, operators: Sequence[Operator], *, wanted: OperatorFilter) -> UlpscopeError:
-    """Operators that are there, but not where they were looked for."""
-    names = list(dict.fromkeys(one.name for one in operators))
-    graphs = list(dict.fromkeys(one.graph for one in operators))
-    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    return UlpscopeError(
-        f"{path} has {names[0]}{more}, but not with {wanted}",
-        expected=f"a graph that has it: {', '.join(graphs[:GRAPHS_NAMED])}",
-        next_step=f"ulpscope show {path} {names[0]} --graph {graphs[0]}",
-    )
-
-
-def _no_such_operator(model: GraphModel, path: str, node: str) -> UlpscopeError:
-    near = nearest_names(model, node)
-    return UlpscopeError(
-        f"{path} has no operator {node!r}",
-        expected=f"the name of one; did you mean {' or '.join(near)}"
-        if near
-        else "the name of an operator, or a part of it",
-        next_step=f"list them: ulpscope show {path} --name ''",
+        dumps=dumps,
+        references=references,
     )
 
 
@@ -240,61 +218,39 @@ def _by_graphviz(cut: Cut) -> str | None:
     return done.stdout if done.returncode == 0 and "<svg" in done.stdout else None
 
 
-@dataclass(frozen=True, slots=True)
-class CastsResult:
-    """The dangerous casts of some graph files, in their order."""
-
-    casts: tuple[DangerousCast, ...]
-    limit: int | None = DEFAULT_LIMIT
-    """How many are told as text; none for all."""
-
-    @property
-    def code(self) -> ExitCode:
-        return ExitCode.DIFFERENCE if self.casts else ExitCode.OK
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return casts_text(self.casts, limit=self.limit, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return {"schema": 1, "command": "show", "view": "casts", "casts": casts_json(self.casts)}
+def check_casts(paths: Sequence[Path], *, limit: int = DEFAULT_LIMIT) -> Answer:
+    """Look for dangerous casts in graph files; 0 tells all."""
+    found = tuple(cast for path in paths for cast in dangerous_casts(open_graph(path)))
+    code = ExitCode.DIFFERENCE if found else ExitCode.OK
+    return Answer(found, code, partial(casts_text, limit=limit or None), _casts_json)
 
 
-@dataclass(frozen=True, slots=True)
-class SimilarityResult:
-    """Graphs of two compilations that belong together."""
-
-    found: tuple[GraphSimilarity, ...]
-    limit: int | None = DEFAULT_LIMIT
-    """How many operators of each are told as text; none for all."""
-
-    @property
-    def code(self) -> ExitCode:
-        if not any(each.compared for each in self.found):
-            return ExitCode.NOTHING
-        return ExitCode.OK if all(each.agrees for each in self.found) else ExitCode.DIFFERENCE
-
-    def text(self, *, width: int = 80, color: bool = False) -> str:
-        return similarity_text(self.found, limit=self.limit, width=width, color=color)
-
-    def json(self) -> dict[str, Any]:
-        return {"schema": 1, "command": "diff", "verdict": _VERDICTS[self.code], "graphs": similarity_json(self.found)}
+def _casts_json(found: Sequence[DangerousCast]) -> dict[str, Any]:
+    return {"schema": 1, "command": "show", "view": "casts", "casts": casts_json(found)}
 
 
 _VERDICTS = {ExitCode.OK: "agree", ExitCode.DIFFERENCE: "differ", ExitCode.NOTHING: "nothing_compared"}
 
 
-def check_casts(paths: Sequence[Path], *, limit: int = DEFAULT_LIMIT) -> CastsResult:
-    """Look for dangerous casts in graph files; 0 tells all."""
-    return CastsResult(tuple(cast for path in paths for cast in dangerous_casts(open_graph(path))), limit or None)
+def told_similarity(found: tuple[GraphSimilarity, ...], *, limit: int = DEFAULT_LIMIT) -> Answer:
+    """Graphs of two compilations that belong together; 0 tells all operators that differ."""
+    code = ExitCode.OK if all(each.agrees for each in found) else ExitCode.DIFFERENCE
+    if not any(each.compared for each in found):
+        code = ExitCode.NOTHING
+
+    def as_json(found: Sequence[GraphSimilarity]) -> dict[str, Any]:
+        return {"schema": 1, "command": "diff", "verdict": _VERDICTS[code], "graphs": similarity_json(found)}
+
+    return Answer(found, code, partial(similarity_text, limit=limit or None), as_json)
 
 
-def check_similarity(reference: Sequence[Path], target: Sequence[Path]) -> SimilarityResult:
+def check_similarity(reference: Sequence[Path], target: Sequence[Path]) -> Answer:
     """Compare the graph files of two compilations: graphs of the same session and number."""
     others = [open_graph(path) for path in target]
     found = (similar_graphs(model, other) for model in map(open_graph, reference) for other in others)
-    return SimilarityResult(tuple(similarity for several in found for similarity in several))
+    return told_similarity(tuple(similarity for several in found for similarity in several))
 
 
-def diff_graphs(reference: Path, target: Path, *, limit: int = DEFAULT_LIMIT) -> SimilarityResult:
+def diff_graphs(reference: Path, target: Path, *, limit: int = DEFAULT_LIMIT) -> Answer:
     """Compare two graph files; 0 tells all operators that differ."""
-    return SimilarityResult(compared_graphs(open_graph(reference), open_graph(target)), limit or None)
+    return told_similarity(compared_graphs(open_graph(reference), open_graph(target)), limit=limit)

@@ -7,6 +7,8 @@ lookup.find("fc1_Relu.0.1767225600900010.npy")                    of the referen
 lookup.find("somewhere/array.npy")                                of any file of tensors; FILE::KEY names one
 
 TraceTensors(Path("runs/ref")).find("relu.0::output.0")           of a call of a trace
+
+The dumps of one operator of a graph: what the device dumped of it, and what the reference holds for its outputs.
 """
 
 import os
@@ -16,16 +18,22 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
+from ulpscope.align.network.names import fed_output
 from ulpscope.dialects.ascend.executed import Executed, ExecutedTensor, read_executed
-from ulpscope.dialects.ascend.tree import STATS_SUFFIX, DumpEntry, DumpName, list_dumps, newest_runs
+from ulpscope.dialects.ascend.tree import STATS_SUFFIX, DumpEntry, DumpName, list_dumps, newest_runs, without_parts
 from ulpscope.dialects.files.opening import load_tensor_file
 from ulpscope.dialects.files.stored import AnyArray, StoredTensor
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.reference import reference_index
+from ulpscope.dialects.reference import ReferenceIndex, ReferenceTensor, reference_index
+from ulpscope.dialects.tables import stats_of
 from ulpscope.graph.names import sanitised
+from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.graphs import Operator
 from ulpscope.records.values import Value
+from ulpscope.report.terminal.show_graph import FoundDumps, SummarisedTensor
 from ulpscope.trace.query import find_call
 from ulpscope.trace.reader import RankTrace
 
@@ -196,19 +204,17 @@ def _dumped(root: Path, problems: Problems) -> Iterator[FoundTensor]:
     """A run's tensors: read together, because a shape may fit several layouts, and the others tell which is meant."""
     entries = list(_all_entries(root))
     executed, bad = read_executed(entries)
-    problems |= bad | {entry.path: _only_stats(entry.path) for entry in entries if entry.is_stats}
+    problems |= bad
+    for path in (entry.path for entry in entries if entry.is_stats):
+        problems[path] = UlpscopeError(
+            f"{path} holds the stats of tensors, not their elements",
+            expected="a dump with data",
+            next_step="ni OPERATOR tells the stats; dump again without dump_data: stats for the elements",
+        )
     of_file = {dump.path: one for one in executed if one.operation is not None for dump in one.operation.dumps}
     for entry in entries:
         if entry.path in of_file:
             yield from _tensors_of(entry, of_file[entry.path])
-
-
-def _only_stats(path: Path) -> UlpscopeError:
-    return UlpscopeError(
-        f"{path} holds the stats of tensors, not their elements",
-        expected="a dump with data",
-        next_step="ni OPERATOR tells the stats; dump again without dump_data: stats for the elements",
-    )
 
 
 def _tensors_of(entry: DumpEntry, executed: Executed) -> Iterator[FoundTensor]:
@@ -298,3 +304,72 @@ def _no_tensor(seen: str, names: Iterable[str]) -> UlpscopeError:
         expected=f"one of{listed}{more}",
         next_step="name one of these; of a file with several tensors, FILE::KEY",
     )
+
+
+ReferenceKey: TypeAlias = tuple[str, int]
+"""An operator as files call it, and one of its outputs."""
+
+
+def dumps_of(operator: Operator, directory: Path) -> FoundDumps:
+    """An operator's inputs and outputs in the newest dump of each dump path below a directory."""
+    folders = [folder for run in newest_runs(directory) for folder in run.folders]
+    if not folders:
+        raise UlpscopeError(
+            f"{directory} holds no dump of an NPU",
+            expected="a dump path, or a directory of it: files called TYPE.OPERATOR.TASK.STREAM.TIME",
+            next_step="check the path",
+        )
+    wanted = without_parts(sanitised(operator.name))
+    found, problems = [], []
+    for folder in folders:
+        entries = [entry for entry in list_dumps(folder.path) if entry.name.operator == wanted]
+        executed, bad = read_executed(entries)
+        files = {entry.name.timestamp: str(entry.path.relative_to(directory)) for entry in reversed(entries)}
+        found += [
+            SummarisedTensor(files[each.timestamp], tensor.place, tensor.dtype, tensor.shape, tensor.stats())
+            for each in executed
+            if _may_be(each.op_name, operator.name)
+            for tensor in each.tensors
+        ]
+        problems += [error.seen for error in bad.values()]
+    return FoundDumps(tuple(found), tuple(problems))
+
+
+def references_of(operator: Operator, directory: Path) -> FoundDumps:
+    """What a reference holds for an operator's outputs: of the original operators that they stand for, if any."""
+    index = reference_index(directory)
+    found, problems = [], []
+    for position, original, key in _original_outputs(operator, index):
+        for tensor in (tensor for tensor in index.get(key, ()) if _may_be(tensor.op, original)):
+            try:
+                found.append(_reference(tensor, position, directory))
+            except UlpscopeError as error:
+                problems.append(error.seen)
+    return FoundDumps(tuple(found), tuple(problems))
+
+
+def _may_be(told: str, name: str) -> bool:
+    """Whether a dump that tells this name may be of an operator: files have one name for a/b and a_b."""
+    return told == sanitised(told) or without_parts(told) == without_parts(name) or fed_output(told) is not None
+
+
+def _original_outputs(operator: Operator, index: ReferenceIndex) -> Iterator[tuple[int, str, ReferenceKey]]:
+    """Outputs, each with its original operator and output as a reference's index has them."""
+    alone = operator.originals[0] if operator.originals is not None and len(operator.originals) == 1 else operator.name
+    if not operator.outputs:
+        # Graphs of TensorFlow do not describe outputs.
+        yield from ((key[1], alone, key) for key in sorted(index) if key[0] == sanitised(alone))
+    for position, desc in enumerate(operator.outputs):
+        origin = desc.origin
+        if origin is None or not origin.name:
+            yield position, alone, (sanitised(alone), position)
+        else:
+            output = position if origin.output is None else origin.output
+            yield position, origin.name, (sanitised(origin.name), output)
+
+
+def _reference(tensor: ReferenceTensor, position: int, directory: Path) -> SummarisedTensor:
+    stored = tensor.stored()
+    stats = stats_of(stored.array(), stored.dtype) if stored.dtype in DTYPES else None
+    file, place = str(tensor.path.relative_to(directory)), f"output.{position}"
+    return SummarisedTensor(file=file, place=place, dtype=stored.dtype, shape=stored.shape, stats=stats)

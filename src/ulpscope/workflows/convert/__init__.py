@@ -1,1 +1,0 @@
-"""`ulpscope convert`."""
