@@ -34,7 +34,7 @@ from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 import ulpscope
-from ulpscope.records.values import Value
+from ulpscope.records.calls import Value
 from ulpscope.trace.reader import RankTrace, open_trace
 
 BAR = 0.99

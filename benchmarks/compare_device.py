@@ -33,7 +33,7 @@ import ulpscope  # noqa: E402
 from check_device import Transformer  # noqa: E402
 from ledger_scan import Site, WrongKernel, column, element, scale  # noqa: E402
 from sound_models import CNN  # noqa: E402
-from ulpscope.records.ledger import Replay  # noqa: E402
+from ulpscope.records.evidence import Replay  # noqa: E402
 from ulpscope.workflows.compare.command import CompareOptions, compare  # noqa: E402
 
 HEALTHY = ("float32", "tf32", "bf16", "fp16", "bf16-weights")

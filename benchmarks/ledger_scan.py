@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ulpscope
-from ulpscope.records.ledger import Replay
+from ulpscope.records.evidence import Replay
 from ulpscope.workflows.compare.command import CompareOptions, compare
 
 LAYERS, WIDTH, BATCH, CLASSES = 12, 128, 64, 50

@@ -25,9 +25,8 @@ from torch import Tensor  # noqa: E402
 
 from replaying import ByPlace, CannotReplayError, RecordedRank, Replayed, replay  # noqa: E402
 from scenarios import FUNCTIONS, SCENARIOS, Scenario, Setting  # noqa: E402
-from ulpscope.records.calls import Call  # noqa: E402
+from ulpscope.records.calls import Call, Value  # noqa: E402
 from ulpscope.records.enums import Kind, Role  # noqa: E402
-from ulpscope.records.values import Value  # noqa: E402
 from ulpscope.trace.reader import open_trace  # noqa: E402
 from ulpscope.workflows.run.python_capture import capture  # noqa: E402
 

@@ -22,9 +22,8 @@ from torch.autograd import Function
 
 from ulpscope.capture.torch.tensors import find_tensors
 from ulpscope.capture.torch.watching.apis import api_name
-from ulpscope.records.calls import Call
+from ulpscope.records.calls import Call, Use, Value
 from ulpscope.records.enums import Role
-from ulpscope.records.values import Use, Value
 from ulpscope.replay.recorded import find_repeated
 from ulpscope.trace.objects import use_from_row
 from ulpscope.trace.reader import RankTrace

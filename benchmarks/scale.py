@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ulpscope.records.calls import Call
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.trace.overview import overview_of
 from ulpscope.trace.query import CallFilter, find_call, neighbours
 from ulpscope.trace.reader import RankTrace, Trace, open_trace

@@ -24,7 +24,7 @@ from ulpscope.capture.torch.host import loading
 from ulpscope.capture.torch.host import recorder as part
 from ulpscope.capture.torch.host.recorder import Bridge
 from ulpscope.records.enums import Save
-from ulpscope.records.settings import CaptureSettings
+from ulpscope.records.runs import CaptureSettings
 from ulpscope.trace.reader import RankTrace, open_trace
 
 Work = Callable[[], None]

@@ -13,9 +13,9 @@ import toynet
 from toynet_capture import ToySession
 
 import ulpscope
+from ulpscope.records.calls import Value
 from ulpscope.records.enums import Save
-from ulpscope.records.settings import CaptureSettings
-from ulpscope.records.values import Value
+from ulpscope.records.runs import CaptureSettings
 from ulpscope.trace.reader import RankTrace, open_trace
 
 

@@ -18,7 +18,7 @@ from trained import other_eps, write
 import ulpscope
 from ulpscope.cli.main import main
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.ledger import Ledger, Maker, Replay
+from ulpscope.records.evidence import Ledger, Maker, Replay
 from ulpscope.workflows.compare.command import CompareResult
 from ulpscope.workflows.convert import convert_traces
 

@@ -10,8 +10,7 @@ import polars as pl
 import torch
 
 import ulpscope
-from ulpscope.records.calls import Call
-from ulpscope.records.values import Value
+from ulpscope.records.calls import Call, Value
 from ulpscope.trace.reader import RankTrace, open_trace
 
 torch.set_num_threads(1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ledger_scan import CLOSURE, Site, judge, train
-from ulpscope.records.ledger import Replay
+from ulpscope.records.evidence import Replay
 
 
 @pytest.fixture(scope="module")

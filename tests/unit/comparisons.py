@@ -5,7 +5,16 @@ from typing import Any
 
 from ulpscope.records.checks import Direction, Verdict
 from ulpscope.records.enums import Phase
-from ulpscope.records.evidence import ArgumentDifference, Evidence
+from ulpscope.records.evidence import (
+    ArgumentDifference,
+    Evidence,
+    FinalDifference,
+    Ledger,
+    LedgerEntry,
+    Maker,
+    Part,
+    Replay,
+)
 from ulpscope.records.findings import (
     Advice,
     AdviceKind,
@@ -20,7 +29,6 @@ from ulpscope.records.findings import (
     Place,
     Scope,
 )
-from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker, Part, Replay
 from ulpscope.records.pairs import Measured
 
 PLACE = Place(

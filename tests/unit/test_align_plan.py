@@ -13,7 +13,7 @@ from ulpscope.align.plan import Plan, make_plan, plan_json, plan_lines
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.trace.reader import open_trace
 
 LINEAR, GELU = "torch.nn.functional.linear", "torch.nn.functional.gelu"

@@ -11,9 +11,9 @@ from tests.unit.msprobe_dumps import forward, tensor, write_dump
 from ulpscope.cli.main import main
 from ulpscope.dialects.api_checker import is_api_checker
 from ulpscope.dialects.opening import open_run
+from ulpscope.records.calls import Value
 from ulpscope.records.enums import Kind, Phase, Role
 from ulpscope.records.errors import TraceError
-from ulpscope.records.values import Value
 from ulpscope.trace.objects import call_from_row, frame_from_row, use_from_row, value_from_row
 from ulpscope.trace.reader import RankTrace
 

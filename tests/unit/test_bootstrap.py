@@ -10,7 +10,7 @@ import pytest
 
 from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_to_json
-from ulpscope.records.settings import CaptureSettings
+from ulpscope.records.runs import CaptureSettings
 from ulpscope.workflows.run.command import INJECT_DIRECTORY, child_environment
 
 SESSION = """

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from ulpscope.judge.soundness.overflows import judge_overflow
-from ulpscope.records.calls import Call
+from ulpscope.records.calls import Call, Stats, Value
 from ulpscope.records.checks import DataSource, Direction, Verdict
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
-from ulpscope.records.values import Stats, Value
 from ulpscope.replay.planning import births, born_here, untold_here
 from ulpscope.replay.recorded import RecordedCall
 

@@ -16,7 +16,7 @@ from tests.unit.handmade import HandmadeRun
 from ulpscope.records.check_runs import CheckedCase, CheckOptions
 from ulpscope.records.checks import Verdict
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.workflows.check.command import CheckResult, check, plan_check
 from ulpscope.workflows.check.journal import (
     CASES,

@@ -17,8 +17,8 @@ from ulpscope.judge.rounding.choices import (
     places_explained,
     whole_explained,
 )
+from ulpscope.records.evidence import Replay
 from ulpscope.records.findings import FindingKind, Outcome
-from ulpscope.records.ledger import Replay
 from ulpscope.records.pairs import Pair
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.compare.command import CompareOptions, CompareResult, compare

@@ -14,9 +14,8 @@ from rich.cells import cell_len
 from tests.unit.comparisons import HARMLESS, HOSTILE, agreeing, diverged, entry, finding, ledger, sound_entry
 
 from ulpscope.records.checks import Direction
-from ulpscope.records.evidence import Evidence
+from ulpscope.records.evidence import Evidence, FinalDifference, Ledger, LedgerEntry, Maker, Part, Replay
 from ulpscope.records.findings import Comparison, FindingKind, Scope
-from ulpscope.records.ledger import FinalDifference, Ledger, LedgerEntry, Maker, Part, Replay
 from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv
 from ulpscope.report.terminal.compare import compare_json, compare_text
 from ulpscope.report.words.comparison import next_command, sentence, statements

@@ -11,7 +11,7 @@ from tests.unit.saved_runs import SavedRun
 from ulpscope.judge.rounding.masks import Mask, attention_mask, compare_unmasked, may_be_masked
 from ulpscope.numerics.summaries.rows import stats_from_row
 from ulpscope.numerics.summaries.summary import summarize
-from ulpscope.records.ledger import Replay
+from ulpscope.records.evidence import Replay
 from ulpscope.records.pairs import Pair
 from ulpscope.workflows.compare.command import CompareOptions, CompareResult, compare
 

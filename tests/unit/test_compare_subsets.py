@@ -12,7 +12,7 @@ from tests.unit.handmade import HandmadeRun
 
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.workflows.compare.command import CompareOptions, compare
 
 STEPS, RANKS = range(4), range(3)

@@ -13,9 +13,8 @@ from traces import make_trace
 from ulpscope.cli.main import main
 from ulpscope.dialects.msprobe.forms import four_numbers
 from ulpscope.dialects.msprobe.names import LeftOut, api_stem, plan_step
-from ulpscope.records.calls import Call
+from ulpscope.records.calls import Call, Stats, Value
 from ulpscope.records.enums import ExitCode, Kind, Phase
-from ulpscope.records.values import Stats, Value
 
 STATS = Stats(
     min=-1.5, max=2.5, mean=0.25, norm=3.5, abs_sum=6.0, nan=0, pos_inf=0, neg_inf=0, set_aside=0, zero=1, subnormal=0,

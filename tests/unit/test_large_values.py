@@ -11,7 +11,7 @@ from tests.unit.handmade import HandmadeRun
 from tests.unit.saved_runs import SavedRun
 
 from ulpscope.records.enums import ExitCode
-from ulpscope.records.ledger import Replay
+from ulpscope.records.evidence import Replay
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.compare.command import CompareOptions, CompareResult, compare
 

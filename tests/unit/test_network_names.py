@@ -17,8 +17,7 @@ from ulpscope.dialects.reference import npy_tensors
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import Verdict
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.graphs import Input, Source, TensorDesc
-from ulpscope.records.network import Original
+from ulpscope.records.graphs import Input, Original, Source, TensorDesc
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.check.dumps import check_dumps, plan_dump_check
 from ulpscope.workflows.network.command import NetworkOptions, compare_network, pair_without_graph

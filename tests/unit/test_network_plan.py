@@ -11,8 +11,7 @@ from ulpscope.align.network.planning import (
     plan_same_network,
 )
 from ulpscope.dialects.graphs.opening import open_graph
-from ulpscope.records.graphs import GraphModel, TensorDesc
-from ulpscope.records.network import NetworkPlan, PlannedOperator, Relation
+from ulpscope.records.graphs import GraphModel, NetworkPlan, PlannedOperator, Relation, TensorDesc
 
 
 def planned(plan: NetworkPlan, name: str) -> PlannedOperator:

@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 import ulpscope
-from ulpscope.operations.names import is_in_place, operation_name, own_word
-from ulpscope.operations.registry import TABLES, names_with, operation
-from ulpscope.operations.traits import Choosing, Family, Trait
+from ulpscope.operations.registry import (
+    TABLES,
+    Choosing,
+    Family,
+    Trait,
+    is_in_place,
+    names_with,
+    operation,
+    operation_name,
+    own_word,
+)
 
 SOURCES = [file.read_text(encoding="utf-8") for file in Path(ulpscope.__file__).parent.rglob("*.py")]
 

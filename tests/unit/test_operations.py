@@ -13,8 +13,7 @@ from ulpscope.judge.rounding.families import (
     natural_norm,
     summed_length,
 )
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Family
+from ulpscope.operations.registry import Family, operation
 
 Array = np.ndarray[Any, Any]
 

@@ -14,8 +14,8 @@ from ulpscope.phrases import phrase_table
 from ulpscope.records.check_runs import WRONG
 from ulpscope.records.checks import Variant
 from ulpscope.records.enums import Phase
+from ulpscope.records.evidence import Maker
 from ulpscope.records.findings import AdviceKind, FindingKind, Nearness
-from ulpscope.records.ledger import Maker
 from ulpscope.records.overflows import Overflow
 from ulpscope.records.pairs import Judgement, Measured
 from ulpscope.report.words.language import Language

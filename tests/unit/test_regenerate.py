@@ -10,9 +10,9 @@ from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
 from ulpscope.numerics.regenerate.values import regenerate
 from ulpscope.numerics.summaries.rows import stats_from_row
 from ulpscope.numerics.summaries.summary import summarize
+from ulpscope.records.calls import Stats, Value
 from ulpscope.records.checks import Variant
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.values import Stats, Value
 
 Array = np.ndarray[Any, Any]
 LOWEST = float(np.finfo(np.float32).min)

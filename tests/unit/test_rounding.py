@@ -20,8 +20,7 @@ from ulpscope.judge.rounding.limits import (
     sum_floor,
     unit_roundoff,
 )
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Family
+from ulpscope.operations.registry import Family, operation
 from ulpscope.records.pairs import Measured
 
 

@@ -7,8 +7,10 @@ import pytest
 
 from ulpscope.records.runs import (
     CapturedProcess,
+    CaptureSettings,
     Coverage,
     FinishedProcess,
+    IntRanges,
     LastCall,
     RankInfo,
     Root,
@@ -16,7 +18,6 @@ from ulpscope.records.runs import (
     SeenProcesses,
     Stepping,
 )
-from ulpscope.records.settings import CaptureSettings, IntRanges
 from ulpscope.report.terminal.run import outcome_object, plan_text, roots_text, stepping_text, summary_text, why_nothing
 from ulpscope.report.words.language import bytes_text, count_text, ranges_text, seconds_text
 

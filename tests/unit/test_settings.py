@@ -5,7 +5,7 @@ import pytest
 from ulpscope.capture.settings import parse_ranges, parse_size, settings_from_json, settings_to_json
 from ulpscope.records.enums import Compiled, Level, Save
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.settings import CaptureSettings, IntRanges
+from ulpscope.records.runs import CaptureSettings, IntRanges
 
 
 def test_ranges_are_read_as_written() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from ulpscope.records.calls import DataPlace
 from ulpscope.records.errors import TraceError
-from ulpscope.records.values import DataPlace
 from ulpscope.trace import data
 from ulpscope.trace.data import DataPacker, read_value
 

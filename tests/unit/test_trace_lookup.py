@@ -22,8 +22,7 @@ from tests.unit.traces import (
 )
 
 from ulpscope.records.errors import TraceError
-from ulpscope.records.runs import StepInfo
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges, StepInfo
 from ulpscope.trace.earlier_steps import MAX_RANGES, REACH_FIELDS, STEPS_SOUGHT, ReachCollector, cover
 from ulpscope.trace.query import CallFilter, find_call, match_calls, neighbours, with_outputs
 from ulpscope.trace.reader import open_trace

@@ -7,7 +7,7 @@ from tests.unit.traces import CALLS_A_STEP, LINEAR, RELU, call_row, frame, make_
 
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.errors import TraceError
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.trace.overview import overview_of
 from ulpscope.trace.query import CallFilter, find_call, match_calls, neighbours, with_outputs
 from ulpscope.trace.reader import Trace, open_trace

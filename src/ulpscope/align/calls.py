@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import polars as pl
 
-from ulpscope.operations.names import operation_name
+from ulpscope.operations.registry import operation_name
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     INPUT_ROLE,

@@ -13,7 +13,7 @@ from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.trace.reader import RankTrace, Trace
 
 PAIRS = {"step": pl.Int64, "reference": pl.Int64, "target": pl.Int64, "replaced": pl.Boolean}

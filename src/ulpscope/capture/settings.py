@@ -8,7 +8,7 @@ from typing import Any
 
 from ulpscope.records.enums import Compiled, Level, Save
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.settings import CaptureSettings, IntRanges
+from ulpscope.records.runs import CaptureSettings, IntRanges
 
 SETTINGS_VARIABLE = "ULPSCOPE_SETTINGS"
 

@@ -59,7 +59,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Capture the command behind `--`."""
     from ulpscope.capture.settings import parse_size
-    from ulpscope.records.settings import CaptureSettings
+    from ulpscope.records.runs import CaptureSettings
     from ulpscope.workflows.run.command import run_command
 
     if args.stop and args.steps is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ulpscope.dialects.msprobe.names import MODULE_PREFIXES, ROOMS
-from ulpscope.operations.names import is_in_place, operation_name
+from ulpscope.operations.registry import is_in_place, operation_name
 
 _ROOMS = ROOMS | {"Aten": "aten"}
 _METHODS = {

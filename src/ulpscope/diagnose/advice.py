@@ -11,8 +11,7 @@ from ulpscope.diagnose.limits import ACCEPTABLE_COSINE, CUSTOM_IMPLEMENTATIONS, 
 from ulpscope.diagnose.network import is_span
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.pairs.msaccucmp.metrics import FP16_LARGEST
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation
 from ulpscope.records.enums import Role
 from ulpscope.records.evidence import Evidence
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind

@@ -18,8 +18,9 @@ from ulpscope.diagnose.flow.judging import Follower
 from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, PeerGains, State, finite
 from ulpscope.diagnose.limits import BEFORE_SHOWN
 from ulpscope.diagnose.table import pair_table
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait
 from ulpscope.records.enums import FORWARD_PHASE, INPUT_ROLE, MODULE_KIND, OUTPUT_ROLE, PARAMETER_ROLE
+from ulpscope.records.evidence import Ledger
 from ulpscope.records.findings import (
     AnchorPart,
     Comparison,
@@ -30,7 +31,6 @@ from ulpscope.records.findings import (
     Place,
     Scope,
 )
-from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement, Measured, Pair
 
 

@@ -33,10 +33,10 @@ from ulpscope.judge.soundness.exact import output_result
 from ulpscope.judge.soundness.grid import Grid
 from ulpscope.judge.soundness.verdicts import judge_output
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.operations.names import STARTS_BACKWARD
+from ulpscope.operations.registry import STARTS_BACKWARD
 from ulpscope.records.checks import Direction, OutputEvidence, OutputResult, Verdict
 from ulpscope.records.enums import LOSS_ROLE, Kind, Phase
-from ulpscope.records.ledger import FinalDifference, LedgerEntry, Maker, PairEvidence, Part
+from ulpscope.records.evidence import FinalDifference, LedgerEntry, Maker, PairEvidence, Part
 from ulpscope.records.pairs import Pair
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 

@@ -20,8 +20,7 @@ from ulpscope.judge.rounding.families import Operand
 from ulpscope.records.enums import Role
 from ulpscope.records.evidence import Evidence
 from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour
-from ulpscope.records.graphs import Operator
-from ulpscope.records.network import JUDGEMENTS, FusedOperator
+from ulpscope.records.graphs import JUDGEMENTS, FusedOperator, Operator
 from ulpscope.records.pairs import Pair
 
 ReadTensor = Callable[[str, int], Pair[NDArray[Any]] | None]

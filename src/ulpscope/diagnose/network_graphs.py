@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ulpscope.graph.query import all_operators
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation
 from ulpscope.records.graphs import Graph, GraphModel, Operator, TensorDesc
 from ulpscope.records.pairs import Pair
 

@@ -25,9 +25,18 @@ from ulpscope.diagnose.places import place_of
 from ulpscope.judge.rounding.limits import unit_roundoff
 from ulpscope.records.checks import GRADIENT, Direction
 from ulpscope.records.enums import Role
-from ulpscope.records.evidence import Evidence, Numbers, Unlike
+from ulpscope.records.evidence import (
+    GUILTY,
+    Evidence,
+    FinalDifference,
+    Ledger,
+    LedgerEntry,
+    Maker,
+    Numbers,
+    Replay,
+    Unlike,
+)
 from ulpscope.records.findings import Finding, FindingKind
-from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay
 from ulpscope.records.pairs import Judgement, Measured
 
 

@@ -36,9 +36,9 @@ from ulpscope.dialects.msprobe.writing import StepForms
 from ulpscope.dialects.registry import Dialect, is_trace
 from ulpscope.dialects.tables import foreign_rank, with_summaries
 from ulpscope.numerics.summaries.constants import SUMMARY_ID
+from ulpscope.records.calls import Value
 from ulpscope.records.enums import Kind, Save
 from ulpscope.records.errors import TraceError, UlpscopeError
-from ulpscope.records.values import Value
 from ulpscope.trace.files import open_file
 from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.objects import collector_paused

@@ -15,9 +15,9 @@ from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.summaries.compiled import summarize_into
 from ulpscope.numerics.summaries.rows import Column, rows_to_columns, stats_from_row
 from ulpscope.numerics.summaries.summary import empty_row, flat_elements
+from ulpscope.records.calls import Stats, Value
 from ulpscope.records.enums import Kind, Level, Phase, Role, Save
 from ulpscope.records.runs import RankInfo
-from ulpscope.records.values import Stats, Value
 from ulpscope.trace.frames import StepFrames
 from ulpscope.trace.objects import value_from_row
 from ulpscope.trace.schema import CALLS, STACKS, TENSORS, VALUE_SUMMARY, VALUES

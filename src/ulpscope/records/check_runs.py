@@ -23,7 +23,7 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.findings import Outcome, Place
 from ulpscope.records.overflows import Overflow
 from ulpscope.records.pairs import Pair
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 
 WRONG = (Verdict.FAIL, Verdict.CRASH, Verdict.TIMEOUT)
 """What makes a trace unsound; the first is told first."""

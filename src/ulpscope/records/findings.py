@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ulpscope.records.enums import ExitCode, Phase
-from ulpscope.records.evidence import Evidence
-from ulpscope.records.ledger import Ledger
+from ulpscope.records.evidence import Evidence, Ledger
 from ulpscope.records.pairs import Measured
 
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from ulpscope.records.calls import Stats
 from ulpscope.records.checks import DataSource, Direction
 from ulpscope.records.enums import ExitCode, Phase
 from ulpscope.records.findings import Place
-from ulpscope.records.values import Stats
 
 
 class Overflow(str, Enum):

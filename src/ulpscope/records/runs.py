@@ -1,10 +1,46 @@
-"""What is known about one captured process: where it ran, what was seen of it, how it ended, inside and outside."""
+"""What a capture was asked to do, and what is known of a captured process: where it ran, what was seen, its end."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from ulpscope.records.enums import ExitCode
-from ulpscope.records.settings import CaptureSettings
+from ulpscope.records.enums import Compiled, ExitCode, Level, Save
+
+
+@dataclass(frozen=True, slots=True)
+class IntRanges:
+    """A set of step or rank numbers as the user wrote it: `0,2-4`."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    def __contains__(self, number: int) -> bool:
+        return any(low <= number <= high for low, high in self.ranges)
+
+    def __str__(self) -> str:
+        return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in self.ranges)
+
+    @property
+    def last(self) -> int:
+        return max(high for _, high in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSettings:
+    """Options of `ulpscope run` and `ulpscope.capture`."""
+
+    out: Path
+    level: Level = Level.API
+    save: Save = Save.STATS
+    steps: IntRanges | None = None
+    ranks: IntRanges | None = None
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    max_disk: int | None = None
+    """Bytes a rank may write before saving stops."""
+    stop: bool = False
+    compiled: Compiled = Compiled.AS_COMPILED
+    verify: bool = False
+    """Recompute every reused summary and count the differences."""
 
 
 @dataclass(frozen=True, slots=True)

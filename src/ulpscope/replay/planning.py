@@ -11,14 +11,12 @@ from typing import Any
 import polars as pl
 
 from ulpscope.numerics.dtypes import FLOATING, Shape
-from ulpscope.operations.names import STARTS_BACKWARD, is_collective
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Family, Trait
+from ulpscope.operations.registry import STARTS_BACKWARD, Family, Trait, is_collective, operation
+from ulpscope.records.calls import Value
 from ulpscope.records.check_runs import CheckOptions
 from ulpscope.records.checks import CaseId, DataSource, Direction, Variant
 from ulpscope.records.enums import Kind
 from ulpscope.records.overflows import NotFinite
-from ulpscope.records.values import Value
 from ulpscope.replay.recorded import Places, RecordedCall, read_calls, signature
 from ulpscope.trace.reader import RankTrace
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.records.calls import Call
+from ulpscope.records.calls import Call, Value
 from ulpscope.records.enums import Kind, Role
-from ulpscope.records.values import Value
 from ulpscope.trace.reader import RankTrace
 
 Places = dict[str, Value]

@@ -17,8 +17,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ulpscope.records.calls import Stats
 from ulpscope.records.findings import Outcome
-from ulpscope.records.values import Stats
 from ulpscope.report.words.language import LONGEST_TEXT, Phrases, shown_name, shown_text
 
 BAD, GOOD, OPEN = "bold red", "bold green", "bold yellow"

@@ -14,7 +14,7 @@ from ulpscope.diagnose.network_graphs import DangerousCast
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.ledger import Replay
+from ulpscope.records.evidence import Replay
 from ulpscope.records.pairs import Pair
 from ulpscope.report.files.network_tables import write_table
 from ulpscope.report.progress import Advance, progress

@@ -17,9 +17,9 @@ from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.fusion_files import GraphFusion, Stage
 from ulpscope.dialects.ascend.result_table import ComparedOperator, ComparedTensor
 from ulpscope.dialects.ascend.tree import STATS_SUFFIX
+from ulpscope.records.calls import Stats
 from ulpscope.records.graphs import Operator, TensorDesc
 from ulpscope.records.overflows import OverflowFinding
-from ulpscope.records.values import Stats
 from ulpscope.report.tables import plain
 from ulpscope.report.terminal.overflow import overflow_sentence
 from ulpscope.report.terminal.show_graph import FoundDumps, OperatorView, SummarisedTensor, value_words

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from safetensors import TensorSpec, serialize_file
 
 from ulpscope.numerics.dtypes import DTYPES, numpy_dtype
+from ulpscope.records.calls import DataPlace
 from ulpscope.records.errors import TraceError
-from ulpscope.records.values import DataPlace
 from ulpscope.trace.files import Bytes, map_bytes, open_file, parse_json
 from ulpscope.trace.schema import data_name, step_name
 from ulpscope.trace.writer import write_aside

@@ -15,8 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
-from ulpscope.records.runs import Coverage, RankInfo, Root, StepInfo, Stepping
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import Coverage, IntRanges, RankInfo, Root, StepInfo, Stepping
 from ulpscope.trace.earlier_steps import REACH_FIELDS, Reach
 from ulpscope.trace.files import read_json
 from ulpscope.trace.schema import (

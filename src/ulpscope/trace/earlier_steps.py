@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ulpscope.records.calls import Call
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 
 if TYPE_CHECKING:
     from ulpscope.trace.reader import RankTrace

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import polars as pl
 from numpy.typing import NDArray
 
+from ulpscope.records.calls import Value
 from ulpscope.records.enums import MAKING_ROLES, Kind
 from ulpscope.records.runs import Coverage, RankInfo, StepInfo
-from ulpscope.records.values import Value
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.trace.schema import TABLES, Table
 

@@ -10,9 +10,8 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
-from ulpscope.records.calls import Call, Frame
+from ulpscope.records.calls import Call, DataPlace, Frame, Stats, Use, Value
 from ulpscope.records.errors import TraceError
-from ulpscope.records.values import DataPlace, Stats, Use, Value
 from ulpscope.trace.files import parse_json
 from ulpscope.trace.schema import RULES, Table
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, fields
 
 import polars as pl
 
-from ulpscope.records.calls import Call
+from ulpscope.records.calls import Call, Use, Value
 from ulpscope.records.enums import MAKING_ROLES, Kind, Phase
 from ulpscope.records.errors import TraceError
-from ulpscope.records.settings import IntRanges
-from ulpscope.records.values import Use, Value
+from ulpscope.records.runs import IntRanges
 from ulpscope.trace.objects import call_from_row, use_from_row
 from ulpscope.trace.reader import RankTrace, Trace
 

@@ -23,11 +23,10 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.exceptions import PanicException, PolarsError
 
-from ulpscope.records.calls import Call, Frame
+from ulpscope.records.calls import Call, Frame, Use, Value
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import remark, within
 from ulpscope.records.runs import RankInfo, StepInfo
-from ulpscope.records.values import Use, Value
 from ulpscope.trace.data import read_value
 from ulpscope.trace.description import read_rank_info, read_summary_id, survey_rank
 from ulpscope.trace.earlier_steps import Reach, StepFinder

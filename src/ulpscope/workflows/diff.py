@@ -25,6 +25,7 @@ from ulpscope.numerics.layouts import IMAGES, VOLUMES, Conversion, convert_layou
 from ulpscope.numerics.pairs.elements import Tolerance, first_outside, scan_elements
 from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.numerics.pairs.pieces import PairPieces
+from ulpscope.records.calls import Stats
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import (
@@ -38,7 +39,6 @@ from ulpscope.records.pairs import (
     TensorSide,
     Tolerances,
 )
-from ulpscope.records.values import Stats
 from ulpscope.report.terminal.diff import diff_json, diff_text
 from ulpscope.workflows.answers import Answer
 

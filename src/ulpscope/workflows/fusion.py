@@ -22,7 +22,7 @@ from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.graph.query import all_operators
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.network import FusionAnalysis
+from ulpscope.records.graphs import FusionAnalysis
 from ulpscope.report.terminal.fusion import FusionView, analysis_json, analysis_text, fusion_json, fusion_text
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.answers import SpokenAnswer

@@ -37,7 +37,7 @@ from ulpscope.records.overflows import (
     SeenTensor,
     Side,
 )
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.report.files.check_tables import write_overflow_table
 from ulpscope.report.terminal.overflow import survey_json, survey_text
 from ulpscope.trace.reader import RankTrace, Trace

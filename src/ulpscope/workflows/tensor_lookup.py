@@ -30,9 +30,9 @@ from ulpscope.dialects.reference import ReferenceIndex, ReferenceTensor, referen
 from ulpscope.dialects.tables import stats_of
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.records.calls import Value
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Operator
-from ulpscope.records.values import Value
 from ulpscope.report.terminal.show_graph import FoundDumps, SummarisedTensor
 from ulpscope.trace.query import find_call
 from ulpscope.trace.reader import RankTrace

@@ -6,7 +6,7 @@ from ulpscope.records.calls import Call
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError
 from ulpscope.records.findings import Place
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.report.words.language import ranges_text
 from ulpscope.trace.reader import Trace
 

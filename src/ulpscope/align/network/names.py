@@ -16,8 +16,7 @@ from ulpscope.dialects.reference import ReferenceTensor
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.layouts import TILED
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.graphs import Operator, TensorDesc
-from ulpscope.records.network import NetworkPlan, Original, Shape
+from ulpscope.records.graphs import NetworkPlan, Operator, Original, Shape, TensorDesc
 from ulpscope.records.pairs import Pair
 
 

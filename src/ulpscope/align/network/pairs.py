@@ -23,9 +23,9 @@ from ulpscope.dialects.ascend.operations import Operation
 from ulpscope.dialects.reference import ReferenceIndex, ReferenceTensor
 from ulpscope.graph.names import sanitised
 from ulpscope.numerics.layouts import IMAGES, TILED, is_plain, permuted_shape, plain_layouts
-from ulpscope.records.graphs import Operator
-from ulpscope.records.network import (
+from ulpscope.records.graphs import (
     NetworkPlan,
+    Operator,
     OperatorGroup,
     Original,
     PlannedOperator,

@@ -20,16 +20,19 @@ from typing import Any, TypeAlias
 
 from ulpscope.graph.names import sanitised
 from ulpscope.graph.query import Borders, Place, borders, made_at
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
-from ulpscope.records.graphs import GraphModel, Operator, Origin, Source, TensorDesc
-from ulpscope.records.network import (
+from ulpscope.operations.registry import Trait, operation
+from ulpscope.records.graphs import (
+    GraphModel,
     NetworkPlan,
+    Operator,
     OperatorGroup,
+    Origin,
     Original,
     PlannedOperator,
     PlannedTensor,
     Relation,
+    Source,
+    TensorDesc,
     TensorSide,
 )
 

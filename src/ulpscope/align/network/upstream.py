@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
-from ulpscope.records.network import NetworkPlan, PlannedOperator
+from ulpscope.operations.registry import Trait, operation
+from ulpscope.records.graphs import NetworkPlan, PlannedOperator
 
 Known = TypeVar("Known")
 Source: TypeAlias = tuple[str, int]

@@ -27,8 +27,7 @@ from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.recording.tensors import Placed, Tensors
 from ulpscope.capture.recording.values import ValueTable
 from ulpscope.records.enums import MAKING_ROLES, Kind, Phase
-from ulpscope.records.runs import Coverage, RankInfo
-from ulpscope.records.settings import CaptureSettings
+from ulpscope.records.runs import CaptureSettings, Coverage, RankInfo
 
 PART_CALLS = 20_000
 # Of a long step, what is older than this is on its way to disk.

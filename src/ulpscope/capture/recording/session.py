@@ -32,8 +32,7 @@ from ulpscope.capture.settings import settings_to_json
 from ulpscope.numerics.summaries.compiled import Found, find_compiled
 from ulpscope.records.enums import Save
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.runs import RankInfo
-from ulpscope.records.settings import CaptureSettings
+from ulpscope.records.runs import CaptureSettings, RankInfo
 from ulpscope.trace.writer import RankWriter, claim_rank_directory, drop_rank_directory
 
 # The time a step takes, as `run` shows it, is the mean of so many.

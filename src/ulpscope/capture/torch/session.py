@@ -25,7 +25,7 @@ from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.capture.torch.watching.functions import record_own_call
 from ulpscope.capture.torch.watching.patches import Patches, leave_data_workers_alone
 from ulpscope.numerics.machine_code import NotCompiledError
-from ulpscope.records.settings import CaptureSettings
+from ulpscope.records.runs import CaptureSettings
 
 PACKAGES = ("torch", "torch_npu", "triton", "numpy", "transformers", "accelerate", "deepspeed", "apex")
 

@@ -16,8 +16,7 @@ from ulpscope.diagnose.flow.states import Birth, Cause, finite
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, has_unknown_operand
 from ulpscope.diagnose.overflow.steps import Ends, asked
 from ulpscope.diagnose.places import place_of_birth
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Operation, Trait
+from ulpscope.operations.registry import Operation, Trait, operation
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     COLLECTIVE_KIND,

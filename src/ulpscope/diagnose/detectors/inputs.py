@@ -9,8 +9,7 @@ from ulpscope.diagnose.detectors.asking import Answer, Case, Detector, computed,
 from ulpscope.diagnose.flow.states import Birth, Cause
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.places import place_of_birth
-from ulpscope.operations.names import operation_name
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation_name
 from ulpscope.records.enums import INPUT_ROLE, LOSS_ROLE, MODULE_KIND, SETUP_PHASE, STATE_ROLE
 from ulpscope.records.evidence import Evidence, OperandOrigin, Unlike
 from ulpscope.records.findings import FindingKind

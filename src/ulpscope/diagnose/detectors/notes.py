@@ -11,7 +11,7 @@ from ulpscope.diagnose.flow.states import Flow, State
 from ulpscope.diagnose.limits import NAMES_LISTED
 from ulpscope.diagnose.places import coarsest_dtype, place_of, place_of_row
 from ulpscope.judge.rounding.values import NO_DTYPE
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Unlike
 from ulpscope.records.findings import Finding, FindingKind, Place

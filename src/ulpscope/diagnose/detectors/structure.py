@@ -20,7 +20,7 @@ from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
 from ulpscope.diagnose.limits import FEW_PAIRED
 from ulpscope.diagnose.places import place_of_birth, place_of_pair, place_of_row
-from ulpscope.operations.names import STARTS_BACKWARD
+from ulpscope.operations.registry import STARTS_BACKWARD
 from ulpscope.records.enums import (
     FORWARD_PHASE,
     INPUT_ROLE,

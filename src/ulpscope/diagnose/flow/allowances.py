@@ -31,7 +31,7 @@ from ulpscope.judge.rounding.choices import (
 from ulpscope.judge.rounding.families import Operand, felt_error, summed_length
 from ulpscope.judge.rounding.limits import Limits, unit_roundoff, update_error
 from ulpscope.numerics.summaries.estimates import standard_deviations
-from ulpscope.operations.traits import Choosing, Family, Trait
+from ulpscope.operations.registry import Choosing, Family, Trait
 from ulpscope.records.enums import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, OUTPUT_ROLE, PARAMETER_ROLE, Kind
 from ulpscope.records.pairs import Pair
 

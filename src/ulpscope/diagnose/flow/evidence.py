@@ -19,8 +19,7 @@ from ulpscope.judge.rounding.families import Operand
 from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
 from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS, ValuePairs
 from ulpscope.judge.rounding.values import Values
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Family, Operation
+from ulpscope.operations.registry import Family, Operation, operation
 from ulpscope.records.enums import BACKWARD_KIND, MAKING_ROLES, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair

@@ -28,7 +28,7 @@ from ulpscope.judge.rounding.limits import ACCUMULATOR, Limits, floor_of, kink_e
 from ulpscope.judge.rounding.measuring import least_apart
 from ulpscope.numerics.dtypes import Floats
 from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT
-from ulpscope.operations.traits import SUMMING, Family, Trait
+from ulpscope.operations.registry import SUMMING, Family, Trait
 from ulpscope.records.enums import (
     COLLECTIVE_KIND,
     GRAD_INPUT_ROLE,

@@ -35,7 +35,7 @@ from ulpscope.diagnose.limits import PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.numerics.summaries.estimates import scatter_of_few
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_OUTPUT_ROLE,

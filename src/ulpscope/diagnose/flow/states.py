@@ -13,7 +13,7 @@ from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.unpaired import Gap
 from ulpscope.diagnose.limits import MANY_MODULES
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, layer_pattern
-from ulpscope.operations.traits import Family
+from ulpscope.operations.registry import Family
 from ulpscope.records.pairs import Judgement
 
 

@@ -17,7 +17,7 @@ from ulpscope.diagnose.arguments import tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.limits import LONGEST_GAP
 from ulpscope.judge.rounding.values import Values
-from ulpscope.operations.traits import Operation
+from ulpscope.operations.registry import Operation
 from ulpscope.records.enums import (
     BACKWARD_PHASE,
     GRAD_INPUT_ROLE,

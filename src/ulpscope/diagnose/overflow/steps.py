@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from ulpscope.numerics.dtypes import FLOATING
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation
 from ulpscope.records.enums import MAKING_ROLES, Kind, Role
 from ulpscope.records.overflows import FLOAT16_LARGEST
 from ulpscope.trace.reader import RankTrace

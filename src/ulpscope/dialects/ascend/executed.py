@@ -49,9 +49,9 @@ from ulpscope.dialects.tables import (
 )
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.layouts import is_plain
+from ulpscope.records.calls import Stats
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.remarks import remark
-from ulpscope.records.values import Stats
 from ulpscope.trace.files import open_text
 from ulpscope.trace.schema import VALUE_SUMMARY
 

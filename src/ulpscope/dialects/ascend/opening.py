@@ -21,10 +21,10 @@ from ulpscope.dialects.registry import Dialect
 from ulpscope.dialects.tables import ASCEND, Row, call_row, foreign_rank, operator_frames, use_row, value_row
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.summaries.constants import SUMMARY_ID
+from ulpscope.records.calls import Value
 from ulpscope.records.enums import Role, Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.remarks import Counted, remark
-from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.reader import Trace
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.records.values import Stats, Value
+from ulpscope.records.calls import Stats, Value
 
 Json: TypeAlias = Any
 Found: TypeAlias = list[tuple[str, dict[str, Any]]]

@@ -18,9 +18,7 @@ from enum import Enum
 from functools import cache
 from typing import NamedTuple
 
-from ulpscope.operations.names import STARTS_BACKWARD, is_collective, is_in_place
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import STARTS_BACKWARD, Trait, is_collective, is_in_place, operation
 from ulpscope.records.calls import Call
 from ulpscope.records.enums import Kind
 

@@ -30,10 +30,10 @@ from ulpscope.dialects.msprobe.structure import (
     read_parents,
 )
 from ulpscope.dialects.msprobe.values import STATS_ID, Values, without_checksum, wrong_field
+from ulpscope.records.calls import Value
 from ulpscope.records.enums import Role
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
-from ulpscope.records.values import Value
 from ulpscope.trace.data import element_type
 from ulpscope.trace.frames import StepFrames
 from ulpscope.trace.objects import collector_paused

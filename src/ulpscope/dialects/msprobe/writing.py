@@ -22,10 +22,9 @@ from ulpscope.dialects.files.torch_files import require_torch, save_pt
 from ulpscope.dialects.msprobe.forms import STATS, Json, decode, four_numbers
 from ulpscope.dialects.msprobe.names import Direction, Entry, LeftOut, StepPlan, plan_step
 from ulpscope.dialects.msprobe.reading import DATA_FOLDER
-from ulpscope.records.calls import Frame
+from ulpscope.records.calls import Frame, Use, Value
 from ulpscope.records.enums import Kind, Level, Role
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.values import Use, Value
 from ulpscope.trace.objects import call_from_row, use_from_row, value_from_row
 from ulpscope.trace.reader import RankTrace, Trace
 

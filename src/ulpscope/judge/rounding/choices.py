@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ulpscope.judge.rounding.limits import APART, BLOCK, FLIPPED, NARROW
 from ulpscope.judge.rounding.masks import as_numbers
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
-from ulpscope.operations.traits import Choosing
+from ulpscope.operations.registry import Choosing
 from ulpscope.records.pairs import Pair
 
 AnyArray = NDArray[Any]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ulpscope.operations.traits import SUMMING, Family, Operation, Trait
+from ulpscope.operations.registry import SUMMING, Family, Operation, Trait
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.summaries.constants import SET_ASIDE_EXPONENT
-from ulpscope.operations.traits import Family, Operation, Trait
+from ulpscope.operations.registry import Family, Operation, Trait
 from ulpscope.records.pairs import Measured
 
 

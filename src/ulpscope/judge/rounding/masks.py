@@ -22,8 +22,8 @@ from ulpscope.judge.rounding.values import Bools, Floats, Values
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
 from ulpscope.numerics.pairs.metrics import compare_arrays
 from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT, SET_ASIDE_EXPONENT
+from ulpscope.records.calls import Stats
 from ulpscope.records.pairs import Pair, PairMetrics
-from ulpscope.records.values import Stats
 
 AnyArray = NDArray[Any]
 

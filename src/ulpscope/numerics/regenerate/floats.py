@@ -13,7 +13,7 @@ import numpy as np
 from ulpscope.numerics.dtypes import Dtype, Floats
 from ulpscope.numerics.regenerate.density import Moments, Stratum, draw
 from ulpscope.numerics.summaries.constants import EXPONENT_BIAS, EXPONENT_BIN_SHIFT, EXPONENT_BINS, SET_ASIDE_EXPONENT
-from ulpscope.records.values import Stats
+from ulpscope.records.calls import Stats
 
 SET_ASIDE_FROM = 2.0**SET_ASIDE_EXPONENT
 _BIN_RATIO = 2.0 ** (1 << EXPONENT_BIN_SHIFT)

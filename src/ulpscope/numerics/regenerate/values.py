@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, Dtype, DtypeKind, Floats, numpy_dtype
 from ulpscope.numerics.regenerate.floats import SET_ASIDE_FROM, regenerate_numbers
+from ulpscope.records.calls import Stats, Value
 from ulpscope.records.checks import Variant
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.values import Stats, Value
 
 IGNORED_LABEL = -100
 """The label that torch's losses ignore unless told otherwise: not one of the classes."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ulpscope.numerics.dtypes import DTYPES, Floats, Shape
 from ulpscope.numerics.summaries import constants as at
 from ulpscope.numerics.summaries.summary import digest_seed, finish_digests
-from ulpscope.records.values import Stats
+from ulpscope.records.calls import Stats
 
 _FLOAT_COUNTS = {
     "nan": at.NAN,

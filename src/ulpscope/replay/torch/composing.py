@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ulpscope.operations.names import operation_name
+from ulpscope.operations.registry import operation_name
 from ulpscope.replay.torch.evidence import squared_change
 from ulpscope.replay.torch.running import Feed, Recipe, results, run
 from ulpscope.replay.torch.tensors import raised, to_array

@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.operations.names import operation_name
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation, operation_name
 from ulpscope.records.checks import Direction, OutputEvidence, Rule, ShareEvidence
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.running import Feed, Ran, Recipe

@@ -19,11 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from ulpscope.numerics.dtypes import DTYPES, FLOATING
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Family
+from ulpscope.operations.registry import Family, operation
+from ulpscope.records.calls import Value
 from ulpscope.records.checks import CaseId, OutputEvidence, Rule, ShareEvidence, Variant
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.values import Value
 from ulpscope.replay.planning import longer
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.torch.composing import measure_composition

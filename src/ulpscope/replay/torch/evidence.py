@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation
 from ulpscope.records.checks import GRADIENT, Direction, OutputEvidence, Rule
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.torch.factorising import invariants

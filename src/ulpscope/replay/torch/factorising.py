@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulpscope.operations.names import operation_name
+from ulpscope.operations.registry import operation_name
 
 
 @dataclass(frozen=True, slots=True)

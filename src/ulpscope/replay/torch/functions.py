@@ -18,9 +18,7 @@ from torch import Tensor
 from torch.overrides import get_overridable_functions
 
 from ulpscope.capture.torch.watching.apis import COMPUTING_PROPERTIES
-from ulpscope.operations.names import operation_name
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation, operation_name
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.replay.registry import registered
 

@@ -17,12 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation
+from ulpscope.records.calls import Value
 from ulpscope.records.checks import OutputEvidence, ShareEvidence
-from ulpscope.records.ledger import PairEvidence
+from ulpscope.records.evidence import PairEvidence
 from ulpscope.records.pairs import Pair
-from ulpscope.records.values import Value
 from ulpscope.replay.recorded import CannotReplayError, Places, RecordedCall
 from ulpscope.replay.torch.drawing import dropout_arguments
 from ulpscope.replay.torch.engine import Executed, check_size, tf32_roundoff

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ulpscope.operations.names import LIBRARIES, is_torchs_own
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Family
+from ulpscope.operations.registry import LIBRARIES, Family, is_torchs_own, operation
 from ulpscope.records.checks import CaseId, OutputEvidence, Reproduction, Rule
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall
 from ulpscope.replay.registry import registered

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulpscope.capture.torch.tensors import find_tensors
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation
 from ulpscope.replay.recorded import RecordedCall
 from ulpscope.replay.torch.functions import UNSCALE, Function, find_function, find_reference
 from ulpscope.replay.torch.tensors import Decoder, raised, to_array, torch_dtype

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.regenerate.values import regenerate
+from ulpscope.records.calls import Value
 from ulpscope.records.checks import CaseId, DataSource, Variant
-from ulpscope.records.values import Value
 from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.trace.reader import RankTrace
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ulpscope.records.evidence import Ledger, LedgerEntry
 from ulpscope.records.findings import Comparison
-from ulpscope.records.ledger import Ledger, LedgerEntry
 from ulpscope.records.pairs import PAIR_COLUMNS, Judgement
 from ulpscope.report.record_json import fields_of, to_json
 from ulpscope.report.tables import FORMULA, LONGEST_CELL

@@ -13,8 +13,8 @@ from ulpscope.numerics.pairs.overview import (
     PairOverview,
 )
 from ulpscope.numerics.pairs.pieces import PairBoxes
+from ulpscope.records.calls import Stats, Value
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.values import Stats, Value
 from ulpscope.report.record_json import fields_of, to_json
 
 NAMED = 8

@@ -27,7 +27,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ulpscope.operations.names import is_torchs_own
+from ulpscope.operations.registry import is_torchs_own
 from ulpscope.records.check_runs import NOT_TESTED, WRONG, CheckedCall, CheckRun, CheckStandard, Soundness
 from ulpscope.records.checks import DataSource, OutputResult, Variant, Verdict
 from ulpscope.records.findings import FindingKind

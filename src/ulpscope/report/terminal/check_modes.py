@@ -29,7 +29,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from ulpscope.operations.names import is_torchs_own
+from ulpscope.operations.registry import is_torchs_own
 from ulpscope.records.check_runs import (
     WRONG,
     CheckComparison,

@@ -22,9 +22,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ulpscope.records.evidence import evidence_json
+from ulpscope.records.evidence import Ledger, evidence_json
 from ulpscope.records.findings import Comparison, Finding, FindingKind, Nearness, Neighbour, Outcome, extent_of
-from ulpscope.records.ledger import Ledger
 from ulpscope.records.pairs import Judgement
 from ulpscope.report.program import head_line
 from ulpscope.report.record_json import answer_json, fields_of, finding_entry

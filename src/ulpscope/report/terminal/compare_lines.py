@@ -10,8 +10,8 @@ ledger     26 calls executed again in float64
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ulpscope.records.evidence import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay, ledger_json
 from ulpscope.records.findings import AnchorPart, Comparison, Outcome, extent_of
-from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker, Replay, ledger_json
 from ulpscope.records.pairs import Judgement, Measured
 from ulpscope.report.record_json import fields_of
 from ulpscope.report.words.comparison import (

@@ -28,7 +28,7 @@ from rich.console import Group, RenderableType
 from ulpscope.dialects.ascend.fusion_files import FusionSwitch, GraphFusion, Stage
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import FindingKind, Outcome, Place
-from ulpscope.records.network import FusedOperator, FusionAnalysis
+from ulpscope.records.graphs import FusedOperator, FusionAnalysis
 from ulpscope.report.record_json import answer_json, fields_of, finding_entry
 from ulpscope.report.tables import OUTCOME_STYLES, answer_text, plain, render, section, table
 from ulpscope.report.words.language import Language, Phrases, number_text, phrases, remark_texts, shown_name

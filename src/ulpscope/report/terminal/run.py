@@ -12,8 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 from ulpscope._version import __version__
-from ulpscope.records.runs import CapturedProcess, Coverage, Root, RunOutcome, Stepping
-from ulpscope.records.settings import CaptureSettings, IntRanges
+from ulpscope.records.runs import CapturedProcess, CaptureSettings, Coverage, IntRanges, Root, RunOutcome, Stepping
 from ulpscope.report.record_json import answer_json, fields_of
 from ulpscope.report.words.language import bytes_text, count_text, ranges_text
 

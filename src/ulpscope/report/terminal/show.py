@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ulpscope.records.calls import Call, Frame
-from ulpscope.records.values import Use, Value
+from ulpscope.records.calls import Call, Frame, Use, Value
 from ulpscope.report.program import argument_lines, source_line
 from ulpscope.report.record_json import answer_json, fields_of, marked
 from ulpscope.report.tables import draw_long, left_out, pairs, plain, render, section, set_in, stats_cells, table

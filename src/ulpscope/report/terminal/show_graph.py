@@ -19,8 +19,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from ulpscope.graph.query import Place
+from ulpscope.records.calls import Stats
 from ulpscope.records.graphs import AttributeValue, Edge, GraphModel, Operator, TensorDesc
-from ulpscope.records.values import Stats
 from ulpscope.report.record_json import answer_json, fields_of, to_json
 from ulpscope.report.tables import apart, left_out, pairs, plain, render, section, set_in, stats_cells, table
 from ulpscope.report.words.language import count_text

@@ -20,8 +20,8 @@ import numpy as np
 from ulpscope.judge.soundness.grid import Grid
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.records.enums import Phase
+from ulpscope.records.evidence import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Finding, FindingKind, Place
-from ulpscope.records.ledger import GUILTY, FinalDifference, Ledger, LedgerEntry, Maker
 from ulpscope.report.words.clauses import FINDING_CLAUSES, NOTE_CLAUSES, detail_clauses
 from ulpscope.report.words.language import (
     LONGEST_NAME,

@@ -22,14 +22,14 @@ from ulpscope.dialects.tables import ASCEND, is_network
 from ulpscope.judge.rounding.measuring import ValuePairs, measure
 from ulpscope.judge.rounding.values import read_values
 from ulpscope.judge.standards.by_name import judge_by, parse_standard
-from ulpscope.operations.names import STARTS_BACKWARD
+from ulpscope.operations.registry import STARTS_BACKWARD
 from ulpscope.records.enums import ExitCode, Kind
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.evidence import Ledger, Replay
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome, extent_of
-from ulpscope.records.ledger import Ledger, Replay
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark, within
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.report.files.compare_tables import LEDGER_COLUMNS, ledger_table, write_csv, write_parquet, write_xlsx
 from ulpscope.report.terminal.compare import compare_json, compare_text
 from ulpscope.report.words.language import Language, ranges_text

@@ -18,10 +18,10 @@ from ulpscope.judge.rounding.masks import (
 from ulpscope.judge.rounding.measuring import MASK_DIFFERS, ValuePairs, compared_by_data, refine
 from ulpscope.numerics.dtypes import AnyArray
 from ulpscope.numerics.pairs.metrics import compare_arrays
+from ulpscope.records.calls import Value
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair, PairMetrics
 from ulpscope.records.remarks import Counted, remark
-from ulpscope.records.values import Value
 from ulpscope.report.words.language import element_text
 from ulpscope.trace.reader import RankTrace
 

@@ -31,13 +31,11 @@ from ulpscope.dialects.tables import (
 )
 from ulpscope.judge.rounding.measuring import Measurement, RowOutcome, Shape
 from ulpscope.numerics.summaries.constants import SUMMARY_ID
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation
+from ulpscope.records.calls import Value
 from ulpscope.records.enums import Role
-from ulpscope.records.graphs import Operator
-from ulpscope.records.network import NetworkPlan
+from ulpscope.records.graphs import NetworkPlan, Operator
 from ulpscope.records.pairs import Pair
-from ulpscope.records.values import Value
 from ulpscope.trace.frames import FrameRank, StepFrames
 from ulpscope.trace.reader import RankTrace
 

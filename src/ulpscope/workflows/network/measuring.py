@@ -35,9 +35,9 @@ from ulpscope.numerics.pairs.msaccucmp.metrics import FAILED, Figure, Generation
 from ulpscope.numerics.pairs.msaccucmp.sums import Spread
 from ulpscope.numerics.summaries.constants import MAX, MIN, NAN, NEG_INF, POS_INF
 from ulpscope.numerics.summaries.rows import stats_from_row
+from ulpscope.records.calls import Stats
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair, PairMetrics
-from ulpscope.records.values import Stats
 from ulpscope.workflows.compare.saved_data import measure_arrays
 from ulpscope.workflows.worker_pool import WorkerPool
 

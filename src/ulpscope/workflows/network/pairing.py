@@ -27,15 +27,13 @@ from ulpscope.dialects.recognising import wrong_kind
 from ulpscope.dialects.reference import ReferenceIndex, is_npy_folder, reference_index
 from ulpscope.graph.query import all_operators
 from ulpscope.numerics.pairs.msaccucmp.metrics import Generation
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, operation
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.graphs import GraphModel
-from ulpscope.records.network import NetworkPlan
+from ulpscope.records.graphs import GraphModel, NetworkPlan
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import Counted, remark
-from ulpscope.records.settings import IntRanges
+from ulpscope.records.runs import IntRanges
 from ulpscope.report.files.network_tables import mapping_table
 from ulpscope.report.words.language import ranges_text
 from ulpscope.workflows.compare.command import CompareOptions

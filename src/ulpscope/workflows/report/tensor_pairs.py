@@ -16,9 +16,9 @@ from ulpscope.dialects.files.stored import AnyArray
 from ulpscope.dialects.opening import open_run
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.pairs.pieces import PairBoxes
+from ulpscope.records.calls import Value
 from ulpscope.records.errors import TraceError, UlpscopeError
 from ulpscope.records.pairs import Pair
-from ulpscope.records.values import Value
 from ulpscope.trace.reader import RankTrace, Trace
 from ulpscope.workflows.report.command import PAIRS, located, read_summary, read_table
 from ulpscope.workflows.results import SUMMARY

@@ -24,8 +24,15 @@ from ulpscope.capture.events import EVENTS_VARIABLE, Event, EventReader, run_of
 from ulpscope.capture.processes import rank_and_world_size, starts_ranks
 from ulpscope.capture.settings import SETTINGS_VARIABLE, settings_to_json
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.runs import CapturedProcess, FinishedProcess, LastCall, Progress, RunOutcome, SeenProcesses
-from ulpscope.records.settings import CaptureSettings
+from ulpscope.records.runs import (
+    CapturedProcess,
+    CaptureSettings,
+    FinishedProcess,
+    LastCall,
+    Progress,
+    RunOutcome,
+    SeenProcesses,
+)
 from ulpscope.report.progress import StatusLine, status_text
 from ulpscope.report.terminal.run import outcome_object, plan_text, summary_text
 from ulpscope.workflows.results import held_destination, prepare_destination, rank_directories

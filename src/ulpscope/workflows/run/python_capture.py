@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 from ulpscope.capture.processes import refuse_old_version
 from ulpscope.capture.settings import parse_ranges
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.settings import CaptureSettings, IntRanges
+from ulpscope.records.runs import CaptureSettings, IntRanges
 from ulpscope.workflows.results import held_destination, prepare_destination
 
 Options = TypeVar("Options")

@@ -11,10 +11,10 @@ from ulpscope.dialects.ascend.dump_file.records import Side
 from ulpscope.dialects.ascend.result_table import is_result_table, read_result_table
 from ulpscope.dialects.msprobe.result_tables import read_table
 from ulpscope.dialects.opening import open_run
+from ulpscope.records.calls import Use
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import TraceError, UlpscopeError
-from ulpscope.records.settings import IntRanges
-from ulpscope.records.values import Use
+from ulpscope.records.runs import IntRanges
 from ulpscope.report.terminal.show import (
     Aspect,
     CallListView,

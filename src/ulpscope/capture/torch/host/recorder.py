@@ -41,8 +41,7 @@ from ulpscope.capture.torch.tensors import (
 from ulpscope.capture.torch.watching.apis import HANDLER, Action, Asked
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
 from ulpscope.records.enums import MAKING_ROLES, Level, Phase, Save
-from ulpscope.records.runs import RankInfo
-from ulpscope.records.settings import CaptureSettings
+from ulpscope.records.runs import CaptureSettings, RankInfo
 
 # After so many calls of a run faster code is compiled for its successors: by then they have cost 3 to 5 seconds.
 LONG_RUN_CALLS = 50_000

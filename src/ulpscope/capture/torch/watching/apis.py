@@ -29,9 +29,7 @@ from torch.overrides import handle_torch_function, resolve_name
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.stacks import HIDDEN
 from ulpscope.capture.torch.recorder import TORCH_FILES
-from ulpscope.operations.names import STARTS_BACKWARD, is_collective, is_in_place, own_word
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import STARTS_BACKWARD, Trait, is_collective, is_in_place, operation, own_word
 
 COMPUTING_PROPERTIES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 

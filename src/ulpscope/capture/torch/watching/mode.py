@@ -21,9 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ulpscope.capture.torch.watching.apis import Action, Api, ApiTable, starts_collective
 from ulpscope.capture.torch.watching.calls import CallWatcher
-from ulpscope.operations.names import is_collective
-from ulpscope.operations.registry import operation
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, is_collective, operation
 from ulpscope.records.enums import Kind
 
 # Names of one's own: an enum answers slowly for its members.

@@ -26,8 +26,7 @@ from ulpscope.capture.torch.watching.functions import AutogradPatches, CompiledF
 from ulpscope.capture.torch.watching.mode import KernelMode, WatchMode, insert_mode, remove_mode
 from ulpscope.capture.torch.watching.modules import ModuleWatcher
 from ulpscope.capture.torch.watching.optimizers import OptimizerWatcher
-from ulpscope.operations.registry import names_with
-from ulpscope.operations.traits import Trait
+from ulpscope.operations.registry import Trait, names_with
 from ulpscope.records.enums import Compiled, Level
 
 
