@@ -246,21 +246,13 @@ def step_calls(
     shapes: Callable[[str], dict[int, str]],
 ) -> StepCalls:
     """Columns of one step, in the reference's names: `modules` and `ops` translate those that differ."""
-    paths = frame["module"].to_list()
-    kinds = frame["kind"].to_list()
-    names = frame["op"].to_list()
-    return StepCalls(
-        id=frame["id"].to_list(),
-        kind=kinds,
-        op=[ops.get(name, name) for name in names] if ops else names,
-        module=[modules.get(path, path) for path in paths] if modules else paths,
-        parent=frame["parent"].to_list(),
-        forward=frame["forward"].to_list(),
-        recompute=frame["recompute"].to_list(),
-        arguments=frame["arguments"].to_list(),
-        mapped=[kind != MODULE_KIND or path in mapped for kind, path in zip(kinds, paths, strict=True)],
-        shapes=shapes,
-    )
+    columns = ("id", "kind", "op", "module", "parent", "forward", "recompute", "arguments")
+    told = frame.select(columns).to_dict(as_series=False)
+    kinds, paths = told["kind"], told["module"]
+    told["mapped"] = [kind != MODULE_KIND or path in mapped for kind, path in zip(kinds, paths, strict=True)]
+    told["module"] = [modules.get(path, path) for path in paths]
+    told["op"] = [ops.get(name, name) for name in told["op"]]
+    return StepCalls(**told, shapes=shapes)
 
 
 _Way: TypeAlias = "tuple[range, int, _Way] | None"
@@ -273,7 +265,7 @@ EXACT_DIFFERENCES = 1_500
 def align(reference: Sequence[Hashable], target: Sequence[Hashable]) -> Matches:
     """Index pairs of equal tokens, rising on both sides, as many as there can be."""
     head = _common_head(reference, target)
-    tail = _common_tail(reference, target, head)
+    tail = _common_head(reference[head:][::-1], target[head:][::-1])
     inner_reference = reference[head : len(reference) - tail]
     inner_target = target[head : len(target) - tail]
     matches = [(place, place) for place in range(head)]
@@ -297,11 +289,6 @@ def gaps(matches: Matches, *, reference: int, target: int) -> list[tuple[range, 
 def _common_head(reference: Sequence[Hashable], target: Sequence[Hashable]) -> int:
     shorter = min(len(reference), len(target))
     return next((place for place in range(shorter) if reference[place] != target[place]), shorter)
-
-
-def _common_tail(reference: Sequence[Hashable], target: Sequence[Hashable], head: int) -> int:
-    shorter = min(len(reference), len(target)) - head
-    return next((back for back in range(shorter) if reference[-1 - back] != target[-1 - back]), shorter)
 
 
 def _shortest_edit(reference: Sequence[Hashable], target: Sequence[Hashable]) -> Matches:

@@ -17,7 +17,7 @@ from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import Counted, remark
 from ulpscope.records.runs import Coverage, IntRanges, RankInfo, Root, StepInfo, Stepping
 from ulpscope.trace.earlier_steps import REACH_FIELDS, Reach
-from ulpscope.trace.files import read_json
+from ulpscope.trace.files import damaged, read_json
 from ulpscope.trace.schema import (
     CLAIM_FILE,
     RANK_FILE,
@@ -57,7 +57,7 @@ def read_step(path: Path, step: int) -> tuple[StepInfo, Reach | None]:
     """What step.json says about a finished step, and what it points to in earlier ones."""
     content = _read_object(path)
     if content.get("step") != step:
-        raise _bad_file(path, f"field step holds {_short(content.get('step'))}, not {step} as its directory says")
+        raise damaged(f"{path} field step holds {_short(content.get('step'))}, not {step} as its directory says")
     info = StepInfo(**_fields(path, StepInfo, content))
     if any(name not in content for name in REACH_FIELDS.values()):  # written by version 1.0
         return info, None
@@ -68,7 +68,7 @@ def _ranges(path: Path, content: dict[str, Any], name: str) -> IntRanges:
     pairs = _field(path, content, name, (list,))
     for pair in pairs:
         if not isinstance(pair, list) or [type(end) for end in pair] != [int, int] or not 0 <= pair[0] <= pair[1]:
-            raise _bad_file(path, f"field {name} holds {_short(pair)}, not a first and a last id")
+            raise damaged(f"{path} field {name} holds {_short(pair)}, not a first and a last id")
     return IntRanges(tuple((low, high) for low, high in pairs))
 
 
@@ -76,11 +76,11 @@ def _read_object(path: Path) -> dict[str, Any]:
     try:
         content = read_json(path)
     except OSError as error:
-        raise _bad_file(path, f"cannot be read: {error.strerror}") from error
+        raise damaged(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise _bad_file(path, f"cannot be read: {error}") from error
+        raise damaged(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise _bad_file(path, "does not hold a JSON object")
+        raise damaged(f"{path} does not hold a JSON object")
     return content
 
 
@@ -104,7 +104,7 @@ def _coverage(path: Path, content: dict[str, Any]) -> Coverage:
 
 def _root(path: Path, entry: Any) -> Root:
     if not isinstance(entry, dict):
-        raise _bad_file(path, f"field roots holds {_short(entry)}, not an object")
+        raise damaged(f"{path} field roots holds {_short(entry)}, not an object")
     return Root(**_fields(path, Root, entry, within="roots."))
 
 
@@ -125,27 +125,19 @@ def _json_types(kind: type) -> dict[str, tuple[type, ...]]:
 
 def _field(path: Path, content: dict[str, Any], name: str, types: tuple[type, ...], *, within: str = "") -> Any:
     if name not in content:
-        raise _bad_file(path, f"has no field {within}{name}")
+        raise damaged(f"{path} has no field {within}{name}")
     found = content[name]
     if not isinstance(found, types) or (isinstance(found, bool) and bool not in types):
         wanted = " or ".join(kind.__name__ for kind in types)
-        raise _bad_file(path, f"field {within}{name} holds {_short(found)}, not {wanted}")
+        raise damaged(f"{path} field {within}{name} holds {_short(found)}, not {wanted}")
     if isinstance(found, int) and not 0 <= found < COUNTS_END:
-        raise _bad_file(path, f"field {within}{name} holds {_short(found)}, not a count")
+        raise damaged(f"{path} field {within}{name} holds {_short(found)}, not a count")
     return found
 
 
 def _short(found: object) -> str:
     text = repr(found)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _bad_file(path: Path, problem: str) -> TraceError:
-    return TraceError(
-        f"{path} {problem}",
-        expected="the file as the capture wrote it",
-        next_step="copy the trace again or capture again",
-    )
 
 
 # As step_name and part_name write them: another spelling of a number, or one beyond all counting, is none of ours.

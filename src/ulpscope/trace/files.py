@@ -16,6 +16,8 @@ from typing import Any, BinaryIO, TextIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.records.errors import TraceError
+
 Bytes: TypeAlias = NDArray[np.uint8]
 
 LARGEST_DESCRIPTION = 16 * 2**20
@@ -99,6 +101,11 @@ def map_bytes(path: Path | str, *, start: int = 0, length: int | None = None) ->
         if not 0 <= wanted <= held or start < 0:
             raise OSError(errno.EIO, f"{wanted:,} bytes from byte {start:,} on are more than it has", str(path))
         return np.empty(0, np.uint8) if wanted == 0 else np.memmap(file, np.uint8, "r", offset=start, shape=(wanted,))
+
+
+def damaged(seen: str, *, expected: str = "the file as the capture wrote it") -> TraceError:
+    """What is said of a trace that was changed, or copied by half."""
+    return TraceError(seen, expected=expected, next_step="copy the trace again or capture again")
 
 
 def _checked(path: Path | str, status: os.stat_result, limit: int | None) -> int:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ulpscope.records.calls import Call, DataPlace, Frame, Stats, Use, Value
 from ulpscope.records.errors import TraceError
-from ulpscope.trace.files import parse_json
+from ulpscope.trace.files import damaged, parse_json
 from ulpscope.trace.schema import RULES, Table
 
 Row: TypeAlias = Mapping[str, Any]
@@ -127,11 +127,8 @@ def _arguments(text: str | None, where: str) -> dict[str, Any]:
 
 
 def _bad_field(where: str, field: str, problem: str) -> TraceError:
-    return TraceError(
-        f"field {field} of {where} {problem}",
-        expected="a row as the capture wrote it (docs/trace-format.md)",
-        next_step="copy the trace again or capture again",
-    )
+    expected = "a row as the capture wrote it (docs/trace-format.md)"
+    return damaged(f"field {field} of {where} {problem}", expected=expected)
 
 
 @contextmanager

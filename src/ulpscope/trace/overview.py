@@ -1,6 +1,5 @@
 """What a trace holds, in counts; and its statistics by module and step, which a trend or a heat map shows."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -96,15 +95,11 @@ SCHEMA = {
 
 def module_trends(trace: Trace) -> pl.DataFrame:
     """The statistics of all floats of a run; calls outside of modules have none for `module`."""
-    frames = [frame for rank in trace.ranks for frame in _steps(rank)]
+    columns = [pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()]
+    frames = [rank.collect(_trends(rank, step)).select(columns) for rank in trace.ranks for step in rank.steps]
     found = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
     order = {name: place for place, name in enumerate(dict.fromkeys(WHAT.values()))}
     return found.sort(pl.col("what").replace_strict(order), "rank", "step", maintain_order=True)
-
-
-def _steps(rank: RankTrace) -> Iterator[pl.DataFrame]:
-    for step in rank.steps:
-        yield rank.collect(_trends(rank, step)).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
 
 
 def _trends(rank: RankTrace, step: int) -> pl.LazyFrame:

@@ -30,6 +30,7 @@ from ulpscope.records.runs import RankInfo, StepInfo
 from ulpscope.trace.data import read_value
 from ulpscope.trace.description import read_rank_info, read_summary_id, survey_rank
 from ulpscope.trace.earlier_steps import Reach, StepFinder
+from ulpscope.trace.files import damaged
 from ulpscope.trace.objects import call_from_row, frame_from_row, use_from_row, value_from_row
 from ulpscope.trace.schema import (
     LATER_COLUMNS,
@@ -383,8 +384,5 @@ def _refuse(file: Path, problem: str | None) -> None:
 
 
 def _broken(file: Path, problem: str) -> TraceError:
-    return TraceError(
-        f"{file} cannot be read: {problem.splitlines()[0] if problem else 'unknown reason'}",
-        expected="the Parquet file that the capture wrote",
-        next_step="copy the trace again or capture again",
-    )
+    told = problem.splitlines()[0] if problem else "unknown reason"
+    return damaged(f"{file} cannot be read: {told}", expected="the Parquet file that the capture wrote")
