@@ -47,18 +47,17 @@ def _reference_place(plan: RankPlan) -> pl.Expr:
         return pl.col("place")
     prefixes = pl.col("place").str.extract(r"^(.+)\.[^.]+$", 1)
     owner = prefixes.replace_strict(plan.modules, default=None, return_dtype=pl.String)
-    return (
-        pl.when(owner.is_not_null())
-        .then(owner + pl.col("place").str.extract(r"(\.[^.]+)$", 1))
-        .otherwise(pl.col("place"))
-    )
+    return pl.coalesce(owner + pl.col("place").str.extract(r"(\.[^.]+)$", 1), "place")
 
 
 def _joined(uses: Pair[pl.DataFrame]) -> pl.DataFrame:
     """Uses with equal keys; one that stands twice under a key on both sides is paired in order."""
     reference, target = uses.map(_counted)
     partners = reference.select(*KEYS, "again", reference="value", reference_call="call")
-    joined = target.join(partners, on=[*KEYS, "again"], how="inner")
+    return _slots(target.join(partners, on=[*KEYS, "again"], how="inner"))
+
+
+def _slots(joined: pl.DataFrame) -> pl.DataFrame:
     columns = ("pair", "role", "key", "place", "reference")
     return joined.select(*columns, target="value", order="order", reference_call="reference_call")
 
@@ -90,24 +89,19 @@ def _numbered(uses: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 
 def _mapped_by_user(plan: RankPlan, uses: Pair[pl.DataFrame], mapped: Mapped) -> pl.DataFrame:
     """Tensors that a mapping file pairs, whatever their calls."""
-    names = [_named(frame, calls) for frame, calls in zip(uses, plan.calls, strict=True)]
+    called = plan.calls.map(lambda calls: calls.select("name", "step", call="id"))
+    partners = uses.reference.join(called.reference, on="call", maintain_order="left")
+    found = uses.target.join(called.target, on="call", maintain_order="left").with_columns(key="place")
     wanted = pl.DataFrame(
         [(t.call, t.place, r.call, r.place) for t, r in mapped.tensors.items()],
         schema=["name", "place", "reference_name", "reference_place"],
         orient="row",
     )
-    found = names[1].join(wanted, on=["name", "place"])
-    partner = names[0].select(
-        reference_name="name", reference_place="place", step="step", reference="value", reference_call="call"
+    partners = partners.select(
+        "step", reference_name="name", reference_place="place", reference="value", reference_call="call"
     )
-    joined = found.join(partner, on=["reference_name", "reference_place", "step"])
-    columns = ("pair", "role", "key", "place", "reference")
-    return joined.select(*columns, target="value", order="order", reference_call="reference_call")
-
-
-def _named(uses: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    named = uses.join(calls.select(call="id", name="name", step="step"), on="call", maintain_order="left")
-    return named.with_columns(key=pl.col("place"))
+    found = found.join(wanted, on=["name", "place"])
+    return _slots(found.join(partners, on=["reference_name", "reference_place", "step"]))
 
 
 OWNED_ROLES = (Role.PARAMETER.value, Role.BUFFER.value)

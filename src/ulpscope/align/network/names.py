@@ -151,11 +151,6 @@ def _fit(tensor: DumpTensor, desc: TensorDesc) -> bool:
     return not stated or not dumped or any(_alike(one, other) for one in stated for other in dumped)
 
 
-def _plain_shape(desc: TensorDesc | None) -> Shape | None:
-    """The shape on the device, where that is the original's."""
-    return None if desc is None or desc.layout in TILED else desc.shape
-
-
 def _alike(one: Shape, other: Shape) -> bool:
     """The same axes in any order; single numbers have none, or any."""
     return sorted(size for size in one if size != 1) == sorted(size for size in other if size != 1)
@@ -176,7 +171,8 @@ class OriginalNames:
                 for tensor, desc in zip(member.outputs, member.operator.outputs, strict=True):
                     for original in tensor.candidates[:1]:
                         self._note(original.operator)
-                        shape = original.shape or _plain_shape(desc)
+                        # The shape on the device, where that is the original's.
+                        shape = original.shape or (None if desc.layout in TILED else desc.shape)
                         if shape is not None and min(shape, default=0) >= 0:
                             self._shapes.setdefault((original.operator, original.position), shape)
 

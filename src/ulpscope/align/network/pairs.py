@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from ulpscope.align.network.names import FoundDumps, OriginalNames, SharedName, fed_output, tell_whole_names
 from ulpscope.align.network.planning import makes_integers, reads_integers
@@ -63,13 +63,6 @@ FoundReference = ReferenceTensor | DumpedTensor
 """A tensor in a file of its own, or in a dump."""
 
 
-class References(Protocol):
-    """The reference of a comparison."""
-
-    def find(self, original: Original) -> FoundReference | SharedName | None:
-        """The tensor, if the reference holds it; of one that was dumped several times, the last."""
-
-
 class FileReferences:
     """Reference dumps of a framework: a file an output."""
 
@@ -81,6 +74,7 @@ class FileReferences:
         self._names = OriginalNames(plan, whole=whole)
 
     def find(self, original: Original) -> FoundReference | SharedName | None:
+        """The tensor, if the reference holds it; of one that was dumped several times, the last."""
         if original.side is TensorSide.INPUT:
             return None
         key = sanitised(original.operator), original.position
@@ -95,6 +89,7 @@ class DumpReferences:
         self._dumps = dumps
 
     def find(self, original: Original) -> FoundReference | SharedName | None:
+        """The same in dumps."""
         operation = self._dumps.get(original.operator)
         if not isinstance(operation, Operation):
             return operation
@@ -105,6 +100,9 @@ class DumpReferences:
             place = original.described[0]
         return DumpedTensor(operation, side, place) if place < dumped else None
 
+
+References: TypeAlias = FileReferences | DumpReferences
+"""The reference of a comparison."""
 
 NO_DUMP = '[{name}] There is no dump file for my output operator "{name}". The type is {type}.'
 NO_REFERENCE = "[{name}] There is no the ground truth dump file for {tensor}."
