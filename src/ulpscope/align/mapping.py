@@ -169,10 +169,10 @@ def _inside_wrapper(node: _Node, other: _Node) -> _Node:
 
 
 def _match_children(reference: _Node, target: _Node, mapped: dict[str, str]) -> None:
-    shared = [name for name in target.children if name in reference.children]
+    shared = dict.fromkeys(name for name in target.children if name in reference.children)
     for name in shared:
         _match(reference.children[name], target.children[name], mapped)
-    left = [[each for name, each in node.children.items() if name not in set(shared)] for node in (reference, target)]
+    left = [[each for name, each in node.children.items() if name not in shared] for node in (reference, target)]
     classes = [[node.class_name for node in nodes] for nodes in left]
     alone = len(left[0]) == len(left[1]) == 1
     for r, t in [(0, 0)] if alone else align(*classes):

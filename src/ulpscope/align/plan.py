@@ -71,7 +71,6 @@ def make_plan(
     common = {step for plan in plans for step in plan.steps}
     if not common:
         raise _nothing("step", traces, traces.map(lambda trace: list(trace.steps)), steps)
-
     sides = Pair([pair.reference for pair in chosen.values()], [pair.target for pair in chosen.values()])
 
     def steps_only(found: list[RankTrace]) -> tuple[int, ...]:

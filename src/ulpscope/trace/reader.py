@@ -183,8 +183,8 @@ class RankTrace(ABC):
         found = among(likely, ids)
         if found["id"].n_unique() == len(ids) or len(likely) == len(self.steps):
             return found
-        others = [step for step in self.steps if step not in set(likely)]
-        return pl.concat([found, among(others, sorted(set(ids) - set(found["id"])))]).sort("id")
+        absent, others = set(ids) - set(found["id"]), set(self.steps) - set(likely)
+        return pl.concat([found, among(sorted(others), sorted(absent))]).sort("id")
 
     def _frame(self, table: Table, steps: Sequence[int]) -> pl.LazyFrame:
         self._check(table, steps)
