@@ -27,6 +27,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     parser.add_argument("-o", "--out", metavar="TRACE", type=Path, required=True, help="directory for the trace")
     _add_what(parser)
     _add_how_much(parser)
+    _add_twins(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a trace that is already there")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout; the script's goes to stderr")
 
@@ -70,12 +71,38 @@ def _add_how_much(parser: Parser) -> None:
     group.add_argument("--verify", action="store_true", help="recompute every reused summary and count differences")
 
 
+def _add_twins(parser: Parser) -> None:
+    group = parser.add_argument_group("noise twins: the run again, with another precision's roundings (docs/twins.md)")
+    group.add_argument(
+        "--twins", metavar="K", type=int, help="run it K times more as twins, for compare; TRACE itself may be there"
+    )
+    group.add_argument("--like", metavar="TARGET", type=Path, help="round as this trace's run does, call by call")
+    group.add_argument("--precision", metavar="DTYPE", help="round as autocast to bf16 or fp16 does")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Capture the command behind `--`."""
+    if arguments.twins is None and (arguments.like is not None or arguments.precision is not None):
+        raise UlpscopeError(
+            "--like or --precision without --twins",
+            expected="the number of twins that round so",
+            next_step="add --twins 2",
+        )
+    if arguments.twins is not None:
+        return _run_twins(arguments)
     from ulpscope.workflows.run.command import run_command
 
     settings = _settings(arguments)
     return run_command(arguments.command, settings, overwrite=arguments.overwrite, as_json=arguments.json).exit_code
+
+
+def _run_twins(arguments: argparse.Namespace) -> int:
+    from ulpscope.workflows.run.twins import AskedTwins, run_with_twins
+
+    asked = AskedTwins(arguments.twins, like=arguments.like, precision=arguments.precision)
+    return run_with_twins(
+        arguments.command, _settings(arguments), asked, overwrite=arguments.overwrite, as_json=arguments.json
+    )
 
 
 def _settings(arguments: argparse.Namespace) -> "CaptureSettings":

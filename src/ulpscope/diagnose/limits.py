@@ -103,3 +103,15 @@ LOST_BY_UNDERFLOW = 0.5
 
 STEPS_FOLLOWED = 4
 """Later steps that are looked at for a loss. Networks that are trained in turns have a step each."""
+
+# --- twins (flow/twins.py) ---
+
+SURE_DEVIATIONS = 4.75
+"""Standard deviations: a sound call is further off once in a million."""
+INDEPENDENT_ELEMENTS = 64.0
+"""Elements whose errors are independent, at most: those of a sum's rows have much in common, and a sketch has as many
+numbers."""
+LEAST_SCATTER = 0.1
+"""Of logarithms of ratios. Two estimates from sketches have 0.09 each of large values (docs/format.md)."""
+ROBUST_DEVIATION = 1.4826
+"""Standard deviation over median absolute deviation of what is normally distributed."""

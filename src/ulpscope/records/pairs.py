@@ -193,6 +193,7 @@ PAIR_COLUMNS: dict[str, str] = {
     "error": "relative L2 distance (estimated unless measured is data)",
     "error_in": "of an output: the largest error among the call's inputs",
     "expected": "of an output: the error that rounding and the inputs explain",
+    "chance": "of an output: how likely a sound call has this error or more, where the reference has twins",
     "distance": "L2 norm of target - reference",
     "cosine": "cosine similarity",
     "max_abs": "largest absolute difference",

@@ -24,6 +24,17 @@ class IntRanges:
 
 
 @dataclass(frozen=True, slots=True)
+class Noise:
+    """How a twin's results are moved: as far as another run's precision rounds them."""
+
+    seed: int
+    precision: str | None = None
+    """In which autocast would compute; None: each result in its own."""
+    table: Path | None = None
+    """A file that says in which dtype the other run has what operations of a family give inside of a module."""
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureSettings:
     """Options of `ulpscope run` and `ulpscope.capture`."""
 
@@ -40,3 +51,5 @@ class CaptureSettings:
     compiled: Compiled = Compiled.AS_COMPILED
     verify: bool = False
     """Recompute every reused summary and count the differences."""
+    noise: Noise | None = None
+    """Of a twin."""

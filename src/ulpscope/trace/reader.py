@@ -31,7 +31,7 @@ from ulpscope.trace.data import read_value
 from ulpscope.trace.description import read_rank_info, read_summary_id, survey_rank
 from ulpscope.trace.earlier_steps import Reach, StepFinder
 from ulpscope.trace.objects import Row, call_from_row, frame_from_row, use_from_row, value_from_row
-from ulpscope.trace.schema import LATER_COLUMNS, RANK_FILE, TABLES, Table
+from ulpscope.trace.schema import LATER_COLUMNS, RANK_FILE, TABLES, TWINS, Table
 from ulpscope.trace.tables import wrong_columns, wrong_content, wrong_rows, wrong_size
 
 Found = TypeVar("Found", Call, Value)
@@ -336,7 +336,8 @@ def has_rank_file(folder: Path) -> bool:
 
 def _folders(root: Path) -> list[Path]:
     try:
-        return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        folders = (entry for entry in root.iterdir() if entry.is_dir() and entry.name != TWINS)
+        return sorted(entry for entry in folders if not entry.name.startswith("."))
     except OSError as error:
         raise _no_trace(root, f"cannot be listed: {error.strerror}") from error
 

@@ -17,6 +17,8 @@ Table: TypeAlias = Literal["calls", "values", "tensors", "stacks"]
 CLAIM_FILE = "claim.json"
 RANK_FILE = "rank.json"
 STEP_FILE = "step.json"
+TWINS = "twins"
+"""The folder of a trace that holds its twins, each a trace."""
 
 CALLS: Columns = {
     "id": pl.Int64,

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording import session
@@ -27,7 +28,7 @@ from ulpscope.capture.torch.watching.functions import CustomCalls
 from ulpscope.capture.torch.watching.pairing import Pairing
 from ulpscope.capture.torch.watching.patches import Patches, leave_data_workers_alone
 from ulpscope.numerics.machine_code import NotCompiledError
-from ulpscope.records.settings import CaptureSettings
+from ulpscope.records.settings import CaptureSettings, Noise
 
 
 class Session(session.Session):
@@ -51,6 +52,12 @@ class Session(session.Session):
         )
         self._custom = CustomCalls(self._watcher)
         self._later_host = LaterHost(settings)
+        self._noise = None if settings.noise is None else self._make_noise(settings.noise)
+
+    def _make_noise(self, noise: Noise) -> TorchDispatchMode:
+        from ulpscope.capture.torch.noise import NoiseMode  # reads a table, for which a library is loaded
+
+        return NoiseMode(noise, self.steps, self.scopes)
 
     def start(self, models: Mapping[str, nn.Module] | None = None) -> None:
         """Begin to observe; `models` get names for their paths."""
@@ -68,10 +75,14 @@ class Session(session.Session):
             self._custom.record(op, name, content, gradients=gradients)
 
     def install(self) -> None:
+        if self._noise is not None:
+            self._noise.__enter__()
         self._patches.install()
 
     def uninstall(self) -> None:
         self._patches.uninstall()
+        if self._noise is not None:
+            self._noise.__exit__(None, None, None)
 
     def about(self) -> About:
         return environment.about()

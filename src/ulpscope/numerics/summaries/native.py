@@ -37,23 +37,24 @@ def is_built() -> bool:
 
 def summarizer(name: str) -> Callable[[int, int, int], None]:
     """Of elements of this type: address, count, and address of the row. Raises NotCompiledError, as the others do."""
-    return _entry(name, _ADDRESS, _COUNT, _ADDRESS)
+    return entry(name, _ADDRESS, _COUNT, _ADDRESS)
 
 
 def float8_summarizer() -> Callable[[int, int, int, int, int], None]:
     """First the address of what the 256 bytes stand for, in float32, and the bits of the smallest normal one."""
-    return _entry("float8", _ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS)
+    return entry("float8", _ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS)
 
 
 def streamer() -> Callable[[int, int, int], None]:
     """Copies bytes past the caches to an address that is a multiple of 64: target, source, how many."""
-    return _entry("stream", _ADDRESS, _ADDRESS, _COUNT)
+    return entry("stream", _ADDRESS, _ADDRESS, _COUNT)
 
 
-def _entry(name: str, *types: type) -> Callable[..., None]:
-    entry = getattr(load(), name)
-    entry.argtypes, entry.restype = types, None
-    return entry  # type: ignore[no-any-return]
+def entry(name: str, *types: type) -> Callable[..., None]:
+    """A function of the library, with the types of what it takes."""
+    function = getattr(load(), name)
+    function.argtypes, function.restype = types, None
+    return function  # type: ignore[no-any-return]
 
 
 @cache

@@ -1,6 +1,7 @@
 """`ulpscope compare`: two runs, aligned, judged, executed again where both saved their data, and told."""
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.outer_calls import outer_calls
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.trace.twins import fitting_twins
 from ulpscope.workflows.compare.saved_data import Reading, measure_data
 from ulpscope.workflows.report.command import finding_stacks, write_result
 from ulpscope.workflows.results import TellsItself, write_json
@@ -187,13 +189,21 @@ def unseen(number: int, /, *, text: str | None = None) -> None:
 
 def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: "Advance") -> CompareResult:
     traces, names = open_both(reference, target), Pair(str(reference), str(target))
+    twins = fitting_twins(traces)
     if "kernel" not in (_level(traces.reference), _level(traces.target)):
-        return _compare_traces(traces, names, options, advance)
+        return _compare_traces(traces, twins, names, options, advance)
+
+    def looked_into(opened: Pair[_Calls]) -> CompareResult:
+        shown = Pair(outer_calls(traces.reference, opened.reference), outer_calls(traces.target, opened.target))
+        # A twin makes the calls of its run, under the same numbers.
+        alike = [outer_calls(twin, opened.reference) for twin in twins]
+        return _compare_traces(shown, alike, names, options, advance)
+
     # What runs inside of calls that agree differs by nature where they are computed in another way.
-    outer = _compare_traces(_with_outer_calls(traces, Pair(frozenset(), frozenset())), names, options, advance)
+    outer = looked_into(Pair(frozenset(), frozenset()))
     if not outer.comparison.findings:
         return outer
-    inner = _compare_traces(_with_outer_calls(traces, _found_calls(outer)), names, options, advance)
+    inner = looked_into(_found_calls(outer))
     return inner if inner.comparison.findings else outer
 
 
@@ -203,10 +213,6 @@ def _level(trace: Trace) -> str:
 
 _Calls = frozenset[tuple[str, int]]
 """By the name of their process and their id."""
-
-
-def _with_outer_calls(traces: Pair[Trace], opened: Pair[_Calls]) -> Pair[Trace]:
-    return Pair(outer_calls(traces.reference, opened.reference), outer_calls(traces.target, opened.target))
 
 
 def _found_calls(result: CompareResult) -> Pair[_Calls]:
@@ -222,7 +228,7 @@ def _found_calls(result: CompareResult) -> Pair[_Calls]:
 
 
 def _compare_traces(
-    traces: Pair[Trace], names: Pair[str], options: CompareOptions, advance: "Advance"
+    traces: Pair[Trace], twins: Sequence[Trace], names: Pair[str], options: CompareOptions, advance: "Advance"
 ) -> CompareResult:
     standard = parse_standard(options.standard)
     if standard is not None and standard.needs_details:
@@ -236,7 +242,8 @@ def _compare_traces(
     if unable and options.replay is Replay.ON:
         raise refuse(unable)
     ranks = [_evidence(rank, planned.mapped, options, advance, missing) for rank in plan.ranks]
-    judged, ledger = _with_ledger(judge_ranks(ranks), plan, unable, options.replay, advance)
+    healthy = _twin_evidence(traces.reference, twins, plan)
+    judged, ledger = _with_ledger(judge_ranks(ranks, healthy), plan, unable, options.replay, advance)
     comparison, table = summarise(
         plan,
         judged,
@@ -283,6 +290,16 @@ def _evidence(
     slots, rows, pairs = paired_values(plan, mapped)
     reading = Reading(jobs=options.jobs, detailed=options.details, advance=advance)
     return gather(plan, slots, rows, measure_data(plan.traces, pairs, reading, failures))
+
+
+def _twin_evidence(reference: Trace, twins: Sequence[Trace], plan: Plan) -> list[list[RankEvidence]]:
+    """For each rank: the reference's twins compared with it."""
+    steps = IntRanges(tuple((step, step) for step in plan.steps))
+    plans = [{rank.rank: rank for rank in make_plan(Pair(reference, twin), steps=steps).ranks} for twin in twins]
+    return [
+        [gather(known[rank.rank], *paired_values(known[rank.rank])) for known in plans if rank.rank in known]
+        for rank in plan.ranks
+    ]
 
 
 def paired_values(plan: RankPlan, mapped: Mapped | None = None) -> tuple[pl.DataFrame, NDArray[Any], ValuePairs]:

@@ -14,6 +14,9 @@ from pathlib import Path
 from ulpscope.capture.events import is_alive
 from ulpscope.records.errors import UlpscopeError
 
+TWINS = "twins"
+"""As trace.schema has it, which loads the table library: that is slow."""
+
 _TRIAL_BYTES = 64 * 1024
 
 _OURS = ".ulpscope-"
@@ -45,6 +48,8 @@ def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) 
             _refuse_other_files(out, ranks)
         for directory in ranks:
             _remove(directory)
+        if ranks and rank is None:
+            shutil.rmtree(out / TWINS, ignore_errors=True)
         out.mkdir(parents=True, exist_ok=True)
         _try_to_write(out)
     except OSError as error:
@@ -132,7 +137,7 @@ def _refuse_other_files(out: Path, ranks: Sequence[Path]) -> None:
     if not out.is_dir():
         raise _occupied(out, f"{out} is not a directory")
     names = {name for name in os.listdir(out) if not name.startswith(_OURS)}
-    others = sorted(names - {rank.name for rank in ranks})
+    others = sorted(names - {rank.name for rank in ranks} - ({TWINS} if ranks else set()))
     if others:
         raise _occupied(out, f"{out} holds files that are no trace ({_first_names(others)})")
 

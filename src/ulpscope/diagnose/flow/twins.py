@@ -1,0 +1,127 @@
+"""Healthy error, measured: what runs of the reference with the target's roundings (its twins) differ from it.
+
+A sound target is about as far from the reference as its twins are, tensor by tensor, whatever amplifies errors on the
+way: the twins went through the same. So a call has made an error itself where its output stands further above the
+twins' than its operands do. By how much that happens by chance is told by the run's own calls, most of which are sound,
+by the number of elements, and by the number of twins.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.updates import Update, compare_updates
+from ulpscope.diagnose.limits import (
+    INDEPENDENT_ELEMENTS,
+    LEAST_SCATTER,
+    ROBUST_DEVIATION,
+    SURE_DEVIATIONS,
+)
+from ulpscope.judge.rounding.limits import LIMITS
+
+Sources = Callable[[int], Sequence[int]]
+"""Rows of values that outputs of a pair of calls depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Healthy:
+    """What a sound call's output may differ by."""
+
+    error: float
+    """Its twins' error, times as much as its operands stand above theirs."""
+    deviation: float
+    """Standard deviation of the logarithm of a sound error over this one."""
+
+    @property
+    def most(self) -> float:
+        """More is not healthy."""
+        return self.error * math.exp(SURE_DEVIATIONS * self.deviation)
+
+    def chance_of(self, error: float) -> float:
+        """How likely a sound call has this error or more."""
+        if error <= 0:
+            return 1.0
+        return 0.5 * math.erfc(math.log(error / self.error) / self.deviation / math.sqrt(2.0))
+
+
+class Twins:
+    """The twins of one rank's reference, seen from its comparison with the target."""
+
+    def __init__(self, evidence: RankEvidence, twins: Sequence[RankEvidence], sources: Sources) -> None:
+        self.evidence = evidence
+        self._sources = sources
+        self._twins = twins
+        self._updates = [_by_parameter(twin, compare_updates(twin)) for twin in twins]
+        self.errors = self._root_mean_squares()
+        """Of each pair of values; nan where no twin tells."""
+
+    def _root_mean_squares(self) -> NDArray[np.float64]:
+        ids = self.evidence.sides.reference.id
+        found = np.full((len(self._twins), len(ids)), np.nan)
+        for errors, twin in zip(found, self._twins, strict=True):
+            known = twin.values.compared & ~twin.values.discrete & np.isfinite(twin.values.error)
+            own, rows = twin.sides.reference.id[known], twin.values.error[known]
+            if len(own):
+                order = np.argsort(own)
+                places = np.searchsorted(own[order], ids).clip(max=len(own) - 1)
+                errors[:] = np.where(own[order][places] == ids, rows[order][places], np.nan)
+        with np.errstate(invalid="ignore"):
+            healthy: NDArray[np.float64] = np.sqrt(np.mean(np.square(found), axis=0))
+        # A twin that has not rounded where the target has says nothing; a sketch tells nothing below its resolution.
+        least = np.maximum(LIMITS.rounding * np.array(self.evidence.roundoffs), self.evidence.resolutions)
+        return np.where(healthy >= least, healthy, np.nan)
+
+    def of(self, slot: Slot, sources: Sequence[int], update: Update | None) -> Healthy | None:
+        """What is healthy for a value that was made of these; None where the twins do not tell."""
+        own = self._own(slot, update)
+        if own is None:
+            return None
+        above = max((ratio for source in sources if (ratio := self.ratio(source)) is not None), default=1.0)
+        return Healthy(own * max(above, 1.0), self._deviation(self.evidence.operands[slot.values].elements))
+
+    def alone(self, slot: Slot, update: Update | None) -> Healthy | None:
+        """What is healthy whatever it was made of."""
+        return self.of(slot, (), update)
+
+    def ratio(self, row: int) -> float | None:
+        """How many times as far from the reference as its twins a value is."""
+        error, healthy = self.evidence.operands[row].error, self.errors[row]
+        return None if math.isnan(healthy) or not math.isfinite(error) else error / float(healthy)
+
+    def _own(self, slot: Slot, update: Update | None) -> float | None:
+        if update is None:
+            healthy = float(self.errors[slot.values])
+            return None if math.isnan(healthy) else healthy
+        key = self.evidence.calls["reference_id"][slot.pair], slot.place
+        known = [updates[key] for updates in self._updates if key in updates]
+        healthy = math.sqrt(sum(each.error**2 for each in known) / len(known)) if known else 0.0
+        return healthy if healthy > max(update.resolution, 0.0) else None
+
+    def _deviation(self, elements: float) -> float:
+        independent = max(min(elements, INDEPENDENT_ELEMENTS), 1.0)
+        return math.hypot(self._scatter, math.sqrt((1.0 + 1.0 / len(self._twins)) / (2.0 * independent)))
+
+    @cached_property
+    def _scatter(self) -> float:
+        """Of what sound calls of this run stand above their operands: most calls are sound."""
+        jumps = []
+        for slot in self.evidence.slots:
+            ratio = self.ratio(slot.values) if slot.makes else None
+            if ratio and self.evidence.operands[slot.values].elements >= INDEPENDENT_ELEMENTS:
+                above = [self.ratio(source) or 0.0 for source in self._sources(slot.pair)]
+                jumps.append(math.log(ratio / max(1.0, *above)))
+        if not jumps:
+            return LEAST_SCATTER
+        middle = float(np.median(jumps))
+        return max(ROBUST_DEVIATION * float(np.median(np.abs(np.array(jumps) - middle))), LEAST_SCATTER)
+
+
+def _by_parameter(evidence: RankEvidence, updates: dict[int, Update]) -> dict[tuple[int, str], Update]:
+    """Updates by the reference's call and the parameter."""
+    slots, calls = evidence.slots, evidence.calls["reference_id"]
+    return {(calls[slots[row].pair], slots[row].place): update for row, update in updates.items()}
