@@ -322,7 +322,9 @@ class Follower:
         if self.twins is None or healthy is None:
             return False
         wrong = [source for source in sources if self.flow.states[source] in WRONG]
-        most = max(healthy.most, explained.expected) if wrong else healthy.most
+        # An adaptive optimizer makes signs of small gradients, and how many flip is a matter of chance.
+        by_rule = bool(wrong) or update is not None
+        most = max(healthy.most, explained.expected) if by_rule else healthy.most
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, most
         self.flow.chances[slot.row] = healthy.chance_of(explained.error)
         self.explainer.note(slot, explained.error)

@@ -79,10 +79,19 @@ class Twins:
     def of(self, slot: Slot, sources: Sequence[int], update: Update | None) -> Healthy | None:
         """What is healthy for a value that was made of these; None where the twins do not tell."""
         own = self._own(slot, update)
-        if own is None:
+        if own is None or any(self._is_foreign(source, own) for source in sources):
             return None
         above = max((ratio for source in sources if (ratio := self.ratio(source)) is not None), default=1.0)
-        return Healthy(own * max(above, 1.0), self._deviation(self.evidence.operands[slot.values].elements))
+        return Healthy(own * max(above, 1.0), self._deviation(slot.values))
+
+    def _is_foreign(self, source: int, healthy: float) -> bool:
+        """Whether an operand has more error than the output may have, and of a kind that no twin has."""
+        values = self.evidence.values
+        if values.discrete[source] or values.identical[source]:
+            return False
+        return not values.compared[source] or (
+            math.isnan(self.errors[source]) and self.evidence.operands[source].error > healthy
+        )
 
     def alone(self, slot: Slot, update: Update | None) -> Healthy | None:
         """What is healthy whatever it was made of."""
@@ -102,9 +111,15 @@ class Twins:
         healthy = math.sqrt(sum(each.error**2 for each in known) / len(known)) if known else 0.0
         return healthy if healthy > max(update.resolution, 0.0) else None
 
-    def _deviation(self, elements: float) -> float:
-        independent = max(min(elements, INDEPENDENT_ELEMENTS), 1.0)
-        return math.hypot(self._scatter, math.sqrt((1.0 + 1.0 / len(self._twins)) / (2.0 * independent)))
+    def _deviation(self, row: int) -> float:
+        return math.hypot(self._scatter, math.sqrt((1.0 + 1.0 / len(self._twins)) / (2.0 * self._independent(row))))
+
+    def _independent(self, row: int) -> float:
+        """How many elements make up a value's error: as many as are about as large as the largest."""
+        stats = self.evidence.sides.reference.summaries
+        largest = max(abs(float(stats.min[row])), abs(float(stats.max[row])))
+        alike = (float(stats.norm[row]) / largest) ** 2 if largest > 0 else 1.0
+        return max(min(alike, INDEPENDENT_ELEMENTS), 1.0) if math.isfinite(alike) else 1.0
 
     @cached_property
     def _scatter(self) -> float:
@@ -112,7 +127,7 @@ class Twins:
         jumps = []
         for slot in self.evidence.slots:
             ratio = self.ratio(slot.values) if slot.makes else None
-            if ratio and self.evidence.operands[slot.values].elements >= INDEPENDENT_ELEMENTS:
+            if ratio and self._independent(slot.values) >= INDEPENDENT_ELEMENTS:
                 above = [self.ratio(source) or 0.0 for source in self._sources(slot.pair)]
                 jumps.append(math.log(ratio / max(1.0, *above)))
         if not jumps:
