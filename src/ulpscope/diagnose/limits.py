@@ -113,5 +113,5 @@ INDEPENDENT_ELEMENTS = 64.0
 numbers."""
 LEAST_SCATTER = 0.1
 """Of logarithms of ratios. Two estimates from sketches have 0.09 each of large values (docs/format.md)."""
-ROBUST_DEVIATION = 1.4826
-"""Standard deviation over median absolute deviation of what is normally distributed."""
+SOUND_SHARE, SOUND_DEVIATIONS = 0.95, 1.645
+"""Share of a run's calls that are sound, whatever is wrong, and where it ends in standard deviations."""

@@ -322,9 +322,8 @@ class Follower:
         if self.twins is None or healthy is None:
             return False
         wrong = [source for source in sources if self.flow.states[source] in WRONG]
-        # An adaptive optimizer makes signs of small gradients, and how many flip is a matter of chance.
-        by_rule = bool(wrong) or update is not None
-        most = max(healthy.most, explained.expected) if by_rule else healthy.most
+        most = max(healthy.most, explained.expected) if wrong or self._flips_few(slot) else healthy.most
+        most = math.hypot(most, self.allowances.added_in_own_type(slot))
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, most
         self.flow.chances[slot.row] = healthy.chance_of(explained.error)
         self.explainer.note(slot, explained.error)
@@ -336,6 +335,14 @@ class Follower:
         else:
             self.flow.states[slot.values] = ROUNDING
         return True
+
+    def _flips_few(self, slot: Slot) -> bool:
+        """Whether a few elements make all of an error, and how many is a matter of chance: behind a kink, or in what an
+        adaptive optimizer makes of the signs of small gradients."""
+        if slot.row in self.explainer.updates:
+            return True
+        is_backward = self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
+        return is_backward and self.evidence.operations[slot.pair].has(Trait.KINKED)
 
     def _follows_birth(self, slot: Slot) -> bool:
         """Whether something was made wrong before, in the same step."""

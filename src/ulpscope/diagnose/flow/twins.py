@@ -19,10 +19,12 @@ from ulpscope.diagnose.flow.updates import Update, compare_updates
 from ulpscope.diagnose.limits import (
     INDEPENDENT_ELEMENTS,
     LEAST_SCATTER,
-    ROBUST_DEVIATION,
+    SOUND_DEVIATIONS,
+    SOUND_SHARE,
     SURE_DEVIATIONS,
 )
 from ulpscope.judge.rounding.limits import LIMITS
+from ulpscope.records.enums import PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE
 
 Sources = Callable[[int], Sequence[int]]
 """Rows of values that outputs of a pair of calls depend on."""
@@ -123,17 +125,20 @@ class Twins:
 
     @cached_property
     def _scatter(self) -> float:
-        """Of what sound calls of this run stand above their operands: most calls are sound."""
-        jumps = []
-        for slot in self.evidence.slots:
-            ratio = self.ratio(slot.values) if slot.makes else None
-            if ratio and self._independent(slot.values) >= INDEPENDENT_ELEMENTS:
-                above = [self.ratio(source) or 0.0 for source in self._sources(slot.pair)]
-                jumps.append(math.log(ratio / max(1.0, *above)))
+        """Of how far outputs stand above their operands in this run: nearly all of its calls are sound."""
+        jumps = [
+            math.log(ratio / max(1.0, *(self.ratio(source) or 0.0 for source in sources)))
+            for slot in self.evidence.slots
+            if slot.makes
+            and slot.role not in (PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE)
+            and self._independent(slot.values) >= INDEPENDENT_ELEMENTS
+            and (ratio := self.ratio(slot.values))
+            and (sources := self._sources(slot.pair))
+            and not any(self._is_foreign(source, float(self.errors[slot.values])) for source in sources)
+        ]
         if not jumps:
             return LEAST_SCATTER
-        middle = float(np.median(jumps))
-        return max(ROBUST_DEVIATION * float(np.median(np.abs(np.array(jumps) - middle))), LEAST_SCATTER)
+        return max(float(np.quantile(jumps, SOUND_SHARE)) / SOUND_DEVIATIONS, LEAST_SCATTER)
 
 
 def _by_parameter(evidence: RankEvidence, updates: dict[int, Update]) -> dict[tuple[int, str], Update]:
