@@ -82,7 +82,7 @@ class Allowances:
         )
 
     def added_in_own_type(self, slot: Slot) -> float:
-        """What a norm's weight or bias has lost whose gradient was added up, row by row, in the type it is stored in."""
+        """What a norm's weight or bias loses if its gradient is added up, row by row, in the type it is stored in."""
         gradients, family = self._gradients(slot), self.evidence.operations[slot.pair].family
         if family is not Family.NORMALIZATION or not gradients:
             return 0.0
