@@ -8,7 +8,7 @@ from typing import Any
 
 from ulpscope.records.enums import Compiled, Level, Save
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.records.runs import CaptureSettings, IntRanges
+from ulpscope.records.runs import CaptureSettings, IntRanges, Noise
 
 SETTINGS_VARIABLE = "ULPSCOPE_SETTINGS"
 
@@ -60,7 +60,7 @@ def settings_to_json(settings: CaptureSettings) -> str:
     fields["out"] = str(settings.out)
     fields["steps"] = str(settings.steps) if settings.steps else None
     fields["ranks"] = str(settings.ranks) if settings.ranks else None
-    return json.dumps(fields)
+    return json.dumps(fields, default=str)
 
 
 def settings_from_json(text: str) -> CaptureSettings:
@@ -88,7 +88,15 @@ def _from_fields(fields: dict[str, Any]) -> CaptureSettings:
         stop=fields["stop"],
         compiled=Compiled(fields["compiled"]),
         verify=fields["verify"],
+        noise=_optional_noise(fields.get("noise")),
     )
+
+
+def _optional_noise(fields: dict[str, Any] | None) -> Noise | None:
+    if fields is None:
+        return None
+    table = fields["table"]
+    return Noise(fields["seed"], fields["precision"], None if table is None else Path(table))
 
 
 def _optional_ranges(text: str | None, *, option: str) -> IntRanges | None:

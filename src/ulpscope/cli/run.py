@@ -52,8 +52,18 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     group.add_argument("--max-disk", metavar="10GB", help="keep a rank's trace within this size; the run goes on")
     group.add_argument("--stop", action="store_true", help="end the script after the last step of --steps")
     group.add_argument("--verify", action="store_true", help="recompute every reused summary and count differences")
+    _add_twins(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a trace that is already there")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout; the script's goes to stderr")
+
+
+def _add_twins(parser: Parser) -> None:
+    group = parser.add_argument_group("noise twins: the run again, with another precision's roundings (docs/twins.md)")
+    group.add_argument(
+        "--twins", metavar="K", type=int, help="run it K times more as twins, for compare; TRACE itself may be there"
+    )
+    group.add_argument("--like", metavar="TARGET", type=Path, help="round as this trace's run does, call by call")
+    group.add_argument("--precision", metavar="DTYPE", help="round as autocast to bf16 or fp16 does")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,4 +80,15 @@ def run(args: argparse.Namespace) -> int:
         )
     max_disk = None if args.max_disk is None else parse_size(args.max_disk, option="--max-disk")
     settings = parsed(CaptureSettings, args, max_disk=max_disk)
+    if args.twins is not None:
+        from ulpscope.workflows.run.twins import AskedTwins, run_with_twins
+
+        asked = AskedTwins(args.twins, like=args.like, precision=args.precision)
+        return run_with_twins(args.command, settings, asked, overwrite=args.overwrite, as_json=args.json)
+    if args.like is not None or args.precision is not None:
+        raise UlpscopeError(
+            "--like or --precision without --twins",
+            expected="the number of twins that round so",
+            next_step="add --twins 2",
+        )
     return run_command(args.command, settings, overwrite=args.overwrite, as_json=args.json).exit_code

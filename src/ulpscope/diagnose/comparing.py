@@ -44,12 +44,12 @@ class Captured:
     same_run: bool = False
 
 
-def judge_ranks(ranks: Sequence[RankEvidence]) -> list[JudgedRank]:
-    """Judge each rank, with what the others sent it."""
+def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvidence]] = ()) -> list[JudgedRank]:
+    """Judge each rank, with what the others sent it, and its reference's twins where there are any."""
     others = errors_across_ranks(ranks)
     judged = []
-    for evidence, errors in zip(ranks, others, strict=True):
-        follower = Follower(evidence, foreign_errors=errors)
+    for number, (evidence, errors) in enumerate(zip(ranks, others, strict=True)):
+        follower = Follower(evidence, foreign_errors=errors, twins=twins[number] if twins else ())
         flow = follower.follow()
         peers = PeerGains(evidence, flow)
         if peers.would_change(flow):

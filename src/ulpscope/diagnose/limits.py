@@ -114,3 +114,15 @@ CUSTOM_IMPLEMENTATIONS = (0, 1, 2)
 """fe::OpImplType: EN_IMPL_CUSTOM_CONSTANT_CCE, EN_IMPL_CUSTOM_TIK, EN_IMPL_CUSTOM_TBE."""
 OPERATORS_NAMED = 3
 """Operators that are named in a piece of advice, at most."""
+
+# --- twins (flow/twins.py) ---
+
+SURE_DEVIATIONS = 4.75
+"""Standard deviations: a sound call is further off once in a million."""
+INDEPENDENT_ELEMENTS = 64.0
+"""Elements whose errors are independent, at most: those of a sum's rows have much in common, and a sketch has as many
+numbers."""
+LEAST_SCATTER = 0.1
+"""Of logarithms of ratios. Two estimates from sketches have 0.09 each of large values (docs/format.md)."""
+SOUND_SHARE, SOUND_DEVIATIONS = 0.95, 1.645
+"""Share of a run's calls that are sound, whatever is wrong, and where it ends in standard deviations."""

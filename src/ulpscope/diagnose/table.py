@@ -120,4 +120,5 @@ def _judged(evidence: RankEvidence, flow: Flow) -> dict[str, pl.Series]:
         "judgement": pl.Series(judgements, dtype=pl.String),
         "error_in": pl.Series([flow.error_in.get(slot.row) for slot in slots], dtype=pl.Float64),
         "expected": pl.Series([flow.expected.get(slot.row) for slot in slots], dtype=pl.Float64),
+        "chance": pl.Series([flow.chances.get(slot.row) for slot in slots], dtype=pl.Float64),
     }

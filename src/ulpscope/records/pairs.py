@@ -195,6 +195,7 @@ PAIR_COLUMNS: dict[str, tuple[str, str]] = {
     "error": (_NUMBER, "relative L2 distance (estimated unless measured is data)"),
     "error_in": (_NUMBER, "of an output: the largest error among the call's inputs"),
     "expected": (_NUMBER, "of an output: the error that rounding and the inputs explain"),
+    "chance": (_NUMBER, "of an output: how likely a sound call has this error or more, where the reference has twins"),
     "distance": (_NUMBER, "L2 norm of target - reference"),
     "cosine": (_NUMBER, "cosine similarity"),
     "max_abs": (_NUMBER, "largest absolute difference"),

@@ -24,6 +24,21 @@ class IntRanges:
         return max(high for _, high in self.ranges)
 
 
+TWINS = "twins"
+"""The folder of a trace that holds its twins, each a trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How a twin's results are moved: as far as another run's precision rounds them."""
+
+    seed: int
+    precision: str | None = None
+    """In which autocast would compute; None: each result in its own."""
+    table: Path | None = None
+    """A file that says in which dtype the other run has what operations of a family give inside of a module."""
+
+
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
     """Options of `ulpscope run` and `ulpscope.capture`."""
@@ -41,6 +56,8 @@ class CaptureSettings:
     compiled: Compiled = Compiled.AS_COMPILED
     verify: bool = False
     """Recompute every reused summary and count the differences."""
+    noise: Noise | None = None
+    """Of a twin."""
 
 
 @dataclass(frozen=True, slots=True)

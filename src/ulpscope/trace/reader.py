@@ -26,7 +26,7 @@ from polars.exceptions import PanicException, PolarsError
 from ulpscope.records.calls import Call, Frame, Use, Value
 from ulpscope.records.errors import TraceError
 from ulpscope.records.remarks import remark, within
-from ulpscope.records.runs import RankInfo, StepInfo
+from ulpscope.records.runs import TWINS, RankInfo, StepInfo
 from ulpscope.trace.data import read_value
 from ulpscope.trace.description import read_rank_info, read_summary_id, survey_rank
 from ulpscope.trace.earlier_steps import Reach, StepFinder
@@ -347,7 +347,8 @@ def has_rank_file(folder: Path) -> bool:
 
 def _folders(root: Path) -> list[Path]:
     try:
-        return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        folders = (entry for entry in root.iterdir() if entry.is_dir() and entry.name != TWINS)
+        return sorted(entry for entry in folders if not entry.name.startswith("."))
     except OSError as error:
         raise _no_trace(root, f"cannot be listed: {error.strerror}") from error
 

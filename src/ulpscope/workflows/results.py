@@ -20,6 +20,7 @@ from typing import Any
 
 from ulpscope.capture.events import is_alive
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.runs import TWINS
 
 SUMMARY = "summary.json"
 REPORT = "report.html"
@@ -114,6 +115,8 @@ def prepare_destination(out: Path, *, overwrite: bool, rank: int | None = None) 
             _refuse_other_files(out, ranks)
         for directory in ranks:
             _remove(directory)
+        if ranks and rank is None:
+            shutil.rmtree(out / TWINS, ignore_errors=True)
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=out, prefix=_OURS) as file:
             file.write(b"\0" * _TRIAL_BYTES)
@@ -205,7 +208,7 @@ def _refuse_other_files(out: Path, ranks: Sequence[Path]) -> None:
     if not out.is_dir():
         raise _occupied(out, f"{out} is not a directory")
     names = {name for name in os.listdir(out) if not name.startswith(_OURS)}
-    others = sorted(names - {rank.name for rank in ranks})
+    others = sorted(names - {rank.name for rank in ranks} - ({TWINS} if ranks else set()))
     if others:
         raise _occupied(out, f"{out} holds files that are no trace ({_first_names(others)})")
 

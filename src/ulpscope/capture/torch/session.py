@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording import session
@@ -25,7 +26,7 @@ from ulpscope.capture.torch.watching.calls import CallWatcher
 from ulpscope.capture.torch.watching.functions import record_own_call
 from ulpscope.capture.torch.watching.patches import Patches, leave_data_workers_alone
 from ulpscope.numerics.machine_code import NotCompiledError
-from ulpscope.records.runs import CaptureSettings
+from ulpscope.records.runs import CaptureSettings, Noise
 
 PACKAGES = ("torch", "torch_npu", "triton", "numpy", "transformers", "accelerate", "deepspeed", "apex")
 
@@ -43,6 +44,12 @@ class Session(session.Session):
         self._watcher = CallWatcher(self, self.recorder)
         self._patches = Patches(self._watcher)
         self._later_host = LaterHost(settings)
+        self._noise = None if settings.noise is None else self._make_noise(settings.noise)
+
+    def _make_noise(self, noise: Noise) -> TorchDispatchMode:
+        from ulpscope.capture.torch.noise import NoiseMode  # reads a table, for which a library is loaded
+
+        return NoiseMode(noise, self.steps, self.scopes)
 
     def start(self, models: Mapping[str, nn.Module] | None = None) -> None:
         """Begin to observe; `models` get names for their paths."""
@@ -60,10 +67,14 @@ class Session(session.Session):
             self.recorder.guarded(f"record {name}", record_own_call, self._watcher, op, name, content, gradients)
 
     def install(self) -> None:
+        if self._noise is not None:
+            self._noise.__enter__()
         self._patches.install()
 
     def uninstall(self) -> None:
         self._patches.uninstall()
+        if self._noise is not None:
+            self._noise.__exit__(None, None, None)
 
     def about(self) -> About:
         return About(_framework(), PACKAGES, _devices(), _switches())

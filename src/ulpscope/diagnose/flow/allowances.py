@@ -99,6 +99,14 @@ class Allowances:
             gain=explained.error / explained.widened / base if base else math.inf,
         )
 
+    def added_in_own_type(self, slot: Slot) -> float:
+        """What a norm's weight or bias loses if its gradient is added up, row by row, in the type it is stored in."""
+        gradients, family = self._gradients(slot), self.evidence.operations[slot.pair].family
+        if family is not Family.NORMALIZATION or not gradients:
+            return 0.0
+        rows = _rows(family, self.evidence.operands[gradients[0]], self.evidence.operands[slot.values])
+        return self.limits.rounding * self.evidence.roundoffs[slot.values] * math.sqrt(rows) if rows > 1 else 0.0
+
     def _gradients(self, slot: Slot) -> list[int]:
         return [other.values for other in self.evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)]
 

@@ -30,6 +30,7 @@ from ulpscope.diagnose.flow.states import (
     Gain,
     State,
 )
+from ulpscope.diagnose.flow.twins import Twins
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
 from ulpscope.diagnose.limits import PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
@@ -56,7 +57,12 @@ class Follower:
     """Judges all pairs of values of one rank, as often as it is asked; what does not change is kept."""
 
     def __init__(
-        self, evidence: RankEvidence, *, limits: Limits = LIMITS, foreign_errors: ForeignErrors | None = None
+        self,
+        evidence: RankEvidence,
+        *,
+        limits: Limits = LIMITS,
+        foreign_errors: ForeignErrors | None = None,
+        twins: Sequence[RankEvidence] = (),
     ) -> None:
         self.evidence = evidence
         self.limits = limits
@@ -65,6 +71,7 @@ class Follower:
         self.allowances = Allowances(evidence, limits, self.gaps.parameter_storages)
         self.choosers = Choosers(evidence)
         self.excuses = Excuses(evidence, self.gaps, limits)
+        self.twins = Twins(evidence, twins, self.gaps.operands_of) if twins else None
         values = evidence.values
         self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
         self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
@@ -258,6 +265,8 @@ class Follower:
             self.flow.states[slot.values] = self._inherited_state(free)
             return
         everything = self.explainer.explain(slot, sources, gain, gap)
+        if self._settle_by_twins(slot, sources, cause, everything, gap):
+            return
         if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
             everything = self.allowances.applied(slot, self.explainer.floats(sources), everything, gain)
         error, expected = everything.error, everything.expected * self._doubt(slot)
@@ -275,6 +284,37 @@ class Follower:
             self.flow.states[slot.values] = UNRESOLVED if unresolved else ROUNDING
         else:
             self.flow.states[slot.values] = self._inherited_state(sources)
+
+    def _settle_by_twins(
+        self, slot: Slot, sources: list[int], cause: Cause, explained: Explained, gap: Gap | None
+    ) -> bool:
+        """Judge by what the reference's twins differ from it; gives False where they do not tell."""
+        update = self.explainer.updates.get(slot.row)
+        healthy = None if self.twins is None else self.twins.of(slot, sources, update)
+        if self.twins is None or healthy is None:
+            return False
+        wrong = [source for source in sources if self.flow.states[source] in WRONG]
+        most = max(healthy.most, explained.expected) if wrong or self._flips_few(slot) else healthy.most
+        most = math.hypot(most, self.allowances.added_in_own_type(slot))
+        self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, most
+        self.flow.chances[slot.row] = healthy.chance_of(explained.error)
+        self.explainer.note(slot, explained.error)
+        alone = self.twins.alone(slot, update)
+        if explained.error > most or self._follows_from_argument(slot, explained):
+            self._born(slot, cause, explained.incoming, most, gain=explained.gain, gap=gap)
+        elif alone is not None and explained.error > alone.most and wrong:
+            self.flow.states[slot.values] = self._inherited_state(sources)
+        else:
+            self.flow.states[slot.values] = ROUNDING
+        return True
+
+    def _flips_few(self, slot: Slot) -> bool:
+        """Whether a few elements make all of an error, and how many is a matter of chance: behind a kink, or in what an
+        adaptive optimizer makes of the signs of small gradients."""
+        if slot.row in self.explainer.updates:
+            return True
+        is_backward = self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
+        return is_backward and self.evidence.operations[slot.pair].has(Trait.KINKED)
 
     def _follows_birth(self, slot: Slot, gap: Gap | None) -> bool:
         """Whether nobody knows what a value was made of, and something was made wrong before, in the same step."""

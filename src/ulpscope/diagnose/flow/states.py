@@ -107,6 +107,8 @@ class Flow:
     error_in: dict[int, float] = field(default_factory=dict)
     """Of an output's slot, by its row."""
     expected: dict[int, float] = field(default_factory=dict)
+    chances: dict[int, float] = field(default_factory=dict)
+    """By the row of an output's slot: how likely a sound call has its error or more, where twins tell."""
     started: list[Slot] = field(default_factory=list)
     """Parameters and states that differed a little when the comparison began, at a step other than 0."""
     unread: set[int] = field(default_factory=set)

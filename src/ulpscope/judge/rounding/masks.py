@@ -187,7 +187,9 @@ def masked_rows(values: Values) -> Bools:
     masked &= (most < SCORES) & (values.nan == 0) & (values.pos_inf == 0)
     if values.exponents is not None:
         far = values.exponents[:, MASK_BIN:].sum(axis=1)
-        masked &= values.summaries.elements - values.not_finite() > far
+        some_scores = values.summaries.elements - values.not_finite() > far
+        # Or the mask alone, one number, before scores are added to it.
+        masked &= some_scores | ((least == most) & usual_masks(least))
     large = np.flatnonzero(masked & (values.large() > 0))
     masked[large] = usual_masks(least[large])
     return masked

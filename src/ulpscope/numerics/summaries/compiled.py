@@ -102,10 +102,10 @@ def _compiled_here(dtype: Dtype) -> Iterator[Summarizer]:
 
 def _native_summarizer(dtype: Dtype) -> Summarizer:
     if not dtype.name.startswith("float8"):
-        return _entry(dtype.name if dtype.has_sketch else _integer(dtype).name, _ADDRESS, _COUNT, _ADDRESS)
+        return entry(dtype.name if dtype.has_sketch else _integer(dtype).name, _ADDRESS, _COUNT, _ADDRESS)
     # First the address of what the 256 bytes stand for, and the bits of the smallest normal one. The table is kept.
     table, normal = float8_values(dtype.name), int(np.float32(dtype.smallest_normal).view(np.int32))
-    return partial(_entry("float8", _ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS), table.ctypes.data, normal)
+    return partial(entry("float8", _ADDRESS, _COUNT, _ADDRESS, _COUNT, _ADDRESS), table.ctypes.data, normal)
 
 
 def _by_numba(kernels: ModuleType, dtype: Dtype, address: int, count: int, place: int) -> None:
@@ -160,13 +160,14 @@ _ADDRESS, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 def streamer() -> Callable[[int, int, int], None]:
     """Copies bytes past the caches to an address that is a multiple of 64: target, source, how many."""
-    return _entry("stream", _ADDRESS, _ADDRESS, _COUNT)
+    return entry("stream", _ADDRESS, _ADDRESS, _COUNT)
 
 
-def _entry(name: str, *types: type) -> Callable[..., None]:
-    entry = getattr(load(), name)
-    entry.argtypes, entry.restype = types, None
-    return entry  # type: ignore[no-any-return]
+def entry(name: str, *types: type) -> Callable[..., None]:
+    """A function of the library that the system's compiler made, with the types of what it takes."""
+    function = getattr(load(), name)
+    function.argtypes, function.restype = types, None
+    return function  # type: ignore[no-any-return]
 
 
 @cache

@@ -1,6 +1,7 @@
 """`ulpscope compare`: two runs, aligned, judged, executed again where both saved their data, and told."""
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from ulpscope.report.words.language import Language, ranges_text
 from ulpscope.trace.frames import outer_calls
 from ulpscope.trace.objects import collector_paused
 from ulpscope.trace.reader import RankTrace, Trace
+from ulpscope.trace.twins import fitting_twins
 from ulpscope.workflows.answers import TellsItself
 from ulpscope.workflows.compare.saved_data import measure_data
 from ulpscope.workflows.report.command import finding_stacks, write_result
@@ -181,15 +183,21 @@ def unseen(number: int, /, *, text: str | None = None) -> None:
 
 def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: "Advance") -> CompareResult:
     traces, names = Pair(open_run(reference), open_run(target)), Pair(str(reference), str(target))
+    twins = fitting_twins(traces)
     if "kernel" not in (_level(traces.reference), _level(traces.target)):
-        return _compare_traces(traces, names, options, advance)
+        return _compare_traces(traces, twins, names, options, advance)
+
+    def looked_into(opened: Pair[_Calls]) -> CompareResult:
+        shown = Pair(outer_calls(traces.reference, opened.reference), outer_calls(traces.target, opened.target))
+        # A twin makes the calls of its run, under the same numbers.
+        alike = [outer_calls(twin, opened.reference) for twin in twins]
+        return _compare_traces(shown, alike, names, options, advance)
+
     # What runs inside of calls that agree differs by nature where they are computed in another way.
-    outer = _compare_traces(traces.map(lambda trace: outer_calls(trace, frozenset())), names, options, advance)
+    outer = looked_into(Pair(frozenset(), frozenset()))
     if not outer.comparison.findings:
         return outer
-    opened = _found_calls(outer)
-    inside = Pair(outer_calls(traces.reference, opened.reference), outer_calls(traces.target, opened.target))
-    inner = _compare_traces(inside, names, options, advance)
+    inner = looked_into(_found_calls(outer))
     return inner if inner.comparison.findings else outer
 
 
@@ -214,7 +222,7 @@ def _found_calls(result: CompareResult) -> Pair[_Calls]:
 
 
 def _compare_traces(
-    traces: Pair[Trace], names: Pair[str], options: CompareOptions, advance: "Advance"
+    traces: Pair[Trace], twins: Sequence[Trace], names: Pair[str], options: CompareOptions, advance: "Advance"
 ) -> CompareResult:
     standard = parse_standard(options.standard)
     if standard is not None and standard.needs_details:
@@ -228,7 +236,8 @@ def _compare_traces(
     if unable and options.replay is Replay.ON:
         raise refuse(unable)
     ranks = [_evidence(rank, planned.mapped, options, advance, missing) for rank in plan.ranks]
-    judged, ledger = _with_ledger(judge_ranks(ranks), plan, unable, options.replay, advance)
+    healthy = _twin_evidence(traces.reference, twins, plan)
+    judged, ledger = _with_ledger(judge_ranks(ranks, healthy), plan, unable, options.replay, advance)
     comparison, table = summarise(
         plan,
         judged,
@@ -267,6 +276,16 @@ def _evidence(
     slots, rows, pairs = paired_values(plan, mapped)
     measured = measure_data(plan.traces, pairs, failures, jobs=options.jobs, detailed=options.details, advance=advance)
     return gather(plan, slots, rows, measured)
+
+
+def _twin_evidence(reference: Trace, twins: Sequence[Trace], plan: Plan) -> list[list[RankEvidence]]:
+    """For each rank: the reference's twins compared with it."""
+    steps = IntRanges(tuple((step, step) for step in plan.steps))
+    plans = [{rank.rank: rank for rank in make_plan(Pair(reference, twin), steps=steps).ranks} for twin in twins]
+    return [
+        [gather(known[rank.rank], *paired_values(known[rank.rank])) for known in plans if rank.rank in known]
+        for rank in plan.ranks
+    ]
 
 
 def paired_values(plan: RankPlan, mapped: Mapped | None = None) -> tuple[pl.DataFrame, NDArray[Any], ValuePairs]:

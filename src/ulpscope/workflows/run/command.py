@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 Told = TypeVar("Told")
 
 POLL_SECONDS = 0.2
+TWIN_VARIABLE = "ULPSCOPE_TWIN"
+"""Tells a script that it runs as a twin, and as which."""
 
 
 class Child:
@@ -56,14 +58,16 @@ class Child:
         self._early: list[int] = []
         self.interrupted = False
 
-    def run(self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int | None) -> int:
+    def run(
+        self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int | None, stderr: int | None = None
+    ) -> int:
         """Start the command and wait for its end, calling `on_tick` a few times a second.
 
         The exit code is as a shell reports it: 128 + n after signal n.
         """
         with self._signals():
             try:
-                self._process = process = subprocess.Popen(command, env=environment, stdout=stdout)
+                self._process = process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
             except OSError as error:
                 raise UlpscopeError(
                     f"{command[0]} cannot be started: {error.strerror}",
@@ -142,9 +146,9 @@ def run_command(
     is_one_of_several = world_size > 1 or starts_ranks(command)
     with held_destination(settings.out, shared=is_one_of_several):
         prepare_destination(settings.out, overwrite=overwrite, rank=rank if world_size > 1 else None)
-        _tell(plan_text(settings, command=command, interpreter=find_interpreter(executable)))
-        outcome = _capture(command, settings, stdout=sys.stderr.fileno() if as_json else None)
-    _tell(summary_text(outcome))
+        tell(plan_text(settings, command=command, interpreter=find_interpreter(executable)))
+        outcome = capture_command(command, settings, stdout=sys.stderr.fileno() if as_json else None)
+    tell(summary_text(outcome))
     if as_json:
         print(json.dumps(outcome_object(outcome)))
     return outcome
@@ -183,13 +187,16 @@ def find_interpreter(executable: str) -> str | None:
     return shutil.which(python) if python else None
 
 
-def _capture(command: Sequence[str], settings: CaptureSettings, *, stdout: int | None) -> RunOutcome:
+def capture_command(
+    command: Sequence[str], settings: CaptureSettings, *, stdout: int | None, stderr: int | None = None
+) -> RunOutcome:
+    """Run a command captured, where a place for its trace is prepared."""
     with tempfile.TemporaryDirectory(prefix="ulpscope-") as rendezvous:
         watch = RunWatch(Path(rendezvous))
         try:
             environment = child_environment(os.environ, settings, rendezvous=Path(rendezvous))
             child = Child(on_tick=watch.tick, on_stop=watch.status.close)
-            code = child.run(command, environment=environment, stdout=stdout)
+            code = child.run(command, environment=environment, stdout=stdout, stderr=stderr)
         finally:
             watch.finish()
     from ulpscope.trace.writer import read_claim
@@ -211,8 +218,10 @@ def child_environment(environ: Mapping[str, str], settings: CaptureSettings, *, 
     python_path = environ.get("PYTHONPATH")
     # The child may change its directory before it imports torch.
     absolute = replace(settings, out=settings.out.absolute())
+    twin = {} if settings.noise is None else {TWIN_VARIABLE: str(settings.noise.seed)}
     return {
         **environ,
+        **twin,
         "PYTHONPATH": f"{INJECT_DIRECTORY}{os.pathsep}{python_path}" if python_path else str(INJECT_DIRECTORY),
         SETTINGS_VARIABLE: settings_to_json(absolute),
         EVENTS_VARIABLE: str(rendezvous),
@@ -273,7 +282,7 @@ class RunWatch:
         self._events.append(event)
         if event["event"] in ("message", "failed") and event["text"] not in self._messages:
             self._messages[event["text"]] = None
-            _tell(f"ulpscope: {event['text']}")
+            tell(f"ulpscope: {event['text']}")
 
     def _of(self, name: str) -> list[Event]:
         return [event for event in self._events if event["event"] == name]
@@ -318,5 +327,6 @@ def _calls_on_disk(directory: Path, steps: Iterable["StepParts"]) -> int:
         return sum(step.info.calls for step in steps if step.info is not None)
 
 
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
+    """On stderr: stdout is the script's."""
     print(text, file=sys.stderr, flush=True)

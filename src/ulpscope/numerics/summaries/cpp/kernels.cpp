@@ -1,6 +1,7 @@
 // Summaries in one read, and copies past the caches. compiled.py puts the numbers of constants.py before this text.
 #include "counts.h"
 #include "digest.h"
+#include "noise.h"
 #include "sums.h"
 
 namespace {
@@ -183,6 +184,22 @@ EXPORTED float8(const int32_t* table, int64_t normal, const char* address, int64
   widen.table = table;
   widen.rules.normal = normal;
   summarize(address, count, widen, row);
+}
+
+EXPORTED noise32(float* numbers, int64_t count, int kept, int lowest, double largest, int64_t seed) {
+  move_like_rounding<float, uint32_t, 23, 127>(numbers, count, kept, lowest, largest, (uint32_t)seed);
+}
+EXPORTED noise64(double* numbers, int64_t count, int kept, int lowest, double largest, int64_t seed) {
+  move_like_rounding<double, uint64_t, 52, 1023>(numbers, count, kept, lowest, largest, (uint32_t)seed);
+}
+EXPORTED jitter16(uint16_t* numbers, int64_t count, int64_t infinity, int64_t seed) {
+  jitter<uint16_t>(numbers, count, infinity, (uint32_t)seed);
+}
+EXPORTED jitter32(uint32_t* numbers, int64_t count, int64_t infinity, int64_t seed) {
+  jitter<uint32_t>(numbers, count, infinity, (uint32_t)seed);
+}
+EXPORTED jitter64(uint64_t* numbers, int64_t count, int64_t infinity, int64_t seed) {
+  jitter<uint64_t>(numbers, count, infinity, (uint32_t)seed);
 }
 
 // Copies bytes to an address that is a multiple of a cache line, past the caches.

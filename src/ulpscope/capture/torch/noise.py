@@ -1,0 +1,221 @@
+"""Noise of a twin: a run again, in which every result moves as far as another run's precision rounds it.
+
+The mode lies below autograd and below all that records: forward, backward and updates have the noise, and what is
+recorded has it. It follows in which precision the other run holds each tensor, by its memory. Results of arithmetic are
+moved by that precision's rounding; copies and views only carry it on. A contraction's operands are moved, too: that is
+what autocast does to them, and in the run's own precision it stands for sums in another order. Not touched: what set-up
+makes, integers, what a program writes down (masks, positions), what is drawn, and numbers that the precision holds.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from ulpscope.capture.recording.calls import Scopes
+from ulpscope.capture.recording.steps import Steps
+from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.numerics.machine_code import NotCompiledError
+from ulpscope.numerics.noise import noise_of
+from ulpscope.operations.registry import Family, Operation, Trait, is_collective, operation
+from ulpscope.records.enums import Phase
+from ulpscope.records.runs import Noise
+from ulpscope.trace.twins import PARAMETERS, carries, precision_key, read_precision
+
+_NAMES = {getattr(torch, name): name for name in ("float64", "float32", "float16", "bfloat16")}
+_BITS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
+_CONTRACTING = frozenset((Family.CONTRACTION, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT))
+_UNTOUCHED = (Trait.CONSTANT, Trait.UNWRITTEN, Trait.RANDOM, Trait.METADATA, Trait.REACHING_OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """What is done about the results of an operator."""
+
+    operation: Operation
+    touched: bool
+    """Whether its results have precision at all."""
+    computes: bool
+    """Whether its results are moved; else they are what went in."""
+    contracts: bool
+
+
+@cache
+def _kernel(func: Any) -> _Kernel:
+    known = operation(str(func))
+    contracts = known.family in _CONTRACTING
+    # Attention draws its dropout and computes all the same.
+    drawn = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()) and not contracts
+    computes = not carries(known) and not is_collective(str(func))
+    return _Kernel(known, not known.has(*_UNTOUCHED) and not drawn, computes, contracts)
+
+
+class NoiseMode(TorchDispatchMode):
+    """Moves results."""
+
+    def __init__(self, noise: Noise, steps: Steps, scopes: Scopes) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._steps = steps
+        self._scopes = scopes
+        self._autocast = noise.precision
+        self._results = {} if noise.table is None else read_precision(noise.table).results
+        self._parameters = self._results.get(PARAMETERS)
+        self._seeds = itertools.count(noise.seed << 32)
+        self._held: dict[int, str] = {}
+        """The precision in which the other run holds what lies at an address, where that is coarser than its dtype."""
+        self._taken: dict[int, str] = {}
+        """The precision in which a contraction has taken what lies there: its backward takes it so, too."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():
+            if self._steps.phase is Phase.SETUP:
+                return func(*args, **kwargs)
+            kernel = _kernel(func)
+            given = list(_floats((args, kwargs))) if kernel.touched else []
+            if given:
+                return self._run(kernel, func, given, args, kwargs)
+            result = func(*args, **kwargs)
+            for tensor in _floats((result,)):
+                self._held.pop(_address(tensor), None)
+            return result
+
+    def _run(self, kernel: _Kernel, func: Any, given: list[Tensor], args: Any, kwargs: Any) -> Any:
+        precision = self._precision(kernel, given)
+        if kernel.contracts:
+            args, kwargs = tree_map_only(Tensor, lambda tensor: self._taken_as(tensor, precision), (args, kwargs))
+        result = func(*args, **kwargs)
+        written = set() if kernel.computes else set(map(_address, given))
+        # A parameter is what set-up made: what is moved out of it was not yet rounded.
+        held = None if kernel.computes else _coarsest(self._held.get(_address(tensor)) for tensor in given)
+        for tensor in _floats((result,)):
+            address = _address(tensor)
+            if address in written:
+                continue
+            coarser = _coarser(precision, tensor)
+            if kernel.computes or (coarser is not None and held != coarser):
+                _move(tensor, coarser or _NAMES[tensor.dtype], next(self._seeds))
+            if coarser is None:
+                self._held.pop(address, None)
+            else:
+                self._held[address] = coarser
+        return result
+
+    def _precision(self, kernel: _Kernel, given: list[Tensor]) -> str | None:
+        """In which precision the other run has the results; None: in their own."""
+        forward = self._steps.phase is Phase.FORWARD
+        if forward and self._results:
+            known = self._results.get((self._scopes.module or "", precision_key(kernel.operation)))
+            if known is not None:
+                return known
+        if kernel.contracts:
+            taken = [self._taken.get(_address(tensor)) for tensor in given]
+            return _coarsest([self._coarsest(given), *taken, self._autocast if forward else None])
+        wide = any(self._held_as(tensor) is None and tensor.dim() for tensor in given)
+        return None if wide else self._coarsest(given)
+
+    def _held_as(self, tensor: Tensor) -> str | None:
+        held = self._held.get(_address(tensor))
+        return self._parameters if held is None and isinstance(tensor, torch.nn.Parameter) else held
+
+    def _coarsest(self, given: Iterable[Tensor]) -> str | None:
+        return _coarsest(map(self._held_as, given))
+
+    def _taken_as(self, tensor: Tensor, precision: str | None) -> Tensor:
+        """An operand of a contraction, as that takes it."""
+        if tensor.dtype not in _NAMES or type(tensor) not in (Tensor, torch.nn.Parameter):
+            return tensor
+        coarser = _coarser(precision, tensor)
+        if coarser is not None:
+            self._taken[_address(tensor)] = coarser
+            if self._held.get(_address(tensor)) == coarser:
+                return tensor
+        copy = tensor.detach().clone()
+        _move(copy, coarser or _NAMES[tensor.dtype], next(self._seeds))
+        return copy
+
+
+def _floats(things: Any) -> Iterator[Tensor]:
+    """All plain tensors of real numbers among what an operator was given or gave."""
+    for thing in things.values() if isinstance(things, Mapping) else things:
+        if isinstance(thing, Tensor):
+            if thing.dtype in _NAMES and type(thing) in (Tensor, torch.nn.Parameter):
+                yield thing
+        elif isinstance(thing, list | tuple | dict):
+            yield from _floats(thing)
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _coarser(precision: str | None, tensor: Tensor) -> str | None:
+    """A precision, if it is coarser than the tensor's own."""
+    own = DTYPES[_NAMES[tensor.dtype]]
+    return precision if precision is not None and DTYPES[precision].unit_roundoff > own.unit_roundoff else None
+
+
+def _coarsest(precisions: Iterable[str | None]) -> str | None:
+    known = (precision for precision in precisions if precision is not None)
+    return max(known, key=lambda name: DTYPES[name].unit_roundoff, default=None)
+
+
+def _move(tensor: Tensor, precision: str, seed: int) -> None:
+    if not tensor.numel() or tensor.is_meta:
+        return
+    own = _NAMES[tensor.dtype]
+    compact = tensor if tensor.is_contiguous() or _is_dense(tensor) else tensor.contiguous()
+    try:
+        if tensor.device.type != "cpu":
+            raise NotCompiledError("only the CPU's memory lies at addresses that we can write")
+        noise_of(own, precision)(compact.data_ptr(), compact.numel(), seed)
+    except NotCompiledError:
+        move_by_torch(compact, precision, seed)
+    if compact is not tensor:
+        tensor.copy_(compact)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    dense: bool = torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    return dense
+
+
+def move_by_torch(tensor: Tensor, precision: str, seed: int) -> None:
+    """The same by torch's own operations, on any device."""
+    own, other = DTYPES[_NAMES[tensor.dtype]], DTYPES[precision]
+    generator = torch.Generator(tensor.device).manual_seed(seed)
+    if own.unit_roundoff >= other.unit_roundoff:
+        chance = torch.randint(0, 8, tensor.shape, generator=generator, device=tensor.device)
+        bits = tensor.view(_BITS[tensor.dtype])
+        steps = (chance == 0).to(bits.dtype) - (chance == 1).to(bits.dtype)
+        steps.mul_(tensor.isfinite() & (tensor != 0))
+        bits.add_(steps)
+        return
+    lowest = torch.tensor(other.smallest_normal).log2().item()
+    exponents = (torch.frexp(tensor).exponent - 1).clamp_(min=int(lowest))
+    step = torch.ldexp(torch.full_like(tensor, 2.0 * other.unit_roundoff), exponents)
+    chance = torch.rand(tensor.shape, generator=generator, device=tensor.device, dtype=tensor.dtype)
+    place = tensor / step
+    stays = (place.floor() == place) | ~(tensor.abs() <= other.largest)
+    tensor.copy_(torch.where(stays, tensor, tensor + (chance - 0.5) * step))

@@ -1,0 +1,147 @@
+"""Healthy error, measured: what runs of the reference with the target's roundings (its twins) differ from it.
+
+A sound target is about as far from the reference as its twins are, tensor by tensor, whatever amplifies errors on the
+way: the twins went through the same. So a call has made an error itself where its output stands further above the
+twins' than its operands do. By how much that happens by chance is told by the run's own calls, most of which are sound,
+by the number of elements, and by the number of twins.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.explaining import Update, compare_updates
+from ulpscope.diagnose.limits import (
+    INDEPENDENT_ELEMENTS,
+    LEAST_SCATTER,
+    SOUND_DEVIATIONS,
+    SOUND_SHARE,
+    SURE_DEVIATIONS,
+)
+from ulpscope.judge.rounding.limits import LIMITS
+from ulpscope.records.enums import PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE
+
+Sources = Callable[[int], Sequence[int]]
+"""Rows of values that outputs of a pair of calls depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Healthy:
+    """What a sound call's output may differ by."""
+
+    error: float
+    """Its twins' error, times as much as its operands stand above theirs."""
+    deviation: float
+    """Standard deviation of the logarithm of a sound error over this one."""
+
+    @property
+    def most(self) -> float:
+        """More is not healthy."""
+        return self.error * math.exp(SURE_DEVIATIONS * self.deviation)
+
+    def chance_of(self, error: float) -> float:
+        """How likely a sound call has this error or more."""
+        if error <= 0:
+            return 1.0
+        return 0.5 * math.erfc(math.log(error / self.error) / self.deviation / math.sqrt(2.0))
+
+
+class Twins:
+    """The twins of one rank's reference, seen from its comparison with the target."""
+
+    def __init__(self, evidence: RankEvidence, twins: Sequence[RankEvidence], sources: Sources) -> None:
+        self.evidence = evidence
+        self._sources = sources
+        self._twins = twins
+        self._updates = [_by_parameter(twin, compare_updates(twin)) for twin in twins]
+        self.errors = self._root_mean_squares()
+        """Of each pair of values; nan where no twin tells."""
+
+    def _root_mean_squares(self) -> NDArray[np.float64]:
+        ids = self.evidence.sides.reference.id
+        found = np.full((len(self._twins), len(ids)), np.nan)
+        for errors, twin in zip(found, self._twins, strict=True):
+            known = twin.values.compared & ~twin.values.discrete & np.isfinite(twin.values.error)
+            own, rows = twin.sides.reference.id[known], twin.values.error[known]
+            if len(own):
+                order = np.argsort(own)
+                places = np.searchsorted(own[order], ids).clip(max=len(own) - 1)
+                errors[:] = np.where(own[order][places] == ids, rows[order][places], np.nan)
+        with np.errstate(invalid="ignore"):
+            healthy: NDArray[np.float64] = np.sqrt(np.mean(np.square(found), axis=0))
+        # A twin that has not rounded where the target has says nothing; a sketch tells nothing below its resolution.
+        least = np.maximum(LIMITS.rounding * np.array(self.evidence.roundoffs), self.evidence.resolutions)
+        return np.where(healthy >= least, healthy, np.nan)
+
+    def of(self, slot: Slot, sources: Sequence[int], update: Update | None) -> Healthy | None:
+        """What is healthy for a value that was made of these; None where the twins do not tell."""
+        own = self._own(slot, update)
+        if own is None or any(self._is_foreign(source, own) for source in sources):
+            return None
+        above = max((ratio for source in sources if (ratio := self.ratio(source)) is not None), default=1.0)
+        return Healthy(own * max(above, 1.0), self._deviation(slot.values))
+
+    def _is_foreign(self, source: int, healthy: float) -> bool:
+        """Whether an operand has more error than the output may have, and of a kind that no twin has."""
+        values = self.evidence.values
+        if values.discrete[source] or values.identical[source]:
+            return False
+        return not values.compared[source] or (
+            math.isnan(self.errors[source]) and self.evidence.operands[source].error > healthy
+        )
+
+    def alone(self, slot: Slot, update: Update | None) -> Healthy | None:
+        """What is healthy whatever it was made of."""
+        return self.of(slot, (), update)
+
+    def ratio(self, row: int) -> float | None:
+        """How many times as far from the reference as its twins a value is."""
+        error, healthy = self.evidence.operands[row].error, self.errors[row]
+        return None if math.isnan(healthy) or not math.isfinite(error) else error / float(healthy)
+
+    def _own(self, slot: Slot, update: Update | None) -> float | None:
+        if update is None:
+            healthy = float(self.errors[slot.values])
+            return None if math.isnan(healthy) else healthy
+        key = self.evidence.calls["reference_id"][slot.pair], slot.place
+        known = [updates[key] for updates in self._updates if key in updates]
+        healthy = math.sqrt(sum(each.error**2 for each in known) / len(known)) if known else 0.0
+        return healthy if healthy > max(update.resolution, 0.0) else None
+
+    def _deviation(self, row: int) -> float:
+        return math.hypot(self._scatter, math.sqrt((1.0 + 1.0 / len(self._twins)) / (2.0 * self._independent(row))))
+
+    def _independent(self, row: int) -> float:
+        """How many elements make up a value's error: as many as are about as large as the largest."""
+        stats = self.evidence.sides.reference.summaries
+        largest = max(abs(float(stats.min[row])), abs(float(stats.max[row])))
+        alike = (float(stats.norm[row]) / largest) ** 2 if largest > 0 else 1.0
+        return max(min(alike, INDEPENDENT_ELEMENTS), 1.0) if math.isfinite(alike) else 1.0
+
+    @cached_property
+    def _scatter(self) -> float:
+        """Of how far outputs stand above their operands in this run: nearly all of its calls are sound."""
+        jumps = [
+            math.log(ratio / max(1.0, *(self.ratio(source) or 0.0 for source in sources)))
+            for slot in self.evidence.slots
+            if slot.makes
+            and slot.role not in (PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE)
+            and self._independent(slot.values) >= INDEPENDENT_ELEMENTS
+            and (ratio := self.ratio(slot.values))
+            and (sources := self._sources(slot.pair))
+            and not any(self._is_foreign(source, float(self.errors[slot.values])) for source in sources)
+        ]
+        if not jumps:
+            return LEAST_SCATTER
+        return max(float(np.quantile(jumps, SOUND_SHARE)) / SOUND_DEVIATIONS, LEAST_SCATTER)
+
+
+def _by_parameter(evidence: RankEvidence, updates: dict[int, Update]) -> dict[tuple[int, str], Update]:
+    """Updates by the reference's call and the parameter."""
+    slots, calls = evidence.slots, evidence.calls["reference_id"]
+    return {(calls[slots[row].pair], slots[row].place): update for row, update in updates.items()}

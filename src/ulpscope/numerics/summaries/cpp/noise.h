@@ -1,0 +1,49 @@
+// Noise, in place: numbers moved as far as rounding to a coarser type, or one more rounding in their own, moves them.
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+namespace {
+
+inline uint32_t scrambled(uint32_t word) {
+  word = (word ^ (word >> 16)) * 0x7feb352du;
+  word = (word ^ (word >> 15)) * 0x846ca68bu;
+  return word ^ (word >> 16);
+}
+
+// Each number moves by up to half the distance of numbers with `kept` bits behind the hidden one: as far as rounding to
+// one of them moves it, and in any direction. What is such a number stays, as rounding would leave it. Below the exponent
+// `lowest` they lie as far apart as there. What is larger than `largest` stays, as do inf and nan: it is a mask, or what
+// overflows.
+template <class Number, class Bits, int MANTISSA, int BIAS>
+void move_like_rounding(Number* numbers, int64_t count, int kept, int lowest, double largest, uint32_t seed) {
+  if (lowest < kept - BIAS + 1) lowest = kept - BIAS + 1;  // or the steps would be no normal numbers
+  for (int64_t i = 0; i < count; ++i) {
+    const Number x = numbers[i];
+    Bits bits;
+    memcpy(&bits, &x, sizeof bits);
+    int exponent = (int)((bits >> MANTISSA) & (2 * BIAS + 1)) - BIAS;
+    exponent = exponent > lowest ? exponent : lowest;
+    const Bits up = (Bits)(BIAS + exponent - kept) << MANTISSA, down = (Bits)(BIAS - exponent + kept) << MANTISSA;
+    Number step, steps;
+    memcpy(&step, &up, sizeof step);
+    memcpy(&steps, &down, sizeof steps);
+    const Number chance = (Number)(scrambled((uint32_t)i ^ seed) >> 8) * (Number)(1.0 / (1 << 24));
+    const Number size = x < 0 ? -x : x, place = x * steps;
+    const bool stays = __builtin_floor(place) == place || !(size <= (Number)largest);
+    numbers[i] = stays ? x : x + (chance - (Number)0.5) * step;
+  }
+}
+
+// One in four numbers becomes a neighbour of its own type.
+template <class Bits> void jitter(Bits* numbers, int64_t count, Bits infinity, uint32_t seed) {
+  const Bits sign = (Bits)1 << (8 * sizeof(Bits) - 1);
+  for (int64_t i = 0; i < count; ++i) {
+    const Bits bits = numbers[i], size = bits & ~sign;
+    const uint32_t chance = scrambled((uint32_t)i ^ seed) >> 29;
+    const Bits step = chance == 0 ? 1 : chance == 1 ? (Bits)-1 : 0;
+    numbers[i] = size == 0 || size >= (Bits)(infinity - 1) ? bits : (Bits)(bits + step);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,143 @@
+"""What a twin's noise moves in a run of torch, and what it leaves alone."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ulpscope.capture.recording.calls import ModuleScope, Scopes
+from ulpscope.capture.recording.steps import Steps
+from ulpscope.capture.torch.noise import NoiseMode, move_by_torch
+from ulpscope.records.enums import Phase
+from ulpscope.records.runs import Noise
+
+BF16 = 2.0**-8
+
+
+class Run:
+    """A mode at work in a forward, with the scopes that it asks."""
+
+    def __init__(self, noise: Noise) -> None:
+        self.steps, self.scopes = Steps(), Scopes()
+        self.steps.phase = Phase.FORWARD
+        self.mode = NoiseMode(noise, self.steps, self.scopes)
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    made = Run(Noise(1, "bfloat16"))
+    with made.mode:
+        yield made
+
+
+def error(found: torch.Tensor, truth: torch.Tensor) -> float:
+    with _disable_current_modes(), torch.no_grad():
+        return float((found.double() - truth.double()).norm() / truth.double().norm())
+
+
+def product_of(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Exactly, whoever watches."""
+    with _disable_current_modes(), torch.no_grad():
+        return one.double() @ other.double()
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_a_product_and_what_is_made_of_it_are_moved_like_bfloat16(run: Run) -> None:
+    one, other = numbers(32, 32), numbers(32, 32, seed=1)
+    product = one @ other
+    truth = product_of(one, other)
+    assert 0.5 * BF16 < error(product, truth) < 2 * BF16
+    assert error(torch.relu(product), torch.relu(product)) == 0.0
+    assert 0.2 * BF16 < error(torch.tanh(product), torch.tanh(product.double())) < BF16
+
+
+def test_the_operands_stay_as_they_are(run: Run) -> None:
+    one = numbers(16, 16)
+    kept = one.clone()
+    _ = one @ one
+    assert torch.equal(one, kept)
+
+
+def test_without_a_product_numbers_keep_their_own_precision(run: Run) -> None:
+    one = numbers(64, 64)
+    assert error(one.exp(), one.double().exp()) < 2.0**-22
+
+
+def test_set_up_is_not_moved(run: Run) -> None:
+    run.steps.phase = Phase.SETUP
+    one = numbers(16, 16)
+    product = one @ one
+    run.steps.phase = Phase.FORWARD
+    assert error(product, product_of(one, one)) < 2.0**-20
+
+
+def test_masks_integers_views_and_drawn_numbers_are_not_moved(run: Run) -> None:
+    product = numbers(8, 8) @ numbers(8, 8)
+    mask = torch.full((8, 8), torch.finfo(torch.float32).min).triu(1)
+    masked = product + mask
+    assert torch.isfinite(masked).all()
+    assert bool((masked.triu(1)[mask != 0] == torch.finfo(torch.float32).min).all())
+    kept = product.clone()
+    assert torch.equal(product.view(64).view(8, 8).transpose(0, 1), kept.transpose(0, 1))
+    assert torch.equal(product, kept)
+    assert torch.equal(torch.arange(5) * 2, torch.tensor([0, 2, 4, 6, 8]))
+    torch.manual_seed(0)
+    drawn = torch.rand(8)
+    torch.manual_seed(0)
+    assert torch.equal(drawn, torch.rand(8))
+
+
+def test_gradients_are_moved_like_bfloat16(run: Run) -> None:
+    layer, given = nn.Linear(32, 32, bias=False), numbers(16, 32).requires_grad_()
+    made = layer(given)
+    run.steps.phase = Phase.BACKWARD
+    sent = numbers(16, 32, seed=2)
+    made.backward(sent)
+    assert given.grad is not None
+    assert layer.weight.grad is not None
+    assert 0.5 * BF16 < error(given.grad, product_of(sent, layer.weight)) < 2 * BF16
+    assert 0.5 * BF16 < error(layer.weight.grad, product_of(sent.T, given)) < 2 * BF16
+
+
+def test_a_table_says_what_each_module_gives(tmp_path: Path) -> None:
+    file = tmp_path / "precision.json"
+    rows = [["model.low", "contraction", "bfloat16"], ["model.high", "contraction", "float32"]]
+    file.write_text(json.dumps({"coarsest": "bfloat16", "results": rows}))
+    run = Run(Noise(1, None, file))
+    one = numbers(32, 32)
+    truth = product_of(one, one)
+    found = {}
+    for module in ("model.low", "model.high"):
+        run.scopes.modules.append(ModuleScope(module, "Linear"))
+        with run.mode:
+            found[module] = error(one @ one, truth)
+    assert found["model.low"] > 0.5 * BF16
+    assert found["model.high"] < 2.0**-20
+
+
+def test_torchs_own_operations_move_as_far_as_compiled_noise() -> None:
+    one = numbers(100, 100)
+    for precision, unit in (("bfloat16", BF16), ("float16", 2.0**-11)):
+        found = one.clone()
+        move_by_torch(found, precision, 7)
+        rounded = one.to(getattr(torch, precision)).double()
+        assert error(found, one) == pytest.approx(error(rounded, one.double()), rel=0.05), unit
+    held = one.bfloat16().float()
+    found = held.clone()
+    move_by_torch(found, "bfloat16", 7)
+    assert torch.equal(found, held)
+    mask = torch.tensor([float("-inf"), 0.0, torch.finfo(torch.float32).min])
+    found = mask.clone()
+    move_by_torch(found, "bfloat16", 7)
+    assert torch.equal(found, mask)
+    own = one.clone()
+    move_by_torch(own, "float32", 7)
+    steps = own.view(torch.int32) - one.view(torch.int32)
+    assert set(steps.unique().tolist()) == {-1, 0, 1}

@@ -1,0 +1,72 @@
+"""Noise like rounding: how far numbers move, and which stay."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ulpscope.numerics.noise import noise_of
+
+TYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
+
+
+def moved(numbers: NDArray[Any], precision: str, dtype: str, seed: int = 1) -> NDArray[Any]:
+    found = numbers.copy()
+    noise_of(dtype, precision)(found.ctypes.data, found.size, seed)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"),
+    [("float32", "bfloat16"), ("float32", "float16"), ("float64", "float32"), ("float64", "bfloat16")],
+)
+def test_numbers_move_as_far_as_rounding_moves_them(dtype: str, precision: str) -> None:
+    numbers = np.random.default_rng(0).standard_normal(20_000).astype(dtype)
+    rounding = numbers.astype(TYPES[precision]).astype(dtype) - numbers
+    noise = moved(numbers, precision, dtype) - numbers
+    assert np.isclose(np.sqrt(np.mean(noise**2)), np.sqrt(np.mean(rounding**2)), rtol=0.05)
+    assert np.abs(noise).max() <= np.abs(rounding).max() * 1.01
+    assert abs(np.mean(noise)) < 4 * np.std(noise) / np.sqrt(noise.size)
+    assert abs(np.corrcoef(noise, rounding)[0, 1]) < 0.05
+
+
+def test_what_a_precision_holds_stays() -> None:
+    held = np.random.default_rng(1).standard_normal(1000).astype(ml_dtypes.bfloat16).astype(np.float32)
+    assert np.array_equal(moved(held, "bfloat16", "float32"), held)
+
+
+def test_masks_infinities_and_zeros_stay() -> None:
+    numbers = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, np.finfo(np.float32).min, 1e-45], np.float32)
+    for precision in ("bfloat16", "float16"):
+        found = moved(numbers, precision, "float32")
+        assert np.array_equal(found[:6], numbers[:6], equal_nan=True)
+        assert np.isfinite(found[6])
+
+
+def test_small_numbers_move_by_the_steps_of_subnormals() -> None:
+    numbers = np.full(4000, 1.1e-7, np.float32)  # float16's smallest step is 6e-8
+    noise = moved(numbers, "float16", "float32") - numbers
+    assert np.isclose(np.abs(noise).max(), 2.0**-25, rtol=0.01)
+
+
+def test_another_seed_moves_them_elsewhere() -> None:
+    numbers = np.random.default_rng(2).standard_normal(1000).astype(np.float32)
+    one, same, other = (moved(numbers, "bfloat16", "float32", seed) for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert abs(np.corrcoef(one - numbers, other - numbers)[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float64", "i8"), ("float32", "i4"), ("float16", "i2")])
+def test_in_their_own_type_one_in_four_becomes_a_neighbour(dtype: str, bits: str) -> None:
+    numbers = np.random.default_rng(3).standard_normal(8000).astype(dtype)
+    steps = moved(numbers, dtype, dtype).view(bits) - numbers.view(bits)
+    assert set(np.unique(steps)) == {-1, 0, 1}
+    assert 0.2 < np.mean(steps != 0) < 0.3
+    assert abs(np.mean(steps)) < 0.02
+
+
+def test_in_their_own_type_the_largest_stay_finite() -> None:
+    numbers = np.array([np.finfo(np.float32).max] * 64 + [np.inf, 0.0, np.nan], np.float32)
+    assert np.array_equal(moved(numbers, "float32", "float32"), numbers, equal_nan=True)
