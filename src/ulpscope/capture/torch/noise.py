@@ -126,7 +126,7 @@ class NoiseMode(TorchDispatchMode):
         """In which precision the other run has the results; None: in their own."""
         forward = self._steps.phase is Phase.FORWARD
         if forward and self._results:
-            known = self._results.get((self._scopes.module or "", precision_key(kernel.operation)))
+            known = self._results.get((self._scopes.innermost.path or "", precision_key(kernel.operation)))
             if known is not None:
                 return known
         if kernel.contracts:
