@@ -58,7 +58,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 
 def _add_twins(parser: Parser) -> None:
-    group = parser.add_argument_group("noise twins: the run again, with another precision's roundings (docs/twins.md)")
+    group = parser.add_argument_group("noise twins: runs with another precision's roundings")
     group.add_argument(
         "--twins", metavar="K", type=int, help="run it K times more as twins, for compare; TRACE itself may be there"
     )

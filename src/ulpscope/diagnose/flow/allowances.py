@@ -51,8 +51,8 @@ class Allowances:
     def applied(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
         """The explanation of an output by its own call's operands, with what else is allowed, or counts for less."""
         if self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS:
-            more = max(self._largest_kinked(slot, sources), self._in_common(slot, explained))
-            return replace(explained, expected=max(explained.expected, more))
+            more = max(explained.expected, self._largest_kinked(slot, sources), self._in_common(slot, explained))
+            return replace(explained, expected=math.hypot(more, self.added_in_own_type(slot)))
         felt = self._felt(slot, sources, explained, gain)
         more = max(self._rows_of_small_norm(slot, felt), self._aligned(slot, sources, felt))
         return replace(felt, expected=max(felt.expected, more))

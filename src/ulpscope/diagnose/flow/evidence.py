@@ -17,10 +17,19 @@ from ulpscope.diagnose.flow.loss_scale import without_loss_scale
 from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.families import Operand
 from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
-from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS, ValuePairs
+from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS, UNINITIALIZED, ValuePairs
 from ulpscope.judge.rounding.values import Values
 from ulpscope.operations.registry import Family, Operation, operation
-from ulpscope.records.enums import BACKWARD_KIND, MAKING_ROLES, MODULE_BACKWARD_KIND, OPTIMIZER_KIND, UPDATE_PHASE, Kind
+from ulpscope.records.enums import (
+    BACKWARD_KIND,
+    GRAD_INPUT_ROLE,
+    GRAD_OUTPUT_ROLE,
+    MAKING_ROLES,
+    MODULE_BACKWARD_KIND,
+    OPTIMIZER_KIND,
+    UPDATE_PHASE,
+    Kind,
+)
 from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
@@ -166,13 +175,20 @@ class RankEvidence:
 
     def _with_carried(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
         """Errors, where those that cannot be told are as large as that of what they were made of."""
-        unresolved = self.values.unresolved
-        for pair in self.order if unresolved.any() else ():
+        untold = self.untold
+        for pair in self.order if any(untold) else ():
             given = [row for row in self.given(pair) if not self.values.discrete[row]]
             for slot in self.made(pair):
-                if unresolved[slot.values] and self.makers[slot.values] == pair:
+                if untold[slot.values] and self.makers[slot.values] == pair:
                     errors[slot.values] = errors[given].max(initial=0.0)
         return errors
+
+    @cached_property
+    def untold(self) -> list[bool]:
+        """Real numbers of which nobody knows how far apart they are: not compared, or unresolved."""
+        values = self.values
+        apart = [reason in (SHAPE_DIFFERS, UNINITIALIZED, LOST) for reason in values.reason]
+        return list((values.unresolved | (~values.compared & ~values.discrete & ~np.array(apart, np.bool_))).tolist())
 
     @cached_property
     def resolutions(self) -> list[float]:
@@ -215,6 +231,11 @@ class RankEvidence:
     def by_role(self) -> dict[str, list[Slot]]:
         """All tensors that the calls have in each role, in order."""
         return grouped(self.slots, lambda slot: slot.role)
+
+    @cached_property
+    def gradients(self) -> set[int]:
+        """Rows of values that backwards were given or have made."""
+        return {slot.values for role in (GRAD_OUTPUT_ROLE, GRAD_INPUT_ROLE) for slot in self.by_role.get(role, [])}
 
     @cached_property
     def at_place(self) -> dict[tuple[int, str, str], list[Slot]]:

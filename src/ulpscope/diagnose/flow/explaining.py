@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.unpaired import Gap, operations_in
 from ulpscope.diagnose.limits import AVERAGE_ERRORS, CHANCE, COARSE_SKETCH, LARGE_ERRORS
@@ -149,8 +149,9 @@ class Explainer:
         )
 
     def floats(self, sources: Sequence[int]) -> list[int]:
-        """Those that are compared, and have a distance."""
-        return [source for source in sources if not self._discrete[source] and self._compared[source]]
+        """Those that have a distance: compared, or as far apart as what they were made of."""
+        untold = self.evidence.untold
+        return [row for row in sources if not self._discrete[row] and (self._compared[row] or untold[row])]
 
     def _account_of(self, slot: Slot, floats: list[int], gap: Gap | None) -> _Account:
         evidence = self.evidence
@@ -167,7 +168,7 @@ class Explainer:
             unit=roundoff or ACCUMULATOR,
         )
         if gap is not None:
-            return self._gap(slot, gap, operands, floor)
+            return self._gap(slot, gap, floats, floor)
         is_backward = evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
         if is_backward or evidence.operations[slot.pair].has(Trait.GRADIENT):
             return self._backward(slot, floats, operands, floor)
@@ -206,9 +207,13 @@ class Explainer:
             floor = floor.of_sum(max((operand.elements for operand in operands), default=1.0))
         return _Account(came_in, floor, max(norm, output.norm), extra)
 
-    def _gap(self, slot: Slot, gap: Gap, operands: list[Operand], floor: _Floor) -> _Account:
-        output = self.evidence.operands[slot.values]
+    def _gap(self, slot: Slot, gap: Gap, sources: list[int], floor: _Floor) -> _Account:
+        output, operands = self.evidence.operands[slot.values], [self.evidence.operands[row] for row in sources]
         came_in = max((operand.error for operand in operands), default=0.0)
+        if slot.role in GRADIENT_ROLES and output.norm > 0:
+            # The engine adds gradients up, which may cancel.
+            parts = [self.evidence.operands[row].distance for row in sources if row in self.evidence.gradients]
+            came_in = max(came_in, max(parts, default=0.0) / output.norm)
         if gap.adds and output.norm > 0:
             came_in = sum(operand.distance for operand in operands) / output.norm
         came_in = max(came_in, self.foreign_errors.get((slot.pair, slot.place), 0.0))

@@ -176,6 +176,7 @@ class Follower:
         value = slot.values
         self.flow.first_slot[value] = slot
         if not self.compared[value] and not self.reshaped[value]:
+            self.flow.states[value] = self._carried_state(value, list(sources))
             return
         if self.identical[value]:
             self.flow.states[value] = IDENTICAL
@@ -200,6 +201,15 @@ class Follower:
             self._settle_pattern(slot, known, cause, gap)
         else:
             self._settle_numbers(slot, known, cause, gain=gain, gap=gap)
+
+    def _carried_state(self, value: int, sources: list[int]) -> State:
+        """Of what was not compared: it is as wrong as what it was made of, and identical to nothing."""
+        states = {self.flow.states[source] for source in sources if source != value}
+        if not self.evidence.untold[value]:
+            return UNKNOWN
+        if states & EXPLAINING:
+            return self._inherited_state([source for source in sources if source != value])
+        return ROUNDING if states & {ROUNDING, UNRESOLVED} else UNKNOWN
 
     def _known_content(self, value: int) -> State | None:
         """What is known of a call's own result with the same bits on either side, of which this is a copy."""
