@@ -267,3 +267,52 @@ def test_kernels_that_were_captured_alone_are_compared(tmp_path: Path) -> None:
     same = compare(reference, run("same", 1.0)).comparison
     assert (same.outcome, same.counts.matched) == (Outcome.AGREE, 5)
     assert answer(reference, run("t", 1.5)).place.op == "aten.mm.default"
+
+
+def test_errors_that_nobody_made_began_where_the_runs_cannot_be_followed(tmp_path: Path) -> None:
+    def train(out: Path, *, shifted: bool) -> Path:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Embedding(50, 32), nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 50))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        words = torch.randint(0, 50, (4, 16), generator=torch.Generator().manual_seed(1))
+        with ulpscope.capture(out, model=net):
+            for _ in range(2):
+                logits = net(words)
+                scores, wanted = (logits[:, :-1], words[:, 1:]) if shifted else (logits, words)
+                loss = nn.functional.cross_entropy(scores.reshape(-1, 50), wanted.reshape(-1), reduction="sum") / 60
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return out
+
+    found = answer(train(tmp_path / "reference", shifted=True), train(tmp_path / "target", shifted=False))
+    assert found.place.phase.value == "forward"
+    assert found.evidence.unlike.shapes == ((60, 50), (64, 50))
+    assert any("__getitem__" in name for name in found.evidence.one_run.only_reference)
+
+
+def test_what_a_closure_runs_comes_before_the_update(tmp_path: Path) -> None:
+    def train(out: Path, *, autocast: bool, eps: float = 1e-5) -> Path:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64, eps=eps), nn.Linear(64, 50))
+        optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+        data = torch.Generator().manual_seed(1)
+        with ulpscope.capture(out, model=net):
+            for _ in range(3):
+                given, wanted = torch.randn(8, 32, generator=data), torch.randint(0, 50, (8,), generator=data)
+
+                def closure(given: torch.Tensor = given, wanted: torch.Tensor = wanted) -> torch.Tensor:
+                    optimizer.zero_grad()
+                    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                        made = net(given)
+                    loss = nn.functional.cross_entropy(made.float(), wanted)
+                    loss.backward()
+                    return loss
+
+                optimizer.step(closure)  # type: ignore[arg-type]
+        return out
+
+    reference = train(tmp_path / "reference", autocast=False)
+    assert compare(reference, train(tmp_path / "target", autocast=True)).comparison.outcome is Outcome.AGREE
+    found = answer(reference, train(tmp_path / "wrong", autocast=True, eps=1e-2))
+    assert (found.place.module, found.place.op) == ("model.2", "torch.nn.functional.layer_norm")

@@ -46,18 +46,24 @@ class Captured:
 
 def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvidence]] = ()) -> list[JudgedRank]:
     """Judge each rank, with what the others sent it, and its reference's twins where there are any."""
-    others = errors_across_ranks(ranks)
-    judged = []
-    for number, (evidence, errors) in enumerate(zip(ranks, others, strict=True)):
+    followed = []
+    for number, (evidence, errors) in enumerate(zip(ranks, errors_across_ranks(ranks), strict=True)):
         follower = Follower(evidence, foreign_errors=errors, twins=twins[number] if twins else ())
-        flow = follower.follow()
-        peers = PeerGains(evidence, flow)
-        if peers.would_change(flow):
-            flow = follower.follow(peers.allowed)
-        found = find(Case(evidence, follower.gaps, flow.births), flow, peers)
-        notes = [note for look in OF_WHAT_IS_NOT_WRONG for note in look(evidence, flow)]
-        judged.append(JudgedRank(evidence, flow, found, notes, pair_table(evidence, flow)))
-    return judged
+        peers = PeerGains(evidence, follower.follow())
+        if peers.would_change(follower.flow):
+            follower.follow(peers.allowed)
+        followed.append((follower, peers))
+    if not any(follower.flow.births for follower, _ in followed):
+        for follower, _ in followed:
+            follower.blame_stray()
+    return [_judged(follower, peers) for follower, peers in followed]
+
+
+def _judged(follower: Follower, peers: PeerGains) -> JudgedRank:
+    evidence, flow = follower.evidence, follower.flow
+    found = find(Case(evidence, follower.gaps, flow.births), flow, peers)
+    notes = [note for look in OF_WHAT_IS_NOT_WRONG for note in look(evidence, flow)]
+    return JudgedRank(evidence, flow, found, notes, pair_table(evidence, flow))
 
 
 def summarise(

@@ -85,6 +85,8 @@ class Follower:
         self.flow = Flow([UNKNOWN] * len(self.evidence.operands))
         self.birth_steps: set[int] = set()
         self.made_contents: dict[tuple[int, int] | None, int] = {}
+        self.strays: list[tuple[Slot, Gap]] = []
+        """Where the runs could not be followed: values of other shapes, behind calls without partners."""
         self.explainer.begin()
         for pair, begins in self.evidence.moments:
             of_forward = self.evidence.forwards[pair] >= 0
@@ -98,6 +100,12 @@ class Follower:
                 if made:
                     self._judge_outputs(pair, made)
         return self.flow
+
+    def blame_stray(self) -> None:
+        """Errors that are carried on and that nobody has made began where the runs could not be followed."""
+        if not self.flow.births and INHERITED in self.flow.states and self.strays:
+            slot, gap = self.strays[0]
+            self._born(slot, Cause.GAP, 0.0, 0.0, gain=math.inf, gap=gap)
 
     def _arrive(self, slot: Slot) -> None:
         """A pair of values that no pair of calls made: from outside, or through calls without partners."""
@@ -230,6 +238,7 @@ class Follower:
             self.flow.states[slot.values] = AFTER_CHOICE
         elif self.reshaped[slot.values] and gap is not None and not self._chooses(gap):
             # Other calls, other shapes: what they make of it is judged on its own.
+            self.strays.append((slot, gap))
             return
         elif states & {ROUNDING, UNRESOLVED} and self._may_flip(slot, gap):
             self.flow.states[slot.values] = AFTER_CHOICE

@@ -142,22 +142,28 @@ class OptimizerWatcher:
         return forget_gradients
 
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        watched = self._with_watched_closure(args, kwargs)
+        groups: list[_OpenGroup] = []
+        watched = self._with_watched_closure(optimizer, groups, args, kwargs)
         if watched is not None and self._recorder.steps.begins_with_closure():
             self._session.next_step()
         self._recorder.steps.enter_update(id(optimizer))
-        try:
-            opened = self._guarded(self._open_groups, optimizer) if self._recorder.capturing else None
-        except BaseException:  # an interruption: the optimizer will not run
-            self._recorder.steps.drop_update()
-            raise
-        groups: list[_OpenGroup] = opened or []
+        if watched is None:
+            try:
+                self._begin(optimizer, groups)
+            except BaseException:  # an interruption: the optimizer will not run
+                self._recorder.steps.drop_update()
+                raise
         aside = contextlib.nullcontext() if watched is not None else self._unwatched()
         self._open.steps.append(_OpenStep(groups, sys._getframe(1), aside))
-        self._scopes.calls.extend(group.call for group in groups[:1])
         self._scopes.hidden += 1
         aside.__enter__()
         return watched
+
+    def _begin(self, optimizer: Optimizer, groups: list[_OpenGroup]) -> None:
+        """The update begins: what it reads is there."""
+        if self._recorder.capturing and not groups:
+            groups += self._guarded(self._open_groups, optimizer) or []
+            self._scopes.calls.extend(group.call for group in groups[:1])
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._open.steps:
@@ -174,25 +180,30 @@ class OptimizerWatcher:
         if step.groups and not self._open.steps and not self._recorder.steps.in_backward:
             self._session.updated()
 
-    def _with_watched_closure(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A closure runs forward and backward inside the optimizer: those calls are wanted."""
+    def _with_watched_closure(
+        self, optimizer: Optimizer, groups: list[_OpenGroup], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A closure runs forward and backward inside the optimizer: calls that are wanted, before the update."""
+
+        def watched(closure: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*args: Any, **kwargs: Any) -> Any:
+                hidden, self._scopes.hidden = self._scopes.hidden, 0
+                updating = self._recorder.steps.enter_closure()
+                try:
+                    result = closure(*args, **kwargs)
+                finally:
+                    self._scopes.hidden = hidden
+                    self._recorder.steps.leave_closure(updating)
+                self._begin(optimizer, groups)
+                return result
+
+            return run
+
         if len(args) > 1 and callable(args[1]):
-            return (args[0], self._watched(args[1]), *args[2:]), kwargs
+            return (args[0], watched(args[1]), *args[2:]), kwargs
         if callable(kwargs.get("closure")):
-            return args, {**kwargs, "closure": self._watched(kwargs["closure"])}
+            return args, {**kwargs, "closure": watched(kwargs["closure"])}
         return None
-
-    def _watched(self, closure: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            hidden, self._scopes.hidden = self._scopes.hidden, 0
-            updating = self._recorder.steps.enter_closure()
-            try:
-                return closure(*args, **kwargs)
-            finally:
-                self._scopes.hidden = hidden
-                self._recorder.steps.leave_closure(updating)
-
-        return run
 
     def _open_groups(self, optimizer: Optimizer) -> list[_OpenGroup]:
         names = self._parameter_names([one for group in optimizer.param_groups for one in group["params"]])
