@@ -53,10 +53,16 @@ class Bar:
 
 
 BARS = {
-    ("cpu", "small"): (Bar("api", "ratio", 2.2), Bar("outside", "ratio", 1.02), Bar("api", "bytes a value", 500)),
+    ("cpu", "small"): (
+        Bar("api", "ratio", 2.2),
+        Bar("outside", "ratio", 1.02),
+        Bar("twin", "ratio", 4.0),
+        Bar("api", "bytes a value", 500),
+    ),
     ("cuda", "large"): (
         Bar("api", "ratio", 1.4),
         Bar("module", "ratio", 1.15),
+        Bar("twin", "ratio", 3.0),
         Bar("api", "memory", 1.1),
         Bar("module", "memory", 1.1),
         Bar("outside", "ratio", 1.02),

@@ -16,7 +16,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import ulpscope
+from ulpscope.records.runs import Noise
 from ulpscope.trace.reader import RankTrace, open_trace
 
 FAR_AWAY = "1000000"
@@ -39,6 +40,8 @@ class Variant:
     level: str = ""
     save: str = "stats"
     steps: str | None = None
+    precision: str | None = None
+    """Of a twin."""
 
 
 # The control is a second plain process: its ratio says how far ratios can be trusted.
@@ -51,6 +54,7 @@ VARIANTS = {
         Variant("api", "ulpscope", "api"),
         Variant("kernel", "ulpscope", "kernel"),
         Variant("api+tensors", "ulpscope", "api", save="tensors"),
+        Variant("twin", "ulpscope", "api", precision="bfloat16"),
         Variant("outside", "ulpscope", "api", steps=FAR_AWAY),
         Variant("msprobe-L0", "msprobe", "L0", save="statistics"),
         Variant("msprobe-L1", "msprobe", "L1", save="statistics"),
@@ -196,6 +200,8 @@ class Ulpscope:
     def begin(self) -> None:
         level, save, steps = self._variant.level, self._variant.save, self._variant.steps
         capture = ulpscope.capture(self.out, level=level, save=save, steps=steps, model=self._model, overwrite=True)
+        if self._variant.precision is not None:
+            capture.settings = replace(capture.settings, noise=Noise(1, self._variant.precision))
         self._open.enter_context(capture)
 
     def end(self) -> None:

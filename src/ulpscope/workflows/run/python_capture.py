@@ -32,7 +32,7 @@ class Capture:
 
     def __init__(self, settings: CaptureSettings, *, models: Mapping[str, Any], overwrite: bool) -> None:
         self.path = settings.out
-        self._settings = settings
+        self.settings = settings
         self._models = models
         self._overwrite = overwrite
         self._session: Session | None = None
@@ -42,7 +42,7 @@ class Capture:
         refuse_old_version("torch")
         from ulpscope.capture.torch.session import Session
 
-        self._session = Session(self._settings)
+        self._session = Session(self.settings)
         rank = self._session.rank if self._session.world_size > 1 else None
         with contextlib.ExitStack() as held:
             held.enter_context(held_destination(self.path, shared=rank is not None))
