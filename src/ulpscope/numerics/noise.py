@@ -6,6 +6,7 @@ The directions are left to chance: two runs of the same precision make errors of
 import math
 from collections.abc import Callable
 from ctypes import c_double, c_int, c_int64, c_void_p
+from dataclasses import dataclass
 from functools import cache
 
 from ulpscope.numerics.dtypes import DTYPES
@@ -17,15 +18,39 @@ Mover = Callable[[int, int, int], None]
 _INFINITIES = {"float64": 0x7FF << 52, "float32": 0xFF << 23, "float16": 0x1F << 10, "bfloat16": 0xFF << 7}
 
 
+@dataclass(frozen=True, slots=True)
+class NoiseParameters:
+    """How far numbers of a type move that another run holds in a certain precision."""
+
+    jitters: bool
+    """By one step of their own type, now and then: the other precision is theirs."""
+    infinity: int
+    """Bits of it in their own type."""
+    kept: int
+    """Bits behind the hidden one in the other precision."""
+    lowest: int
+    """Exponent of its smallest normal number."""
+    largest: float
+
+
+@cache
+def noise_parameters(dtype: str, precision: str) -> NoiseParameters:
+    own, other = DTYPES[dtype], DTYPES[precision]
+    return NoiseParameters(
+        jitters=own.unit_roundoff >= other.unit_roundoff,
+        infinity=_INFINITIES[dtype],
+        kept=round(-math.log2(2.0 * other.unit_roundoff)),
+        lowest=round(math.log2(other.smallest_normal)),
+        largest=other.largest,
+    )
+
+
 @cache
 def noise_of(dtype: str, precision: str) -> Mover:
-    """For numbers of a type that another run holds in a certain precision. Raises NotCompiledError."""
-    own, other = DTYPES[dtype], DTYPES[precision]
-    bits = 8 * own.item_size
-    if own.unit_roundoff >= other.unit_roundoff:
+    """For numbers in the memory of the CPU. Raises NotCompiledError."""
+    how, bits = noise_parameters(dtype, precision), 8 * DTYPES[dtype].item_size
+    if how.jitters:
         jitter = entry(f"jitter{bits}", c_void_p, c_int64, c_int64, c_int64)
-        infinity = _INFINITIES[dtype]
-        return lambda address, count, seed: jitter(address, count, infinity, seed)
+        return lambda address, count, seed: jitter(address, count, how.infinity, seed)
     move = entry(f"noise{bits}", c_void_p, c_int64, c_int, c_int, c_double, c_int64)
-    kept, lowest = round(-math.log2(2.0 * other.unit_roundoff)), round(math.log2(other.smallest_normal))
-    return lambda address, count, seed: move(address, count, kept, lowest, other.largest, seed)
+    return lambda address, count, seed: move(address, count, how.kept, how.lowest, how.largest, seed)

@@ -20,9 +20,10 @@ from torch.utils._pytree import tree_map_only
 
 from ulpscope.capture.recording.calls import Scopes
 from ulpscope.capture.recording.steps import Steps
+from ulpscope.capture.torch.summaries.launching import move_on_device, usable
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.machine_code import NotCompiledError
-from ulpscope.numerics.noise import noise_of
+from ulpscope.numerics.noise import noise_of, noise_parameters
 from ulpscope.operations.registry import Family, Operation, Trait, is_collective, operation
 from ulpscope.records.enums import Phase
 from ulpscope.records.runs import Noise
@@ -35,6 +36,7 @@ _BITS = {
     torch.float16: torch.int16,
     torch.bfloat16: torch.int16,
 }
+_HALVES = (torch.float16, torch.bfloat16)
 _CONTRACTING = frozenset((Family.CONTRACTION, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT))
 _UNTOUCHED = (Trait.CONSTANT, Trait.UNWRITTEN, Trait.RANDOM, Trait.METADATA, Trait.REACHING_OUT)
 
@@ -151,6 +153,8 @@ class NoiseMode(TorchDispatchMode):
             self._taken[_address(tensor)] = coarser
             if self._held.get(_address(tensor)) == coarser:
                 return tensor
+        elif tensor.dtype in _HALVES:
+            return tensor  # summed in float32, in whichever order
         copy = tensor.detach().clone()
         _move(copy, coarser or _NAMES[tensor.dtype], next(self._seeds))
         return copy
@@ -187,9 +191,12 @@ def _move(tensor: Tensor, precision: str, seed: int) -> None:
     own = _NAMES[tensor.dtype]
     compact = tensor if tensor.is_contiguous() or _is_dense(tensor) else tensor.contiguous()
     try:
-        if tensor.device.type != "cpu":
-            raise NotCompiledError("only the CPU's memory lies at addresses that we can write")
-        noise_of(own, precision)(compact.data_ptr(), compact.numel(), seed)
+        if tensor.device.type == "cpu":
+            noise_of(own, precision)(compact.data_ptr(), compact.numel(), seed)
+        elif usable(tensor.device):
+            move_on_device(compact, noise_parameters(own, precision), seed)
+        else:
+            move_by_torch(compact, precision, seed)
     except NotCompiledError:
         move_by_torch(compact, precision, seed)
     if compact is not tensor:

@@ -31,6 +31,7 @@ from ulpscope.capture.torch.summaries.kernels import (
     shape_of,
 )
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
+from ulpscope.numerics.noise import NoiseParameters
 from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS, ROW_LENGTH
 
 # Blocks that a program reads at most: 16 of a warp, whose sums are added in float32.
@@ -328,3 +329,39 @@ def usable(device: torch.device) -> bool:
     if device.type != "cuda" or torch.version.cuda is None:
         return False
     return torch.cuda.get_device_capability(device) >= (8, 0) and driver.can_launch()
+
+
+class _Moved(ctypes.Structure):
+    """The argument of noise.cu."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("address", "count", "seed", "infinity")),
+        ("largest", ctypes.c_double),
+        *((name, ctypes.c_int) for name in ("kept", "lowest", "jitters")),
+    )
+
+
+NOISE_THREADS = 256
+_BITS_OF_SIZE = {2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
+_ROUNDED = {4: ("float", 23, 127), 8: ("double", 52, 1023)}
+
+
+@cache
+def noise_kernel(device: torch.device, item: int) -> Kernel:
+    lines = [f"typedef {_BITS_OF_SIZE[item]} Bits;", f"#define ROUNDS {int(item in _ROUNDED)}"]
+    if item in _ROUNDED:
+        number, mantissa, bias = _ROUNDED[item]
+        lines += [f"typedef {number} Number;", f"constexpr int MANTISSA = {mantissa}, BIAS = {bias};"]
+    image = compiled("noise.cu", "\n".join([*lines, ""]), torch.cuda.get_device_capability(device))
+    with torch.cuda.device(device):
+        return driver.load_kernel(image, "noise", NOISE_THREADS, 0, device, waits=False)
+
+
+def move_on_device(tensor: Tensor, how: NoiseParameters, seed: int) -> None:
+    """Noise like rounding for a compact tensor, on the current stream."""
+    device, count = tensor.device, tensor.numel()
+    kernel = noise_kernel(device, tensor.element_size())
+    moved = _Moved(tensor.data_ptr(), count, seed, how.infinity, how.largest, how.kept, how.lowest, int(how.jitters))
+    programs = min(-(-count // NOISE_THREADS), kernel.at_once)
+    with torch.cuda.device(device):
+        driver.launch(kernel, programs, 1, torch.cuda.current_stream(device).cuda_stream, moved)

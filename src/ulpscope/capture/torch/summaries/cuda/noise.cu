@@ -1,0 +1,55 @@
+// Moves numbers as far as rounding moves them; numerics/summaries/cpp/noise.h is the same for a CPU.
+#include "numbers.h"
+
+typedef long long i64;
+
+struct Moved {
+  i64 address, count, seed, infinity;
+  double largest;
+  int kept, lowest, jitters;
+};
+
+__device__ unsigned scrambled(unsigned word) {
+  word = (word ^ (word >> 16)) * 0x7feb352du;
+  word = (word ^ (word >> 15)) * 0x846ca68bu;
+  return word ^ (word >> 16);
+}
+
+__device__ Bits jittered(Bits bits, Bits infinity, unsigned chance) {
+  const Bits sign = static_cast<Bits>(1) << (8 * sizeof(Bits) - 1), size = bits & static_cast<Bits>(~sign);
+  if (size == 0 || size >= static_cast<Bits>(infinity - 1)) return bits;
+  return static_cast<Bits>(bits + (chance >> 29 == 0 ? 1 : chance >> 29 == 1 ? -1 : 0));
+}
+
+#if ROUNDS
+__device__ Bits moved(Bits bits, const Moved& how, int lowest, unsigned chance) {
+  union { Bits bits; Number number; } own, step, steps;
+  own.bits = bits;
+  int exponent = static_cast<int>((bits >> MANTISSA) & (2 * BIAS + 1)) - BIAS;
+  exponent = exponent > lowest ? exponent : lowest;
+  step.bits = static_cast<Bits>(BIAS + exponent - how.kept) << MANTISSA;
+  steps.bits = static_cast<Bits>(BIAS - exponent + how.kept) << MANTISSA;
+  const Number x = own.number, place = x * steps.number, size = x < 0 ? -x : x;
+  if (floor(place) == place || !(size <= static_cast<Number>(how.largest))) return bits;
+  own.number = x + (static_cast<Number>(chance >> 8) * static_cast<Number>(1.0 / (1 << 24)) - Number(0.5)) * step.number;
+  return own.bits;
+}
+#endif
+
+extern "C" __global__ void __launch_bounds__(256) noise(Moved how) {
+  Bits* const numbers = reinterpret_cast<Bits*>(how.address);
+#if ROUNDS
+  const int lowest = how.lowest < how.kept - BIAS + 1 ? how.kept - BIAS + 1 : how.lowest;
+#endif
+  const i64 stride = static_cast<i64>(gridDim.x) * blockDim.x;
+  for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < how.count; i += stride) {
+    const unsigned chance = scrambled(static_cast<unsigned>(i) ^ static_cast<unsigned>(how.seed));
+#if ROUNDS
+    if (!how.jitters) {
+      numbers[i] = moved(numbers[i], how, lowest, chance);
+      continue;
+    }
+#endif
+    numbers[i] = jittered(numbers[i], static_cast<Bits>(how.infinity), chance);
+  }
+}
