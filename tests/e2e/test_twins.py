@@ -1,6 +1,7 @@
 """Noise twins from the script to the answer: `run --twins`, and what `compare` then tells."""
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -118,8 +119,23 @@ def test_one_and_a_half_percent_are_found_where_they_were_made(with_twins: Path)
 
 
 def test_twins_of_another_precision_are_not_used(with_twins: Path) -> None:
-    table = compare(with_twins / "ref", with_twins / "alone").pairs
-    assert table["chance"].null_count() == table.height
+    result = compare(with_twins / "ref", with_twins / "alone")
+    assert result.pairs["chance"].null_count() == result.pairs.height
+    told = "the reference's twins are not used: they are rounded to bfloat16, the target to float32"
+    assert told in result.comparison.missing
+
+
+def test_twins_that_cannot_be_read_are_told(with_twins: Path, tmp_path: Path) -> None:
+    shutil.copytree(with_twins / "ref", tmp_path / "ref")
+    (tmp_path / "ref" / "twins" / "1" / "rank0" / "rank.json").unlink()
+    result = compare(tmp_path / "ref", with_twins / "bf16")
+    assert result.comparison.outcome is Outcome.AGREE
+    assert "a twin of the reference is not used" in str(result.comparison.missing)
+    assert result.pairs["chance"].null_count() < result.pairs.height
+    (tmp_path / "ref" / "twins" / "precision.json").write_text("[]")
+    result = compare(tmp_path / "ref", with_twins / "bf16")
+    assert "precision.json" in str(result.comparison.missing)
+    assert result.pairs["chance"].null_count() == result.pairs.height
 
 
 def test_new_twins_replace_the_old_ones(with_twins: Path) -> None:

@@ -15,7 +15,9 @@ import polars as pl
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.operations.registry import Operation, Trait, operation
 from ulpscope.records.enums import Kind, Phase, Role
+from ulpscope.records.errors import TraceError
 from ulpscope.records.pairs import Pair
+from ulpscope.records.remarks import remark
 from ulpscope.records.runs import TWINS
 from ulpscope.trace.files import LARGEST_DESCRIPTION, read_json
 from ulpscope.trace.reader import RankTrace, Trace, open_trace
@@ -46,22 +48,26 @@ class TwinPrecision:
     results: Precisions
 
 
-def twins_of(trace: Trace) -> list[Trace]:
-    """The twins that a trace holds, in order."""
-    folder = trace.path / TWINS
+def fitting_twins(traces: Pair[Trace]) -> tuple[list[Trace], list[str]]:
+    """The reference's twins that tell of the target's healthy error, and why others do not."""
+    folder = traces.reference.path / TWINS
     if not folder.is_dir():
-        return []
+        return [], []
+    try:
+        stands_for = read_precision(folder / PRECISION_FILE).coarsest
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        return [], [remark("twin_unreadable", problem=f"{folder / PRECISION_FILE}: {error}")]
+    own, other = stands_for or precision_of(traces.reference).coarsest, precision_of(traces.target).coarsest
+    if own != other:
+        return [], [remark("twins_unlike", own=own, other=other)]
     names = sorted((entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name.isdecimal()), key=int)
-    return [open_trace(folder / name) for name in names]
-
-
-def fitting_twins(traces: Pair[Trace]) -> list[Trace]:
-    """The reference's twins, if they round as coarsely as the target: else they tell nothing of its healthy error."""
-    file = traces.reference.path / TWINS / PRECISION_FILE
-    if not file.is_file():
-        return []
-    own, other = precision_of(traces.reference).coarsest, precision_of(traces.target).coarsest
-    return twins_of(traces.reference) if (read_precision(file).coarsest or own) == other else []
+    found, problems = [], []
+    for name in names:
+        try:
+            found.append(open_trace(folder / name))
+        except TraceError as error:
+            problems.append(remark("twin_unreadable", problem=error.seen))
+    return found, problems
 
 
 def precision_of(trace: Trace) -> TwinPrecision:

@@ -183,7 +183,16 @@ def unseen(number: int, /, *, text: str | None = None) -> None:
 
 def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: "Advance") -> CompareResult:
     traces, names = Pair(open_run(reference), open_run(target)), Pair(str(reference), str(target))
-    twins = fitting_twins(traces)
+    twins, unused = fitting_twins(traces)
+    result = _compare_levels(traces, twins, names, options, advance)
+    comparison = result.comparison
+    return replace(result, comparison=replace(comparison, missing=(*comparison.missing, *unused)))
+
+
+def _compare_levels(
+    traces: Pair[Trace], twins: Sequence[Trace], names: Pair[str], options: CompareOptions, advance: "Advance"
+) -> CompareResult:
+    """Compare calls; of traces with kernels those inside of calls that differ, too."""
     if "kernel" not in (_level(traces.reference), _level(traces.target)):
         return _compare_traces(traces, twins, names, options, advance)
 
@@ -281,7 +290,8 @@ def _evidence(
 def _twin_evidence(reference: Trace, twins: Sequence[Trace], plan: Plan) -> list[list[RankEvidence]]:
     """For each rank: the reference's twins compared with it."""
     steps = IntRanges(tuple((step, step) for step in plan.steps))
-    plans = [{rank.rank: rank for rank in make_plan(Pair(reference, twin), steps=steps).ranks} for twin in twins]
+    alike = [twin for twin in twins if set(twin.steps) & set(plan.steps)]  # one that died at once has none
+    plans = [{rank.rank: rank for rank in make_plan(Pair(reference, twin), steps=steps).ranks} for twin in alike]
     return [
         [gather(known[rank.rank], *paired_values(known[rank.rank])) for known in plans if rank.rank in known]
         for rank in plan.ranks

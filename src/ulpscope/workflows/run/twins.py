@@ -50,7 +50,9 @@ def run_with_twins(
     folder = settings.out / TWINS
     shutil.rmtree(folder, ignore_errors=True)
     table = write_precision(folder, precision).absolute()
-    tell(f"ulpscope: {asked.count} more runs, as twins; the command's own files are written again ({TWIN_VARIABLE}=K)")
+    tell(
+        f"ulpscope: twins to run: {asked.count}; the command's own files are written again ({TWIN_VARIABLE}=1, 2, ...)"
+    )
     noises = [
         Noise(number, precision.coarsest if asked.like is None else None, table) for number in range(1, asked.count + 1)
     ]
