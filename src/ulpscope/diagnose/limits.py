@@ -123,6 +123,6 @@ INDEPENDENT_ELEMENTS = 64.0
 """Elements whose errors are independent, at most: those of a sum's rows have much in common, and a sketch has as many
 numbers."""
 LEAST_SCATTER = 0.1
-"""Of logarithms of ratios. Two estimates from sketches have 0.09 each of large values (docs/format.md)."""
+"""Of logarithms of ratios. Two estimates from sketches have 0.09 each of large values (docs/trace-format.md)."""
 SOUND_SHARE, SOUND_DEVIATIONS = 0.95, 1.645
 """Share of a run's calls that are sound, whatever is wrong, and where it ends in standard deviations."""

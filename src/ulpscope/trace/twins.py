@@ -6,7 +6,7 @@ give inside of a module.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def precision_of(trace: Trace) -> TwinPrecision:
     for rank in trace.ranks:
         counted[PARAMETERS].update(_parameters(rank))
     results = {key: dtypes.most_common(1)[0][0] for key, dtypes in counted.items() if dtypes}
-    return TwinPrecision(_coarsest(list(results.values())), results)
+    return TwinPrecision(coarsest(results.values()), results)
 
 
 def _results(rank: RankTrace) -> pl.DataFrame:
@@ -96,8 +96,10 @@ def _parameters(rank: RankTrace) -> list[str]:
     return rank.collect(shown.join(values, on="id"))["dtype"].to_list()
 
 
-def _coarsest(dtypes: Sequence[str]) -> str | None:
-    return max(dtypes, key=lambda name: DTYPES[name].unit_roundoff, default=None)
+def coarsest(dtypes: Iterable[str | None]) -> str | None:
+    """The dtype with the fewest bits among those that are known."""
+    known = (dtype for dtype in dtypes if dtype is not None)
+    return max(known, key=lambda name: DTYPES[name].unit_roundoff, default=None)
 
 
 def write_precision(folder: Path, precision: TwinPrecision) -> Path:

@@ -27,7 +27,7 @@ from ulpscope.numerics.noise import noise_of, noise_parameters
 from ulpscope.operations.registry import Family, Operation, Trait, is_collective, operation
 from ulpscope.records.enums import Phase
 from ulpscope.records.runs import Noise
-from ulpscope.trace.twins import PARAMETERS, carries, precision_key, read_precision
+from ulpscope.trace.twins import PARAMETERS, carries, coarsest, precision_key, read_precision
 
 _NAMES = {getattr(torch, name): name for name in ("float64", "float32", "float16", "bfloat16")}
 _BITS = {
@@ -110,7 +110,7 @@ class NoiseMode(TorchDispatchMode):
         result = func(*args, **kwargs)
         written = set() if kernel.computes else set(map(_address, given))
         # A parameter is what set-up made: what is moved out of it was not yet rounded.
-        held = None if kernel.computes else _coarsest(self._held.get(_address(tensor)) for tensor in given)
+        held = None if kernel.computes else coarsest(self._held.get(_address(tensor)) for tensor in given)
         for tensor in _floats((result,)):
             address = _address(tensor)
             if address in written:
@@ -133,7 +133,7 @@ class NoiseMode(TorchDispatchMode):
                 return known
         if kernel.contracts:
             taken = [self._taken.get(_address(tensor)) for tensor in given]
-            return _coarsest([self._coarsest(given), *taken, self._autocast if forward else None])
+            return coarsest([self._coarsest(given), *taken, self._autocast if forward else None])
         wide = any(self._held_as(tensor) is None and tensor.dim() for tensor in given)
         return None if wide else self._coarsest(given)
 
@@ -142,7 +142,7 @@ class NoiseMode(TorchDispatchMode):
         return self._parameters if held is None and isinstance(tensor, torch.nn.Parameter) else held
 
     def _coarsest(self, given: Iterable[Tensor]) -> str | None:
-        return _coarsest(map(self._held_as, given))
+        return coarsest(map(self._held_as, given))
 
     def _taken_as(self, tensor: Tensor, precision: str | None) -> Tensor:
         """An operand of a contraction, as that takes it."""
@@ -178,11 +178,6 @@ def _coarser(precision: str | None, tensor: Tensor) -> str | None:
     """A precision, if it is coarser than the tensor's own."""
     own = DTYPES[_NAMES[tensor.dtype]]
     return precision if precision is not None and DTYPES[precision].unit_roundoff > own.unit_roundoff else None
-
-
-def _coarsest(precisions: Iterable[str | None]) -> str | None:
-    known = (precision for precision in precisions if precision is not None)
-    return max(known, key=lambda name: DTYPES[name].unit_roundoff, default=None)
 
 
 def _move(tensor: Tensor, precision: str, seed: int) -> None:

@@ -184,7 +184,10 @@ class Follower:
         value = slot.values
         self.flow.first_slot[value] = slot
         if not self.compared[value] and not self.reshaped[value]:
-            self.flow.states[value] = self._carried_state(value, list(sources))
+            if self.evidence.untold[value]:
+                known = [source for source in sources if source != value]
+                differs = any(self.flow.states[source] in (ROUNDING, UNRESOLVED) for source in known)
+                self.flow.states[value] = self._carried_state(known, ROUNDING if differs else UNKNOWN)
             return
         if self.identical[value]:
             self.flow.states[value] = IDENTICAL
@@ -202,22 +205,16 @@ class Follower:
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
         elif self.unresolved[value]:
-            # What differs by nobody knows how much is as wrong as what it was made of.
-            worse = any(self.flow.states[source] in EXPLAINING for source in known)
-            self.flow.states[value] = self._inherited_state(known) if worse else UNRESOLVED
+            self.flow.states[value] = self._carried_state(known, UNRESOLVED)
         elif self.pattern[value]:
             self._settle_pattern(slot, known, cause, gap)
         else:
             self._settle_numbers(slot, known, cause, gain=gain, gap=gap)
 
-    def _carried_state(self, value: int, sources: list[int]) -> State:
-        """Of what was not compared: it is as wrong as what it was made of, and identical to nothing."""
-        states = {self.flow.states[source] for source in sources if source != value}
-        if not self.evidence.untold[value]:
-            return UNKNOWN
-        if states & EXPLAINING:
-            return self._inherited_state([source for source in sources if source != value])
-        return ROUNDING if states & {ROUNDING, UNRESOLVED} else UNKNOWN
+    def _carried_state(self, sources: list[int], sound: State) -> State:
+        """What differs by nobody knows how much is as wrong as what it was made of, or else this."""
+        worse = any(self.flow.states[source] in EXPLAINING for source in sources)
+        return self._inherited_state(sources) if worse else sound
 
     def _known_content(self, value: int) -> State | None:
         """What is known of a call's own result with the same bits on either side, of which this is a copy."""

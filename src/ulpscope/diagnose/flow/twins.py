@@ -111,7 +111,7 @@ class Twins:
         key = self.evidence.calls["reference_id"][slot.pair], slot.place
         known = [updates[key] for updates in self._updates if key in updates]
         healthy = math.sqrt(sum(each.error**2 for each in known) / len(known)) if known else 0.0
-        return healthy if healthy > max(update.resolution, 0.0) else None
+        return healthy if healthy > update.resolution else None
 
     def _deviation(self, row: int) -> float:
         return math.hypot(self._scatter, math.sqrt((1.0 + 1.0 / len(self._twins)) / (2.0 * self._independent(row))))
