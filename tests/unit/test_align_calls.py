@@ -28,6 +28,7 @@ class Node:
     outputs: str | None = "2,3"
     inputs: str | None = "2,3"
     arguments: str | None = None
+    generator: str | None = None
     mapped: bool = True
 
 
@@ -73,6 +74,7 @@ def step(*nodes: Node, first: int) -> Step:
         forward=[None if node.of is None else ids[node.of] for node in only],
         recompute=[node.recompute for node in only],
         arguments=[node.arguments for node in only],
+        generator=[node.generator for node in only],
         mapped=[node.mapped for node in only],
         shapes=shapes,
     )
@@ -267,8 +269,9 @@ def test_columns_come_in_the_references_names() -> None:
         "forward": [None, None],
         "recompute": [False, False],
         "arguments": [None, "{}"],
+        "generator": [None, None],
     }
-    schema = {"parent": pl.Int64, "forward": pl.Int64, "arguments": pl.String}
+    schema = {"parent": pl.Int64, "forward": pl.Int64, "arguments": pl.String, "generator": pl.String}
     calls = step_calls(
         pl.DataFrame(columns, schema_overrides=schema),
         modules={"net.blocks.0": "model.layers.0"},

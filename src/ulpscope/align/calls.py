@@ -42,6 +42,8 @@ class StepCalls:
     forward: list[int | None]
     recompute: list[bool]
     arguments: list[str | None]
+    generator: list[str | None]
+    """State of the random generator before the call, of calls that draw from one."""
     mapped: list[bool]
     """Of a module call: whether the other run has this module, too."""
     shapes: Callable[[str], dict[int, str]]
@@ -58,6 +60,10 @@ class StepCalls:
     @cached_property
     def rows(self) -> dict[int, int]:
         return {call: row for row, call in enumerate(self.id)}
+
+    @cached_property
+    def _have_backwards(self) -> frozenset[int]:
+        return frozenset(call for call in self.forward if call is not None)
 
     @property
     def relatives(self) -> list[list[int | None]]:
@@ -93,8 +99,10 @@ class StepCalls:
         return operation_name(token) if isinstance(token, str) else token, self.outputs.get(self.id[row])
 
     def close_token(self, row: int) -> Hashable:
-        """The same with arguments and shapes, to tell equal operations apart."""
-        return self.token(row), self.arguments[row], self.inputs.get(self.id[row])
+        """The same with all that tells equal operations apart: evaluation on the side has no backward."""
+        call = self.id[row]
+        has_backward = call in self._have_backwards
+        return self.token(row), self.arguments[row], self.inputs.get(call), self.generator[row], has_backward
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +254,7 @@ def step_calls(
     shapes: Callable[[str], dict[int, str]],
 ) -> StepCalls:
     """Columns of one step, in the reference's names: `modules` and `ops` translate those that differ."""
-    columns = ("id", "kind", "op", "module", "parent", "forward", "recompute", "arguments")
+    columns = ("id", "kind", "op", "module", "parent", "forward", "recompute", "arguments", "generator")
     told = frame.select(columns).to_dict(as_series=False)
     kinds, paths = told["kind"], told["module"]
     told["mapped"] = [kind != MODULE_KIND or path in mapped for kind, path in zip(kinds, paths, strict=True)]

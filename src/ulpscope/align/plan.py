@@ -1,6 +1,6 @@
 """The plan of a comparison: which ranks, steps and calls of two traces belong together. It prints and saves itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ import polars as pl
 
 from ulpscope.align.calls import plan_step, step_calls
 from ulpscope.align.mapping import Mapped, map_modules
-from ulpscope.records.enums import ExitCode, Kind
+from ulpscope.records.enums import ExitCode, Kind, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark
@@ -109,15 +109,29 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
     recorded = set(calls.reference["step"]) & set(calls.target["step"])
     common = tuple(step for step in common if step in recorded)
     names = _names(calls, mapped)
-    by_step = calls.map(lambda frame: frame.partition_by("step", as_dict=True))
+    iterations = calls.map(lambda frame: _iterations(frame, common))
     planned = [
-        _plan_step(step, traces, Pair(by_step.reference[step,], by_step.target[step,]), names) for step in common
+        _plan_step(traces, Pair(iterations.reference[step,], iterations.target[step,]), names) for step in common
     ]
     pairs = pl.concat([pl.DataFrame(schema=PAIRS), *planned])
     pairs = pl.concat([pairs, _mapped_calls(pairs, calls, mapped)])
     renamed = {path: name for path, name in names.modules.items() if path != name}
     shared = Pair(frozenset(names.modules.values()), frozenset(names.modules))
     return RankPlan(rank, traces, common, pairs, calls, renamed, shared)
+
+
+def _iterations(calls: pl.DataFrame, steps: Sequence[int]) -> dict[tuple[int], pl.DataFrame]:
+    """Calls by the step that they belong to: what runs after an update (the next batch is made) is of the next one."""
+    updates = calls.filter(pl.col("phase") == Phase.UPDATE.value).group_by("step").agg(updated=pl.col("id").max())
+    following = pl.DataFrame(
+        {"step": steps[:-1], "following": steps[1:]},
+        schema_overrides=dict.fromkeys(("step", "following"), calls.schema["step"]),
+    )
+    known = calls.join(updates, on="step", how="left", maintain_order="left")
+    known = known.join(following, on="step", how="left", maintain_order="left")
+    late = (pl.col("id") > pl.col("updated")) & pl.col("following").is_not_null() & pl.col("forward").is_null()
+    belongs = known.with_columns(iteration=pl.when(late).then("following").otherwise("step"))
+    return belongs.drop("updated", "following").partition_by("iteration", as_dict=True, include_key=False)
 
 
 def _with_modules(calls: pl.DataFrame) -> pl.DataFrame:
@@ -190,14 +204,15 @@ def unused_rules(plan: Plan, mapped: Mapped) -> list[str]:
     return unused
 
 
-def _plan_step(step: int, traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names) -> pl.DataFrame:
-    shapes = traces.map(lambda trace: partial(_shapes, trace, step))
+def _plan_step(traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names) -> pl.DataFrame:
+    steps = calls.map(lambda frame: frame["step"].to_list())
+    shapes = Pair(*(partial(_shapes, trace, sorted(set(known))) for trace, known in zip(traces, steps, strict=True)))
     common = set(names.modules.values())
     reference = step_calls(calls.reference, modules={}, mapped=common, ops={}, shapes=shapes.reference)
     target = step_calls(calls.target, modules=names.modules, mapped=names.modules, ops=names.ops, shapes=shapes.target)
     plan = plan_step(reference, target)
     columns = {
-        "step": [step] * len(plan.pairs),
+        "step": [steps.target[t] for _, t in plan.pairs],
         "reference": [reference.id[r] for r, _ in plan.pairs],
         "target": [target.id[t] for _, t in plan.pairs],
         "replaced": [pair in plan.replaced for pair in plan.pairs],
@@ -205,10 +220,10 @@ def _plan_step(step: int, traces: Pair[RankTrace], calls: Pair[pl.DataFrame], na
     return pl.DataFrame(columns, schema=PAIRS)
 
 
-def _shapes(trace: RankTrace, step: int, role: str) -> dict[int, str]:
+def _shapes(trace: RankTrace, steps: Sequence[int], role: str) -> dict[int, str]:
     """For a role, the shapes of each call's tensors as text."""
-    uses = trace.collect(trace.tensors(step).filter(pl.col("role") == role).select("call", "value"))
-    values = trace.collect(trace.values(step).select(value="id", shape="shape"))
+    uses = trace.collect(trace.tensors(steps).filter(pl.col("role") == role).select("call", "value"))
+    values = trace.collect(trace.values(steps).select(value="id", shape="shape"))
     text = pl.col("shape").list.eval(pl.element().cast(pl.String)).list.join(",")
     joined = uses.join(values, on="value", how="left", maintain_order="left").with_columns(text)
     by_call = joined.group_by("call", maintain_order=True).agg(pl.col("shape").fill_null("?").str.join(";"))

@@ -1,13 +1,21 @@
-"""The tensors of paired calls, paired in their turn: by role and place, or by order where the places differ."""
+"""The tensors of paired calls, paired in their turn: by role and place, or by order where the places differ.
+
+Of calls that replace each other (einsum for linear) the places say nothing: what has the same shape is the same. Nor do
+numbers in lists of other lengths (gradients, one of which is missing): what partners have made is the same there.
+"""
 
 import polars as pl
 
 from ulpscope.align.mapping import Mapped
 from ulpscope.align.plan import RankPlan
+from ulpscope.operations.registry import operation_name
 from ulpscope.records.enums import Kind, Role
 from ulpscope.records.pairs import Pair
+from ulpscope.trace.reader import RankTrace
 
 KEYS = ("pair", "role", "key")
+IN_LIST = r"^\w+\.\w+\.\d+$"
+COMPUTING = (Kind.API.value, Kind.BACKWARD.value)
 
 
 def pair_tensors(plan: RankPlan, mapped: Mapped | None = None) -> pl.DataFrame:
@@ -17,6 +25,11 @@ def pair_tensors(plan: RankPlan, mapped: Mapped | None = None) -> pl.DataFrame:
     """
     uses = Pair(_uses(plan, "reference"), _uses(plan, "target"))
     keyed = Pair(uses.reference.with_columns(key="place"), uses.target.with_columns(key=_reference_place(plan)))
+    replaced = _replaced(plan)
+    if not replaced.is_empty():
+        sides = zip(keyed, plan.traces, strict=True)
+        keyed = Pair(*(_keyed_by_shape(frame, trace, replaced) for frame, trace in sides))
+    keyed = _keyed_by_makers(keyed, plan)
     exact = _joined(keyed)
     left = keyed.map(lambda frame: frame.join(exact, on=KEYS, how="anti", maintain_order="left"))
     moved = _moved(plan, left)
@@ -26,6 +39,7 @@ def pair_tensors(plan: RankPlan, mapped: Mapped | None = None) -> pl.DataFrame:
         ),
         left.target.join(moved, left_on=["call", "role", "key"], right_on=["target_call", "role", "key"], how="anti"),
     )
+    left = left.map(lambda frame: frame.join(replaced, on="pair", how="anti", maintain_order="left"))
     by_order = _joined(Pair(_numbered(left.reference, left.target), _numbered(left.target, left.reference)))
     slots = pl.concat([exact, by_order, moved.select(exact.columns)]).sort("order")
     if mapped is None or not mapped.tensors:
@@ -48,6 +62,57 @@ def _reference_place(plan: RankPlan) -> pl.Expr:
     prefixes = pl.col("place").str.extract(r"^(.+)\.[^.]+$", 1)
     owner = prefixes.replace_strict(plan.modules, default=None, return_dtype=pl.String)
     return pl.coalesce(owner + pl.col("place").str.extract(r"(\.[^.]+)$", 1), "place")
+
+
+def _replaced(plan: RankPlan) -> pl.DataFrame:
+    """Pairs of calls that are not of the same operation."""
+    named = plan.calls.map(lambda calls: calls.filter(pl.col("kind").is_in(COMPUTING)).select("id", "op"))
+    pairs = plan.pairs.with_row_index("pair").join(named.reference, left_on="reference", right_on="id")
+    pairs = pairs.join(named.target, left_on="target", right_on="id", suffix="_target")
+    differ = pairs.filter(pl.col("op") != pl.col("op_target")).select("pair", "op", "op_target")
+    return differ.filter([operation_name(one) != operation_name(other) for _, one, other in differ.iter_rows()]).select(
+        "pair"
+    )
+
+
+def _keyed_by_shape(uses: pl.DataFrame, trace: RankTrace, replaced: pl.DataFrame) -> pl.DataFrame:
+    """The same uses, those of replaced calls keyed by their shape."""
+    theirs = uses.join(replaced, on="pair", how="semi").select("value").unique()
+    shapes = trace.collect(
+        trace.values().select(value="id", shape=pl.col("shape").cast(pl.List(pl.String)).list.join(","))
+    )
+    known = theirs.join(shapes, on="value")
+    joined = uses.join(known, on="value", how="left", maintain_order="left")
+    is_replaced = pl.col("pair").is_in(replaced["pair"].implode())
+    return joined.with_columns(key=pl.when(is_replaced).then("shape").otherwise("key")).drop("shape")
+
+
+def _keyed_by_makers(uses: Pair[pl.DataFrame], plan: RankPlan) -> Pair[pl.DataFrame]:
+    """The same uses, those in lists that are not equally long keyed by the pair of calls that made them.
+
+    What is made of such a list has no partner.
+    """
+    listed = uses.map(
+        lambda frame: frame.filter(pl.col("place").str.contains(IN_LIST), pl.col("role") == Role.INPUT.value)
+    )
+    counts = listed.map(lambda frame: frame.group_by("pair").len())
+    unequal = counts.reference.join(counts.target, on="pair", how="inner", suffix="_target")
+    unequal = unequal.filter(pl.col("len") != pl.col("len_target")).select("pair")
+    if unequal.is_empty():
+        return uses
+
+    def keyed(frame: pl.DataFrame, trace: RankTrace, side: str) -> pl.DataFrame:
+        pairs = plan.pairs.with_row_index("maker").select("maker", producer=side)
+        makers = trace.collect(trace.values().select("producer", value="id")).join(pairs, on="producer")
+        joined = frame.join(makers.select("value", "maker"), on="value", how="left", maintain_order="left")
+        in_such = pl.col("pair").is_in(unequal["pair"].implode()) & pl.col("place").str.contains(IN_LIST)
+        made = pl.concat_str(pl.lit("made by "), pl.col("maker"))
+        results = pl.col("pair").is_in(unequal["pair"].implode()) & (pl.col("role") == Role.OUTPUT.value)
+        key = pl.when(in_such & made.is_not_null()).then(made).when(results).then(pl.lit(side)).otherwise("key")
+        return joined.with_columns(key=key).drop("maker")
+
+    sides = zip(uses, plan.traces, ("reference", "target"), strict=True)
+    return Pair(*(keyed(*side) for side in sides))
 
 
 def _joined(uses: Pair[pl.DataFrame]) -> pl.DataFrame:

@@ -110,8 +110,8 @@ class RankTrace(ABC):
     def tensors(self, step: Steps = None) -> pl.LazyFrame:
         return self._frame("tensors", self._steps(step))
 
-    def values(self, step: int | None = None) -> pl.LazyFrame:
-        """All values, or those that the calls of a step use, whenever they were made."""
+    def values(self, step: Steps = None) -> pl.LazyFrame:
+        """All values, or those that the calls of these steps use, whenever they were made."""
         if step is None:
             return self._frame("values", self.steps)
         used = self.collect(self.tensors(step).select(pl.col("value").unique()))["value"].to_list()
