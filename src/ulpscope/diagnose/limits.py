@@ -25,6 +25,13 @@ LONGEST_GAP = 400
 STARTING_ERROR = 0.02
 """Error of a parameter at a first captured step after the first of the run that is a starting condition. Zoo."""
 
+GONE = 10.0
+"""How many times larger a difference inside of a step must be than any of what leaves it, to be gone there. Chosen."""
+SINGLE_GRADIENT = 10.0
+SMALL_GRADIENT = 0.01
+"""How many times more a single gradient may differ than all together, and the share of their norm below which it counts
+as so large. Chosen."""
+
 AVERAGE_ERRORS = 2.0
 LARGE_ERRORS = 4.0
 """Errors of an average element. Gradients as small as that may have the other sign: all that share their bin of
@@ -117,8 +124,8 @@ OPERATORS_NAMED = 3
 
 # --- twins (flow/twins.py) ---
 
-SURE_DEVIATIONS = 4.75
-"""Standard deviations: a sound call is further off once in a million."""
+SURE_CHANCE, SURE_DEVIATIONS = 1e-6, 4.75
+"""A sound call is further off once in a million, which are so many standard deviations."""
 INDEPENDENT_ELEMENTS = 64.0
 """Elements whose errors are independent, at most: those of a sum's rows have much in common, and a sketch has as many
 numbers."""

@@ -21,9 +21,11 @@ from ulpscope.diagnose.limits import (
     LEAST_SCATTER,
     SOUND_DEVIATIONS,
     SOUND_SHARE,
+    SURE_CHANCE,
     SURE_DEVIATIONS,
 )
 from ulpscope.judge.rounding.limits import LIMITS
+from ulpscope.numerics.chance import largest_ratio, ratio_chance
 from ulpscope.records.enums import PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE
 
 Sources = Callable[[int], Sequence[int]]
@@ -36,19 +38,26 @@ class Healthy:
 
     error: float
     """Its twins' error, times as much as its operands stand above theirs."""
-    deviation: float
-    """Standard deviation of the logarithm of a sound error over this one."""
+    elements: float
+    """How many independent ones make up an error."""
+    twins: int
+    allowance: float
+    """Factor by which sound errors of many elements are larger now and then."""
+
+    @property
+    def by_chance(self) -> float:
+        """How many times as large as the twins' error a sound one is once in a million."""
+        return math.sqrt(largest_ratio(SURE_CHANCE, self.elements, self.elements * self.twins))
 
     @property
     def most(self) -> float:
         """More is not healthy."""
-        return self.error * math.exp(SURE_DEVIATIONS * self.deviation)
+        return self.error * self.allowance * self.by_chance
 
     def chance_of(self, error: float) -> float:
         """How likely a sound call has this error or more."""
-        if error <= 0:
-            return 1.0
-        return 0.5 * math.erfc(math.log(error / self.error) / self.deviation / math.sqrt(2.0))
+        ratio = (error / self.error / self.allowance) ** 2
+        return ratio_chance(ratio, self.elements, self.elements * self.twins)
 
 
 class Twins:
@@ -84,7 +93,11 @@ class Twins:
         if own is None or any(self._is_foreign(source, own) for source in sources):
             return None
         above = max((ratio for source in sources if (ratio := self.ratio(source)) is not None), default=1.0)
-        return Healthy(own * max(above, 1.0), self._deviation(slot.values))
+        elements = float(round(self._independent(slot.values)))
+        allowance = math.exp(SURE_DEVIATIONS * self._scatter)
+        healthy = Healthy(own * max(above, 1.0), elements, len(self._twins), allowance)
+        # Of few elements two draws say less than the rules do.
+        return healthy if healthy.by_chance <= LIMITS.gain else None
 
     def _is_foreign(self, source: int, healthy: float) -> bool:
         """Whether an operand has more error than the output may have, and of a kind that no twin has."""
@@ -112,9 +125,6 @@ class Twins:
         known = [updates[key] for updates in self._updates if key in updates]
         healthy = math.sqrt(sum(each.error**2 for each in known) / len(known)) if known else 0.0
         return healthy if healthy > update.resolution else None
-
-    def _deviation(self, row: int) -> float:
-        return math.hypot(self._scatter, math.sqrt((1.0 + 1.0 / len(self._twins)) / (2.0 * self._independent(row))))
 
     def _independent(self, row: int) -> float:
         """How many elements make up a value's error: as many as are about as large as the largest."""
