@@ -19,7 +19,7 @@ COMPARE_KEYS = {"reference", "target", "scope", "extent", "anchor", "neighbours"
 FINDING_KEYS = {
     "kind", "rank", "step", "phase", "call", "op", "module", "tensor", "source", "evidence", "sentence", "next",
 }  # fmt: skip
-JUDGEMENTS = ("identical", "rounding", "inherited", "made_here", "after_choice", "unresolved")
+JUDGEMENTS = ("identical", "rounding", "inherited", "made_here", "after_choice", "another_way", "unresolved")
 COUNT_KEYS = {
     "calls_reference", "calls_target", "matched", "unmatched_reference", "unmatched_target", "tensors_compared",
     *JUDGEMENTS,

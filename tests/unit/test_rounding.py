@@ -121,11 +121,8 @@ def test_a_gap_of_few_calls_in_one_run_changes_little() -> None:
     assert gap_gain(5, one_sided=True) == gap_gain(5, one_sided=False)
 
 
-def test_the_longer_a_gap_the_more_it_may_change() -> None:
-    gains = [gap_gain(calls, one_sided=False) for calls in range(0, 100, 10)]
-    assert gains == sorted(gains)
-    assert gains[0] == LIMITS.gap_gain
-    assert gains[1] == 2 * LIMITS.gap_gain
+def test_a_long_gap_may_change_no_more_than_a_short_one() -> None:
+    assert {gap_gain(calls, one_sided=False) for calls in range(0, 100, 10)} == {LIMITS.gap_gain}
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,11 @@ def tensor_places(text: str | None) -> frozenset[str]:
     return frozenset(path for path, _ in _leaves("", _load(text)) if path.endswith("$tensor"))
 
 
+def reads_objects(text: str | None) -> bool:
+    """Whether a recorded argument list has something of another library, an array for one."""
+    return any(path.endswith("$object") for path, _ in _leaves("", _load(text)))
+
+
 def _tells(reference: Any, target: Any) -> bool:
     if _numbers_apart(reference, target):
         return bool(abs(reference - target) > LAST_BITS * max(abs(reference), abs(target)))

@@ -11,8 +11,9 @@ from ulpscope.align.plan import Plan
 from ulpscope.diagnose.advice import advise
 from ulpscope.diagnose.detectors.asking import Case
 from ulpscope.diagnose.detectors.order import OF_WHAT_IS_NOT_WRONG
-from ulpscope.diagnose.findings import JudgedRank, find, finish
+from ulpscope.diagnose.findings import JudgedRank, find, finish, with_left
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.exits import left_of
 from ulpscope.diagnose.flow.explaining import errors_across_ranks
 from ulpscope.diagnose.flow.judging import Follower
 from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, PeerGains, State, finite
@@ -56,14 +57,21 @@ def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvid
     if not any(follower.flow.births for follower, _ in followed):
         for follower, _ in followed:
             follower.blame_stray()
-    return [_judged(follower, peers) for follower, peers in followed]
+    left = [left_of(follower.evidence, follower.flow) for follower, _ in followed if follower.flow.births]
+    gone = max((each for each in left if each is not None), default=None) if None not in left else None
+    return [_judged(follower, peers, gone) for follower, peers in followed]
 
 
-def _judged(follower: Follower, peers: PeerGains) -> JudgedRank:
+def _judged(follower: Follower, peers: PeerGains, gone: float | None) -> JudgedRank:
+    """`gone`: by how much what leaves the steps differs, if nothing of what was found is to be seen in it."""
     evidence, flow = follower.evidence, follower.flow
     found = find(Case(evidence, follower.gaps, flow.births), flow, peers)
-    notes = [note for look in OF_WHAT_IS_NOT_WRONG for note in look(evidence, flow)]
-    return JudgedRank(evidence, flow, found, notes, pair_table(evidence, flow))
+    inside = found[:1] if gone is not None else []
+    if inside:
+        flow.put_inside()
+    notes = [with_left(entry.finding, gone) for entry in inside]
+    notes += [note for look in OF_WHAT_IS_NOT_WRONG for note in look(evidence, flow)]
+    return JudgedRank(evidence, flow, [] if inside else found, notes, pair_table(evidence, flow))
 
 
 def summarise(

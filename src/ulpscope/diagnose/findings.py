@@ -11,19 +11,26 @@ import polars as pl
 
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Case
-from ulpscope.diagnose.detectors.order import OF_A_DIFFERENCE, OF_THE_MODELS, OF_THE_PROGRAMS, OF_THE_STEPS
+from ulpscope.diagnose.detectors.order import (
+    OF_A_DIFFERENCE,
+    OF_THE_MODELS,
+    OF_THE_PROGRAMS,
+    OF_THE_STEPS,
+    OF_THE_TRAINING,
+)
 from ulpscope.diagnose.detectors.parameters import LEFTOVER
 from ulpscope.diagnose.flow.evidence import RankEvidence, grouped
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow, PeerGains, State, finite
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT
 from ulpscope.diagnose.places import coarsest_dtype, parameter_names
-from ulpscope.records.enums import GRADIENT_ROLE, Kind
+from ulpscope.records.enums import GRADIENT_ROLE, Kind, Phase
 from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Overflow, Unlike
 from ulpscope.records.findings import Counts, Finding, FindingKind
 
 # Told once a step, whatever the number of tensors.
 COLLECTED = (FindingKind.INPUT, FindingKind.PARAMETER, FindingKind.RANDOMNESS, FindingKind.OPTIMIZER)
+BEFORE_BACKWARD = (Phase.SETUP, Phase.FORWARD)
 NAMED = (FindingKind.PARAMETER, FindingKind.OPTIMIZER)
 
 
@@ -67,6 +74,12 @@ def find(case: Case, flow: Flow, peers: PeerGains) -> list[RankedFinding]:
         moment = answer.place.step, evidence.positions[birth.slot.pair]
         found.append(RankedFinding(Finding(answer.kind, answer.place, known), birth, moment))
     return found
+
+
+def with_left(finding: Finding, left: float | None) -> Finding:
+    """The finding with how little of it leaves the steps."""
+    known = finding.evidence
+    return replace(finding, evidence=replace(known, numbers=replace(known.numbers, left=left)))
 
 
 def _key(answer: Answer) -> tuple[object, ...]:
@@ -170,7 +183,8 @@ def finish(judged: Sequence[JudgedRank], counts: Counts) -> Finished:
     ordered = sorted(everything, key=lambda told: (told[0].moment, told[0].finding.place.rank))
     ordered, skips = _without_what_follows(judged, ordered)
     built = _built_differently(judged, counts, some=bool(ordered or skips))
-    findings = _told_once([*built, *(entry.finding for entry, _ in ordered), *skips])
+    found = _with_untrained(judged, [entry.finding for entry, _ in ordered])
+    findings = _told_once([*built, *found, *skips])
     notes = [note for rank in judged for note in rank.notes if not _is_told(note, findings)]
     first = ordered[0] if ordered and findings[0] is ordered[0][0].finding else None
     return Finished(findings, _told_once(notes), first)
@@ -183,6 +197,19 @@ def _built_differently(judged: Sequence[JudgedRank], counts: Counts, *, some: bo
     models = (look(rank) for look in OF_THE_MODELS for rank in ranks if some or counts.after_choice > 0)
     firsts = (next(filter(None, answers), None) for answers in (programs, models))
     return [finding for finding in firsts if finding is not None]
+
+
+def _with_untrained(judged: Sequence[JudgedRank], found: list[Finding]) -> list[Finding]:
+    """The findings, and before what they do not explain the parameters that one run does not train."""
+    histories = [finding.evidence.history for finding in found]
+    if any(history.without_gradient or history.updated_in for history in histories):
+        return found
+    answers = (look(rank.evidence, rank.flow) for look in OF_THE_TRAINING for rank in judged)
+    untrained = next(filter(None, answers), None)
+    if untrained is None:
+        return found
+    causes = [each for each in found if each.place.step <= untrained.place.step and each.place.phase in BEFORE_BACKWARD]
+    return [*causes, untrained, *(each for each in found if each not in causes)]
 
 
 def _without_what_follows(judged: Sequence[JudgedRank], ordered: list[Told]) -> tuple[list[Told], list[Finding]]:

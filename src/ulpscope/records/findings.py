@@ -149,6 +149,7 @@ class Counts:
     inherited: int = 0
     made_here: int = 0
     after_choice: int = 0
+    another_way: int = 0
     unresolved: int = 0
 
 

@@ -261,7 +261,7 @@ class NetworkPlan:
     groups: tuple[OperatorGroup, ...]
 
 
-JUDGEMENTS = ("identical", "rounding", "unresolved", "after_choice", "inherited", "made_here")
+JUDGEMENTS = ("identical", "rounding", "unresolved", "after_choice", "another_way", "inherited", "made_here")
 """From best to worst: an operator is as bad as the worst of its outputs."""
 
 

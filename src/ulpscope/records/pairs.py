@@ -47,6 +47,8 @@ class Judgement(str, Enum):
     AFTER_CHOICE = "after_choice"
     UNRESOLVED = "unresolved"
     """Bits differ; by how much, and whether rounding explains it, cannot be told from what was captured."""
+    ANOTHER_WAY = "another_way"
+    """Inside of a step that is computed another way: all that leaves it agrees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,10 @@ PAIR_COLUMNS: dict[str, tuple[str, str]] = {
     "shape_reference": (_SHAPE, ""),
     "shape_target": (_SHAPE, ""),
     "measured": (_TEXT, "what the difference was told from: data, sketch, stats or digest; null if not compared"),
-    "judgement": (_TEXT, "identical, rounding, inherited, made_here, after_choice or unresolved; null if not compared"),
+    "judgement": (
+        _TEXT,
+        "identical, rounding, inherited, made_here, after_choice, another_way or unresolved; null if not compared",
+    ),
     "reason": (_TEXT, "why it was not compared, or cannot be resolved"),
     "error": (_NUMBER, "relative L2 distance (estimated unless measured is data)"),
     "error_in": (_NUMBER, "of an output: the largest error among the call's inputs"),

@@ -21,6 +21,7 @@ from ulpscope.diagnose.detectors.structure import (
     other_program,
     skipped_update,
     unshared_parameters,
+    untrained_parameters,
 )
 from ulpscope.diagnose.flow.evidence import RankEvidence
 from ulpscope.diagnose.flow.states import Flow
@@ -49,6 +50,9 @@ OF_THE_MODELS: tuple[Callable[[RankEvidence], Finding | None], ...] = (missing_m
 
 OF_THE_STEPS: tuple[Callable[[RankEvidence, Finding], Skip | None], ...] = (skipped_update, left_out_step)
 """Asked of each rank, with the first finding: a step that only one run makes explains all that comes after it."""
+
+OF_THE_TRAINING: tuple[Callable[[RankEvidence, Flow], Finding | None], ...] = (untrained_parameters,)
+"""Asked of each rank, whatever its numbers say."""
 
 OF_WHAT_IS_NOT_WRONG: tuple[Callable[[RankEvidence, Flow], list[Finding]], ...] = (
     notes.arguments,

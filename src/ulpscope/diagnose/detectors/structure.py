@@ -5,7 +5,7 @@ update than the other run's. From there on the steps of the two runs are not the
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import itemgetter
@@ -16,9 +16,9 @@ import polars as pl
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.detectors.asking import Answer, Detector
 from ulpscope.diagnose.flow.evidence import RankEvidence
-from ulpscope.diagnose.flow.states import Birth
+from ulpscope.diagnose.flow.states import Birth, Flow
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
-from ulpscope.diagnose.limits import FEW_PAIRED
+from ulpscope.diagnose.limits import FEW_PAIRED, NAMES_LISTED
 from ulpscope.diagnose.places import place_of_birth, place_of_pair, place_of_row
 from ulpscope.operations.registry import STARTS_BACKWARD
 from ulpscope.records.enums import (
@@ -30,10 +30,12 @@ from ulpscope.records.enums import (
     Phase,
     Role,
 )
-from ulpscope.records.evidence import Evidence, OneRun
+from ulpscope.records.evidence import Amount, Evidence, OneRun, ParameterHistory
 from ulpscope.records.findings import Counts, Finding, FindingKind, Place
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
+
+REFERENCE, TARGET = "reference", "target"
 
 
 class LoneStructure(Detector):
@@ -102,6 +104,45 @@ def missing_module(evidence: RankEvidence) -> Finding | None:
                 only = OneRun(only_target=names) if in_target else OneRun(only_reference=names)
                 return Finding(FindingKind.STRUCTURE, place, Evidence(one_run=only))
     return None
+
+
+def untrained_parameters(evidence: RankEvidence, flow: Flow) -> Finding | None:
+    """Parameters for which the optimizer of one run has a gradient and that of the other never has one.
+
+    Not behind a choice that flipped: an expert without a token has no gradient.
+    """
+    if flow.choices or not evidence.complete:
+        return None
+    plan = evidence.plan
+    given = plan.traces.map(lambda trace: _given_gradients(trace, plan.steps))
+    known = Pair(set(given.reference), {_reference_name(plan.modules, name) for name in given.target})
+    sides = ((TARGET, given.reference, known.target), (REFERENCE, given.target, known.reference))
+    for run, names, others in sides if given.reference and given.target else ():
+        lost = [name for name in names if name not in others and _reference_name(plan.modules, name) not in others]
+        # Where hardly a name is shared, the runs name their parameters otherwise.
+        if 0 < len(lost) < len(names) / 2:
+            in_target = run == REFERENCE
+            calls = plan.calls.target if in_target else plan.calls.reference
+            row = calls.row(by_predicate=pl.col("id") == names[lost[0]], named=True)
+            module, _, tensor = lost[0].rpartition(".")
+            place = replace(place_of_row(evidence, row, in_target=in_target), module=module, tensor=tensor)
+            history = ParameterHistory(without_gradient=run, parameters=tuple(lost[:NAMES_LISTED]))
+            return Finding(FindingKind.OPTIMIZER, place, Evidence(history=history, amount=Amount(count=len(lost))))
+    return None
+
+
+def _given_gradients(trace: RankTrace, steps: Sequence[int]) -> dict[str, int]:
+    """Parameters whose gradient an optimizer was ever given, and is not all zeros, with its first such call."""
+    optimizers = trace.calls(steps).filter(pl.col("kind") == OPTIMIZER_KIND).select(call="id")
+    some = trace.values().filter(pl.col("norm") != 0.0).select(value="id")
+    shown = trace.tensors(steps).filter(pl.col("role") == Role.GRADIENT.value)
+    uses = shown.join(optimizers, on="call", how="semi").join(some, on="value", how="semi").sort("call")
+    return dict(trace.collect(uses.group_by("place", maintain_order=True).agg(pl.col("call").first())).iter_rows())
+
+
+def _reference_name(modules: Mapping[str, str], name: str) -> str:
+    owner, _, last = name.rpartition(".")
+    return f"{modules[owner]}.{last}" if owner in modules else name
 
 
 def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict[str, Any]:

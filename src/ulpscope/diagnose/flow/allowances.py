@@ -100,12 +100,14 @@ class Allowances:
         )
 
     def added_in_own_type(self, slot: Slot) -> float:
-        """What a norm's weight or bias loses if its gradient is added up, row by row, in the type it is stored in."""
+        """What a norm's weight or bias loses if its gradient is added up, row by row, in the type of these rows."""
         gradients, family = self._gradients(slot), self.evidence.operations[slot.pair].family
         if family is not Family.NORMALIZATION or not gradients:
             return 0.0
         rows = _rows(family, self.evidence.operands[gradients[0]], self.evidence.operands[slot.values])
-        return self.limits.rounding * self.evidence.roundoffs[slot.values] * math.sqrt(rows) if rows > 1 else 0.0
+        unit = max(self.evidence.roundoffs[row] for row in (slot.values, gradients[0]))
+        # Rows that are alike are rounded alike: of so many the errors add up like one.
+        return min(unit * rows / 2.0, self.limits.saturated) if rows > 1 else 0.0
 
     def _gradients(self, slot: Slot) -> list[int]:
         return [other.values for other in self.evidence.in_role(slot.pair, GRAD_OUTPUT_ROLE)]

@@ -165,6 +165,25 @@ class RankEvidence:
         return self.plan.calls.map(lambda calls: {call: operation(op) for call, op in calls.select("id", "op").rows()})
 
     @cached_property
+    def made_roundoffs(self) -> Pair[dict[int, float]]:
+        """By id of the call, of either run: the coarser unit roundoff of the types that its results are stored in.
+
+        Of types that pairs of calls use, too: a lone cast to another one is no precision that a run has.
+        """
+        used = {name for side in self.sides for name in side.dtype}
+
+        def coarsest(trace: RankTrace) -> dict[int, float]:
+            made = trace.tensors(self.plan.steps).filter(pl.col("role").is_in(MAKING_ROLES)).select("call", "value")
+            types = trace.collect(made.join(trace.values().select("dtype", value="id"), on="value")).select(
+                "call", "dtype"
+            )
+            units = {name: unit_roundoff(name) if name in used else 0.0 for name in types["dtype"].unique()}
+            known = types.unique().with_columns(unit=pl.col("dtype").replace_strict(units, return_dtype=pl.Float64))
+            return dict(known.group_by("call").agg(pl.col("unit").max()).iter_rows())
+
+        return self.plan.traces.map(coarsest)
+
+    @cached_property
     def operands(self) -> list[Operand]:
         """Each pair of values as an operand, with the reference's size."""
         stats, shapes = self.sides.reference.summaries, self.sides.target.shapes()

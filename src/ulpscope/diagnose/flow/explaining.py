@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.unpaired import Gap, operations_in
+from ulpscope.diagnose.flow.unpaired import Gap, made_roundoff, operations_in
 from ulpscope.diagnose.limits import AVERAGE_ERRORS, CHANCE, COARSE_SKETCH, LARGE_ERRORS
 from ulpscope.judge.rounding.families import (
     Operand,
@@ -36,6 +36,7 @@ from ulpscope.records.enums import (
     GRADIENT_ROLE,
     INPUT_ROLE,
     OPTIMIZER_KIND,
+    OUTPUT_ROLE,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
     STATE_AFTER_ROLE,
@@ -159,8 +160,8 @@ class Explainer:
         roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
         if gap is None:
             roundoff = max(roundoff, self._coarse.get(evidence.operations[slot.pair].family, 0.0))
-        elif gap.only_reference or gap.only_target:
-            roundoff = max(roundoff, *self._coarse.values(), 0.0)
+        elif gap.calls:
+            roundoff = max(roundoff, *self._coarse.values(), made_roundoff(evidence, gap))
         measured, resolution = self._measured[slot.values], evidence.resolutions[slot.values]
         floor = _Floor(
             told=floor_of(roundoff, measured, self.limits, sketch_floor=resolution),
@@ -201,21 +202,47 @@ class Explainer:
         others = [evidence.operands[source] for source in sources if source not in own]
         worst_other = max((operand.error for operand in others), default=0.0)
         came_in = evidence.worst_error(sources)
-        norm = natural_gradient_norm(family, gradients[0], others, output) if gradients else output.norm
+        if family is Family.EXPONENTIAL:
+            came_in = max(came_in, *(operand.absolute for operand in others), 0.0)
+        norm = natural_gradient_norm(family, gradients[0], self._factors(slot, others), output) if gradients else 0.0
+        if gradients and output.shape == gradients[0].shape:
+            norm = max(norm, self._projected(slot, gradients[0]))
         extra = kink_error(operation, worst_other, output.elements, self.limits)
         if family in SUMMING or extra:
             floor = floor.of_sum(max((operand.elements for operand in operands), default=1.0))
         return _Account(came_in, floor, max(norm, output.norm), extra)
+
+    def _factors(self, slot: Slot, others: list[Operand]) -> list[Operand]:
+        """What a gradient was multiplied with on its way to an operand: the forward's other ones."""
+        evidence, forward = self.evidence, self.evidence.forwards[slot.pair]
+        if forward < 0:
+            output = evidence.operands[slot.values]
+            return [other for other in others if (other.shape, other.elements) != (output.shape, output.elements)]
+        given = evidence.in_role(forward, INPUT_ROLE)
+        return [evidence.operands[s.values] for s in given if s.place != slot.place and not self._discrete[s.values]]
+
+    def _projected(self, slot: Slot, gradient: Operand) -> float:
+        """The norm of a gradient before the part is taken out of it that softmax and norms do not feel."""
+        evidence, forward = self.evidence, self.evidence.forwards[slot.pair]
+        given = [s for s in evidence.in_role(forward, INPUT_ROLE) if s.place == slot.place] if forward >= 0 else []
+        made = evidence.in_role(forward, OUTPUT_ROLE) if given else []
+        if not made:
+            return 0.0
+        operand, result = (evidence.operands[slots[0].values] for slots in (given, made))
+        family = evidence.operations[slot.pair].family
+        if family is Family.NORMALIZATION and operand.rms > 0:
+            return gradient.norm * result.rms / operand.rms
+        return gradient.norm * min(result.rms, 1.0) if family is Family.EXPONENTIAL else 0.0
 
     def _gap(self, slot: Slot, gap: Gap, sources: list[int], floor: _Floor) -> _Account:
         output, operands = self.evidence.operands[slot.values], [self.evidence.operands[row] for row in sources]
         came_in = max((operand.error for operand in operands), default=0.0)
         if slot.role in GRADIENT_ROLES and output.norm > 0:
             # The engine adds gradients up, which may cancel.
-            parts = [self.evidence.operands[row].distance for row in sources if row in self.evidence.gradients]
+            parts = [self._distance(row) for row in sources if row in self.evidence.gradients]
             came_in = max(came_in, max(parts, default=0.0) / output.norm)
         if gap.adds and output.norm > 0:
-            came_in = sum(operand.distance for operand in operands) / output.norm
+            came_in = sum(map(self._distance, sources)) / output.norm
         came_in = max(came_in, self.foreign_errors.get((slot.pair, slot.place), 0.0))
         # Calls without partners may add up many numbers.
         computing = [each.family for each in operations_in(self.evidence, gap) if not each.has(Trait.MOVING)]
@@ -230,6 +257,12 @@ class Explainer:
             size = max(operand.rms for operand in operands) * math.sqrt(output.elements)
             norm = max(norm, self.limits.momentum * size)
         return _Account(came_in, floor, norm)
+
+    def _distance(self, row: int) -> float:
+        """How far apart two gradients are; where one run has none but zeros, as large as the other's."""
+        operand = self.evidence.operands[row]
+        apart = float(self.evidence.values.distance[row])
+        return operand.distance if operand.norm > 0 or not math.isfinite(apart) else apart
 
     def _gradient_norm(self, slot: Slot, output: Operand) -> float:
         """Of a parameter's gradient that a module's backward shows: it is a sum over all of the module's rows."""

@@ -8,7 +8,7 @@ calls in between that have no partner (a gap), or as something that came from ou
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
@@ -36,7 +36,7 @@ from ulpscope.diagnose.limits import PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
 from ulpscope.numerics.summaries.estimates import scatter_of_few
-from ulpscope.operations.registry import Trait
+from ulpscope.operations.registry import Family, Trait
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_OUTPUT_ROLE,
@@ -75,6 +75,7 @@ class Follower:
         values = evidence.values
         self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
         self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
+        self.blind = values.blind.tolist()
         self.measured, self.unresolved = values.measured.tolist(), values.unresolved.tolist()
         self.reshaped, self.lost = ((values.reason == reason).tolist() for reason in (SHAPE_DIFFERS, LOST))
 
@@ -84,6 +85,7 @@ class Follower:
         self.allowed = allowed or usual
         self.flow = Flow([UNKNOWN] * len(self.evidence.operands))
         self.birth_steps: set[int] = set()
+        self.finished: set[int] = set()
         self.made_contents: dict[tuple[int, int] | None, int] = {}
         self.strays: list[tuple[Slot, Gap]] = []
         """Where the runs could not be followed: values of other shapes, behind calls without partners."""
@@ -99,6 +101,7 @@ class Follower:
                 made = [slot for slot in self.evidence.made(pair) if slot.values not in self.flow.first_slot]
                 if made:
                     self._judge_outputs(pair, made)
+                self.finished.add(pair)
         return self.flow
 
     def blame_stray(self) -> None:
@@ -111,17 +114,24 @@ class Follower:
         """A pair of values that no pair of calls made: from outside, or through calls without partners."""
         value = slot.values
         maker = self.evidence.makers[value]
+        if (
+            maker >= 0
+            and maker not in self.finished
+            and any(made.values == value for made in self.evidence.made(maker))
+        ):
+            return  # shown before its makers' end: judged there
         copied = self._copied_from(slot, maker)
         if copied is not None:
             self.flow.first_slot[value] = slot
             self.flow.states[value] = copied
             return
         if maker >= 0:
-            # Shown before its makers' end (a hook's tensor), or written since, unseen, as batch norm writes its stats.
+            # Written since, unseen, as batch norm writes its stats.
             earlier = self.gaps.same_storage_before(slot)
-            added = self.gaps.gradient_sources(slot) if slot.role == GRADIENT_ROLE else ()
+            # The engine adds other gradients to the first in place.
+            added = self.gaps.gradient_sources(slot) if slot.role in GRADIENT_ROLES else ()
             sources = (*self.gaps.operands_of(maker), *added, *earlier)
-            gap = Gap(sources, (), (), outside=False, written=bool(earlier))
+            gap = Gap(sources, (), (), outside=False, adds=bool(added), written=bool(earlier))
         else:
             gap = self.gaps.find(slot)
         unjudged = maker < 0 or any(source not in self.flow.first_slot for source in gap.sources)
@@ -182,10 +192,10 @@ class Follower:
 
     def _settle(self, slot: Slot, sources: Iterable[int], cause: Cause, *, gain: float, gap: Gap | None = None) -> None:
         value = slot.values
+        known = [source for source in sources if source != value]
         self.flow.first_slot[value] = slot
         if not self.compared[value] and not self.reshaped[value]:
             if self.evidence.untold[value]:
-                known = [source for source in sources if source != value]
                 differs = any(self.flow.states[source] in (ROUNDING, UNRESOLVED) for source in known)
                 self.flow.states[value] = self._carried_state(known, ROUNDING if differs else UNKNOWN)
             return
@@ -201,11 +211,12 @@ class Follower:
             return
         if slot.makes and cause is Cause.ERROR:
             self.made_contents.setdefault(self.evidence.contents[value], value)
-        known = [source for source in sources if source != value]
         if self.discrete[value] or self.reshaped[value]:
             self._settle_discrete(slot, known, cause, gap)
         elif self.unresolved[value]:
             self.flow.states[value] = self._carried_state(known, UNRESOLVED)
+        elif self.blind[value] and any(self.flow.states[source] in EXPLAINING for source in known):
+            self.flow.states[value] = self._inherited_state(known)
         elif self.pattern[value]:
             self._settle_pattern(slot, known, cause, gap)
         else:
@@ -228,6 +239,8 @@ class Follower:
         states = {self.flow.states[source] for source in sources}
         if states & WRONG:
             self.flow.states[slot.values] = INHERITED
+        elif self.reshaped[slot.values] and any(self._is_stray(source) for source in sources):
+            return  # of another shape as what it was made of
         elif self._chose_wrongly(slot, states, cause, gap):
             came_in = self.evidence.worst_error(self.explainer.floats(sources))
             self._born(slot, Cause.DISCRETE, came_in, 0.0, gain=math.inf, gap=gap)
@@ -242,6 +255,10 @@ class Follower:
             self.flow.choices.append(Choice(slot, self.evidence.worst_error(sources)))
         else:
             self._born(slot, cause if cause is not Cause.ERROR else Cause.DISCRETE, 0.0, 0.0, gain=math.inf, gap=gap)
+
+    def _is_stray(self, row: int) -> bool:
+        """Whether a value could not be followed: of another shape, behind calls without partners."""
+        return self.reshaped[row] and self.flow.states[row] is UNKNOWN
 
     def _chose_wrongly(self, slot: Slot, states: set[State], cause: Cause, gap: Gap | None) -> bool:
         """Whether a call's own operands differ, but by too little for what it chose."""
@@ -275,12 +292,20 @@ class Follower:
     def _settle_numbers(self, slot: Slot, sources: list[int], cause: Cause, *, gain: float, gap: Gap | None) -> None:
         if any(self.lost[source] for source in sources):
             return
-        differing = [source for source in sources if self.evidence.differing_freely[source]]
-        free = [row for row in differing if self.flow.states[row] is not UNKNOWN or self.discrete[row]]
+        free = [source for source in sources if self._differs_freely(source)]
+        if not free and gap is None and self.evidence.operations[slot.pair].family is Family.SELECTION:
+            # Which part of it another choice has changed, nobody knows.
+            free = [source for source in sources if self.flow.states[source] is AFTER_CHOICE]
         if free:
             self.flow.states[slot.values] = self._inherited_state(free)
             return
+        if any(self.flow.states[source] is AFTER_CHOICE for source in sources):
+            # Such errors lie in few rows, which what follows may weigh more than others.
+            gain = max(gain, self.limits.gain)
         everything = self.explainer.explain(slot, sources, gain, gap)
+        if everything.error > everything.expected and any(self._is_stray(source) for source in sources):
+            self.flow.states[slot.values] = INHERITED
+            return
         if self._settle_by_twins(slot, sources, cause, everything, gap):
             return
         if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
@@ -295,19 +320,29 @@ class Follower:
             self._born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
         elif self._follows_birth(slot, gap) and not everything.explained_by(0.0, gain):
             self.flow.states[slot.values] = INHERITED
-        elif only_sound or self._is_rounding(slot, sound, everything, gain):
+        elif only_sound or (self._is_rounding(slot, sound, everything, gain) and not self._follows_choice(sources)):
             unresolved = self._is_unresolved(sources, everything, gain)
             self.flow.states[slot.values] = UNRESOLVED if unresolved else ROUNDING
         else:
             self.flow.states[slot.values] = self._inherited_state(sources)
+
+    def _differs_freely(self, row: int) -> bool:
+        """Whether nothing can be said of what is made of this."""
+        state = self.flow.states[row]
+        if self.blind[row]:
+            return state in EXPLAINING
+        return self.evidence.differing_freely[row] and (state is not UNKNOWN or self.discrete[row])
 
     def _settle_by_twins(
         self, slot: Slot, sources: list[int], cause: Cause, explained: Explained, gap: Gap | None
     ) -> bool:
         """Judge by what the reference's twins differ from it; gives False where they do not tell."""
         update = self.explainer.updates.get(slot.row)
-        healthy = None if self.twins is None else self.twins.of(slot, sources, update)
-        if self.twins is None or healthy is None:
+        # Behind a choice that flipped here, and not in the twins, they went another way.
+        if self.twins is None or any(self.flow.states[source] is AFTER_CHOICE for source in sources):
+            return False
+        healthy = self.twins.of(slot, sources, update)
+        if healthy is None:
             return False
         wrong = [source for source in sources if self.flow.states[source] in WRONG]
         most = max(healthy.most, explained.expected) if wrong or self._flips_few(slot) else healthy.most
@@ -331,6 +366,11 @@ class Follower:
             return True
         is_backward = self.evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
         return is_backward and self.evidence.operations[slot.pair].has(Trait.KINKED)
+
+    def _follows_choice(self, sources: list[int]) -> bool:
+        """Whether all that is not sound in these was made behind a choice that flipped: it stays so."""
+        worse = {self.flow.states[source] for source in sources} & EXPLAINING
+        return worse == {AFTER_CHOICE}
 
     def _follows_birth(self, slot: Slot, gap: Gap | None) -> bool:
         """Whether nobody knows what a value was made of, and something was made wrong before, in the same step."""

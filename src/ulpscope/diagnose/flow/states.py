@@ -27,6 +27,7 @@ class State(int, Enum):
     INHERITED = 4
     MADE = 5
     UNRESOLVED = 6
+    ANOTHER_WAY = 7
 
 
 # Looked up as members, they would cost more than what is done with them.
@@ -42,6 +43,7 @@ JUDGEMENTS = {
     State.INHERITED: Judgement.INHERITED,
     State.MADE: Judgement.MADE_HERE,
     State.UNRESOLVED: Judgement.UNRESOLVED,
+    State.ANOTHER_WAY: Judgement.ANOTHER_WAY,
 }
 
 
@@ -102,6 +104,8 @@ class Flow:
 
     states: list[State]
     births: list[Birth] = field(default_factory=list)
+    gone: list[Birth] = field(default_factory=list)
+    """Differences that began somewhere, and of which nothing is to be seen in what leaves the steps."""
     choices: list[Choice] = field(default_factory=list)
     gains: list[Gain] = field(default_factory=list)
     error_in: dict[int, float] = field(default_factory=dict)
@@ -115,6 +119,11 @@ class Flow:
     """Outputs that differ and that nothing reads, beside one that agrees: perhaps nobody has written them."""
     first_slot: dict[int, Slot] = field(default_factory=dict)
     """Where each pair of values was judged."""
+
+    def put_inside(self) -> None:
+        """Take what differs for what is computed another way: nothing of it leaves the steps."""
+        self.gone, self.births = self.births, []
+        self.states = [State.ANOTHER_WAY if state in WRONG else state for state in self.states]
 
 
 def finite(number: float) -> float | None:

@@ -13,7 +13,7 @@ from operator import attrgetter
 import polars as pl
 
 from ulpscope.align.tensors import GRADIENT_ROLES, KEPT_ROLES, OWNED_ROLES
-from ulpscope.diagnose.arguments import tensor_places
+from ulpscope.diagnose.arguments import reads_objects, tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.limits import LONGEST_GAP
 from ulpscope.judge.rounding.values import Values
@@ -128,6 +128,9 @@ class GapFinder:
             values += [slot.values for slot in evidence.slots_of[forward]]
         if kind == MODULE_KIND:
             values += evidence.inner_outputs.get(pair, [])
+        if not values and reads_objects(evidence.calls["arguments"][pair]):
+            # What Python, or another library, made of what is known in the module around (an assignment of boxes).
+            values += self._known_around(pair)
         if kind == MODULE_BACKWARD_KIND:
             values += [row for slot in evidence.made(pair) for row in self.gradient_sources(slot)]
         return values
@@ -177,11 +180,12 @@ class GapFinder:
             if call in run.partners:
                 found += self.operands_of(run.partners[call])
                 continue
-            for value in run.inputs.get(call, ()):
+            found += self._gradients_into(run, call)
+            # A backward reads what its forward has read and made.
+            forward = run.forwards.get(call, -1)
+            for value in (*run.inputs.get(call, ()), *run.inputs.get(forward, ()), *run.outputs.get(forward, ())):
                 if value in run.rows:
                     found.append(run.rows[value])
-                elif value not in run.producers:
-                    found += self._gradients_into(run, call)
                 elif (producer := run.producers.get(value, -1)) >= 0 and producer not in seen:
                     seen.add(producer)
                     waiting.append(producer)
@@ -246,8 +250,10 @@ class GapFinder:
             return []
         role = OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE
         values = [s.values for s in evidence.at_place.get((forward, role, slot.place), ())]
-        ids = [int(evidence.sides.target.id[row]) for row in values]
-        found = [entry for value in ids for entry in self._gradients_of_value.target.get(value, [])]
+        # In one run a cast may stand between, which the other does not need.
+        sides = zip(evidence.sides, self._gradients_of_value, strict=True)
+        given = (of_run.get(int(side.id[row]), []) for side, of_run in sides for row in values)
+        found = list(dict.fromkeys(entry for entries in given for entry in entries))
         if slot.role == GRAD_INPUT_ROLE:
             module = evidence.calls["id"][forward]
             inside = range(module + 1, evidence.forward_ends.get(module, module) + 1)
@@ -299,7 +305,10 @@ class GapFinder:
             return []
         users = [other for other in self._slots_of_value[last] if other.row < slot.row]
         operands = [row for other in users for row in self.operands_of(other.pair)]
-        return [last, *(row for row in operands if row != slot.values)]
+        # What is made later explains nothing: a module's own results, of what it reads.
+        makers, ids = self.evidence.makers, self.evidence.calls["id"]
+        earlier_made = (row for row in operands if makers[row] < 0 or ids[makers[row]] < ids[slot.pair])
+        return [last, *(row for row in earlier_made if row != slot.values)]
 
     @cached_property
     def _slots_of_value(self) -> dict[int, list[Slot]]:
@@ -320,15 +329,20 @@ class GapFinder:
         pair = evidence.pair_of_target.get(parent, -1) if isinstance(parent, int) else -1
         if pair < 0 or slot.role not in (INPUT_ROLE, GRAD_OUTPUT_ROLE) or self.is_parameter(slot):
             return Gap((), (), (), outside=self._may_come_from_outside(slot))
-        given = [s for s in evidence.slots_of[pair] if not s.makes]
-        handed_on = next((s for s in given if s.values == slot.values), None)
+        handed_on = next((s for s in evidence.slots_of[pair] if not s.makes and s.values == slot.values), None)
         if handed_on is not None:
             return self.find(handed_on)
-        known = [s.values for s in given]
+        return Gap(tuple(self._known_around(slot.pair)), (), (), outside=False)
+
+    def _known_around(self, pair: int) -> list[int]:
+        """What the call around these calls was given, and what was made in it before them."""
+        evidence, parent = self.evidence, self.evidence.calls["parent"][pair]
+        around = evidence.pair_of_target.get(parent, -1) if isinstance(parent, int) else -1
+        if around < 0:
+            return []
         makers, ids = evidence.makers, evidence.calls["id"]
-        inner = evidence.inner_outputs.get(pair, [])
-        known += [row for row in inner if makers[row] < 0 or ids[makers[row]] < ids[slot.pair]]
-        return Gap(tuple(known), (), (), outside=False)
+        inner = evidence.inner_outputs.get(around, [])
+        return evidence.given(around) + [row for row in inner if makers[row] < 0 or ids[makers[row]] < ids[pair]]
 
 
 def first_from(slots: list[Slot], row: int) -> int:
@@ -349,6 +363,13 @@ def operations_in(evidence: RankEvidence, gap: Gap) -> list[Operation]:
     """What the calls of a gap execute."""
     reference = [evidence.executed.reference[call] for call in gap.only_reference]
     return reference + [evidence.executed.target[call] for call in gap.only_target]
+
+
+def made_roundoff(evidence: RankEvidence, gap: Gap) -> float:
+    """The coarsest unit roundoff of what the calls of a gap make on the way."""
+    known = evidence.made_roundoffs
+    reference = (known.reference.get(call, 0.0) for call in gap.only_reference)
+    return max((*reference, *(known.target.get(call, 0.0) for call in gap.only_target)), default=0.0)
 
 
 def has_unknown_operand(evidence: RankEvidence, pair: int) -> bool:

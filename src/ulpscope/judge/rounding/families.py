@@ -88,15 +88,13 @@ def summed_length(operation: Operation, operands: Sequence[Operand], output: Ope
 
 
 def natural_gradient_norm(family: Family, gradient: Operand, others: Sequence[Operand], output: Operand) -> float:
-    """The same for a backward: `gradient` came in, `output` goes to an operand, `others` are the forward's operands."""
+    """The same for a backward: `gradient` came in, `output` goes to an operand, `others` are its forward's rest."""
     norm = output.norm
     if output.elements < gradient.elements:
         # A bias or a broadcast operand: its gradient is a sum over what it was spread over.
         norm = max(norm, gradient.norm * math.sqrt(_spread(others, output)) if family is not Family.AVERAGE else norm)
     if family in (Family.CONTRACTION, Family.CONVOLUTION):
         for other in others:
-            if other.shape == output.shape and other.elements == output.elements:
-                continue
             length = math.sqrt(max(gradient.elements * other.elements / max(output.elements, 1), 1.0))
             norm = max(norm, gradient.rms * other.rms * math.sqrt(length * output.elements))
     return norm

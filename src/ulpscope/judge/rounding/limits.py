@@ -164,7 +164,7 @@ def gap_gain(calls: int, *, one_sided: bool, limits: Limits = LIMITS) -> float:
     """The gain over that many operations without partners."""
     if one_sided and calls <= limits.few_calls:
         return limits.one_sided_gain
-    return limits.gap_gain * (1.0 + calls / 10.0)
+    return limits.gap_gain
 
 
 _NUMBERS = re.compile(r"\d+")

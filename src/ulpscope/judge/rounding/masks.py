@@ -11,6 +11,7 @@ extremes of what is large are compared, beside the sketches of the rest; where t
 difference lies between them, and how large it is nobody knows. Of masks only the rest counts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,7 +48,11 @@ def masks_differ(numbers: Pair[float]) -> bool:
 
 def usual_masks(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which numbers are masks that networks use, or twice such a one (two masks that overlap)."""
-    known = [times * each for each in _USUAL for times in (1, 2) if np.isfinite(times * each)]
+    return _are_near(numbers, _USUAL)
+
+
+def _are_near(numbers: NDArray[np.float64], masks: Sequence[float]) -> NDArray[np.bool_]:
+    known = [times * each for each in masks for times in (1, 2) if np.isfinite(times * each)]
     near = [np.abs(numbers - each) <= _allowance(each) for each in known]
     return np.asarray(np.any(near, axis=0), dtype=np.bool_)
 
@@ -193,6 +198,13 @@ def masked_rows(values: Values) -> Bools:
     large = np.flatnonzero(masked & (values.large() > 0))
     masked[large] = usual_masks(least[large])
     return masked
+
+
+def of_other_types(reference: Values, target: Values) -> Bools:
+    """Where each side may have the mask that its own type uses, or the least number of the type it was made in."""
+    least = reference.summaries.min, target.summaries.min
+    limits = ~_are_near(least[0] - least[1], (0.0,)) & _are_near(least[0], _LEAST) & _are_near(least[1], _LEAST)
+    return np.asarray((reference.dtype != target.dtype) | limits, dtype=np.bool_)
 
 
 def largest(values: Values) -> Floats:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.judge.rounding.masks import LargeParts, large_parts, masked_rows
+from ulpscope.judge.rounding.masks import LargeParts, large_parts, masked_rows, of_other_types
 from ulpscope.judge.rounding.values import NO_DTYPE, Bools, Floats, Ints, Values
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind
 from ulpscope.numerics.pairs.msaccucmp.metrics import FAILED, Figure
@@ -45,6 +45,8 @@ class ValuePairs:
     """inf, nan or mask values are not in the same number on both sides."""
     unresolved: Bools
     """Bits differ among numbers that are set aside; by how much is not known."""
+    blind: Bools
+    """Bits differ, and sketches see nothing of it: less than they resolve, or what cancels in their sums."""
     measured: NDArray[np.object_]
     reason: NDArray[np.object_]
     """Why a pair was not compared; empty if it was."""
@@ -80,7 +82,8 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
     identical = same_digests & reference.has_digest & target.has_digest & (reference.digest == target.digest)
     distance, measured = summary_distances(reference, target)
     unseen = large.told & (distance == 0.0) & (large.error == 0.0) & ~identical & ~discrete
-    distance = _told_apart(distance, reference, target, same_digests=same_digests)
+    blind = _blind(distance, reference, target, same_digests=same_digests)
+    distance = np.where(blind, np.maximum(reference.resolution, target.resolution) * reference.summaries.norm, distance)
     distance[identical] = 0.0
     measured[identical] = Measured.DIGEST
     distance, error, measured = with_large(distance, measured, Pair(reference, target), large)
@@ -117,6 +120,7 @@ def measure(reference: Values, target: Values, *, same_digests: bool) -> ValuePa
         discrete,
         pattern,
         unresolved,
+        blind,
         measured,
         reason,
         reason == NO_REASON,
@@ -166,7 +170,7 @@ def _parts(values: Values) -> Ints:
 def _reasons(reference: Values, target: Values, other_kind: Bools, large: LargeParts) -> NDArray[np.object_]:
     reason = np.full(len(reference.id), NO_REASON, dtype=object)
     # finfo(dtype).min is another number in another dtype, and may be set aside in one and not in the other.
-    other_mask = (reference.large() != target.large()) & (reference.dtype != target.dtype) & ~large.told
+    other_mask = (reference.large() != target.large()) & of_other_types(reference, target) & ~large.told
     reason[other_mask] = MASK_DIFFERS
     parts = Pair(_parts(reference), _parts(target))
     reason[other_kind | (parts.reference != parts.target)] = DTYPE_DIFFERS
@@ -202,15 +206,14 @@ def least_apart(reference: Values, target: Values) -> Floats:
     return least_distances(reference.summaries, target.summaries, same)
 
 
-def _told_apart(distance: Floats, reference: Values, target: Values, *, same_digests: bool) -> Floats:
-    """Numbers of one type with other digests are not equal, though sketches see no difference: it is below theirs."""
+def _blind(distance: Floats, reference: Values, target: Values, *, same_digests: bool) -> Bools:
+    """Numbers of one type with other digests are not equal, though sketches see no difference."""
     differ = same_digests & reference.has_digest & target.has_digest & (reference.digest != target.digest)
     # A digest is also one of the dtype and the shape.
     rows = np.flatnonzero(differ & (reference.dtype == target.dtype) & (distance == 0.0)).tolist()
-    unseen = [row for row in rows if reference.shape(row) == target.shape(row)]
-    told = distance.copy()
-    told[unseen] = np.maximum(reference.resolution, target.resolution)[unseen] * reference.summaries.norm[unseen]
-    return told
+    blind = np.zeros(len(distance), dtype=np.bool_)
+    blind[[row for row in rows if reference.shape(row) == target.shape(row)]] = True
+    return blind
 
 
 def relative(distance: Floats, reference_norm: Floats, target_norm: Floats) -> Floats:
@@ -266,6 +269,7 @@ def refine(pairs: ValuePairs, found_by_row: Mapping[int, PairMetrics | None]) ->
         identical=equal,
         pattern=mismatched | (masks & pairs.pattern[rows] & (large[0] != large[1])),
         unresolved=False,
+        blind=False,
         distance=np.where(discrete | beside, pairs.distance[rows], distance),
         error=np.where(discrete, np.where(equal, 0.0, np.inf), np.where(beside, pairs.error[rows], whole)),
     )

@@ -39,6 +39,7 @@ _COLORS = {
     Judgement.MADE_HERE.value: "#F4B6B6",
     Judgement.INHERITED.value: "#FBDDB5",
     Judgement.AFTER_CHOICE.value: "#DDDDDD",
+    Judgement.ANOTHER_WAY.value: "#CDE8E3",
     Judgement.UNRESOLVED.value: "#E9EDC4",
     None: "#DDDDDD",
 }

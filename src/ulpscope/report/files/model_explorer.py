@@ -276,6 +276,7 @@ COLORS = {
     Judgement.MADE_HERE.value: "#c62f17",
     Judgement.INHERITED.value: "#d98a00",
     Judgement.AFTER_CHOICE.value: "#8557bd",
+    Judgement.ANOTHER_WAY.value: "#1e7a6d",
     Judgement.UNRESOLVED.value: "#6b7a1e",
     Judgement.ROUNDING.value: "#2b7bbd",
     Judgement.IDENTICAL.value: "#7d8997",

@@ -1,0 +1,104 @@
+"""What leaves a step: its losses, the gradients that its optimizer is given, or else what its outermost modules return.
+
+Two runs may compute the same thing another way: a batch in another order, in chunks, with a cache or without. Inner
+values then differ by nature. Where all that leaves agrees, and by far more than they do, their difference is gone.
+"""
+
+import math
+from collections.abc import Container, Sequence
+
+import polars as pl
+
+from ulpscope.align.tensors import KEPT_ROLES
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
+from ulpscope.diagnose.flow.states import WRONG, Birth, Flow, State
+from ulpscope.diagnose.limits import (
+    GONE,
+    LAST_BITS,
+    SINGLE_GRADIENT,
+    SMALL_GRADIENT,
+)
+from ulpscope.operations.registry import STARTS_BACKWARD
+from ulpscope.records.enums import (
+    GRADIENT_ROLE,
+    LOSS_ROLE,
+    MODULE_KIND,
+    OPTIMIZER_KIND,
+    OUTPUT_ROLE,
+)
+
+
+def left_of(evidence: RankEvidence, flow: Flow) -> float | None:
+    """By how much differs what leaves the steps, if nothing of the differences that began in them is seen in it."""
+    births, read = flow.births, {slot.values for slot in evidence.slots if not slot.makes}
+    if not evidence.complete or any(_is_told_anyway(evidence, birth, read) for birth in births):
+        return None
+    left = _worst_exit(evidence, flow.states, read) if _leave_alike(evidence) else None
+    return left if left is not None and all(left * GONE <= _size(birth) for birth in births) else None
+
+
+def _size(birth: Birth) -> float:
+    return birth.error_out if birth.error_out > 0 else math.inf
+
+
+def _is_told_anyway(evidence: RankEvidence, birth: Birth, read: Container[int]) -> bool:
+    """Whether it is kept from step to step, a result that no other call reads, an update, or made by an argument that
+    is another number."""
+    pair = birth.slot.pair
+    if birth.slot.role in KEPT_ROLES or (birth.slot.makes and birth.slot.values not in read):
+        return True
+    numbers = pair in evidence.other_numbers or evidence.forwards[pair] in evidence.other_numbers
+    return numbers or evidence.calls["kind"][pair] == OPTIMIZER_KIND
+
+
+def _leave_alike(evidence: RankEvidence) -> bool:
+    """Whether both runs make the same backwards and updates, of as many gradients."""
+    leaving = pl.col("op").is_in(list(STARTS_BACKWARD)) | (pl.col("kind") == OPTIMIZER_KIND)
+    if not all(frame.filter(leaving).is_empty() for frame in evidence.plan.unmatched):
+        return False
+    shown = sum(evidence.calls["kind"][slot.pair] == OPTIMIZER_KIND for slot in evidence.by_role.get(GRADIENT_ROLE, []))
+    return all(
+        _gradients(
+            trace.collect(trace.tensors(evidence.plan.steps).filter(pl.col("role") == GRADIENT_ROLE).select("call")),
+            calls,
+        )
+        == shown
+        for trace, calls in zip(evidence.plan.traces, evidence.plan.calls, strict=True)
+    )
+
+
+def _gradients(uses: pl.DataFrame, calls: pl.DataFrame) -> int:
+    """How many gradients optimizers are given."""
+    optimizers = calls.filter(pl.col("kind") == OPTIMIZER_KIND).select(call="id")
+    return uses.join(optimizers, on="call", how="semi").height
+
+
+def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container[int]) -> float | None:
+    """The largest error of what leaves, if it is one of rounding; none if not, or if something was not compared."""
+    steps = evidence.calls["step"]
+    losses = evidence.by_role.get(LOSS_ROLE, [])
+    gradients = [s for s in evidence.by_role.get(GRADIENT_ROLE, []) if evidence.calls["kind"][s.pair] == OPTIMIZER_KIND]
+    trained = {steps[slot.pair] for slot in (*losses, *gradients)}
+    made = [slot for slot in evidence.by_role.get(OUTPUT_ROLE, []) if steps[slot.pair] not in trained]
+    outermost = [slot for slot in made if evidence.calls["parent"][slot.pair] is None]
+    results = [slot for slot in outermost if evidence.calls["kind"][slot.pair] == MODULE_KIND]
+    wrong_at_last = any(states[slot.values] in WRONG for slot in outermost if slot.values not in read)
+    leaving = (*losses, *gradients, *results)
+    if not leaving or wrong_at_last or not all(evidence.values.compared[slot.values] for slot in leaving):
+        return None
+    single = max((evidence.error(slot) for slot in (*losses, *results)), default=0.0)
+    by_step = grouped(gradients, lambda slot: steps[slot.pair])
+    together = max((_error_of_all(evidence, slots) for slots in by_step.values()), default=0.0)
+    return max(single, together) if max(single, together) <= LAST_BITS else None
+
+
+def _error_of_all(evidence: RankEvidence, gradients: list[Slot]) -> float:
+    """Of the gradients of one step together, or what the worst single one comes to."""
+    operands = [evidence.operands[slot.values] for slot in gradients]
+    norm = math.sqrt(sum(operand.norm**2 for operand in operands))
+    if not norm > 0:
+        return max((operand.error for operand in operands), default=0.0)
+    together = math.sqrt(sum(operand.distance**2 for operand in operands)) / norm
+    # One that is next to nothing beside the others may be all rounding.
+    single = max(operand.distance / max(operand.norm, SMALL_GRADIENT * norm) for operand in operands)
+    return max(together, single / SINGLE_GRADIENT)

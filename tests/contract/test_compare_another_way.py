@@ -1,0 +1,208 @@
+"""Two runs that compute the same thing another way agree, and faults at the same places are still named."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import ulpscope
+from ulpscope.records.findings import Finding, FindingKind, Outcome
+from ulpscope.workflows.compare.command import CompareResult, compare
+
+torch.set_num_threads(1)
+WIDTH, CLASSES, ROWS = 24, 7, 32
+
+
+def plain_mlp(block: "Block", x: Tensor) -> Tensor:
+    return block.down(functional.gelu(block.up(x)))
+
+
+def chunked_mlp(block: "Block", x: Tensor) -> Tensor:
+    return torch.cat([plain_mlp(block, part) for part in x.chunk(2)])
+
+
+def einsum_mlp(block: "Block", x: Tensor) -> Tensor:
+    wide = torch.einsum("bi,oi->bo", x, block.up.weight) + block.up.bias
+    return torch.einsum("bi,oi->bo", functional.gelu(wide), block.down.weight) + block.down.bias
+
+
+def scaled_mlp(block: "Block", x: Tensor) -> Tensor:
+    return plain_mlp(block, x) * 1.2
+
+
+def cross_entropy(made: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(made, labels)
+
+
+def gathered(made: Tensor, labels: Tensor) -> Tensor:
+    made = made.float()
+    return (made.logsumexp(-1) - made.gather(-1, labels[:, None])[:, 0]).sum() / len(labels)
+
+
+def smoothed(made: Tensor, labels: Tensor) -> Tensor:
+    made = made.float()
+    return gathered(made, labels) * 0.8 + 0.2 * (made.logsumexp(-1) - made.mean(-1)).mean()
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a run does what the other does, too."""
+
+    mlp: Callable[["Block", Tensor], Tensor] = plain_mlp
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+    one_more: bool = True
+    """Whether a norm multiplies by 1 + w, as Gemma's does, or by w."""
+    order: slice | None = None
+    evaluates: bool = False
+    frozen: bool = False
+    autocast: bool = False
+
+
+class Block(nn.Module):
+    def __init__(self, way: Way) -> None:
+        super().__init__()
+        self.way = way
+        self.scale = nn.Parameter(0.1 * torch.randn(WIDTH))
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        normed = normed * (1.0 + self.scale if self.way.one_more else self.scale)
+        return x + self.way.mlp(self, normed)
+
+
+def batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    inputs = torch.randn(ROWS, WIDTH, generator=generator)
+    return inputs, torch.randint(CLASSES, (ROWS,), generator=generator)
+
+
+def train(trace: Path, way: Way) -> Path:
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(way), Block(replace(way, one_more=True)), nn.Linear(WIDTH, CLASSES))
+    model[1].up.requires_grad_(not way.frozen)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    with ulpscope.capture(trace, model=model):
+        for step in range(3):
+            inputs, labels = batch(torch.Generator().manual_seed(step))
+            if way.order is not None:
+                inputs, labels = (part[torch.arange(ROWS).flip(0)] for part in (inputs, labels))
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=way.autocast):
+                loss = way.loss(model(inputs), labels)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            if way.evaluates:
+                with torch.no_grad():
+                    model(batch(torch.Generator().manual_seed(90))[0])
+    return trace
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("reference") / "t", Way())
+
+
+def against(reference: Path, folder: Path, way: Way) -> CompareResult:
+    return compare(reference, train(folder / "t", way))
+
+
+def named(reference: Path, folder: Path, way: Way) -> Finding:
+    result = against(reference, folder, way)
+    assert result.comparison.outcome is Outcome.DIVERGED
+    return result.comparison.findings[0]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(mlp=chunked_mlp),
+        Way(mlp=einsum_mlp),
+        Way(loss=gathered),
+        Way(order=slice(None)),
+        Way(evaluates=True),
+        Way(loss=gathered, autocast=True),
+        Way(mlp=einsum_mlp, evaluates=True, autocast=True),
+    ],
+    ids=["chunks", "einsum", "loss", "order", "evaluation", "loss_bf16", "einsum_bf16"],
+)
+def test_the_same_computed_another_way_agrees(reference: Path, tmp_path: Path, way: Way) -> None:
+    assert against(reference, tmp_path, way).comparison.outcome is Outcome.AGREE
+
+
+def test_a_batch_in_another_order_is_a_note(reference: Path, tmp_path: Path) -> None:
+    comparison = against(reference, tmp_path, Way(order=slice(None))).comparison
+    assert comparison.counts.another_way > 20
+    assert comparison.counts.made_here == comparison.counts.inherited == 0
+    left = [note.evidence.numbers.left for note in comparison.notes]
+    assert left[0] is not None
+    assert left[0] < 1e-5
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_factor_beside_other_code_is_named(reference: Path, tmp_path: Path, autocast: bool) -> None:
+    found = named(reference, tmp_path, Way(mlp=scaled_mlp, loss=gathered, autocast=autocast))
+    assert found.evidence.one_run.only_target
+    assert found.place.op == "torch.Tensor.mul"
+
+
+def test_another_loss_in_noise_is_named(reference: Path, tmp_path: Path) -> None:
+    found = named(reference, tmp_path, Way(loss=smoothed, autocast=True))
+    assert found.place.module is None
+
+
+def test_a_missing_summand_of_a_weight_is_named(reference: Path, tmp_path: Path) -> None:
+    """What reads the weight later in the same module does not explain what is made of it."""
+    found = named(reference, tmp_path, Way(one_more=False))
+    assert (found.place.module, found.place.op) == ("model.0", "torch.Tensor.add")
+
+
+def test_a_parameter_that_one_run_does_not_train_is_named(reference: Path, tmp_path: Path) -> None:
+    found = named(reference, tmp_path, Way(frozen=True))
+    assert found.kind is FindingKind.OPTIMIZER
+    assert found.evidence.history.without_gradient == "target"
+    assert set(found.evidence.history.parameters) == {"model.1.up.weight", "model.1.up.bias"}
+
+
+class Assigning(nn.Module):
+    """Assigns rows to labels outside of torch, as detectors of boxes do."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        costs = scores.detach().float().numpy()
+        return torch.as_tensor(np.argsort(costs, axis=None))
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_what_another_library_chose_may_flip(tmp_path: Path, wrong: bool) -> None:
+    def run(trace: Path, autocast: bool) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 64), Assigning())
+        inputs = torch.randn(64, 64)
+        with ulpscope.capture(trace, model=model), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            model(inputs + 0.5 if wrong and autocast else inputs)
+        return trace
+
+    result = compare(run(tmp_path / "a", autocast=False), run(tmp_path / "b", autocast=True)).comparison
+    assert result.outcome is (Outcome.DIVERGED if wrong else Outcome.AGREE)
+    assert wrong or result.counts.after_choice > 0
+
+
+def test_masks_of_two_types_are_the_same(tmp_path: Path) -> None:
+    def run(trace: Path, dtype: torch.dtype, hidden: int = 4) -> Path:
+        torch.manual_seed(0)
+        model = nn.Linear(8, 8).to(dtype)
+        inputs = torch.randn(6, 8).to(dtype)
+        with ulpscope.capture(trace, model=model):
+            mask = torch.full((6, 8), torch.finfo(dtype).min)
+            mask = mask.masked_fill(torch.arange(8) < hidden, 0.0).to(dtype)
+            functional.softmax(model(inputs) + mask, -1)
+        return trace
+
+    reference = run(tmp_path / "ref", torch.float32)
+    assert compare(reference, run(tmp_path / "same", torch.float16)).comparison.outcome is Outcome.AGREE
+    assert compare(reference, run(tmp_path / "other", torch.float16, 5)).comparison.outcome is Outcome.DIVERGED
