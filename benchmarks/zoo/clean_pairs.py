@@ -44,6 +44,7 @@ CLEAN_PAIRS = (
     CleanPair("gpt", "ddp", ("--wrap", "ddp")),
     CleanPair("gpt", "outer_module", ("--wrap", "outer")),
     CleanPair("gpt", "metrics", ("--metrics",)),
+    CleanPair("gpt", "flipped_batches", ("--flipped",)),
     CleanPair("gpt", "metrics_bf16", ("--metrics", *BF16)),
     CleanPair("resnet", "functions", ("--spelling", "functions")),
     CleanPair("resnet", "compiled", ("--compiled", "yes")),

@@ -128,7 +128,9 @@ def batches(options: argparse.Namespace) -> list[Tensor]:
     for row, length in enumerate((33, 29, 20, 26)):
         texts[:, row, length:] = PADDING
     if options.fault == "order_late":
-        texts[2] = texts[2].flip(0)
+        texts[2, 0] = texts[0, 0]
+    if options.flipped:
+        texts = texts.flip(1)
     return list(texts)
 
 

@@ -24,6 +24,7 @@ def parse(description: str | None, faults: Sequence[str], **choices: Sequence[st
     parser.add_argument("--update", choices=["default", "single", "foreach", "fused"], default="default")
     parser.add_argument("--scaler", action="store_true", help="scale the loss against underflow")
     parser.add_argument("--metrics", action="store_true", help="compute metrics beside the training")
+    parser.add_argument("--flipped", action="store_true", help="each batch in reverse order")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
