@@ -49,6 +49,18 @@ def smoothed(made: Tensor, labels: Tensor) -> Tensor:
     return gathered(made, labels) * 0.8 + 0.2 * (made.logsumexp(-1) - made.mean(-1)).mean()
 
 
+def summed_first(made: Tensor, _labels: Tensor) -> Tensor:
+    return (-0.5 * (made.float() ** 2 + 1.0).sum(-1)).mean() * -1.0
+
+
+def halved_first(made: Tensor, _labels: Tensor) -> Tensor:
+    return (-(made.float() ** 2) / 2.0 - 0.5).sum(-1).mean() * -1.0
+
+
+def halved_wrongly(made: Tensor, _labels: Tensor) -> Tensor:
+    return (-(made.float() ** 2) / 2.5 - 0.5).sum(-1).mean() * -1.0
+
+
 @dataclass(frozen=True)
 class Way:
     """How a run does what the other does, too."""
@@ -149,6 +161,15 @@ def test_a_factor_beside_other_code_is_named(reference: Path, tmp_path: Path, au
     found = named(reference, tmp_path, Way(mlp=scaled_mlp, loss=gathered, autocast=autocast))
     assert found.evidence.one_run.only_target
     assert found.place.op == "torch.Tensor.mul"
+
+
+def test_a_formula_written_otherwise_agrees_in_noise(tmp_path: Path) -> None:
+    """What one run adds up is not what the other adds up; both have the same sum in the end."""
+    reference = train(tmp_path / "r", Way(loss=summed_first))
+    comparison = against(reference, tmp_path / "same", Way(loss=halved_first, autocast=True)).comparison
+    assert comparison.outcome is Outcome.AGREE
+    assert comparison.counts.another_way > 0
+    assert named(reference, tmp_path / "wrong", Way(loss=halved_wrongly, autocast=True)).place.module is None
 
 
 def test_another_loss_in_noise_is_named(reference: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import polars as pl
 
-from ulpscope.operations.registry import operation_name
+from ulpscope.operations.registry import Trait, operation, operation_name
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     INPUT_ROLE,
@@ -99,10 +99,13 @@ class StepCalls:
         return operation_name(token) if isinstance(token, str) else token, self.outputs.get(self.id[row])
 
     def close_token(self, row: int) -> Hashable:
-        """The same with all that tells equal operations apart: evaluation on the side has no backward."""
+        """The same with all that tells equal operations apart: evaluation on the side has no backward.
+
+        A cast that changes nothing has none either.
+        """
         call = self.id[row]
-        has_backward = call in self._have_backwards
-        return self.token(row), self.arguments[row], self.inputs.get(call), self.generator[row], has_backward
+        trained = call in self._have_backwards and not operation(self.op[row]).has(Trait.MOVING)
+        return self.token(row), self.arguments[row], self.inputs.get(call), self.generator[row], trained
 
 
 @dataclass(frozen=True, slots=True)

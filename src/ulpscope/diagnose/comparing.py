@@ -16,6 +16,7 @@ from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.exits import left_of
 from ulpscope.diagnose.flow.explaining import errors_across_ranks
 from ulpscope.diagnose.flow.judging import Follower
+from ulpscope.diagnose.flow.spans import healed
 from ulpscope.diagnose.flow.states import JUDGEMENTS, Birth, Flow, PeerGains, State, finite
 from ulpscope.diagnose.limits import BEFORE_SHOWN
 from ulpscope.diagnose.table import pair_table
@@ -57,6 +58,8 @@ def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvid
     if not any(follower.flow.births for follower, _ in followed):
         for follower, _ in followed:
             follower.blame_stray()
+    for follower, _ in followed:
+        follower.flow.put_inside(healed(follower.evidence, follower.flow, follower.sources))
     left = [left_of(follower.evidence, follower.flow) for follower, _ in followed if follower.flow.births]
     gone = max((each for each in left if each is not None), default=None) if None not in left else None
     return [_judged(follower, peers, gone) for follower, peers in followed]
@@ -66,10 +69,11 @@ def _judged(follower: Follower, peers: PeerGains, gone: float | None) -> JudgedR
     """`gone`: by how much what leaves the steps differs, if nothing of what was found is to be seen in it."""
     evidence, flow = follower.evidence, follower.flow
     found = find(Case(evidence, follower.gaps, flow.births), flow, peers)
+    healed_first = find(Case(evidence, follower.gaps, flow.gone), flow, peers)[:1]
     inside = found[:1] if gone is not None else []
     if inside:
-        flow.put_inside()
-    notes = [with_left(entry.finding, gone) for entry in inside]
+        flow.put_inside(flow.births)
+    notes = [with_left(entry.finding, gone) for entry in inside] + [entry.finding for entry in healed_first]
     notes += [note for look in OF_WHAT_IS_NOT_WRONG for note in look(evidence, flow)]
     return JudgedRank(evidence, flow, [] if inside else found, notes, pair_table(evidence, flow))
 

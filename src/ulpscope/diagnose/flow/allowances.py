@@ -20,7 +20,7 @@ from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.explaining import Explained
 from ulpscope.diagnose.flow.states import SOUND, UNKNOWN, State
 from ulpscope.diagnose.flow.unpaired import GapFinder, first_from
-from ulpscope.diagnose.limits import COARSEST_ROUNDOFF, STARTING_ERROR
+from ulpscope.diagnose.limits import STARTING_ERROR
 from ulpscope.judge.rounding.choices import (
     AnyArray,
     all_at_the_threshold,
@@ -29,7 +29,7 @@ from ulpscope.judge.rounding.choices import (
     whole_explained,
 )
 from ulpscope.judge.rounding.families import Operand, felt_error, summed_length
-from ulpscope.judge.rounding.limits import Limits, unit_roundoff, update_error
+from ulpscope.judge.rounding.limits import Limits, update_error
 from ulpscope.numerics.summaries.estimates import standard_deviations
 from ulpscope.operations.registry import Choosing, Family, Trait
 from ulpscope.records.enums import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, OUTPUT_ROLE, PARAMETER_ROLE, Kind
@@ -44,9 +44,6 @@ class Allowances:
         self.evidence = evidence
         self.limits = limits
         self.parameters = parameters
-        self.coarsest = min(
-            max(unit_roundoff(name) for side in evidence.sides for name in {"", *side.dtype}), COARSEST_ROUNDOFF
-        )
 
     def applied(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
         """The explanation of an output by its own call's operands, with what else is allowed, or counts for less."""
@@ -77,7 +74,7 @@ class Allowances:
         """A norm divides each row by its own size, which stats do not tell: that of padding may be very small."""
         if self.evidence.operations[slot.pair].family is not Family.NORMALIZATION or explained.incoming <= 0:
             return 0.0
-        return self.limits.norm_roundings * self.limits.rounding * self.coarsest
+        return self.limits.norm_roundings * self.limits.rounding * self.evidence.coarsest
 
     def _felt(self, slot: Slot, sources: Sequence[int], explained: Explained, gain: float) -> Explained:
         evidence = self.evidence

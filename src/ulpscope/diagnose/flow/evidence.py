@@ -14,6 +14,7 @@ from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import OWNED_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
+from ulpscope.diagnose.limits import COARSEST_ROUNDOFF
 from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.families import Operand
 from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
@@ -163,6 +164,12 @@ class RankEvidence:
     def executed(self) -> Pair[dict[int, Operation]]:
         """What every call of either side executes, by id."""
         return self.plan.calls.map(lambda calls: {call: operation(op) for call, op in calls.select("id", "op").rows()})
+
+    @cached_property
+    def coarsest(self) -> float:
+        """The coarsest unit roundoff of the types that numbers are computed in."""
+        units = (unit_roundoff(name) for side in self.sides for name in {"", *side.dtype})
+        return min(max(units), COARSEST_ROUNDOFF)
 
     @cached_property
     def made_roundoffs(self) -> Pair[dict[int, float]]:

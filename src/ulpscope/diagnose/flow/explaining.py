@@ -248,15 +248,31 @@ class Explainer:
         computing = [each.family for each in operations_in(self.evidence, gap) if not each.has(Trait.MOVING)]
         if gap.adds or any(family in SUMMING or family is Family.OTHER for family in computing):
             floor = floor.of_sum(max(operand.elements for operand in (output, *operands)))
+        if gap.adds:
+            # Each sum is rounded to the type of its terms.
+            terms = [row for row in sources if row in self.evidence.gradients]
+            unit = max((self.evidence.roundoffs[row] for row in terms), default=0.0)
+            rounded = self.limits.rounding * unit * math.sqrt(len(terms))
+            floor = _Floor(math.hypot(floor.told, rounded), math.hypot(floor.rounded, rounded), floor.unit)
         if not gap.sources and not gap.outside:
-            # Nobody knows what it was made of: at best of all that was there.
+            # Nobody knows what it was made of: at best of all that was there, in the coarsest type that there is.
             came_in = self._worst[self.evidence.calls["step"][slot.pair]]
+            least = self.limits.rounding * self.evidence.coarsest
+            floor = _Floor(max(floor.told, least), max(floor.rounded, least), floor.unit)
         norm = self._gradient_norm(slot, output)
         if gap.written and operands:
             # A running mean moves by a share of the operands' size; the mean itself may be next to nothing.
             size = max(operand.rms for operand in operands) * math.sqrt(output.elements)
             norm = max(norm, self.limits.momentum * size)
-        return _Account(came_in, floor, norm)
+        return _Account(
+            came_in, floor, norm, self._kinks(gap, operands, output) if slot.role in GRADIENT_ROLES else 0.0
+        )
+
+    def _kinks(self, gap: Gap, operands: list[Operand], output: Operand) -> float:
+        """What a gradient may have because operands moved across a kink of a call without a partner."""
+        worst = max((operand.error for operand in operands), default=0.0)
+        kinked = (each for each in operations_in(self.evidence, gap) if each.has(Trait.KINKED))
+        return max((kink_error(each, worst, output.elements, self.limits) for each in kinked), default=0.0)
 
     def _distance(self, row: int) -> float:
         """How far apart two gradients are; where one run has none but zeros, as large as the other's."""

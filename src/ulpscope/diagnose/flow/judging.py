@@ -34,7 +34,9 @@ from ulpscope.diagnose.flow.twins import Twins
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
 from ulpscope.diagnose.limits import PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
+from ulpscope.judge.rounding.masks import largest
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
+from ulpscope.numerics.summaries.constants import BLOCK_ELEMENTS
 from ulpscope.numerics.summaries.estimates import scatter_of_few
 from ulpscope.operations.registry import Family, Trait
 from ulpscope.records.enums import (
@@ -76,6 +78,7 @@ class Follower:
         self.identical, self.compared = values.identical.tolist(), values.compared.tolist()
         self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
         self.blind = values.blind.tolist()
+        self._largest = largest(evidence.sides.reference)
         self.measured, self.unresolved = values.measured.tolist(), values.unresolved.tolist()
         self.reshaped, self.lost = ((values.reason == reason).tolist() for reason in (SHAPE_DIFFERS, LOST))
 
@@ -85,7 +88,11 @@ class Follower:
         self.allowed = allowed or usual
         self.flow = Flow([UNKNOWN] * len(self.evidence.operands))
         self.birth_steps: set[int] = set()
+        self.sources: dict[int, list[int]] = {}
+        """What each pair of values was judged against."""
         self.finished: set[int] = set()
+        self.scattered: set[int] = set()
+        """Values in which a choice that flipped has moved single elements."""
         self.made_contents: dict[tuple[int, int] | None, int] = {}
         self.strays: list[tuple[Slot, Gap]] = []
         """Where the runs could not be followed: values of other shapes, behind calls without partners."""
@@ -194,6 +201,7 @@ class Follower:
         value = slot.values
         known = [source for source in sources if source != value]
         self.flow.first_slot[value] = slot
+        self.sources[value] = known
         if not self.compared[value] and not self.reshaped[value]:
             if self.evidence.untold[value]:
                 differs = any(self.flow.states[source] in (ROUNDING, UNRESOLVED) for source in known)
@@ -298,6 +306,8 @@ class Follower:
             free = [source for source in sources if self.flow.states[source] is AFTER_CHOICE]
         if free:
             self.flow.states[slot.values] = self._inherited_state(free)
+            if self.flow.states[slot.values] is AFTER_CHOICE:
+                self.scattered.add(slot.values)
             return
         if any(self.flow.states[source] is AFTER_CHOICE for source in sources):
             # Such errors lie in few rows, which what follows may weigh more than others.
@@ -310,7 +320,8 @@ class Follower:
             return
         if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
             everything = self.allowances.applied(slot, self.explainer.floats(sources), everything, gain)
-        error, expected = everything.error, everything.expected * self._doubt(slot)
+        expected = max(everything.expected * self._doubt(slot), self._hidden(sources, gain, everything))
+        error = everything.error
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, expected
         sound = [source for source in sources if self.flow.states[source] in SOUND]
         only_sound = len(sound) == len(sources)
@@ -371,6 +382,24 @@ class Follower:
         """Whether all that is not sound in these was made behind a choice that flipped: it stays so."""
         worse = {self.flow.states[source] for source in sources} & EXPLAINING
         return worse == {AFTER_CHOICE}
+
+    def _hidden(self, sources: list[int], gain: float, explained: Explained) -> float:
+        """What operands may have at most of which a sketch may see nothing: errors of few elements can cancel in it.
+
+        Behind a choice a single element moved, perhaps the largest; in a small gradient, where few elements are behind
+        a kink, no more than what explains it.
+        """
+        operands, found = self.evidence.operands, 0.0
+        for source in sources:
+            if self.measured[source] is not Measured.SKETCH or self.discrete[source]:
+                continue
+            if source in self.scattered and operands[source].norm > 0:
+                moved = math.sqrt(2.0) * float(self._largest[source]) / operands[source].norm
+                found = max(found, gain * explained.widened * moved)
+            elif source in self.evidence.gradients and operands[source].elements <= BLOCK_ELEMENTS:
+                first = self.flow.first_slot.get(source)
+                found = max(found, self.flow.expected.get(first.row, 0.0) if first is not None else 0.0)
+        return min(found, self.limits.saturated)
 
     def _follows_birth(self, slot: Slot, gap: Gap | None) -> bool:
         """Whether nobody knows what a value was made of, and something was made wrong before, in the same step."""

@@ -4,7 +4,7 @@ same operation does elsewhere in the run: the yardstick for errors that hide in 
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
@@ -120,10 +120,13 @@ class Flow:
     first_slot: dict[int, Slot] = field(default_factory=dict)
     """Where each pair of values was judged."""
 
-    def put_inside(self) -> None:
-        """Take what differs for what is computed another way: nothing of it leaves the steps."""
-        self.gone, self.births = self.births, []
-        self.states = [State.ANOTHER_WAY if state in WRONG else state for state in self.states]
+    def put_inside(self, births: Sequence[Birth]) -> None:
+        """Take these differences for what is computed another way, and if they are all, what was made of them."""
+        self.gone, self.births = [*self.gone, *births], [birth for birth in self.births if birth not in births]
+        inside = WRONG if not self.births else frozenset[State]()
+        self.states = [State.ANOTHER_WAY if state in inside else state for state in self.states]
+        for birth in births:
+            self.states[birth.slot.values] = State.ANOTHER_WAY
 
 
 def finite(number: float) -> float | None:

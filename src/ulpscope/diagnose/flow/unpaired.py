@@ -3,6 +3,7 @@
 Operands that nothing was compared with: what comes with them is not known.
 """
 
+import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from ulpscope.align.tensors import GRADIENT_ROLES, KEPT_ROLES, OWNED_ROLES
 from ulpscope.diagnose.arguments import reads_objects, tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.limits import LONGEST_GAP
+from ulpscope.judge.rounding.measuring import NO_SUMMARY
 from ulpscope.judge.rounding.values import Values
 from ulpscope.operations.registry import Operation
 from ulpscope.records.enums import (
@@ -319,8 +321,18 @@ class GapFinder:
         """Losses and gradients do not, nor do the operands of an update that another tool has recorded call by call."""
         if slot.role in (GRAD_OUTPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE):
             return False
+        calls = self.evidence.calls
+        if slot.role == INPUT_ROLE and calls["id"][slot.pair] > self._unseen.get(calls["step"][slot.pair], sys.maxsize):
+            return False
         late = self.evidence.calls["phase"][slot.pair] in (UPDATE_PHASE, BACKWARD_PHASE)
         return self.evidence.complete or not late
+
+    @cached_property
+    def _unseen(self) -> dict[int, int]:
+        """By step: the first call that made something of which nothing is known, as inside of torch.func."""
+        calls, reasons = self.evidence.calls, self.evidence.values.reason
+        made = [slot.pair for slot in self.evidence.slots if slot.makes and reasons[slot.values] == NO_SUMMARY]
+        return {calls["step"][pair]: calls["id"][pair] for pair in reversed(made)}
 
     def _uncaptured(self, slot: Slot) -> Gap:
         """A value that no recorded call made: at level module, what the parent computed from what is known in it."""
