@@ -16,6 +16,7 @@ from ulpscope.records.remarks import remark
 from ulpscope.records.runs import IntRanges
 from ulpscope.trace.reader import RankTrace, Trace
 
+IN_UPDATE = pl.col("phase") == Phase.UPDATE.value
 PAIRS = {"step": pl.Int64, "reference": pl.Int64, "target": pl.Int64, "replaced": pl.Boolean}
 """Columns of pairs of calls: ids, and whether one replaces the other rather than being the same operation."""
 
@@ -109,7 +110,8 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
     recorded = set(calls.reference["step"]) & set(calls.target["step"])
     common = tuple(step for step in common if step in recorded)
     names = _names(calls, mapped)
-    iterations = calls.map(lambda frame: _iterations(frame, common))
+    updated = set.intersection(*(set(frame.filter(IN_UPDATE)["step"]) for frame in calls))
+    iterations = calls.map(lambda frame: _iterations(frame, common, updated))
     planned = [
         _plan_step(traces, Pair(iterations.reference[step,], iterations.target[step,]), names) for step in common
     ]
@@ -120,9 +122,13 @@ def plan_rank(rank: int, traces: Pair[RankTrace], *, steps: IntRanges | None, ma
     return RankPlan(rank, traces, common, pairs, calls, renamed, shared)
 
 
-def _iterations(calls: pl.DataFrame, steps: Sequence[int]) -> dict[tuple[int], pl.DataFrame]:
-    """Calls by the step that they belong to: what runs after an update (the next batch is made) is of the next one."""
-    updates = calls.filter(pl.col("phase") == Phase.UPDATE.value).group_by("step").agg(updated=pl.col("id").max())
+def _iterations(calls: pl.DataFrame, steps: Sequence[int], updated: set[int]) -> dict[tuple[int], pl.DataFrame]:
+    """Calls by the step that they belong to: what runs after an update (the next batch is made) is of the next one.
+
+    `updated` are steps in which both runs recorded one.
+    """
+    known_updates = calls.filter(IN_UPDATE, pl.col("step").is_in(list(updated)))
+    updates = known_updates.group_by("step").agg(updated=pl.col("id").max())
     following = pl.DataFrame(
         {"step": steps[:-1], "following": steps[1:]},
         schema_overrides=dict.fromkeys(("step", "following"), calls.schema["step"]),
@@ -153,6 +159,8 @@ def _with_modules(calls: pl.DataFrame) -> pl.DataFrame:
 class _Names:
     modules: dict[str, str]
     """All mapped module paths of the target, with the reference's."""
+    called: Pair[frozenset[str]]
+    """Paths of either run whose modules the other calls, too; a filter may have left such calls out."""
     ops: dict[str, str]
 
 
@@ -162,8 +170,14 @@ def _names(calls: Pair[pl.DataFrame], mapped: Mapped) -> _Names:
     modules = map_modules(classes.reference, {by_user[path]: found for path, found in classes.target.items()})
     translated = {path: modules.get(name) for path, name in by_user.items()}
     ops = calls.target["op"].unique().to_list() if mapped.ops else []
+    known = {path: name for path, name in translated.items() if name is not None}
+    reference, target = calls.map(lambda frame: set(frame.filter(pl.col("kind") == Kind.MODULE.value)["module"]))
     return _Names(
-        modules={path: name for path, name in translated.items() if name is not None},
+        modules=known,
+        called=Pair(
+            frozenset(name for path, name in known.items() if path in target),
+            frozenset(path for path, name in known.items() if name in reference),
+        ),
         ops={op: renamed for op in ops if (renamed := mapped.ops.to_reference(op))},
     )
 
@@ -207,9 +221,10 @@ def unused_rules(plan: Plan, mapped: Mapped) -> list[str]:
 def _plan_step(traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names) -> pl.DataFrame:
     steps = calls.map(lambda frame: frame["step"].to_list())
     shapes = Pair(*(partial(_shapes, trace, sorted(set(known))) for trace, known in zip(traces, steps, strict=True)))
-    common = set(names.modules.values())
-    reference = step_calls(calls.reference, modules={}, mapped=common, ops={}, shapes=shapes.reference)
-    target = step_calls(calls.target, modules=names.modules, mapped=names.modules, ops=names.ops, shapes=shapes.target)
+    reference = step_calls(calls.reference, modules={}, mapped=names.called.reference, ops={}, shapes=shapes.reference)
+    target = step_calls(
+        calls.target, modules=names.modules, mapped=names.called.target, ops=names.ops, shapes=shapes.target
+    )
     plan = plan_step(reference, target)
     columns = {
         "step": [steps.target[t] for _, t in plan.pairs],

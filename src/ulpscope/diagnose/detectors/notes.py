@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from ulpscope.capture.recording.calls import CallPatterns
 from ulpscope.diagnose.arguments import telling_differences
 from ulpscope.diagnose.detectors.structure import other_accumulation
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
@@ -15,6 +16,8 @@ from ulpscope.operations.registry import Trait
 from ulpscope.records.enums import Kind, Phase
 from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Unlike
 from ulpscope.records.findings import Finding, FindingKind, Place
+from ulpscope.records.pairs import Pair
+from ulpscope.trace.reader import RankTrace
 
 
 def arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
@@ -82,8 +85,12 @@ def dtypes(evidence: RankEvidence, flow: Flow) -> list[Finding]:
 
 
 def unmatched_calls(evidence: RankEvidence, flow: Flow) -> list[Finding]:
-    """One note for all calls without a partner."""
-    sides = evidence.plan.unmatched.map(_interesting)
+    """One note for all calls without a partner; not for what the other run's filters have left out."""
+    traces, unmatched = evidence.plan.traces, evidence.plan.unmatched
+    sides = Pair(
+        _interesting(_wanted(unmatched.reference, traces.target)),
+        _interesting(_wanted(unmatched.target, traces.reference)),
+    )
     in_target = not sides.target.is_empty()
     if sides.reference.is_empty() and not in_target:
         return []
@@ -92,6 +99,16 @@ def unmatched_calls(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     names = sides.map(lambda calls: tuple(calls["name"].head(NAMES_LISTED).to_list()))
     amount = Amount(count=sides.reference.height + sides.target.height)
     return [Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(*names), amount=amount))]
+
+
+def _wanted(calls: pl.DataFrame, other: RankTrace) -> pl.DataFrame:
+    """Those that a capture with the other trace's filters would have recorded."""
+    only, skip = (tuple(other.info.capture.get(option) or ()) for option in ("only", "skip"))
+    if not only and not skip:
+        return calls
+    patterns = CallPatterns(only=only, skip=skip)
+    wants = [patterns.wants(*call) for call in calls.select("op", "module", "name").iter_rows()]
+    return calls.filter(pl.Series(wants, dtype=pl.Boolean))
 
 
 def _interesting(calls: pl.DataFrame) -> pl.DataFrame:
