@@ -227,3 +227,25 @@ def test_masks_of_two_types_are_the_same(tmp_path: Path) -> None:
     reference = run(tmp_path / "ref", torch.float32)
     assert compare(reference, run(tmp_path / "same", torch.float16)).comparison.outcome is Outcome.AGREE
     assert compare(reference, run(tmp_path / "other", torch.float16, 5)).comparison.outcome is Outcome.DIVERGED
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_gradients_that_underflow_are_rounding(tmp_path: Path, scale: float) -> None:
+    """In float16 they are zeros, or next to it: the optimizer has them all the same."""
+
+    def run(trace: Path, half: bool) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, CLASSES))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with ulpscope.capture(trace, model=model):
+            for step in range(2):
+                inputs, labels = batch(torch.Generator().manual_seed(step))
+                optimizer.zero_grad()
+                with torch.autocast("cpu", torch.float16, enabled=half):
+                    loss = functional.cross_entropy(model(inputs).float() * scale, labels)
+                loss.backward()
+                optimizer.step()
+        return trace
+
+    result = compare(run(tmp_path / "a", half=False), run(tmp_path / "b", half=True)).comparison
+    assert result.outcome is Outcome.AGREE

@@ -107,15 +107,16 @@ def missing_module(evidence: RankEvidence) -> Finding | None:
 
 
 def untrained_parameters(evidence: RankEvidence, flow: Flow) -> Finding | None:
-    """Parameters for which the optimizer of one run has a gradient and that of the other never has one.
+    """Parameters for which the optimizer of one run has a gradient and that of the other never has one, not even zeros.
 
     Not behind a choice that flipped: an expert without a token has no gradient.
     """
     if flow.choices or not evidence.complete:
         return None
     plan = evidence.plan
-    given = plan.traces.map(lambda trace: _given_gradients(trace, plan.steps))
-    known = Pair(set(given.reference), {_reference_name(plan.modules, name) for name in given.target})
+    given = plan.traces.map(lambda trace: _given_gradients(trace, plan.steps, pl.col("norm") != 0.0))
+    present = plan.traces.map(lambda trace: _given_gradients(trace, plan.steps, pl.lit(True)))
+    known = Pair(set(present.reference), {_reference_name(plan.modules, name) for name in present.target})
     sides = ((TARGET, given.reference, known.target), (REFERENCE, given.target, known.reference))
     for run, names, others in sides if given.reference and given.target else ():
         lost = [name for name in names if name not in others and _reference_name(plan.modules, name) not in others]
@@ -131,10 +132,10 @@ def untrained_parameters(evidence: RankEvidence, flow: Flow) -> Finding | None:
     return None
 
 
-def _given_gradients(trace: RankTrace, steps: Sequence[int]) -> dict[str, int]:
-    """Parameters whose gradient an optimizer was ever given, and is not all zeros, with its first such call."""
+def _given_gradients(trace: RankTrace, steps: Sequence[int], wanted: pl.Expr) -> dict[str, int]:
+    """Parameters of which an optimizer was ever given such a gradient, with its first such call."""
     optimizers = trace.calls(steps).filter(pl.col("kind") == OPTIMIZER_KIND).select(call="id")
-    some = trace.values().filter(pl.col("norm") != 0.0).select(value="id")
+    some = trace.values().filter(wanted).select(value="id")
     shown = trace.tensors(steps).filter(pl.col("role") == Role.GRADIENT.value)
     uses = shown.join(optimizers, on="call", how="semi").join(some, on="value", how="semi").sort("call")
     return dict(trace.collect(uses.group_by("place", maintain_order=True).agg(pl.col("call").first())).iter_rows())

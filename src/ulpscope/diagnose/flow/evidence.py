@@ -224,7 +224,15 @@ class RankEvidence:
     @cached_property
     def roundoffs(self) -> list[float]:
         """The coarser unit roundoff of each pair of values, below a type's normal numbers relative to their size."""
-        return list(np.maximum(*map(_roundoffs, self.sides)).tolist())
+        norms = [np.nan_to_num(side.summaries.norm) for side in self.sides]
+        size = np.where(norms[0] > 0, *norms) / np.sqrt(np.maximum(self.sides.reference.summaries.elements, 1.0))
+        return list(np.maximum(*(_roundoffs(side, size) for side in self.sides)).tolist())
+
+    @cached_property
+    def spacings(self) -> list[float]:
+        """The larger distance of the smallest numbers of the two types of each pair of values."""
+        known = {name: subnormal_spacing(name) for side in self.sides for name in set(side.dtype)}
+        return [max(known[name] for name in names) for names in zip(*(side.dtype for side in self.sides), strict=True)]
 
     @cached_property
     def differing_freely(self) -> list[bool]:
@@ -397,12 +405,12 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return found
 
 
-def _roundoffs(values: Values) -> NDArray[np.float64]:
+def _roundoffs(values: Values, size: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of elements that are so large on average."""
     names = sorted(set(values.dtype))
     numbers = np.searchsorted(names, values.dtype.astype(str))
     unit = np.array([unit_roundoff(name) for name in names])[numbers]
     spacing = np.array([subnormal_spacing(name) for name in names])[numbers]
-    size = np.nan_to_num(values.summaries.norm) / np.sqrt(np.maximum(values.summaries.elements, 1.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         lost = np.where(size > 0, spacing / 2.0 / size, 0.0)
     coarser: NDArray[np.float64] = np.minimum(np.maximum(unit, lost), 1.0)

@@ -158,6 +158,11 @@ class Explainer:
         evidence = self.evidence
         operands = [evidence.operands[source] for source in floats]
         roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
+        size = evidence.operands[slot.values].rms
+        if size > 0 and gap is None:
+            # What is computed in a type of the operands underflows there, whatever it is stored in afterwards.
+            spacing = max((evidence.spacings[source] for source in floats), default=0.0)
+            roundoff = max(roundoff, min(spacing / 2.0 / size, 1.0))
         if gap is None:
             roundoff = max(roundoff, self._coarse.get(evidence.operations[slot.pair].family, 0.0))
         elif gap.calls:
@@ -405,5 +410,7 @@ def _update(evidence: RankEvidence, slot: Slot, distance: float, norm: float, un
     size = evidence.operands[slot.values].norm
     resolution = max(evidence.roundoffs[slot.values], evidence.resolutions[slot.values] / 2.0) * size
     if norm <= 0:
-        return Update(0.0 if distance <= resolution else 1.0, 0.0, uncertain)
+        # Bits may differ of which neither sketch sees anything: they are as far apart as sketches resolve.
+        unseen = max(resolution, evidence.resolutions[slot.values] * size)
+        return Update(0.0 if distance <= unseen else 1.0, 0.0, uncertain)
     return Update(distance / norm, resolution / norm, uncertain)
