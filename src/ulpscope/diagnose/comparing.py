@@ -59,7 +59,9 @@ def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvid
         for follower, _ in followed:
             follower.blame_stray()
     for follower, _ in followed:
-        follower.flow.put_inside(healed(follower.evidence, follower.flow, follower.sources))
+        again = healed(follower.evidence, follower.flow, follower.sources)
+        if again:
+            follower.flow.put_inside(again)
     left = [left_of(follower.evidence, follower.flow) for follower, _ in followed if follower.flow.births]
     gone = max((each for each in left if each is not None), default=None) if None not in left else None
     return [_judged(follower, peers, gone) for follower, peers in followed]
@@ -70,12 +72,13 @@ def _judged(follower: Follower, peers: PeerGains, gone: float | None) -> JudgedR
     evidence, flow = follower.evidence, follower.flow
     found = find(Case(evidence, follower.gaps, flow.births), flow, peers)
     healed_first = find(Case(evidence, follower.gaps, flow.gone), flow, peers)[:1]
-    inside = found[:1] if gone is not None else []
-    if inside:
+    notes = [entry.finding for entry in healed_first]
+    if gone is not None:
+        notes = [with_left(entry.finding, gone) for entry in found[:1]] + notes
+        found = []
         flow.put_inside(flow.births)
-    notes = [with_left(entry.finding, gone) for entry in inside] + [entry.finding for entry in healed_first]
     notes += [note for look in OF_WHAT_IS_NOT_WRONG for note in look(evidence, flow)]
-    return JudgedRank(evidence, flow, [] if inside else found, notes, pair_table(evidence, flow))
+    return JudgedRank(evidence, flow, found, notes, pair_table(evidence, flow))
 
 
 def summarise(
