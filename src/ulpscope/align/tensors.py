@@ -24,7 +24,7 @@ def pair_tensors(plan: RankPlan, mapped: Mapped | None = None) -> pl.DataFrame:
     The place is the target's; rows stand in the order in which the target's calls used them.
     """
     uses = Pair(_uses(plan, "reference"), _uses(plan, "target"))
-    keyed = Pair(uses.reference.with_columns(key="place"), uses.target.with_columns(key=_reference_place(plan)))
+    keyed = Pair(uses.reference.with_columns(key="place"), uses.target.with_columns(key=reference_place(plan)))
     replaced = _replaced(plan)
     if not replaced.is_empty():
         sides = zip(keyed, plan.traces, strict=True)
@@ -55,7 +55,7 @@ def _uses(plan: RankPlan, side: str) -> pl.DataFrame:
     return used.join(pairs, on="call", how="inner", maintain_order="left")
 
 
-def _reference_place(plan: RankPlan) -> pl.Expr:
+def reference_place(plan: RankPlan) -> pl.Expr:
     """Places that are parameters' names, in the reference's names."""
     if not plan.modules:
         return pl.col("place")

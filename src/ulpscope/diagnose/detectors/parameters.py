@@ -10,6 +10,7 @@ import polars as pl
 from ulpscope.diagnose.arguments import differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Detector, computed, is_only_shown
 from ulpscope.diagnose.flow.evidence import Slot, grouped
+from ulpscope.diagnose.flow.exits import given_gradients
 from ulpscope.diagnose.flow.states import Birth
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
 from ulpscope.diagnose.limits import LEFTOVER_FEW, LEFTOVER_NEAR, LEFTOVER_NEAR_OF_FEW, LEFTOVERS_TRIED
@@ -257,7 +258,5 @@ class OptimizerUpdate(Detector):
     @cached_property
     def _gradients(self) -> Pair[set[tuple[int, str]]]:
         """Of either run: the calls that had a gradient, with the parameter's name."""
-        steps, shown = self.evidence.plan.steps, pl.col("role") == GRADIENT_ROLE
-        return self.evidence.plan.traces.map(
-            lambda trace: set(trace.collect(trace.tensors(steps).filter(shown).select("call", "place")).iter_rows())
-        )
+        given = given_gradients(self.evidence.plan)
+        return given.map(lambda frame: set(frame.select("call", "place").iter_rows()))

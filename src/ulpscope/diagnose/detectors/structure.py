@@ -5,7 +5,7 @@ update than the other run's. From there on the steps of the two runs are not the
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import itemgetter
@@ -15,7 +15,9 @@ import polars as pl
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.detectors.asking import Answer, Detector
+from ulpscope.diagnose.detectors.parameters import REFERENCE, TARGET
 from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.exits import given_gradients
 from ulpscope.diagnose.flow.states import Birth, Flow
 from ulpscope.diagnose.flow.unpaired import Gap, calls_in
 from ulpscope.diagnose.limits import FEW_PAIRED, NAMES_LISTED
@@ -34,8 +36,6 @@ from ulpscope.records.evidence import Amount, Evidence, OneRun, ParameterHistory
 from ulpscope.records.findings import Counts, Finding, FindingKind, Place
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
-
-REFERENCE, TARGET = "reference", "target"
 
 
 class LoneStructure(Detector):
@@ -113,37 +113,23 @@ def untrained_parameters(evidence: RankEvidence, flow: Flow) -> Finding | None:
     """
     if flow.choices or not evidence.complete:
         return None
-    plan = evidence.plan
-    given = plan.traces.map(lambda trace: _given_gradients(trace, plan.steps, pl.col("norm") != 0.0))
-    present = plan.traces.map(lambda trace: _given_gradients(trace, plan.steps, pl.lit(True)))
-    known = Pair(set(present.reference), {_reference_name(plan.modules, name) for name in present.target})
-    sides = ((TARGET, given.reference, known.target), (REFERENCE, given.target, known.reference))
-    for run, names, others in sides if given.reference and given.target else ():
-        lost = [name for name in names if name not in others and _reference_name(plan.modules, name) not in others]
+    given, calls = given_gradients(evidence.plan), evidence.plan.calls
+    known = given.map(
+        lambda frame: frame.filter(pl.col("norm") != 0.0).unique("name", keep="first", maintain_order=True)
+    )
+    for run, in_target in ((TARGET, False), (REFERENCE, True)):
+        own, other = (known.target, given.reference) if in_target else (known.reference, given.target)
+        lost = own.join(other, on="name", how="anti", maintain_order="left")
         # Where hardly a name is shared, the runs name their parameters otherwise.
-        if 0 < len(lost) < len(names) / 2:
-            in_target = run == REFERENCE
-            calls = plan.calls.target if in_target else plan.calls.reference
-            row = calls.row(by_predicate=pl.col("id") == names[lost[0]], named=True)
-            module, _, tensor = lost[0].rpartition(".")
+        if not lost.is_empty() and 2 * lost.height < own.height:
+            first, names = lost.row(0, named=True), tuple(lost["place"].head(NAMES_LISTED))
+            made = calls.target if in_target else calls.reference
+            row = made.row(by_predicate=pl.col("id") == first["call"], named=True)
+            module, _, tensor = first["place"].rpartition(".")
             place = replace(place_of_row(evidence, row, in_target=in_target), module=module, tensor=tensor)
-            history = ParameterHistory(without_gradient=run, parameters=tuple(lost[:NAMES_LISTED]))
-            return Finding(FindingKind.OPTIMIZER, place, Evidence(history=history, amount=Amount(count=len(lost))))
+            history = ParameterHistory(without_gradient=run, parameters=names)
+            return Finding(FindingKind.OPTIMIZER, place, Evidence(history=history, amount=Amount(count=lost.height)))
     return None
-
-
-def _given_gradients(trace: RankTrace, steps: Sequence[int], wanted: pl.Expr) -> dict[str, int]:
-    """Parameters of which an optimizer was ever given such a gradient, with its first such call."""
-    optimizers = trace.calls(steps).filter(pl.col("kind") == OPTIMIZER_KIND).select(call="id")
-    some = trace.values().filter(wanted).select(value="id")
-    shown = trace.tensors(steps).filter(pl.col("role") == Role.GRADIENT.value)
-    uses = shown.join(optimizers, on="call", how="semi").join(some, on="value", how="semi").sort("call")
-    return dict(trace.collect(uses.group_by("place", maintain_order=True).agg(pl.col("call").first())).iter_rows())
-
-
-def _reference_name(modules: Mapping[str, str], name: str) -> str:
-    owner, _, last = name.rpartition(".")
-    return f"{modules[owner]}.{last}" if owner in modules else name
 
 
 def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict[str, Any]:

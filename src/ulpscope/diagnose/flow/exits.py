@@ -9,7 +9,8 @@ from collections.abc import Container, Sequence
 
 import polars as pl
 
-from ulpscope.align.tensors import KEPT_ROLES
+from ulpscope.align.plan import RankPlan
+from ulpscope.align.tensors import KEPT_ROLES, reference_place
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import WRONG, Birth, Flow, State
 from ulpscope.diagnose.limits import (
@@ -26,6 +27,8 @@ from ulpscope.records.enums import (
     OPTIMIZER_KIND,
     OUTPUT_ROLE,
 )
+from ulpscope.records.pairs import Pair
+from ulpscope.trace.reader import RankTrace
 
 
 def left_of(evidence: RankEvidence, flow: Flow) -> float | None:
@@ -57,20 +60,24 @@ def _leave_alike(evidence: RankEvidence) -> bool:
     if not all(frame.filter(leaving).is_empty() for frame in evidence.plan.unmatched):
         return False
     shown = sum(evidence.calls["kind"][slot.pair] == OPTIMIZER_KIND for slot in evidence.by_role.get(GRADIENT_ROLE, []))
-    return all(
-        _gradients(
-            trace.collect(trace.tensors(evidence.plan.steps).filter(pl.col("role") == GRADIENT_ROLE).select("call")),
-            calls,
-        )
-        == shown
-        for trace, calls in zip(evidence.plan.traces, evidence.plan.calls, strict=True)
-    )
+    return all(given.height == shown for given in given_gradients(evidence.plan))
 
 
-def _gradients(uses: pl.DataFrame, calls: pl.DataFrame) -> int:
-    """How many gradients optimizers are given."""
-    optimizers = calls.filter(pl.col("kind") == OPTIMIZER_KIND).select(call="id")
-    return uses.join(optimizers, on="call", how="semi").height
+def given_gradients(plan: RankPlan) -> Pair[pl.DataFrame]:
+    """Gradients that the optimizers of either run were given, in order: call, place (the parameter), name, norm.
+
+    The name is the parameter's in the reference.
+    """
+
+    def given(trace: RankTrace, calls: pl.DataFrame, name: pl.Expr) -> pl.DataFrame:
+        optimizers = calls.lazy().filter(pl.col("kind") == OPTIMIZER_KIND).select(call="id")
+        shown = trace.tensors(plan.steps).filter(pl.col("role") == GRADIENT_ROLE).select("call", "place", "value")
+        norms = trace.values().select("norm", value="id")
+        uses = shown.join(optimizers, on="call", how="semi").join(norms, on="value", how="left")
+        return trace.collect(uses.sort("call", maintain_order=True).select("call", "place", name, "norm"))
+
+    names = pl.col("place").alias("name"), reference_place(plan).alias("name")
+    return Pair(*(given(*side) for side in zip(plan.traces, plan.calls, names, strict=True)))
 
 
 def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container[int]) -> float | None:

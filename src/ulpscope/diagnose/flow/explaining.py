@@ -158,13 +158,12 @@ class Explainer:
         evidence = self.evidence
         operands = [evidence.operands[source] for source in floats]
         roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
-        size = evidence.operands[slot.values].rms
-        if size > 0 and gap is None:
-            # What is computed in a type of the operands underflows there, whatever it is stored in afterwards.
-            spacing = max((evidence.spacings[source] for source in floats), default=0.0)
-            roundoff = max(roundoff, min(spacing / 2.0 / size, 1.0))
         if gap is None:
             roundoff = max(roundoff, self._coarse.get(evidence.operations[slot.pair].family, 0.0))
+            # What is computed in a type of the operands underflows there, whatever it is stored in afterwards.
+            spacing = max((evidence.spacings[source] for source in floats), default=0.0)
+            size = evidence.operands[slot.values].rms
+            roundoff = max(roundoff, min(spacing / 2.0 / size, 1.0) if size > 0 else 0.0)
         elif gap.calls:
             roundoff = max(roundoff, *self._coarse.values(), made_roundoff(evidence, gap))
         measured, resolution = self._measured[slot.values], evidence.resolutions[slot.values]
