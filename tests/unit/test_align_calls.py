@@ -30,6 +30,8 @@ class Node:
     arguments: str | None = None
     generator: str | None = None
     mapped: bool = True
+    makers: tuple[str | None, ...] = ()
+    """Operations that made its operands."""
 
 
 def module(path: str, *inner: Node, **changes: Any) -> Node:
@@ -77,6 +79,7 @@ def step(*nodes: Node, first: int) -> Step:
         generator=[node.generator for node in only],
         mapped=[node.mapped for node in only],
         shapes=shapes,
+        made_by=lambda: {ids[node.label]: node.makers for node in only},
     )
     return Step(calls, list(ids))
 
@@ -113,6 +116,21 @@ def test_an_extra_cast_leaves_the_rest_matched() -> None:
     assert paired(reference, target) == same("m", "up", "act", "down")
     assert paired(target, reference) == same("m", "up", "act", "down")
     assert replaced(reference, target) == set()
+
+
+def test_of_equal_calls_in_a_row_the_one_is_left_out_that_reads_something_else() -> None:
+    rewards, ends = Node("rewards", "at", makers=("randn",)), Node("ends", "at", makers=("float",))
+    values = Node("values", "at", makers=("linear",))
+    reference, target = [rewards, ends, values, Node("sum", ADD)], [rewards, values, Node("sum", ADD)]
+    assert paired(reference, target) == same("rewards", "values", "sum")
+    assert paired(target, reference) == same("rewards", "values", "sum")
+
+
+def test_operands_that_come_through_a_cast_in_one_run_are_read_by_the_same_call() -> None:
+    reference = [Node("up", LINEAR, makers=(None,)), Node("act", GELU, makers=("linear",)), Node("more", GELU)]
+    cast = Node("cast", TO, makers=("linear",))
+    target = [Node("up", LINEAR, makers=(None,)), cast, Node("act", GELU, makers=("to",)), Node("more", GELU)]
+    assert paired(reference, target) == same("up", "act", "more")
 
 
 def test_another_attention_block_leaves_its_neighbours_matched() -> None:
@@ -278,11 +296,12 @@ def test_columns_come_in_the_references_names() -> None:
         mapped={"net.blocks.0"},
         ops={"mylib.gelu": GELU},
         shapes=lambda role: {},
+        made_by=dict,
     )
     assert calls.module == ["model.layers.0", None]
     assert calls.op == ["Block", GELU]
     assert calls.mapped == [True, True]
     other = step_calls(
-        pl.DataFrame(columns, schema_overrides=schema), modules={}, mapped=(), ops={}, shapes=calls.shapes
+        pl.DataFrame(columns, schema_overrides=schema), modules={}, mapped=(), ops={}, shapes=calls.shapes, made_by=dict
     )
     assert other.mapped == [False, True]

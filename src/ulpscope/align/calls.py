@@ -48,6 +48,8 @@ class StepCalls:
     """Of a module call: whether the other run has this module, too."""
     shapes: Callable[[str], dict[int, str]]
     """For a role, the shapes of each call's tensors as text; asked only where the two runs differ."""
+    made_by: Callable[[], dict[int, tuple[str | None, ...]]]
+    """For each call the operations that made its operands."""
 
     @cached_property
     def outputs(self) -> dict[int, str]:
@@ -56,6 +58,10 @@ class StepCalls:
     @cached_property
     def inputs(self) -> dict[int, str]:
         return self.shapes(INPUT_ROLE)
+
+    @cached_property
+    def makers(self) -> dict[int, tuple[str | None, ...]]:
+        return self.made_by()
 
     @cached_property
     def rows(self) -> dict[int, int]:
@@ -107,6 +113,14 @@ class StepCalls:
         trained = call in self._have_backwards and not operation(self.op[row]).has(Trait.MOVING)
         return self.token(row), self.arguments[row], self.inputs.get(call), self.generator[row], trained
 
+    def traced_token(self, row: int) -> Hashable:
+        """The same with the operations that made its operands: of equal calls in a row one run may leave out any."""
+        return self.close_token(row), self.makers.get(self.id[row])
+
+
+TOKENS = (StepCalls.traced_token, StepCalls.close_token, StepCalls.shaped_token, StepCalls.bare_token)
+"""From the most that calls have in common to the least."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
@@ -154,7 +168,7 @@ class _Planner:
         coarse = StepCalls.token
         if [coarse(self.reference, row) for row in reference] == [coarse(self.target, row) for row in target]:
             return list(zip(reference, target, strict=True))
-        return self._refine(reference, target, (StepCalls.close_token, StepCalls.shaped_token, StepCalls.bare_token))
+        return self._refine(reference, target, TOKENS)
 
     def _refine(
         self, reference: Indices, target: Indices, tokens: Sequence[Callable[[StepCalls, int], Hashable]]
@@ -180,7 +194,7 @@ class _Planner:
         open_reference, open_target = _opened(self.reference, reference), _opened(self.target, target)
         if (open_reference, open_target) == (list(reference), list(target)):
             return []
-        return self._refine(open_reference, open_target, (StepCalls.shaped_token, StepCalls.bare_token))
+        return self._refine(open_reference, open_target, TOKENS[-2:])
 
     def _can_replace(self, reference: int, target: int) -> bool:
         ids = self.reference.id[reference], self.target.id[target]
@@ -255,6 +269,7 @@ def step_calls(
     mapped: Container[str],
     ops: Mapping[str, str],
     shapes: Callable[[str], dict[int, str]],
+    made_by: Callable[[], dict[int, tuple[str | None, ...]]],
 ) -> StepCalls:
     """Columns of one step, in the reference's names: `modules` and `ops` translate those that differ."""
     columns = ("id", "kind", "op", "module", "parent", "forward", "recompute", "arguments", "generator")
@@ -263,7 +278,7 @@ def step_calls(
     told["mapped"] = [kind != MODULE_KIND or path in mapped for kind, path in zip(kinds, paths, strict=True)]
     told["module"] = [modules.get(path, path) for path in paths]
     told["op"] = [ops.get(name, name) for name in told["op"]]
-    return StepCalls(**told, shapes=shapes)
+    return StepCalls(**told, shapes=shapes, made_by=made_by)
 
 
 _Way: TypeAlias = "tuple[range, int, _Way] | None"

@@ -1,15 +1,17 @@
 """The plan of a comparison: which ranks, steps and calls of two traces belong together. It prints and saves itself."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import polars as pl
 
-from ulpscope.align.calls import plan_step, step_calls
+from ulpscope.align.calls import StepCalls, plan_step, step_calls
 from ulpscope.align.mapping import Mapped, map_modules
-from ulpscope.records.enums import ExitCode, Kind, Phase
+from ulpscope.operations.registry import operation_name
+from ulpscope.records.enums import INPUT_ROLE, ExitCode, Kind, Phase
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark
@@ -220,11 +222,20 @@ def unused_rules(plan: Plan, mapped: Mapped) -> list[str]:
 
 def _plan_step(traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names) -> pl.DataFrame:
     steps = calls.map(lambda frame: frame["step"].to_list())
-    shapes = Pair(*(partial(_shapes, trace, sorted(set(known))) for trace, known in zip(traces, steps, strict=True)))
-    reference = step_calls(calls.reference, modules={}, mapped=names.called.reference, ops={}, shapes=shapes.reference)
-    target = step_calls(
-        calls.target, modules=names.modules, mapped=names.called.target, ops=names.ops, shapes=shapes.target
-    )
+
+    def one_run(
+        trace: RankTrace,
+        frame: pl.DataFrame,
+        called: Container[str],
+        modules: Mapping[str, str],
+        ops: Mapping[str, str],
+    ) -> StepCalls:
+        known = frame["step"].unique().sort().to_list()
+        shapes, made_by = partial(_shapes, trace, known), partial(_makers, trace, known, ops)
+        return step_calls(frame, modules=modules, mapped=called, ops=ops, shapes=shapes, made_by=made_by)
+
+    reference = one_run(traces.reference, calls.reference, names.called.reference, {}, {})
+    target = one_run(traces.target, calls.target, names.called.target, names.modules, names.ops)
     plan = plan_step(reference, target)
     columns = {
         "step": [steps.target[t] for _, t in plan.pairs],
@@ -243,6 +254,20 @@ def _shapes(trace: RankTrace, steps: Sequence[int], role: str) -> dict[int, str]
     joined = uses.join(values, on="value", how="left", maintain_order="left").with_columns(text)
     by_call = joined.group_by("call", maintain_order=True).agg(pl.col("shape").fill_null("?").str.join(";"))
     return dict(by_call.iter_rows())
+
+
+def _makers(trace: RankTrace, steps: Sequence[int], ops: Mapping[str, str]) -> dict[int, tuple[str | None, ...]]:
+    """For each call the operations of the same steps that made its operands, in order."""
+    uses = trace.tensors(steps).filter(pl.col("role") == INPUT_ROLE).select("call", "value")
+    values = trace.values(steps).select("producer", value="id")
+    made = trace.calls(steps).select("op", producer="id")
+    known = uses.join(values, on="value", how="left", maintain_order="left")
+    joined = trace.collect(known.join(made, on="producer", how="left", maintain_order="left"))
+    names = {op: operation_name(ops.get(op, op)) for op in joined["op"].drop_nulls().unique()}
+    found: dict[int, list[str | None]] = defaultdict(list)
+    for call, op in joined.select("call", "op").iter_rows():
+        found[call].append(names.get(op))
+    return {call: tuple(makers) for call, makers in found.items()}
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
