@@ -140,8 +140,9 @@ def named(reference: Path, folder: Path, way: Way) -> Finding:
         Way(evaluates=True),
         Way(loss=gathered, autocast=True),
         Way(mlp=einsum_mlp, evaluates=True, autocast=True),
+        Way(order=slice(None), autocast=True),
     ],
-    ids=["chunks", "einsum", "loss", "order", "evaluation", "loss_bf16", "einsum_bf16"],
+    ids=["chunks", "einsum", "loss", "order", "evaluation", "loss_bf16", "einsum_bf16", "order_bf16"],
 )
 def test_the_same_computed_another_way_agrees(reference: Path, tmp_path: Path, way: Way) -> None:
     assert against(reference, tmp_path, way).comparison.outcome is Outcome.AGREE
@@ -170,6 +171,57 @@ def test_a_formula_written_otherwise_agrees_in_noise(tmp_path: Path) -> None:
     assert comparison.outcome is Outcome.AGREE
     assert comparison.counts.another_way > 0
     assert named(reference, tmp_path / "wrong", Way(loss=halved_wrongly, autocast=True)).place.module is None
+
+
+def entropy(made: Tensor, _labels: Tensor) -> Tensor:
+    return -(functional.softmax(made, -1) * functional.log_softmax(made, -1)).sum(-1).mean()
+
+
+def entropy_of_normed(made: Tensor, _labels: Tensor) -> Tensor:
+    normed = made - made.logsumexp(-1, keepdim=True)
+    return -(normed * normed.exp()).sum(-1).mean()
+
+
+def test_operands_that_changed_places_agree_in_noise(tmp_path: Path) -> None:
+    """p log p and log p p: each operand is the other's, and their product is the same."""
+    reference = train(tmp_path / "r", Way(loss=entropy))
+    comparison = against(reference, tmp_path, Way(loss=entropy_of_normed, autocast=True)).comparison
+    assert comparison.outcome is Outcome.AGREE
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_parts_that_are_joined_in_another_order_are_named(tmp_path: Path, autocast: bool) -> None:
+    def run(trace: Path, swapped: bool) -> Path:
+        torch.manual_seed(0)
+        model = nn.Linear(8, 8)
+        with ulpscope.capture(trace, model=model), torch.autocast("cpu", torch.bfloat16, enabled=swapped and autocast):
+            text, empty = torch.randn(4, 8), torch.zeros(4, 8)
+            first, second = model(torch.cat([text, empty] if swapped else [empty, text])).chunk(2)
+            (first + 4.0 * (second - first)).tanh()
+        return trace
+
+    result = compare(run(tmp_path / "a", swapped=False), run(tmp_path / "b", swapped=True)).comparison
+    assert result.outcome is Outcome.DIVERGED
+    assert result.findings[0].place.op == "torch.cat"
+
+
+def test_a_stage_that_reads_the_result_of_another_one_is_named_in_noise(tmp_path: Path) -> None:
+    """The same calls, other connections: a little of it is left in what follows, and less in the end."""
+
+    def run(trace: Path, stale: bool) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 48), nn.Tanh(), nn.Linear(48, 16))
+        x = torch.randn(32, 16)
+        with ulpscope.capture(trace, model=model), torch.autocast("cpu", torch.bfloat16, enabled=stale):
+            first = model(x)
+            second = model(x + 0.2 * first)
+            third = model(x + 0.2 * (first if stale else second))
+            (x + 0.1 * (first + 2 * second + third)).pow(2).mean()
+        return trace
+
+    result = compare(run(tmp_path / "a", stale=False), run(tmp_path / "b", stale=True)).comparison
+    assert result.outcome is Outcome.DIVERGED
+    assert result.findings[0].place.op in ("torch.Tensor.__rmul__", "torch.Tensor.mul")
 
 
 def test_another_loss_in_noise_is_named(reference: Path, tmp_path: Path) -> None:

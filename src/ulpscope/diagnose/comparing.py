@@ -59,7 +59,7 @@ def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvid
         for follower, _ in followed:
             follower.blame_stray()
     for follower, _ in followed:
-        again = healed(follower.evidence, follower.flow, follower.sources)
+        again = healed(follower.evidence, follower.flow, follower.sources, follower.healthy_gain)
         if again:
             follower.flow.put_inside(again)
     left = [left_of(follower.evidence, follower.flow) for follower, _ in followed if follower.flow.births]

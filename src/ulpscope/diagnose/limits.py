@@ -27,6 +27,9 @@ STARTING_ERROR = 0.02
 
 GONE = 10.0
 """How many times larger a difference inside of a step must be than any of what leaves it, to be gone there. Chosen."""
+EXIT_ROUNDOFFS = 8.0
+"""Roundoffs of the coarsest type that losses, and gradients together, differ by at most if their steps agree. Measured:
+3 to 6 in batches of another order in bfloat16."""
 SINGLE_GRADIENT = 10.0
 SMALL_GRADIENT = 0.01
 """How many times more a single gradient may differ than all together, and the share of their norm below which it counts

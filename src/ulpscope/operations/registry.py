@@ -28,7 +28,10 @@ _FRAMEWORKS = ("torch", "torch_npu")
 # Python's operators that have a reflected and an in-place form: __radd__, __iadd__.
 _MARKED = frozenset("add sub mul matmul div truediv floordiv mod divmod pow and or xor lshift rshift".split())
 
-STARTS_BACKWARD = frozenset(("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"))
+LEAVES_GRADIENTS = frozenset(("torch.Tensor.backward", "torch.autograd.backward"))
+"""They leave parameters with gradients."""
+
+STARTS_BACKWARD = LEAVES_GRADIENTS | {"torch.autograd.grad"}
 """They run the backwards of other calls."""
 
 

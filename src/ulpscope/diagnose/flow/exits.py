@@ -14,14 +14,17 @@ from ulpscope.align.tensors import KEPT_ROLES, reference_place
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import WRONG, Birth, Flow, State
 from ulpscope.diagnose.limits import (
+    EXIT_ROUNDOFFS,
     GONE,
     LAST_BITS,
     SINGLE_GRADIENT,
     SMALL_GRADIENT,
 )
-from ulpscope.operations.registry import STARTS_BACKWARD
+from ulpscope.operations.registry import LEAVES_GRADIENTS, Trait
 from ulpscope.records.enums import (
+    FORWARD_PHASE,
     GRADIENT_ROLE,
+    INPUT_ROLE,
     LOSS_ROLE,
     MODULE_KIND,
     OPTIMIZER_KIND,
@@ -36,7 +39,12 @@ def left_of(evidence: RankEvidence, flow: Flow) -> float | None:
     births, read = flow.births, {slot.values for slot in evidence.slots if not slot.makes}
     if not evidence.complete or any(_is_told_anyway(evidence, birth, read) for birth in births):
         return None
-    left = _worst_exit(evidence, flow.states, read) if _leave_alike(evidence) else None
+    # In noise what leaves a step says little about a small part of a model, but enough about all of its data.
+    data = _data_of(evidence)
+    rows = [birth.slot.values for birth in births]
+    in_other_order = all(row in data and _is_other_order(evidence, row) for row in rows)
+    most = max(LAST_BITS, EXIT_ROUNDOFFS * evidence.coarsest) if in_other_order else LAST_BITS
+    left = _worst_exit(evidence, flow.states, read, most) if _leave_alike(evidence) else None
     return left if left is not None and all(left * GONE <= _size(birth) for birth in births) else None
 
 
@@ -46,17 +54,39 @@ def _size(birth: Birth) -> float:
 
 def _is_told_anyway(evidence: RankEvidence, birth: Birth, read: Container[int]) -> bool:
     """Whether it is kept from step to step, a result that no other call reads, an update, or made by an argument that
-    is another number."""
+    asks for something else."""
     pair = birth.slot.pair
     if birth.slot.role in KEPT_ROLES or (birth.slot.makes and birth.slot.values not in read):
         return True
-    numbers = pair in evidence.other_numbers or evidence.forwards[pair] in evidence.other_numbers
-    return numbers or evidence.calls["kind"][pair] == OPTIMIZER_KIND
+    asked = evidence.other_numbers
+    return pair in asked or evidence.forwards[pair] in asked or evidence.calls["kind"][pair] == OPTIMIZER_KIND
+
+
+def _data_of(evidence: RankEvidence) -> set[int]:
+    """What forwards outside of all modules read, and the outermost modules, and what that was moved or cast from."""
+    calls, found = evidence.calls, set[int]()
+    for slot in reversed(evidence.by_role.get(INPUT_ROLE, [])):
+        pair = slot.pair
+        outermost = calls["kind"][pair] == MODULE_KIND and calls["parent"][pair] is None
+        if not outermost and calls["module"][pair] is not None:
+            continue
+        moved = evidence.operations[pair].has(Trait.MOVING)
+        if calls["phase"][pair] == FORWARD_PHASE or (moved and any(s.values in found for s in evidence.made(pair))):
+            found.add(slot.values)
+    return found
+
+
+def _is_other_order(evidence: RankEvidence, row: int) -> bool:
+    """Whether these are the same numbers at other places: a batch in another order."""
+    reference, target = (side.summaries for side in evidence.sides)
+    ends = [(float(getattr(side, name)[row])) for side in (reference, target) for name in ("min", "max")]
+    means = float(target.mean[row]) - float(reference.mean[row])
+    return ends[:2] == ends[2:] and abs(means) <= LAST_BITS * max(map(abs, ends))
 
 
 def _leave_alike(evidence: RankEvidence) -> bool:
     """Whether both runs make the same backwards and updates, of as many gradients."""
-    leaving = pl.col("op").is_in(list(STARTS_BACKWARD)) | (pl.col("kind") == OPTIMIZER_KIND)
+    leaving = pl.col("op").is_in(list(LEAVES_GRADIENTS)) | (pl.col("kind") == OPTIMIZER_KIND)
     if not all(frame.filter(leaving).is_empty() for frame in evidence.plan.unmatched):
         return False
     shown = sum(evidence.calls["kind"][slot.pair] == OPTIMIZER_KIND for slot in evidence.by_role.get(GRADIENT_ROLE, []))
@@ -80,8 +110,8 @@ def given_gradients(plan: RankPlan) -> Pair[pl.DataFrame]:
     return Pair(*(given(*side) for side in zip(plan.traces, plan.calls, names, strict=True)))
 
 
-def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container[int]) -> float | None:
-    """The largest error of what leaves, if it is one of rounding; none if not, or if something was not compared."""
+def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container[int], most: float) -> float | None:
+    """The largest error of what leaves, if it is at most this; none if not, or if something was not compared."""
     steps = evidence.calls["step"]
     losses = evidence.by_role.get(LOSS_ROLE, [])
     gradients = [s for s in evidence.by_role.get(GRADIENT_ROLE, []) if evidence.calls["kind"][s.pair] == OPTIMIZER_KIND]
@@ -96,7 +126,7 @@ def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container
     single = max((evidence.error(slot) for slot in (*losses, *results)), default=0.0)
     by_step = grouped(gradients, lambda slot: steps[slot.pair])
     together = max((_error_of_all(evidence, slots) for slots in by_step.values()), default=0.0)
-    return max(single, together) if max(single, together) <= LAST_BITS else None
+    return max(single, together) if max(single, together) <= most else None
 
 
 def _error_of_all(evidence: RankEvidence, gradients: list[Slot]) -> float:

@@ -170,7 +170,12 @@ class Follower:
 
     def _gap_gain(self, gap: Gap) -> float:
         calls = len(gap.only_reference) + len(gap.only_target)
-        return gap_gain(calls, one_sided=gap.one_sided and self.evidence.complete, limits=self.limits)
+        one_sided = gap.one_sided and bool(gap.sources) and self.evidence.complete
+        return gap_gain(calls, one_sided=one_sided, limits=self.limits)
+
+    def healthy_gain(self, slot: Slot) -> float:
+        """What a sound call may make of errors that came in; of what other calls have made, as in a gap."""
+        return self.allowed(slot.pair, slot.place) if slot.makes else self.limits.gap_gain
 
     def _judge_outputs(self, pair: int, made: Sequence[Slot]) -> None:
         optimizer = self.evidence.calls["kind"][pair] == OPTIMIZER_KIND

@@ -6,46 +6,60 @@ does, and no loss, gradient or result is left that does not, it is a note.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from ulpscope.align.tensors import KEPT_ROLES
-from ulpscope.diagnose.flow.evidence import RankEvidence
-from ulpscope.diagnose.flow.states import Birth, Cause, Flow
+from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.states import WRONG, Birth, Cause, Flow
 from ulpscope.judge.rounding.limits import LIMITS
-from ulpscope.records.enums import GRADIENT_ROLE, LOSS_ROLE, PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE
+from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS
+from ulpscope.records.enums import GRAD_INPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE, PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE
 
 Sources = Mapping[int, Sequence[int]]
 """By row of a pair of values: rows that it was judged against, in the order in which they were judged."""
 LEAVING = (*KEPT_ROLES, LOSS_ROLE, GRADIENT_ROLE, PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE)
 
 
-def healed(evidence: RankEvidence, flow: Flow, sources: Sources) -> list[Birth]:
-    """Differences that began where the runs are written otherwise, if nothing of them is left."""
+def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gain: Callable[[Slot], float]) -> list[Birth]:
+    """Differences that began where the runs are written otherwise, if nothing of them is left.
+
+    `gain`: what a sound call may make of the errors that came in.
+    """
     births = [birth for birth in flow.births if _is_written_otherwise(evidence, birth)]
     if not births:
         return []
     came_in = {birth.slot.values: _worst(evidence, sources.get(birth.slot.values, ())) for birth in births}
+    elsewhere = {birth.slot.values for birth in flow.births} - set(came_in)
     for row, given in sources.items():
-        if row in came_in or not any(source in came_in for source in given):
+        if row in came_in or row in elsewhere:
+            continue
+        of_nothing = flow.states[row] in WRONG and not any(flow.states[source] in WRONG for source in given)
+        if not of_nothing and not any(source in came_in for source in given):
             continue
         before = max((came_in.get(source, evidence.operands[source].error) for source in given), default=0.0)
         least = LIMITS.rounding * max(evidence.roundoffs[row], evidence.resolutions[row])
-        if evidence.operands[row].error > math.hypot(before, least):
+        if not evidence.operands[row].error <= gain(flow.first_slot[row]) * math.hypot(before, least):
             came_in[row] = before
     used = {source for given in sources.values() for source in given}
-    leaves = any(
-        slot.values in came_in and (slot.role in LEAVING or slot.values not in used) for slot in evidence.slots
-    )
-    return [] if leaves else births
+    left = any(slot.values in came_in and _leaves(slot, used) for slot in evidence.slots)
+    # Operands that changed places make no difference to the call itself, or they are no other way to write it.
+    crossed = (birth.slot.pair for birth in births if birth.gap is not None and not birth.gap.calls)
+    return [] if left or any(slot.values in came_in for pair in crossed for slot in evidence.made(pair)) else births
+
+
+def _leaves(slot: Slot, used: Container[int]) -> bool:
+    """Whether it is what a step is for, or nothing is made of it; a gradient goes on in the engine, to parameters."""
+    return slot.role in LEAVING or (slot.values not in used and slot.role != GRAD_INPUT_ROLE)
 
 
 def _is_written_otherwise(evidence: RankEvidence, birth: Birth) -> bool:
-    """Whether both runs have calls of their own before it, or give it what other calls have made."""
+    """Whether both runs have calls of their own before it, or give it what other calls have made, of another shape."""
     gap = birth.gap
     if birth.cause is not Cause.GAP or gap is None or gap.outside or birth.slot.makes:
         return False
     makers = [int(side.producer[birth.slot.values]) for side in evidence.sides]
-    return not gap.one_sided or (not gap.calls and min(makers) >= 0)
+    of_other_shape = evidence.values.reason[birth.slot.values] == SHAPE_DIFFERS
+    return not gap.one_sided or of_other_shape or (not gap.calls and min(makers) >= 0)
 
 
 def _worst(evidence: RankEvidence, rows: Sequence[int]) -> float:
