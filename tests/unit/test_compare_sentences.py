@@ -178,13 +178,48 @@ def gelu_run(out: Array, approximate: str) -> HandmadeRun:
         module="model.act",
         module_class="GELU",
     )
-    run.use(call, "output", "output.0", run.value(out, dtype="float16", producer=call))
+    run.use(call, "output", "output.0", run.value(out, dtype=str(out.dtype), producer=call))
     return run
 
 
-def test_an_argument_whose_effect_drowns_in_rounding_is_a_note(tmp_path: Path) -> None:
+def test_an_argument_that_asks_for_something_else_is_told_whatever_the_noise(tmp_path: Path) -> None:
     out = np.random.default_rng(1).standard_normal((40, 30)).astype(np.float16)
     moved = np.nextafter(out, np.float16(9.0))
+    runs = [gelu_run(out, "none").write(tmp_path / "r"), gelu_run(moved, "tanh").write(tmp_path / "t")]
+    (found,) = compare(*runs).comparison.findings
+    assert "approximate is none in the reference, tanh in the target" in sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments", "told"),
+    [
+        ("torch.softmax", (-1, 0), True),
+        ("torch.softmax", (-1, 1), False),
+        ("torch.Tensor.mul", (0.5, 0.25), True),
+        ("torch.Tensor.mul", (0.9, 0.901), True),
+        ("torch.Tensor.mul", (0.9012345678, 0.9012545678), False),
+        ("torch.Tensor.view", (2, 3), False),
+        ("torch.nn.functional.dropout", (0.0, 0.1), False),
+    ],
+)
+def test_what_asks_for_something_else_in_noise(
+    tmp_path: Path, op: str, arguments: tuple[float, float], told: bool
+) -> None:
+    """Another axis, a number that somebody wrote; not one that a run has computed, nor what moves or drops elements."""
+    x = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
+    out = np.random.default_rng(1).standard_normal((40, 30)).astype(np.float32)
+    runs = []
+    for name, argument, made in zip("rt", arguments, (out, out.astype(np.float16)), strict=True):
+        run = HandmadeRun()
+        given = {"args": [{"$tensor": "args.0"}, argument]}
+        run.call(op, reads={"args.0": run.value(x)}, makes={"output.0": made}, arguments=given)
+        runs.append(run.write(tmp_path / name))
+    assert (compare(*runs).comparison.outcome is Outcome.DIVERGED) is told
+
+
+def test_an_argument_that_changes_last_bits_is_a_note(tmp_path: Path) -> None:
+    out = np.random.default_rng(1).standard_normal((40, 30)).astype(np.float32)
+    moved = np.nextafter(out, np.float32(9.0))
     runs = [gelu_run(out, "none").write(tmp_path / "r"), gelu_run(moved, "tanh").write(tmp_path / "t")]
     comparison = compare(*runs).comparison
     assert comparison.outcome is Outcome.AGREE

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ulpscope.diagnose.limits import LAST_BITS, LONGEST_ARGUMENT, MASK_SIZE
+from ulpscope.diagnose.limits import COMPUTED_NOISE, LAST_BITS, LONGEST_ARGUMENT, MASK_SIZE, WRITTEN_DIGITS
 from ulpscope.numerics.dtypes import DTYPES
+from ulpscope.operations.registry import SUMMING, Trait
+from ulpscope.records.enums import Kind
 from ulpscope.records.evidence import ArgumentDifference
 from ulpscope.trace.objects import parse_arguments
 
@@ -18,6 +20,8 @@ IMPLEMENTATION = frozenset(
     "foreach fused capturable differentiable device non_blocking layout pin_memory inplace is_causal keepdim copy "
     "requires_grad enable_gqa need_weights memory_format out".split()
 )
+
+AXIS_PLACES = ("args.1", "kwargs.dim", "kwargs.axis")
 
 
 def argument_differences(reference: str | None, target: str | None) -> tuple[ArgumentDifference, ...]:
@@ -54,6 +58,37 @@ def telling_differences(reference: str | None, target: str | None) -> tuple[Argu
     one, other = _stated(reference), _stated(target)
     telling = {place for place in one | other if _tells(one.get(place), other.get(place))}
     return tuple(each for each in argument_differences(reference, target) if each.place in telling)
+
+
+def asks_for_more(evidence: "RankEvidence", pair: int) -> bool:
+    """Whether a pair of calls is asked for other mathematics: another axis, a switch, a word, a number."""
+    calls, known = evidence.calls, evidence.operations[pair]
+    texts = calls["reference_arguments"][pair], calls["arguments"][pair]
+    if texts[0] == texts[1] or calls["kind"][pair] != Kind.API.value or calls["replaced"][pair]:
+        return False
+    if known.has(Trait.MOVING, Trait.DROPPING):
+        return False
+    one, other = map(_stated, texts)
+    if known.family in SUMMING:
+        given = evidence.given(pair)
+        axes = len(evidence.operands[given[0]].shape) if given else 0
+        if any(_axes_apart(one.get(place), other.get(place), axes) for place in AXIS_PLACES):
+            return True
+    both = [(one[place], other[place]) for place in one if place in other and _tells(one[place], other[place])]
+    noise = COMPUTED_NOISE * evidence.coarsest
+    return any(isinstance(entry, bool | str) or not _may_be_computed(entry, told, noise) for entry, told in both)
+
+
+def _axes_apart(reference: Any, target: Any, axes: int) -> bool:
+    """Whether these are two axes of so many, which may be counted from either end."""
+    counted = all(isinstance(axis, int) and not isinstance(axis, bool) for axis in (reference, target))
+    return counted and axes > 0 and reference % axes != target % axes
+
+
+def _may_be_computed(reference: float, target: float, noise: float) -> bool:
+    """Whether two numbers are as near as rounding, and not such as people write."""
+    near = abs(reference - target) <= noise * max(abs(reference), abs(target))
+    return near and any(len(f"{number:.12g}") > WRITTEN_DIGITS for number in (reference, target))
 
 
 def tensor_places(text: str | None) -> frozenset[str]:

@@ -20,6 +20,7 @@ from ulpscope.diagnose.detectors.order import (
 )
 from ulpscope.diagnose.detectors.parameters import LEFTOVER
 from ulpscope.diagnose.flow.evidence import RankEvidence, grouped
+from ulpscope.diagnose.flow.factors import factor_of
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow, PeerGains, State, finite
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT
@@ -131,6 +132,7 @@ def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains
         dtype=coarsest_dtype(evidence, pair),
         peers=peers.usual(pair, slot.place) if birth.gap is None else None,
         gain=finite(birth.gain),
+        factor=factor_of(evidence, row) if not evidence.values.discrete[row] else None,
         worst=None if worst is None else tuple(map(int, np.unravel_index(worst, shapes[1]))),
     )
     unlike = Unlike(

@@ -77,6 +77,10 @@ CLEAN_INPUT = 0.02
 """Error of the inputs of such a second fault at most. Zoo."""
 NAMES_LISTED = 6
 """Names of calls or parameters in one finding; a line's worth."""
+COMPUTED_NOISE = 8.0
+"""Roundoffs of the coarsest type within which a number among the arguments may be one that the run computed. Chosen."""
+WRITTEN_DIGITS = 7
+"""Characters that a number has which somebody wrote; one that was computed has more. Chosen."""
 LONGEST_ARGUMENT = 60
 """Characters of an argument's text."""
 BEFORE_SHOWN = 3
@@ -132,6 +136,11 @@ SURE_CHANCE, SURE_DEVIATIONS = 1e-6, 4.75
 INDEPENDENT_ELEMENTS = 64.0
 """Elements whose errors are independent, at most: those of a sum's rows have much in common, and a sketch has as many
 numbers."""
+FACTOR_DEVIATIONS, FACTOR_SHARE = 8.0, 0.7
+"""A factor that a call made is so many times what its operands' and chance explain, and that share of the error. Sound
+calls: at most 5.0 and 0.6 in 180 healthy pairs of runs in other precisions; a kernel that is 2 % off: 24 and 0.99."""
+FACTOR_ELEMENTS, FACTOR_NOISE = 32.0, 0.1
+"""Fewer elements, or larger errors, say nothing about a factor."""
 LEAST_SCATTER = 0.1
 """Of logarithms of ratios. Two estimates from sketches have 0.09 each of large values (docs/trace-format.md)."""
 SOUND_SHARE, SOUND_DEVIATIONS = 0.95, 1.645

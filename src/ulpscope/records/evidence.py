@@ -180,6 +180,8 @@ class Numbers:
     """error_out / error_in, each counted as at least the rounding of the dtype."""
     scale: float | None = None
     """Factor between the two runs (of a loss that is scaled)."""
+    factor: float | None = None
+    """How many times as large the target's values are as a whole, where that is most of what differs."""
     left: float | None = None
     """By how much all that leaves the steps differs at most, if nothing of this is to be seen in it."""
     worst: tuple[int, ...] | None = None

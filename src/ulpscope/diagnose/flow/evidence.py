@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import OWNED_ROLES
-from ulpscope.diagnose.arguments import numbers_differ
+from ulpscope.diagnose.arguments import asks_for_more, numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
 from ulpscope.diagnose.limits import COARSEST_ROUNDOFF
 from ulpscope.judge.rounding.choices import numbers_alike
@@ -296,6 +296,11 @@ class RankEvidence:
         """Pairs of calls among whose arguments a number differs."""
         arguments = zip(self.calls["reference_arguments"], self.calls["arguments"], strict=True)
         return {pair for pair, both in enumerate(arguments) if numbers_differ(*both)}
+
+    @cached_property
+    def asked_for_more(self) -> set[int]:
+        """Pairs of calls that are asked for other mathematics, whatever is seen of it."""
+        return {pair for pair in range(len(self.operations)) if asks_for_more(self, pair)}
 
     @cached_property
     def regrouped(self) -> dict[int, tuple[str | None, str | None]]:

@@ -58,7 +58,7 @@ def _is_told_anyway(evidence: RankEvidence, birth: Birth, read: Container[int]) 
     pair = birth.slot.pair
     if birth.slot.role in KEPT_ROLES or (birth.slot.makes and birth.slot.values not in read):
         return True
-    asked = evidence.other_numbers
+    asked = evidence.other_numbers | evidence.asked_for_more
     return pair in asked or evidence.forwards[pair] in asked or evidence.calls["kind"][pair] == OPTIMIZER_KIND
 
 

@@ -13,6 +13,7 @@ from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
+from ulpscope.diagnose.flow.factors import makes_factor
 from ulpscope.diagnose.flow.states import (
     AFTER_CHOICE,
     IDENTICAL,
@@ -32,7 +33,7 @@ from ulpscope.diagnose.flow.states import (
 )
 from ulpscope.diagnose.flow.twins import Twins
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
-from ulpscope.diagnose.limits import PLAINLY_WRONG, SAME_ERROR
+from ulpscope.diagnose.limits import LAST_BITS, PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.masks import largest
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
@@ -332,7 +333,7 @@ class Follower:
         only_sound = len(sound) == len(sources)
         self.explainer.note(slot, error)
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
-        if error > expected or self._follows_from_argument(slot, everything):
+        if error > expected or self._is_other_mathematics(slot, sources, everything, gap):
             self._born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
         elif self._follows_birth(slot, gap) and not everything.explained_by(0.0, gain):
             self.flow.states[slot.values] = INHERITED
@@ -367,7 +368,7 @@ class Follower:
         self.flow.chances[slot.row] = healthy.chance_of(explained.error)
         self.explainer.note(slot, explained.error)
         alone = self.twins.alone(slot, update)
-        if explained.error > most or self._follows_from_argument(slot, explained):
+        if explained.error > most or self._is_other_mathematics(slot, sources, explained, gap):
             self._born(slot, cause, explained.incoming, most, gain=explained.gain, gap=gap)
         elif alone is not None and explained.error > alone.most and wrong:
             self.flow.states[slot.values] = self._inherited_state(sources)
@@ -430,11 +431,25 @@ class Follower:
             return False
         return explained.explained_by(0.0, gain) or any(self.flow.states[source] is UNRESOLVED for source in sources)
 
+    def _is_other_mathematics(self, slot: Slot, sources: list[int], explained: Explained, gap: Gap | None) -> bool:
+        """Whether an error that is no larger than rounding is none: an argument's work, or a factor."""
+        if self._follows_from_argument(slot, explained):
+            return True
+        if gap is not None or not slot.makes or slot.row in self.explainer.updates:
+            return False
+        sound = all(self.flow.states[row] in (IDENTICAL, ROUNDING) for row in sources)
+        return sound and makes_factor(self.evidence, slot, sources)
+
     def _follows_from_argument(self, slot: Slot, explained: Explained) -> bool:
         """Where a number among the arguments differs, any error of some size is its work."""
         if slot.row in self.evidence.regrouped:
             return slot.role == PARAMETER_AFTER_ROLE and numbers_differ(*self.evidence.regrouped[slot.row])
-        if slot.pair not in self.evidence.other_numbers or not slot.makes:
+        if not slot.makes:
+            return False
+        in_noise = explained.error > 0 and max(explained.floor, explained.incoming) > LAST_BITS
+        if in_noise and slot.pair in self.evidence.asked_for_more:
+            return True  # what it does may drown in noise, and is none
+        if slot.pair not in self.evidence.other_numbers:
             return False
         kind = self.evidence.calls["kind"][slot.pair]
         if kind == OPTIMIZER_KIND:

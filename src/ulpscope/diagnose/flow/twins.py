@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Update, compare_updates
+from ulpscope.diagnose.flow.factors import independent_elements
 from ulpscope.diagnose.limits import (
     INDEPENDENT_ELEMENTS,
     LEAST_SCATTER,
@@ -127,11 +128,7 @@ class Twins:
         return healthy if healthy > update.resolution else None
 
     def _independent(self, row: int) -> float:
-        """How many elements make up a value's error: as many as are about as large as the largest."""
-        stats = self.evidence.sides.reference.summaries
-        largest = max(abs(float(stats.min[row])), abs(float(stats.max[row])))
-        alike = (float(stats.norm[row]) / largest) ** 2 if largest > 0 else 1.0
-        return max(min(alike, INDEPENDENT_ELEMENTS), 1.0) if math.isfinite(alike) else 1.0
+        return min(independent_elements(self.evidence, row), INDEPENDENT_ELEMENTS)
 
     @cached_property
     def _scatter(self) -> float:

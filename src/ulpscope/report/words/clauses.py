@@ -255,6 +255,8 @@ def detail_clauses(words: Phrases, finding: Finding) -> Iterator[str]:
     numbers = finding.evidence.numbers
     if numbers.scale is not None and _is_scaled(finding):
         yield words.say("scale", scale=element_text(numbers.scale))
+    if numbers.factor is not None and finding.kind is FindingKind.COMPUTATION and not _is_scaled(finding):
+        yield words.say("factor", factor=f"{numbers.factor:.4g}")
     if numbers.peers is not None and math.isfinite(numbers.peers):
         yield words.say("peers", peers=number_text(numbers.peers))
     if numbers.left is not None:
