@@ -11,6 +11,7 @@ from ulpscope.judge.rounding.families import (
     incoming,
     natural_gradient_norm,
     natural_norm,
+    scarcity,
     summed_length,
 )
 from ulpscope.operations.registry import Family, operation
@@ -216,3 +217,18 @@ def test_every_operation_has_one_family() -> None:
     assert operation("layer_norm").family is Family.NORMALIZATION
     assert operation("softmax").family is Family.EXPONENTIAL
     assert operation("relu").family is Family.OTHER
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "least", "most"),
+    [
+        ("batch_norm", (4, 64, 1, 1), 9.0, 10.0),
+        ("batch_norm", (8, 64, 4, 4), 1.0, 1.1),
+        ("instance_norm", (64, 8, 2, 2), 9.0, 10.0),
+        ("layer_norm", (4, 64), 1.0, 1.0),
+    ],
+)
+def test_a_norm_over_few_elements_amplifies_more(name: str, shape: tuple[int, ...], least: float, most: float) -> None:
+    """3 / sqrt(1 * 0.1) for four elements; 127 / sqrt(125 * 123) for 128."""
+    operand = Operand(error=0.1, norm=1.0, elements=float(math.prod(shape)), shape=shape)
+    assert least <= scarcity(operation(f"torch.nn.functional.{name}"), [operand]) <= most

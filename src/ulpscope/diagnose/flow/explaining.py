@@ -22,6 +22,7 @@ from ulpscope.judge.rounding.families import (
     incoming,
     natural_gradient_norm,
     natural_norm,
+    scarcity,
     summed_length,
 )
 from ulpscope.judge.rounding.limits import ACCUMULATOR, Limits, floor_of, kink_error, sum_floor, update_error
@@ -187,7 +188,7 @@ class Explainer:
         family = operation.family
         if operation.has(Trait.BIAS_FIRST):
             operands = [*operands[1:], *operands[:1]]
-        norm = natural_norm(family, operands, output)
+        norm = natural_norm(family, operands, output) * scarcity(operation, operands)
         came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
         floor = floor.of_sum(summed_length(operation, operands, output))
         adaptive = family is Family.DIVISION and self.evidence.calls["phase"][slot.pair] == UPDATE_PHASE
@@ -214,7 +215,9 @@ class Explainer:
         extra = kink_error(operation, worst_other, output.elements, self.limits)
         if family in SUMMING or extra:
             floor = floor.of_sum(max((operand.elements for operand in operands), default=1.0))
-        return _Account(came_in, floor, max(norm, output.norm), extra)
+        given = evidence.in_role(evidence.forwards[slot.pair], INPUT_ROLE) if evidence.forwards[slot.pair] >= 0 else []
+        scarce = scarcity(operation, [evidence.operands[s.values] for s in given])
+        return _Account(came_in, floor, max(norm, output.norm) * scarce, extra)
 
     def _factors(self, slot: Slot, others: list[Operand]) -> list[Operand]:
         """What a gradient was multiplied with on its way to an operand: the forward's other ones."""

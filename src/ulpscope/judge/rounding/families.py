@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from ulpscope.operations.registry import SUMMING, Family, Operation, Trait
 
+SCARCE = 0.1
+"""For draws so few that the mean is infinite. Chosen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -124,6 +127,19 @@ def incoming(family: Family, operands: Sequence[Operand], output: Operand, norm:
     if family is Family.DIFFERENCE_LOSS and output.elements == 1 and output.norm > 0:
         return max(worst, 2 * operands[0].distance / math.sqrt(operands[0].elements * output.norm))
     return worst
+
+
+def scarcity(operation: Operation, operands: Sequence[Operand]) -> float:
+    """How much more than usual a norm over few elements of a batch amplifies errors.
+
+    It divides by a deviation that a few draws tell: some of many channels have next to none, and these make most of the
+    error. Of n normal draws the mean of 1 / deviation^4 is (n - 1)^2 / (n - 3) / (n - 5) times the usual.
+    """
+    if not operation.has(Trait.RUNNING_STATS) or not operands or len(operands[0].shape) < 2:
+        return 1.0
+    shape = operands[0].shape
+    draws = math.prod(shape[2:]) if operation.name == "instance_norm" else operands[0].elements / max(shape[1], 1)
+    return max(draws - 1.0, 1.0) / math.sqrt(max(draws - 3.0, SCARCE) * max(draws - 5.0, SCARCE))
 
 
 def felt_error(addends: Iterable[Operand], output: Operand) -> float:
