@@ -62,6 +62,9 @@ def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvid
         again = healed(follower.evidence, follower.flow, follower.sources, follower.healthy_gain)
         if again:
             follower.flow.put_inside(again)
+    if not any(follower.flow.births or follower.flow.gone for follower, _ in followed):
+        for follower, _ in followed:
+            follower.blame_loss()
     left = [left_of(follower.evidence, follower.flow) for follower, _ in followed if follower.flow.births]
     gone = max((each for each in left if each is not None), default=None) if None not in left else None
     return [_judged(follower, peers, gone) for follower, peers in followed]

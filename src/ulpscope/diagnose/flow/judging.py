@@ -33,7 +33,8 @@ from ulpscope.diagnose.flow.states import (
 )
 from ulpscope.diagnose.flow.twins import Twins
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
-from ulpscope.diagnose.limits import LAST_BITS, PLAINLY_WRONG, SAME_ERROR
+from ulpscope.diagnose.limits import LAST_BITS, LOSS_ROUNDOFFS, PLAINLY_WRONG, SAME_ERROR
+from ulpscope.judge.rounding.families import scarcity
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.masks import largest
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
@@ -44,6 +45,8 @@ from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_OUTPUT_ROLE,
     GRADIENT_ROLE,
+    INPUT_ROLE,
+    LOSS_ROLE,
     OPTIMIZER_KIND,
     PARAMETER_AFTER_ROLE,
     STATE_AFTER_ROLE,
@@ -117,6 +120,25 @@ class Follower:
         if not self.flow.births and INHERITED in self.flow.states and self.strays:
             slot, gap = self.strays[0]
             self._born(slot, Cause.GAP, 0.0, 0.0, gain=math.inf, gap=gap)
+
+    def blame_loss(self) -> None:
+        """A first loss that is off by more than any noise was made wrong, though nothing before it stands out."""
+        evidence, first = self.evidence, min(self.evidence.plan.steps, default=0)
+        losses = [slot for slot in evidence.by_role.get(LOSS_ROLE, []) if evidence.calls["step"][slot.pair] == first]
+        followed = [slot for slot in losses if self.flow.states[slot.values] is not AFTER_CHOICE]
+        worst = max(followed, key=evidence.error, default=None)
+        most = LOSS_ROUNDOFFS * evidence.coarsest
+        if worst is not None and most < evidence.error(worst) < math.inf and not self._amplifies():
+            came_in = evidence.worst_error(self.explainer.floats(self.sources.get(worst.values, [])))
+            maker = self.flow.first_slot.get(worst.values, worst)
+            self._born(maker, Cause.ERROR, came_in, most, gain=math.inf, gap=None)
+
+    def _amplifies(self) -> bool:
+        """Whether the run divides by deviations of few elements: its loss may be anything."""
+        operands = self.evidence.operands
+        given = ((pair, self.evidence.in_role(pair, INPUT_ROLE)) for pair in range(len(self.evidence.operations)))
+        shown = ((self.evidence.operations[pair], [operands[s.values] for s in slots]) for pair, slots in given)
+        return any(scarcity(*each) > self.limits.gain for each in shown)
 
     def _arrive(self, slot: Slot) -> None:
         """A pair of values that no pair of calls made: from outside, or through calls without partners."""
