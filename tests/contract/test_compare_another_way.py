@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from torch import Tensor, nn
@@ -155,6 +156,14 @@ def test_a_batch_in_another_order_is_a_note(reference: Path, tmp_path: Path) -> 
     left = [note.evidence.numbers.left for note in comparison.notes]
     assert left[0] is not None
     assert left[0] < 1e-5
+
+
+def test_what_a_fault_leads_to_is_not_called_rounding(reference: Path, tmp_path: Path) -> None:
+    """Clipping reads all gradients at once, and each result is made of its own."""
+    table = against(reference, tmp_path, Way(mlp=scaled_mlp)).pairs.filter(pl.col("error") > 0.02)
+    judgements = dict(table["judgement"].value_counts().iter_rows())
+    assert judgements.pop("inherited") > 100
+    assert set(judgements) == {"made_here"}
 
 
 @pytest.mark.parametrize("autocast", [False, True])

@@ -223,7 +223,7 @@ class Follower:
                 known = [each.values for each in by_parameter.get(_parameter_name(slot), [])]
                 self._settle(slot, known, Cause.ERROR, gain=self.limits.loose_gain)
             else:
-                self._settle(slot, sources, Cause.ERROR, gain=self.allowed(pair, slot.place))
+                self._settle(slot, self.gaps.operands_for(slot), Cause.ERROR, gain=self.allowed(pair, slot.place))
 
     def _settle(self, slot: Slot, sources: Iterable[int], cause: Cause, *, gain: float, gap: Gap | None = None) -> None:
         value = slot.values
@@ -441,10 +441,15 @@ class Follower:
         return scatter_of_few(self.evidence.operands[slot.values].elements)
 
     def _is_rounding(self, slot: Slot, sound: list[int], explained: Explained, gain: float) -> bool:
-        """Whether the operands that are not wrong explain all of it; an update is too sensitive to tell."""
+        """Whether the operands that are not wrong explain all of it; an update is too sensitive to tell.
+
+        Beside wrong operands a large error is rounding only if the dtypes make it so, by what cancels.
+        """
         if slot.row in self.explainer.updates:
             return False
-        return explained.explained_by(self.evidence.worst_error(sound), gain)
+        known = [row for row in sound if self.flow.states[row] is not UNKNOWN]
+        came_in = self.evidence.worst_error(known) if explained.error < PLAINLY_WRONG else 0.0
+        return explained.explained_by(came_in, gain)
 
     def _is_unresolved(self, sources: list[int], explained: Explained, gain: float) -> bool:
         """Whether only what cannot be resolved, here or in an operand, says that this is rounding."""

@@ -67,6 +67,11 @@ class Gap:
         return not (self.only_reference and self.only_target)
 
 
+def _is_entry(place: str) -> bool:
+    """Whether it is a place in a list: args.0.7."""
+    return place.count(".") > 1
+
+
 @dataclass(frozen=True)
 class _Run:
     """What calls of one run read and made, partners or not, each looked up once."""
@@ -121,6 +126,15 @@ class GapFinder:
         if pair not in self._operands:
             self._operands[pair] = list(dict.fromkeys(self._find_operands(pair)))
         return self._operands[pair]
+
+    def operands_for(self, slot: Slot) -> list[int]:
+        """Those of them that one output may depend on: a call on lists of tensors makes each of its own entries."""
+        pair, entry = slot.pair, slot.place.rpartition(".")[2]
+        if not self.evidence.operations[pair].name.startswith("foreach_"):
+            return self.operands_of(pair)
+        read = [each for each in self.evidence.slots_of[pair] if not each.makes]
+        own = [each.values for each in read if not _is_entry(each.place) or each.place.endswith(f".{entry}")]
+        return list(dict.fromkeys(own)) or self.operands_of(pair)
 
     def _find_operands(self, pair: int) -> list[int]:
         evidence = self.evidence
