@@ -122,6 +122,16 @@ def test_a_table_says_what_each_module_gives(tmp_path: Path) -> None:
     assert found["model.high"] < 2.0**-20
 
 
+def test_a_product_is_written_where_the_run_wants_it(run: Run) -> None:
+    one, other = numbers(16, 16), numbers(16, 16, seed=1)
+    truth = product_of(one, other)
+    written = torch.empty(16, 16)
+    torch.mm(one, other, out=written)
+    assert 0.5 * BF16 < error(written, truth) < 2 * BF16
+    added = torch.zeros(16, 16).addmm_(one, other)
+    assert 0.5 * BF16 < error(added, truth) < 2 * BF16
+
+
 def test_torchs_own_operations_move_as_far_as_compiled_noise() -> None:
     one = numbers(100, 100)
     for precision, unit in (("bfloat16", BF16), ("float16", 2.0**-11)):

@@ -51,6 +51,8 @@ class _Kernel:
     computes: bool
     """Whether its results are moved; else they are what went in."""
     contracts: bool
+    written: frozenset[int | str]
+    """Places and names of the arguments that it writes into."""
 
 
 @cache
@@ -60,7 +62,13 @@ def _kernel(func: Any) -> _Kernel:
     # Attention draws its dropout and computes all the same.
     drawn = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()) and not contracts
     computes = not carries(known) and not is_collective(str(func))
-    return _Kernel(known, not known.has(*_UNTOUCHED) and not drawn, computes, contracts)
+    return _Kernel(known, not known.has(*_UNTOUCHED) and not drawn, computes, contracts, _written(func))
+
+
+def _written(func: Any) -> frozenset[int | str]:
+    arguments = getattr(getattr(func, "_schema", None), "arguments", ())
+    written = ((place, one.name) for place, one in enumerate(arguments) if one.alias_info and one.alias_info.is_write)
+    return frozenset(itertools.chain.from_iterable(written))
 
 
 class NoiseMode(TorchDispatchMode):
@@ -106,7 +114,7 @@ class NoiseMode(TorchDispatchMode):
     def _run(self, kernel: _Kernel, func: Any, given: list[Tensor], args: Any, kwargs: Any) -> Any:
         precision = self._precision(kernel, given)
         if kernel.contracts:
-            args, kwargs = tree_map_only(Tensor, lambda tensor: self._taken_as(tensor, precision), (args, kwargs))
+            args, kwargs = self._operands(kernel, precision, args, kwargs)
         result = func(*args, **kwargs)
         written = set() if kernel.computes else set(map(_address, given))
         # A parameter is what set-up made: what is moved out of it was not yet rounded.
@@ -123,6 +131,17 @@ class NoiseMode(TorchDispatchMode):
             else:
                 self._held[address] = coarser
         return result
+
+    def _operands(self, kernel: _Kernel, precision: str | None, args: Any, kwargs: Any) -> Any:
+        """A contraction's arguments, with its operands as it takes them. What it writes into must be the run's own."""
+
+        def taken(place: int | str, argument: Any) -> Any:
+            if place in kernel.written:
+                return argument
+            return tree_map_only(Tensor, lambda tensor: self._taken_as(tensor, precision), argument)
+
+        args = tuple(itertools.starmap(taken, enumerate(args)))
+        return args, {name: taken(name, argument) for name, argument in kwargs.items()}
 
     def _precision(self, kernel: _Kernel, given: list[Tensor]) -> str | None:
         """In which precision the other run has the results; None: in their own."""
