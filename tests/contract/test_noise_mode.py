@@ -132,6 +132,14 @@ def test_a_product_is_written_where_the_run_wants_it(run: Run) -> None:
     assert 0.5 * BF16 < error(added, truth) < 2 * BF16
 
 
+def test_sparse_tensors_pass(run: Run) -> None:
+    layer = nn.Embedding(6, 4, sparse=True)
+    made = torch.sparse.mm(torch.eye(4).to_sparse(), layer(torch.tensor([1, 1, 3, 5])))
+    made.sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.is_sparse
+
+
 def test_torchs_own_operations_move_as_far_as_compiled_noise() -> None:
     one = numbers(100, 100)
     for precision, unit in (("bfloat16", BF16), ("float16", 2.0**-11)):

@@ -165,7 +165,7 @@ class NoiseMode(TorchDispatchMode):
 
     def _taken_as(self, tensor: Tensor, precision: str | None) -> Tensor:
         """An operand of a contraction, as that takes it."""
-        if tensor.dtype not in _NAMES or type(tensor) not in (Tensor, torch.nn.Parameter):
+        if not _is_float(tensor):
             return tensor
         coarser = _coarser(precision, tensor)
         if coarser is not None:
@@ -183,10 +183,17 @@ def _floats(things: Any) -> Iterator[Tensor]:
     """All plain tensors of real numbers among what an operator was given or gave."""
     for thing in things.values() if isinstance(things, Mapping) else things:
         if isinstance(thing, Tensor):
-            if thing.dtype in _NAMES and type(thing) in (Tensor, torch.nn.Parameter):
+            if _is_float(thing):
                 yield thing
         elif isinstance(thing, list | tuple | dict):
             yield from _floats(thing)
+
+
+def _is_float(tensor: Tensor) -> bool:
+    """Whether this is a plain tensor of real numbers, in memory: a sparse one has none of its own."""
+    if type(tensor) not in (Tensor, torch.nn.Parameter):
+        return False
+    return tensor.dtype in _NAMES and tensor.layout is torch.strided
 
 
 def _address(tensor: Tensor) -> int:
