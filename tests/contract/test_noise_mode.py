@@ -140,6 +140,12 @@ def test_sparse_tensors_pass(run: Run) -> None:
     assert layer.weight.grad.is_sparse
 
 
+def test_what_a_program_writes_down_is_not_what_lay_there_before(run: Run) -> None:
+    product = numbers(16, 16) @ numbers(16, 16, seed=1)
+    written_down = torch.ops.aten.lift_fresh(product)  # as if torch.tensor had got this memory
+    assert error(written_down.tanh(), written_down.double().tanh()) < 2.0**-22
+
+
 def test_torchs_own_operations_move_as_far_as_compiled_noise() -> None:
     one = numbers(100, 100)
     for precision, unit in (("bfloat16", BF16), ("float16", 2.0**-11)):

@@ -39,6 +39,8 @@ _BITS = {
 _HALVES = (torch.float16, torch.bfloat16)
 _CONTRACTING = frozenset((Family.CONTRACTION, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT))
 _UNTOUCHED = (Trait.CONSTANT, Trait.UNWRITTEN, Trait.RANDOM, Trait.METADATA, Trait.REACHING_OUT)
+# What torch.tensor makes of a program's numbers: nobody has seen it made, and other numbers may have lain there before.
+_WRITTEN_DOWN = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ def _kernel(func: Any) -> _Kernel:
     # Attention draws its dropout and computes all the same.
     drawn = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()) and not contracts
     computes = not carries(known) and not is_collective(str(func))
-    return _Kernel(known, not known.has(*_UNTOUCHED) and not drawn, computes, contracts, _written(func))
+    touched = not known.has(*_UNTOUCHED) and not drawn and func not in _WRITTEN_DOWN
+    return _Kernel(known, touched, computes, contracts, _written(func))
 
 
 def _written(func: Any) -> frozenset[int | str]:
