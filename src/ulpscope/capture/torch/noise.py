@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from ulpscope.capture.recording.calls import Scopes
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.torch.summaries.launching import move_on_device, usable
+from ulpscope.capture.torch.tensors import LowestMode
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.numerics.noise import noise_of, noise_parameters
@@ -74,11 +74,11 @@ def _written(func: Any) -> frozenset[int | str]:
     return frozenset(itertools.chain.from_iterable(written))
 
 
-class NoiseMode(TorchDispatchMode):
+class NoiseMode(LowestMode):
     """Moves results."""
 
     def __init__(self, noise: Noise, steps: Steps, scopes: Scopes) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._steps = steps
         self._scopes = scopes
         self._autocast = noise.precision

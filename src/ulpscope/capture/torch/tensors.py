@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.arguments import Arguments
@@ -127,11 +127,35 @@ def local_tensor(tensor: Tensor) -> Tensor:
     return tensor if overrides_dispatch else torch._C.TensorBase.as_subclass(tensor, Tensor)
 
 
+class LowestMode(TorchDispatchMode):
+    """A dispatch mode of ours, below all that is recorded: our own torch calls pass it by."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+
 def quiet() -> AbstractContextManager[Any]:
     """Run torch calls past every function and dispatch mode, and outside of every function transform."""
-    if torch._C._functorch.peek_interpreter_stack() is None and torch._C._len_torch_dispatch_stack() == 0:
-        return torch._C.DisableTorchFunction()
+    modes = torch._C._len_torch_dispatch_stack()
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        if modes == 0:
+            return torch._C.DisableTorchFunction()
+        if modes == 1 and isinstance(torch._C._get_dispatch_stack_at(0), LowestMode):
+            return _QuietBelow()
     return _quiet_everywhere()
+
+
+class _QuietBelow:
+    """Past function modes and the dispatch key of modes: taking a mode off its stack costs far more."""
+
+    def __enter__(self) -> None:
+        self._functions, self._operators = torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch()
+        self._functions.__enter__()
+        self._operators.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._operators.__exit__(*raised)
+        self._functions.__exit__(*raised)
 
 
 @contextlib.contextmanager
