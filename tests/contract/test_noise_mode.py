@@ -9,11 +9,12 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ulpscope.capture.recording.calls import ModuleScope, Scopes
-from ulpscope.capture.recording.steps import Steps
-from ulpscope.capture.torch.noise import NoiseMode, move_by_torch
+from ulpscope.capture.recording.calls import ModuleScope
+from ulpscope.capture.torch.host import loading
+from ulpscope.capture.torch.noise import move_by_torch
+from ulpscope.capture.torch.session import Session
 from ulpscope.records.enums import Phase
-from ulpscope.records.runs import Noise
+from ulpscope.records.runs import CaptureSettings, Noise
 
 BF16 = 2.0**-8
 
@@ -21,15 +22,23 @@ BF16 = 2.0**-8
 class Run:
     """A mode at work in a forward, with the scopes that it asks."""
 
-    def __init__(self, noise: Noise) -> None:
-        self.steps, self.scopes = Steps(), Scopes()
+    def __init__(self, noise: Noise, folder: Path) -> None:
+        session = Session(CaptureSettings(out=folder / "trace", noise=noise))
+        self.steps, self.scopes = session.steps, session.scopes
         self.steps.phase = Phase.FORWARD
-        self.mode = NoiseMode(noise, self.steps, self.scopes)
+        assert session.noise is not None
+        self.mode = session.noise
+
+
+@pytest.fixture(params=["python", "compiled"], autouse=True)
+def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever does the mode's work, the same holds."""
+    monkeypatch.setenv(loading.CHOICE, request.param)
 
 
 @pytest.fixture
-def run() -> Iterator[Run]:
-    made = Run(Noise(1, "bfloat16"))
+def run(host: None, tmp_path: Path) -> Iterator[Run]:
+    made = Run(Noise(1, "bfloat16"), tmp_path)
     with made.mode:
         yield made
 
@@ -110,7 +119,7 @@ def test_a_table_says_what_each_module_gives(tmp_path: Path) -> None:
     file = tmp_path / "precision.json"
     rows = [["model.low", "contraction", "bfloat16"], ["model.high", "contraction", "float32"]]
     file.write_text(json.dumps({"coarsest": "bfloat16", "results": rows}))
-    run = Run(Noise(1, None, file))
+    run = Run(Noise(1, None, file), tmp_path)
     one = numbers(32, 32)
     truth = product_of(one, one)
     found = {}

@@ -5,7 +5,7 @@ The directions are left to chance: two runs of the same precision make errors of
 
 import math
 from collections.abc import Callable
-from ctypes import c_double, c_int, c_int64, c_void_p
+from ctypes import c_double, c_int, c_int64, c_void_p, cast
 from dataclasses import dataclass
 from functools import cache
 
@@ -48,9 +48,21 @@ def noise_parameters(dtype: str, precision: str) -> NoiseParameters:
 @cache
 def noise_of(dtype: str, precision: str) -> Mover:
     """For numbers in the memory of the CPU. Raises NotCompiledError."""
-    how, bits = noise_parameters(dtype, precision), 8 * DTYPES[dtype].item_size
+    how, move = noise_parameters(dtype, precision), _function(dtype, precision)
     if how.jitters:
-        jitter = entry(f"jitter{bits}", c_void_p, c_int64, c_int64, c_int64)
-        return lambda address, count, seed: jitter(address, count, how.infinity, seed)
-    move = entry(f"noise{bits}", c_void_p, c_int64, c_int, c_int, c_double, c_int64)
+        return lambda address, count, seed: move(address, count, how.infinity, seed)
     return lambda address, count, seed: move(address, count, how.kept, how.lowest, how.largest, seed)
+
+
+def noise_address(dtype: str, precision: str) -> int:
+    """Of the function that this calls, for those who call it from C. Raises NotCompiledError."""
+    address = cast(_function(dtype, precision), c_void_p).value  # type: ignore[arg-type]
+    assert address is not None
+    return address
+
+
+def _function(dtype: str, precision: str) -> Callable[..., None]:
+    bits = 8 * DTYPES[dtype].item_size
+    if noise_parameters(dtype, precision).jitters:
+        return entry(f"jitter{bits}", c_void_p, c_int64, c_int64, c_int64)
+    return entry(f"noise{bits}", c_void_p, c_int64, c_int, c_int, c_double, c_int64)

@@ -29,7 +29,8 @@ from ulpscope.records.enums import Phase
 from ulpscope.records.runs import Noise
 from ulpscope.trace.twins import PARAMETERS, carries, coarsest, precision_key, read_precision
 
-_NAMES = {getattr(torch, name): name for name in ("float64", "float32", "float16", "bfloat16")}
+MOVED = {getattr(torch, name): name for name in ("float64", "float32", "float16", "bfloat16")}
+"""Dtypes of results that noise moves, with their names."""
 _BITS = {
     torch.float64: torch.int64,
     torch.float32: torch.int32,
@@ -58,7 +59,7 @@ class _Kernel:
 
 
 @cache
-def _kernel(func: Any) -> _Kernel:
+def kernel_of(func: Any) -> _Kernel:
     known = operation(str(func))
     contracts = known.family in _CONTRACTING
     # Attention draws its dropout and computes all the same.
@@ -75,16 +76,17 @@ def _written(func: Any) -> frozenset[int | str]:
 
 
 class NoiseMode(LowestMode):
-    """Moves results."""
+    """Moves results. Compiled code may do its work (host/noise.py)."""
 
     def __init__(self, noise: Noise, steps: Steps, scopes: Scopes) -> None:
         super().__init__()
         self._steps = steps
         self._scopes = scopes
-        self._autocast = noise.precision
-        self._results = {} if noise.table is None else read_precision(noise.table).results
-        self._parameters = self._results.get(PARAMETERS)
-        self._seeds = itertools.count(noise.seed << 32)
+        self.autocast = noise.precision
+        self.results = {} if noise.table is None else read_precision(noise.table).results
+        self.parameters = self.results.get(PARAMETERS)
+        self.first_seed = noise.seed << 32
+        self._seeds = itertools.count(self.first_seed)
         self._held: dict[int, str] = {}
         """The precision in which the other run holds what lies at an address, where that is coarser than its dtype."""
         self._taken: dict[int, str] = {}
@@ -105,7 +107,7 @@ class NoiseMode(LowestMode):
         with torch._C.DisableTorchFunction():
             if self._steps.phase is Phase.SETUP:
                 return func(*args, **kwargs)
-            kernel = _kernel(func)
+            kernel = kernel_of(func)
             given = list(_floats((args, kwargs))) if kernel.touched else []
             if given:
                 return self._run(kernel, func, given, args, kwargs)
@@ -128,7 +130,7 @@ class NoiseMode(LowestMode):
                 continue
             coarser = _coarser(precision, tensor)
             if kernel.computes or (coarser is not None and held != coarser):
-                _move(tensor, coarser or _NAMES[tensor.dtype], next(self._seeds))
+                move(tensor, coarser or MOVED[tensor.dtype], next(self._seeds))
             if coarser is None:
                 self._held.pop(address, None)
             else:
@@ -149,19 +151,19 @@ class NoiseMode(LowestMode):
     def _precision(self, kernel: _Kernel, given: list[Tensor]) -> str | None:
         """In which precision the other run has the results; None: in their own."""
         forward = self._steps.phase is Phase.FORWARD
-        if forward and self._results:
-            known = self._results.get((self._scopes.innermost.path or "", precision_key(kernel.operation)))
+        if forward and self.results:
+            known = self.results.get((self._scopes.innermost.path or "", precision_key(kernel.operation)))
             if known is not None:
                 return known
         if kernel.contracts:
             taken = [self._taken.get(_address(tensor)) for tensor in given]
-            return coarsest([self._coarsest(given), *taken, self._autocast if forward else None])
+            return coarsest([self._coarsest(given), *taken, self.autocast if forward else None])
         wide = any(self._held_as(tensor) is None and tensor.dim() for tensor in given)
         return None if wide else self._coarsest(given)
 
     def _held_as(self, tensor: Tensor) -> str | None:
         held = self._held.get(_address(tensor))
-        return self._parameters if held is None and isinstance(tensor, torch.nn.Parameter) else held
+        return self.parameters if held is None and isinstance(tensor, torch.nn.Parameter) else held
 
     def _coarsest(self, given: Iterable[Tensor]) -> str | None:
         return coarsest(map(self._held_as, given))
@@ -178,7 +180,7 @@ class NoiseMode(LowestMode):
         elif tensor.dtype in _HALVES:
             return tensor  # summed in float32, in whichever order
         copy = tensor.detach().clone()
-        _move(copy, coarser or _NAMES[tensor.dtype], next(self._seeds))
+        move(copy, coarser or MOVED[tensor.dtype], next(self._seeds))
         return copy
 
 
@@ -196,7 +198,7 @@ def _is_float(tensor: Tensor) -> bool:
     """Whether this is a plain tensor of real numbers, in memory: a sparse one has none of its own."""
     if type(tensor) not in (Tensor, torch.nn.Parameter):
         return False
-    return tensor.dtype in _NAMES and tensor.layout is torch.strided
+    return tensor.dtype in MOVED and tensor.layout is torch.strided
 
 
 def _address(tensor: Tensor) -> int:
@@ -205,14 +207,14 @@ def _address(tensor: Tensor) -> int:
 
 def _coarser(precision: str | None, tensor: Tensor) -> str | None:
     """A precision, if it is coarser than the tensor's own."""
-    own = DTYPES[_NAMES[tensor.dtype]]
+    own = DTYPES[MOVED[tensor.dtype]]
     return precision if precision is not None and DTYPES[precision].unit_roundoff > own.unit_roundoff else None
 
 
-def _move(tensor: Tensor, precision: str, seed: int) -> None:
+def move(tensor: Tensor, precision: str, seed: int) -> None:
     if not tensor.numel() or tensor.is_meta:
         return
-    own = _NAMES[tensor.dtype]
+    own = MOVED[tensor.dtype]
     compact = tensor if tensor.is_contiguous() or _is_dense(tensor) else tensor.contiguous()
     try:
         if tensor.device.type == "cpu":
@@ -234,7 +236,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 def move_by_torch(tensor: Tensor, precision: str, seed: int) -> None:
     """The same by torch's own operations, on any device."""
-    own, other = DTYPES[_NAMES[tensor.dtype]], DTYPES[precision]
+    own, other = DTYPES[MOVED[tensor.dtype]], DTYPES[precision]
     generator = torch.Generator(tensor.device).manual_seed(seed)
     if own.unit_roundoff >= other.unit_roundoff:
         chance = torch.randint(0, 8, tensor.shape, generator=generator, device=tensor.device)

@@ -198,6 +198,9 @@ class TorchRecorder(Recorder):
     def serve(self, mode: Any, *, records_calls: bool) -> None:
         """Answer for a function mode where that is possible."""
 
+    def serve_noise(self, mode: Any) -> None:
+        """Answer for a twin's dispatch mode where that is possible."""
+
     def add_api(self, function: Callable[..., Any], asked: Any) -> None:
         """From now on this function is known where the same code asks for it."""
 

@@ -44,12 +44,14 @@ class Session(session.Session):
         self._watcher = CallWatcher(self, self.recorder)
         self._patches = Patches(self._watcher)
         self._later_host = LaterHost(settings)
-        self._noise = None if settings.noise is None else self._make_noise(settings.noise)
+        self.noise = None if settings.noise is None else self._make_noise(settings.noise)
 
     def _make_noise(self, noise: Noise) -> TorchDispatchMode:
         from ulpscope.capture.torch.noise import NoiseMode  # reads a table, for which a library is loaded
 
-        return NoiseMode(noise, self.steps, self.scopes)
+        mode = NoiseMode(noise, self.steps, self.scopes)
+        self.recorder.serve_noise(mode)
+        return mode
 
     def start(self, models: Mapping[str, nn.Module] | None = None) -> None:
         """Begin to observe; `models` get names for their paths."""
@@ -67,14 +69,14 @@ class Session(session.Session):
             self.recorder.guarded(f"record {name}", record_own_call, self._watcher, op, name, content, gradients)
 
     def install(self) -> None:
-        if self._noise is not None:
-            self._noise.__enter__()
+        if self.noise is not None:
+            self.noise.__enter__()
         self._patches.install()
 
     def uninstall(self) -> None:
         self._patches.uninstall()
-        if self._noise is not None:
-            self._noise.__exit__(None, None, None)
+        if self.noise is not None:
+            self.noise.__exit__(None, None, None)
 
     def about(self) -> About:
         return About(_framework(), PACKAGES, _devices(), _switches())

@@ -1,6 +1,9 @@
 // The compiled host part of a capture: what bridge.py calls. Every function is called with the GIL held.
 
+#include "noise.h"
 #include "watching.h"
+
+#include <torch/csrc/Exceptions.h>
 
 namespace ulpscope {
 namespace {
@@ -31,6 +34,7 @@ struct Parts {
   Stacks stacks;
   Pairing pairing;
   Watching watching;
+  std::optional<Noise> noise;  // of a twin
 };
 
 // Whoever is at work with the parts keeps them, should another thread close the capture.
@@ -99,6 +103,41 @@ PyObject* add_api(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
     parts.watching.add_api(
         arguments[0], arguments[1], arguments[2], arguments[3], arguments[4] == Py_True, arguments[5] == Py_True,
         arguments[6] == Py_True, arguments[7] == Py_True);
+    return none();
+  });
+}
+
+// disturb(mode, operator, types, args, kwargs): what torch calls as the noise mode's __torch_dispatch__
+PyObject* disturb(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  const PartsPtr parts = parts_of(self);
+  PyObject* kwargs = count > 4 && arguments[4] != Py_None ? arguments[4] : nullptr;
+  if (parts == nullptr) return PyObject_Call(arguments[1], arguments[3], kwargs);
+  try {
+    return parts->noise->dispatch(arguments[1], arguments[3], kwargs).release();
+  } catch (const PythonRaised&) {
+    return nullptr;
+  } catch (...) {  // the run's own: a copy for which there is no memory
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+// set_noise(mode, asked, results, set-up, forward, autocast's precision, that of parameters, seed, precisions), the last
+// a tuple of (unit roundoff, dtype or None)
+PyObject* set_noise(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
+  return answered(self, [&](Parts& parts) {
+    const auto precision = [](PyObject* number) { return static_cast<Precision>(optional_int(number)); };
+    const Noise::Settings settings{
+        arguments[1], parts.scopes.get(), arguments[2], arguments[3], arguments[4],
+        precision(arguments[5]), precision(arguments[6]), as_int(arguments[7])};
+    parts.noise.emplace(parts.moments, settings);
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(arguments[8]); index++) {
+      PyObject** field = &PyTuple_GET_ITEM(PyTuple_GET_ITEM(arguments[8], index), 0);
+      std::optional<at::ScalarType> dtype;
+      if (field[1] != Py_None) dtype = reinterpret_cast<THPDtype*>(field[1])->scalar_type;
+      parts.noise->add_precision(PyFloat_AsDouble(field[0]), dtype);
+    }
+    parts.watching.set_noise_mode(arguments[0]);
     return none();
   });
 }
@@ -433,6 +472,8 @@ void destroy(PyObject* self) {
 PyMethodDef methods[] = {
     FAST("dispatch", dispatch),
     FAST("set_mode", set_mode),
+    FAST("disturb", disturb),
+    FAST("set_noise", set_noise),
     FAST("add_api", add_api),
     FAST("begin_module", begin_module),
     FAST("end_module", end_module),

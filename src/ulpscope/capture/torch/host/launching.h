@@ -4,7 +4,6 @@
 #pragma once
 
 #include "geometry.h"
-#include "launch.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StreamGuard.h>
@@ -17,6 +16,8 @@
 #include <vector>
 
 namespace ulpscope {
+
+#include "launch.h"  // in here, as torch has a Layout, too
 
 constexpr int64_t WIDE_UNIT = 16, NARROW_UNIT = 4;
 constexpr int64_t MAX_STRIDE = (int64_t{1} << 31) - 1;
@@ -59,6 +60,28 @@ struct LaunchConfig {
 constexpr int64_t PROGRAMMATIC_STREAM_SERIALIZATION = 6;
 
 using LaunchKernel = int (*)(const LaunchConfig* config, void* function, void** arguments, void** extra);
+
+// Launches a kernel with its one argument, of which a copy is made.
+template <typename Argument>
+void launch_kernel(LaunchKernel launch, void* stream, const Kernel& kernel, unsigned programs, Argument& argument) {
+  LaunchAttribute early{PROGRAMMATIC_STREAM_SERIALIZATION, 1};
+  const LaunchConfig config{{programs, 1, 1}, {kernel.threads, 1, 1}, kernel.shared, stream, &early, kernel.early};
+  void* arguments[] = {&argument};
+  const int code = launch(&config, kernel.function, arguments, nullptr);
+  TORCH_CHECK(code == 0, "cuLaunchKernelEx gave ", code);
+}
+
+// Of summaries/kernels.py's tuple.
+inline Kernel kernel_from(PyObject* told) {
+  PyObject** field = &PyTuple_GET_ITEM(told, 0);
+  Kernel kernel;
+  kernel.function = reinterpret_cast<void*>(as_int(field[0]));
+  kernel.threads = static_cast<unsigned>(as_int(field[1]));
+  kernel.shared = static_cast<unsigned>(as_int(field[2]));
+  kernel.at_once = as_int(field[3]);
+  kernel.early = field[4] == Py_True;
+  return kernel;
+}
 
 using IsCapturing = int (*)(void* stream, int* status);
 
@@ -224,16 +247,7 @@ class Launching {
       value.layout = layout_of(*values[index]);
     }
     for (size_t index = values.size(); index < LAUNCH_VALUES; index++) launch.ends[index] = static_cast<int>(end);
-    launch_on(stream, kernel, static_cast<unsigned>(end), launch);
-  }
-
-  static void launch_on(const Stream& stream, const Kernel& kernel, unsigned programs, Launch& launch) {
-    LaunchAttribute early{PROGRAMMATIC_STREAM_SERIALIZATION, 1};
-    const LaunchConfig config{
-        {programs, 1, 1}, {kernel.threads, 1, 1}, kernel.shared, stream.raw, &early, kernel.early};
-    void* arguments[] = {&launch};
-    const int code = stream.launch(&config, kernel.function, arguments, nullptr);
-    TORCH_CHECK(code == 0, "cuLaunchKernelEx gave ", code);
+    launch_kernel(stream.launch, stream.raw, kernel, static_cast<unsigned>(end), launch);
   }
 
   // Where a value's programs leave their rows: one program in the row itself, several in partial ones.
@@ -267,12 +281,7 @@ class Launching {
     if (kernel.function == nullptr) {
       Owned number = integer(dtype);
       Owned made = call_method(bridge_, kernel_.get(), {stream.reader.get(), number.get()});
-      PyObject** field = &PyTuple_GET_ITEM(made.get(), 0);
-      kernel.threads = static_cast<unsigned>(as_int(field[1]));
-      kernel.shared = static_cast<unsigned>(as_int(field[2]));
-      kernel.at_once = as_int(field[3]);
-      kernel.early = field[4] == Py_True;
-      kernel.function = reinterpret_cast<void*>(as_int(field[0]));
+      kernel = kernel_from(made.get());
     }
     return kernel;
   }

@@ -24,6 +24,8 @@ CHOICE = "ULPSCOPE_HOST"
 """Environment: `python` never uses the compiled part, `compiled` compiles it also without an accelerator."""
 FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 LIBRARIES = ("c10", "torch_cpu", "torch_python")
+SHARED = ("launch.h", "moved.h")
+"""Headers of the kernels' that say what a launch is told."""
 
 _SOURCES = Path(__file__).parent
 _KERNELS = _SOURCES.parent / "summaries" / "cuda"
@@ -82,7 +84,7 @@ def _library() -> Path:
 
 def _identity() -> str:
     """A digest of everything that the compiled module depends on."""
-    sources = (*sorted(_SOURCES.glob("*.h")), _SOURCES / "core.cpp", _KERNELS / "launch.h")
+    sources = (*sorted(_SOURCES.glob("*.h")), _SOURCES / "core.cpp", *(_KERNELS / name for name in SHARED))
     words = (torch.__version__, torch.__file__, sys.version, *FLAGS)
     return identity_of(*(source.read_bytes() for source in sources), *(word.encode() for word in words))
 

@@ -15,10 +15,9 @@ class Moments {
   Owned phase() const { return attribute(steps_.get(), phase_.get()); }
 
  private:
-  static Owned name(const char* text) { return Owned(checked(PyUnicode_InternFromString(text))); }
-
   Owned recorder_, steps_;
-  Owned capturing_ = name("capturing"), step_ = name("step"), micro_step_ = name("micro_step"), phase_ = name("phase");
+  Owned capturing_ = interned("capturing"), step_ = interned("step"), micro_step_ = interned("micro_step"),
+        phase_ = interned("phase");
 };
 
 }  // namespace ulpscope

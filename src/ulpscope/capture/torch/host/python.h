@@ -53,6 +53,8 @@ inline int64_t as_int(PyObject* object) {
 
 inline Owned attribute(PyObject* object, PyObject* name) { return Owned(checked(PyObject_GetAttr(object, name))); }
 
+inline Owned interned(const char* text) { return Owned(checked(PyUnicode_InternFromString(text))); }
+
 inline Owned call(PyObject* function, std::initializer_list<PyObject*> arguments) {
   return Owned(checked(PyObject_Vectorcall(function, arguments.begin(), arguments.size(), nullptr)));
 }

@@ -117,6 +117,11 @@ class CompiledRecorder(TorchRecorder):
         self._core.set_mode(MethodType(type(mode).__torch_function__, mode), records_calls)
         mode.answer_by(self._core.dispatch)
 
+    def serve_noise(self, mode: Any) -> None:
+        from ulpscope.capture.torch.host.noise import answer_for  # loads what only twins need
+
+        answer_for(mode, self._core)
+
     def use(self, call: OpenCall, role: str, place: str, tensor: torch.Tensor) -> None:
         self.use_all(call, role, [(place, tensor)])
 

@@ -49,6 +49,9 @@ class Watching {
     return slowly(function, types, args, kwargs);
   }
 
+  // A dispatch mode that is none of the run's.
+  void set_noise_mode(PyObject* mode) { noise_mode_ = Owned(kept(mode)); }
+
   // Who answers for calls that are not taken, and whether calls are recorded at all.
   void set_mode(PyObject* slowly, bool records) {
     slowly_ = Owned(kept(slowly));
@@ -197,8 +200,15 @@ class Watching {
     }
   }
 
+  // Whether operators go through a dispatch mode, but for a twin's noise, which lies below all that is recorded.
+  bool is_dispatched() const {
+    using Modes = c10::impl::TorchDispatchModeTLS;
+    const int64_t count = Modes::stack_len();
+    return count > 1 || (count == 1 && Modes::get_stack_at(0)->ptr(getPyInterpreter()) != noise_mode_.get());
+  }
+
   bool is_ordinary(bool functional, PyObject* args, PyObject* kwargs) const {
-    if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return false;
+    if (is_dispatched()) return false;
     if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return false;
     if (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0) {
       if (PyDict_GetItem(kwargs, out_.get()) != nullptr || PyDict_GetItem(kwargs, inplace_.get()) == Py_True)
@@ -414,7 +424,7 @@ class Watching {
   const Lock& lock_;
   PyObject* scopes_;
   const Moments& moments_;
-  Owned slowly_, known_apis_{checked(PyDict_New())};
+  Owned slowly_, noise_mode_, known_apis_{checked(PyDict_New())};
   std::deque<Api> apis_;
   bool records_calls_ = true;
   Calls& calls_;

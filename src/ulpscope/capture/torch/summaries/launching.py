@@ -332,7 +332,7 @@ def usable(device: torch.device) -> bool:
 
 
 class _Moved(ctypes.Structure):
-    """The argument of noise.cu."""
+    """The structure of cuda/moved.h."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("address", "count", "seed", "infinity")),

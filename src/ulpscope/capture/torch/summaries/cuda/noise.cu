@@ -1,13 +1,8 @@
 // Moves numbers as far as rounding moves them; numerics/summaries/cpp/noise.h is the same for a CPU.
+#include "moved.h"
 #include "numbers.h"
 
 typedef long long i64;
-
-struct Moved {
-  i64 address, count, seed, infinity;
-  double largest;
-  int kept, lowest, jitters;
-};
 
 __device__ unsigned scrambled(unsigned word) {
   word = (word ^ (word >> 16)) * 0x7feb352du;
