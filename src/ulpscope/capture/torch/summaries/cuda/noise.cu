@@ -31,20 +31,36 @@ __device__ Bits moved(Bits bits, const Moved& how, int lowest, unsigned chance) 
 }
 #endif
 
+// The number at this place, moved.
+__device__ Bits noisy(Bits bits, i64 place, const Moved& how, int lowest) {
+  const unsigned chance = scrambled(static_cast<unsigned>(place) ^ static_cast<unsigned>(how.seed));
+#if ROUNDS
+  if (!how.jitters) return moved(bits, how, lowest, chance);
+#endif
+  return jittered(bits, static_cast<Bits>(how.infinity), chance);
+}
+
+// Numbers that are read and written at once.
+constexpr int TOGETHER = 16 / sizeof(Bits);
+struct alignas(16) Pack {
+  Bits numbers[TOGETHER];
+};
+
 extern "C" __global__ void __launch_bounds__(256) noise(Moved how) {
+  int lowest = how.lowest;
+#if ROUNDS
+  lowest = lowest < how.kept - BIAS + 1 ? how.kept - BIAS + 1 : lowest;
+#endif
+  Pack* const packs = reinterpret_cast<Pack*>(how.address);
   Bits* const numbers = reinterpret_cast<Bits*>(how.address);
-#if ROUNDS
-  const int lowest = how.lowest < how.kept - BIAS + 1 ? how.kept - BIAS + 1 : how.lowest;
-#endif
+  const i64 count = how.address % sizeof(Pack) == 0 ? how.count / TOGETHER : 0;
+  const i64 first = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
   const i64 stride = static_cast<i64>(gridDim.x) * blockDim.x;
-  for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < how.count; i += stride) {
-    const unsigned chance = scrambled(static_cast<unsigned>(i) ^ static_cast<unsigned>(how.seed));
-#if ROUNDS
-    if (!how.jitters) {
-      numbers[i] = moved(numbers[i], how, lowest, chance);
-      continue;
-    }
-#endif
-    numbers[i] = jittered(numbers[i], static_cast<Bits>(how.infinity), chance);
+  for (i64 i = first; i < count; i += stride) {
+    Pack pack = packs[i];
+#pragma unroll
+    for (int k = 0; k < TOGETHER; ++k) pack.numbers[k] = noisy(pack.numbers[k], i * TOGETHER + k, how, lowest);
+    packs[i] = pack;
   }
+  for (i64 i = count * TOGETHER + first; i < how.count; i += stride) numbers[i] = noisy(numbers[i], i, how, lowest);
 }
