@@ -155,6 +155,14 @@ def test_what_a_program_writes_down_is_not_what_lay_there_before(run: Run) -> No
     assert error(written_down.tanh(), written_down.double().tanh()) < 2.0**-22
 
 
+def test_two_twins_move_otherwise(tmp_path: Path) -> None:
+    one, found = numbers(16, 16), []
+    for seed in (1, 2):
+        with Run(Noise(seed, "bfloat16"), tmp_path).mode:
+            found.append(one @ one)
+    assert not torch.equal(*found)
+
+
 def test_torchs_own_operations_move_as_far_as_compiled_noise() -> None:
     one = numbers(100, 100)
     for precision, unit in (("bfloat16", BF16), ("float16", 2.0**-11)):

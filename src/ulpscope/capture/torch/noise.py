@@ -38,6 +38,8 @@ _BITS = {
     torch.bfloat16: torch.int16,
 }
 _HALVES = (torch.float16, torch.bfloat16)
+# Seeds of twins lie so far apart, in the 32 bits that count, that the results of one do not come to another one's.
+_APART = 0x9E3779B1
 _CONTRACTING = frozenset((Family.CONTRACTION, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT))
 _UNTOUCHED = (Trait.CONSTANT, Trait.UNWRITTEN, Trait.RANDOM, Trait.METADATA, Trait.REACHING_OUT)
 # What torch.tensor makes of a program's numbers: nobody has seen it made, and other numbers may have lain there before.
@@ -85,7 +87,7 @@ class NoiseMode(LowestMode):
         self.autocast = noise.precision
         self.results = {} if noise.table is None else read_precision(noise.table).results
         self.parameters = self.results.get(PARAMETERS)
-        self.first_seed = noise.seed << 32
+        self.first_seed = noise.seed * _APART % 2**32
         self._seeds = itertools.count(self.first_seed)
         self._held: dict[int, str] = {}
         """The precision in which the other run holds what lies at an address, where that is coarser than its dtype."""
