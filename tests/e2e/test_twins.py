@@ -23,13 +23,13 @@ SCRIPT = textwrap.dedent(
     torch.manual_seed(0)
 
     class Wrong(TorchDispatchMode):
-        \"\"\"A kernel that is wrong: each step's second gelu gives too much.\"\"\"
-        calls, factor = 0, float(sys.argv[2]) if len(sys.argv) > 2 else 1.0
+        \"\"\"A kernel that is wrong: in each step's second gelu a channel has a share of its neighbour.\"\"\"
+        calls, share = 0, float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             made = func(*args, **(kwargs or {}))
             if func is torch.ops.aten.gelu.default:
                 self.calls += 1
-                made = made * self.factor if self.calls % 3 == 2 else made
+                made = made + self.share * made.roll(1, -1) if self.calls % 3 == 2 and self.share else made
             return made
 
     class Block(nn.Module):
@@ -63,7 +63,7 @@ def ulpscope(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("twins")
     (folder / "train.py").write_text(SCRIPT)
-    for name, *words in (("ref", "fp32"), ("bf16", "bf16"), ("wrong", "bf16", "1.015")):
+    for name, *words in (("ref", "fp32"), ("bf16", "bf16"), ("wrong", "bf16", "0.015")):
         done = ulpscope(folder, "run", "-o", name, "--", sys.executable, "train.py", *words)
         assert done.returncode == 0, done.stderr
     (folder / "alone").symlink_to(folder / "ref")
