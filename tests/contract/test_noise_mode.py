@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ulpscope.capture.recording.calls import ModuleScope
 from ulpscope.capture.torch.host import loading
-from ulpscope.capture.torch.noise import move_by_torch
+from ulpscope.capture.torch.noise import move, move_by_torch
 from ulpscope.capture.torch.session import Session
 from ulpscope.records.enums import Phase
 from ulpscope.records.runs import CaptureSettings, Noise
@@ -182,3 +182,11 @@ def test_torchs_own_operations_move_as_far_as_compiled_noise() -> None:
     move_by_torch(own, "float32", 7)
     steps = own.view(torch.int32) - one.view(torch.int32)
     assert set(steps.unique().tolist()) == {-1, 0, 1}
+
+
+def test_results_that_follow_each_other_draw_other_numbers() -> None:
+    """Sorted, the draws of two neighbouring seeds would be the same ones."""
+    drawn = [torch.ones(64, 64) * 1.3 for _ in range(2)]
+    for seed, tensor in enumerate(drawn):
+        move(tensor, "bfloat16", seed)
+    assert not torch.equal(*(tensor.flatten().sort().values for tensor in drawn))

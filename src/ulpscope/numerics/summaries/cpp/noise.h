@@ -18,6 +18,7 @@ inline uint32_t scrambled(uint32_t word) {
 template <class Number, class Bits, int MANTISSA, int BIAS>
 void move_like_rounding(Number* numbers, int64_t count, int kept, int lowest, double largest, uint32_t seed) {
   if (lowest < kept - BIAS + 1) lowest = kept - BIAS + 1;  // or the steps would be no normal numbers
+  const uint32_t first = scrambled(seed);  // or neighbouring seeds would draw the same numbers in another order
   for (int64_t i = 0; i < count; ++i) {
     const Number x = numbers[i];
     Bits bits;
@@ -28,7 +29,7 @@ void move_like_rounding(Number* numbers, int64_t count, int kept, int lowest, do
     Number step, steps;
     memcpy(&step, &up, sizeof step);
     memcpy(&steps, &down, sizeof steps);
-    const Number chance = (Number)(scrambled((uint32_t)i ^ seed) >> 8) * (Number)(1.0 / (1 << 24));
+    const Number chance = (Number)(scrambled((uint32_t)i ^ first) >> 8) * (Number)(1.0 / (1 << 24));
     const Number size = x < 0 ? -x : x, place = x * steps;
     const bool stays = __builtin_floor(place) == place || !(size <= (Number)largest);
     numbers[i] = stays ? x : x + (chance - (Number)0.5) * step;
@@ -38,9 +39,10 @@ void move_like_rounding(Number* numbers, int64_t count, int kept, int lowest, do
 // One in four numbers becomes a neighbour of its own type.
 template <class Bits> void jitter(Bits* numbers, int64_t count, Bits infinity, uint32_t seed) {
   const Bits sign = (Bits)1 << (8 * sizeof(Bits) - 1);
+  const uint32_t first = scrambled(seed);
   for (int64_t i = 0; i < count; ++i) {
     const Bits bits = numbers[i], size = bits & ~sign;
-    const uint32_t chance = scrambled((uint32_t)i ^ seed) >> 29;
+    const uint32_t chance = scrambled((uint32_t)i ^ first) >> 29;
     const Bits step = chance == 0 ? 1 : chance == 1 ? (Bits)-1 : 0;
     numbers[i] = size == 0 || size >= (Bits)(infinity - 1) ? bits : (Bits)(bits + step);
   }

@@ -48,6 +48,7 @@ struct alignas(16) Pack {
 
 extern "C" __global__ void __launch_bounds__(256) noise(Moved how) {
   int lowest = how.lowest;
+  how.seed = scrambled(static_cast<unsigned>(how.seed));
 #if ROUNDS
   lowest = lowest < how.kept - BIAS + 1 ? how.kept - BIAS + 1 : lowest;
 #endif
