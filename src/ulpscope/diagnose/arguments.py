@@ -66,7 +66,8 @@ def asks_for_more(evidence: "RankEvidence", pair: int) -> bool:
     texts = calls["reference_arguments"][pair], calls["arguments"][pair]
     if texts[0] == texts[1] or calls["kind"][pair] != Kind.API.value or calls["replaced"][pair]:
         return False
-    if known.has(Trait.MOVING, Trait.DROPPING):
+    # What words and numbers mean to a function of the run's own, nobody knows.
+    if known.has(Trait.MOVING, Trait.DROPPING) or not calls["op"][pair].startswith(("torch.", "aten.")):
         return False
     one, other = map(_stated, texts)
     if known.family in SUMMING:

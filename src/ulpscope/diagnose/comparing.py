@@ -59,7 +59,7 @@ def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvid
         for follower, _ in followed:
             follower.blame_stray()
     for follower, _ in followed:
-        again = healed(follower.evidence, follower.flow, follower.sources, follower.healthy_gain)
+        again = healed(follower.evidence, follower.flow, follower.sources)
         if again:
             follower.flow.put_inside(again)
     if not any(follower.flow.births or follower.flow.gone for follower, _ in followed):

@@ -15,6 +15,7 @@ from ulpscope.diagnose.limits import (
     FACTOR_SHARE,
     LAST_BITS,
 )
+from ulpscope.operations.registry import Family
 
 
 def factor_of(evidence: RankEvidence, row: int) -> float | None:
@@ -28,7 +29,8 @@ def factor_of(evidence: RankEvidence, row: int) -> float | None:
 
 def makes_factor(evidence: RankEvidence, slot: Slot, sources: Sequence[int]) -> bool:
     """Whether a call made a factor that neither its operands have nor rounding makes."""
-    if factor_of(evidence, slot.values) is None:
+    # What a recurrent call rounds inside, and how often, nobody sees.
+    if evidence.operations[slot.pair].family is Family.RECURRENT or factor_of(evidence, slot.values) is None:
         return False
     values = evidence.values
     floats = [row for row in sources if not values.discrete[row]]

@@ -97,6 +97,8 @@ class Follower:
         self.finished: set[int] = set()
         self.scattered: set[int] = set()
         """Values in which a choice that flipped has moved single elements."""
+        self.astray: set[int] = set()
+        """Values in which a kink has moved elements that it has not moved in the twins, and what is made of them."""
         self.made_contents: dict[tuple[int, int] | None, int] = {}
         self.strays: list[tuple[Slot, Gap]] = []
         """Where the runs could not be followed: values of other shapes, behind calls without partners."""
@@ -195,10 +197,6 @@ class Follower:
         calls = len(gap.only_reference) + len(gap.only_target)
         one_sided = gap.one_sided and bool(gap.sources) and self.evidence.complete
         return gap_gain(calls, one_sided=one_sided, limits=self.limits)
-
-    def healthy_gain(self, slot: Slot) -> float:
-        """What a sound call may make of errors that came in; of what other calls have made, as in a gap."""
-        return self.allowed(slot.pair, slot.place) if slot.makes else self.limits.gap_gain
 
     def _judge_outputs(self, pair: int, made: Sequence[Slot]) -> None:
         optimizer = self.evidence.calls["kind"][pair] == OPTIMIZER_KIND
@@ -380,16 +378,22 @@ class Follower:
         # Behind a choice that flipped here, and not in the twins, they went another way.
         if self.twins is None or any(self.flow.states[source] is AFTER_CHOICE for source in sources):
             return False
-        healthy = self.twins.of(slot, sources, update)
+        healthy, alone = self.twins.of(slot, sources, update), self.twins.alone(slot, update)
+        flips = self._flips_few(slot)
+        beyond = alone is None or explained.error > alone.most
+        if (flips and beyond) or ((flips or beyond) and any(source in self.astray for source in sources)):
+            self.astray.add(slot.values)
+            return False
         if healthy is None:
             return False
         wrong = [source for source in sources if self.flow.states[source] in WRONG]
-        most = max(healthy.most, explained.expected) if wrong or self._flips_few(slot) else healthy.most
+        # Sums in another order differ by more than operands that move by a bit now and then.
+        in_own_type = self.evidence.coarsest < LAST_BITS
+        most = max(healthy.most, explained.expected) if wrong or in_own_type else healthy.most
         most = math.hypot(most, self.allowances.added_in_own_type(slot))
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = explained.incoming, most
         self.flow.chances[slot.row] = healthy.chance_of(explained.error)
         self.explainer.note(slot, explained.error)
-        alone = self.twins.alone(slot, update)
         if explained.error > most or self._is_other_mathematics(slot, sources, explained, gap):
             self._born(slot, cause, explained.incoming, most, gain=explained.gain, gap=gap)
         elif alone is not None and explained.error > alone.most and wrong:

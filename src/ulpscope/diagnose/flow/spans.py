@@ -6,11 +6,12 @@ does, and no loss, gradient or result is left that does not, it is a note.
 """
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from ulpscope.align.tensors import KEPT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import WRONG, Birth, Cause, Flow
+from ulpscope.diagnose.limits import HEALED_GAIN
 from ulpscope.judge.rounding.limits import LIMITS
 from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS
 from ulpscope.records.enums import GRAD_INPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE, PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE
@@ -20,11 +21,8 @@ Sources = Mapping[int, Sequence[int]]
 LEAVING = (*KEPT_ROLES, LOSS_ROLE, GRADIENT_ROLE, PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE)
 
 
-def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gain: Callable[[Slot], float]) -> list[Birth]:
-    """Differences that began where the runs are written otherwise, if nothing of them is left.
-
-    `gain`: what a sound call may make of the errors that came in.
-    """
+def healed(evidence: RankEvidence, flow: Flow, sources: Sources) -> list[Birth]:
+    """Differences that began where the runs are written otherwise, if nothing of them is left."""
     births = [birth for birth in flow.births if _is_written_otherwise(evidence, birth)]
     if not births:
         return []
@@ -38,7 +36,7 @@ def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gain: Callable[
             continue
         before = max((came_in.get(source, evidence.operands[source].error) for source in given), default=0.0)
         least = LIMITS.rounding * max(evidence.roundoffs[row], evidence.resolutions[row])
-        if not evidence.operands[row].error <= gain(flow.first_slot[row]) * math.hypot(before, least):
+        if not evidence.operands[row].error <= HEALED_GAIN * math.hypot(before, least):
             came_in[row] = before
     used = {source for given in sources.values() for source in given}
     left = any(slot.values in came_in and _leaves(slot, used) for slot in evidence.slots)
