@@ -28,8 +28,8 @@ STARTING_ERROR = 0.02
 GONE = 10.0
 """How many times larger a difference inside of a step must be than any of what leaves it, to be gone there. Chosen."""
 HEALED_GAIN = 2.0
-"""How many times what came in the errors behind a span that is written otherwise may be. The median of sound calls is 1;
-with what each kind of call may have at most, faults under noise were taken for another way to write them. Zoo."""
+"""How many times what came in the errors behind a span that is written otherwise may be. The median of sound calls is
+1; with the most that each kind of call may have, faults under noise were taken for another way to write them. Zoo."""
 LOSS_ROUNDOFFS = 32.0
 """Roundoffs of the coarsest type by which no sound first loss differs. Measured: 3 at most in 230 healthy pairs, save
 those of networks that divide by deviations of few elements."""
