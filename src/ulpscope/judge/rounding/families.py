@@ -10,10 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ulpscope.judge.rounding.limits import SCARCE
 from ulpscope.operations.registry import SUMMING, Family, Operation, Trait
-
-SCARCE = 0.1
-"""For draws so few that the mean is infinite. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)

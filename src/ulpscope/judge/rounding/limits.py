@@ -90,6 +90,8 @@ STATS_FLOOR = 1.0e-6
 # TF32 keeps 10 bits of the significand beside the hidden one.
 TF32_ROUNDOFF = 2.0**-11
 # Unit roundoff of float32, in which matrix units accumulate, whatever the dtype of the operands.
+SCARCE = 0.1
+"""Draws beyond those of which a deviation's mean of 1 / deviation^4 is infinite, where there are none. Chosen."""
 ACCUMULATOR = 2.0**-24
 # What is masked is less than the one, all else smaller than the other: scores have two digits, masks five and more.
 MASK, SCORES = -4096.0, 256.0
