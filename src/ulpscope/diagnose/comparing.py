@@ -12,6 +12,7 @@ from ulpscope.diagnose.advice import advise
 from ulpscope.diagnose.detectors.asking import Case
 from ulpscope.diagnose.detectors.order import OF_WHAT_IS_NOT_WRONG
 from ulpscope.diagnose.findings import JudgedRank, find, finish, with_left
+from ulpscope.diagnose.flow.blaming import blame_loss, blame_stray
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.exits import left_of
 from ulpscope.diagnose.flow.explaining import errors_across_ranks
@@ -57,14 +58,14 @@ def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvid
         followed.append((follower, peers))
     if not any(follower.flow.births for follower, _ in followed):
         for follower, _ in followed:
-            follower.blame_stray()
+            blame_stray(follower)
     for follower, _ in followed:
         again = healed(follower.evidence, follower.flow, follower.sources)
         if again:
             follower.flow.put_inside(again)
     if not any(follower.flow.births or follower.flow.gone for follower, _ in followed):
         for follower, _ in followed:
-            follower.blame_loss()
+            blame_loss(follower)
     left = [left_of(follower.evidence, follower.flow) for follower, _ in followed if follower.flow.births]
     gone = max((each for each in left if each is not None), default=None) if None not in left else None
     return [_judged(follower, peers, gone) for follower, peers in followed]

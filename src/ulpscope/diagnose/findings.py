@@ -20,7 +20,7 @@ from ulpscope.diagnose.detectors.order import (
 )
 from ulpscope.diagnose.detectors.parameters import LEFTOVER
 from ulpscope.diagnose.flow.evidence import RankEvidence, grouped
-from ulpscope.diagnose.flow.factors import factor_of
+from ulpscope.diagnose.flow.mathematics import factor_of
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow, PeerGains, State, finite
 from ulpscope.diagnose.flow.unpaired import calls_in
 from ulpscope.diagnose.limits import CLEAN_INPUT, NAMES_LISTED, STANDS_OUT

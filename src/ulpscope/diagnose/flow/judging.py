@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
-from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
-from ulpscope.diagnose.flow.factors import makes_factor
+from ulpscope.diagnose.flow.mathematics import follows_from_argument, makes_factor
 from ulpscope.diagnose.flow.states import (
     AFTER_CHOICE,
     IDENTICAL,
@@ -33,8 +32,7 @@ from ulpscope.diagnose.flow.states import (
 )
 from ulpscope.diagnose.flow.twins import Twins
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
-from ulpscope.diagnose.limits import LAST_BITS, LOSS_ROUNDOFFS, PLAINLY_WRONG, SAME_ERROR
-from ulpscope.judge.rounding.families import scarcity
+from ulpscope.diagnose.limits import LAST_BITS, PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.masks import largest
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
@@ -45,10 +43,7 @@ from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_OUTPUT_ROLE,
     GRADIENT_ROLE,
-    INPUT_ROLE,
-    LOSS_ROLE,
     OPTIMIZER_KIND,
-    PARAMETER_AFTER_ROLE,
     STATE_AFTER_ROLE,
     STATE_ROLE,
 )
@@ -116,31 +111,6 @@ class Follower:
                     self._judge_outputs(pair, made)
                 self.finished.add(pair)
         return self.flow
-
-    def blame_stray(self) -> None:
-        """Errors that are carried on and that nobody has made began where the runs could not be followed."""
-        if not self.flow.births and INHERITED in self.flow.states and self.strays:
-            slot, gap = self.strays[0]
-            self._born(slot, Cause.GAP, 0.0, 0.0, gain=math.inf, gap=gap)
-
-    def blame_loss(self) -> None:
-        """A first loss that is off by more than any noise was made wrong, though nothing before it stands out."""
-        evidence, first = self.evidence, min(self.evidence.plan.steps, default=0)
-        losses = [slot for slot in evidence.by_role.get(LOSS_ROLE, []) if evidence.calls["step"][slot.pair] == first]
-        followed = [slot for slot in losses if self.flow.states[slot.values] is not AFTER_CHOICE]
-        worst = max(followed, key=evidence.error, default=None)
-        most = LOSS_ROUNDOFFS * evidence.coarsest
-        if worst is not None and most < evidence.error(worst) < math.inf and not self._amplifies():
-            came_in = evidence.worst_error(self.explainer.floats(self.sources.get(worst.values, [])))
-            maker = self.flow.first_slot.get(worst.values, worst)
-            self._born(maker, Cause.ERROR, came_in, most, gain=math.inf, gap=None)
-
-    def _amplifies(self) -> bool:
-        """Whether the run divides by deviations of few elements: its loss may be anything."""
-        operands = self.evidence.operands
-        given = ((pair, self.evidence.in_role(pair, INPUT_ROLE)) for pair in range(len(self.evidence.operations)))
-        shown = ((self.evidence.operations[pair], [operands[s.values] for s in slots]) for pair, slots in given)
-        return any(scarcity(*each) > self.limits.gain for each in shown)
 
     def _arrive(self, slot: Slot) -> None:
         """A pair of values that no pair of calls made: from outside, or through calls without partners."""
@@ -277,7 +247,7 @@ class Follower:
             return  # of another shape as what it was made of
         elif self._chose_wrongly(slot, states, cause, gap):
             came_in = self.evidence.worst_error(self.explainer.floats(sources))
-            self._born(slot, Cause.DISCRETE, came_in, 0.0, gain=math.inf, gap=gap)
+            self.born(slot, Cause.DISCRETE, came_in, 0.0, gain=math.inf, gap=gap)
         elif AFTER_CHOICE in states:
             self.flow.states[slot.values] = AFTER_CHOICE
         elif self.reshaped[slot.values] and gap is not None and not self._chooses(gap):
@@ -288,7 +258,7 @@ class Follower:
             self.flow.states[slot.values] = AFTER_CHOICE
             self.flow.choices.append(Choice(slot, self.evidence.worst_error(sources)))
         else:
-            self._born(slot, cause if cause is not Cause.ERROR else Cause.DISCRETE, 0.0, 0.0, gain=math.inf, gap=gap)
+            self.born(slot, cause if cause is not Cause.ERROR else Cause.DISCRETE, 0.0, 0.0, gain=math.inf, gap=gap)
 
     def _is_stray(self, row: int) -> bool:
         """Whether a value could not be followed: of another shape, behind calls without partners."""
@@ -316,7 +286,7 @@ class Follower:
             states[slot.values] = self._inherited_state(sources)
             return
         worst = self.evidence.worst_error(sources)
-        self._born(slot, Cause.NOT_FINITE if gap is None else cause, worst, 0.0, gain=math.inf, gap=gap)
+        self.born(slot, Cause.NOT_FINITE if gap is None else cause, worst, 0.0, gain=math.inf, gap=gap)
 
     def _inherited_state(self, sources: list[int]) -> State:
         if any(self.flow.states[source] in WRONG for source in sources):
@@ -354,7 +324,7 @@ class Follower:
         self.explainer.note(slot, error)
         self.flow.gains.append(Gain(slot.pair, slot.place, everything.gain, only_sound))
         if error > expected or self._is_other_mathematics(slot, sources, everything, gap):
-            self._born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
+            self.born(slot, cause, everything.incoming, expected, gain=everything.gain, gap=gap)
         elif self._follows_birth(slot, gap) and not everything.explained_by(0.0, gain):
             self.flow.states[slot.values] = INHERITED
         elif only_sound or (self._is_rounding(slot, sound, everything, gain) and not self._follows_choice(sources)):
@@ -395,7 +365,7 @@ class Follower:
         self.flow.chances[slot.row] = healthy.chance_of(explained.error)
         self.explainer.note(slot, explained.error)
         if explained.error > most or self._is_other_mathematics(slot, sources, explained, gap):
-            self._born(slot, cause, explained.incoming, most, gain=explained.gain, gap=gap)
+            self.born(slot, cause, explained.incoming, most, gain=explained.gain, gap=gap)
         elif alone is not None and explained.error > alone.most and wrong:
             self.flow.states[slot.values] = self._inherited_state(sources)
         else:
@@ -464,34 +434,15 @@ class Follower:
 
     def _is_other_mathematics(self, slot: Slot, sources: list[int], explained: Explained, gap: Gap | None) -> bool:
         """Whether an error that is no larger than rounding is none: an argument's work, or a factor."""
-        if self._follows_from_argument(slot, explained):
+        if follows_from_argument(self.evidence, slot, explained, self.limits):
             return True
         if gap is not None or not slot.makes or slot.row in self.explainer.updates:
             return False
         sound = all(self.flow.states[row] in (IDENTICAL, ROUNDING) for row in sources)
         return sound and makes_factor(self.evidence, slot, sources)
 
-    def _follows_from_argument(self, slot: Slot, explained: Explained) -> bool:
-        """Where a number among the arguments differs, any error of some size is its work."""
-        if slot.row in self.evidence.regrouped:
-            return slot.role == PARAMETER_AFTER_ROLE and numbers_differ(*self.evidence.regrouped[slot.row])
-        if not slot.makes:
-            return False
-        in_noise = explained.error > 0 and max(explained.floor, explained.incoming) > LAST_BITS
-        if in_noise and slot.pair in self.evidence.asked_for_more:
-            return True  # what it does may drown in noise, and is none
-        if slot.pair not in self.evidence.other_numbers:
-            return False
-        kind = self.evidence.calls["kind"][slot.pair]
-        if kind == OPTIMIZER_KIND:
-            return slot.role == PARAMETER_AFTER_ROLE
-        return kind not in BACKWARD_KINDS and explained.error > max(
-            explained.floor, self.limits.argument * explained.incoming
-        )
-
-    def _born(
-        self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None
-    ) -> None:
+    def born(self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None) -> None:
+        """Say that this difference began here, unless it is known not to matter."""
         known = self.evidence.known_state(slot.values)
         if known is not None:
             self.flow.states[slot.values] = known

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
-from ulpscope.diagnose.flow.explaining import Update, compare_updates
-from ulpscope.diagnose.flow.factors import independent_elements
+from ulpscope.diagnose.flow.mathematics import independent_elements
+from ulpscope.diagnose.flow.updates import Update, compare_updates
 from ulpscope.diagnose.limits import (
     INDEPENDENT_ELEMENTS,
     LEAST_SCATTER,

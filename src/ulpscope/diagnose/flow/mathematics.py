@@ -1,13 +1,17 @@
-"""Is a result larger or smaller as a whole? Rounding moves elements to either side, and hardly any norm.
+"""What no rounding makes, however small it is: a factor, and what an argument asks for.
 
-Of an error that rounding made, the part along the value itself is one of as many directions as there are elements that
-count. Norms are summed over all elements, not estimated: so a factor of one percent is seen below noise of one percent.
+Rounding moves elements to either side, and hardly any norm: of its error, the part along the value itself is one of as
+many directions as there are elements that count. Norms are summed over all elements, not estimated: so a factor of one
+percent is seen below noise of one percent.
 """
 
 import math
 from collections.abc import Sequence
 
+from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.explaining import Explained
 from ulpscope.diagnose.limits import (
     FACTOR_DEVIATIONS,
     FACTOR_ELEMENTS,
@@ -15,7 +19,27 @@ from ulpscope.diagnose.limits import (
     FACTOR_SHARE,
     LAST_BITS,
 )
+from ulpscope.judge.rounding.limits import Limits
 from ulpscope.operations.registry import Family
+from ulpscope.records.enums import OPTIMIZER_KIND, PARAMETER_AFTER_ROLE
+
+
+def follows_from_argument(evidence: RankEvidence, slot: Slot, explained: Explained, limits: Limits) -> bool:
+    """Whether an error is the work of an argument that differs: of some size, or in noise, where it may drown."""
+    if slot.row in evidence.regrouped:
+        return slot.role == PARAMETER_AFTER_ROLE and numbers_differ(*evidence.regrouped[slot.row])
+    if not slot.makes:
+        return False
+    in_noise = explained.error > 0 and max(explained.floor, explained.incoming) > LAST_BITS
+    if in_noise and slot.pair in evidence.asked_for_more:
+        return True
+    if slot.pair not in evidence.other_numbers:
+        return False
+    kind = evidence.calls["kind"][slot.pair]
+    if kind == OPTIMIZER_KIND:
+        return slot.role == PARAMETER_AFTER_ROLE
+    of_some_size = explained.error > max(explained.floor, limits.argument * explained.incoming)
+    return kind not in BACKWARD_KINDS and of_some_size
 
 
 def factor_of(evidence: RankEvidence, row: int) -> float | None:

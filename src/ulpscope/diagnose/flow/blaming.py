@@ -1,0 +1,38 @@
+"""Whom to blame where errors are carried on, or a loss is off, and no call stands out."""
+
+import math
+
+from ulpscope.diagnose.flow.evidence import RankEvidence
+from ulpscope.diagnose.flow.judging import Follower
+from ulpscope.diagnose.flow.states import AFTER_CHOICE, INHERITED, Cause
+from ulpscope.diagnose.limits import LOSS_ROUNDOFFS
+from ulpscope.judge.rounding.families import scarcity
+from ulpscope.judge.rounding.limits import LIMITS
+from ulpscope.records.enums import INPUT_ROLE, LOSS_ROLE
+
+
+def blame_stray(follower: Follower) -> None:
+    """Errors that are carried on and that nobody has made began where the runs could not be followed."""
+    if not follower.flow.births and INHERITED in follower.flow.states and follower.strays:
+        slot, gap = follower.strays[0]
+        follower.born(slot, Cause.GAP, 0.0, 0.0, gain=math.inf, gap=gap)
+
+
+def blame_loss(follower: Follower) -> None:
+    """A first loss that is off by more than any noise was made wrong, though nothing before it stands out."""
+    evidence, flow, first = follower.evidence, follower.flow, min(follower.evidence.plan.steps, default=0)
+    losses = [slot for slot in evidence.by_role.get(LOSS_ROLE, []) if evidence.calls["step"][slot.pair] == first]
+    followed = [slot for slot in losses if flow.states[slot.values] is not AFTER_CHOICE]
+    worst = max(followed, key=evidence.error, default=None)
+    most = LOSS_ROUNDOFFS * evidence.coarsest
+    if worst is not None and most < evidence.error(worst) < math.inf and not _amplifies(evidence):
+        came_in = evidence.worst_error(follower.explainer.floats(follower.sources.get(worst.values, [])))
+        maker = flow.first_slot.get(worst.values, worst)
+        follower.born(maker, Cause.ERROR, came_in, most, gain=math.inf, gap=None)
+
+
+def _amplifies(evidence: RankEvidence) -> bool:
+    """Whether the run divides by deviations of few elements: its loss may be anything."""
+    given = ((pair, evidence.in_role(pair, INPUT_ROLE)) for pair in range(len(evidence.operations)))
+    shown = ((evidence.operations[pair], [evidence.operands[slot.values] for slot in slots]) for pair, slots in given)
+    return any(scarcity(*each) > LIMITS.gain for each in shown)
