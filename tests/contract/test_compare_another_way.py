@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import ulpscope
 from ulpscope.records.findings import Finding, FindingKind, Outcome
+from ulpscope.report.words.comparison import note_sentence
 from ulpscope.workflows.compare.command import CompareResult, compare
 
 torch.set_num_threads(1)
@@ -179,6 +180,7 @@ def test_a_formula_written_otherwise_agrees_in_noise(tmp_path: Path) -> None:
     comparison = against(reference, tmp_path / "same", Way(loss=halved_first, autocast=True)).comparison
     assert comparison.outcome is Outcome.AGREE
     assert comparison.counts.another_way > 0
+    assert any(note_sentence(note).endswith("what is made of it agrees again.") for note in comparison.notes)
     assert named(reference, tmp_path / "wrong", Way(loss=halved_wrongly, autocast=True)).place.module is None
 
 

@@ -76,7 +76,7 @@ def _judged(follower: Follower, peers: PeerGains, gone: float | None) -> JudgedR
     evidence, flow = follower.evidence, follower.flow
     found = find(Case(evidence, follower.gaps, flow.births), flow, peers)
     healed_first = find(Case(evidence, follower.gaps, flow.gone), flow, peers)[:1]
-    notes = [entry.finding for entry in healed_first]
+    notes = [with_left(entry.finding, None) for entry in healed_first]
     if gone is not None:
         notes = [with_left(entry.finding, gone) for entry in found[:1]] + notes
         found = []

@@ -78,9 +78,10 @@ def find(case: Case, flow: Flow, peers: PeerGains) -> list[RankedFinding]:
 
 
 def with_left(finding: Finding, left: float | None) -> Finding:
-    """The finding with how little of it leaves the steps."""
+    """The finding with how little of it leaves the steps; none: it is gone before."""
     known = finding.evidence
-    return replace(finding, evidence=replace(known, numbers=replace(known.numbers, left=left)))
+    numbers = replace(known.numbers, left=left, agrees_again=True if left is None else None)
+    return replace(finding, evidence=replace(known, numbers=numbers))
 
 
 def _key(answer: Answer) -> tuple[object, ...]:

@@ -184,6 +184,8 @@ class Numbers:
     """How many times as large the target's values are as a whole, where that is most of what differs."""
     left: float | None = None
     """By how much all that leaves the steps differs at most, if nothing of this is to be seen in it."""
+    agrees_again: bool | None = None
+    """Whether what is made of it differs by no more than what went in before it: the same, written otherwise."""
     worst: tuple[int, ...] | None = None
     """Index of the element that differs most."""
     worst_values: tuple[float, float] | None = None

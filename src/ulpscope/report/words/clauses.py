@@ -261,6 +261,8 @@ def detail_clauses(words: Phrases, finding: Finding) -> Iterator[str]:
         yield words.say("peers", peers=number_text(numbers.peers))
     if numbers.left is not None:
         yield words.say("left", left=number_text(numbers.left))
+    if numbers.agrees_again:
+        yield words.say("agrees_again")
     if finding.evidence.ledger is None and numbers.worst is not None and numbers.worst_values is not None:
         computed, exact = map(element_text, numbers.worst_values)
         yield words.say("worst", index=list(numbers.worst), computed=computed, exact=exact)
