@@ -21,6 +21,8 @@ IMPLEMENTATION = frozenset(
     "requires_grad enable_gqa need_weights memory_format out".split()
 )
 
+NOT_ASKED = (Trait.MOVING, Trait.DROPPING, Trait.REACHING_OUT, Trait.METADATA, Trait.EXPOSING)
+"""Whose arguments are no mathematics."""
 AXIS_PLACES = ("args.1", "kwargs.dim", "kwargs.axis")
 
 
@@ -67,7 +69,7 @@ def asks_for_more(evidence: "RankEvidence", pair: int) -> bool:
     if texts[0] == texts[1] or calls["kind"][pair] != Kind.API.value or calls["replaced"][pair]:
         return False
     # What words and numbers mean to a function of the run's own, nobody knows.
-    if known.has(Trait.MOVING, Trait.DROPPING) or not calls["op"][pair].startswith(("torch.", "aten.")):
+    if known.has(*NOT_ASKED) or not calls["op"][pair].startswith(("torch.", "aten.")):
         return False
     one, other = map(_stated, texts)
     if known.family in SUMMING:

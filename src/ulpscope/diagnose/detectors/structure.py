@@ -206,6 +206,8 @@ def left_out_step(evidence: RankEvidence, first: Finding) -> Skip | None:
     inputs = [_first_inputs(trace) for trace in plan.traces]
     for shifted, (early, late) in ((1, inputs), (-1, inputs[::-1])):
         following = [number for number in sorted(late) if number >= step and number + 1 in early]
+        # The same data in every step say nothing about which step it is.
+        following = [number for number in following if early.get(number) != early[number + 1]]
         if following and all(late[number] == early[number + 1] != () for number in following):
             return _left_out(evidence, step, shifted)
     return None

@@ -56,7 +56,9 @@ def _is_told_anyway(evidence: RankEvidence, birth: Birth, read: Container[int]) 
     """Whether it is kept from step to step, a result that no other call reads, an update, or made by an argument that
     asks for something else."""
     pair = birth.slot.pair
-    if birth.slot.role in KEPT_ROLES or (birth.slot.makes and birth.slot.values not in read):
+    # What was made of no tensor is data.
+    computed = birth.slot.makes and bool(evidence.given(pair))
+    if birth.slot.role in KEPT_ROLES or (computed and birth.slot.values not in read):
         return True
     asked = evidence.other_numbers | evidence.asked_for_more
     return pair in asked or evidence.forwards[pair] in asked or evidence.calls["kind"][pair] == OPTIMIZER_KIND

@@ -14,7 +14,14 @@ from ulpscope.diagnose.flow.states import WRONG, Birth, Cause, Flow
 from ulpscope.diagnose.limits import HEALED_GAIN
 from ulpscope.judge.rounding.limits import LIMITS
 from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS
-from ulpscope.records.enums import GRAD_INPUT_ROLE, GRADIENT_ROLE, LOSS_ROLE, PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE
+from ulpscope.records.enums import (
+    GRAD_INPUT_ROLE,
+    GRADIENT_ROLE,
+    LOSS_ROLE,
+    PARAMETER_AFTER_ROLE,
+    PARAMETER_ROLE,
+    STATE_AFTER_ROLE,
+)
 
 Sources = Mapping[int, Sequence[int]]
 """By row of a pair of values: rows that it was judged against, in the order in which they were judged."""
@@ -39,7 +46,12 @@ def healed(evidence: RankEvidence, flow: Flow, sources: Sources) -> list[Birth]:
         if not evidence.operands[row].error <= HEALED_GAIN * math.hypot(before, least):
             came_in[row] = before
     used = {source for given in sources.values() for source in given}
-    left = any(slot.values in came_in and _leaves(slot, used) for slot in evidence.slots)
+    folded = {birth.slot.values for birth in births if birth.slot.role == PARAMETER_ROLE}
+    left = any(
+        slot.values in came_in and _leaves(slot, used)
+        for slot in evidence.slots
+        if slot.role != PARAMETER_ROLE or slot.values not in folded
+    )
     # Operands that changed places make no difference to the call itself, or they are no other way to write it.
     crossed = (birth.slot.pair for birth in births if birth.gap is not None and not birth.gap.calls)
     return [] if left or any(slot.values in came_in for pair in crossed for slot in evidence.made(pair)) else births
@@ -51,13 +63,17 @@ def _leaves(slot: Slot, used: Container[int]) -> bool:
 
 
 def _is_written_otherwise(evidence: RankEvidence, birth: Birth) -> bool:
-    """Whether both runs have calls of their own before it, or give it what other calls have made, of another shape."""
+    """Whether both runs have calls of their own before it, or give it what other calls have made, of another shape.
+
+    Or one run has folded into a parameter what the other computes with it.
+    """
     gap = birth.gap
     if birth.cause is not Cause.GAP or gap is None or gap.outside or birth.slot.makes:
         return False
     makers = [int(side.producer[birth.slot.values]) for side in evidence.sides]
     of_other_shape = evidence.values.reason[birth.slot.values] == SHAPE_DIFFERS
-    return not gap.one_sided or of_other_shape or (not gap.calls and min(makers) >= 0)
+    folded = birth.slot.role == PARAMETER_ROLE and bool(gap.calls)
+    return not gap.one_sided or of_other_shape or folded or (not gap.calls and min(makers) >= 0)
 
 
 def _worst(evidence: RankEvidence, rows: Sequence[int]) -> float:
