@@ -1,8 +1,10 @@
 """Two runs that compute the same thing another way agree, and faults at the same places are still named."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -235,6 +237,53 @@ def test_a_stage_that_reads_the_result_of_another_one_is_named_in_noise(tmp_path
     assert result.findings[0].place.op in ("torch.Tensor.__rmul__", "torch.Tensor.mul")
 
 
+class Adapted(nn.Module):
+    """A layer with a low-rank addition, which may be folded into its weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 4, bias=False)
+        self.up, self.folded = nn.Linear(4, WIDTH, bias=False), False
+
+    def fold(self, share: float) -> None:
+        with torch.no_grad():
+            self.base.weight += self.up.weight @ self.down.weight * share
+        self.folded = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) if self.folded else self.base(x) + self.up(self.down(x))
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(1.0, Outcome.AGREE), (0.9, Outcome.DIVERGED)])
+def test_an_adapter_that_is_folded_into_a_weight_agrees(tmp_path: Path, share: float, outcome: Outcome) -> None:
+    def run(trace: Path, folds: bool) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(Adapted(), nn.Tanh(), nn.Linear(WIDTH, CLASSES)).eval()
+        inputs = torch.randn(ROWS, WIDTH)
+        with ulpscope.capture(trace, model=model), torch.no_grad():
+            if folds:
+                model[0].fold(share)
+            model(inputs)
+        return trace
+
+    assert compare(run(tmp_path / "a", folds=False), run(tmp_path / "b", folds=True)).comparison.outcome is outcome
+
+
+def test_a_copy_of_a_model_in_another_type_is_rounding(tmp_path: Path) -> None:
+    """What a copy is given besides is a memory of what was copied: addresses."""
+
+    def run(trace: Path, dtype: torch.dtype) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)).to(dtype)
+        with ulpscope.capture(trace, model=model):
+            again = copy.deepcopy(model)
+            again(torch.ones(ROWS, WIDTH, dtype=dtype))
+        return trace
+
+    comparison = compare(run(tmp_path / "a", torch.float32), run(tmp_path / "b", torch.bfloat16)).comparison
+    assert comparison.outcome is Outcome.AGREE
+
+
 def test_another_loss_in_noise_is_named(reference: Path, tmp_path: Path) -> None:
     found = named(reference, tmp_path, Way(loss=smoothed, autocast=True))
     assert found.place.module is None
@@ -312,3 +361,63 @@ def test_gradients_that_underflow_are_rounding(tmp_path: Path, scale: float) -> 
 
     result = compare(run(tmp_path / "a", half=False), run(tmp_path / "b", half=True)).comparison
     assert result.outcome is Outcome.AGREE
+
+
+class Scores(nn.Module):
+    """Masks by the least number of a type, and divides afterwards, as CodeGen does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = x @ x.transpose(-1, -2)
+        hidden = torch.tensor(torch.finfo(torch.float32).min)
+        kept = torch.where(torch.ones_like(scores).tril().bool(), scores, hidden.to(scores.dtype))
+        return functional.softmax(kept / 4.0, -1) @ x
+
+
+def spread(x: Tensor) -> Tensor:
+    return (4.0 + 0.2 * x).unflatten(0, (4, -1)).var(0, correction=0).add(1e-8).sqrt()
+
+
+def forces(x: Tensor) -> Tensor:
+    place = x.detach().requires_grad_()
+    (pull,) = torch.autograd.grad((place.tanh() * place).sum(), place, create_graph=True)
+    return -pull * x
+
+
+def solved(x: Tensor) -> Tensor:
+    wide = x.float()
+    return torch.linalg.solve(wide.T @ wide + 0.1 * torch.eye(wide.shape[1]), wide.T).T
+
+
+@pytest.mark.parametrize("inner", [nn.GRU(WIDTH, WIDTH), Scores(), spread, forces, solved])
+def test_what_amplifies_noise_by_nature_agrees(tmp_path: Path, inner: Any) -> None:
+    def run(trace: Path, autocast: bool) -> Path:
+        torch.manual_seed(0)
+        layer = copy.deepcopy(inner)
+        model = nn.Linear(WIDTH, WIDTH)
+        with ulpscope.capture(trace, model=model), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            made = layer(model(torch.randn(ROWS, WIDTH)))
+            (made[0] if isinstance(made, tuple) else made).pow(2).mean().backward()
+        return trace
+
+    comparison = compare(run(tmp_path / "a", autocast=False), run(tmp_path / "b", autocast=True)).comparison
+    assert comparison.outcome is Outcome.AGREE
+
+
+def test_an_update_of_a_sparse_gradient_is_not_blamed(tmp_path: Path) -> None:
+    """Nothing is recorded of such a gradient: it is unknown, not the same."""
+
+    def run(trace: Path, autocast: bool) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(30, WIDTH, sparse=True), nn.Linear(WIDTH, CLASSES))
+        optimizer = torch.optim.SparseAdam(list(model[0].parameters()))
+        with ulpscope.capture(trace, model=model):
+            for _ in range(2):
+                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                    loss = functional.cross_entropy(model(torch.arange(20)), torch.arange(20) % CLASSES)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return trace
+
+    comparison = compare(run(tmp_path / "a", autocast=False), run(tmp_path / "b", autocast=True)).comparison
+    assert comparison.outcome is Outcome.AGREE

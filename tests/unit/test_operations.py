@@ -12,6 +12,7 @@ from ulpscope.judge.rounding.families import (
     natural_gradient_norm,
     natural_norm,
     scarcity,
+    spread_gain,
     summed_length,
 )
 from ulpscope.operations.registry import Family, operation
@@ -232,3 +233,24 @@ def test_a_norm_over_few_elements_amplifies_more(name: str, shape: tuple[int, ..
     """3 / sqrt(1 * 0.1) for four elements; 127 / sqrt(125 * 123) for 128."""
     operand = Operand(error=0.1, norm=1.0, elements=float(math.prod(shape)), shape=shape)
     assert least <= scarcity(operation(f"torch.nn.functional.{name}"), [operand]) <= most
+
+
+def test_a_mask_in_a_product_leaves_the_least_of_a_gradient(random: np.random.Generator) -> None:
+    """Where 1 - targets is 0 lies nearly all of the gradient; what is left is measured by what was sent."""
+    mask = (np.arange(1000) % 10 > 0).astype(float)
+    sent = random.standard_normal(1000) * np.where(mask == 0, 1.0, 1e-3)
+    left = operand(sent * mask)
+    norm = natural_gradient_norm(Family.PRODUCT, operand(sent), [operand(mask)], left)
+    assert norm == pytest.approx(np.linalg.norm(sent) * math.sqrt(0.9))
+    assert norm > 100 * left.norm
+
+
+def test_a_variance_has_the_error_of_what_it_is_taken_of(random: np.random.Generator) -> None:
+    """Numbers near 5 with a deviation of 0.1: an error of 0.1 percent moves the variance by far more."""
+    x = 5.0 + 0.1 * random.standard_normal((4, 4000))
+    moved = x * (1.0 + 1e-3 * random.standard_normal(x.shape))
+    exact, found = x.var(axis=0), moved.var(axis=0)
+    error = np.linalg.norm(found - exact) / np.linalg.norm(exact)
+    gain = spread_gain(operation("torch.Tensor.var"), [operand(x)], operand(exact))
+    assert 1e-3 * gain / 4.0 < error < 1e-3 * gain
+    assert spread_gain(operation("torch.Tensor.mean"), [operand(x)], operand(exact)) == 1.0

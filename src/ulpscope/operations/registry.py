@@ -99,6 +99,8 @@ class Family(str, Enum):
     DIFFERENCE_LOSS = "difference_loss"
     RECURRENT = "recurrent"
     """Error goes around a loop."""
+    SOLUTION = "solution"
+    """Solves equations, or takes a matrix apart: errors grow by its condition number."""
     SELECTION = "selection"
     """The output is a part of the operand: its error may lie all in that part."""
     OTHER = "other"

@@ -140,6 +140,12 @@ class RankEvidence:
                 found |= dict.fromkeys((Family.CONVOLUTION, Family.RECURRENT), TF32_ROUNDOFF)
         return found
 
+    def inner_roundoff(self, pair: int) -> float:
+        """Of autocast's type in either run: what a call, or the forward of a backward, may round to inside."""
+        calls = {pair, self.forwards[pair]} - {-1}
+        types = [self.calls[field][call] for field in ("autocast", "reference_autocast") for call in calls]
+        return max((unit_roundoff(name) for name in types if name), default=0.0)
+
     @cached_property
     def has_optimizer(self) -> bool:
         """Whether updates of parameters were seen, as steps of an optimizer or as the calls that make them."""
@@ -424,9 +430,9 @@ def _roundoffs(values: Values, size: NDArray[np.float64]) -> NDArray[np.float64]
 
 CALL_FIELDS = (
     "id", "name", "kind", "op", "module", "module_class", "phase", "step", "parent", "forward", "stack", "recompute",
-    "random", "generator", "arguments",
+    "random", "generator", "arguments", "autocast",
 )  # fmt: skip
-REFERENCE_FIELDS = ("id", "name", "op", "module", "random", "generator", "arguments")
+REFERENCE_FIELDS = ("id", "name", "op", "module", "random", "generator", "arguments", "autocast")
 
 
 def gather(plan: RankPlan, slots: pl.DataFrame, rows: np.ndarray, values: ValuePairs) -> RankEvidence:

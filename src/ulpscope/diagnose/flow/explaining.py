@@ -20,6 +20,7 @@ from ulpscope.judge.rounding.families import (
     natural_gradient_norm,
     natural_norm,
     scarcity,
+    spread_gain,
     summed_length,
 )
 from ulpscope.judge.rounding.limits import ACCUMULATOR, Limits, floor_of, kink_error, sum_floor, update_error
@@ -33,6 +34,7 @@ from ulpscope.records.enums import (
     OPTIMIZER_KIND,
     OUTPUT_ROLE,
     STATE_AFTER_ROLE,
+    STATE_ROLE,
     UPDATE_PHASE,
 )
 from ulpscope.records.pairs import Measured
@@ -121,7 +123,7 @@ class Explainer:
     def explain(self, slot: Slot, sources: Sequence[int], gain: float, gap: Gap | None) -> Explained:
         """What of a tensor's error rounding and these sources explain, if a sound operation has at most this gain."""
         if slot.row in self.updates and gap is None:
-            return self._update(slot, self.evidence.worst_error(self.floats(sources)), gain)
+            return self._update(slot, self.evidence.worst_error(self.floats([*sources, *self._momenta(slot)])), gain)
         # A tensor is explained twice, the second time with what its peers allow.
         account = self._accounts.get(slot.row)
         if account is None or (gap is not None and not gap.sources):
@@ -152,7 +154,9 @@ class Explainer:
         operands = [evidence.operands[source] for source in floats]
         roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
         if gap is None:
-            roundoff = max(roundoff, self._coarse.get(evidence.operations[slot.pair].family, 0.0))
+            family = evidence.operations[slot.pair].family
+            inner = evidence.inner_roundoff(slot.pair) if family is Family.RECURRENT else 0.0
+            roundoff = max(roundoff, inner, self._coarse.get(family, 0.0))
             # What is computed in a type of the operands underflows there, whatever it is stored in afterwards.
             spacing = max((evidence.spacings[source] for source in floats), default=0.0)
             size = evidence.operands[slot.values].rms
@@ -171,7 +175,11 @@ class Explainer:
         if is_backward or evidence.operations[slot.pair].has(Trait.GRADIENT):
             return self._backward(slot, floats, operands, floor)
         if slot.role == STATE_AFTER_ROLE:
-            return _Account(evidence.worst_error(floats), floor, evidence.operands[slot.values].norm)
+            # A momentum is what it was and a gradient, which may cancel.
+            before = [s.values for s in evidence.in_role(slot.pair, STATE_ROLE) if s.place == slot.place]
+            norm = max(evidence.operands[row].norm for row in (slot.values, *before))
+            came_in = evidence.worst_error(floats)
+            return _Account(came_in, floor, norm, self._adaptive(came_in) if self._is_update(slot) else 0.0)
         return self._forward(slot, operands, floor)
 
     def _forward(self, slot: Slot, operands: list[Operand], floor: _Floor) -> _Account:
@@ -181,11 +189,21 @@ class Explainer:
         if operation.has(Trait.BIAS_FIRST):
             operands = [*operands[1:], *operands[:1]]
         norm = natural_norm(family, operands, output) * scarcity(operation, operands)
+        norm *= spread_gain(operation, operands, output)
         came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
         floor = floor.of_sum(summed_length(operation, operands, output))
         adaptive = family is Family.DIVISION and self.evidence.calls["phase"][slot.pair] == UPDATE_PHASE
-        extra = min(self.limits.adaptive * math.sqrt(came_in), self.limits.update_cap) if adaptive else 0.0
-        return _Account(came_in, floor, norm, extra)
+        return _Account(came_in, floor, norm, self._adaptive(came_in) if adaptive else 0.0)
+
+    def _adaptive(self, came_in: float) -> float:
+        """What an update may have that follows the signs of gradients."""
+        return min(self.limits.adaptive * math.sqrt(came_in), self.limits.update_cap)
+
+    def _is_update(self, slot: Slot) -> bool:
+        """Whether a state is made of updates, as the momentum of RMSprop is: beside it is what they are divided by."""
+        name, _, state = slot.place.rpartition(".")
+        beside = {each.place for each in self.evidence.in_role(slot.pair, STATE_AFTER_ROLE)}
+        return state == "momentum_buffer" and f"{name}.square_avg" in beside
 
     def _backward(self, slot: Slot, sources: list[int], operands: list[Operand], floor: _Floor) -> _Account:
         evidence = self.evidence
@@ -289,6 +307,13 @@ class Explainer:
         inputs = [evidence.operands[s.values] for s in evidence.in_role(forward, INPUT_ROLE)]
         gradient = evidence.operands[shown[0].values]
         return max(output.norm, natural_gradient_norm(Family.CONTRACTION, gradient, inputs, output))
+
+    def _momenta(self, slot: Slot) -> list[int]:
+        """What an update is made of as it goes: a momentum may have cancelled in this step."""
+        made = self.evidence.in_role(slot.pair, STATE_AFTER_ROLE)
+        return [
+            each.values for each in made if each.place in (f"{slot.place}.exp_avg", f"{slot.place}.momentum_buffer")
+        ]
 
     def _update(self, slot: Slot, came_in: float, gain: float) -> Explained:
         """An adaptive update follows the sign of a gradient: where that is noise, so is the update."""

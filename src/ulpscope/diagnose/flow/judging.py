@@ -49,6 +49,8 @@ from ulpscope.records.enums import (
 )
 from ulpscope.records.pairs import Measured
 
+UNBOUNDED = frozenset((Family.RECURRENT, Family.SOLUTION))
+"""Families whose gain depends on more than what is recorded."""
 EXPLAINING = WRONG | {AFTER_CHOICE}
 AllowedGain = Callable[[int, str], float]
 """Of a pair of calls and the place of its output."""
@@ -166,7 +168,9 @@ class Follower:
     def _gap_gain(self, gap: Gap) -> float:
         calls = len(gap.only_reference) + len(gap.only_target)
         one_sided = gap.one_sided and bool(gap.sources) and self.evidence.complete
-        return gap_gain(calls, one_sided=one_sided, limits=self.limits)
+        usual = gap_gain(calls, one_sided=one_sided, limits=self.limits)
+        wide = (each for each in operations_in(self.evidence, gap) if each.family in UNBOUNDED)
+        return max([usual, *(default_gain(each, self.limits) for each in wide)])
 
     def _judge_outputs(self, pair: int, made: Sequence[Slot]) -> None:
         optimizer = self.evidence.calls["kind"][pair] == OPTIMIZER_KIND
@@ -189,7 +193,10 @@ class Follower:
                 self._settle(slot, sources, Cause.ERROR, gain=self.limits.gap_gain, gap=unknown)
             elif optimizer:
                 known = [each.values for each in by_parameter.get(_parameter_name(slot), [])]
-                self._settle(slot, known, Cause.ERROR, gain=self.limits.loose_gain)
+                # Of a sparse gradient nothing is recorded.
+                of_unknown = any(not self.compared[row] and not self.identical[row] for row in known)
+                unseen_gap = Gap((), (), (), outside=False) if of_unknown else None
+                self._settle(slot, known, Cause.ERROR, gain=self.limits.loose_gain, gap=unseen_gap)
             else:
                 self._settle(slot, self.gaps.operands_for(slot), Cause.ERROR, gain=self.allowed(pair, slot.place))
 
@@ -286,7 +293,17 @@ class Follower:
             states[slot.values] = self._inherited_state(sources)
             return
         worst = self.evidence.worst_error(sources)
+        if self._crosses_an_end(slot, worst):
+            states[slot.values] = AFTER_CHOICE
+            self.flow.choices.append(Choice(slot, worst))
+            return
         self.born(slot, Cause.NOT_FINITE if gap is None else cause, worst, 0.0, gain=math.inf, gap=gap)
+
+    def _crosses_an_end(self, slot: Slot, error_in: float) -> bool:
+        """Whether both runs have inf or nan, and few more in one: operands at the end of what a root takes moved."""
+        counts = [int(side.not_finite()[slot.values]) for side in self.evidence.sides]
+        few = max(1.0, error_in * self.evidence.operands[slot.values].elements)
+        return min(counts) > 0 and error_in > 0 and abs(counts[1] - counts[0]) <= few
 
     def _inherited_state(self, sources: list[int]) -> State:
         if any(self.flow.states[source] in WRONG for source in sources):
@@ -439,7 +456,7 @@ class Follower:
         if gap is not None or not slot.makes or slot.row in self.explainer.updates:
             return False
         sound = all(self.flow.states[row] in (IDENTICAL, ROUNDING) for row in sources)
-        return sound and makes_factor(self.evidence, slot, sources)
+        return sound and makes_factor(self.evidence, slot, sources, explained.widened)
 
     def born(self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None) -> None:
         """Say that this difference began here, unless it is known not to matter."""

@@ -20,7 +20,7 @@ from ulpscope.diagnose.limits import (
     LAST_BITS,
 )
 from ulpscope.judge.rounding.limits import Limits
-from ulpscope.operations.registry import Family
+from ulpscope.operations.registry import Family, Trait
 from ulpscope.records.enums import OPTIMIZER_KIND, PARAMETER_AFTER_ROLE
 
 
@@ -51,10 +51,16 @@ def factor_of(evidence: RankEvidence, row: int) -> float | None:
     return factor if math.isfinite(factor) and error <= abs(factor - 1.0) / FACTOR_SHARE else None
 
 
-def makes_factor(evidence: RankEvidence, slot: Slot, sources: Sequence[int]) -> bool:
-    """Whether a call made a factor that neither its operands have nor rounding makes."""
-    # What a recurrent call rounds inside, and how often, nobody sees.
-    if evidence.operations[slot.pair].family is Family.RECURRENT or factor_of(evidence, slot.values) is None:
+def makes_factor(evidence: RankEvidence, slot: Slot, sources: Sequence[int], widened: float) -> bool:
+    """Whether a call made a factor that neither its operands have nor rounding makes.
+
+    `widened`: by how much its output has cancelled.
+    """
+    # What a recurrent call rounds inside, and how often, nobody sees; and a part may be larger where the whole is not.
+    known = evidence.operations[slot.pair]
+    if known.family in (Family.RECURRENT, Family.SELECTION) or known.has(Trait.MOVING):
+        return False
+    if factor_of(evidence, slot.values) is None:
         return False
     values = evidence.values
     floats = [row for row in sources if not values.discrete[row]]
@@ -63,7 +69,8 @@ def makes_factor(evidence: RankEvidence, slot: Slot, sources: Sequence[int]) -> 
     if not floats or noise > FACTOR_NOISE or not all(map(math.isfinite, came_in)):
         return False
     by_chance = noise / math.sqrt(independent_elements(evidence, slot.values))
-    return abs(_logarithm(evidence, slot.values)) > FACTOR_DEVIATIONS * (max(came_in, default=0.0) + by_chance)
+    explained = (max(came_in, default=0.0) + by_chance) * widened
+    return abs(_logarithm(evidence, slot.values)) > FACTOR_DEVIATIONS * explained
 
 
 def _logarithm(evidence: RankEvidence, row: int) -> float:

@@ -19,7 +19,7 @@ from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.limits import LONGEST_GAP
 from ulpscope.judge.rounding.measuring import NO_SUMMARY
 from ulpscope.judge.rounding.values import Values
-from ulpscope.operations.registry import Operation
+from ulpscope.operations.registry import LEAVES_GRADIENTS, STARTS_BACKWARD, Operation
 from ulpscope.records.enums import (
     BACKWARD_PHASE,
     GRAD_INPUT_ROLE,
@@ -343,10 +343,11 @@ class GapFinder:
 
     @cached_property
     def _unseen(self) -> dict[int, int]:
-        """By step: the first call that made something of which nothing is known, as inside of torch.func."""
+        """By step: the first call that made something of which nothing is known: in torch.func, or in the engine."""
         calls, reasons = self.evidence.calls, self.evidence.values.reason
-        made = [slot.pair for slot in self.evidence.slots if slot.makes and reasons[slot.values] == NO_SUMMARY]
-        return {calls["step"][pair]: calls["id"][pair] for pair in reversed(made)}
+        made = {slot.pair for slot in self.evidence.slots if slot.makes and reasons[slot.values] == NO_SUMMARY}
+        made |= {pair for pair, op in enumerate(calls["op"]) if op in STARTS_BACKWARD - LEAVES_GRADIENTS}
+        return {calls["step"][pair]: calls["id"][pair] for pair in sorted(made, reverse=True)}
 
     def _uncaptured(self, slot: Slot) -> Gap:
         """A value that no recorded call made: at level module, what the parent computed from what is known in it."""

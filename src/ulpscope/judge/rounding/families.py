@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from ulpscope.judge.rounding.limits import SCARCE
 from ulpscope.operations.registry import SUMMING, Family, Operation, Trait
 
+DEVIATIONS = frozenset(("std", "std_mean", "var", "var_mean"))
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -94,6 +96,9 @@ def natural_gradient_norm(family: Family, gradient: Operand, others: Sequence[Op
     if output.elements < gradient.elements:
         # A bias or a broadcast operand: its gradient is a sum over what it was spread over.
         norm = max(norm, gradient.norm * math.sqrt(_spread(others, output)) if family is not Family.AVERAGE else norm)
+    if family is Family.PRODUCT and output.elements == gradient.elements:
+        # A factor that is 0 in places leaves a part of what was sent, and perhaps the least.
+        norm = max(norm, *(gradient.norm * other.rms for other in others), 0.0)
     if family in (Family.CONTRACTION, Family.CONVOLUTION):
         for other in others:
             length = math.sqrt(max(gradient.elements * other.elements / max(output.elements, 1), 1.0))
@@ -125,6 +130,14 @@ def incoming(family: Family, operands: Sequence[Operand], output: Operand, norm:
     if family is Family.DIFFERENCE_LOSS and output.elements == 1 and output.norm > 0:
         return max(worst, 2 * operands[0].distance / math.sqrt(operands[0].elements * output.norm))
     return worst
+
+
+def spread_gain(operation: Operation, operands: Sequence[Operand], output: Operand) -> float:
+    """How many times the operand's relative error a deviation or variance has: as often as it goes into the operand."""
+    if operation.name not in DEVIATIONS or not operands or output.rms <= 0:
+        return 1.0
+    deviation = output.rms if operation.name.startswith("std") else math.sqrt(output.rms)
+    return max(2.0 * operands[0].rms / deviation, 1.0)
 
 
 def scarcity(operation: Operation, operands: Sequence[Operand]) -> float:

@@ -36,6 +36,8 @@ class Limits:
     """Output error over incoming error of a sound operation, each counted as at least its rounding."""
     loose_gain: float = 7.0
     """The same where operands may be divided by what is small, or cancel inside: norms, divisions."""
+    solution_gain: float = 1000.0
+    """Of what solves equations: the condition number, which nobody has recorded. Chosen."""
     attention_gain: float = 15.0
     """Fused attention: its backward subtracts products of what its forward has rounded."""
     recurrent_gain: float = 100.0
@@ -90,6 +92,8 @@ STATS_FLOOR = 1.0e-6
 # TF32 keeps 10 bits of the significand beside the hidden one.
 TF32_ROUNDOFF = 2.0**-11
 # Unit roundoff of float32, in which matrix units accumulate, whatever the dtype of the operands.
+# From here on a number is the end of an element type, whatever it was divided by since: no score is so large.
+ONLY_MASKS = 1e30
 SCARCE = 0.1
 """Draws beyond those of which a deviation's mean of 1 / deviation^4 is infinite, where there are none. Chosen."""
 ACCUMULATOR = 2.0**-24
@@ -134,14 +138,20 @@ def floor_of(
     return max(limits.rounding * roundoff, resolution)
 
 
+LOOSE = frozenset((Family.DIVISION, Family.LOGARITHM, Family.NORMALIZATION, Family.DIFFERENCE_LOSS))
+"""They, or their backwards, divide by what may be small."""
+
+
 @cache
 def default_gain(operation: Operation, limits: Limits = LIMITS) -> float:
     """The gain a sound operation may have."""
     if operation.family is Family.RECURRENT:
         return limits.recurrent_gain
+    if operation.family is Family.SOLUTION:
+        return limits.solution_gain
     if operation.family is Family.ATTENTION:
         return limits.attention_gain
-    loose = operation.family in (Family.DIVISION, Family.NORMALIZATION, Family.DIFFERENCE_LOSS)
+    loose = operation.family in LOOSE
     return limits.loose_gain if loose else limits.gain
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ulpscope.judge.rounding.limits import COARSEST_STEP, FAR, MASK, PLAIN, SCORES
+from ulpscope.judge.rounding.limits import COARSEST_STEP, FAR, MASK, ONLY_MASKS, PLAIN, SCORES
 from ulpscope.judge.rounding.values import Bools, Floats, Values
 from ulpscope.numerics.dtypes import DTYPES, DtypeKind, numpy_dtype
 from ulpscope.numerics.pairs.metrics import compare_arrays
@@ -47,8 +47,8 @@ def masks_differ(numbers: Pair[float]) -> bool:
 
 
 def usual_masks(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which numbers are masks that networks use, or twice such a one (two masks that overlap)."""
-    return _are_near(numbers, _USUAL)
+    """Which numbers are masks that networks use, or twice such a one (two that overlap), or a type's end, scaled."""
+    return _are_near(numbers, _USUAL) | (numbers <= -ONLY_MASKS)
 
 
 def _are_near(numbers: NDArray[np.float64], masks: Sequence[float]) -> NDArray[np.bool_]:
