@@ -21,7 +21,9 @@ IMPLEMENTATION = frozenset(
     "requires_grad enable_gqa need_weights memory_format out".split()
 )
 
-NOT_ASKED = (Trait.MOVING, Trait.DROPPING, Trait.REACHING_OUT, Trait.METADATA, Trait.EXPOSING)
+NO_NUMBERS = (Trait.REACHING_OUT, Trait.METADATA, Trait.EXPOSING)
+"""Whose arguments say nothing about numbers: a copy's memory of what was copied, which is long."""
+NOT_ASKED = (Trait.MOVING, Trait.DROPPING, *NO_NUMBERS)
 """Whose arguments are no mathematics."""
 AXIS_PLACES = ("args.1", "kwargs.dim", "kwargs.axis")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from ulpscope.capture.recording.calls import CallPatterns
-from ulpscope.diagnose.arguments import telling_differences
+from ulpscope.diagnose.arguments import NO_NUMBERS, telling_differences
 from ulpscope.diagnose.detectors.structure import other_accumulation
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import Flow, State
@@ -25,7 +25,8 @@ def arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     calls = evidence.calls
     found: list[tuple[Slot, tuple[ArgumentDifference, ...]]] = []
     for pair, (reference, target) in enumerate(zip(calls["reference_arguments"], calls["arguments"], strict=True)):
-        if reference == target or calls["kind"][pair] != Kind.API.value or evidence.operations[pair].has(Trait.MOVING):
+        known = evidence.operations[pair]
+        if reference == target or calls["kind"][pair] != Kind.API.value or known.has(Trait.MOVING, *NO_NUMBERS):
             continue
         differences = telling_differences(reference, target)
         rounded = (slot for slot in evidence.made(pair) if flow.states[slot.values] is State.ROUNDING)

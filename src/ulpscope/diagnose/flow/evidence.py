@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import OWNED_ROLES
-from ulpscope.diagnose.arguments import asks_for_more, numbers_differ
+from ulpscope.diagnose.arguments import NO_NUMBERS, asks_for_more, numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
 from ulpscope.diagnose.limits import COARSEST_ROUNDOFF
 from ulpscope.judge.rounding.choices import numbers_alike
@@ -300,8 +300,12 @@ class RankEvidence:
     @cached_property
     def other_numbers(self) -> set[int]:
         """Pairs of calls among whose arguments a number differs."""
-        arguments = zip(self.calls["reference_arguments"], self.calls["arguments"], strict=True)
-        return {pair for pair, both in enumerate(arguments) if numbers_differ(*both)}
+        arguments = zip(self.operations, self.calls["reference_arguments"], self.calls["arguments"], strict=True)
+        return {
+            pair
+            for pair, (known, *both) in enumerate(arguments)
+            if not known.has(*NO_NUMBERS) and numbers_differ(*both)
+        }
 
     @cached_property
     def asked_for_more(self) -> set[int]:
