@@ -105,6 +105,7 @@ class Explainer:
         self.updates = compare_updates(evidence)
         self._coarse = evidence.coarse_families
         self._accounts: dict[int, _Account] = {}
+        self._places: dict[tuple[int, str], dict[str, int]] = {}
         self._worst: dict[int, float] = defaultdict(float)
         """Largest error so far, by step."""
         self._discrete = evidence.values.discrete.tolist()
@@ -176,8 +177,9 @@ class Explainer:
             return self._backward(slot, floats, operands, floor)
         if slot.role == STATE_AFTER_ROLE:
             # A momentum is what it was and a gradient, which may cancel.
-            before = [s.values for s in evidence.in_role(slot.pair, STATE_ROLE) if s.place == slot.place]
-            norm = max(evidence.operands[row].norm for row in (slot.values, *before))
+            before = self._row_at(slot.pair, STATE_ROLE, slot.place)
+            rows = [slot.values] if before is None else [slot.values, before]
+            norm = max(evidence.operands[row].norm for row in rows)
             came_in = evidence.worst_error(floats)
             return _Account(came_in, floor, norm, self._adaptive(came_in) if self._is_update(slot) else 0.0)
         return self._forward(slot, operands, floor)
@@ -202,8 +204,14 @@ class Explainer:
     def _is_update(self, slot: Slot) -> bool:
         """Whether a state is made of updates, as the momentum of RMSprop is: beside it is what they are divided by."""
         name, _, state = slot.place.rpartition(".")
-        beside = {each.place for each in self.evidence.in_role(slot.pair, STATE_AFTER_ROLE)}
-        return state == "momentum_buffer" and f"{name}.square_avg" in beside
+        divisor = self._row_at(slot.pair, STATE_AFTER_ROLE, f"{name}.square_avg")
+        return state == "momentum_buffer" and divisor is not None
+
+    def _row_at(self, pair: int, role: str, place: str) -> int | None:
+        """The values that a call shows at a place; an optimizer's has very many."""
+        if (pair, role) not in self._places:
+            self._places[pair, role] = {slot.place: slot.values for slot in self.evidence.in_role(pair, role)}
+        return self._places[pair, role].get(place)
 
     def _backward(self, slot: Slot, sources: list[int], operands: list[Operand], floor: _Floor) -> _Account:
         evidence = self.evidence
@@ -310,10 +318,9 @@ class Explainer:
 
     def _momenta(self, slot: Slot) -> list[int]:
         """What an update is made of as it goes: a momentum may have cancelled in this step."""
-        made = self.evidence.in_role(slot.pair, STATE_AFTER_ROLE)
-        return [
-            each.values for each in made if each.place in (f"{slot.place}.exp_avg", f"{slot.place}.momentum_buffer")
-        ]
+        momenta = (f"{slot.place}.{state}" for state in ("exp_avg", "momentum_buffer"))
+        rows = (self._row_at(slot.pair, STATE_AFTER_ROLE, place) for place in momenta)
+        return [row for row in rows if row is not None]
 
     def _update(self, slot: Slot, came_in: float, gain: float) -> Explained:
         """An adaptive update follows the sign of a gradient: where that is noise, so is the update."""
