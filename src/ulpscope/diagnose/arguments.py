@@ -23,8 +23,6 @@ IMPLEMENTATION = frozenset(
 
 NO_NUMBERS = (Trait.REACHING_OUT, Trait.METADATA, Trait.EXPOSING)
 """Whose arguments say nothing about numbers: a copy's memory of what was copied, which is long."""
-NOT_ASKED = (Trait.MOVING, Trait.DROPPING, *NO_NUMBERS)
-"""Whose arguments are no mathematics."""
 AXIS_PLACES = ("args.1", "kwargs.dim", "kwargs.axis")
 
 
@@ -65,13 +63,13 @@ def telling_differences(reference: str | None, target: str | None) -> tuple[Argu
 
 
 def asks_for_more(evidence: "RankEvidence", pair: int) -> bool:
-    """Whether a pair of calls is asked for other mathematics: another axis, a switch, a word, a number."""
+    """Whether a reworded pair of calls is asked for other mathematics: another axis, a switch, a word, a number."""
     calls, known = evidence.calls, evidence.operations[pair]
     texts = calls["reference_arguments"][pair], calls["arguments"][pair]
-    if texts[0] == texts[1] or calls["kind"][pair] != Kind.API.value or calls["replaced"][pair]:
+    if calls["kind"][pair] != Kind.API.value or calls["replaced"][pair]:
         return False
     # What words and numbers mean to a function of the run's own, nobody knows.
-    if known.has(*NOT_ASKED) or not calls["op"][pair].startswith(("torch.", "aten.")):
+    if known.has(Trait.MOVING, Trait.DROPPING) or not calls["op"][pair].startswith(("torch.", "aten.")):
         return False
     one, other = map(_stated, texts)
     if known.family in SUMMING:

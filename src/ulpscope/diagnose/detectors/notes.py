@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from ulpscope.capture.recording.calls import CallPatterns
-from ulpscope.diagnose.arguments import NO_NUMBERS, telling_differences
+from ulpscope.diagnose.arguments import telling_differences
 from ulpscope.diagnose.detectors.structure import other_accumulation
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import Flow, State
@@ -24,11 +24,10 @@ def arguments(evidence: RankEvidence, flow: Flow) -> list[Finding]:
     """One note for all calls of an operation whose arguments differ alike, though rounding explains what they give."""
     calls = evidence.calls
     found: list[tuple[Slot, tuple[ArgumentDifference, ...]]] = []
-    for pair, (reference, target) in enumerate(zip(calls["reference_arguments"], calls["arguments"], strict=True)):
-        known = evidence.operations[pair]
-        if reference == target or calls["kind"][pair] != Kind.API.value or known.has(Trait.MOVING, *NO_NUMBERS):
+    for pair in evidence.reworded:
+        if calls["kind"][pair] != Kind.API.value or evidence.operations[pair].has(Trait.MOVING):
             continue
-        differences = telling_differences(reference, target)
+        differences = telling_differences(calls["reference_arguments"][pair], calls["arguments"][pair])
         rounded = (slot for slot in evidence.made(pair) if flow.states[slot.values] is State.ROUNDING)
         made = [slot for slot in rounded if evidence.error(slot) > 0]
         if not differences or not made or not _may_be_theirs(evidence, pair, differences):

@@ -33,6 +33,7 @@ def blame_loss(follower: Follower) -> None:
 
 def _amplifies(evidence: RankEvidence) -> bool:
     """Whether the run divides by deviations of few elements: its loss may be anything."""
-    given = ((pair, evidence.in_role(pair, INPUT_ROLE)) for pair in range(len(evidence.operations)))
-    shown = ((evidence.operations[pair], [evidence.operands[slot.values] for slot in slots]) for pair, slots in given)
-    return any(scarcity(*each) > LIMITS.gain for each in shown)
+    return any(
+        scarcity(known, [evidence.operands[slot.values] for slot in evidence.in_role(pair, INPUT_ROLE)]) > LIMITS.gain
+        for pair, known in enumerate(evidence.operations)
+    )

@@ -300,17 +300,24 @@ class RankEvidence:
     @cached_property
     def other_numbers(self) -> set[int]:
         """Pairs of calls among whose arguments a number differs."""
-        arguments = zip(self.operations, self.calls["reference_arguments"], self.calls["arguments"], strict=True)
+        calls = self.calls
         return {
             pair
-            for pair, (known, *both) in enumerate(arguments)
-            if not known.has(*NO_NUMBERS) and numbers_differ(*both)
+            for pair in self.reworded
+            if numbers_differ(calls["reference_arguments"][pair], calls["arguments"][pair])
         }
+
+    @cached_property
+    def reworded(self) -> list[int]:
+        """Pairs of calls whose arguments are not the same text, where these may say something about numbers."""
+        texts = zip(self.calls["reference_arguments"], self.calls["arguments"], strict=True)
+        differing = (pair for pair, (reference, target) in enumerate(texts) if reference != target)
+        return [pair for pair in differing if not self.operations[pair].has(*NO_NUMBERS)]
 
     @cached_property
     def asked_for_more(self) -> set[int]:
         """Pairs of calls that are asked for other mathematics, whatever is seen of it."""
-        return {pair for pair in range(len(self.operations)) if asks_for_more(self, pair)}
+        return {pair for pair in self.reworded if asks_for_more(self, pair)}
 
     @cached_property
     def regrouped(self) -> dict[int, tuple[str | None, str | None]]:

@@ -39,12 +39,13 @@ def left_of(evidence: RankEvidence, flow: Flow) -> float | None:
     births, read = flow.births, {slot.values for slot in evidence.slots if not slot.makes}
     if not evidence.complete or any(_is_told_anyway(evidence, birth, read) for birth in births):
         return None
+    if not _leave_alike(evidence):
+        return None
     # In noise what leaves a step says little about a small part of a model, but enough about all of its data.
     data = _data_of(evidence)
-    rows = [birth.slot.values for birth in births]
-    in_other_order = all(row in data and _is_other_order(evidence, row) for row in rows)
+    in_other_order = all(b.slot.values in data and _is_other_order(evidence, b.slot.values) for b in births)
     most = max(LAST_BITS, EXIT_ROUNDOFFS * evidence.coarsest) if in_other_order else LAST_BITS
-    left = _worst_exit(evidence, flow.states, read, most) if _leave_alike(evidence) else None
+    left = _worst_exit(evidence, flow.states, read, most)
     return left if left is not None and all(left * GONE <= _size(birth) for birth in births) else None
 
 
@@ -60,8 +61,9 @@ def _is_told_anyway(evidence: RankEvidence, birth: Birth, read: Container[int]) 
     computed = birth.slot.makes and bool(evidence.given(pair))
     if birth.slot.role in KEPT_ROLES or (computed and birth.slot.values not in read):
         return True
-    asked = evidence.other_numbers | evidence.asked_for_more
-    return pair in asked or evidence.forwards[pair] in asked or evidence.calls["kind"][pair] == OPTIMIZER_KIND
+    asked = (evidence.other_numbers, evidence.asked_for_more)
+    otherwise = any(call in pairs for pairs in asked for call in (pair, evidence.forwards[pair]))
+    return otherwise or evidence.calls["kind"][pair] == OPTIMIZER_KIND
 
 
 def _data_of(evidence: RankEvidence) -> set[int]:
@@ -81,9 +83,10 @@ def _data_of(evidence: RankEvidence) -> set[int]:
 def _is_other_order(evidence: RankEvidence, row: int) -> bool:
     """Whether these are the same numbers at other places: a batch in another order."""
     reference, target = (side.summaries for side in evidence.sides)
-    ends = [(float(getattr(side, name)[row])) for side in (reference, target) for name in ("min", "max")]
-    means = float(target.mean[row]) - float(reference.mean[row])
-    return ends[:2] == ends[2:] and abs(means) <= LAST_BITS * max(map(abs, ends))
+    low, high = float(reference.min[row]), float(reference.max[row])
+    if (low, high) != (float(target.min[row]), float(target.max[row])):
+        return False
+    return abs(float(target.mean[row]) - float(reference.mean[row])) <= LAST_BITS * max(abs(low), abs(high))
 
 
 def _leave_alike(evidence: RankEvidence) -> bool:

@@ -105,7 +105,12 @@ class Explainer:
         self.updates = compare_updates(evidence)
         self._coarse = evidence.coarse_families
         self._accounts: dict[int, _Account] = {}
-        self._places: dict[tuple[int, str], dict[str, int]] = {}
+        self._states = {
+            (slot.pair, role, slot.place): slot.values
+            for role in (STATE_ROLE, STATE_AFTER_ROLE)
+            for slot in evidence.by_role.get(role, [])
+        }
+        """Of optimizers, whose calls have very many."""
         self._worst: dict[int, float] = defaultdict(float)
         """Largest error so far, by step."""
         self._discrete = evidence.values.discrete.tolist()
@@ -177,9 +182,8 @@ class Explainer:
             return self._backward(slot, floats, operands, floor)
         if slot.role == STATE_AFTER_ROLE:
             # A momentum is what it was and a gradient, which may cancel.
-            before = self._row_at(slot.pair, STATE_ROLE, slot.place)
-            rows = [slot.values] if before is None else [slot.values, before]
-            norm = max(evidence.operands[row].norm for row in rows)
+            before = self._states.get((slot.pair, STATE_ROLE, slot.place), slot.values)
+            norm = max(evidence.operands[row].norm for row in (slot.values, before))
             came_in = evidence.worst_error(floats)
             return _Account(came_in, floor, norm, self._adaptive(came_in) if self._is_update(slot) else 0.0)
         return self._forward(slot, operands, floor)
@@ -204,14 +208,7 @@ class Explainer:
     def _is_update(self, slot: Slot) -> bool:
         """Whether a state is made of updates, as the momentum of RMSprop is: beside it is what they are divided by."""
         name, _, state = slot.place.rpartition(".")
-        divisor = self._row_at(slot.pair, STATE_AFTER_ROLE, f"{name}.square_avg")
-        return state == "momentum_buffer" and divisor is not None
-
-    def _row_at(self, pair: int, role: str, place: str) -> int | None:
-        """The values that a call shows at a place; an optimizer's has very many."""
-        if (pair, role) not in self._places:
-            self._places[pair, role] = {slot.place: slot.values for slot in self.evidence.in_role(pair, role)}
-        return self._places[pair, role].get(place)
+        return state == "momentum_buffer" and (slot.pair, STATE_AFTER_ROLE, f"{name}.square_avg") in self._states
 
     def _backward(self, slot: Slot, sources: list[int], operands: list[Operand], floor: _Floor) -> _Account:
         evidence = self.evidence
@@ -233,9 +230,11 @@ class Explainer:
         extra = kink_error(operation, worst_other, output.elements, self.limits)
         if family in SUMMING or extra:
             floor = floor.of_sum(max((operand.elements for operand in operands), default=1.0))
-        given = evidence.in_role(evidence.forwards[slot.pair], INPUT_ROLE) if evidence.forwards[slot.pair] >= 0 else []
-        scarce = scarcity(operation, [evidence.operands[s.values] for s in given])
-        return _Account(came_in, floor, max(norm, output.norm) * scarce, extra)
+        norm = max(norm, output.norm)
+        if family is Family.NORMALIZATION:
+            given = evidence.in_role(evidence.forwards[slot.pair], INPUT_ROLE)
+            norm *= scarcity(operation, [evidence.operands[each.values] for each in given])
+        return _Account(came_in, floor, norm, extra)
 
     def _factors(self, slot: Slot, others: list[Operand]) -> list[Operand]:
         """What a gradient was multiplied with on its way to an operand: the forward's other ones."""
@@ -318,9 +317,8 @@ class Explainer:
 
     def _momenta(self, slot: Slot) -> list[int]:
         """What an update is made of as it goes: a momentum may have cancelled in this step."""
-        momenta = (f"{slot.place}.{state}" for state in ("exp_avg", "momentum_buffer"))
-        rows = (self._row_at(slot.pair, STATE_AFTER_ROLE, place) for place in momenta)
-        return [row for row in rows if row is not None]
+        places = ((slot.pair, STATE_AFTER_ROLE, f"{slot.place}.{state}") for state in ("exp_avg", "momentum_buffer"))
+        return [self._states[place] for place in places if place in self._states]
 
     def _update(self, slot: Slot, came_in: float, gain: float) -> Explained:
         """An adaptive update follows the sign of a gradient: where that is noise, so is the update."""

@@ -63,10 +63,8 @@ def _leaves(slot: Slot, used: Container[int]) -> bool:
 
 
 def _is_written_otherwise(evidence: RankEvidence, birth: Birth) -> bool:
-    """Whether both runs have calls of their own before it, or give it what other calls have made, of another shape.
-
-    Or one run has folded into a parameter what the other computes with it.
-    """
+    """Whether both runs have calls of their own before it, or give it what other calls have made; whether it is of
+    another shape; or whether one run has folded into a parameter what the other computes with it."""
     gap = birth.gap
     if birth.cause is not Cause.GAP or gap is None or gap.outside or birth.slot.makes:
         return False
