@@ -2,11 +2,11 @@
 
     cd benchmarks && python -m sealed --packages DIR             the sealed sets, from summaries
     python -m sealed --packages DIR --twins 2                    the reference with so many noise twins
-    python -m sealed --packages DIR --level kernel --only e      one set, at another level
+    python -m sealed --packages DIR --level kernel --only g      one set, at another level
     python -m sealed --packages DIR --kind healthy               one kind of pairs
 
-The sets e and f were written without knowledge of the rules, and are not looked at while these are worked on: so only
-figures are printed. Sets a to d were such ones, and have been opened since: what is wrong there is worked on.
+The sets g, h and i were written without knowledge of the rules, and are not looked at while these are worked on: so
+only figures are printed. Sets a to f were such ones, and have been opened since: what is wrong there is worked on.
 DIR has what their requirements.txt name, made by `pip install --no-deps --target DIR -r ...`.
 A fault is right if the first finding is at one of the modules, or of one of the operations, that its case accepts; half
 if another finding is.
@@ -15,6 +15,7 @@ if another finding is.
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SEALED, OPENED = ("e", "f"), ("a", "b", "c", "d")
+SEALED, OPENED = ("g", "h", "i"), ("a", "b", "c", "d", "e", "f")
+MARKED = re.compile("^[ri](?=(true|floor)?div$|(add|sub|mul|matmul|pow|mod)$)")
 KINDS = ("healthy", "same precision", "on noise")
 SECONDS = 300
 
@@ -88,12 +90,14 @@ def is_accepted(finding: dict[str, Any], expect: dict[str, Any]) -> bool:
         return True
     alone = [name.rpartition(".")[0] for side in ("only_reference", "only_target") for name in evidence.get(side) or []]
     made = {last_word(name) for name in (finding.get("op") or "", *alone)}
-    optimizes = ".optim." in (finding.get("op") or "")
+    optimizes = finding["kind"] == "optimizer"
     return any(last_word(op) in made or (optimizes and "optim" in op) for op in ops)
 
 
 def last_word(op: str) -> str:
-    return op.rpartition(".")[2].strip("_")
+    """What an operation is called, whichever way round and in whichever place Python asks for it: 1 / x is a div."""
+    word = op.rpartition(".")[2].strip("_").lower()
+    return MARKED.sub("", word).replace("truediv", "div")
 
 
 def kind_of(case: dict[str, Any]) -> str:
