@@ -118,6 +118,29 @@ def test_a_fault_under_a_loss_scale_is_blamed(tmp_path: Path) -> None:
     assert blamed(result) == {(LINEAR, "args.0")}
 
 
+def divided_run(count: float = 1.0, *, undone: bool = True) -> HandmadeRun:
+    """A loss that is divided by a number of micro-steps, or gradients that are; or neither."""
+    run = HandmadeRun()
+    x, weight, gradient = numbers(30, 40), numbers(20, 40, seed=1), numbers(30, 20, seed=7)
+    reads = {"args.0": run.value(x), "args.1": run.value(weight)}
+    forward = run.call(LINEAR, reads=reads, makes={"output.0": (x @ weight.T).astype(np.float32)}, **INSIDE)
+    made = {"args.0": gradient @ weight / np.float32(count), "args.1": gradient.T @ x / np.float32(count)}
+    given = run.value(gradient / np.float32(count))
+    run.call(LINEAR, forward=forward, reads={"output.0": given}, makes=made, **BACK, **INSIDE)
+    update = run.call("torch.optim.sgd.SGD", kind="optimizer", phase="update")
+    run.use(update, "gradient", "model.weight", run.value(gradient.T @ x / np.float32(1.0 if undone else count)))
+    return run
+
+
+@pytest.mark.parametrize("count", [2.0, 3.0, 1.0 / 5.0])
+def test_a_loss_may_be_divided_instead_of_its_gradients(tmp_path: Path, count: float) -> None:
+    assert not compared(tmp_path, divided_run(), divided_run(count)).comparison.findings
+
+
+def test_a_loss_that_is_divided_by_too_much_is_told(tmp_path: Path) -> None:
+    assert compared(tmp_path, divided_run(), divided_run(3.0, undone=False)).comparison.findings
+
+
 GRADIENT = numbers(32, seed=31) * np.float32(1e-3)
 GRADIENT[3] = 2e-6
 NOISE = 0.004 * np.float32(1e-3) * numbers(32, seed=13)

@@ -11,6 +11,7 @@ from ulpscope.judge.rounding.families import (
     incoming,
     natural_gradient_norm,
     natural_norm,
+    repetition,
     scarcity,
     spread_gain,
     summed_length,
@@ -254,3 +255,14 @@ def test_a_variance_has_the_error_of_what_it_is_taken_of(random: np.random.Gener
     gain = spread_gain(operation("torch.Tensor.var"), [operand(x)], operand(exact))
     assert 1e-3 * gain / 4.0 < error < 1e-3 * gain
     assert spread_gain(operation("torch.Tensor.mean"), [operand(x)], operand(exact)) == 1.0
+
+
+def test_a_row_that_is_picked_again_and_again_multiplies_its_error() -> None:
+    """All of the table's error lies in one row, and that row is all that is picked."""
+    table = np.random.default_rng(0).standard_normal((50, 8))
+    moved = table + 1e-3 * (np.arange(50) == 0)[:, None]
+    picked, apart = table[[0] * 30], (moved - table)[[0] * 30]
+    error = float(np.linalg.norm(moved - table) / np.linalg.norm(table))
+    output = operand(picked)
+    bound = incoming(Family.SELECTION, [operand(table, error)], output, output.norm)
+    assert bound < float(np.linalg.norm(apart)) / output.norm <= bound * repetition([operand(table)], output) * 1.01

@@ -23,6 +23,11 @@ IMPLEMENTATION = frozenset(
 
 NO_NUMBERS = (Trait.REACHING_OUT, Trait.METADATA, Trait.EXPOSING)
 """Whose arguments say nothing about numbers: a copy's memory of what was copied, which is long."""
+TYPE_CONSTANTS = (
+    frozenset(2.0 * each.unit_roundoff for each in DTYPES.values()),
+    frozenset(each.smallest_normal for each in DTYPES.values()),
+)
+"""Numbers that a program asks of its element type: finfo's eps and tiny."""
 AXIS_PLACES = ("args.1", "kwargs.dim", "kwargs.axis")
 
 
@@ -122,7 +127,9 @@ def _stated(text: str | None) -> dict[str, Any]:
 def _numbers_apart(reference: Any, target: Any) -> bool:
     numbers = [entry for entry in (reference, target) if isinstance(entry, int | float) and not isinstance(entry, bool)]
     some_float = any(isinstance(entry, float) for entry in numbers)
-    return len(numbers) == 2 and some_float and reference != target and max(map(abs, numbers)) < MASK_SIZE
+    if len(numbers) < 2 or not some_float or reference == target or max(map(abs, numbers)) >= MASK_SIZE:
+        return False
+    return not any(reference in constants and target in constants for constants in TYPE_CONSTANTS)
 
 
 def _load(text: str | None) -> Any:

@@ -60,7 +60,7 @@ def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvid
         for follower, _ in followed:
             blame_stray(follower)
     for follower, _ in followed:
-        again = healed(follower.evidence, follower.flow, follower.sources)
+        again = healed(follower.evidence, follower.flow, follower.sources, follower.gaps)
         if again:
             follower.flow.put_inside(again)
     if not any(follower.flow.births or follower.flow.gone for follower, _ in followed):

@@ -151,6 +151,8 @@ class Trait(str, Enum):
     """Sums over the last axis."""
     SHAPE_KEPT = "shape_kept"
     """Sums over an axis, and its result has the shape of what it is given."""
+    ROUNDING_INSIDE = "rounding_inside"
+    """Made of several products, which autocast rounds inside, whatever type its result has."""
     OF_OWN_DTYPE = "of_own_dtype"
     """What it gives depends on the numbers that a dtype has: there is no higher precision to compute it in."""
 

@@ -31,8 +31,8 @@ from ulpscope.judge.rounding.choices import (
 from ulpscope.judge.rounding.families import Operand, felt_error, summed_length
 from ulpscope.judge.rounding.limits import Limits, update_error
 from ulpscope.numerics.summaries.estimates import standard_deviations
-from ulpscope.operations.registry import Choosing, Family, Trait
-from ulpscope.records.enums import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, OUTPUT_ROLE, PARAMETER_ROLE, Kind
+from ulpscope.operations.registry import STARTS_BACKWARD, Choosing, Family, Trait
+from ulpscope.records.enums import GRAD_OUTPUT_ROLE, GRADIENT_ROLE, INPUT_ROLE, OUTPUT_ROLE, PARAMETER_ROLE, Kind
 from ulpscope.records.pairs import Pair
 
 
@@ -196,6 +196,20 @@ class Excuses:
             return False
         others = [other.values for other in evidence.in_role(slot.pair, OUTPUT_ROLE) if self._readers[other.values]]
         return bool(others) and all(states[other] in SOUND - {UNKNOWN} for other in others)
+
+    def only_looks(self, slot: Slot) -> bool:
+        """Whether a call makes nothing of what another call has made, as one that prints a number: calls that look at
+        other results are no partners, and each result is judged where it was made."""
+        evidence, pair = self.evidence, slot.pair
+        made = max(int(side.producer[slot.values]) for side in evidence.sides) >= 0
+        is_api = evidence.calls["kind"][pair] == Kind.API.value and evidence.calls["op"][pair] not in STARTS_BACKWARD
+        return made and is_api and slot.role == INPUT_ROLE and not evidence.made(pair)
+
+    def is_idle_draw(self, slot: Slot) -> bool:
+        """Whether these are whole numbers that were drawn, and that no call makes anything of: a data loader's seed."""
+        calls, discrete = self.evidence.calls, self.evidence.values.discrete
+        drawn = calls["generator"][slot.pair] is not None or calls["random"][slot.pair]
+        return bool(drawn) and slot.makes and bool(discrete[slot.values]) and slot.values not in self.gaps.used
 
     @cached_property
     def _readers(self) -> Counter[int]:

@@ -8,6 +8,7 @@ from ulpscope.diagnose.flow.states import AFTER_CHOICE, INHERITED, Cause
 from ulpscope.diagnose.limits import LOSS_ROUNDOFFS
 from ulpscope.judge.rounding.families import scarcity
 from ulpscope.judge.rounding.limits import LIMITS
+from ulpscope.operations.registry import Family
 from ulpscope.records.enums import INPUT_ROLE, LOSS_ROLE
 
 
@@ -32,8 +33,10 @@ def blame_loss(follower: Follower) -> None:
 
 
 def _amplifies(evidence: RankEvidence) -> bool:
-    """Whether the run divides by deviations of few elements: its loss may be anything."""
+    """Whether the run divides by deviations of few elements, or solves equations: its loss may be anything."""
     return any(
-        scarcity(known, [evidence.operands[slot.values] for slot in evidence.in_role(pair, INPUT_ROLE)]) > LIMITS.gain
+        known.family is Family.SOLUTION
+        or scarcity(known, [evidence.operands[slot.values] for slot in evidence.in_role(pair, INPUT_ROLE)])
+        > LIMITS.gain
         for pair, known in enumerate(evidence.operations)
     )

@@ -14,13 +14,13 @@ from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import OWNED_ROLES
 from ulpscope.diagnose.arguments import NO_NUMBERS, asks_for_more, numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
-from ulpscope.diagnose.limits import COARSEST_ROUNDOFF
+from ulpscope.diagnose.limits import COARSEST_ROUNDOFF, SAME_PRECISION
 from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.families import Operand
 from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS, UNINITIALIZED, ValuePairs
 from ulpscope.judge.rounding.values import Values
-from ulpscope.operations.registry import Family, Operation, operation
+from ulpscope.operations.registry import Family, Operation, Trait, is_in_place, operation
 from ulpscope.records.enums import (
     BACKWARD_KIND,
     GRAD_INPUT_ROLE,
@@ -28,6 +28,7 @@ from ulpscope.records.enums import (
     MAKING_ROLES,
     MODULE_BACKWARD_KIND,
     OPTIMIZER_KIND,
+    OTHER_PHASE,
     UPDATE_PHASE,
     Kind,
 )
@@ -105,8 +106,13 @@ class RankEvidence:
         return max((self.operands[row].error for row in rows), default=0.0)
 
     def given(self, pair: int) -> list[int]:
-        """Rows of the values that a pair of calls was given."""
-        return [slot.values for slot in self.slots_of[pair] if not slot.makes]
+        """Rows of the values that a pair of calls was given, and reads."""
+        return [slot.values for slot in self.slots_of[pair] if not slot.makes and not self.only_writes(slot)]
+
+    def only_writes(self, slot: Slot) -> bool:
+        """Whether a call writes the whole of this and reads nothing of it, as an initialiser does."""
+        overwrites = self.operations[slot.pair].has(Trait.OVERWRITING)
+        return overwrites and slot.place == "args.0" and is_in_place(self.calls["op"][slot.pair])
 
     def made(self, pair: int) -> list[Slot]:
         """What a pair of calls made."""
@@ -172,10 +178,28 @@ class RankEvidence:
         return self.plan.calls.map(lambda calls: {call: operation(op) for call, op in calls.select("id", "op").rows()})
 
     @cached_property
+    def common_roundoff(self) -> float | None:
+        """The coarsest unit roundoff of the parameters' types, if both runs are in the same precision: the types of
+        nearly all of their parameters, and what autocast was told."""
+        owned = [slot.values for role in OWNED_ROLES for slot in self.by_role.get(role, [])]
+        reference, target = (side.dtype[owned] for side in self.sides)
+        same = reference == target
+        cast_alike = self.calls["autocast"] == self.calls["reference_autocast"]
+        if not self.complete or not cast_alike or np.count_nonzero(same) <= SAME_PRECISION * len(owned):
+            return None
+        return max(unit_roundoff(name) for name in set(target[same]))
+
+    @cached_property
+    def unpaired_operations(self) -> set[Operation]:
+        """What calls without partners execute, in either run."""
+        return {operation(op) for frame in self.plan.unmatched for op in frame["op"].unique()}
+
+    @cached_property
     def coarsest(self) -> float:
         """The coarsest unit roundoff of the types that numbers are computed in."""
-        units = (unit_roundoff(name) for side in self.sides for name in {"", *side.dtype})
-        return min(max(units), COARSEST_ROUNDOFF)
+        stored = {name for side in self.sides for name in side.dtype}
+        cast = {name for field in ("autocast", "reference_autocast") for name in self.calls[field] if name}
+        return min(max(unit_roundoff(name) for name in {"", *stored, *cast}), COARSEST_ROUNDOFF)
 
     @cached_property
     def made_roundoffs(self) -> Pair[dict[int, float]]:
@@ -410,11 +434,12 @@ class RankEvidence:
 
     @cached_property
     def inner_outputs(self) -> dict[int, list[int]]:
-        """For each pair of modules the values that the pairs directly inside of it made."""
+        """For each pair of modules, and of functions of the run's own, the values that the pairs directly inside of it
+        made; kernels are no part of it, but what it is."""
         parents = [self.pair_of_target.get(parent, -1) if parent is not None else -1 for parent in self.calls["parent"]]
         found: dict[int, list[int]] = defaultdict(list)
         for slot in self.slots:
-            if slot.makes and parents[slot.pair] >= 0:
+            if slot.makes and parents[slot.pair] >= 0 and self.calls["kind"][slot.pair] != Kind.KERNEL.value:
                 found[parents[slot.pair]].append(slot.values)
         return found
 
@@ -458,7 +483,10 @@ def gather(plan: RankPlan, slots: pl.DataFrame, rows: np.ndarray, values: ValueP
         Slot(row, pair, role, place, value, role in MAKING_ROLES)
         for row, ((pair, role, place), value) in enumerate(columns)
     ]
-    unscaled, scales = without_loss_scale(listed, calls, values, plan.calls.target["op"].unique())
+    beside = pl.col("phase").is_in([OTHER_PHASE, UPDATE_PHASE])
+    alone = {operation(op) for frame in plan.unmatched for op in frame.filter(beside)["op"].unique()}
+    divides = any(each.family in (Family.DIVISION, Family.PRODUCT) for each in alone)
+    unscaled, scales = without_loss_scale(listed, calls, values, plan.calls.target["op"].unique(), divides=divides)
     owners = zip(listed, slots["reference_call"].to_list(), strict=True)
     moved = {slot.row: call for slot, call in owners if calls["reference_id"][slot.pair] != call}
     return RankEvidence(plan, listed, unscaled, calls, moved, scales)

@@ -90,12 +90,20 @@ def _is_other_order(evidence: RankEvidence, row: int) -> bool:
 
 
 def _leave_alike(evidence: RankEvidence) -> bool:
-    """Whether both runs make the same backwards and updates, of as many gradients."""
-    leaving = pl.col("op").is_in(list(LEAVES_GRADIENTS)) | (pl.col("kind") == OPTIMIZER_KIND)
-    if not all(frame.filter(leaving).is_empty() for frame in evidence.plan.unmatched):
+    """Whether both runs make the same updates, of as many gradients."""
+    updates = pl.col("kind") == OPTIMIZER_KIND
+    if not all(frame.filter(updates).is_empty() for frame in evidence.plan.unmatched):
         return False
     shown = sum(evidence.calls["kind"][slot.pair] == OPTIMIZER_KIND for slot in evidence.by_role.get(GRADIENT_ROLE, []))
+    if not shown and not _same_backwards(evidence):
+        return False
     return all(given.height == shown for given in given_gradients(evidence.plan))
+
+
+def _same_backwards(evidence: RankEvidence) -> bool:
+    """Whether both runs make the same backwards; else their losses are of other parts of the data."""
+    starts = pl.col("op").is_in(list(LEAVES_GRADIENTS))
+    return all(frame.filter(starts).is_empty() for frame in evidence.plan.unmatched)
 
 
 def given_gradients(plan: RankPlan) -> Pair[pl.DataFrame]:
@@ -118,7 +126,7 @@ def given_gradients(plan: RankPlan) -> Pair[pl.DataFrame]:
 def _worst_exit(evidence: RankEvidence, states: Sequence[State], read: Container[int], most: float) -> float | None:
     """The largest error of what leaves, if it is at most this; none if not, or if something was not compared."""
     steps = evidence.calls["step"]
-    losses = evidence.by_role.get(LOSS_ROLE, [])
+    losses = evidence.by_role.get(LOSS_ROLE, []) if _same_backwards(evidence) else []
     gradients = [s for s in evidence.by_role.get(GRADIENT_ROLE, []) if evidence.calls["kind"][s.pair] == OPTIMIZER_KIND]
     trained = {steps[slot.pair] for slot in (*losses, *gradients)}
     made = [slot for slot in evidence.by_role.get(OUTPUT_ROLE, []) if steps[slot.pair] not in trained]

@@ -13,12 +13,13 @@ from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.unpaired import Gap, made_roundoff, operations_in
 from ulpscope.diagnose.flow.updates import compare_updates
-from ulpscope.diagnose.limits import COARSE_SKETCH
+from ulpscope.diagnose.limits import COARSE_SKETCH, LAST_BITS
 from ulpscope.judge.rounding.families import (
     Operand,
     incoming,
     natural_gradient_norm,
     natural_norm,
+    repetition,
     scarcity,
     spread_gain,
     summed_length,
@@ -161,14 +162,18 @@ class Explainer:
         roundoff = max((evidence.roundoffs[source] for source in (*floats, slot.values)), default=0.0)
         if gap is None:
             family = evidence.operations[slot.pair].family
-            inner = evidence.inner_roundoff(slot.pair) if family is Family.RECURRENT else 0.0
+            # What a call of the run's own does inside, nobody sees.
+            own = not evidence.calls["op"][slot.pair].startswith(("torch.", "aten."))
+            rounds = own or evidence.operations[slot.pair].has(Trait.ROUNDING_INSIDE)
+            inner = evidence.inner_roundoff(slot.pair) if rounds else 0.0
             roundoff = max(roundoff, inner, self._coarse.get(family, 0.0))
             # What is computed in a type of the operands underflows there, whatever it is stored in afterwards.
             spacing = max((evidence.spacings[source] for source in floats), default=0.0)
             size = evidence.operands[slot.values].rms
             roundoff = max(roundoff, min(spacing / 2.0 / size, 1.0) if size > 0 else 0.0)
         elif gap.calls:
-            roundoff = max(roundoff, *self._coarse.values(), made_roundoff(evidence, gap))
+            inner = evidence.inner_roundoff(slot.pair)
+            roundoff = max(roundoff, inner, *self._coarse.values(), made_roundoff(evidence, gap))
         measured, resolution = self._measured[slot.values], evidence.resolutions[slot.values]
         floor = _Floor(
             told=floor_of(roundoff, measured, self.limits, sketch_floor=resolution),
@@ -197,6 +202,8 @@ class Explainer:
         norm = natural_norm(family, operands, output) * scarcity(operation, operands)
         norm *= spread_gain(operation, operands, output)
         came_in = max(incoming(family, operands, output, norm), self.foreign_errors.get((slot.pair, ""), 0.0))
+        if family is Family.SELECTION and any(self._discrete[row] for row in self.evidence.given(slot.pair)):
+            came_in *= repetition(operands, output)
         floor = floor.of_sum(summed_length(operation, operands, output))
         adaptive = family is Family.DIVISION and self.evidence.calls["phase"][slot.pair] == UPDATE_PHASE
         return _Account(came_in, floor, norm, self._adaptive(came_in) if adaptive else 0.0)
@@ -288,14 +295,17 @@ class Explainer:
             # A running mean moves by a share of the operands' size; the mean itself may be next to nothing.
             size = max(operand.rms for operand in operands) * math.sqrt(output.elements)
             norm = max(norm, self.limits.momentum * size)
-        return _Account(
-            came_in, floor, norm, self._kinks(gap, operands, output) if slot.role in GRADIENT_ROLES else 0.0
-        )
+        kinks = self._kinks(gap, operands, output, came_in) if slot.role in GRADIENT_ROLES else 0.0
+        # Many roundings of sums lie on the way where both runs have calls of their own.
+        last_bits = 0.0 if gap.one_sided else LAST_BITS * min(floor.unit / ACCUMULATOR, 1.0)
+        return _Account(came_in, floor, norm, max(kinks, last_bits))
 
-    def _kinks(self, gap: Gap, operands: list[Operand], output: Operand) -> float:
+    def _kinks(self, gap: Gap, operands: list[Operand], output: Operand, came_in: float) -> float:
         """What a gradient may have because operands moved across a kink of a call without a partner."""
         worst = max((operand.error for operand in operands), default=0.0)
         kinked = (each for each in operations_in(self.evidence, gap) if each.has(Trait.KINKED))
+        if not gap.sources:
+            worst, kinked = came_in, (each for each in self.evidence.unpaired_operations if each.has(Trait.KINKED))
         return max((kink_error(each, worst, output.elements, self.limits) for each in kinked), default=0.0)
 
     def _distance(self, row: int) -> float:

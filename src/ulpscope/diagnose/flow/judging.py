@@ -10,9 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
 from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
+from ulpscope.diagnose.flow.elements import element_error
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.explaining import Explained, Explainer, ForeignErrors
-from ulpscope.diagnose.flow.mathematics import follows_from_argument, makes_factor
+from ulpscope.diagnose.flow.mathematics import (
+    changes_in_one_run,
+    follows_from_argument,
+    loses_precision,
+    makes_factor,
+)
 from ulpscope.diagnose.flow.states import (
     AFTER_CHOICE,
     IDENTICAL,
@@ -32,7 +38,7 @@ from ulpscope.diagnose.flow.states import (
 )
 from ulpscope.diagnose.flow.twins import Twins
 from ulpscope.diagnose.flow.unpaired import Gap, GapFinder, operations_in
-from ulpscope.diagnose.limits import LAST_BITS, PLAINLY_WRONG, SAME_ERROR
+from ulpscope.diagnose.limits import DRAWN_GAIN, LAST_BITS, PLAINLY_WRONG, SAME_ERROR
 from ulpscope.judge.rounding.limits import LIMITS, Limits, default_gain, gap_gain
 from ulpscope.judge.rounding.masks import largest
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS
@@ -124,10 +130,12 @@ class Follower:
             and any(made.values == value for made in self.evidence.made(maker))
         ):
             return  # shown before its makers' end: judged there
-        copied = self._copied_from(slot, maker)
-        if copied is not None:
+        if self.evidence.only_writes(slot) or (maker < 0 and self.excuses.only_looks(slot)):
+            return
+        original = self._original_of(slot, maker)
+        if original is not None:
             self.flow.first_slot[value] = slot
-            self.flow.states[value] = copied
+            self._settle_copy(value, original)
             return
         if maker >= 0:
             # Written since, unseen, as batch norm writes its stats.
@@ -135,6 +143,8 @@ class Follower:
             # The engine adds other gradients to the first in place.
             added = self.gaps.gradient_sources(slot) if slot.role in GRADIENT_ROLES else ()
             sources = (*self.gaps.operands_of(maker), *added, *earlier)
+            if slot.role in GRADIENT_ROLES and self.gaps.has_other_summands(slot):
+                sources = ()
             gap = Gap(sources, (), (), outside=False, adds=bool(added), written=bool(earlier))
         else:
             gap = self.gaps.find(slot)
@@ -149,8 +159,13 @@ class Follower:
             return
         self._settle(slot, gap.sources, Cause.OUTSIDE if gap.outside else Cause.GAP, gain=self._gap_gain(gap), gap=gap)
 
-    def _copied_from(self, slot: Slot, maker: int) -> State | None:
-        """What is known of the output that this is a copy of: a gradient in another dtype, a cast."""
+    def _settle_copy(self, value: int, original: int) -> None:
+        self.sources[value] = [original]
+        state = self.flow.states[original]
+        self.flow.states[value] = INHERITED if state is MADE else state
+
+    def _original_of(self, slot: Slot, maker: int) -> int | None:
+        """The output that this is a copy of: a gradient in another dtype, a cast."""
         if maker < 0 or not self.compared[slot.values] or self.discrete[slot.values] or self.pattern[slot.values]:
             return None
         own = self.evidence.operands[slot.values]
@@ -158,7 +173,7 @@ class Follower:
             other, state = self.evidence.operands[made.values], self.flow.states[made.values]
             like = other.elements == own.elements and state is not UNKNOWN
             if like and abs(other.error - own.error) <= SAME_ERROR * max(other.error, own.error):
-                return INHERITED if state is MADE else state
+                return made.values
         return None
 
     def _is_inside_backward(self, slot: Slot) -> bool:
@@ -213,12 +228,12 @@ class Follower:
         if self.identical[value]:
             self.flow.states[value] = IDENTICAL
             return
-        if self.discrete[value] and self.compared[value] and self.evidence.operands[value].error == 0.0:
+        if self._is_same_integer(value):
             self.flow.states[value] = ROUNDING
             return
-        copied = self._known_content(value) if cause is Cause.GAP else None
-        if copied is not None:
-            self.flow.states[value] = copied
+        original = self._same_content(value) if cause is Cause.GAP else None
+        if original is not None:
+            self._settle_copy(value, original)
             return
         if slot.makes and cause is Cause.ERROR:
             self.made_contents.setdefault(self.evidence.contents[value], value)
@@ -238,16 +253,14 @@ class Follower:
         worse = any(self.flow.states[source] in EXPLAINING for source in sources)
         return self._inherited_state(sources) if worse else sound
 
-    def _known_content(self, value: int) -> State | None:
-        """What is known of a call's own result with the same bits on either side, of which this is a copy."""
+    def _same_content(self, value: int) -> int | None:
+        """A call's own result with the same bits on either side, of which this is a copy."""
         content = self.evidence.contents[value]
-        state = UNKNOWN if content is None else self.flow.states[self.made_contents.get(content, value)]
-        if state is UNKNOWN:
-            return None
-        return INHERITED if state is MADE else state
+        original = None if content is None else self.made_contents.get(content)
+        return None if original is None or self.flow.states[original] is UNKNOWN else original
 
     def _settle_discrete(self, slot: Slot, sources: list[int], cause: Cause, gap: Gap | None) -> None:
-        states = {self.flow.states[source] for source in sources}
+        states = {self.flow.states[source] for source in sources if not self._is_same_integer(source)}
         if states & WRONG:
             self.flow.states[slot.values] = INHERITED
         elif self.reshaped[slot.values] and any(self._is_stray(source) for source in sources):
@@ -266,6 +279,10 @@ class Follower:
             self.flow.choices.append(Choice(slot, self.evidence.worst_error(sources)))
         else:
             self.born(slot, cause if cause is not Cause.ERROR else Cause.DISCRETE, 0.0, 0.0, gain=math.inf, gap=gap)
+
+    def _is_same_integer(self, row: int) -> bool:
+        """Whether both runs have the same whole numbers, perhaps in other types: rounding has no part in them."""
+        return self.discrete[row] and self.compared[row] and self.evidence.operands[row].error == 0.0
 
     def _is_stray(self, row: int) -> bool:
         """Whether a value could not be followed: of another shape, behind calls without partners."""
@@ -325,16 +342,21 @@ class Follower:
         if any(self.flow.states[source] is AFTER_CHOICE for source in sources):
             # Such errors lie in few rows, which what follows may weigh more than others.
             gain = max(gain, self.limits.gain)
-        everything = self.explainer.explain(slot, sources, gain, gap)
+        measured_so = self.evidence.complete and slot.row not in self.explainer.updates
+        sure_gain = gain * self.limits.sure if measured_so else gain
+        everything = self.explainer.explain(slot, sources, sure_gain, gap)
         if everything.error > everything.expected and any(self._is_stray(source) for source in sources):
             self.flow.states[slot.values] = INHERITED
             return
         if self._settle_by_twins(slot, sources, cause, everything, gap):
             return
         if gap is None and self.measured[slot.values] is not Measured.STATS and slot.row not in self.explainer.updates:
-            everything = self.allowances.applied(slot, self.explainer.floats(sources), everything, gain)
+            everything = self.allowances.applied(slot, self.explainer.floats(sources), everything, sure_gain)
         expected = max(everything.expected * self._doubt(slot), self._hidden(sources, gain, everything))
         error = everything.error
+        if expected < error < math.inf and gap is None and slot.row not in self.explainer.updates:
+            measured = DRAWN_GAIN * math.hypot(element_error(self.evidence, slot), everything.floor)
+            expected = max(expected, measured)
         self.flow.error_in[slot.row], self.flow.expected[slot.row] = everything.incoming, expected
         sound = [source for source in sources if self.flow.states[source] in SOUND]
         only_sound = len(sound) == len(sources)
@@ -415,10 +437,15 @@ class Follower:
             if source in self.scattered and operands[source].norm > 0:
                 moved = math.sqrt(2.0) * float(self._largest[source]) / operands[source].norm
                 found = max(found, gain * explained.widened * moved)
-            elif source in self.evidence.gradients and operands[source].elements <= BLOCK_ELEMENTS:
+            elif self._sees_nothing(source) and source in self.evidence.gradients:
                 first = self.flow.first_slot.get(source)
                 found = max(found, self.flow.expected.get(first.row, 0.0) if first is not None else 0.0)
         return min(found, self.limits.saturated)
+
+    def _sees_nothing(self, row: int) -> bool:
+        """Whether bits of few elements differ, and their sketch does not show it."""
+        operand = self.evidence.operands[row]
+        return not self.identical[row] and operand.elements <= BLOCK_ELEMENTS and operand.error <= LAST_BITS
 
     def _follows_birth(self, slot: Slot, gap: Gap | None) -> bool:
         """Whether nobody knows what a value was made of, and something was made wrong before, in the same step."""
@@ -453,10 +480,22 @@ class Follower:
         """Whether an error that is no larger than rounding is none: an argument's work, or a factor."""
         if follows_from_argument(self.evidence, slot, explained, self.limits):
             return True
+        if gap is not None and self._is_changed_in_one_run(slot, gap):
+            return True
+        if loses_precision(self.evidence, slot, sources):
+            return True
         if gap is not None or not slot.makes or slot.row in self.explainer.updates:
             return False
         sound = all(self.flow.states[row] in (IDENTICAL, ROUNDING) for row in sources)
-        return sound and makes_factor(self.evidence, slot, sources, explained.widened)
+        return sound and makes_factor(self.evidence, slot, sources, explained.widened, self.gaps.parameter_storages)
+
+    def _is_changed_in_one_run(self, slot: Slot, gap: Gap) -> bool:
+        if not gap.calls or not gap.one_sided or slot.role in GRADIENT_ROLES:
+            return False
+        origin = self.gaps.origin(slot, gap)
+        if origin is None or self.flow.states[origin] not in (IDENTICAL, ROUNDING):
+            return False
+        return changes_in_one_run(self.evidence, slot, gap, origin)
 
     def born(self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None) -> None:
         """Say that this difference began here, unless it is known not to matter."""
@@ -464,7 +503,8 @@ class Follower:
         if known is not None:
             self.flow.states[slot.values] = known
             return
-        if cause is Cause.ERROR and self.excuses.is_unread(slot, self.flow.states):
+        unread = cause is Cause.ERROR and self.excuses.is_unread(slot, self.flow.states)
+        if unread or self.excuses.is_idle_draw(slot):
             self.flow.unread.add(slot.values)
             return
         self.flow.states[slot.values] = MADE

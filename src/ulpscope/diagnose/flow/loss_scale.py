@@ -1,5 +1,10 @@
-"""Loss scaling: gradients of a run under a GradScaler are a power of two times those of a run without."""
+"""Loss scaling: gradients of one run are a factor times those of the other, until the optimizer reads them.
 
+A GradScaler's factor is a power of two. One run may also divide its loss by a number (of micro-steps, of ranks) by
+which the other divides its gradients.
+"""
+
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -8,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ulpscope.diagnose.limits import LEAST_UNANNOUNCED_SCALE, SCALE_NEARNESS, SCALE_SPREAD, SCALED_SHARE
+from ulpscope.diagnose.limits import (
+    COUNT_NEARNESS,
+    LEAST_UNANNOUNCED_SCALE,
+    SCALE_NEARNESS,
+    SCALE_SPREAD,
+    SCALED_SHARE,
+)
 from ulpscope.judge.rounding.masks import large_parts, largest
 from ulpscope.judge.rounding.measuring import NO_REASON, ValuePairs, summary_distances, with_large
 from ulpscope.judge.rounding.values import Values, scaled
@@ -32,13 +43,13 @@ GRADIENT_ROLES = (GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE)
 
 
 def without_loss_scale(
-    slots: Iterable["Slot"], calls: Mapping[str, list[Any]], values: ValuePairs, ops: Iterable[str]
+    slots: Iterable["Slot"], calls: Mapping[str, list[Any]], values: ValuePairs, ops: Iterable[str], *, divides: bool
 ) -> tuple[ValuePairs, dict[int, float]]:
     """Divide the target's gradients by its loss scale, where it is undone before the optimizer reads them; and tell
     that scale by step.
 
     `calls` has the step and kind of each pair of calls; `ops` are all operations of the target, among which a
-    GradScaler shows.
+    GradScaler shows; `divides`: whether one run alone computes something of gradients.
     """
     ratios = _ratios(values.sides)
     by_step: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -46,17 +57,17 @@ def without_loss_scale(
         if slot.role in SCALED_ROLES:
             used = calls["kind"][slot.pair] == OPTIMIZER_KIND
             by_step[calls["step"][slot.pair]][USED if used else slot.role].append(slot.values)
-    least = 1 if any("_amp_" in op for op in ops) else LEAST_UNANNOUNCED_SCALE
-    found = {step: _scale(roles, ratios) for step, roles in by_step.items()}
-    scales = {step: scale for step, scale in found.items() if scale is not None and abs(scale) >= least}
-    exponents = {row: scale for step, scale in scales.items() for row in _scaled_rows(by_step[step], ratios, scale)}
-    unscaled = _rescaled(values, exponents)
-    noisy = {row: scale for step, scale in scales.items() for row in _gradients(by_step[step]) if row not in exponents}
+    announced = any("_amp_" in op for op in ops)
+    found = {step: _scale(roles, ratios, announced=announced, divides=divides) for step, roles in by_step.items()}
+    scales = {step: scale for step, scale in found.items() if scale is not None}
+    factors = {row: scale for step, scale in scales.items() for row in _scaled_rows(by_step[step], ratios, scale)}
+    unscaled = _rescaled(values, factors)
+    noisy = {row: scale for step, scale in scales.items() for row in _gradients(by_step[step]) if row not in factors}
     # Gradients that are noise, of any size in either run, have been scaled like all others if that brings them nearer.
     # Those of a gradient penalty, which no scale was on, stay as they are.
     tried = _rescaled(unscaled, noisy)
     nearer = {row: scale for row, scale in noisy.items() if tried.distance[row] < unscaled.distance[row]}
-    return _rescaled(unscaled, nearer), {step: 2.0**scale for step, scale in scales.items()}
+    return _rescaled(unscaled, nearer), scales
 
 
 def _ratios(values: Pair[Values]) -> np.ndarray:
@@ -68,38 +79,60 @@ def _ratios(values: Pair[Values]) -> np.ndarray:
     return ratios
 
 
-def _scale(roles: dict[str, list[int]], ratios: np.ndarray) -> int | None:
-    """The exponent of a step's loss scale; none if there is none, or if the optimizer still sees it."""
+def _scale(roles: dict[str, list[int]], ratios: np.ndarray, *, announced: bool, divides: bool) -> float | None:
+    """The loss scale of a step; none if there is none, or if the optimizer still sees one that no GradScaler announced.
+
+    Where a GradScaler's scale is not undone, what undoes it is wrong, and not the scale.
+    """
     gradients = [float(ratios[row]) for role in GRADIENT_ROLES for row in roles[role] if np.isfinite(ratios[row])]
     if not gradients:
         return None
     usual = median(gradients)
     exponent = round(usual)
-    near = sum(abs(ratio - exponent) < SCALE_SPREAD for ratio in gradients)
     used = [float(ratios[row]) for row in roles[USED] if np.isfinite(ratios[row])]
-    if used and abs(median(used)) > SCALE_SPREAD:
+    if used and abs(median(used)) > SCALE_SPREAD and not announced:
         return None
-    if exponent == 0 or abs(usual - exponent) > SCALE_NEARNESS or near < SCALED_SHARE * len(gradients):
+    least = 1 if announced else LEAST_UNANNOUNCED_SCALE
+    if abs(exponent) >= least and abs(usual - exponent) <= SCALE_NEARNESS:
+        return 2.0**exponent if _share_near(gradients, exponent, SCALE_SPREAD) >= SCALED_SHARE else None
+    # Gradients that are clipped come out alike, however they went in.
+    factor = _count(usual) if divides else None
+    if factor is None or not used or abs(median(used)) > SCALE_NEARNESS:
         return None
-    return exponent
+    return factor if _share_near(gradients, math.log2(factor), SCALE_NEARNESS) >= SCALED_SHARE else None
 
 
-def _scaled_rows(roles: dict[str, list[int]], ratios: np.ndarray, exponent: int) -> list[int]:
+def _count(ratio: float) -> float | None:
+    """The whole number, or one divided by it, that a binary logarithm is near."""
+    size = 2.0 ** abs(ratio)
+    count = round(size)
+    if count < 2 or abs(size / count - 1.0) > COUNT_NEARNESS:
+        return None
+    return float(count) if ratio > 0 else 1.0 / count
+
+
+def _share_near(ratios: list[float], scale: float, spread: float) -> float:
+    return sum(abs(ratio - scale) < spread for ratio in ratios) / len(ratios)
+
+
+def _scaled_rows(roles: dict[str, list[int]], ratios: np.ndarray, scale: float) -> list[int]:
     """Values near that scale; what the optimizer reads is without, however noise of the same size may look."""
-    used = set(roles[USED])
-    return [row for role in SCALED_ROLES for row in {*roles[role]} - used if abs(ratios[row] - exponent) < SCALE_SPREAD]
+    used, exponent = set(roles[USED]), math.log2(scale)
+    # Between small scales and none lie values that differ for other reasons.
+    spread = min(SCALE_SPREAD, SCALE_NEARNESS * abs(exponent))
+    return [row for role in SCALED_ROLES for row in {*roles[role]} - used if abs(ratios[row] - exponent) < spread]
 
 
 def _gradients(roles: dict[str, list[int]]) -> set[int]:
     return {row for role in (*GRADIENT_ROLES, GRADIENT_ROLE) for row in roles[role]} - {*roles[USED]}
 
 
-def _rescaled(values: ValuePairs, exponents: dict[int, int]) -> ValuePairs:
-    """The pairs with the target of these rows divided by 2 to the power of the exponent."""
-    if not exponents:
+def _rescaled(values: ValuePairs, scales: dict[int, float]) -> ValuePairs:
+    """The pairs with the target of these rows divided by these scales."""
+    if not scales:
         return values
-    rows = np.array(list(exponents))
-    factors = 2.0 ** -np.array(list(exponents.values()), dtype=np.float64)
+    rows = np.array(list(scales))
+    factors = 1.0 / np.array(list(scales.values()), dtype=np.float64)
     sides = values.sides.reference.take(rows), scaled(values.sides.target.take(rows), factors)
     large = large_parts(*sides, rescaled=True)
     told, by = summary_distances(*sides)

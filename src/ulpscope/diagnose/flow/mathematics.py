@@ -6,22 +6,33 @@ percent is seen below noise of one percent.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+
+import numpy as np
 
 from ulpscope.align.tensors import BACKWARD_KINDS
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained
+from ulpscope.diagnose.flow.unpaired import Gap
 from ulpscope.diagnose.limits import (
+    CHANCE,
+    CHANGED_ROUNDOFFS,
+    CHANGED_SHARE,
     FACTOR_DEVIATIONS,
     FACTOR_ELEMENTS,
     FACTOR_NOISE,
     FACTOR_SHARE,
     LAST_BITS,
+    NEARLY_SAME,
 )
-from ulpscope.judge.rounding.limits import Limits
+from ulpscope.judge.rounding.limits import LIMITS, Limits, unit_roundoff
+from ulpscope.numerics.summaries.constants import SKETCH_LENGTH
 from ulpscope.operations.registry import Family, Trait
-from ulpscope.records.enums import OPTIMIZER_KIND, PARAMETER_AFTER_ROLE
+from ulpscope.records.enums import OPTIMIZER_KIND, PARAMETER_AFTER_ROLE, Kind
+
+RECORDED = (Kind.API.value, Kind.KERNEL.value)
+"""Kinds of calls of which it is known what autocast was told."""
 
 
 def follows_from_argument(evidence: RankEvidence, slot: Slot, explained: Explained, limits: Limits) -> bool:
@@ -42,6 +53,44 @@ def follows_from_argument(evidence: RankEvidence, slot: Slot, explained: Explain
     return kind not in BACKWARD_KINDS and of_some_size
 
 
+def loses_precision(evidence: RankEvidence, slot: Slot, sources: Sequence[int]) -> bool:
+    """Whether a call of one run gives its result in a coarser type than all that both runs are in, of operands that
+    have the same types."""
+    common, types = evidence.common_roundoff, [side.dtype for side in evidence.sides]
+    # Of a module nobody has recorded what autocast was told inside.
+    is_module = evidence.calls["kind"][slot.pair] not in RECORDED
+    if common is None or is_module or not slot.makes or types[0][slot.values] == types[1][slot.values]:
+        return False
+    coarser = max(unit_roundoff(side[slot.values]) for side in types)
+    return coarser > common and all(types[0][row] == types[1][row] for row in sources)
+
+
+def changes_in_one_run(evidence: RankEvidence, slot: Slot, gap: Gap, origin: int) -> bool:
+    """Whether calls that only one run makes change a value (`origin`) by more than that run rounds, and the other run's
+    lies where it was before: in noise, too, for of a difference in a given direction a sketch tells more than of one
+    in any."""
+    side, other, executed = evidence.sides.reference, evidence.sides.target, evidence.executed.reference
+    if gap.only_target:
+        side, other, executed = other, side, evidence.executed.target
+    row = slot.values
+    computing = any(not executed[call].has(Trait.MOVING, Trait.VIEW) for call in gap.calls)
+    if not computing or side.shape(origin) != side.shape(row) or side.shape(row) != other.shape(row):
+        return False
+    known = [each.summaries.sketch for each in (side, other)]
+    norm = float(side.summaries.norm[row])
+    if known[0] is None or known[1] is None or not norm > 0:
+        return False
+    change, apart = (np.asarray(each, np.float64) - known[0][origin] for each in (known[0][row], known[1][row]))
+    size = float(np.linalg.norm(change))
+    rounding = max(unit_roundoff(side.dtype[each]) for each in (row, origin))
+    # What is changed by more stands out by itself, or is a loss scale.
+    if not max(LAST_BITS, CHANGED_ROUNDOFFS * rounding) * norm < size < NEARLY_SAME * norm:
+        return False
+    share = float(apart @ change) / size**2
+    doubt = float(np.linalg.norm(apart - share * change)) / size / math.sqrt(SKETCH_LENGTH)
+    return abs(share) + CHANCE * doubt < CHANGED_SHARE
+
+
 def factor_of(evidence: RankEvidence, row: int) -> float | None:
     """How many times as large the target's value is as the reference's, if that is most of what differs."""
     error = evidence.operands[row].error
@@ -51,10 +100,12 @@ def factor_of(evidence: RankEvidence, row: int) -> float | None:
     return factor if math.isfinite(factor) and error <= abs(factor - 1.0) / FACTOR_SHARE else None
 
 
-def makes_factor(evidence: RankEvidence, slot: Slot, sources: Sequence[int], widened: float) -> bool:
+def makes_factor(
+    evidence: RankEvidence, slot: Slot, sources: Sequence[int], widened: float, parameters: Container[int]
+) -> bool:
     """Whether a call made a factor that neither its operands have nor rounding makes.
 
-    `widened`: by how much its output has cancelled.
+    `widened`: by how much its output has cancelled; `parameters`: where they lie in the target.
     """
     # What a recurrent call rounds inside, and how often, nobody sees; and a part may be larger where the whole is not.
     known = evidence.operations[slot.pair]
@@ -64,11 +115,17 @@ def makes_factor(evidence: RankEvidence, slot: Slot, sources: Sequence[int], wid
         return False
     values = evidence.values
     floats = [row for row in sources if not values.discrete[row]]
+    # A weight that was updated otherwise acts along its inputs, as a factor does.
+    updated = (slot.values for slot in evidence.slots_of[slot.pair] if evidence.storage(slot) in parameters)
+    if any(evidence.operands[row].error > LIMITS.gain * evidence.roundoffs[row] for row in updated):
+        return False
     noise = math.hypot(evidence.worst_error(floats), evidence.roundoffs[slot.values])
     came_in = [abs(_logarithm(evidence, row)) for row in floats if not values.identical[row]]
     if not floats or noise > FACTOR_NOISE or not all(map(math.isfinite, came_in)):
         return False
-    by_chance = noise / math.sqrt(independent_elements(evidence, slot.values))
+    # All of a result has the rounding of a weight in common: no more draws than the operand of fewest elements has.
+    draws = min(independent_elements(evidence, row) for row in (slot.values, *floats))
+    by_chance = noise / math.sqrt(draws)
     explained = (max(came_in, default=0.0) + by_chance) * widened
     return abs(_logarithm(evidence, slot.values)) > FACTOR_DEVIATIONS * explained
 

@@ -11,13 +11,16 @@ from collections.abc import Container, Mapping, Sequence
 from ulpscope.align.tensors import KEPT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import WRONG, Birth, Cause, Flow
-from ulpscope.diagnose.limits import HEALED_GAIN
-from ulpscope.judge.rounding.limits import LIMITS
+from ulpscope.diagnose.flow.unpaired import GapFinder
+from ulpscope.diagnose.limits import HEALED_GAIN, LAST_BITS
+from ulpscope.judge.rounding.limits import ACCUMULATOR, LIMITS
 from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS
 from ulpscope.records.enums import (
     GRAD_INPUT_ROLE,
     GRADIENT_ROLE,
     LOSS_ROLE,
+    MODULE_KIND,
+    OTHER_PHASE,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
     STATE_AFTER_ROLE,
@@ -28,27 +31,31 @@ Sources = Mapping[int, Sequence[int]]
 LEAVING = (*KEPT_ROLES, LOSS_ROLE, GRADIENT_ROLE, PARAMETER_AFTER_ROLE, STATE_AFTER_ROLE)
 
 
-def healed(evidence: RankEvidence, flow: Flow, sources: Sources) -> list[Birth]:
+def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gaps: GapFinder) -> list[Birth]:
     """Differences that began where the runs are written otherwise, if nothing of them is left."""
     births = [birth for birth in flow.births if _is_written_otherwise(evidence, birth)]
     if not births:
         return []
     came_in = {birth.slot.values: _worst(evidence, sources.get(birth.slot.values, ())) for birth in births}
     elsewhere = {birth.slot.values for birth in flow.births} - set(came_in)
+    noise = 0.0  # the largest error so far that none of these differences has part in
     for row, given in sources.items():
         if row in came_in or row in elsewhere:
             continue
         of_nothing = flow.states[row] in WRONG and not any(flow.states[source] in WRONG for source in given)
-        if not of_nothing and not any(source in came_in for source in given):
+        if given and not of_nothing and not any(source in came_in for source in given):
+            noise = max(noise, _worst(evidence, [row]))
             continue
-        before = max((came_in.get(source, evidence.operands[source].error) for source in given), default=0.0)
+        before = max((came_in.get(source, evidence.operands[source].error) for source in given), default=noise)
         least = LIMITS.rounding * max(evidence.roundoffs[row], evidence.resolutions[row])
-        if not evidence.operands[row].error <= HEALED_GAIN * math.hypot(before, least):
+        last_bits = LAST_BITS * min(evidence.roundoffs[row] / ACCUMULATOR, 1.0)
+        gain = HEALED_GAIN if given else LIMITS.gap_gain
+        if not evidence.operands[row].error <= max(gain * math.hypot(before, least), last_bits):
             came_in[row] = before
-    used = {source for given in sources.values() for source in given}
+    used = gaps.read | {source for given in sources.values() for source in given}
     folded = {birth.slot.values for birth in births if birth.slot.role == PARAMETER_ROLE}
     left = any(
-        slot.values in came_in and _leaves(slot, used)
+        slot.values in came_in and _leaves(evidence, slot, used)
         for slot in evidence.slots
         if slot.role != PARAMETER_ROLE or slot.values not in folded
     )
@@ -57,15 +64,22 @@ def healed(evidence: RankEvidence, flow: Flow, sources: Sources) -> list[Birth]:
     return [] if left or any(slot.values in came_in for pair in crossed for slot in evidence.made(pair)) else births
 
 
-def _leaves(slot: Slot, used: Container[int]) -> bool:
-    """Whether it is what a step is for, or nothing is made of it; a gradient goes on in the engine, to parameters."""
-    return slot.role in LEAVING or (slot.values not in used and slot.role != GRAD_INPUT_ROLE)
+def _leaves(evidence: RankEvidence, slot: Slot, used: Container[int]) -> bool:
+    """Whether it is what a step is for, the result of a whole model, or nothing is made of it; a gradient goes on in
+    the engine, to parameters."""
+    outermost = evidence.calls["kind"][slot.pair] == MODULE_KIND and evidence.calls["parent"][slot.pair] is None
+    if slot.role in LEAVING or (outermost and slot.makes):
+        return True
+    return slot.values not in used and slot.role != GRAD_INPUT_ROLE
 
 
 def _is_written_otherwise(evidence: RankEvidence, birth: Birth) -> bool:
     """Whether both runs have calls of their own before it, or give it what other calls have made; whether it is of
-    another shape; or whether one run has folded into a parameter what the other computes with it."""
+    another shape; whether one run has folded into a parameter what the other computes with it; or whether it is
+    computed beside forward, backward and update, where only what becomes of it counts."""
     gap = birth.gap
+    if birth.cause is Cause.ERROR and evidence.calls["phase"][birth.slot.pair] == OTHER_PHASE:
+        return gap is None and bool(evidence.given(birth.slot.pair))
     if birth.cause is not Cause.GAP or gap is None or gap.outside or birth.slot.makes:
         return False
     makers = [int(side.producer[birth.slot.values]) for side in evidence.sides]

@@ -6,7 +6,7 @@ Operands that nothing was compared with: what comes with them is not known.
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -16,9 +16,9 @@ import polars as pl
 from ulpscope.align.tensors import GRADIENT_ROLES, KEPT_ROLES, OWNED_ROLES
 from ulpscope.diagnose.arguments import reads_objects, tensor_places
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
+from ulpscope.diagnose.flow.reads import RunReads
 from ulpscope.diagnose.limits import LONGEST_GAP
 from ulpscope.judge.rounding.measuring import NO_SUMMARY
-from ulpscope.judge.rounding.values import Values
 from ulpscope.operations.registry import LEAVES_GRADIENTS, STARTS_BACKWARD, Operation
 from ulpscope.records.enums import (
     BACKWARD_PHASE,
@@ -33,12 +33,11 @@ from ulpscope.records.enums import (
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
     UPDATE_PHASE,
+    Kind,
 )
 from ulpscope.records.pairs import Pair
-from ulpscope.trace.reader import RankTrace
 
 Gradients = dict[int, list[tuple[int, int]]]
-READING = [INPUT_ROLE, *KEPT_ROLES, GRAD_OUTPUT_ROLE, GRADIENT_ROLE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,8 @@ class Gap:
     """The engine's own sum of gradients."""
     written: bool = False
     """A call wrote it unseen, as batch norm writes its running stats."""
+    half_seen: bool = False
+    """Of one run nobody knows which call made it: the engine, which adds gradients up."""
 
     @property
     def calls(self) -> tuple[int, ...]:
@@ -64,54 +65,12 @@ class Gap:
     @property
     def one_sided(self) -> bool:
         """Only one run has calls here: if they are harmless, they change nothing."""
-        return not (self.only_reference and self.only_target)
+        return not self.half_seen and not (self.only_reference and self.only_target)
 
 
 def _is_entry(place: str) -> bool:
     """Whether it is a place in a list: args.0.7."""
     return place.count(".") > 1
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What calls of one run read and made, partners or not, each looked up once."""
-
-    steps: Sequence[int]
-    trace: RankTrace
-    calls: pl.DataFrame
-    partners: dict[int, int]
-    """Pairs of calls, by id of the call."""
-    values: Values
-
-    @cached_property
-    def forwards(self) -> dict[int, int]:
-        return dict(self.calls.select("id", "forward").drop_nulls().iter_rows())
-
-    @cached_property
-    def inputs(self) -> dict[int, list[int]]:
-        return self._uses(READING)
-
-    @cached_property
-    def outputs(self) -> dict[int, list[int]]:
-        return self._uses([OUTPUT_ROLE])
-
-    def _uses(self, roles: Sequence[str]) -> dict[int, list[int]]:
-        """Values that each call uses in these roles."""
-        used = self.trace.tensors(self.steps).filter(pl.col("role").is_in(roles)).select("call", "value")
-        together = used.group_by("call", maintain_order=True).agg("value")
-        return dict(self.trace.collect(together).iter_rows())
-
-    @cached_property
-    def rows(self) -> dict[int, int]:
-        """Rows of pairs of values, by id of the value."""
-        return {value: row for row, value in enumerate(self.values.id.tolist())}
-
-    @cached_property
-    def producers(self) -> dict[int, int]:
-        """The call that made each value, where it is one of these; what other steps made came from outside."""
-        made = self.trace.values().select("id", "producer").drop_nulls()
-        by_these = made.join(self.calls.lazy().select(producer="id"), on="producer", how="semi")
-        return dict(self.trace.collect(by_these).iter_rows())
 
 
 class GapFinder:
@@ -142,7 +101,7 @@ class GapFinder:
         forward, kind = evidence.forwards[pair], evidence.calls["kind"][pair]
         if forward >= 0:
             values += [slot.values for slot in evidence.slots_of[forward]]
-        if kind == MODULE_KIND:
+        if kind in (MODULE_KIND, Kind.API.value):
             values += evidence.inner_outputs.get(pair, [])
         if not values and reads_objects(evidence.calls["arguments"][pair]):
             # What Python, or another library, made of what is known in the module around (an assignment of boxes).
@@ -155,10 +114,18 @@ class GapFinder:
         """The gap before a value that appears first as the input of a call."""
         made = self._producers(slot)
         (reference, only_reference), (target, only_target) = map(self._walk, self._runs, made)
-        between = Gap(tuple(dict.fromkeys([*reference, *target])), only_reference, only_target, outside=False)
+        # Where a way is too long to be followed, nobody knows what it leads to.
+        known = () if reference is None or target is None else tuple(dict.fromkeys([*reference, *target]))
+        half_seen = min(made) < 0 <= max(made)
+        between = Gap(known, only_reference, only_target, outside=False, half_seen=half_seen)
         is_gradient = slot.role in GRADIENT_ROLES or self.evidence.storage(slot) in self.gradient_storages
+        if is_gradient and min(made) >= 0 and not between.calls:
+            # Made by calls that are no partners: what was added up before they came to it, nobody sees.
+            return replace(between, sources=())
         if is_gradient and min(made) < 0:
             sources = self.gradient_sources(slot)
+            if sources and self.has_other_summands(slot):
+                return replace(between, sources=())
             if sources:
                 return replace(between, sources=(*sources, *self._kept_gradient(slot)), adds=True)
         if slot.role in KEPT_ROLES or self.is_parameter(slot):
@@ -166,6 +133,19 @@ class GapFinder:
             if earlier:
                 return replace(between, sources=tuple(earlier), written=True)
         return between if max(made) >= 0 else self._uncaptured(slot)
+
+    def has_other_summands(self, slot: Slot) -> bool:
+        """Whether calls without partners send a part of this gradient, in either run."""
+        evidence = self.evidence
+        forward = evidence.forwards[slot.pair]
+        sides = zip(evidence.sides, self._runs, strict=True)
+        if slot.role == GRADIENT_ROLE:
+            places = [(pair, PARAMETER_ROLE, slot.place) for pair in (slot.pair, forward)]
+            shown = next((found for place in places if (found := evidence.at_place.get(place))), [])
+            return any(int(side.storage[s.values]) in run.storages_of_strangers for side, run in sides for s in shown)
+        role = OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE
+        values = [s.values for s in evidence.at_place.get((forward, role, slot.place), ())]
+        return any(int(side.id[row]) in run.read_by_strangers for side, run in sides for row in values)
 
     def _producers(self, slot: Slot) -> Pair[int]:
         """The call of either run that made a value; -1 if nobody knows."""
@@ -178,6 +158,20 @@ class GapFinder:
         earlier = next((other for other in shown if step[other.pair] < step[slot.pair]), None)
         return [] if earlier is None else [earlier.values]
 
+    def origin(self, slot: Slot, gap: Gap) -> int | None:
+        """The value that calls of one run alone have changed into this one: their first operands, back to a row."""
+        run, call = self._runs.reference, self._producers(slot).reference
+        if gap.only_target:
+            run, call = self._runs.target, self._producers(slot).target
+        own = set(gap.calls)
+        while call in own:
+            own.discard(call)
+            value = next(iter(run.inputs.get(call, ())), -1)
+            if value in run.rows:
+                return run.rows[value]
+            call = run.producers.get(value, -1)
+        return None
+
     def passed_through(self, slot: Slot) -> bool:
         """Whether an output was made by other calls than the one that returned it."""
         calls, made = self.evidence.calls, self._producers(slot)
@@ -185,8 +179,9 @@ class GapFinder:
             return bool(self.gradient_sources(slot))
         return made != Pair(calls["reference_id"][slot.pair], calls["id"][slot.pair]) and max(made) >= 0
 
-    def _walk(self, run: "_Run", start: int) -> tuple[list[int], tuple[int, ...]]:
-        """Values with a partner that lead into `start` through calls without one, and those calls."""
+    def _walk(self, run: RunReads, start: int) -> tuple[list[int] | None, tuple[int, ...]]:
+        """Values with a partner that lead into `start` through calls without one, and those calls; no values if there
+        are too many calls."""
         if start < 0:
             return [], ()
         found: list[int] = []
@@ -205,9 +200,10 @@ class GapFinder:
                 elif (producer := run.producers.get(value, -1)) >= 0 and producer not in seen:
                     seen.add(producer)
                     waiting.append(producer)
-        return found, tuple(sorted(call for call in seen if call not in run.partners))
+        calls = tuple(sorted(call for call in seen if call not in run.partners))
+        return (None if waiting else found), calls
 
-    def _gradients_into(self, run: "_Run", call: int) -> list[int]:
+    def _gradients_into(self, run: RunReads, call: int) -> list[int]:
         """Of a backward without a partner: the gradients that were added up for it."""
         of_value = self._gradients_of_value
         gradients = of_value.reference if run is self._runs.reference else of_value.target
@@ -215,10 +211,27 @@ class GapFinder:
         return [row for value in made for row, _ in gradients.get(value, ())]
 
     @cached_property
-    def _runs(self) -> Pair["_Run"]:
+    def read(self) -> set[int]:
+        """Rows of values that calls of either run read, partners or not."""
+        return self._rows_read(lambda run, call: True)
+
+    @cached_property
+    def used(self) -> set[int]:
+        """Those of them that something was made of."""
+        return self._rows_read(lambda run, call: call in run.outputs)
+
+    def _rows_read(self, by: Callable[[RunReads, int], bool]) -> set[int]:
+        found: set[int] = set()
+        for run in self._runs:
+            used = {value for call, given in run.inputs.items() if by(run, call) for value in given}
+            found |= {row for row, value in enumerate(run.values.id.tolist()) if value in used}
+        return found
+
+    @cached_property
+    def _runs(self) -> Pair[RunReads]:
         plan, partners = self.evidence.plan, Pair(self.evidence.pair_of_reference, self.evidence.pair_of_target)
         sides = zip(plan.traces, plan.calls, partners, self.evidence.sides, strict=True)
-        return Pair(*(_Run(plan.steps, *side) for side in sides))
+        return Pair(*(RunReads(plan.steps, *side) for side in sides))
 
     @cached_property
     def _gradients_of_value(self) -> Pair[Gradients]:

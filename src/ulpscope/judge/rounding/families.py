@@ -132,6 +132,12 @@ def incoming(family: Family, operands: Sequence[Operand], output: Operand, norm:
     return worst
 
 
+def repetition(operands: Sequence[Operand], output: Operand) -> float:
+    """By how much the error of a row that is picked by an index can grow: it may be picked for all that there is."""
+    row = max(math.prod(operands[0].shape[1:]), 1) if operands else 1
+    return math.sqrt(max(output.elements / row, 1.0))
+
+
 def spread_gain(operation: Operation, operands: Sequence[Operand], output: Operand) -> float:
     """How many times the operand's relative error a deviation or variance has: as often as it goes into the operand."""
     if operation.name not in DEVIATIONS or not operands or output.rms <= 0:
