@@ -48,8 +48,8 @@ def test_a_change_that_the_other_run_makes_inside_is_not_told(tmp_path: Path) ->
     assert not findings(tmp_path, capped(), capped(noise=0.01, elsewhere=True))
 
 
-def cast(dtype: str, *, weights: str = "float32") -> HandmadeRun:
-    """A weight, and a cast of what is made with it."""
+def cast(dtype: str, *, weights: str = "float32", casts: int = 1) -> HandmadeRun:
+    """A weight, and casts of what is made with it."""
     run = HandmadeRun()
     module = run.call("Net", kind="module", module="model", module_class="Net", reads={"args.0": run.value(X)})
     run.use(module, "parameter", "weight", run.value(X, dtype=weights))
@@ -57,10 +57,11 @@ def cast(dtype: str, *, weights: str = "float32") -> HandmadeRun:
         LINEAR, reads={"args.0": run.value(X)}, makes={"output.0": X.astype(np.float32)}, parent=module, **INSIDE
     )
     rounded = np.float32(X).view(np.uint32) & (0xFFFF0000 if dtype == "bfloat16" else 0xFFFFFFFF)
-    made = run.value(rounded.view(np.float32))
-    run.values[made]["dtype"] = dtype
-    to = run.call("torch.Tensor.to", reads={"args.0": run.output(call)}, makes={"output.0": made}, **INSIDE)
-    run.values[made]["producer"] = to
+    for _ in range(casts):
+        made = run.value(rounded.view(np.float32), dtype="float32")
+        run.values[made]["dtype"] = dtype
+        to = run.call("torch.Tensor.to", reads={"args.0": run.output(call)}, makes={"output.0": made}, **INSIDE)
+        run.values[made]["producer"] = to
     return run
 
 
@@ -71,8 +72,10 @@ def test_a_type_that_only_one_run_loses_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_in_another_precision_loses_no_type(tmp_path: Path) -> None:
-    assert not findings(tmp_path, cast("float32"), cast("bfloat16", weights="float16"))
+@pytest.mark.parametrize(("weights", "casts"), [("float16", 1), ("float32", 9)])
+def test_a_run_in_another_precision_loses_no_type(tmp_path: Path, weights: str, casts: int) -> None:
+    """Told by its parameters, or by types that differ nearly everywhere."""
+    assert not findings(tmp_path, cast("float32", casts=casts), cast("bfloat16", weights=weights, casts=casts))
 
 
 def initialised(before: float, after: float) -> HandmadeRun:

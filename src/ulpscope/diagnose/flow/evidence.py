@@ -14,7 +14,7 @@ from ulpscope.align.plan import RankPlan
 from ulpscope.align.tensors import OWNED_ROLES
 from ulpscope.diagnose.arguments import NO_NUMBERS, asks_for_more, numbers_differ
 from ulpscope.diagnose.flow.loss_scale import without_loss_scale
-from ulpscope.diagnose.limits import COARSEST_ROUNDOFF, SAME_PRECISION
+from ulpscope.diagnose.limits import COARSEST_ROUNDOFF, OTHER_PRECISION, SAME_PRECISION
 from ulpscope.judge.rounding.choices import numbers_alike
 from ulpscope.judge.rounding.families import Operand
 from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
@@ -180,12 +180,16 @@ class RankEvidence:
     @cached_property
     def common_roundoff(self) -> float | None:
         """The coarsest unit roundoff of the parameters' types, if both runs are in the same precision: the types of
-        nearly all of their parameters, and what autocast was told."""
+        nearly all of their parameters, of most of their values, and what autocast was told."""
         owned = [slot.values for role in OWNED_ROLES for slot in self.by_role.get(role, [])]
         reference, target = (side.dtype[owned] for side in self.sides)
         same = reference == target
         cast_alike = self.calls["autocast"] == self.calls["reference_autocast"]
         if not self.complete or not cast_alike or np.count_nonzero(same) <= SAME_PRECISION * len(owned):
+            return None
+        reals = ~self.values.discrete
+        other = np.count_nonzero((self.sides.reference.dtype != self.sides.target.dtype) & reals)
+        if other > OTHER_PRECISION * np.count_nonzero(reals):
             return None
         return max(unit_roundoff(name) for name in set(target[same]))
 
