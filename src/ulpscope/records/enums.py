@@ -99,6 +99,9 @@ MODULE_BACKWARD_KIND = Kind.MODULE_BACKWARD.value
 MODULE_KIND = Kind.MODULE.value
 OPTIMIZER_KIND = Kind.OPTIMIZER.value
 
+OPERATION_KINDS = (Kind.API.value, Kind.KERNEL.value)
+"""Calls of one operation each, of which arguments and autocast are recorded."""
+
 BACKWARD_PHASE = Phase.BACKWARD.value
 FORWARD_PHASE = Phase.FORWARD.value
 SETUP_PHASE = Phase.SETUP.value

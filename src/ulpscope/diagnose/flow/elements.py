@@ -11,10 +11,8 @@ from ulpscope.judge.rounding.elementwise import FUNCTIONS, Drawn, gradient_error
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.regenerate.floats import regenerate_numbers
 from ulpscope.operations.registry import own_word
-from ulpscope.records.enums import GRAD_OUTPUT_ROLE, INPUT_ROLE, Kind
+from ulpscope.records.enums import GRAD_OUTPUT_ROLE, INPUT_ROLE, OPERATION_KINDS
 from ulpscope.trace.objects import parse_arguments
-
-CALLS = (Kind.API.value, Kind.KERNEL.value)
 
 
 def element_error(evidence: RankEvidence, slot: Slot) -> float:
@@ -23,7 +21,7 @@ def element_error(evidence: RankEvidence, slot: Slot) -> float:
     is_backward = evidence.calls["kind"][slot.pair] in BACKWARD_KINDS
     pair = evidence.forwards[slot.pair] if is_backward else slot.pair
     known = FUNCTIONS.get(evidence.operations[pair].name) if pair >= 0 else None
-    if known is None or evidence.calls["kind"][pair] not in CALLS:
+    if known is None or evidence.calls["kind"][pair] not in OPERATION_KINDS:
         return 0.0
     arity, function = known
     sizes = (evidence.operands[row].elements for row in (slot.values, *evidence.given(pair)))

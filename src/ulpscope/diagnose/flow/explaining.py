@@ -297,8 +297,8 @@ class Explainer:
             norm = max(norm, self.limits.momentum * size)
         kinks = self._kinks(gap, operands, output, came_in) if slot.role in GRADIENT_ROLES else 0.0
         # Many roundings of sums lie on the way where both runs have calls of their own.
-        last_bits = 0.0 if gap.one_sided else LAST_BITS * min(floor.unit / ACCUMULATOR, 1.0)
-        return _Account(came_in, floor, norm, max(kinks, last_bits))
+        rounded = 0.0 if gap.one_sided else last_bits(floor.unit)
+        return _Account(came_in, floor, norm, max(kinks, rounded))
 
     def _kinks(self, gap: Gap, operands: list[Operand], output: Operand, came_in: float) -> float:
         """What a gradient may have because operands moved across a kink of a call without a partner."""
@@ -337,6 +337,11 @@ class Explainer:
         expected = update_error(base, gain, self.limits, lost=2.0 * math.sqrt(update.uncertain))
         gained = update.error / base if base else math.inf
         return Explained(update.error, came_in, expected, gained, base, rounded=base)
+
+
+def last_bits(unit: float) -> float:
+    """What many roundings of sums come to, in types of this unit roundoff: float32's, or finer ones'."""
+    return LAST_BITS * min(unit / ACCUMULATOR, 1.0)
 
 
 def errors_across_ranks(ranks: Sequence[RankEvidence]) -> list[dict[tuple[int, str], float]]:

@@ -29,10 +29,7 @@ from ulpscope.diagnose.limits import (
 from ulpscope.judge.rounding.limits import LIMITS, Limits, unit_roundoff
 from ulpscope.numerics.summaries.constants import SKETCH_LENGTH
 from ulpscope.operations.registry import Family, Trait
-from ulpscope.records.enums import OPTIMIZER_KIND, PARAMETER_AFTER_ROLE, Kind
-
-RECORDED = (Kind.API.value, Kind.KERNEL.value)
-"""Kinds of calls of which it is known what autocast was told."""
+from ulpscope.records.enums import OPERATION_KINDS, OPTIMIZER_KIND, PARAMETER_AFTER_ROLE
 
 
 def follows_from_argument(evidence: RankEvidence, slot: Slot, explained: Explained, limits: Limits) -> bool:
@@ -58,7 +55,7 @@ def loses_precision(evidence: RankEvidence, slot: Slot, sources: Sequence[int]) 
     have the same types."""
     common, types = evidence.common_roundoff, [side.dtype for side in evidence.sides]
     # Of a module nobody has recorded what autocast was told inside.
-    is_module = evidence.calls["kind"][slot.pair] not in RECORDED
+    is_module = evidence.calls["kind"][slot.pair] not in OPERATION_KINDS
     if common is None or is_module or not slot.makes or types[0][slot.values] == types[1][slot.values]:
         return False
     coarser = max(unit_roundoff(side[slot.values]) for side in types)

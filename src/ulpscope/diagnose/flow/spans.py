@@ -10,10 +10,11 @@ from collections.abc import Container, Mapping, Sequence
 
 from ulpscope.align.tensors import KEPT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
+from ulpscope.diagnose.flow.explaining import last_bits
 from ulpscope.diagnose.flow.states import WRONG, Birth, Cause, Flow
 from ulpscope.diagnose.flow.unpaired import GapFinder
-from ulpscope.diagnose.limits import HEALED_GAIN, LAST_BITS
-from ulpscope.judge.rounding.limits import ACCUMULATOR, LIMITS
+from ulpscope.diagnose.limits import HEALED_GAIN
+from ulpscope.judge.rounding.limits import LIMITS
 from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS
 from ulpscope.records.enums import (
     GRAD_INPUT_ROLE,
@@ -48,9 +49,10 @@ def healed(evidence: RankEvidence, flow: Flow, sources: Sources, gaps: GapFinder
             continue
         before = max((came_in.get(source, evidence.operands[source].error) for source in given), default=noise)
         least = LIMITS.rounding * max(evidence.roundoffs[row], evidence.resolutions[row])
-        last_bits = LAST_BITS * min(evidence.roundoffs[row] / ACCUMULATOR, 1.0)
         gain = HEALED_GAIN if given else LIMITS.gap_gain
-        if not evidence.operands[row].error <= max(gain * math.hypot(before, least), last_bits):
+        if not evidence.operands[row].error <= max(
+            gain * math.hypot(before, least), last_bits(evidence.roundoffs[row])
+        ):
             came_in[row] = before
     used = gaps.read | {source for given in sources.values() for source in given}
     folded = {birth.slot.values for birth in births if birth.slot.role == PARAMETER_ROLE}

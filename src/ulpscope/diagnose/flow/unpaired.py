@@ -136,16 +136,20 @@ class GapFinder:
 
     def has_other_summands(self, slot: Slot) -> bool:
         """Whether calls without partners send a part of this gradient, in either run."""
-        evidence = self.evidence
-        forward = evidence.forwards[slot.pair]
-        sides = zip(evidence.sides, self._runs, strict=True)
+        rows = self._is_gradient_of(slot)
+        sides = zip(self.evidence.sides, self._runs, strict=True)
+        if slot.role == GRADIENT_ROLE:
+            return any(int(side.storage[row]) in run.storages_of_strangers for side, run in sides for row in rows)
+        return any(int(side.id[row]) in run.read_by_strangers for side, run in sides for row in rows)
+
+    def _is_gradient_of(self, slot: Slot) -> list[int]:
+        """Rows of the values that a gradient is of: a parameter, or what the forward read or made."""
+        at_place, forward = self.evidence.at_place, self.evidence.forwards[slot.pair]
         if slot.role == GRADIENT_ROLE:
             places = [(pair, PARAMETER_ROLE, slot.place) for pair in (slot.pair, forward)]
-            shown = next((found for place in places if (found := evidence.at_place.get(place))), [])
-            return any(int(side.storage[s.values]) in run.storages_of_strangers for side, run in sides for s in shown)
-        role = OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE
-        values = [s.values for s in evidence.at_place.get((forward, role, slot.place), ())]
-        return any(int(side.id[row]) in run.read_by_strangers for side, run in sides for row in values)
+        else:
+            places = [(forward, OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE, slot.place)]
+        return next(([each.values for each in found] for place in places if (found := at_place.get(place))), [])
 
     def _producers(self, slot: Slot) -> Pair[int]:
         """The call of either run that made a value; -1 if nobody knows."""
@@ -277,8 +281,7 @@ class GapFinder:
         forward = evidence.forwards[slot.pair]
         if forward < 0:
             return []
-        role = OUTPUT_ROLE if slot.role == GRAD_OUTPUT_ROLE else INPUT_ROLE
-        values = [s.values for s in evidence.at_place.get((forward, role, slot.place), ())]
+        values = self._is_gradient_of(slot)
         # In one run a cast may stand between, which the other does not need.
         sides = zip(evidence.sides, self._gradients_of_value, strict=True)
         given = (of_run.get(int(side.id[row]), []) for side, of_run in sides for row in values)
@@ -291,13 +294,9 @@ class GapFinder:
 
     def _parameter_gradients(self, slot: Slot) -> list[int]:
         """Gradients that the step's backwards gave to this parameter."""
-        evidence = self.evidence
-        forward = evidence.forwards[slot.pair]
-        for pair in (slot.pair, forward):
-            for other in evidence.at_place.get((pair, PARAMETER_ROLE, slot.place), ()):
-                storage = evidence.storage(other)
-                return self._gradients_of_storage.get((storage, evidence.calls["step"][slot.pair]), [])
-        return []
+        step, storages = self.evidence.calls["step"][slot.pair], self.evidence.sides.target.storage
+        owned = self._is_gradient_of(slot)[:1]
+        return [row for each in owned for row in self._gradients_of_storage.get((int(storages[each]), step), [])]
 
     def is_parameter(self, slot: Slot) -> bool:
         return self.evidence.storage(slot) in self.parameter_storages
