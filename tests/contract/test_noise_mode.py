@@ -190,3 +190,21 @@ def test_results_that_follow_each_other_draw_other_numbers() -> None:
     for seed, tensor in enumerate(drawn):
         move(tensor, "bfloat16", seed)
     assert not torch.equal(*(tensor.flatten().sort().values for tensor in drawn))
+
+
+@pytest.mark.parametrize(("scale", "underflows"), [(0, True), (20, False)])
+def test_gradients_that_the_other_run_scales_do_not_underflow(
+    scale: int, underflows: bool, host: None, tmp_path: Path
+) -> None:
+    results = [["", "contraction", "float16"]]
+    table = tmp_path / "precision.json"
+    table.write_text(json.dumps({"coarsest": "float16", "results": results, "loss_scale": scale}))
+    made = Run(Noise(1, table=table), tmp_path)
+    weight, given = numbers(16, 16).requires_grad_(), numbers(16, 16, seed=1)
+    with made.mode:
+        product = given @ weight
+        made.steps.phase = Phase.BACKWARD
+        product.backward(torch.full((16, 16), 1e-9))
+    assert weight.grad is not None
+    truth = product_of(given.T, torch.full((16, 16), 1e-9))
+    assert (error(weight.grad, truth) > 2.0**-10) is underflows

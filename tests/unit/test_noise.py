@@ -38,11 +38,12 @@ def test_what_a_precision_holds_stays() -> None:
 
 
 def test_masks_infinities_and_zeros_stay() -> None:
-    numbers = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, np.finfo(np.float32).min, 1e-45], np.float32)
-    for precision in ("bfloat16", "float16"):
+    masks = [np.finfo(np.float32).min, -1e30, 1e9]
+    numbers = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, *masks, 1e-45], np.float32)
+    for precision in ("bfloat16", "float16", "float32"):
         found = moved(numbers, precision, "float32")
-        assert np.array_equal(found[:6], numbers[:6], equal_nan=True)
-        assert np.isfinite(found[6])
+        assert np.array_equal(found[:-1], numbers[:-1], equal_nan=True)
+        assert np.isfinite(found[-1])
 
 
 def test_small_numbers_move_by_the_steps_of_subnormals() -> None:
@@ -70,3 +71,13 @@ def test_in_their_own_type_one_in_four_becomes_a_neighbour(dtype: str, bits: str
 def test_in_their_own_type_the_largest_stay_finite() -> None:
     numbers = np.array([np.finfo(np.float32).max] * 64 + [np.inf, 0.0, np.nan], np.float32)
     assert np.array_equal(moved(numbers, "float32", "float32"), numbers, equal_nan=True)
+
+
+def test_scaled_numbers_move_by_the_steps_they_have_when_scaled() -> None:
+    numbers = np.random.default_rng(3).standard_normal(20_000).astype(np.float32) * np.float32(1e-7)
+    scaled = numbers.astype(np.float64) * 2.0**16
+    rounding = scaled.astype(np.float16).astype(np.float64) - scaled
+    found = numbers.copy()
+    noise_of("float32", "float16", 16)(found.ctypes.data, found.size, 1)
+    noise = (found.astype(np.float64) - numbers) * 2.0**16
+    assert np.isclose(np.sqrt(np.mean(noise**2)), np.sqrt(np.mean(rounding**2)), rtol=0.05)

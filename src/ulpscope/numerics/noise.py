@@ -11,11 +11,14 @@ from functools import cache
 
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.summaries.compiled import entry
+from ulpscope.numerics.summaries.constants import SET_ASIDE_EXPONENT
 
 Mover = Callable[[int, int, int], None]
 """Address of the numbers, how many, and a seed."""
 
-_INFINITIES = {"float64": 0x7FF << 52, "float32": 0xFF << 23, "float16": 0x1F << 10, "bfloat16": 0xFF << 7}
+_STAYING = {"float64": (1023 + 29) << 52, "float32": (127 + 29) << 23, "bfloat16": (127 + 29) << 7, "float16": 0x7BFF}
+"""Bits of the first number that stays: 2^29, from where on summaries set numbers aside, or the type's largest. A mask is
+no result of rounding: in a row of nothing else, the least difference would choose one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,8 @@ class NoiseParameters:
 
     jitters: bool
     """By one step of their own type, now and then: the other precision is theirs."""
-    infinity: int
-    """Bits of it in their own type."""
+    staying: int
+    """Bits, in their own type, from which on numbers stay as they are, masks that they are."""
     kept: int
     """Bits behind the hidden one in the other precision."""
     lowest: int
@@ -34,23 +37,24 @@ class NoiseParameters:
 
 
 @cache
-def noise_parameters(dtype: str, precision: str) -> NoiseParameters:
+def noise_parameters(dtype: str, precision: str, scale: int = 0) -> NoiseParameters:
+    """`scale`: binary exponent of the factor by which the other run's numbers are larger."""
     own, other = DTYPES[dtype], DTYPES[precision]
     return NoiseParameters(
         jitters=own.unit_roundoff >= other.unit_roundoff,
-        infinity=_INFINITIES[dtype],
+        staying=_STAYING[dtype],
         kept=round(-math.log2(2.0 * other.unit_roundoff)),
-        lowest=round(math.log2(other.smallest_normal)),
-        largest=other.largest,
+        lowest=round(math.log2(other.smallest_normal)) - scale,
+        largest=min(math.ldexp(other.largest, -scale), math.nextafter(2.0**SET_ASIDE_EXPONENT, 0.0)),
     )
 
 
 @cache
-def noise_of(dtype: str, precision: str) -> Mover:
+def noise_of(dtype: str, precision: str, scale: int = 0) -> Mover:
     """For numbers in the memory of the CPU. Raises NotCompiledError."""
-    how, move = noise_parameters(dtype, precision), _function(dtype, precision)
+    how, move = noise_parameters(dtype, precision, scale), _function(dtype, precision)
     if how.jitters:
-        return lambda address, count, seed: move(address, count, how.infinity, seed)
+        return lambda address, count, seed: move(address, count, how.staying, seed)
     return lambda address, count, seed: move(address, count, how.kept, how.lowest, how.largest, seed)
 
 

@@ -5,6 +5,7 @@ give inside of a module.
 """
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from ulpscope.trace.reader import RankTrace, Trace, open_trace
 PRECISION_FILE = "precision.json"
 _FLOATS = [name for name, dtype in DTYPES.items() if dtype.kind is DtypeKind.FLOAT]
 PARAMETERS = ("", "parameters")
+UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"
 Precisions = dict[tuple[str, str], str]
 """By module and kind of operation (precision_key): the dtype of what it gives. One entry is that of parameters."""
 
@@ -46,6 +48,8 @@ class TwinPrecision:
     coarsest: str | None
     """The dtype with the fewest bits among results; None: each of its own."""
     results: Precisions
+    loss_scale: int = 0
+    """Binary exponent of the factor that is on gradients, where a GradScaler keeps them from underflow."""
 
 
 def fitting_twins(traces: Pair[Trace]) -> tuple[list[Trace], list[str]]:
@@ -79,7 +83,17 @@ def precision_of(trace: Trace) -> TwinPrecision:
     for rank in trace.ranks:
         counted[PARAMETERS].update(_parameters(rank))
     results = {key: dtypes.most_common(1)[0][0] for key, dtypes in counted.items() if dtypes}
-    return TwinPrecision(coarsest(results.values()), results)
+    scale = max(map(_loss_scale, trace.ranks), default=0)
+    return TwinPrecision(coarsest(results.values()), results, scale)
+
+
+def _loss_scale(rank: RankTrace) -> int:
+    """What a GradScaler multiplied its losses by: where it undoes that, it is given the inverse."""
+    undoing = rank.calls().filter(pl.col("op").str.contains(UNSCALING, literal=True)).select(call="id")
+    given = rank.tensors().filter(pl.col("role") == Role.INPUT.value, pl.col("place") == "args.2").select("call", "value")
+    inverses = given.join(undoing, on="call", how="semi").join(rank.values().select("mean", value="id"), on="value")
+    inverse = rank.collect(inverses.select(pl.col("mean").median()))["mean"].item()
+    return round(-math.log2(inverse)) if inverse is not None and 0.0 < inverse < math.inf else 0
 
 
 def _results(rank: RankTrace) -> pl.DataFrame:
@@ -107,7 +121,7 @@ def write_precision(folder: Path, precision: TwinPrecision) -> Path:
     rows = [[module, family, dtype] for (module, family), dtype in precision.results.items()]
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / PRECISION_FILE
-    file.write_text(json.dumps({"coarsest": precision.coarsest, "results": rows}), encoding="utf-8")
+    file.write_text(json.dumps({"coarsest": precision.coarsest, "results": rows, "loss_scale": precision.loss_scale}), encoding="utf-8")
     return file
 
 
@@ -115,4 +129,4 @@ def read_precision(file: Path) -> TwinPrecision:
     """What write_precision has written."""
     content = read_json(file, limit=LARGEST_DESCRIPTION)
     results = {(module, family): dtype for module, family, dtype in content["results"]}
-    return TwinPrecision(content["coarsest"], results)
+    return TwinPrecision(content["coarsest"], results, int(content.get("loss_scale", 0)))

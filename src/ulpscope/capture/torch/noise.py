@@ -27,7 +27,7 @@ from ulpscope.numerics.noise import noise_of, noise_parameters
 from ulpscope.operations.registry import Family, Operation, Trait, is_collective, operation
 from ulpscope.records.enums import Phase
 from ulpscope.records.runs import Noise
-from ulpscope.trace.twins import PARAMETERS, carries, coarsest, precision_key, read_precision
+from ulpscope.trace.twins import PARAMETERS, TwinPrecision, carries, coarsest, precision_key, read_precision
 
 MOVED = {getattr(torch, name): name for name in ("float64", "float32", "float16", "bfloat16")}
 """Dtypes of results that noise moves, with their names."""
@@ -85,7 +85,8 @@ class NoiseMode(LowestMode):
         self._steps = steps
         self._scopes = scopes
         self.autocast = noise.precision
-        self.results = {} if noise.table is None else read_precision(noise.table).results
+        told = TwinPrecision(None, {}) if noise.table is None else read_precision(noise.table)
+        self.results, self.loss_scale = told.results, told.loss_scale
         self.parameters = self.results.get(PARAMETERS)
         self.first_seed = noise.seed * _APART % 2**32
         self._seeds = itertools.count(self.first_seed)
@@ -132,7 +133,7 @@ class NoiseMode(LowestMode):
                 continue
             coarser = _coarser(precision, tensor)
             if kernel.computes or (coarser is not None and held != coarser):
-                move(tensor, coarser or MOVED[tensor.dtype], next(self._seeds))
+                self._move(tensor, coarser)
             if coarser is None:
                 self._held.pop(address, None)
             else:
@@ -182,8 +183,13 @@ class NoiseMode(LowestMode):
         elif tensor.dtype in _HALVES:
             return tensor  # summed in float32, in whichever order
         copy = tensor.detach().clone()
-        move(copy, coarser or MOVED[tensor.dtype], next(self._seeds))
+        self._move(copy, coarser)
         return copy
+
+    def _move(self, tensor: Tensor, coarser: str | None) -> None:
+        # The other run's gradients underflow later, by as much as they are scaled.
+        scale = self.loss_scale if self._steps.phase is Phase.BACKWARD else 0
+        move(tensor, coarser or MOVED[tensor.dtype], next(self._seeds), scale=scale)
 
 
 def _floats(things: Any) -> Iterator[Tensor]:
@@ -213,20 +219,21 @@ def _coarser(precision: str | None, tensor: Tensor) -> str | None:
     return precision if precision is not None and DTYPES[precision].unit_roundoff > own.unit_roundoff else None
 
 
-def move(tensor: Tensor, precision: str, seed: int) -> None:
+def move(tensor: Tensor, precision: str, seed: int, *, scale: int = 0) -> None:
+    """`scale`: binary exponent of the factor by which the other run's numbers are larger."""
     if not tensor.numel() or tensor.is_meta:
         return
     own = MOVED[tensor.dtype]
     compact = tensor if tensor.is_contiguous() or _is_dense(tensor) else tensor.contiguous()
     try:
         if tensor.device.type == "cpu":
-            noise_of(own, precision)(compact.data_ptr(), compact.numel(), seed)
+            noise_of(own, precision, scale)(compact.data_ptr(), compact.numel(), seed)
         elif usable(tensor.device):
-            move_on_device(compact, noise_parameters(own, precision), seed)
+            move_on_device(compact, noise_parameters(own, precision, scale), seed)
         else:
-            move_by_torch(compact, precision, seed)
+            move_by_torch(compact, precision, seed, scale=scale)
     except NotCompiledError:
-        move_by_torch(compact, precision, seed)
+        move_by_torch(compact, precision, seed, scale=scale)
     if compact is not tensor:
         tensor.copy_(compact)
 
@@ -236,7 +243,7 @@ def _is_dense(tensor: Tensor) -> bool:
     return dense
 
 
-def move_by_torch(tensor: Tensor, precision: str, seed: int) -> None:
+def move_by_torch(tensor: Tensor, precision: str, seed: int, *, scale: int = 0) -> None:
     """The same by torch's own operations, on any device."""
     own, other = DTYPES[MOVED[tensor.dtype]], DTYPES[precision]
     generator = torch.Generator(tensor.device).manual_seed(seed)
@@ -244,13 +251,13 @@ def move_by_torch(tensor: Tensor, precision: str, seed: int) -> None:
         chance = torch.randint(0, 8, tensor.shape, generator=generator, device=tensor.device)
         bits = tensor.view(_BITS[tensor.dtype])
         steps = (chance == 0).to(bits.dtype) - (chance == 1).to(bits.dtype)
-        steps.mul_(tensor.isfinite() & (tensor != 0))
+        steps.mul_((tensor.abs() <= noise_parameters(MOVED[tensor.dtype], precision).largest) & (tensor != 0))
         bits.add_(steps)
         return
-    lowest = torch.tensor(other.smallest_normal).log2().item()
-    exponents = (torch.frexp(tensor).exponent - 1).clamp_(min=int(lowest))
+    how = noise_parameters(MOVED[tensor.dtype], precision, scale)
+    exponents = (torch.frexp(tensor).exponent - 1).clamp_(min=how.lowest)
     step = torch.ldexp(torch.full_like(tensor, 2.0 * other.unit_roundoff), exponents)
     chance = torch.rand(tensor.shape, generator=generator, device=tensor.device, dtype=tensor.dtype)
     place = tensor / step
-    stays = (place.floor() == place) | ~(tensor.abs() <= other.largest)
+    stays = (place.floor() == place) | ~(tensor.abs() <= how.largest)
     tensor.copy_(torch.where(stays, tensor, tensor + (chance - 0.5) * step))

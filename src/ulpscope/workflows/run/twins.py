@@ -20,6 +20,8 @@ from ulpscope.trace.twins import TwinPrecision, precision_of, write_precision
 from ulpscope.workflows.results import held_destination, prepare_destination, rank_directories
 from ulpscope.workflows.run.command import TWIN_VARIABLE, capture_command, run_command, tell
 
+USUAL_LOSS_SCALE = 16
+"""Binary exponent that torch's GradScaler begins with."""
 SHORT_WORDS = {"bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -100,4 +102,4 @@ def _precision(asked: AskedTwins) -> TwinPrecision:
             expected="a type of real numbers: bf16, fp16, float32",
             next_step="write --precision bf16",
         )
-    return TwinPrecision(word, {})
+    return TwinPrecision(word, {}, USUAL_LOSS_SCALE if word == "float16" else 0)

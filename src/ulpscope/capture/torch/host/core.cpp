@@ -122,17 +122,18 @@ PyObject* disturb(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
   }
 }
 
-// set_noise(mode, asked, results, set-up, forward, autocast's precision, that of parameters, seed, precisions), the last
-// a tuple of (unit roundoff, dtype or None)
+// set_noise(mode, asked, results, set-up, forward, autocast's precision, that of parameters, seed, backward, loss scale,
+// precisions), the last a tuple of (unit roundoff, dtype or None)
 PyObject* set_noise(PyObject* self, PyObject* const* arguments, Py_ssize_t) {
   return answered(self, [&](Parts& parts) {
     const auto precision = [](PyObject* number) { return static_cast<Precision>(optional_int(number)); };
     const Noise::Settings settings{
         arguments[1], parts.scopes.get(), arguments[2], arguments[3], arguments[4],
-        precision(arguments[5]), precision(arguments[6]), as_int(arguments[7])};
+        precision(arguments[5]), precision(arguments[6]), as_int(arguments[7]),
+        arguments[8], static_cast<int>(as_int(arguments[9]))};
     parts.noise.emplace(parts.moments, settings);
-    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(arguments[8]); index++) {
-      PyObject** field = &PyTuple_GET_ITEM(PyTuple_GET_ITEM(arguments[8], index), 0);
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(arguments[10]); index++) {
+      PyObject** field = &PyTuple_GET_ITEM(PyTuple_GET_ITEM(arguments[10], index), 0);
       std::optional<at::ScalarType> dtype;
       if (field[1] != Py_None) dtype = reinterpret_cast<THPDtype*>(field[1])->scalar_type;
       parts.noise->add_precision(PyFloat_AsDouble(field[0]), dtype);

@@ -7,6 +7,7 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include <cmath>
 #include <map>
 #include <memory>
 
@@ -23,21 +24,23 @@ class Moving {
   // `asked` answers questions by the methods of host/noise.py's NoiseBridge.
   explicit Moving(PyObject* asked) : asked_(asked) {}
 
-  // Of a dtype with the precision `own`, as if another run held it in `precision`.
-  void move(const at::Tensor& tensor, Precision own, Precision precision, int64_t seed) {
+  // Of a dtype with the precision `own`, as if another run held it in `precision`, times two to the power of `scale`.
+  void move(const at::Tensor& tensor, Precision own, Precision precision, int64_t seed, int scale) {
     if (tensor.numel() == 0 || tensor.is_meta()) return;
-    if (!tensor.is_contiguous() && !tensor.is_non_overlapping_and_dense()) return slowly(tensor, precision, seed);
+    if (!tensor.is_contiguous() && !tensor.is_non_overlapping_and_dense()) return slowly(tensor, precision, seed, scale);
     How& how = how_of(own, precision);
     Moved moved = how.parameters;
     moved.address = reinterpret_cast<int64_t>(tensor.mutable_data_ptr());
     moved.count = tensor.numel();
     moved.seed = seed;
+    moved.lowest -= scale;
+    moved.largest = std::ldexp(moved.largest, -scale);
     const bool done = tensor.is_cpu() ? move_here(moved, how) : move_on_device(moved, tensor);
-    if (!done) slowly(tensor, precision, seed);
+    if (!done) slowly(tensor, precision, seed, scale);
   }
 
  private:
-  using Jitter = void (*)(int64_t address, int64_t count, int64_t infinity, int64_t seed);
+  using Jitter = void (*)(int64_t address, int64_t count, int64_t staying, int64_t seed);
   using Round = void (*)(int64_t address, int64_t count, int kept, int lowest, double largest, int64_t seed);
 
   // numerics/noise.py's NoiseParameters, and the function for the memory of the CPU.
@@ -59,7 +62,7 @@ class Moving {
 
   How& how_of(Precision own, Precision precision) {
     How& how = hows_[{own, precision}];
-    if (how.parameters.infinity == 0) {
+    if (how.parameters.staying == 0) {
       Owned told = call_method(asked_, parameters_.get(), {integer(own).get(), integer(precision).get()});
       PyObject** field = &PyTuple_GET_ITEM(told.get(), 0);
       how.own = own;
@@ -68,7 +71,7 @@ class Moving {
       how.parameters.kept = static_cast<int>(as_int(field[2]));
       how.parameters.lowest = static_cast<int>(as_int(field[3]));
       how.parameters.largest = PyFloat_AsDouble(field[4]);
-      how.parameters.infinity = as_int(field[1]);
+      how.parameters.staying = as_int(field[1]);
     }
     return how;
   }
@@ -83,7 +86,7 @@ class Moving {
     if (how.function == nullptr) return false;
     const pybind11::gil_scoped_release released;
     if (moved.jitters)
-      reinterpret_cast<Jitter>(how.function)(moved.address, moved.count, moved.infinity, moved.seed);
+      reinterpret_cast<Jitter>(how.function)(moved.address, moved.count, moved.staying, moved.seed);
     else
       reinterpret_cast<Round>(how.function)(
           moved.address, moved.count, moved.kept, moved.lowest, moved.largest, moved.seed);
@@ -129,9 +132,10 @@ class Moving {
     return kernel;
   }
 
-  void slowly(const at::Tensor& tensor, Precision precision, int64_t seed) {
+  void slowly(const at::Tensor& tensor, Precision precision, int64_t seed, int scale) {
     Owned object(checked(THPVariable_Wrap(tensor)));
-    call_method(asked_, move_.get(), {object.get(), integer(precision).get(), integer(seed).get()});
+    call_method(
+        asked_, move_.get(), {object.get(), integer(precision).get(), integer(seed).get(), integer(scale).get()});
   }
 
   PyObject* asked_;

@@ -34,12 +34,15 @@ class Noise {
     PyObject *asked, *scopes, *results, *setup, *forward;
     Precision autocast, parameters;
     int64_t seed;
+    PyObject* backward;
+    int loss_scale;
   };
 
   Noise(const Moments& moments, const Settings& settings)
       : moments_(moments), asked_(kept(settings.asked)), scopes_(kept(settings.scopes)),
         results_(kept(settings.results)), setup_(kept(settings.setup)), forward_(kept(settings.forward)),
-        autocast_(settings.autocast), parameters_(settings.parameters), seed_(settings.seed), moving_(settings.asked) {}
+        autocast_(settings.autocast), parameters_(settings.parameters), seed_(settings.seed),
+        backward_(kept(settings.backward)), loss_scale_(settings.loss_scale), moving_(settings.asked) {}
 
   // Tells the next precision, and which dtype has it, if noise moves that.
   void add_precision(double unit_roundoff, std::optional<at::ScalarType> dtype) {
@@ -52,6 +55,8 @@ class Noise {
     const Unseen unseen;
     const Owned phase = moments_.phase();
     if (phase.get() == setup_.get()) return Owned(checked(PyObject_Call(function, args, kwargs)));
+    // The other run's gradients underflow later, by as much as they are scaled.
+    scale_ = phase.get() == backward_.get() ? loss_scale_ : 0;
     const Operator& known = operator_of(function);
     Objects given;
     if (known.touched) {
@@ -223,7 +228,7 @@ class Noise {
   void move(PyObject* object, Precision coarser) {
     const at::Tensor& tensor = THPVariable_Unpack(object);
     const Precision own = own_of(tensor);
-    moving_.move(tensor, own, coarser != UNKNOWN ? coarser : own, seed_++);
+    moving_.move(tensor, own, coarser != UNKNOWN ? coarser : own, seed_++, scale_);
   }
 
   void hold(PyObject* object, Precision coarser) {
@@ -285,6 +290,8 @@ class Noise {
   Owned asked_, scopes_, results_, setup_, forward_;
   Precision autocast_, parameters_;
   int64_t seed_;
+  Owned backward_;
+  int loss_scale_, scale_ = 0;
   Moving moving_;
   std::vector<double> roundings_;  // unit roundoff, by precision
   std::array<Precision, 128> own_ = [] {

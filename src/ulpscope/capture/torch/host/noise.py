@@ -33,6 +33,8 @@ def answer_for(mode: NoiseMode, core: Any) -> None:
         _NUMBERS[mode.autocast],
         _NUMBERS[mode.parameters],
         mode.first_seed,
+        Phase.BACKWARD,
+        mode.loss_scale,
         tuple((DTYPES[name].unit_roundoff, dtypes.get(name)) for name in PRECISIONS),
     )
     # torch wants a method of the mode's own.
@@ -51,7 +53,7 @@ class NoiseBridge:
 
     def parameters(self, own: int, precision: int) -> tuple[bool, int, int, int, float]:
         how: NoiseParameters = noise_parameters(PRECISIONS[own], PRECISIONS[precision])
-        return how.jitters, how.infinity, how.kept, how.lowest, how.largest
+        return how.jitters, how.staying, how.kept, how.lowest, how.largest
 
     def address(self, own: int, precision: int) -> int:
         """Of the function for the memory of the CPU; 0 where there is no compiler."""
@@ -72,5 +74,5 @@ class NoiseBridge:
         except NotCompiledError:
             return None
 
-    def move(self, tensor: Tensor, precision: int, seed: int) -> None:
-        move(tensor, PRECISIONS[precision], seed)
+    def move(self, tensor: Tensor, precision: int, seed: int, scale: int) -> None:
+        move(tensor, PRECISIONS[precision], seed, scale=scale)

@@ -335,7 +335,7 @@ class _Moved(ctypes.Structure):
     """The structure of cuda/moved.h."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("address", "count", "seed", "infinity")),
+        *((name, ctypes.c_int64) for name in ("address", "count", "seed", "staying")),
         ("largest", ctypes.c_double),
         *((name, ctypes.c_int) for name in ("kept", "lowest", "jitters")),
     )
@@ -361,7 +361,7 @@ def move_on_device(tensor: Tensor, how: NoiseParameters, seed: int) -> None:
     """Noise like rounding for a compact tensor, on the current stream."""
     device, count = tensor.device, tensor.numel()
     kernel = noise_kernel(device, tensor.element_size())
-    moved = _Moved(tensor.data_ptr(), count, seed, how.infinity, how.largest, how.kept, how.lowest, int(how.jitters))
+    moved = _Moved(tensor.data_ptr(), count, seed, how.staying, how.largest, how.kept, how.lowest, int(how.jitters))
     programs = min(-(-count // NOISE_THREADS), kernel.at_once)
     with torch.cuda.device(device):
         driver.launch(kernel, programs, 1, torch.cuda.current_stream(device).cuda_stream, moved)

@@ -192,14 +192,14 @@ EXPORTED noise32(float* numbers, int64_t count, int kept, int lowest, double lar
 EXPORTED noise64(double* numbers, int64_t count, int kept, int lowest, double largest, int64_t seed) {
   move_like_rounding<double, uint64_t, 52, 1023>(numbers, count, kept, lowest, largest, (uint32_t)seed);
 }
-EXPORTED jitter16(uint16_t* numbers, int64_t count, int64_t infinity, int64_t seed) {
-  jitter<uint16_t>(numbers, count, infinity, (uint32_t)seed);
+EXPORTED jitter16(uint16_t* numbers, int64_t count, int64_t staying, int64_t seed) {
+  jitter<uint16_t>(numbers, count, staying, (uint32_t)seed);
 }
-EXPORTED jitter32(uint32_t* numbers, int64_t count, int64_t infinity, int64_t seed) {
-  jitter<uint32_t>(numbers, count, infinity, (uint32_t)seed);
+EXPORTED jitter32(uint32_t* numbers, int64_t count, int64_t staying, int64_t seed) {
+  jitter<uint32_t>(numbers, count, staying, (uint32_t)seed);
 }
-EXPORTED jitter64(uint64_t* numbers, int64_t count, int64_t infinity, int64_t seed) {
-  jitter<uint64_t>(numbers, count, infinity, (uint32_t)seed);
+EXPORTED jitter64(uint64_t* numbers, int64_t count, int64_t staying, int64_t seed) {
+  jitter<uint64_t>(numbers, count, staying, (uint32_t)seed);
 }
 
 // Copies bytes to an address that is a multiple of a cache line, past the caches.

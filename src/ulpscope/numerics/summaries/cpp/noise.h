@@ -37,14 +37,14 @@ void move_like_rounding(Number* numbers, int64_t count, int kept, int lowest, do
 }
 
 // One in four numbers becomes a neighbour of its own type.
-template <class Bits> void jitter(Bits* numbers, int64_t count, Bits infinity, uint32_t seed) {
+template <class Bits> void jitter(Bits* numbers, int64_t count, Bits staying, uint32_t seed) {
   const Bits sign = (Bits)1 << (8 * sizeof(Bits) - 1);
   const uint32_t first = scrambled(seed);
   for (int64_t i = 0; i < count; ++i) {
     const Bits bits = numbers[i], size = bits & ~sign;
     const uint32_t chance = scrambled((uint32_t)i ^ first) >> 29;
     const Bits step = chance == 0 ? 1 : chance == 1 ? (Bits)-1 : 0;
-    numbers[i] = size == 0 || size >= (Bits)(infinity - 1) ? bits : (Bits)(bits + step);
+    numbers[i] = size == 0 || size >= staying ? bits : (Bits)(bits + step);
   }
 }
 

@@ -3,7 +3,7 @@
 #define ULPSCOPE_MOVED
 
 struct Moved {
-  long long address, count, seed, infinity;
+  long long address, count, seed, staying;
   double largest;
   int kept, lowest, jitters;
 };

@@ -10,9 +10,9 @@ __device__ unsigned scrambled(unsigned word) {
   return word ^ (word >> 16);
 }
 
-__device__ Bits jittered(Bits bits, Bits infinity, unsigned chance) {
+__device__ Bits jittered(Bits bits, Bits staying, unsigned chance) {
   const Bits sign = static_cast<Bits>(1) << (8 * sizeof(Bits) - 1), size = bits & static_cast<Bits>(~sign);
-  if (size == 0 || size >= static_cast<Bits>(infinity - 1)) return bits;
+  if (size == 0 || size >= staying) return bits;
   return static_cast<Bits>(bits + (chance >> 29 == 0 ? 1 : chance >> 29 == 1 ? -1 : 0));
 }
 
@@ -37,7 +37,7 @@ __device__ Bits noisy(Bits bits, i64 place, const Moved& how, int lowest) {
 #if ROUNDS
   if (!how.jitters) return moved(bits, how, lowest, chance);
 #endif
-  return jittered(bits, static_cast<Bits>(how.infinity), chance);
+  return jittered(bits, static_cast<Bits>(how.staying), chance);
 }
 
 // Numbers that are read and written at once.
