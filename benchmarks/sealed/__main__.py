@@ -5,8 +5,8 @@
     python -m sealed --packages DIR --level kernel --only h      one set, at another level
     python -m sealed --packages DIR --kind healthy               one kind of pairs
 
-Sets h and j were written without knowledge of the rules, and are not looked at while these are worked on: so only figures are
-printed. The others were such ones, and have been opened since: what is wrong there is worked on.
+Sets h and j were written without knowledge of the rules, and are not looked at while these are worked on: so only
+figures are printed. The others were such ones, and have been opened since: what is wrong there is worked on.
 DIR has what their requirements.txt name, made by `pip install --no-deps --target DIR -r ...`.
 A fault is right if the first finding is at one of the modules, or of one of the operations, that its case accepts; half
 if another finding is.
