@@ -51,6 +51,13 @@ SHAPES: dict[str, dict[str, Any]] = {
     "no gradient": {"without_gradient": "reference", "error_out": 1.0},
     "one optimizer": {"updated_in": "target", "parameters": ("w",), "count": 1, "error_out": 1.0},
     "unseen": {"changed_unseen": True, "parameters": ("w",), "error_out": 1.0},
+    "unseen in one run": {
+        "changed_unseen": True,
+        "changed_in": "target",
+        "parameters": ("w", "b"),
+        "count": 2,
+        "error_out": 1.0,
+    },
     "step": {"backwards": (1, 2)},
     "whole step": {"shifted": -1},
     "other program": {"paired": (3, 40)},

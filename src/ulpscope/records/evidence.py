@@ -252,6 +252,8 @@ class ParameterHistory:
     """The run whose optimizer alone changes the parameter."""
     changed_unseen: bool | None = None
     """True of a parameter that was the same before, and that no recorded call has changed."""
+    changed_in: str | None = None
+    """The run in which alone it has changed so."""
     leftover: tuple[str, int] | None = None
     """The run whose gradient still holds that of an earlier step, and that step."""
 
