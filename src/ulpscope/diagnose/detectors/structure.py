@@ -119,9 +119,11 @@ def untrained_parameters(evidence: RankEvidence, flow: Flow) -> Finding | None:
     )
     for run, in_target in ((TARGET, False), (REFERENCE, True)):
         own, other = (known.target, given.reference) if in_target else (known.reference, given.target)
+        known_names = given.target if in_target else given.reference
         lost = own.join(other, on="name", how="anti", maintain_order="left")
-        # Where hardly a name is shared, the runs name their parameters otherwise.
-        if not lost.is_empty() and 2 * lost.height < own.height:
+        # Where names of either run are unknown to the other, the runs may name their parameters otherwise.
+        named_alike = not other.is_empty() and other.join(known_names, on="name", how="anti").is_empty()
+        if not lost.is_empty() and (named_alike or 2 * lost.height < own.height):
             first, names = lost.row(0, named=True), tuple(lost["place"].head(NAMES_LISTED))
             made = calls.target if in_target else calls.reference
             row = made.row(by_predicate=pl.col("id") == first["call"], named=True)

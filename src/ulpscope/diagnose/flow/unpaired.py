@@ -171,8 +171,9 @@ class GapFinder:
         while call in own:
             own.discard(call)
             value = next(iter(run.inputs.get(call, ())), -1)
-            if value in run.rows:
-                return run.rows[value]
+            row = run.row_of(value)
+            if row is not None:
+                return row
             call = run.producers.get(value, -1)
         return None
 
