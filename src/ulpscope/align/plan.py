@@ -231,7 +231,7 @@ def _plan_step(traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names
         ops: Mapping[str, str],
     ) -> StepCalls:
         known = frame["step"].unique().sort().to_list()
-        shapes, made_by = partial(_shapes, trace, known), partial(_makers, trace, known, ops)
+        shapes, made_by = partial(_shapes, trace, known), partial(_makers, trace, frame, ops)
         origins = partial(_origins, trace, known)
         return step_calls(
             frame, modules=modules, mapped=called, ops=ops, shapes=shapes, made_by=made_by, origins=origins
@@ -259,11 +259,12 @@ def _shapes(trace: RankTrace, steps: Sequence[int], role: str) -> dict[int, str]
     return dict(by_call.iter_rows())
 
 
-def _makers(trace: RankTrace, steps: Sequence[int], ops: Mapping[str, str]) -> dict[int, tuple[str | None, ...]]:
-    """For each call the operations of the same steps that made its operands, in order."""
+def _makers(trace: RankTrace, calls: pl.DataFrame, ops: Mapping[str, str]) -> dict[int, tuple[str | None, ...]]:
+    """For each of these calls the operations that made its operands, in order; what is made before them is none."""
+    steps = calls["step"].unique().sort().to_list()
     uses = trace.tensors(steps).filter(pl.col("role") == INPUT_ROLE).select("call", "value")
     values = trace.values(steps).select("producer", value="id")
-    made = trace.calls(steps).select("op", producer="id")
+    made = calls.lazy().select("op", producer="id")
     known = uses.join(values, on="value", how="left", maintain_order="left")
     joined = trace.collect(known.join(made, on="producer", how="left", maintain_order="left"))
     names = {op: operation_name(ops.get(op, op)) for op in joined["op"].drop_nulls().unique()}

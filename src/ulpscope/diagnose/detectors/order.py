@@ -18,6 +18,7 @@ from ulpscope.diagnose.detectors.structure import (
     LoneStructure,
     Skip,
     left_out_step,
+    lone_update,
     missing_module,
     other_program,
     skipped_update,
@@ -54,6 +55,7 @@ OF_THE_STEPS: tuple[Callable[[RankEvidence, Finding], Skip | None], ...] = (skip
 
 OF_THE_TRAINING: tuple[Callable[[RankEvidence, Flow], Finding | None], ...] = (
     untrained_parameters,
+    lone_update,
     changed_unseen,
 )
 """Asked of each rank, whatever its numbers say."""

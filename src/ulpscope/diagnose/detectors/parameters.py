@@ -88,7 +88,8 @@ class Parameter(Detector):
         if any((frame["phase"] != SETUP_PHASE).any() for frame in calls_in(self.evidence, gap)):
             # Calls that only one run makes have changed it.
             place = replace(place_of_birth(self.evidence, birth), tensor=shown.tensor)
-            return Answer(FindingKind.COMPUTATION, place, Evidence(history=ParameterHistory(parameters=own)))
+            known = Evidence(history=ParameterHistory(parameters=own))
+            return Answer(FindingKind.COMPUTATION, place, known, unsaid=("error_in",))
         unseen = True if gap.written and not gap.calls else None
         return Answer(FindingKind.PARAMETER, shown, Evidence(history=ParameterHistory(changed_unseen=unseen)))
 

@@ -96,7 +96,7 @@ def _is_written_otherwise(evidence: RankEvidence, birth: Birth) -> bool:
 
 
 def _is_computed_with(evidence: RankEvidence, gap: Gap) -> bool:
-    """Whether the run that leaves a parameter as it is has calls of its own, which may compute what the other folds in."""
+    """Whether the run that leaves a parameter as it is has calls of its own: they may compute what is folded in."""
     alone = evidence.plan.unmatched
     forwards = [frame.filter(pl.col("phase") == FORWARD_PHASE, pl.col("kind") == Kind.API.value) for frame in alone]
     leaving = forwards if not gap.one_sided else forwards[:1] if gap.only_target else forwards[1:]
