@@ -326,6 +326,14 @@ def test_calls_that_read_the_same_are_paired_wherever_they_stand() -> None:
     assert found == same("norm", "q", "k", "v", "q.linear", "k.linear", "v.linear")
 
 
+def test_modules_that_both_runs_call_do_not_replace_each_other() -> None:
+    norm, between = Node("norm", "torch.layer_norm"), Node("between", SOFTMAX, reads=("norm",))
+    query, value = (module(name, Node(f"{name}.linear", LINEAR, reads=("norm",)), reads=("norm",)) for name in "qv")
+    runs = [norm, query, between, value], [norm, value, between, query]
+    assert paired(*runs) == same("norm", "q", "q.linear", "between", "v", "v.linear")
+    assert not replaced(*runs)
+
+
 def test_what_is_made_of_a_moved_call_moves_with_it() -> None:
     norm, other = Node("norm", "torch.layer_norm"), Node("other", SOFTMAX, reads=("norm",))
     ways = Node("up", LINEAR, reads=("norm",)), Node("act", GELU, reads=("up",))

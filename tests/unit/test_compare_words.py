@@ -34,6 +34,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "arguments": {"arguments": (EPS, ArgumentDifference("kwargs.dim", "", "-1"), EPS, EPS)},
     "two sides": {"classes": ("A", "B"), "shapes": ((2, 3), ()), "dtypes": ("float32", "bfloat16")},
     "only": {"only_reference": ("a.1", "b.2"), "only_target": ("c.1",) * 5, "error_out": 0.1},
+    "moved": {"moved": ("a.1",), "only_target": ("b.2",), "error_out": 0.1},
     "generators": {"generators": ("abc", "def"), "error_out": 1.4},
     "parameters": {"parameters": ("w", "b"), "count": 7, "error_out": 1e-6},
     "digests": {"measured": Measured.DIGEST, "count": 1},

@@ -197,6 +197,8 @@ class _Planner:
         """Calls that stand alone against each other replace each other; composite ones are opened."""
         if len(reference) == len(target) == 1 and self.reference.token(reference[0]) == self.target.token(target[0]):
             return [(reference[0], target[0])]
+        if len(reference) == len(target) == 1 and self._are_elsewhere(reference[0], target[0]):
+            return []
         if len(reference) == len(target) == 1 and self._can_replace(reference[0], target[0]):
             self.replaced.add((reference[0], target[0]))
             return [(reference[0], target[0])]
@@ -204,6 +206,11 @@ class _Planner:
         if (open_reference, open_target) == (list(reference), list(target)):
             return []
         return self._refine(open_reference, open_target, TOKENS[-2:])
+
+    def _are_elsewhere(self, reference: int, target: int) -> bool:
+        """Whether these are two modules that both runs call, so that neither replaces the other."""
+        sides = ((self.reference, reference), (self.target, target))
+        return all(calls.kind[row] == MODULE_KIND and calls.mapped[row] for calls, row in sides)
 
     def _can_replace(self, reference: int, target: int) -> bool:
         ids = self.reference.id[reference], self.target.id[target]

@@ -11,6 +11,7 @@ import polars as pl
 
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Case
+from ulpscope.diagnose.detectors.moves import one_run_of
 from ulpscope.diagnose.detectors.order import (
     OF_A_DIFFERENCE,
     OF_THE_MODELS,
@@ -146,7 +147,7 @@ def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains
     lone = OneRun()
     if birth.gap is not None:
         computing = calls_in(evidence, birth.gap).map(lambda frame: frame.filter(pl.col("kind") != Kind.MODULE.value))
-        lone = OneRun(*computing.map(lambda frame: tuple(frame["name"].head(NAMES_LISTED).to_list())))
+        lone = one_run_of(computing, evidence)
     # Pairs of calls that made something wrong after the first.
     wrong = {slot.pair for slot in evidence.slots if slot.makes and flow.states[slot.values] is State.INHERITED}
     return Evidence(

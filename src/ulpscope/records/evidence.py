@@ -212,6 +212,8 @@ class OneRun:
     only_reference: tuple[str, ...] = ()
     """Calls without a partner between the last agreeing tensors and this one."""
     only_target: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    """Calls among these, in the target's names, that both runs make, at different places."""
     backwards: tuple[int, int] | None = None
     """How many backwards there are before an optimizer step, in reference and target."""
     shifted: int | None = None

@@ -492,6 +492,9 @@ class Follower:
     def _is_changed_in_one_run(self, slot: Slot, gap: Gap) -> bool:
         if not gap.calls or not gap.one_sided or slot.role in GRADIENT_ROLES:
             return False
+        # The other run may make the same update with another group: who updates what is asked on its own.
+        if not self.gaps.updates.isdisjoint(gap.calls):
+            return False
         origins = self.gaps.origins(gap)
         sound = [origin for origin in origins if self.flow.states[origin] in (IDENTICAL, ROUNDING)]
         # What is put in the place of a parameter is no error of it, whatever it is.

@@ -29,6 +29,7 @@ from ulpscope.records.enums import (
     LOSS_ROLE,
     MODULE_BACKWARD_KIND,
     MODULE_KIND,
+    OPTIMIZER_KIND,
     OUTPUT_ROLE,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
@@ -168,6 +169,12 @@ class GapFinder:
         read = dict.fromkeys(value for call in gap.calls for value in run.inputs.get(call, ()))
         rows = (run.row_of(value) for value in read)
         return list(dict.fromkeys(row for row in rows if row is not None and not self.evidence.values.discrete[row]))
+
+    @cached_property
+    def updates(self) -> frozenset[int]:
+        """Steps of optimizers without a partner, of either run."""
+        unmatched = self.evidence.plan.unmatched
+        return frozenset(call for frame in unmatched for call in frame.filter(pl.col("kind") == OPTIMIZER_KIND)["id"])
 
     def passed_through(self, slot: Slot) -> bool:
         """Whether an output was made by other calls than the one that returned it."""

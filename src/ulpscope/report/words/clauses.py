@@ -237,6 +237,8 @@ def _circumstances(words: Phrases, finding: Finding) -> Iterator[str]:
     for run, calls in (("reference", evidence.one_run.only_reference), ("target", evidence.one_run.only_target)):
         if calls:
             yield words.say(f"only.{run}", names=words.names(calls))
+    if evidence.one_run.moved:
+        yield words.say("moved", names=words.names(evidence.one_run.moved))
     if kind is not FindingKind.OVERFLOW:
         yield from _not_finite(words, finding)
     if kind is not FindingKind.RANDOMNESS:
