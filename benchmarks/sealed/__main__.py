@@ -88,7 +88,11 @@ def is_accepted(finding: dict[str, Any], expect: dict[str, Any]) -> bool:
     paths = [finding.get("module") or "", *(evidence.get("parameters") or [])]
     if any(module in path for module in modules for path in paths):
         return True
-    alone = [name.rpartition(".")[0] for side in ("only_reference", "only_target") for name in evidence.get(side) or []]
+    alone = [
+        name.rpartition(".")[0]
+        for side in ("only_reference", "only_target", "moved")
+        for name in evidence.get(side) or []
+    ]
     made = {last_word(name) for name in (finding.get("op") or "", *alone)}
     optimizes = finding["kind"] == "optimizer"
     return any(last_word(op) in made or (optimizes and "optim" in op) for op in ops)

@@ -32,6 +32,8 @@ class Node:
     mapped: bool = True
     makers: tuple[str | None, ...] = ()
     """Operations that made its operands."""
+    reads: tuple[str, ...] = ()
+    """Labels of the calls that made its operands."""
 
 
 def module(path: str, *inner: Node, **changes: Any) -> Node:
@@ -80,6 +82,7 @@ def step(*nodes: Node, first: int) -> Step:
         mapped=[node.mapped for node in only],
         shapes=shapes,
         made_by=lambda: {ids[node.label]: node.makers for node in only},
+        origins=lambda: {ids[node.label]: tuple((ids[maker], "output.0") for maker in node.reads) for node in only},
     )
     return Step(calls, list(ids))
 
@@ -297,11 +300,60 @@ def test_columns_come_in_the_references_names() -> None:
         ops={"mylib.gelu": GELU},
         shapes=lambda role: {},
         made_by=dict,
+        origins=dict,
     )
     assert calls.module == ["model.layers.0", None]
     assert calls.op == ["Block", GELU]
     assert calls.mapped == [True, True]
     other = step_calls(
-        pl.DataFrame(columns, schema_overrides=schema), modules={}, mapped=(), ops={}, shapes=calls.shapes, made_by=dict
+        pl.DataFrame(columns, schema_overrides=schema),
+        modules={},
+        mapped=(),
+        ops={},
+        shapes=calls.shapes,
+        made_by=dict,
+        origins=dict,
     )
     assert other.mapped == [False, True]
+
+
+def test_calls_that_read_the_same_are_paired_wherever_they_stand() -> None:
+    norm = Node("norm", "torch.layer_norm")
+    query, key, value = (
+        module(name, Node(f"{name}.linear", LINEAR, reads=("norm",)), reads=("norm",)) for name in "qkv"
+    )
+    found = paired([norm, query, key, value], [norm, value, key, query])
+    assert found == same("norm", "q", "k", "v", "q.linear", "k.linear", "v.linear")
+
+
+def test_modules_that_both_runs_call_do_not_replace_each_other() -> None:
+    norm, between = Node("norm", "torch.layer_norm"), Node("between", SOFTMAX, reads=("norm",))
+    query, value = (module(name, Node(f"{name}.linear", LINEAR, reads=("norm",)), reads=("norm",)) for name in "qv")
+    runs = [norm, query, between, value], [norm, value, between, query]
+    assert paired(*runs) == same("norm", "q", "q.linear", "between", "v", "v.linear")
+    assert not replaced(*runs)
+
+
+def test_what_is_made_of_a_moved_call_moves_with_it() -> None:
+    norm, other = Node("norm", "torch.layer_norm"), Node("other", SOFTMAX, reads=("norm",))
+    ways = Node("up", LINEAR, reads=("norm",)), Node("act", GELU, reads=("up",))
+    assert paired([norm, *ways, other], [norm, other, *ways]) == same("norm", "up", "act", "other")
+
+
+def test_a_module_that_reads_what_another_call_made_is_not_paired() -> None:
+    up, act = module("up", reads=("norm",)), module("act", reads=("up",))
+    moved = module("act", reads=("norm",)), module("up", reads=("act",))
+    norm = Node("norm", "torch.layer_norm")
+    found = paired([norm, up, act], [norm, *moved])
+    assert len(found) == 2
+    assert found["norm"] == "norm"
+
+
+def test_of_calls_that_read_the_same_none_is_paired_by_chance() -> None:
+    norm, ones = Node("norm", "torch.layer_norm"), [Node(label, GELU, reads=("norm",)) for label in ("one", "two")]
+    ways = [
+        Node("up", LINEAR, reads=("norm",)),
+        Node("soft", SOFTMAX, reads=("up",)),
+        Node("sum", ADD, reads=("soft",)),
+    ]
+    assert paired([norm, *ones, *ways], [norm, *ways, *ones]) == same("norm", "up", "soft", "sum")

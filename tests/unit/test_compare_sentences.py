@@ -85,6 +85,16 @@ def said(told: Finding, tell: Tell = sentence) -> str:
             "the parameters are no longer the same, and no recorded call has changed them; concerned: m.w; "
             "the distance is 0.10.",
         ),
+        (
+            finding(FindingKind.PARAMETER, changed_unseen=True, changed_in="target", parameters=("m.w",)),
+            "the parameters are no longer the same, and no recorded call has changed them: only those of the target "
+            "have changed; concerned: m.w.",
+        ),
+        (
+            finding(FindingKind.OPTIMIZER, changed_unseen=True, changed_in="reference", parameters=("m.w.exp_avg",)),
+            "the optimizer's state is no longer the same, and no recorded call has changed it: only that of the "
+            "reference has changed; concerned: m.w.exp_avg.",
+        ),
     ],
 )
 def test_what_a_finding_says(told: Finding, words: str) -> None:

@@ -27,6 +27,8 @@ from ulpscope.records.enums import (
 BACKWARDS = (BACKWARD_KIND, MODULE_BACKWARD_KIND)
 
 Indices: TypeAlias = Sequence[int]
+Origin: TypeAlias = tuple[int | None, str | None]
+"""The call that made an operand, and as which of its outputs; none where nobody knows."""
 Matches: TypeAlias = list[tuple[int, int]]
 
 
@@ -50,6 +52,8 @@ class StepCalls:
     """For a role, the shapes of each call's tensors as text; asked only where the two runs differ."""
     made_by: Callable[[], dict[int, tuple[str | None, ...]]]
     """For each call the operations that made its operands."""
+    origins: Callable[[], dict[int, tuple[Origin, ...]]]
+    """For each call where its operands come from."""
 
     @cached_property
     def outputs(self) -> dict[int, str]:
@@ -58,6 +62,10 @@ class StepCalls:
     @cached_property
     def inputs(self) -> dict[int, str]:
         return self.shapes(INPUT_ROLE)
+
+    @cached_property
+    def read_from(self) -> dict[int, tuple[Origin, ...]]:
+        return self.origins()
 
     @cached_property
     def makers(self) -> dict[int, tuple[str | None, ...]]:
@@ -136,6 +144,7 @@ def plan_step(reference: StepCalls, target: StepCalls) -> StepPlan:
         return StepPlan([(row, row) for row in range(len(reference.id))], set())
     planner = _Planner(reference, target)
     planner.scope(reference.children[None], target.children[None])
+    planner.moved()
     planner.recomputed()
     planner.backwards()
     return StepPlan(sorted(planner.pairs, key=lambda pair: pair[1]), planner.replaced)
@@ -188,6 +197,8 @@ class _Planner:
         """Calls that stand alone against each other replace each other; composite ones are opened."""
         if len(reference) == len(target) == 1 and self.reference.token(reference[0]) == self.target.token(target[0]):
             return [(reference[0], target[0])]
+        if len(reference) == len(target) == 1 and self._are_elsewhere(reference[0], target[0]):
+            return []
         if len(reference) == len(target) == 1 and self._can_replace(reference[0], target[0]):
             self.replaced.add((reference[0], target[0]))
             return [(reference[0], target[0])]
@@ -196,11 +207,38 @@ class _Planner:
             return []
         return self._refine(open_reference, open_target, TOKENS[-2:])
 
+    def _are_elsewhere(self, reference: int, target: int) -> bool:
+        """Whether these are two modules that both runs call, so that neither replaces the other."""
+        sides = ((self.reference, reference), (self.target, target))
+        return all(calls.kind[row] == MODULE_KIND and calls.mapped[row] for calls, row in sides)
+
     def _can_replace(self, reference: int, target: int) -> bool:
         ids = self.reference.id[reference], self.target.id[target]
         outputs = self.reference.outputs.get(ids[0]), self.target.outputs.get(ids[1])
         inputs = self.reference.inputs.get(ids[0]), self.target.inputs.get(ids[1])
         return outputs[0] is not None and outputs[0] == outputs[1] and inputs[0] == inputs[1]
+
+    def moved(self) -> None:
+        """Calls that read the same and do the same are the same calls, wherever in their scope they stand."""
+        while found := self._moved_once():
+            for pair in found:
+                self.pairs.append(pair)
+                self.scope(self.reference.children.get(pair[0], ()), self.target.children.get(pair[1], ()))
+
+    def _moved_once(self) -> Matches:
+        """Calls without partners whose operands come from partners, if no other call could be meant."""
+        partners = dict(self.pairs)
+        reference = _alone(self.reference, set(partners))
+        target = _alone(self.target, set(partners.values()))
+        if not reference or not target:
+            return []
+        own = {self.reference.id[row]: row for row in partners}
+        other = {self.target.id[theirs]: row for row, theirs in partners.items()}
+        sides = (self.reference, reference, own), (self.target, target, other)
+        by_reading, by_target = (_by_reading(calls, rows, paired) for calls, rows, paired in sides)
+        shared = (reading for reading in by_reading if reading in by_target)
+        both = ((by_reading[reading], by_target[reading]) for reading in shared)
+        return [(rows[0], theirs[0]) for rows, theirs in both if len(rows) == len(theirs) == 1]
 
     def recomputed(self) -> None:
         """Recomputed calls are matched as what they repeat."""
@@ -224,6 +262,30 @@ class _Planner:
             for pair in zip(rows, waiting.get((partner, kind), ()), strict=False):
                 self.pairs.append(pair)
                 self.scope(self.reference.children.get(pair[0], ()), self.target.children.get(pair[1], ()))
+
+
+def _alone(calls: StepCalls, paired: Container[int]) -> list[int]:
+    """Rows of forward calls without a partner whose shapes are known."""
+    return [
+        row
+        for row, kind in enumerate(calls.kind)
+        if row not in paired and kind not in (*BACKWARDS, OPTIMIZER_KIND) and not calls.recompute[row]
+    ]
+
+
+def _by_reading(calls: StepCalls, rows: Indices, paired: Mapping[int, int]) -> dict[Hashable, list[int]]:
+    """These calls by what they do, and where in the reference's calls their operands come from."""
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for row in rows:
+        call, parent = calls.id[row], calls.parent[row]
+        # What other steps made, and what came from outside, is told by a module's own path alone.
+        known = [(maker, place) for maker, place in calls.read_from.get(call, ()) if maker in calls.rows]
+        is_placed = all(maker in paired for maker, _ in known) and (parent is None or parent in paired)
+        if is_placed and (known or calls.kind[row] == MODULE_KIND):
+            read = tuple((paired[maker], place) for maker, place in known if maker is not None)
+            inside = None if parent is None else paired[parent]
+            found[calls.token(row), calls.arguments[row], calls.outputs.get(call), read, inside].append(row)
+    return found
 
 
 def canonical(calls: StepCalls) -> dict[int, int]:
@@ -270,6 +332,7 @@ def step_calls(
     ops: Mapping[str, str],
     shapes: Callable[[str], dict[int, str]],
     made_by: Callable[[], dict[int, tuple[str | None, ...]]],
+    origins: Callable[[], dict[int, tuple[Origin, ...]]],
 ) -> StepCalls:
     """Columns of one step, in the reference's names: `modules` and `ops` translate those that differ."""
     columns = ("id", "kind", "op", "module", "parent", "forward", "recompute", "arguments", "generator")
@@ -278,7 +341,7 @@ def step_calls(
     told["mapped"] = [kind != MODULE_KIND or path in mapped for kind, path in zip(kinds, paths, strict=True)]
     told["module"] = [modules.get(path, path) for path in paths]
     told["op"] = [ops.get(name, name) for name in told["op"]]
-    return StepCalls(**told, shapes=shapes, made_by=made_by)
+    return StepCalls(**told, shapes=shapes, made_by=made_by, origins=origins)
 
 
 _Way: TypeAlias = "tuple[range, int, _Way] | None"

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from ulpscope.align.calls import StepCalls, plan_step, step_calls
+from ulpscope.align.calls import Origin, StepCalls, plan_step, step_calls
 from ulpscope.align.mapping import Mapped, map_modules
 from ulpscope.operations.registry import operation_name
-from ulpscope.records.enums import INPUT_ROLE, ExitCode, Kind, Phase
+from ulpscope.records.enums import INPUT_ROLE, ExitCode, Kind, Phase, Role
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.pairs import Pair
 from ulpscope.records.remarks import remark
@@ -231,8 +231,11 @@ def _plan_step(traces: Pair[RankTrace], calls: Pair[pl.DataFrame], names: _Names
         ops: Mapping[str, str],
     ) -> StepCalls:
         known = frame["step"].unique().sort().to_list()
-        shapes, made_by = partial(_shapes, trace, known), partial(_makers, trace, known, ops)
-        return step_calls(frame, modules=modules, mapped=called, ops=ops, shapes=shapes, made_by=made_by)
+        shapes, made_by = partial(_shapes, trace, known), partial(_makers, trace, frame, ops)
+        origins = partial(_origins, trace, known)
+        return step_calls(
+            frame, modules=modules, mapped=called, ops=ops, shapes=shapes, made_by=made_by, origins=origins
+        )
 
     reference = one_run(traces.reference, calls.reference, names.called.reference, {}, {})
     target = one_run(traces.target, calls.target, names.called.target, names.modules, names.ops)
@@ -256,11 +259,12 @@ def _shapes(trace: RankTrace, steps: Sequence[int], role: str) -> dict[int, str]
     return dict(by_call.iter_rows())
 
 
-def _makers(trace: RankTrace, steps: Sequence[int], ops: Mapping[str, str]) -> dict[int, tuple[str | None, ...]]:
-    """For each call the operations of the same steps that made its operands, in order."""
+def _makers(trace: RankTrace, calls: pl.DataFrame, ops: Mapping[str, str]) -> dict[int, tuple[str | None, ...]]:
+    """For each of these calls the operations that made its operands, in order; what is made before them is none."""
+    steps = calls["step"].unique().sort().to_list()
     uses = trace.tensors(steps).filter(pl.col("role") == INPUT_ROLE).select("call", "value")
     values = trace.values(steps).select("producer", value="id")
-    made = trace.calls(steps).select("op", producer="id")
+    made = calls.lazy().select("op", producer="id")
     known = uses.join(values, on="value", how="left", maintain_order="left")
     joined = trace.collect(known.join(made, on="producer", how="left", maintain_order="left"))
     names = {op: operation_name(ops.get(op, op)) for op in joined["op"].drop_nulls().unique()}
@@ -268,6 +272,21 @@ def _makers(trace: RankTrace, steps: Sequence[int], ops: Mapping[str, str]) -> d
     for call, op in joined.select("call", "op").iter_rows():
         found[call].append(names.get(op))
     return {call: tuple(makers) for call, makers in found.items()}
+
+
+def _origins(trace: RankTrace, steps: Sequence[int]) -> dict[int, tuple[Origin, ...]]:
+    """For each call which call made its operands, and as which of its outputs, in order."""
+    uses = trace.tensors(steps)
+    read = uses.filter(pl.col("role") == INPUT_ROLE).select("call", "value")
+    values = trace.values(steps).select("producer", value="id")
+    made = uses.filter(pl.col("role") == Role.OUTPUT.value).select("value", "place", producer="call")
+    known = read.join(values, on="value", how="left", maintain_order="left")
+    placed = made.unique(["value", "producer"], keep="first")
+    joined = trace.collect(known.join(placed, on=["value", "producer"], how="left", maintain_order="left"))
+    found: dict[int, list[Origin]] = defaultdict(list)
+    for call, maker, place in joined.select("call", "producer", "place").iter_rows():
+        found[call].append((maker, place))
+    return {call: tuple(origins) for call, origins in found.items()}
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import polars as pl
 
 from ulpscope.diagnose.arguments import argument_differences, differing_arguments
 from ulpscope.diagnose.detectors.asking import Answer, Case
+from ulpscope.diagnose.detectors.moves import one_run_of
 from ulpscope.diagnose.detectors.order import (
     OF_A_DIFFERENCE,
     OF_THE_MODELS,
@@ -146,7 +147,7 @@ def _evidence(evidence: RankEvidence, flow: Flow, birth: Birth, peers: PeerGains
     lone = OneRun()
     if birth.gap is not None:
         computing = calls_in(evidence, birth.gap).map(lambda frame: frame.filter(pl.col("kind") != Kind.MODULE.value))
-        lone = OneRun(*computing.map(lambda frame: tuple(frame["name"].head(NAMES_LISTED).to_list())))
+        lone = one_run_of(computing, evidence)
     # Pairs of calls that made something wrong after the first.
     wrong = {slot.pair for slot in evidence.slots if slot.makes and flow.states[slot.values] is State.INHERITED}
     return Evidence(
@@ -186,7 +187,7 @@ def finish(judged: Sequence[JudgedRank], counts: Counts) -> Finished:
     ordered = sorted(everything, key=lambda told: (told[0].moment, told[0].finding.place.rank))
     ordered, skips = _without_what_follows(judged, ordered)
     built = _built_differently(judged, counts, some=bool(ordered or skips))
-    found = _with_untrained(judged, [entry.finding for entry, _ in ordered])
+    found = _with_training(judged, [entry.finding for entry, _ in ordered])
     findings = _told_once([*built, *found, *skips])
     notes = [note for rank in judged for note in rank.notes if not _is_told(note, findings)]
     first = ordered[0] if ordered and findings[0] is ordered[0][0].finding else None
@@ -202,17 +203,37 @@ def _built_differently(judged: Sequence[JudgedRank], counts: Counts, *, some: bo
     return [finding for finding in firsts if finding is not None]
 
 
-def _with_untrained(judged: Sequence[JudgedRank], found: list[Finding]) -> list[Finding]:
-    """The findings, and before what they do not explain the parameters that one run does not train."""
-    histories = [finding.evidence.history for finding in found]
-    if any(history.without_gradient or history.updated_in for history in histories):
-        return found
-    answers = (look(rank.evidence, rank.flow) for look in OF_THE_TRAINING for rank in judged)
-    untrained = next(filter(None, answers), None)
-    if untrained is None:
-        return found
-    causes = [each for each in found if each.place.step <= untrained.place.step and each.place.phase in BEFORE_BACKWARD]
-    return [*causes, untrained, *(each for each in found if each not in causes)]
+def _with_training(judged: Sequence[JudgedRank], found: list[Finding]) -> list[Finding]:
+    """The findings, and before what they do not explain what is told of the training whatever the numbers say."""
+    for look in OF_THE_TRAINING:
+        answers = (look(rank.evidence, rank.flow) for rank in judged)
+        answer = next(filter(None, answers), None)
+        if answer is not None and not _trains_otherwise(answer, found):
+            others = [each for each in found if not _is_same_change(answer, each)]
+            causes = [each for each in others if _comes_before(each, answer)]
+            found = [*causes, answer, *(each for each in others if each not in causes)]
+    return found
+
+
+def _trains_otherwise(answer: Finding, found: Sequence[Finding]) -> bool:
+    """Whether a finding says already that one run does not train what the other trains."""
+    if answer.evidence.history.changed_unseen:
+        return False
+    return any(each.evidence.history.without_gradient or each.evidence.history.updated_in for each in found)
+
+
+def _is_same_change(answer: Finding, told: Finding) -> bool:
+    """Whether numbers have shown the same change that nobody recorded."""
+    alike = (told.kind, told.place.step) == (answer.kind, answer.place.step)
+    return bool(answer.evidence.history.changed_unseen) and alike
+
+
+def _comes_before(each: Finding, answer: Finding) -> bool:
+    """Whether a finding is of what led to this answer: before a step's backward, or before a change was seen."""
+    if not answer.evidence.history.changed_unseen:
+        return each.place.step <= answer.place.step and each.place.phase in BEFORE_BACKWARD
+    moments = [(place.step, -1 if place.call_id is None else place.call_id) for place in (each.place, answer.place)]
+    return moments[0] < moments[1]
 
 
 def _without_what_follows(judged: Sequence[JudgedRank], ordered: list[Told]) -> tuple[list[Told], list[Finding]]:

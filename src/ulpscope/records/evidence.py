@@ -212,6 +212,8 @@ class OneRun:
     only_reference: tuple[str, ...] = ()
     """Calls without a partner between the last agreeing tensors and this one."""
     only_target: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    """Calls among these, in the target's names, that both runs make, at different places."""
     backwards: tuple[int, int] | None = None
     """How many backwards there are before an optimizer step, in reference and target."""
     shifted: int | None = None
@@ -252,6 +254,8 @@ class ParameterHistory:
     """The run whose optimizer alone changes the parameter."""
     changed_unseen: bool | None = None
     """True of a parameter that was the same before, and that no recorded call has changed."""
+    changed_in: str | None = None
+    """The run in which alone it has changed so."""
     leftover: tuple[str, int] | None = None
     """The run whose gradient still holds that of an earlier step, and that step."""
 

@@ -6,15 +6,15 @@ import polars as pl
 
 from ulpscope.capture.recording.calls import CallPatterns
 from ulpscope.diagnose.arguments import telling_differences
+from ulpscope.diagnose.detectors.moves import one_run_of
 from ulpscope.diagnose.detectors.structure import other_accumulation
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
 from ulpscope.diagnose.flow.states import Flow, State
-from ulpscope.diagnose.limits import NAMES_LISTED
 from ulpscope.diagnose.places import coarsest_dtype, place_of, place_of_row
 from ulpscope.judge.rounding.values import NO_DTYPE
 from ulpscope.operations.registry import Trait
 from ulpscope.records.enums import Kind, Phase
-from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, OneRun, Unlike
+from ulpscope.records.evidence import Amount, ArgumentDifference, Evidence, Numbers, Unlike
 from ulpscope.records.findings import Finding, FindingKind, Place
 from ulpscope.records.pairs import Pair
 from ulpscope.trace.reader import RankTrace
@@ -96,9 +96,8 @@ def unmatched_calls(evidence: RankEvidence, flow: Flow) -> list[Finding]:
         return []
     first = (sides.target if in_target else sides.reference).row(0, named=True)
     place = replace(place_of_row(evidence, first, in_target=in_target), source=None)
-    names = sides.map(lambda calls: tuple(calls["name"].head(NAMES_LISTED).to_list()))
     amount = Amount(count=sides.reference.height + sides.target.height)
-    return [Finding(FindingKind.STRUCTURE, place, Evidence(one_run=OneRun(*names), amount=amount))]
+    return [Finding(FindingKind.STRUCTURE, place, Evidence(one_run=one_run_of(sides, evidence), amount=amount))]
 
 
 def _wanted(calls: pl.DataFrame, other: RankTrace) -> pl.DataFrame:

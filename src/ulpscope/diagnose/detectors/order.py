@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from ulpscope.diagnose.detectors import notes
 from ulpscope.diagnose.detectors.asking import Computation, Detector, Overflowing
+from ulpscope.diagnose.detectors.continuity import changed_unseen
 from ulpscope.diagnose.detectors.inputs import Data, LoneRandomness, Outside, Randomness
 from ulpscope.diagnose.detectors.parameters import (
     OptimizerState,
@@ -17,6 +18,7 @@ from ulpscope.diagnose.detectors.structure import (
     LoneStructure,
     Skip,
     left_out_step,
+    lone_update,
     missing_module,
     other_program,
     skipped_update,
@@ -51,7 +53,11 @@ OF_THE_MODELS: tuple[Callable[[RankEvidence], Finding | None], ...] = (missing_m
 OF_THE_STEPS: tuple[Callable[[RankEvidence, Finding], Skip | None], ...] = (skipped_update, left_out_step)
 """Asked of each rank, with the first finding: a step that only one run makes explains all that comes after it."""
 
-OF_THE_TRAINING: tuple[Callable[[RankEvidence, Flow], Finding | None], ...] = (untrained_parameters,)
+OF_THE_TRAINING: tuple[Callable[[RankEvidence, Flow], Finding | None], ...] = (
+    untrained_parameters,
+    lone_update,
+    changed_unseen,
+)
 """Asked of each rank, whatever its numbers say."""
 
 OF_WHAT_IS_NOT_WRONG: tuple[Callable[[RankEvidence, Flow], list[Finding]], ...] = (

@@ -24,14 +24,17 @@ from ulpscope.diagnose.places import (
 )
 from ulpscope.judge.rounding.values import Values
 from ulpscope.numerics.dtypes import Floats
+from ulpscope.operations.registry import Trait, operation
 from ulpscope.records.enums import (
     GRADIENT_ROLE,
     OPTIMIZER_KIND,
+    OTHER_PHASE,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
     SETUP_PHASE,
     STATE_AFTER_ROLE,
     STATE_ROLE,
+    Kind,
 )
 from ulpscope.records.evidence import Evidence, ParameterHistory, Unlike
 from ulpscope.records.findings import FindingKind
@@ -73,7 +76,9 @@ class Parameter(Detector):
         if gap is None or birth.slot.makes:
             return Answer(FindingKind.PARAMETER, shown)
         own = parameter_names(self.evidence, [birth])
-        update = self._one_sided_update(birth.slot) or self._lone_update(gap)
+        # Where calls have put another tensor in its place, an optimizer of either run knows it by another memory.
+        replaced = not gap.outside and self._is_computed_alone(gap)
+        update = (None if replaced else self._one_sided_update(birth.slot)) or self._lone_update(gap)
         if update is not None:
             run, row = update
             place = place_of_row(self.evidence, row, in_target=run == TARGET)
@@ -83,9 +88,17 @@ class Parameter(Detector):
         if any((frame["phase"] != SETUP_PHASE).any() for frame in calls_in(self.evidence, gap)):
             # Calls that only one run makes have changed it.
             place = replace(place_of_birth(self.evidence, birth), tensor=shown.tensor)
-            return Answer(FindingKind.COMPUTATION, place, Evidence(history=ParameterHistory(parameters=own)))
+            known = Evidence(history=ParameterHistory(parameters=own))
+            return Answer(FindingKind.COMPUTATION, place, known, unsaid=("error_in",))
         unseen = True if gap.written and not gap.calls else None
         return Answer(FindingKind.PARAMETER, shown, Evidence(history=ParameterHistory(changed_unseen=unseen)))
+
+    def _is_computed_alone(self, gap: Gap) -> bool:
+        """Whether calls between the steps, which only one run makes, have computed it."""
+        calls = calls_in(self.evidence, gap)
+        found = (frame.filter(pl.col("phase") == OTHER_PHASE, pl.col("kind") == Kind.API.value) for frame in calls)
+        ops = [op for frame in found for op in frame["op"]]
+        return any(not operation(op).has(Trait.MOVING, Trait.VIEW) for op in ops)
 
     def _lone_update(self, gap: Gap) -> Update | None:
         """A step of an optimizer that only one run makes, among the calls without partners that changed it."""

@@ -4,6 +4,7 @@ A run that leaves an update out goes on to the next forward in the same step: it
 update than the other run's. From there on the steps of the two runs are not the same iterations.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -119,9 +120,12 @@ def untrained_parameters(evidence: RankEvidence, flow: Flow) -> Finding | None:
     )
     for run, in_target in ((TARGET, False), (REFERENCE, True)):
         own, other = (known.target, given.reference) if in_target else (known.reference, given.target)
+        known_names = given.target if in_target else given.reference
         lost = own.join(other, on="name", how="anti", maintain_order="left")
-        # Where hardly a name is shared, the runs name their parameters otherwise.
-        if not lost.is_empty() and 2 * lost.height < own.height:
+        unknown = other.join(known_names, on="name", how="anti").unique("name", keep="first", maintain_order=True)
+        lost, unknown = _without(lost, unknown), _without(unknown, lost)
+        # What is left of both may be the same parameters in other pieces: three projections, or one.
+        if not lost.is_empty() and not other.is_empty() and _elements(unknown) < _elements(lost):
             first, names = lost.row(0, named=True), tuple(lost["place"].head(NAMES_LISTED))
             made = calls.target if in_target else calls.reference
             row = made.row(by_predicate=pl.col("id") == first["call"], named=True)
@@ -130,6 +134,64 @@ def untrained_parameters(evidence: RankEvidence, flow: Flow) -> Finding | None:
             history = ParameterHistory(without_gradient=run, parameters=names)
             return Finding(FindingKind.OPTIMIZER, place, Evidence(history=history, amount=Amount(count=lost.height)))
     return None
+
+
+def _without(parameters: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
+    """Parameters without as many of each shape as there are others: these bear other names."""
+    numbered = pl.int_range(pl.len()).over("shape").alias("time")
+    known = others.with_columns(numbered).select("shape", "time")
+    return parameters.with_columns(numbered).join(known, on=["shape", "time"], how="anti", maintain_order="left")
+
+
+def _elements(parameters: pl.DataFrame) -> int:
+    return sum(math.prod(shape) for shape in parameters["shape"])
+
+
+def lone_update(evidence: RankEvidence, flow: Flow) -> Finding | None:
+    """The first step of an optimizer that gives parameters a gradient more often than the other run ever does.
+
+    Not where gradients are always added up otherwise, or hold inf or nan: GradScaler rightly leaves such a step out.
+    """
+    plan = evidence.plan
+    if flow.choices or not evidence.complete or _accumulates(plan.calls.map(_events)) is not None:
+        return None
+    used = given_gradients(plan).map(lambda frame: frame.filter(pl.col("norm") > 0.0).select("call", "name"))
+    totals = used.map(lambda frame: frame.group_by("name").len())
+    for in_target, (own, other, calls, behind) in (
+        (True, (used.target, totals.reference, plan.calls.target, plan.traces.reference)),
+        (False, (used.reference, totals.target, plan.calls.reference, plan.traces.target)),
+    ):
+        more = own.with_columns(time=pl.int_range(1, pl.len() + 1).over("name")).join(other, on="name")
+        beyond = more.filter(pl.col("time") > pl.col("len")).select("call").unique()
+        rows = calls.join(beyond, left_on="id", right_on="call", how="semi").sort("id")
+        if not rows.is_empty() and not any(_overflowed(behind, step) for step in plan.steps):
+            return _told_alone(evidence, used, in_target=in_target)
+    return None
+
+
+def _told_alone(evidence: RankEvidence, used: Pair[pl.DataFrame], *, in_target: bool) -> Finding | None:
+    """The first step in which one run uses a parameter's gradient more often, at its last call that does."""
+    calls = evidence.plan.calls.target if in_target else evidence.plan.calls.reference
+    steps = evidence.plan.calls.map(lambda frame: frame.select("step", call="id"))
+    sides = (frame.join(known, on="call") for frame, known in zip(used, steps, strict=True))
+    own, other = Pair(*sides) if not in_target else tuple(Pair(*sides))[::-1]
+    times = own.group_by("step", "name").agg(pl.len(), pl.col("call").max())
+    partners = other.group_by("step", "name").len("others")
+    more = times.join(partners, on=["step", "name"], how="left").filter(pl.col("len") > pl.col("others").fill_null(0))
+    # The last step of a capture may have ended before its update.
+    last = more.filter(pl.col("step") == evidence.plan.steps[-1], pl.col("others").is_null())
+    if more.height == last.height:
+        return None
+    first = more.sort("step", "call").row(0, named=True)
+    row = calls.row(by_predicate=pl.col("id") == first["call"], named=True)
+    concerned = more.filter(pl.col("step") == first["step"])["name"].sort()
+    run = TARGET if in_target else REFERENCE
+    history = ParameterHistory(updated_in=run, parameters=tuple(concerned.head(NAMES_LISTED).to_list()))
+    alone = OneRun(only_target=(row["name"],)) if in_target else OneRun(only_reference=(row["name"],))
+    place = place_of_row(evidence, row, in_target=in_target)
+    return Finding(
+        FindingKind.OPTIMIZER, place, Evidence(one_run=alone, history=history, amount=Amount(count=more.height))
+    )
 
 
 def _outermost(modules: pl.DataFrame, path: str, shared: frozenset[str]) -> dict[str, Any]:

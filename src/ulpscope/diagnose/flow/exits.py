@@ -107,7 +107,7 @@ def _same_backwards(evidence: RankEvidence) -> bool:
 
 
 def given_gradients(plan: RankPlan) -> Pair[pl.DataFrame]:
-    """Gradients that the optimizers of either run were given, in order: call, place (the parameter), name, norm.
+    """Gradients that the optimizers of either run were given, in order: call, place (the parameter), name, norm, shape.
 
     The name is the parameter's in the reference.
     """
@@ -115,9 +115,9 @@ def given_gradients(plan: RankPlan) -> Pair[pl.DataFrame]:
     def given(trace: RankTrace, calls: pl.DataFrame, name: pl.Expr) -> pl.DataFrame:
         optimizers = calls.lazy().filter(pl.col("kind") == OPTIMIZER_KIND).select(call="id")
         shown = trace.tensors(plan.steps).filter(pl.col("role") == GRADIENT_ROLE).select("call", "place", "value")
-        norms = trace.values().select("norm", value="id")
+        norms = trace.values().select("norm", "shape", value="id")
         uses = shown.join(optimizers, on="call", how="semi").join(norms, on="value", how="left")
-        return trace.collect(uses.sort("call", maintain_order=True).select("call", "place", name, "norm"))
+        return trace.collect(uses.sort("call", maintain_order=True).select("call", "place", name, "norm", "shape"))
 
     names = pl.col("place").alias("name"), reference_place(plan).alias("name")
     return Pair(*(given(*side) for side in zip(plan.traces, plan.calls, names, strict=True)))

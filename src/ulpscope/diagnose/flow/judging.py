@@ -8,7 +8,7 @@ calls in between that have no partner (a gap), or as something that came from ou
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES
+from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES, KEPT_ROLES
 from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
 from ulpscope.diagnose.flow.elements import element_error
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot, grouped
@@ -492,10 +492,15 @@ class Follower:
     def _is_changed_in_one_run(self, slot: Slot, gap: Gap) -> bool:
         if not gap.calls or not gap.one_sided or slot.role in GRADIENT_ROLES:
             return False
-        origin = self.gaps.origin(slot, gap)
-        if origin is None or self.flow.states[origin] not in (IDENTICAL, ROUNDING):
+        # The other run may make the same update with another group: who updates what is asked on its own.
+        if not self.gaps.updates.isdisjoint(gap.calls):
             return False
-        return changes_in_one_run(self.evidence, slot, gap, origin)
+        origins = self.gaps.origins(gap)
+        sound = [origin for origin in origins if self.flow.states[origin] in (IDENTICAL, ROUNDING)]
+        # What is put in the place of a parameter is no error of it, whatever it is.
+        if len(sound) < len(origins) and slot.role not in KEPT_ROLES:
+            return False
+        return changes_in_one_run(self.evidence, slot, gap, sound)
 
     def born(self, slot: Slot, cause: Cause, error_in: float, expected: float, *, gain: float, gap: Gap | None) -> None:
         """Say that this difference began here, unless it is known not to matter."""

@@ -10,7 +10,7 @@ from collections.abc import Container, Sequence
 
 import numpy as np
 
-from ulpscope.align.tensors import BACKWARD_KINDS
+from ulpscope.align.tensors import BACKWARD_KINDS, KEPT_ROLES
 from ulpscope.diagnose.arguments import numbers_differ
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import Explained
@@ -62,26 +62,32 @@ def loses_precision(evidence: RankEvidence, slot: Slot, sources: Sequence[int]) 
     return coarser > common and all(types[0][row] == types[1][row] for row in sources)
 
 
-def changes_in_one_run(evidence: RankEvidence, slot: Slot, gap: Gap, origin: int) -> bool:
-    """Whether calls that only one run makes change a value (`origin`) by more than that run rounds, and the other run's
-    lies where it was before: in noise, too, for of a difference in a given direction a sketch tells more than of one
-    in any."""
+def changes_in_one_run(evidence: RankEvidence, slot: Slot, gap: Gap, origins: Sequence[int]) -> bool:
+    """Whether calls that only one run makes change a value by more than that run rounds, and the other run's lies where
+    it was before: in noise, too, for of a difference in a given direction a sketch tells more than of one in any.
+
+    `origins`: what these calls read. The nearest of them is what they have changed.
+    """
     side, other, executed = evidence.sides.reference, evidence.sides.target, evidence.executed.reference
     if gap.only_target:
         side, other, executed = other, side, evidence.executed.target
-    row = slot.values
-    computing = any(not executed[call].has(Trait.MOVING, Trait.VIEW) for call in gap.calls)
-    if not computing or side.shape(origin) != side.shape(row) or side.shape(row) != other.shape(row):
-        return False
-    known = [each.summaries.sketch for each in (side, other)]
+    row, known = slot.values, [each.summaries.sketch for each in (side, other)]
+    like = [each for each in origins if side.shape(each) == side.shape(row) == other.shape(row)]
     norm = float(side.summaries.norm[row])
-    if known[0] is None or known[1] is None or not norm > 0:
+    if known[0] is None or known[1] is None or not like or not norm > 0:
         return False
-    change, apart = (np.asarray(each, np.float64) - known[0][origin] for each in (known[0][row], known[1][row]))
+    changes = [np.asarray(known[0][row], np.float64) - known[0][each] for each in like]
+    change, origin = min(zip(changes, like, strict=True), key=lambda each: float(np.linalg.norm(each[0])))
+    apart = np.asarray(known[1][row], np.float64) - known[0][origin]
     size = float(np.linalg.norm(change))
-    rounding = max(unit_roundoff(side.dtype[each]) for each in (row, origin))
+    least = CHANGED_ROUNDOFFS * max(unit_roundoff(side.dtype[each]) for each in (row, origin))
+    if all(executed[call].has(Trait.MOVING, Trait.VIEW) for call in gap.calls):
+        if slot.role not in KEPT_ROLES:
+            return False
+        # Another content has been put in its place; or the same, rounded once.
+        least = evidence.coarsest
     # What is changed by more stands out by itself, or is a loss scale.
-    if not max(LAST_BITS, CHANGED_ROUNDOFFS * rounding) * norm < size < NEARLY_SAME * norm:
+    if not max(LAST_BITS, least) * norm < size < NEARLY_SAME * norm:
         return False
     share = float(apart @ change) / size**2
     doubt = float(np.linalg.norm(apart - share * change)) / size / math.sqrt(SKETCH_LENGTH)

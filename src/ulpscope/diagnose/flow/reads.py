@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 
 from ulpscope.align.tensors import KEPT_ROLES
@@ -62,6 +63,21 @@ class RunReads:
     def rows(self) -> dict[int, int]:
         """Rows of pairs of values, by id of the value."""
         return {value: row for row, value in enumerate(self.values.id.tolist())}
+
+    def row_of(self, value: int) -> int | None:
+        """The row of a value, or of the same content in the same memory: a parameter's data are known as it is."""
+        if value in self.rows:
+            return self.rows[value]
+        known = self.trace.value_rows([value], columns=["id", "storage", "digest"])
+        return None if known.is_empty() else self._rows_by_content.get(known.select("storage", "digest").row(0))
+
+    @cached_property
+    def _rows_by_content(self) -> dict[tuple[int, int], int]:
+        """Rows of pairs of values, by storage and digest."""
+        values = self.values
+        known = np.flatnonzero(values.has_digest & (values.storage >= 0)).tolist()
+        contents = zip(values.storage[known].tolist(), values.digest[known].tolist(), strict=True)
+        return dict(zip(contents, known, strict=True))
 
     @cached_property
     def producers(self) -> dict[int, int]:

@@ -8,15 +8,19 @@ does, and no loss, gradient or result is left that does not, it is a note.
 import math
 from collections.abc import Container, Mapping, Sequence
 
+import polars as pl
+
 from ulpscope.align.tensors import KEPT_ROLES
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.explaining import last_bits
 from ulpscope.diagnose.flow.states import WRONG, Birth, Cause, Flow
-from ulpscope.diagnose.flow.unpaired import GapFinder
+from ulpscope.diagnose.flow.unpaired import Gap, GapFinder
 from ulpscope.diagnose.limits import HEALED_GAIN
 from ulpscope.judge.rounding.limits import LIMITS
 from ulpscope.judge.rounding.measuring import SHAPE_DIFFERS
+from ulpscope.operations.registry import Trait, operation
 from ulpscope.records.enums import (
+    FORWARD_PHASE,
     GRAD_INPUT_ROLE,
     GRADIENT_ROLE,
     LOSS_ROLE,
@@ -25,6 +29,7 @@ from ulpscope.records.enums import (
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
     STATE_AFTER_ROLE,
+    Kind,
 )
 
 Sources = Mapping[int, Sequence[int]]
@@ -86,8 +91,17 @@ def _is_written_otherwise(evidence: RankEvidence, birth: Birth) -> bool:
         return False
     makers = [int(side.producer[birth.slot.values]) for side in evidence.sides]
     of_other_shape = evidence.values.reason[birth.slot.values] == SHAPE_DIFFERS
-    folded = birth.slot.role == PARAMETER_ROLE and bool(gap.calls)
+    folded = birth.slot.role == PARAMETER_ROLE and bool(gap.calls) and _is_computed_with(evidence, gap)
     return not gap.one_sided or of_other_shape or folded or (not gap.calls and min(makers) >= 0)
+
+
+def _is_computed_with(evidence: RankEvidence, gap: Gap) -> bool:
+    """Whether the run that leaves a parameter as it is has calls of its own: they may compute what is folded in."""
+    alone = evidence.plan.unmatched
+    forwards = [frame.filter(pl.col("phase") == FORWARD_PHASE, pl.col("kind") == Kind.API.value) for frame in alone]
+    leaving = forwards if not gap.one_sided else forwards[:1] if gap.only_target else forwards[1:]
+    names = {op for frame in leaving for op in frame["op"].unique()}
+    return any(not operation(op).has(Trait.MOVING, Trait.VIEW) for op in names)
 
 
 def _worst(evidence: RankEvidence, rows: Sequence[int]) -> float:

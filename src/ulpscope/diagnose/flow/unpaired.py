@@ -29,6 +29,7 @@ from ulpscope.records.enums import (
     LOSS_ROLE,
     MODULE_BACKWARD_KIND,
     MODULE_KIND,
+    OPTIMIZER_KIND,
     OUTPUT_ROLE,
     PARAMETER_AFTER_ROLE,
     PARAMETER_ROLE,
@@ -162,19 +163,18 @@ class GapFinder:
         earlier = next((other for other in shown if step[other.pair] < step[slot.pair]), None)
         return [] if earlier is None else [earlier.values]
 
-    def origin(self, slot: Slot, gap: Gap) -> int | None:
-        """The value that calls of one run alone have changed into this one: their first operands, back to a row."""
-        run, call = self._runs.reference, self._producers(slot).reference
-        if gap.only_target:
-            run, call = self._runs.target, self._producers(slot).target
-        own = set(gap.calls)
-        while call in own:
-            own.discard(call)
-            value = next(iter(run.inputs.get(call, ())), -1)
-            if value in run.rows:
-                return run.rows[value]
-            call = run.producers.get(value, -1)
-        return None
+    def origins(self, gap: Gap) -> list[int]:
+        """Rows of the values that the calls of a gap read, where one run alone has such calls."""
+        run = self._runs.target if gap.only_target else self._runs.reference
+        read = dict.fromkeys(value for call in gap.calls for value in run.inputs.get(call, ()))
+        rows = (run.row_of(value) for value in read)
+        return list(dict.fromkeys(row for row in rows if row is not None and not self.evidence.values.discrete[row]))
+
+    @cached_property
+    def updates(self) -> frozenset[int]:
+        """Steps of optimizers without a partner, of either run."""
+        unmatched = self.evidence.plan.unmatched
+        return frozenset(call for frame in unmatched for call in frame.filter(pl.col("kind") == OPTIMIZER_KIND)["id"])
 
     def passed_through(self, slot: Slot) -> bool:
         """Whether an output was made by other calls than the one that returned it."""

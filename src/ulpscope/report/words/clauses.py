@@ -237,6 +237,8 @@ def _circumstances(words: Phrases, finding: Finding) -> Iterator[str]:
     for run, calls in (("reference", evidence.one_run.only_reference), ("target", evidence.one_run.only_target)):
         if calls:
             yield words.say(f"only.{run}", names=words.names(calls))
+    if evidence.one_run.moved:
+        yield words.say("moved", names=words.names(evidence.one_run.moved))
     if kind is not FindingKind.OVERFLOW:
         yield from _not_finite(words, finding)
     if kind is not FindingKind.RANDOMNESS:
@@ -276,7 +278,7 @@ def _optimizer(words: Phrases, finding: Finding) -> Iterator[str]:
         yield from (text for clause in _COMPUTATION for text in clause(words, finding))
         return
     yield lead
-    if history.without_gradient is not None or history.updated_in is not None:
+    if history.without_gradient is not None or history.updated_in is not None or history.changed_in is not None:
         names = history.parameters
         # Unless they are told already.
         if names and shown_name(names[0]) not in lead:
@@ -300,7 +302,7 @@ def _optimizer_lead(words: Phrases, finding: Finding) -> str | None:
         return words.say(f"updated.{history.updated_in}", names=names)
     if history.without_gradient is not None:
         return words.say(f"ungraded.{history.without_gradient}", parameter=tensor_text(words, finding))
-    return None
+    return None if history.changed_in is None else words.say(f"changed.state.{history.changed_in}")
 
 
 def _lead(words: Phrases, finding: Finding) -> Iterator[str]:
@@ -309,7 +311,8 @@ def _lead(words: Phrases, finding: Finding) -> Iterator[str]:
 
 def _parameter(words: Phrases, finding: Finding, *, lead: str = "lead.parameter") -> Iterator[str]:
     history, count = finding.evidence.history, finding.evidence.amount.count
-    yield words.say("lead.changed" if history.changed_unseen else lead)
+    unseen = "lead.changed" if history.changed_in is None else f"changed.{history.changed_in}"
+    yield words.say(unseen if history.changed_unseen else lead)
     names = history.parameters or ((finding.place.tensor,) if finding.place.tensor else ())
     if names:
         yield words.say("parameters", names=words.names(names, total=count))
