@@ -1,7 +1,7 @@
 """Everything that is known of one rank's pairs, as columns: what the flow of errors is judged on."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -71,6 +71,8 @@ class RankEvidence:
     """Rows of slots whose reference belongs to another call than the pair's, with that call."""
     scales: dict[int, float]
     """Loss scale of the target by step, where there is one; the pairs of values are without it."""
+    unscaled: Mapping[int, float]
+    """Rows of pairs of values that a loss scale was taken out of, with that scale."""
 
     @property
     def sides(self) -> Pair[Values]:
@@ -490,7 +492,8 @@ def gather(plan: RankPlan, slots: pl.DataFrame, rows: np.ndarray, values: ValueP
     beside = pl.col("phase").is_in([OTHER_PHASE, UPDATE_PHASE])
     alone = {operation(op) for frame in plan.unmatched for op in frame.filter(beside)["op"].unique()}
     divides = any(each.family in (Family.DIVISION, Family.PRODUCT) for each in alone)
-    unscaled, scales = without_loss_scale(listed, calls, values, plan.calls.target["op"].unique(), divides=divides)
+    ops = plan.calls.target["op"].unique()
+    without, scales, unscaled = without_loss_scale(listed, calls, values, ops, divides=divides)
     owners = zip(listed, slots["reference_call"].to_list(), strict=True)
     moved = {slot.row: call for slot, call in owners if calls["reference_id"][slot.pair] != call}
-    return RankEvidence(plan, listed, unscaled, calls, moved, scales)
+    return RankEvidence(plan, listed, without, calls, moved, scales, unscaled)
