@@ -20,6 +20,7 @@ from ulpscope.judge.rounding.families import Operand
 from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS, UNINITIALIZED, ValuePairs
 from ulpscope.judge.rounding.values import Values
+from ulpscope.numerics.dtypes import AUTOCAST_DTYPES
 from ulpscope.operations.registry import Family, Operation, Trait, is_in_place, operation
 from ulpscope.records.enums import (
     BACKWARD_KIND,
@@ -147,6 +148,11 @@ class RankEvidence:
             if switches.get("cudnn_allow_tf32"):
                 found |= dict.fromkeys((Family.CONVOLUTION, Family.RECURRENT), TF32_ROUNDOFF)
         return found
+
+    @cached_property
+    def coarse_types(self) -> Pair[frozenset[str]]:
+        """Types of 16 bits that either run holds anything in: what autocast may have cast to."""
+        return self.sides.map(lambda side: frozenset(side.dtype) & AUTOCAST_DTYPES)
 
     def inner_roundoff(self, pair: int) -> float:
         """Of autocast's type in either run: what a call, or the forward of a backward, may round to inside."""
