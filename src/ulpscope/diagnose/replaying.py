@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import polars as pl
@@ -10,7 +11,7 @@ import polars as pl
 from ulpscope.diagnose.acquitting import acquitted_births, is_told_by_arguments, slot_of
 from ulpscope.diagnose.arguments import differing_arguments
 from ulpscope.diagnose.comparing import Judging
-from ulpscope.diagnose.findings import JudgedRank, RankedFinding
+from ulpscope.diagnose.findings import JudgedRank, RankedFinding, with_left
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow
 from ulpscope.diagnose.ledger import (
@@ -23,6 +24,7 @@ from ulpscope.diagnose.ledger import (
 )
 from ulpscope.diagnose.limits import NEAREST_REPLAYED, SWEPT_UNASKED
 from ulpscope.diagnose.places import place_of
+from ulpscope.diagnose.rewriting import Rewriting
 from ulpscope.records.checks import Direction
 from ulpscope.records.evidence import (
     GUILTY,
@@ -55,7 +57,7 @@ def judge_by_executing(judging: Judging, replay: Replay, advance: Advance) -> tu
         finals += known
         entries += found
         left += again.left
-        proven.append(prove(replace(rank, notes=[*rank.notes, *again.cleared]), found))
+        proven.append(prove(replace(rank, notes=[*rank.notes, *again.cleared]), found, again.rewritten))
     if not entries and not left:
         return judged, None
     return proven, Ledger(replay, tuple(entries), tuple(finals), tuple(left.most_common()))
@@ -73,6 +75,12 @@ class Executed:
         """What would have been told of them."""
         self._evidence, self._replay, self._advance = evidence, replay, advance
         self._asked: set[int] = set()
+        self._rewriting = Rewriting(evidence)
+
+    @property
+    def rewritten(self) -> AbstractSet[int]:
+        """The target's calls that make the same together as others do in the reference."""
+        return self._rewriting.calls
 
     def acquits(self, rank: JudgedRank) -> bool:
         """Execute what is suspected now; whether that acquits calls that are blamed."""
@@ -81,9 +89,10 @@ class Executed:
             # Nobody is left to blame: is anyone guilty?
             self._execute(pairs_to_replay(rank, Replay.ON))
         found = acquitted_births(rank, self.entries)
-        self.cleared += self._told(rank, found)
-        self.acquitted |= {birth.slot.row for birth in found}
-        return bool(found)
+        rewritten = [birth for birth in self._rewriting.acquitted(rank) if birth not in found]
+        self.cleared += self._told(rank, found, rewritten)
+        self.acquitted |= {birth.slot.row for birth in (*found, *rewritten)}
+        return bool(found or rewritten)
 
     def _execute(self, pairs: Sequence[int]) -> None:
         asked = [pair for pair in pairs if pair not in self._asked]
@@ -91,11 +100,14 @@ class Executed:
         found = keep_ledger(self._evidence, asked, self.left, self._advance)
         self.entries = sorted([*self.entries, *found], key=lambda entry: (entry.step, entry.call_id))
 
-    def _told(self, rank: JudgedRank, acquitted: Mapping[Birth, LedgerEntry]) -> list[Finding]:
+    def _told(
+        self, rank: JudgedRank, acquitted: Mapping[Birth, LedgerEntry], rewritten: Collection[Birth]
+    ) -> list[Finding]:
         """The findings among these, each call once, with what executing it has shown."""
         known = {_key(finding) for finding in self.cleared}
-        told = (each for each in rank.found if each.birth in acquitted and _key(each.finding) not in known)
-        return [_with_entry(each, acquitted[each.birth]).finding for each in told]
+        told = [each for each in rank.found if _key(each.finding) not in known]
+        executed = [_with_entry(each, acquitted[each.birth]).finding for each in told if each.birth in acquitted]
+        return [*executed, *(with_left(each.finding, None) for each in told if each.birth in rewritten)]
 
 
 def _finals(
@@ -148,15 +160,22 @@ def _forward(evidence: RankEvidence, pair: int) -> int:
     return evidence.forwards[pair] if evidence.forwards[pair] >= 0 else pair
 
 
-def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
-    """The rank's findings with what the ledger says of them, and those that only the ledger shows."""
+def prove(rank: JudgedRank, entries: Sequence[LedgerEntry], rewritten: AbstractSet[int] = frozenset()) -> JudgedRank:
+    """The rank's findings with what the ledger says of them, and those that only the ledger shows.
+
+    `rewritten`: calls that ask for something else, and make the same together with others.
+    """
     by_slot = {slot: entry for entry in entries if (slot := slot_of(rank.evidence, entry)) is not None}
     kept = [
         _with_entry(each, by_slot[each.birth.slot]) if each.birth.gap is None and each.birth.slot in by_slot else each
         for each in rank.found
     ]
     told = {_key(each.finding) for each in kept}
-    guilty = [(slot, entry) for slot, entry in by_slot.items() if entry.maker in GUILTY or _is_another_function(entry)]
+    guilty = [
+        (slot, entry)
+        for slot, entry in by_slot.items()
+        if entry.maker in GUILTY or (_is_another_function(entry) and entry.call_id not in rewritten)
+    ]
     for slot, entry in guilty:
         finding = _finding(rank.evidence, slot, entry)
         if _key(finding) not in told:

@@ -113,7 +113,7 @@ class GapFinder:
     def find(self, slot: Slot) -> Gap:
         """The gap before a value that appears first as the input of a call."""
         made = self._producers(slot)
-        (reference, only_reference), (target, only_target) = map(self._walk, self._runs, made)
+        (reference, only_reference), (target, only_target) = map(self._walk, self.runs, made)
         # Where a way is too long to be followed, nobody knows what it leads to.
         known = () if reference is None or target is None else tuple(dict.fromkeys([*reference, *target]))
         half_seen = min(made) < 0 <= max(made)
@@ -137,7 +137,7 @@ class GapFinder:
     def has_other_summands(self, slot: Slot) -> bool:
         """Whether calls without partners send a part of this gradient, in either run."""
         rows = self._is_gradient_of(slot)
-        sides = zip(self.evidence.sides, self._runs, strict=True)
+        sides = zip(self.evidence.sides, self.runs, strict=True)
         if slot.role == GRADIENT_ROLE:
             return any(int(side.storage[row]) in run.storages_of_strangers for side, run in sides for row in rows)
         return any(int(side.id[row]) in run.read_by_strangers for side, run in sides for row in rows)
@@ -164,9 +164,9 @@ class GapFinder:
 
     def origin(self, slot: Slot, gap: Gap) -> int | None:
         """The value that calls of one run alone have changed into this one: their first operands, back to a row."""
-        run, call = self._runs.reference, self._producers(slot).reference
+        run, call = self.runs.reference, self._producers(slot).reference
         if gap.only_target:
-            run, call = self._runs.target, self._producers(slot).target
+            run, call = self.runs.target, self._producers(slot).target
         own = set(gap.calls)
         while call in own:
             own.discard(call)
@@ -210,7 +210,7 @@ class GapFinder:
     def _gradients_into(self, run: RunReads, call: int) -> list[int]:
         """Of a backward without a partner: the gradients that were added up for it."""
         of_value = self._gradients_of_value
-        gradients = of_value.reference if run is self._runs.reference else of_value.target
+        gradients = of_value.reference if run is self.runs.reference else of_value.target
         made = run.outputs.get(run.forwards.get(call, -1), ())
         return [row for value in made for row, _ in gradients.get(value, ())]
 
@@ -226,13 +226,14 @@ class GapFinder:
 
     def _rows_read(self, by: Callable[[RunReads, int], bool]) -> set[int]:
         found: set[int] = set()
-        for run in self._runs:
+        for run in self.runs:
             used = {value for call, given in run.inputs.items() if by(run, call) for value in given}
             found |= {row for row, value in enumerate(run.values.id.tolist()) if value in used}
         return found
 
     @cached_property
-    def _runs(self) -> Pair[RunReads]:
+    def runs(self) -> Pair[RunReads]:
+        """What the calls of either run read and made."""
         plan, partners = self.evidence.plan, Pair(self.evidence.pair_of_reference, self.evidence.pair_of_target)
         sides = zip(plan.traces, plan.calls, partners, self.evidence.sides, strict=True)
         return Pair(*(RunReads(plan.steps, *side) for side in sides))
