@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ulpscope.diagnose.arguments import differing_arguments
 from ulpscope.diagnose.findings import JudgedRank
@@ -21,15 +22,14 @@ from ulpscope.diagnose.flow.states import IDENTICAL, ROUNDING, Birth, Cause, Sta
 from ulpscope.diagnose.flow.unpaired import GapFinder
 from ulpscope.diagnose.ledger import SUSPICIOUS, verdicts_of
 from ulpscope.diagnose.limits import SAME_FUNCTION, SPAN_CALLS, SPAN_VALUES, SPANS_TRIED
+from ulpscope.records.calls import Value
 from ulpscope.records.enums import BACKWARD_PHASE, OPTIMIZER_KIND, UPDATE_PHASE
 from ulpscope.records.findings import FindingKind
 from ulpscope.records.pairs import Pair
+from ulpscope.replay.recorded import CannotReplayError
 from ulpscope.trace.reader import RankTrace
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ulpscope.records.calls import Value
     from ulpscope.replay.torch.spans import Span
 
 AFTER_FORWARD = (BACKWARD_PHASE, UPDATE_PHASE)
@@ -142,8 +142,6 @@ class _Search:
 
     def span(self, birth: Birth) -> Rewritten | None:
         """Follows what is made of a difference, until all of it is the same function of the same inputs."""
-        from ulpscope.replay.recorded import CannotReplayError
-
         ends: list[Pair[Span]] = []
         proven: set[int] = set()
         waiting = [birth.slot.values]
@@ -173,47 +171,43 @@ class _Search:
 
     def _both_ways(self, row: int) -> "Pair[Span] | None":
         """How each run computes a pair of values, if both compute the same."""
-        from ulpscope.replay.recorded import CannotReplayError
         from ulpscope.replay.torch.spans import Span
 
         traces = self._evidence.plan.traces
         reference = Span(traces.reference, self._given_to_reference, most=SPAN_CALLS)
         target = Span(traces.target, self._given_to_target, most=SPAN_CALLS)
         try:
-            one = reference.value(traces.reference.value(self._readers.ids.reference[row]))
-            other = target.value(traces.target.value(self._readers.ids.target[row]))
+            one = reference.numbers(traces.reference.value(self._readers.ids.reference[row]))
+            other = target.numbers(traces.target.value(self._readers.ids.target[row]))
         except CannotReplayError:
             return None
         executed = bool(reference.calls) and bool(target.calls)
         return Pair(reference, target) if executed and _is_same(one, other) else None
 
-    def _given_to_reference(self, value: "Value") -> "Tensor | None":
+    def _given_to_reference(self, value: Value) -> tuple[RankTrace, Value] | None:
         return self._shared(self._readers.rows_of.reference.get(value.id, []))
 
-    def _given_to_target(self, value: "Value") -> "Tensor | None":
+    def _given_to_target(self, value: Value) -> tuple[RankTrace, Value] | None:
         return self._shared(self._readers.rows_of.target.get(value.id, []))
 
-    def _shared(self, rows: Sequence[int]) -> "Tensor | None":
-        """The target's numbers, of a value that is the same thing in both runs."""
-        from ulpscope.replay.torch.tensors import saved_tensor
-
+    def _shared(self, rows: Sequence[int]) -> tuple[RankTrace, Value] | None:
+        """The target's value, of one that is the same thing in both runs."""
         same = (row for row in rows if row not in self._open and self._states[row] in (IDENTICAL, ROUNDING))
         row = next(same, None)
         if row is None:
             return None
         target = self._evidence.plan.traces.target
-        return saved_tensor(target, target.value(self._readers.ids.target[row]))
+        return target, target.value(self._readers.ids.target[row])
 
 
-def _is_same(one: "Tensor", other: "Tensor") -> bool:
+def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    numbers, others = one.numpy(), other.numpy()
-    if not one.is_floating_point():
-        return bool(np.array_equal(numbers, others))
-    if not (np.isfinite(numbers).all() and np.isfinite(others).all()):
+    if one.dtype.kind != "f":
+        return np.array_equal(one, other)
+    if not (np.isfinite(one).all() and np.isfinite(other).all()):
         return False
-    return float(np.linalg.norm(numbers - others)) <= SAME_FUNCTION * float(np.linalg.norm(others))
+    return float(np.linalg.norm(one - other)) <= SAME_FUNCTION * float(np.linalg.norm(other))
 
 
 def _is_sound(spans: "Pair[Span]", traces: Pair[RankTrace]) -> bool:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ulpscope.operations.registry import Trait, operation
@@ -10,11 +12,11 @@ from ulpscope.records.calls import Value
 from ulpscope.records.enums import Kind
 from ulpscope.replay.recorded import CannotReplayError, RecordedCall, read_calls
 from ulpscope.replay.torch.running import Feed, make_recipe, raise_tensor, run_precise
-from ulpscope.replay.torch.tensors import saved_tensor
+from ulpscope.replay.torch.tensors import saved_tensor, to_array
 from ulpscope.trace.reader import RankTrace
 
-Given = Callable[[Value], Tensor | None]
-"""What a value is taken for; none: what its call makes."""
+Given = Callable[[Value], tuple[RankTrace, Value] | None]
+"""The run and value whose saved numbers a value is taken for; none: it is what its call makes."""
 
 
 class Span:
@@ -27,12 +29,15 @@ class Span:
         self.calls: dict[int, RecordedCall] = {}
         """Those that were executed, by id."""
 
-    def value(self, value: Value) -> Tensor:
-        """Raises CannotReplayError."""
+    def numbers(self, value: Value) -> NDArray[Any]:
+        """What comes out as this value. Raises CannotReplayError."""
+        return to_array(self._value(value))
+
+    def _value(self, value: Value) -> Tensor:
         if value.id not in self._known:
             found = self._given(value)
             if found is not None:
-                self._known[value.id] = raise_tensor(found)
+                self._known[value.id] = raise_tensor(saved_tensor(*found))
             elif value.producer is None or value.producer < 0:
                 self._known[value.id] = raise_tensor(saved_tensor(self._rank, value))
             else:
@@ -53,7 +58,7 @@ class Span:
             raise CannotReplayError("no call of a function" if not recorded.call.random else "random")
         again = recorded.repeated
         firsts = {place: value for place, value in recorded.inputs.items() if place not in again}
-        feed = Feed({place: self.value(value) for place, value in firsts.items()}, {})
+        feed = Feed({place: self._value(value) for place, value in firsts.items()}, {})
         recipe = replace(make_recipe(recorded, feed, device="cpu", autocast=False), differentiated=())
         ran = run_precise(recipe, feed)
         for place, value in recorded.outputs.items():
