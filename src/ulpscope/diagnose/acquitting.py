@@ -38,7 +38,7 @@ def is_acquitted(evidence: RankEvidence, birth: Birth, entry: LedgerEntry) -> bo
         return False
     if not is_same_function(evidence, birth.slot.pair, entry) or has_unknown_operand(evidence, birth.slot.pair):
         return False
-    return not _shows_loss_scale(evidence, birth.slot)
+    return not shows_loss_scale(evidence, birth.slot)
 
 
 def is_same_function(evidence: RankEvidence, pair: int, entry: LedgerEntry) -> bool:
@@ -59,7 +59,7 @@ def is_told_by_arguments(entry: LedgerEntry) -> bool:
     return entry.by_arguments.norm > max(coarsest * TELLING_ARGUMENT, LAST_BITS)
 
 
-def _shows_loss_scale(evidence: RankEvidence, slot: Slot) -> bool:
+def shows_loss_scale(evidence: RankEvidence, slot: Slot) -> bool:
     """Whether a call was given something that a loss scale was taken out of, and gave something that shows it."""
     taken_out = any(row in evidence.unscaled for row in evidence.given(slot.pair))
     return taken_out and slot.values not in evidence.unscaled

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from ulpscope.diagnose.acquitting import acquitted_births, is_told_by_arguments, slot_of
+from ulpscope.diagnose.acquitting import acquitted_births, is_told_by_arguments, shows_loss_scale, slot_of
 from ulpscope.diagnose.arguments import differing_arguments
 from ulpscope.diagnose.comparing import Judging
 from ulpscope.diagnose.findings import JudgedRank, RankedFinding, with_left
@@ -88,6 +88,8 @@ class Executed:
         if self.acquitted and not rank.found and not any(entry.maker in GUILTY for entry in self.entries):
             # Nobody is left to blame: is anyone guilty?
             self._execute(pairs_to_replay(rank, Replay.ON))
+        if not rank.found:
+            return False
         found = acquitted_births(rank, self.entries)
         rewritten = [birth for birth in self._rewriting.acquitted(rank) if birth not in found]
         self.cleared += self._told(rank, found, rewritten)
@@ -166,10 +168,7 @@ def prove(rank: JudgedRank, entries: Sequence[LedgerEntry], rewritten: AbstractS
     `rewritten`: calls that ask for something else, and make the same together with others.
     """
     by_slot = {slot: entry for entry in entries if (slot := slot_of(rank.evidence, entry)) is not None}
-    kept = [
-        _with_entry(each, by_slot[each.birth.slot]) if each.birth.gap is None and each.birth.slot in by_slot else each
-        for each in rank.found
-    ]
+    kept = [_with_proof(rank.evidence, each, by_slot) for each in rank.found]
     told = {_key(each.finding) for each in kept}
     guilty = [
         (slot, entry)
@@ -187,6 +186,13 @@ def prove(rank: JudgedRank, entries: Sequence[LedgerEntry], rewritten: AbstractS
 
 def _is_another_function(entry: LedgerEntry) -> bool:
     return entry.direction is Direction.FORWARD and is_told_by_arguments(entry)
+
+
+def _with_proof(evidence: RankEvidence, each: RankedFinding, by_slot: Mapping[Slot, LedgerEntry]) -> RankedFinding:
+    slot = each.birth.slot
+    # From scaled numbers the call made the right thing: that they are scaled there is what is wrong.
+    proven = each.birth.gap is None and slot in by_slot and not shows_loss_scale(evidence, slot)
+    return _with_entry(each, by_slot[slot]) if proven else each
 
 
 def _with_entry(each: RankedFinding, entry: LedgerEntry) -> RankedFinding:
