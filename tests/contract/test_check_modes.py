@@ -12,6 +12,9 @@ import torch.nn.functional as F
 
 import ulpscope
 from ulpscope.cli.main import main
+from ulpscope.replay.recorded import CannotReplayError
+from ulpscope.replay.torch.modes import move_by_noise
+from ulpscope.replay.torch.running import Feed
 
 # The variance as the mean of squares less the square of the mean: unstable where the mean is much the larger.
 UNSTABLE = """
@@ -182,7 +185,7 @@ def test_a_trace_without_api_calls_has_nothing_to_ask() -> None:
     assert check("modules", "--perturb") == 3
 
 
-@pytest.mark.parametrize("mode", ["bit_noise", "improve_precision"])
+@pytest.mark.parametrize("mode", ["rounding", "bit_noise", "improve_precision"])
 def test_sound_kernels_move_as_they_should(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert check("stable", "--perturb", mode, "--out", mode) == 0
     assert capsys.readouterr().out.startswith("STABLE: ")
@@ -194,12 +197,36 @@ def test_sound_kernels_move_as_they_should(mode: str, capsys: pytest.CaptureFixt
     assert [(row["stage"], row["verdict"]) for row in layer_norm] == [("forward", "PASS"), ("backward", "PASS")]
 
 
-def test_an_unstable_kernel_is_found_by_flipping_last_bits(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check("stable", "--perturb", "--references", "unstable.py", "--json") == 1
+@pytest.mark.parametrize(("words", "mode"), [((), "rounding"), (("bit_noise",), "bit_noise")])
+def test_an_unstable_kernel_is_found_by_moving_last_bits(
+    words: tuple[str, ...], mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check("stable", "--perturb", *words, "--references", "unstable.py", "--json") == 1
     content = answer(capsys)
     assert [finding["op"] for finding in content["findings"]] == ["torch.nn.functional.layer_norm"]
     assert "is unstable: it moved by" in content["findings"][0]["sentence"]
-    assert content["scope"]["perturbation"] == "bit_noise"
+    assert content["scope"]["perturbation"] == mode
+
+
+def test_inputs_move_as_those_of_a_noise_twin_do() -> None:
+    one, other = torch.randn(4000), torch.randn(4000, dtype=torch.bfloat16)
+    moved = move_by_noise(False, 0, Feed({"args.0": one, "args.1": other}, {"output.0": one}))
+    for before, after, bits in (
+        (one, moved.tensors["args.0"], torch.int32),
+        (other, moved.tensors["args.1"], torch.int16),
+    ):
+        steps = after.view(bits) - before.view(bits)
+        assert set(steps.unique().tolist()) == {-1, 0, 1}
+        assert 0.2 < float((steps != 0).float().mean()) < 0.3
+    assert not torch.equal(moved.tensors["args.0"], moved.grad_outputs["output.0"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_single_element_moves_too(seed: int) -> None:
+    feed = Feed({"args.0": torch.tensor([1.5])}, {})
+    assert not torch.equal(move_by_noise(False, seed, feed).tensors["args.0"], feed.tensors["args.0"])
+    with pytest.raises(CannotReplayError, match="no float input"):
+        move_by_noise(False, seed, Feed({"args.0": torch.zeros(3)}, {}))
 
 
 def test_a_kernel_that_does_not_repeat_itself_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

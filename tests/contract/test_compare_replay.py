@@ -354,6 +354,33 @@ def test_a_dump_that_does_not_record_autocast_agrees(tmp_path: Path) -> None:
     assert {entry.maker for entry in ledger.entries} <= {Maker.NEITHER, Maker.KERNEL, Maker.BOTH}
 
 
+class Casts(TorchDispatchMode):
+    """A sound call below which operands are cast, and what is made of them is stored in the type that they had."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function._schema.name not in ("aten::addmm", "aten::mm"):
+            return function(*args, **(kwargs or {}))
+        return function(*(arg.bfloat16() for arg in args), **(kwargs or {})).float()
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_casts_that_no_dump_records_are_tried_before_a_call_is_accused(tmp_path: Path, *, elsewhere: bool) -> None:
+    """In a run that holds something in bfloat16; in another one nobody has asked for casts."""
+    torch.manual_seed(1)
+    x, weight, bias = torch.randn(64, 48), torch.randn(32, 48), torch.randn(32)
+    for name, mode in (("r", Fault()), ("t", Casts())):
+        with ulpscope.capture(tmp_path / name, save="tensors"), mode:
+            torch.tanh(nn.functional.linear(x, weight, bias))
+            if elsewhere:
+                torch.relu(x.bfloat16())
+        convert_traces([tmp_path / name], out=tmp_path / f"{name}_dump")
+    told = ulpscope.compare(tmp_path / "r", tmp_path / "t", replay="on")
+    assert guilty(told) == {"torch.nn.functional.linear.0"}
+    dumped = ulpscope.compare(tmp_path / "r_dump", tmp_path / "t_dump", replay="on")
+    assert len(guilty(dumped)) == (0 if elsewhere else 1)
+    assert dumped.verdict == ("agree" if elsewhere else "diverged")
+
+
 class Looker(nn.Module):
     """A convolution in front of attention, whose keys have a bias that softmax does not feel: its gradient is noise."""
 

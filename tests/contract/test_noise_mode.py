@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ulpscope.capture.recording.calls import ModuleScope
 from ulpscope.capture.torch.host import loading
-from ulpscope.capture.torch.noise import move, move_by_torch
+from ulpscope.capture.torch.moving import move, move_by_torch
 from ulpscope.capture.torch.session import Session
 from ulpscope.records.enums import Phase
 from ulpscope.records.runs import CaptureSettings, Noise

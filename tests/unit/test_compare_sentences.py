@@ -2,20 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from tests.unit.comparisons import agreeing, diverged, finding, ledger, place, sound_entry
+from tests.unit.comparisons import agreeing, diverged, finding, ledger, place
 from tests.unit.handmade import HandmadeRun
 
 from ulpscope.diagnose.advice import advise
 from ulpscope.diagnose.arguments import telling_differences
-from ulpscope.diagnose.flow.evidence import Slot
-from ulpscope.diagnose.flow.states import Birth, Cause
-from ulpscope.diagnose.replaying import cleared
 from ulpscope.records.enums import Phase
 from ulpscope.records.findings import AdviceKind, Counts, Finding, FindingKind, Outcome
 from ulpscope.records.pairs import PAIR_COLUMNS, Measured
@@ -123,23 +119,6 @@ def test_agreement_does_not_end_with_made_here() -> None:
     told = " ".join(compare_text(agreeing(counts=counts, ledger=ledger())).split())
     assert "made here" not in told
     assert "30 beyond the estimate (no call was proven wrong)" in told
-
-
-def test_what_execution_has_cleared_is_not_counted_as_made_here() -> None:
-    births = [
-        Birth(Slot(row, row, "output", "output.0", row, True), Cause.ERROR, 0.0, 1.0, 0.1, 9.0) for row in range(2)
-    ]
-    rank: Any = SimpleNamespace(
-        found=[],
-        table=pl.DataFrame({"judgement": ["made_here", "made_here", "rounding"]}),
-        flow=SimpleNamespace(births=births),
-        evidence=SimpleNamespace(plan=SimpleNamespace(rank=0), calls={"id": [57, 60], "forward": [None, None]}),
-    )
-    executed = [sound_entry("torch.relu.1", 57, None)]
-    assert cleared(rank, executed)["judgement"].to_list() == ["inherited", "made_here", "rounding"]
-    assert cleared(rank, [])["judgement"].to_list() == ["made_here", "made_here", "rounding"]
-    blamed: Any = SimpleNamespace(**{**vars(rank), "found": births})
-    assert cleared(blamed, executed)["judgement"].to_list() == ["made_here", "made_here", "rounding"]
 
 
 NO_PAIRS = pl.DataFrame(schema=dict.fromkeys(PAIR_COLUMNS, pl.Null) | {"shape_target": pl.List(pl.Int64)})

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MSPROBE = "msprobe"
 FREE_BENCHMARK = "free-benchmark"
-PERTURBATIONS = ("bit_noise", "add_noise", "improve_precision", "change_value", "no_change", "to_cpu")
+PERTURBATIONS = ("rounding", "bit_noise", "add_noise", "improve_precision", "change_value", "no_change", "to_cpu")
 USAGE = "ulpscope check TRACE [options]   or   ulpscope check DUMP --graph GRAPH [options]"
 OF_AN_EXECUTION = (
     "device", "data", "seed", "timeout", "references", "all", "no_stress", "resume", "save_failing", "overflow",

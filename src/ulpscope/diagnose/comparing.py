@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from ulpscope.align.plan import Plan
 from ulpscope.diagnose.advice import advise
 from ulpscope.diagnose.detectors.asking import Case
 from ulpscope.diagnose.detectors.order import OF_WHAT_IS_NOT_WRONG
-from ulpscope.diagnose.findings import JudgedRank, find, finish, with_left
+from ulpscope.diagnose.findings import JudgedRank, find, finish, name_births, with_left
 from ulpscope.diagnose.flow.blaming import blame_loss, blame_stray
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.exits import left_of
@@ -48,41 +49,64 @@ class Captured:
 
 
 def judge_ranks(ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvidence]] = ()) -> list[JudgedRank]:
-    """Judge each rank, with what the others sent it, and its reference's twins where there are any."""
-    followed = []
-    for number, (evidence, errors) in enumerate(zip(ranks, errors_across_ranks(ranks), strict=True)):
-        follower = Follower(evidence, foreign_errors=errors, twins=twins[number] if twins else ())
-        peers = PeerGains(evidence, follower.follow())
-        if peers.would_change(follower.flow):
-            follower.follow(peers.allowed)
-        followed.append((follower, peers))
-    if not any(follower.flow.births for follower, _ in followed):
-        for follower, _ in followed:
+    """Judge each rank once, by what was recorded."""
+    return Judging(ranks, twins).judge()
+
+
+class Judging:
+    """Judges each rank, with what the others sent it, and its reference's twins where there are any."""
+
+    def __init__(self, ranks: Sequence[RankEvidence], twins: Sequence[Sequence[RankEvidence]] = ()) -> None:
+        self._followers = [
+            Follower(evidence, foreign_errors=errors, twins=twins[number] if twins else ())
+            for number, (evidence, errors) in enumerate(zip(ranks, errors_across_ranks(ranks), strict=True))
+        ]
+
+    def judge(self, acquitted: Sequence[AbstractSet[int]] = ()) -> list[JudgedRank]:
+        """What was found in each rank. `acquitted`: of each, slots whose calls, executed again, made no error."""
+        for follower, rows in zip(self._followers, acquitted, strict=False):
+            follower.acquitted = rows
+        followed = [(follower, _with_peers(follower)) for follower in self._followers]
+        _look_further(self._followers)
+        left = [left_of(each.evidence, each.flow) for each in self._followers if each.flow.births]
+        gone = max((each for each in left if each is not None), default=None) if None not in left else None
+        return [_judged(follower, peers, gone) for follower, peers in followed]
+
+
+def _with_peers(follower: Follower) -> PeerGains:
+    """Follow the errors of a rank; again, if its calls' peers would have some judged otherwise."""
+    peers = PeerGains(follower.evidence, follower.follow())
+    if peers.would_change(follower.flow):
+        follower.follow(peers.allowed)
+    return peers
+
+
+def _look_further(followers: Sequence[Follower]) -> None:
+    """Whom to blame where no call stands out, and what is written otherwise only."""
+    if not any(follower.flow.births for follower in followers):
+        for follower in followers:
             blame_stray(follower)
-    for follower, _ in followed:
+    for follower in followers:
         again = healed(follower.evidence, follower.flow, follower.sources, follower.gaps)
         if again:
             follower.flow.put_inside(again)
-    if not any(follower.flow.births or follower.flow.gone for follower, _ in followed):
-        for follower, _ in followed:
+    if not any(follower.flow.births or follower.flow.gone for follower in followers):
+        for follower in followers:
             blame_loss(follower)
-    left = [left_of(follower.evidence, follower.flow) for follower, _ in followed if follower.flow.births]
-    gone = max((each for each in left if each is not None), default=None) if None not in left else None
-    return [_judged(follower, peers, gone) for follower, peers in followed]
 
 
 def _judged(follower: Follower, peers: PeerGains, gone: float | None) -> JudgedRank:
     """`gone`: by how much what leaves the steps differs, if nothing of what was found is to be seen in it."""
     evidence, flow = follower.evidence, follower.flow
-    found = find(Case(evidence, follower.gaps, flow.births), flow, peers)
-    healed_first = find(Case(evidence, follower.gaps, flow.gone), flow, peers)[:1]
+    named, gone_first = (name_births(Case(evidence, follower.gaps, births)) for births in (flow.births, flow.gone))
+    found, healed_first = find(evidence, flow, peers, named), find(evidence, flow, peers, gone_first)[:1]
     notes = [with_left(entry.finding, None) for entry in healed_first]
     if gone is not None:
         notes = [with_left(entry.finding, gone) for entry in found[:1]] + notes
         found = []
         flow.put_inside(flow.births)
     notes += [note for look in OF_WHAT_IS_NOT_WRONG for note in look(evidence, flow)]
-    return JudgedRank(evidence, flow, found, notes, pair_table(evidence, flow))
+    return JudgedRank(evidence, flow, found, notes, pair_table(evidence, flow), named)
 
 
 def summarise(

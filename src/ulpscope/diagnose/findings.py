@@ -53,15 +53,24 @@ class JudgedRank:
     found: list[RankedFinding]
     notes: list[Finding]
     table: pl.DataFrame
+    named: Sequence["Named"] = ()
+    """Everything that was made, also what is not told because it may follow from what is."""
 
 
-def find(case: Case, flow: Flow, peers: PeerGains) -> list[RankedFinding]:
-    """The findings of one rank, the first first; what merely follows is left out."""
-    evidence, steps = case.evidence, case.evidence.calls["step"]
+Named = tuple[Birth, Answer]
+
+
+def name_births(case: Case) -> list[Named]:
+    """All differences that were made, in the order in which the target made them, with what detectors know of each."""
     detectors = [detector(case) for detector in OF_A_DIFFERENCE]
-    ordered = sorted(case.births, key=lambda birth: evidence.positions[birth.slot.pair])
+    ordered = sorted(case.births, key=lambda birth: case.evidence.positions[birth.slot.pair])
     answers = [next(filter(None, (detector.ask(birth) for detector in detectors))) for birth in ordered]
-    named = list(zip(ordered, answers, strict=True))
+    return list(zip(ordered, answers, strict=True))
+
+
+def find(evidence: RankEvidence, flow: Flow, peers: PeerGains, named: Sequence[Named]) -> list[RankedFinding]:
+    """The findings of one rank, the first first; what merely follows is left out."""
+    steps = evidence.calls["step"]
     # Told alike, of the same step.
     alike = grouped(named, lambda each: (each[1].kind, each[1].story, steps[each[0].slot.pair]))
     found: list[RankedFinding] = []

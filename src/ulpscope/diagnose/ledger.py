@@ -7,7 +7,7 @@ just so is not, although none does.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -86,12 +86,31 @@ def _entries(
     evidence: RankEvidence, pair: int, recorded: Pair[RecordedCall], replayed: "ReplayedPair"
 ) -> list[LedgerEntry]:
     """Of each output, with the verdicts on both runs' own errors."""
-    verdicts = replayed.sides.map(verdicts_of)
+    explained = Pair(
+        *(_with_casts(side, held) for side, held in zip(replayed.sides, evidence.coarse_types, strict=True))
+    )
+    replayed, verdicts = replace(replayed, sides=explained.map(itemgetter(0))), explained.map(itemgetter(1))
     return [
         _entry(evidence, pair, recorded, each, verdicts.map(itemgetter(each.place)), replayed)
         for each in replayed.evidence()
         if each.place in verdicts.reference and each.place in verdicts.target
     ]
+
+
+def _with_casts(call: "ReplayedCall", held: Collection[str]) -> "tuple[ReplayedCall, dict[str, OutputResult]]":
+    """The call with the verdicts on it; as a cast would have made it, where only that explains what it gave.
+
+    `held`: types that this run has elsewhere, without which nothing was cast.
+    """
+    own = call, verdicts_of(call)
+    if _is_explained(own[1]):
+        return own
+    tried = ((other, verdicts_of(other)) for other in call.casts(held))
+    return next((each for each in tried if _is_explained(each[1])), own)
+
+
+def _is_explained(verdicts: dict[str, OutputResult]) -> bool:
+    return not any(each.verdict in SUSPICIOUS for each in verdicts.values())
 
 
 def _entry(

@@ -128,6 +128,12 @@ MANY_ELEMENTS = 64
 LOST_BY_UNDERFLOW = 0.5
 """Share of a result's norm. More is not lost by underflow alone. Chosen."""
 
+SAME_FUNCTION = 1e-6
+"""Relative. Plain numbers reach kernels in float32 (6e-8), through a few operations; all else is float64. Chosen."""
+SPAN_CALLS, SPAN_VALUES, SPANS_TRIED = 64, 16, 16
+"""Calls of a run that lead to the end of a span that is written otherwise, values inside of it, and such spans of a
+rank, at most. More is another program. Chosen."""
+
 # --- inf and nan (overflow/) ---
 
 STEPS_FOLLOWED = 4

@@ -2,16 +2,18 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import polars as pl
 
+from ulpscope.diagnose.acquitting import acquitted_births, is_told_by_arguments, shows_loss_scale, slot_of
 from ulpscope.diagnose.arguments import differing_arguments
-from ulpscope.diagnose.findings import JudgedRank, RankedFinding
+from ulpscope.diagnose.comparing import Judging
+from ulpscope.diagnose.findings import JudgedRank, RankedFinding, with_left
 from ulpscope.diagnose.flow.evidence import RankEvidence, Slot
 from ulpscope.diagnose.flow.states import Birth, Cause, Flow
-from ulpscope.diagnose.flow.unpaired import has_unknown_operand
 from ulpscope.diagnose.ledger import (
     Advance,
     Contributions,
@@ -20,11 +22,10 @@ from ulpscope.diagnose.ledger import (
     keep_ledger,
     with_contributions,
 )
-from ulpscope.diagnose.limits import LAST_BITS, NEAREST_REPLAYED, SWEPT_UNASKED, TELLING_ARGUMENT
+from ulpscope.diagnose.limits import NEAREST_REPLAYED, SWEPT_UNASKED
 from ulpscope.diagnose.places import place_of
-from ulpscope.judge.rounding.limits import unit_roundoff
-from ulpscope.records.checks import GRADIENT, Direction
-from ulpscope.records.enums import Role
+from ulpscope.diagnose.rewriting import Rewriting
+from ulpscope.records.checks import Direction
 from ulpscope.records.evidence import (
     GUILTY,
     Evidence,
@@ -40,39 +41,75 @@ from ulpscope.records.findings import Finding, FindingKind
 from ulpscope.records.pairs import Judgement, Measured
 
 
-def replay_ranks(
-    judged: Sequence[JudgedRank], replay: Replay, advance: Advance
-) -> tuple[list[JudgedRank], Ledger | None]:
-    """The ranks with their findings proven or cleared, and the ledger."""
-    left: Counter[str] = Counter()
+def judge_by_executing(judging: Judging, replay: Replay, advance: Advance) -> tuple[list[JudgedRank], Ledger | None]:
+    """The ranks, judged until nothing is blamed that execution acquits; what is left is proven; and the ledger."""
+    judged = judging.judge()
+    executed = [Executed(rank.evidence, replay, advance) for rank in judged]
+    while sum(again.acquits(rank) for again, rank in zip(executed, judged, strict=True)):
+        judged = judging.judge([again.acquitted for again in executed])
     proven: list[JudgedRank] = []
     entries: list[LedgerEntry] = []
     finals: list[FinalDifference] = []
-    for rank in judged:
-        found = _entries(rank, replay, left, advance)
-        known, contributions = _finals(rank, found, replay, advance)
-        found = with_contributions(found, contributions)
+    left: Counter[str] = Counter()
+    for rank, again in zip(judged, executed, strict=True):
+        known, contributions = _finals(rank, again.entries, replay, advance)
+        found = with_contributions(again.entries, contributions)
         finals += known
         entries += found
-        judged_again = prove(rank, found)
-        proven.append(replace(judged_again, table=cleared(judged_again, found)))
+        left += again.left
+        proven.append(prove(replace(rank, notes=[*rank.notes, *again.cleared]), found, again.rewritten))
     if not entries and not left:
-        return list(judged), None
+        return judged, None
     return proven, Ledger(replay, tuple(entries), tuple(finals), tuple(left.most_common()))
 
 
-def _entries(rank: JudgedRank, replay: Replay, left: Counter[str], advance: Advance) -> list[LedgerEntry]:
-    """Of the suspects; of all calls, if those are cleared and nobody else is guilty."""
-    chosen = pairs_to_replay(rank.evidence, rank.flow, rank.found, replay)
-    found = keep_ledger(rank.evidence, chosen, left, advance)
-    if replay is not Replay.AUTO or not rank.found or any(entry.maker in GUILTY for entry in found):
-        return found
-    if len(prove(rank, found).found) == len(rank.found):
-        return found
-    others = [pair for pair in pairs_to_replay(rank.evidence, rank.flow, [], Replay.ON) if pair not in set(chosen)]
-    return sorted(
-        [*found, *keep_ledger(rank.evidence, others, left, advance)], key=lambda entry: (entry.step, entry.call_id)
-    )
+class Executed:
+    """Calls of one rank that were executed again, each pair once, and whom that acquits."""
+
+    def __init__(self, evidence: RankEvidence, replay: Replay, advance: Advance) -> None:
+        self.left: Counter[str] = Counter()
+        self.entries: list[LedgerEntry] = []
+        self.acquitted: set[int] = set()
+        """Rows of slots."""
+        self.cleared: list[Finding] = []
+        """What would have been told of them."""
+        self._evidence, self._replay, self._advance = evidence, replay, advance
+        self._asked: set[int] = set()
+        self._rewriting = Rewriting(evidence)
+
+    @property
+    def rewritten(self) -> AbstractSet[int]:
+        """The target's calls that make the same together as others do in the reference."""
+        return self._rewriting.calls
+
+    def acquits(self, rank: JudgedRank) -> bool:
+        """Execute what is suspected now; whether that acquits calls that are blamed."""
+        self._execute(pairs_to_replay(rank, self._replay, nearest=not self._asked))
+        if self.acquitted and not rank.found and not any(entry.maker in GUILTY for entry in self.entries):
+            # Nobody is left to blame: is anyone guilty?
+            self._execute(pairs_to_replay(rank, Replay.ON))
+        if not rank.found:
+            return False
+        found = acquitted_births(rank, self.entries)
+        rewritten = [birth for birth in self._rewriting.acquitted(rank) if birth not in found]
+        self.cleared += self._told(rank, found, rewritten)
+        self.acquitted |= {birth.slot.row for birth in (*found, *rewritten)}
+        return bool(found or rewritten)
+
+    def _execute(self, pairs: Sequence[int]) -> None:
+        asked = [pair for pair in pairs if pair not in self._asked]
+        self._asked.update(asked)
+        found = keep_ledger(self._evidence, asked, self.left, self._advance)
+        self.entries = sorted([*self.entries, *found], key=lambda entry: (entry.step, entry.call_id))
+
+    def _told(
+        self, rank: JudgedRank, acquitted: Mapping[Birth, LedgerEntry], rewritten: Collection[Birth]
+    ) -> list[Finding]:
+        """The findings among these, each call once, with what executing it has shown."""
+        known = {_key(finding) for finding in self.cleared}
+        told = [each for each in rank.found if _key(each.finding) not in known]
+        executed = [_with_entry(each, acquitted[each.birth]).finding for each in told if each.birth in acquitted]
+        return [*executed, *(with_left(each.finding, None) for each in told if each.birth in rewritten)]
 
 
 def _finals(
@@ -85,12 +122,13 @@ def _finals(
     return final_differences(rank.evidence, advance) if wanted and entries else ([], {})
 
 
-def pairs_to_replay(evidence: RankEvidence, flow: Flow, found: list[RankedFinding], replay: Replay) -> list[int]:
+def pairs_to_replay(rank: JudgedRank, replay: Replay, *, nearest: bool = True) -> list[int]:
     """Rows of pairs of forward calls that differ, in the order of the target's calls."""
+    evidence = rank.evidence
     able = [pair for pair in range(len(evidence.calls["id"])) if is_replayable(evidence, pair)]
     if replay is Replay.ON:
         return [pair for pair in able if _differs(evidence, pair)]
-    chosen = _accused(evidence, found) | _nearest(evidence, flow)
+    chosen = _accused(evidence, rank.found) | (_nearest(evidence, rank.flow) if nearest else set())
     return [pair for pair in able if pair in chosen]
 
 
@@ -124,18 +162,18 @@ def _forward(evidence: RankEvidence, pair: int) -> int:
     return evidence.forwards[pair] if evidence.forwards[pair] >= 0 else pair
 
 
-def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
-    """The rank's findings with what the ledger says of them; what it clears is a note."""
-    known = [_with_entry(rank.evidence, each, entries) for each in rank.found]
-    # Execution has shown that the blamed call did nothing wrong, and what it was given is accounted for.
-    cleared_calls = [each for each in known if _did_nothing_wrong(each)]
-    innocent = [each for each in cleared_calls if not has_unknown_operand(rank.evidence, each.birth.slot.pair)]
-    kept = [each for each in known if each not in innocent]
+def prove(rank: JudgedRank, entries: Sequence[LedgerEntry], rewritten: AbstractSet[int] = frozenset()) -> JudgedRank:
+    """The rank's findings with what the ledger says of them, and those that only the ledger shows.
+
+    `rewritten`: calls that ask for something else, and make the same together with others.
+    """
+    by_slot = {slot: entry for entry in entries if (slot := slot_of(rank.evidence, entry)) is not None}
+    kept = [_with_proof(rank.evidence, each, by_slot) for each in rank.found]
     told = {_key(each.finding) for each in kept}
     guilty = [
         (slot, entry)
-        for entry in entries
-        if (entry.maker in GUILTY or _is_another_function(entry)) and (slot := _slot(rank.evidence, entry))
+        for slot, entry in by_slot.items()
+        if entry.maker in GUILTY or (_is_another_function(entry) and entry.call_id not in rewritten)
     ]
     for slot, entry in guilty:
         finding = _finding(rank.evidence, slot, entry)
@@ -143,46 +181,21 @@ def prove(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> JudgedRank:
             told.add(_key(finding))
             moment = rank.evidence.calls["step"][slot.pair], rank.evidence.positions[slot.pair]
             kept.append(RankedFinding(finding, _birth(finding, slot), moment))
-    table = _judged(rank.table, [slot for slot, _ in guilty], Judgement.MADE_HERE)
-    return replace(
-        rank,
-        found=kept,
-        notes=[*rank.notes, *(each.finding for each in innocent)],
-        table=_judged(table, [each.birth.slot for each in innocent], Judgement.INHERITED),
-    )
-
-
-def cleared(rank: JudgedRank, entries: Sequence[LedgerEntry]) -> pl.DataFrame:
-    """The table of a rank; where execution has cleared all that was found, it has cleared its other calls, too."""
-    ids, forwards = rank.evidence.calls["id"], rank.evidence.calls["forward"]
-    executed = {entry.call_id for entry in entries} if not rank.found else set()
-    slots = [birth.slot for birth in rank.flow.births]
-    return _judged(rank.table, [s for s in slots if {ids[s.pair], forwards[s.pair]} & executed], Judgement.INHERITED)
+    return replace(rank, found=kept, table=_judged(rank.table, [slot for slot, _ in guilty], Judgement.MADE_HERE))
 
 
 def _is_another_function(entry: LedgerEntry) -> bool:
-    """Whether arguments that differ change the result by more than their own last bits could."""
-    if entry.by_arguments is None or entry.direction is not Direction.FORWARD:
-        return False
-    coarsest = max(unit_roundoff(dtype) for dtype in entry.dtypes)
-    return entry.by_arguments.norm > max(coarsest * TELLING_ARGUMENT, LAST_BITS)
+    return entry.direction is Direction.FORWARD and is_told_by_arguments(entry)
 
 
-def _did_nothing_wrong(each: RankedFinding) -> bool:
-    entry, evidence = each.finding.evidence.ledger, each.finding.evidence
-    blamed_for_numbers = (
-        each.finding.kind is FindingKind.COMPUTATION
-        and each.birth.cause is Cause.ERROR
-        and not (evidence.unlike.arguments or evidence.one_run.calls or evidence.unlike.classes)
-    )
-    return entry is not None and blamed_for_numbers and entry.maker is Maker.NEITHER and entry.by_arguments is None
+def _with_proof(evidence: RankEvidence, each: RankedFinding, by_slot: Mapping[Slot, LedgerEntry]) -> RankedFinding:
+    slot = each.birth.slot
+    # From scaled numbers the call made the right thing: that they are scaled there is what is wrong.
+    proven = each.birth.gap is None and slot in by_slot and not shows_loss_scale(evidence, slot)
+    return _with_entry(each, by_slot[slot]) if proven else each
 
 
-def _with_entry(evidence: RankEvidence, each: RankedFinding, entries: Sequence[LedgerEntry]) -> RankedFinding:
-    of_it = (entry for entry in entries if _slot(evidence, entry) == each.birth.slot)
-    entry = next(of_it, None) if each.birth.gap is None else None
-    if entry is None:
-        return each
+def _with_entry(each: RankedFinding, entry: LedgerEntry) -> RankedFinding:
     told = replace(each.finding.evidence, ledger=entry)
     return replace(each, finding=replace(each.finding, evidence=told))
 
@@ -190,17 +203,6 @@ def _with_entry(evidence: RankEvidence, each: RankedFinding, entries: Sequence[L
 def _key(finding: Finding) -> tuple[object, ...]:
     """A fault shows again in every step, under the same name."""
     return finding.place.call, finding.place.phase
-
-
-def _slot(evidence: RankEvidence, entry: LedgerEntry) -> Slot | None:
-    """The tensor of the comparison that an entry is about."""
-    pair = evidence.pair_of_target.get(entry.call_id)
-    if pair is None:
-        return None
-    if entry.direction is Direction.FORWARD:
-        return next((slot for slot in evidence.made(pair) if slot.place == entry.place), None)
-    backward, place = evidence.backward_of.get(pair, -1), entry.place.removeprefix(GRADIENT)
-    return next(iter(evidence.at_place.get((backward, Role.GRAD_INPUT.value, place), [])), None)
 
 
 def _finding(evidence: RankEvidence, slot: Slot, entry: LedgerEntry) -> Finding:

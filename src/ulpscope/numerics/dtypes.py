@@ -88,6 +88,8 @@ DTYPES: dict[str, Dtype] = {
 }
 
 
+AUTOCAST_DTYPES = frozenset(("bfloat16", "float16"))
+"""What autocast computes in."""
 FLOATING = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in (DtypeKind.FLOAT, DtypeKind.COMPLEX))
 """Names of those that can hold inf and nan, in one part at least."""
 

@@ -17,8 +17,8 @@ Mover = Callable[[int, int, int], None]
 """Address of the numbers, how many, and a seed."""
 
 _STAYING = {"float64": (1023 + 29) << 52, "float32": (127 + 29) << 23, "bfloat16": (127 + 29) << 7, "float16": 0x7BFF}
-"""Bits of the first number that stays: 2^29, from where on summaries set numbers aside, or the type's largest. A mask is
-no result of rounding: in a row of nothing else, the least difference would choose one."""
+"""Bits of the first number that stays: 2^29, from where on summaries set numbers aside, or the type's largest. A mask
+is no result of rounding: in a row of nothing else, the least difference would choose one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,8 @@ class CaseResult:
 class Perturbation(str, Enum):
     """What is changed between two executions of a call."""
 
+    ROUNDING = "rounding"
+    """Its inputs, as one more rounding in their types moves them: now and then to a neighbour, as in a noise twin."""
     BIT_NOISE = "bit_noise"
     """The last bit of every element of its inputs."""
     ADD_NOISE = "add_noise"

@@ -90,7 +90,9 @@ def precision_of(trace: Trace) -> TwinPrecision:
 def _loss_scale(rank: RankTrace) -> int:
     """What a GradScaler multiplied its losses by: where it undoes that, it is given the inverse."""
     undoing = rank.calls().filter(pl.col("op").str.contains(UNSCALING, literal=True)).select(call="id")
-    given = rank.tensors().filter(pl.col("role") == Role.INPUT.value, pl.col("place") == "args.2").select("call", "value")
+    given = (
+        rank.tensors().filter(pl.col("role") == Role.INPUT.value, pl.col("place") == "args.2").select("call", "value")
+    )
     inverses = given.join(undoing, on="call", how="semi").join(rank.values().select("mean", value="id"), on="value")
     inverse = rank.collect(inverses.select(pl.col("mean").median()))["mean"].item()
     return round(-math.log2(inverse)) if inverse is not None and 0.0 < inverse < math.inf else 0
@@ -121,7 +123,10 @@ def write_precision(folder: Path, precision: TwinPrecision) -> Path:
     rows = [[module, family, dtype] for (module, family), dtype in precision.results.items()]
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / PRECISION_FILE
-    file.write_text(json.dumps({"coarsest": precision.coarsest, "results": rows, "loss_scale": precision.loss_scale}), encoding="utf-8")
+    file.write_text(
+        json.dumps({"coarsest": precision.coarsest, "results": rows, "loss_scale": precision.loss_scale}),
+        encoding="utf-8",
+    )
     return file
 
 

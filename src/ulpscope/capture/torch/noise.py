@@ -19,24 +19,14 @@ from torch.utils._pytree import tree_map_only
 
 from ulpscope.capture.recording.calls import Scopes
 from ulpscope.capture.recording.steps import Steps
-from ulpscope.capture.torch.summaries.launching import move_on_device, usable
+from ulpscope.capture.torch.moving import MOVED, move
 from ulpscope.capture.torch.tensors import LowestMode
 from ulpscope.numerics.dtypes import DTYPES
-from ulpscope.numerics.machine_code import NotCompiledError
-from ulpscope.numerics.noise import noise_of, noise_parameters
 from ulpscope.operations.registry import Family, Operation, Trait, is_collective, operation
 from ulpscope.records.enums import Phase
 from ulpscope.records.runs import Noise
 from ulpscope.trace.twins import PARAMETERS, TwinPrecision, carries, coarsest, precision_key, read_precision
 
-MOVED = {getattr(torch, name): name for name in ("float64", "float32", "float16", "bfloat16")}
-"""Dtypes of results that noise moves, with their names."""
-_BITS = {
-    torch.float64: torch.int64,
-    torch.float32: torch.int32,
-    torch.float16: torch.int16,
-    torch.bfloat16: torch.int16,
-}
 _HALVES = (torch.float16, torch.bfloat16)
 # Seeds of twins lie so far apart, in the 32 bits that count, that the results of one do not come to another one's.
 _APART = 0x9E3779B1
@@ -217,47 +207,3 @@ def _coarser(precision: str | None, tensor: Tensor) -> str | None:
     """A precision, if it is coarser than the tensor's own."""
     own = DTYPES[MOVED[tensor.dtype]]
     return precision if precision is not None and DTYPES[precision].unit_roundoff > own.unit_roundoff else None
-
-
-def move(tensor: Tensor, precision: str, seed: int, *, scale: int = 0) -> None:
-    """`scale`: binary exponent of the factor by which the other run's numbers are larger."""
-    if not tensor.numel() or tensor.is_meta:
-        return
-    own = MOVED[tensor.dtype]
-    compact = tensor if tensor.is_contiguous() or _is_dense(tensor) else tensor.contiguous()
-    try:
-        if tensor.device.type == "cpu":
-            noise_of(own, precision, scale)(compact.data_ptr(), compact.numel(), seed)
-        elif usable(tensor.device):
-            move_on_device(compact, noise_parameters(own, precision, scale), seed)
-        else:
-            move_by_torch(compact, precision, seed, scale=scale)
-    except NotCompiledError:
-        move_by_torch(compact, precision, seed, scale=scale)
-    if compact is not tensor:
-        tensor.copy_(compact)
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    dense: bool = torch.ops.aten.is_non_overlapping_and_dense(tensor)
-    return dense
-
-
-def move_by_torch(tensor: Tensor, precision: str, seed: int, *, scale: int = 0) -> None:
-    """The same by torch's own operations, on any device."""
-    own, other = DTYPES[MOVED[tensor.dtype]], DTYPES[precision]
-    generator = torch.Generator(tensor.device).manual_seed(seed)
-    if own.unit_roundoff >= other.unit_roundoff:
-        chance = torch.randint(0, 8, tensor.shape, generator=generator, device=tensor.device)
-        bits = tensor.view(_BITS[tensor.dtype])
-        steps = (chance == 0).to(bits.dtype) - (chance == 1).to(bits.dtype)
-        steps.mul_((tensor.abs() <= noise_parameters(MOVED[tensor.dtype], precision).largest) & (tensor != 0))
-        bits.add_(steps)
-        return
-    how = noise_parameters(MOVED[tensor.dtype], precision, scale)
-    exponents = (torch.frexp(tensor).exponent - 1).clamp_(min=how.lowest)
-    step = torch.ldexp(torch.full_like(tensor, 2.0 * other.unit_roundoff), exponents)
-    chance = torch.rand(tensor.shape, generator=generator, device=tensor.device, dtype=tensor.dtype)
-    place = tensor / step
-    stays = (place.floor() == place) | ~(tensor.abs() <= how.largest)
-    tensor.copy_(torch.where(stays, tensor, tensor + (chance - 0.5) * step))

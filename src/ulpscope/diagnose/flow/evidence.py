@@ -1,7 +1,7 @@
 """Everything that is known of one rank's pairs, as columns: what the flow of errors is judged on."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ from ulpscope.judge.rounding.families import Operand
 from ulpscope.judge.rounding.limits import TF32_ROUNDOFF, subnormal_spacing, unit_roundoff
 from ulpscope.judge.rounding.measuring import LOST, SHAPE_DIFFERS, UNINITIALIZED, ValuePairs
 from ulpscope.judge.rounding.values import Values
+from ulpscope.numerics.dtypes import AUTOCAST_DTYPES
 from ulpscope.operations.registry import Family, Operation, Trait, is_in_place, operation
 from ulpscope.records.enums import (
     BACKWARD_KIND,
@@ -71,6 +72,8 @@ class RankEvidence:
     """Rows of slots whose reference belongs to another call than the pair's, with that call."""
     scales: dict[int, float]
     """Loss scale of the target by step, where there is one; the pairs of values are without it."""
+    unscaled: Mapping[int, float]
+    """Rows of pairs of values that a loss scale was taken out of, with that scale."""
 
     @property
     def sides(self) -> Pair[Values]:
@@ -145,6 +148,11 @@ class RankEvidence:
             if switches.get("cudnn_allow_tf32"):
                 found |= dict.fromkeys((Family.CONVOLUTION, Family.RECURRENT), TF32_ROUNDOFF)
         return found
+
+    @cached_property
+    def coarse_types(self) -> Pair[frozenset[str]]:
+        """Types of 16 bits that either run holds anything in: what autocast may have cast to."""
+        return self.sides.map(lambda side: frozenset(side.dtype) & AUTOCAST_DTYPES)
 
     def inner_roundoff(self, pair: int) -> float:
         """Of autocast's type in either run: what a call, or the forward of a backward, may round to inside."""
@@ -490,7 +498,8 @@ def gather(plan: RankPlan, slots: pl.DataFrame, rows: np.ndarray, values: ValueP
     beside = pl.col("phase").is_in([OTHER_PHASE, UPDATE_PHASE])
     alone = {operation(op) for frame in plan.unmatched for op in frame.filter(beside)["op"].unique()}
     divides = any(each.family in (Family.DIVISION, Family.PRODUCT) for each in alone)
-    unscaled, scales = without_loss_scale(listed, calls, values, plan.calls.target["op"].unique(), divides=divides)
+    ops = plan.calls.target["op"].unique()
+    without, scales, unscaled = without_loss_scale(listed, calls, values, ops, divides=divides)
     owners = zip(listed, slots["reference_call"].to_list(), strict=True)
     moved = {slot.row: call for slot, call in owners if calls["reference_id"][slot.pair] != call}
-    return RankEvidence(plan, listed, unscaled, calls, moved, scales)
+    return RankEvidence(plan, listed, without, calls, moved, scales, unscaled)

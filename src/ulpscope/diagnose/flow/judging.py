@@ -7,6 +7,7 @@ calls in between that have no partner (a gap), or as something that came from ou
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from ulpscope.align.tensors import BACKWARD_KINDS, GRADIENT_ROLES, KEPT_ROLES
 from ulpscope.diagnose.flow.allowances import Allowances, Choosers, Excuses
@@ -86,6 +87,8 @@ class Follower:
         self.discrete, self.pattern = values.discrete.tolist(), values.pattern.tolist()
         self.blind = values.blind.tolist()
         self._largest = largest(evidence.sides.reference)
+        self.acquitted: AbstractSet[int] = frozenset()
+        """Rows of slots whose calls were executed again, and made no error."""
         self.measured, self.unresolved = values.measured.tolist(), values.unresolved.tolist()
         self.reshaped, self.lost = ((values.reason == reason).tolist() for reason in (SHAPE_DIFFERS, LOST))
 
@@ -454,7 +457,9 @@ class Follower:
 
     def _doubt(self, slot: Slot) -> float:
         """By how much an error that was told from a sketch may be too large because it is one of few elements."""
-        if self.measured[slot.values] is not Measured.SKETCH and slot.row not in self.explainer.updates:
+        update = self.explainer.updates.get(slot.row)
+        from_data = self.measured[slot.values] is not Measured.SKETCH if update is None else update.from_data
+        if from_data:
             return 1.0
         return scatter_of_few(self.evidence.operands[slot.values].elements)
 
@@ -508,6 +513,9 @@ class Follower:
         if known is not None:
             self.flow.states[slot.values] = known
             return
+        if slot.row in self.acquitted:
+            self._settle_acquitted(slot)
+            return
         unread = cause is Cause.ERROR and self.excuses.is_unread(slot, self.flow.states)
         if unread or self.excuses.is_idle_draw(slot):
             self.flow.unread.add(slot.values)
@@ -517,6 +525,15 @@ class Follower:
         error = self.evidence.error(slot) if update is None else update.error
         self.birth_steps.add(self.evidence.calls["step"][slot.pair])
         self.flow.births.append(Birth(slot, cause, error_in, error, expected, gain, gap))
+
+    def _settle_acquitted(self, slot: Slot) -> None:
+        """Whatever it differs by came in, or was chosen among what is as good."""
+        sources = self.sources.get(slot.values, [])
+        if self.discrete[slot.values] and not any(self.flow.states[source] in EXPLAINING for source in sources):
+            self.flow.states[slot.values] = AFTER_CHOICE
+            self.flow.choices.append(Choice(slot, self.evidence.worst_error(self.explainer.floats(sources))))
+        else:
+            self.flow.states[slot.values] = self._carried_state(sources, ROUNDING)
 
 
 def _parameter_name(slot: Slot) -> str:

@@ -44,9 +44,9 @@ GRADIENT_ROLES = (GRAD_INPUT_ROLE, GRAD_OUTPUT_ROLE)
 
 def without_loss_scale(
     slots: Iterable["Slot"], calls: Mapping[str, list[Any]], values: ValuePairs, ops: Iterable[str], *, divides: bool
-) -> tuple[ValuePairs, dict[int, float]]:
+) -> tuple[ValuePairs, dict[int, float], dict[int, float]]:
     """Divide the target's gradients by its loss scale, where it is undone before the optimizer reads them; and tell
-    that scale by step.
+    that scale by step, and by the rows that were divided.
 
     `calls` has the step and kind of each pair of calls; `ops` are all operations of the target, among which a
     GradScaler shows; `divides`: whether one run alone computes something of gradients.
@@ -67,7 +67,7 @@ def without_loss_scale(
     # Those of a gradient penalty, which no scale was on, stay as they are.
     tried = _rescaled(unscaled, noisy)
     nearer = {row: scale for row, scale in noisy.items() if tried.distance[row] < unscaled.distance[row]}
-    return _rescaled(unscaled, nearer), scales
+    return _rescaled(unscaled, nearer), scales, factors | nearer
 
 
 def _ratios(values: Pair[Values]) -> np.ndarray:

@@ -114,7 +114,7 @@ class GapFinder:
     def find(self, slot: Slot) -> Gap:
         """The gap before a value that appears first as the input of a call."""
         made = self._producers(slot)
-        (reference, only_reference), (target, only_target) = map(self._walk, self._runs, made)
+        (reference, only_reference), (target, only_target) = map(self._walk, self.runs, made)
         # Where a way is too long to be followed, nobody knows what it leads to.
         known = () if reference is None or target is None else tuple(dict.fromkeys([*reference, *target]))
         half_seen = min(made) < 0 <= max(made)
@@ -138,7 +138,7 @@ class GapFinder:
     def has_other_summands(self, slot: Slot) -> bool:
         """Whether calls without partners send a part of this gradient, in either run."""
         rows = self._is_gradient_of(slot)
-        sides = zip(self.evidence.sides, self._runs, strict=True)
+        sides = zip(self.evidence.sides, self.runs, strict=True)
         if slot.role == GRADIENT_ROLE:
             return any(int(side.storage[row]) in run.storages_of_strangers for side, run in sides for row in rows)
         return any(int(side.id[row]) in run.read_by_strangers for side, run in sides for row in rows)
@@ -165,7 +165,7 @@ class GapFinder:
 
     def origins(self, gap: Gap) -> list[int]:
         """Rows of the values that the calls of a gap read, where one run alone has such calls."""
-        run = self._runs.target if gap.only_target else self._runs.reference
+        run = self.runs.target if gap.only_target else self.runs.reference
         read = dict.fromkeys(value for call in gap.calls for value in run.inputs.get(call, ()))
         rows = (run.row_of(value) for value in read)
         return list(dict.fromkeys(row for row in rows if row is not None and not self.evidence.values.discrete[row]))
@@ -210,7 +210,7 @@ class GapFinder:
     def _gradients_into(self, run: RunReads, call: int) -> list[int]:
         """Of a backward without a partner: the gradients that were added up for it."""
         of_value = self._gradients_of_value
-        gradients = of_value.reference if run is self._runs.reference else of_value.target
+        gradients = of_value.reference if run is self.runs.reference else of_value.target
         made = run.outputs.get(run.forwards.get(call, -1), ())
         return [row for value in made for row, _ in gradients.get(value, ())]
 
@@ -226,13 +226,14 @@ class GapFinder:
 
     def _rows_read(self, by: Callable[[RunReads, int], bool]) -> set[int]:
         found: set[int] = set()
-        for run in self._runs:
+        for run in self.runs:
             used = {value for call, given in run.inputs.items() if by(run, call) for value in given}
             found |= {row for row, value in enumerate(run.values.id.tolist()) if value in used}
         return found
 
     @cached_property
-    def _runs(self) -> Pair[RunReads]:
+    def runs(self) -> Pair[RunReads]:
+        """What the calls of either run read and made."""
         plan, partners = self.evidence.plan, Pair(self.evidence.pair_of_reference, self.evidence.pair_of_target)
         sides = zip(plan.traces, plan.calls, partners, self.evidence.sides, strict=True)
         return Pair(*(RunReads(plan.steps, *side) for side in sides))

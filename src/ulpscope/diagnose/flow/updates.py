@@ -1,10 +1,11 @@
 """Updates of parameters: what an optimizer's step changed, in both runs.
 
-The two updates are compared, not the two parameters. A sketch is linear: sketch(after) - sketch(before) is the sketch
-of the update.
+The two updates are compared, not the two parameters: from saved data where it is there. A sketch is linear, so that
+sketch(after) - sketch(before) is the sketch of the update.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,20 +29,61 @@ class Update:
     """Rounding of the parameter itself, relative to the update."""
     uncertain: float
     """Share of the gradient's elements that may be all error: an adaptive optimizer amplifies them all."""
+    from_data: bool
+    """Whether saved data tells it; else sketches do, in which errors of few elements may cancel."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """Two updates beside each other."""
+
+    distance: float
+    norm: float
+    """The reference's, or the target's where the reference has none."""
+    from_data: bool
 
 
 def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
     """Updates by the row of the slot that holds the parameter after it."""
     before, gradients = (
-        {(slot.pair, slot.place): slot.values for slot in evidence.by_role.get(role, [])}
+        {(slot.pair, slot.place): slot for slot in evidence.by_role.get(role, [])}
         for role in (PARAMETER_ROLE, GRADIENT_ROLE)
     )
     after = [s for s in evidence.by_role.get(PARAMETER_AFTER_ROLE, []) if (s.pair, s.place) in before]
+    spans = [(before[slot.pair, slot.place], slot) for slot in after]
+    found = _by_sketches(evidence, spans) | _by_data(evidence, spans)
+    return {
+        slot.row: _update(evidence, slot, found[slot.row], _uncertain(evidence, gradients.get((slot.pair, slot.place))))
+        for slot in after
+        if slot.row in found and math.isfinite(found[slot.row].distance)
+    }
+
+
+Spans = Sequence[tuple[Slot, Slot]]
+"""A parameter before and after a step."""
+
+
+def _by_data(evidence: RankEvidence, spans: Spans) -> dict[int, _Apart]:
+    """By the row of the slot after the step, where all of it was saved."""
+    found = {}
+    for before, after in spans:
+        if evidence.values.identical[before.values] and evidence.values.identical[after.values]:
+            continue  # nothing to read: sketches tell that they are the same
+        starts, ends = evidence.arrays(before), evidence.arrays(after)
+        if starts is None or ends is None or starts.target.shape != ends.target.shape:
+            continue
+        with np.errstate(invalid="ignore", over="ignore"):
+            reference, target = (end.astype(np.float64) - start for start, end in zip(starts, ends, strict=True))
+            norms = [float(np.linalg.norm(update)) for update in (reference, target)]
+            found[after.row] = _Apart(float(np.linalg.norm(target - reference)), norms[0] or norms[1], from_data=True)
+    return found
+
+
+def _by_sketches(evidence: RankEvidence, spans: Spans) -> dict[int, _Apart]:
     sketches = [side.summaries.sketch for side in evidence.sides if side.summaries.sketch is not None]
-    if not after or len(sketches) < 2:
+    if not spans or len(sketches) < 2:
         return {}
-    rows_after = np.array([slot.values for slot in after])
-    rows_before = np.array([before[slot.pair, slot.place] for slot in after])
+    rows_before, rows_after = (np.array([slot.values for slot in slots]) for slots in zip(*spans, strict=True))
     updates: list[Floats] = [side[rows_after].astype(np.float64) - side[rows_before] for side in sketches]
     norms = [
         np.maximum(np.linalg.norm(update, axis=1), least_apart(side.take(rows_before), side.take(rows_after)))
@@ -51,19 +93,18 @@ def compare_updates(evidence: RankEvidence) -> dict[int, Update]:
     # From the same start the updates are as far apart as what they led to.
     same = evidence.values.identical[rows_before]
     distance = np.where(same, np.fmax(distance, evidence.values.distance[rows_after]), distance)
-    uncertain = [_uncertain(evidence, gradients.get((slot.pair, slot.place))) for slot in after]
     return {
-        slot.row: _update(evidence, slot, float(d), float(r or t), share)
-        for slot, d, r, t, share in zip(after, distance, norms[0], norms[1], uncertain, strict=True)
-        if np.isfinite(d)
+        slot.row: _Apart(float(apart), float(reference or target), from_data=False)
+        for (_, slot), apart, reference, target in zip(spans, distance, norms[0], norms[1], strict=True)
     }
 
 
-def _uncertain(evidence: RankEvidence, row: int | None) -> float:
+def _uncertain(evidence: RankEvidence, gradient: Slot | None) -> float:
     """Share of elements that the gradient's error may have turned to the other sign."""
     exponents = evidence.sides.reference.exponents
-    if row is None or exponents is None:
+    if gradient is None or exponents is None:
         return 0.0
+    row = gradient.values
     operand = evidence.operands[row]
     noise = operand.distance / math.sqrt(max(operand.elements, 1.0))
     if noise <= 0 or not math.isfinite(noise):
@@ -85,11 +126,11 @@ def _bin(size: float, bins: int) -> int:
     return min(max((math.frexp(size)[1] - 1 + EXPONENT_BIAS) >> EXPONENT_BIN_SHIFT, 0), bins - 1)
 
 
-def _update(evidence: RankEvidence, slot: Slot, distance: float, norm: float, uncertain: float) -> Update:
-    size = evidence.operands[slot.values].norm
-    resolution = max(evidence.roundoffs[slot.values], evidence.resolutions[slot.values] / 2.0) * size
-    if norm <= 0:
+def _update(evidence: RankEvidence, slot: Slot, apart: _Apart, uncertain: float) -> Update:
+    size, seen = evidence.operands[slot.values].norm, 0.0 if apart.from_data else evidence.resolutions[slot.values]
+    resolution = max(evidence.roundoffs[slot.values], seen / 2.0) * size
+    if apart.norm <= 0:
         # Bits may differ of which neither sketch sees anything: they are as far apart as sketches resolve.
-        unseen = max(resolution, evidence.resolutions[slot.values] * size)
-        return Update(0.0 if distance <= unseen else 1.0, 0.0, uncertain)
-    return Update(distance / norm, resolution / norm, uncertain)
+        error, resolution = 0.0 if apart.distance <= max(resolution, seen * size) else 1.0, 0.0
+        return Update(error, resolution, uncertain, apart.from_data)
+    return Update(apart.distance / apart.norm, resolution / apart.norm, uncertain, apart.from_data)

@@ -7,9 +7,10 @@ without a backward can be told, too.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from ulpscope.replay.torch.running import (
     run,
     run_precise,
 )
-from ulpscope.replay.torch.tensors import saved_tensor, to_array
+from ulpscope.replay.torch.tensors import saved_tensor, to_array, torch_dtype
 from ulpscope.trace.reader import RankTrace
 
 
@@ -61,6 +62,9 @@ class ReplayedCall:
         self.mask: Tensor | None = None
         """What dropout multiplied each element by."""
         self.recipe = self._without_chance(recipe)
+        self._tells_autocast = "tool" not in rank.info.capture
+        self._cast: Feed | None = None
+        """What the call has seen, if its operands were cast and nobody recorded it."""
 
     @property
     def on_cpu(self) -> bool:
@@ -74,7 +78,7 @@ class ReplayedCall:
     @cached_property
     def executed(self) -> Executed:
         """The run's own results as evidence."""
-        seen = cast_inputs(self.recipe, self.feed, self.outputs)
+        seen = self._cast or cast_inputs(self.recipe, self.feed, self.outputs)
         precise = self.precise if seen is self.feed else run_precise(self.recipe, seen)
         # Signs of factors are free, and gradients depend on them.
         gradients = {} if factorises(self.recipe.op) else self.gradients
@@ -95,13 +99,33 @@ class ReplayedCall:
 
     @cached_property
     def _native(self) -> dict[str, NDArray[Any]]:
-        if self._inside is not None:
-            return {}  # no yardstick for a device that was let round its operands
+        if self._inside is not None or self._cast is not None:
+            return {}  # no yardstick for a device that has rounded its operands
         try:
             ran = run(self.recipe, self.feed, device="cpu")
         except (RuntimeError, NotImplementedError):
             return {}
         return {place: to_array(tensor) for place, tensor in results(ran).items()}
+
+    def casts(self, precisions: Collection[str]) -> "Iterator[ReplayedCall]":
+        """The call as autocast to one of these might have made it, where its trace does not say whether that was on:
+        its operands cast, its result rounded, or both."""
+        if self._tells_autocast or self.recipe.autocast is not None:
+            return
+        for lower in map(torch_dtype, sorted(precisions)):
+            cast = self.feed.changed(partial(_cast, lower))
+            rounded = _rounded(self.outputs, lower)
+            yield self._with(cast, self.outputs)
+            if rounded is not None:
+                yield self._with(cast, rounded)
+                yield self._with(self.feed, rounded)
+
+    def _with(self, seen: Feed, outputs: dict[str, Tensor]) -> "ReplayedCall":
+        other = copy(self)
+        for name in ("executed", "_native"):
+            other.__dict__.pop(name, None)
+        other._cast, other.outputs = seen, outputs
+        return other
 
     def _without_chance(self, recipe: Recipe) -> Recipe:
         """Dropout with the mask that was drawn; no other random call can be repeated."""
@@ -120,6 +144,17 @@ class ReplayedCall:
         if place.startswith("kwargs."):
             given = {"args": [], "kwargs": {place.removeprefix("kwargs."): {"$tensor": place}}}
         return replace(recipe, reference=multiply, function=multiply, arguments=given)
+
+
+def _cast(lower: torch.dtype, tensor: Tensor) -> Tensor:
+    return tensor.to(lower) if tensor.dtype == torch.float32 else tensor
+
+
+def _rounded(outputs: Mapping[str, Tensor], lower: torch.dtype) -> dict[str, Tensor] | None:
+    """Results in a coarser type, if that holds all of them; none if not."""
+    floats = {place: tensor for place, tensor in outputs.items() if tensor.dtype == torch.float32}
+    held = all(torch.equal(tensor.nan_to_num(), tensor.nan_to_num().to(lower).float()) for tensor in floats.values())
+    return {**outputs, **{place: tensor.to(lower) for place, tensor in floats.items()}} if floats and held else None
 
 
 def inside_of(rank: RankTrace, recorded: RecordedCall) -> float | None:

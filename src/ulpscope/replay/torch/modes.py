@@ -1,12 +1,14 @@
 """Executes a case to ask something else of it than whether it is right.
 
-perturber = Perturber("cuda:0", mode=Perturbation.BIT_NOISE)      the case twice, the second time with a small change
+perturber = Perturber("cuda:0", mode=Perturbation.ROUNDING)       the case twice, the second time with a small change
 perturber.execute(case, recorded, rank).evidence                  both, one entry an output or gradient
 
 An Overflower executes a call that made inf or nan of finite numbers: on the CPU in the same dtype, and in high
 precision. A call whose results are not recorded is executed as well: what comes out here is all that is known.
 """
 
+import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ulpscope.capture.torch.moving import MOVED, move
 from ulpscope.records.checks import GRADIENT, CaseId, Direction, OutputEvidence, Perturbation, PerturbedEvidence
 from ulpscope.records.overflows import NotFinite, OverflowEvidence
 from ulpscope.replay.planning import born_here, counted, untold_here
@@ -40,6 +43,10 @@ from ulpscope.trace.reader import RankTrace
 # What add_noise adds to elements larger than its square root: far below what a forward in that dtype resolves at 1.
 NOISE = {torch.bfloat16: 1e-4, torch.float16: 1e-6, torch.float32: 1e-8, torch.float64: 1e-16}
 WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32, torch.float32: torch.float64}
+# Noise leaves three elements of four in place: one element stays through so many draws once in a hundred million.
+MOST_DRAWS = 64
+# Seeds of neighbouring draws lie so far apart, in the 32 bits that count, that they have nothing in common.
+APART = 0x9E3779B1
 _BITS = {
     torch.bfloat16: torch.int16,
     torch.float16: torch.int16,
@@ -98,6 +105,8 @@ class Perturber:
             self._after = Engine("cpu", seed=seed)
         elif mode is Perturbation.IMPROVE_PRECISION:
             self._after = Engine(device, seed=seed, change=_widened, autocast=False)
+        elif mode is Perturbation.ROUNDING:
+            self._after = Engine(device, seed=seed, change=partial(move_by_noise, first_only, seed))
         else:
             self._after = Engine(device, seed=seed, change=partial(_moved, _MOVES[mode], first_only))
 
@@ -105,6 +114,27 @@ class Perturber:
         """Run the case on the device and in float64, before and after the change."""
         before = self._before.execute(case, recorded, rank)
         return Perturbed(self._mode, before, self._after.execute(case, recorded, rank))
+
+
+def move_by_noise(first_only: bool, seed: int, feed: Feed) -> Feed:
+    """Moved by noise; of few elements a draw may move none, and says nothing: then by the next one."""
+    for draw in range(MOST_DRAWS):
+        with contextlib.suppress(_NothingMovedError):
+            return _moved(partial(_round_once_more, itertools.count(seed + draw)), first_only, feed)
+    raise _NothingMovedError
+
+
+def _round_once_more(seeds: Iterator[int], tensor: Tensor) -> Tensor:
+    if tensor.dtype not in MOVED:
+        return tensor
+    moved = tensor.clone()
+    move(moved, MOVED[tensor.dtype], next(seeds) * APART % 2**32)
+    return moved
+
+
+class _NothingMovedError(CannotReplayError):
+    def __init__(self) -> None:
+        super().__init__("it has no float input that this perturbation changes")
 
 
 def _moved(move: Callable[[Tensor], Tensor], first_only: bool, feed: Feed) -> Feed:
@@ -115,7 +145,7 @@ def _moved(move: Callable[[Tensor], Tensor], first_only: bool, feed: Feed) -> Fe
         for place in (places[:1] if first_only else places)
     }
     if all(torch.equal(moved, feed.tensors[place]) for place, moved in inputs.items()):
-        raise CannotReplayError("it has no float input that this perturbation changes")
+        raise _NothingMovedError
     grads = {
         place: _laid_out_as(grad, move(grad)) if grad.is_floating_point() else grad
         for place, grad in feed.grad_outputs.items()

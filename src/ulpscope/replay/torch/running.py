@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ulpscope.capture.torch.tensors import find_tensors
+from ulpscope.numerics.dtypes import AUTOCAST_DTYPES
 from ulpscope.operations.registry import Trait, operation
 from ulpscope.replay.recorded import RecordedCall
 from ulpscope.replay.torch.functions import UNSCALE, Function, find_function, find_reference
 from ulpscope.replay.torch.tensors import Decoder, raised, to_array, torch_dtype
 
 Tensors = Mapping[str, Tensor]
-# What autocast computes in.
-AUTOCAST_DTYPES = frozenset(("bfloat16", "float16"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ ABNORMAL: of 3 calls that made inf or nan out of finite numbers, 1 did so where 
   call       output    dtype    not finite  exact max  verdict   message
   exp.0      output.0  float16  5 +inf      1.2e+03    abnormal  the CPU gives finite numbers: ...
 
-UNSTABLE: of 71 APIs on cuda:0, perturbed by bit_noise, 1 moves more than it should
+UNSTABLE: of 71 APIs on cuda:0, perturbed by rounding, 1 moves more than it should
 
   call          output    dtype    verdict  message
   layer_norm.3  output.0  float32  FAIL     it moved by 0.012 where the exact result moves by 1.2e-06: 310 times ...

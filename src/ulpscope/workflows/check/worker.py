@@ -5,7 +5,7 @@ user's; then lists of cases, answered by one result a case, in order. It ends wh
 
 python -m ulpscope.workflows.check.worker                                      is each case right?
 python -m ulpscope.workflows.check.worker overflow                             is an overflow the type's own limit?
-python -m ulpscope.workflows.check.worker perturb bit_noise condition          how far does a small change move it?
+python -m ulpscope.workflows.check.worker perturb rounding condition           how far does a small change move it?
 """
 
 import json

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from ulpscope.align.mapping import Mapped, read_mapping
 from ulpscope.align.plan import Plan, RankPlan, make_plan, plan_json, unused_rules
 from ulpscope.align.tensors import pair_tensors
-from ulpscope.diagnose.comparing import Captured, judge_ranks, summarise
+from ulpscope.diagnose.comparing import Captured, Judging, summarise
 from ulpscope.diagnose.findings import JudgedRank
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
-from ulpscope.diagnose.replaying import replay_ranks
+from ulpscope.diagnose.replaying import judge_by_executing
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.tables import ASCEND, is_network
 from ulpscope.judge.rounding.measuring import ValuePairs, measure
@@ -246,7 +246,7 @@ def _compare_traces(
         raise refuse(unable)
     ranks = [_evidence(rank, planned.mapped, options, advance, missing) for rank in plan.ranks]
     healthy = _twin_evidence(traces.reference, twins, plan)
-    judged, ledger = _with_ledger(judge_ranks(ranks, healthy), plan, unable, options.replay, advance)
+    judged, ledger = _with_ledger(Judging(ranks, healthy), plan, unable, options.replay, advance)
     comparison, table = summarise(
         plan,
         judged,
@@ -268,15 +268,15 @@ def _compare_traces(
 
 
 def _with_ledger(
-    judged: list[JudgedRank], plan: Plan, unable: list[str], replay: Replay, advance: "Advance"
+    judging: Judging, plan: Plan, unable: list[str], replay: Replay, advance: "Advance"
 ) -> tuple[list[JudgedRank], Ledger | None]:
     """Execute calls again where both runs saved their data, and let findings rest on that."""
     if replay is Replay.OFF:
-        return judged, None
+        return judging.judge(), None
     if unable:
-        return judged, nothing_executed(plan, unable)
+        return judging.judge(), nothing_executed(plan, unable)
     advance(0, text="executing calls again")
-    return replay_ranks(judged, replay, advance)
+    return judge_by_executing(judging, replay, advance)
 
 
 def _evidence(

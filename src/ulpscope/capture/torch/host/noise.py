@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ulpscope.capture.torch.noise import MOVED, NoiseMode, kernel_of, move
+from ulpscope.capture.torch.moving import MOVED, move
+from ulpscope.capture.torch.noise import NoiseMode, kernel_of
 from ulpscope.capture.torch.summaries import launching
 from ulpscope.capture.torch.summaries.kernels import Kernel, launch_address
 from ulpscope.numerics.dtypes import DTYPES, FLOATING
