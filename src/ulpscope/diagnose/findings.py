@@ -225,10 +225,11 @@ def _with_training(judged: Sequence[JudgedRank], found: list[Finding]) -> list[F
 
 
 def _trains_otherwise(answer: Finding, found: Sequence[Finding]) -> bool:
-    """Whether a finding says already that one run does not train what the other trains."""
+    """Whether a finding says already that one run does not train what the other trains, or trains it as another."""
     if answer.evidence.history.changed_unseen:
         return False
-    return any(each.evidence.history.without_gradient or each.evidence.history.updated_in for each in found)
+    histories = [each.evidence.history for each in found]
+    return any(each.without_gradient or each.updated_in or each.tied for each in histories)
 
 
 def _is_same_change(answer: Finding, told: Finding) -> bool:
