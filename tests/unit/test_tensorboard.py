@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 from tests.unit.traces import make_trace
 
+from ulpscope.dialects.tfrecord import record
 from ulpscope.dialects.wire import fields
+from ulpscope.numerics.checksum import crc32c
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.files.tensorboard import (
     EVENTS,
     comparison_scalars,
-    crc32c,
-    record,
     trend_scalars,
     write_events,
     write_scalars,
