@@ -16,13 +16,19 @@ _MASK = 0xA282EAD8
 _BITS_32 = 0xFFFF_FFFF
 _LENGTH = struct.Struct("<Q")
 _CHECK = struct.Struct("<I")
-_HEAD = _LENGTH.size + _CHECK.size
+RECORD_HEAD = _LENGTH.size + _CHECK.size
+"""Bytes before the content."""
 
 
 def record(content: bytes) -> bytes:
     """One record of a file."""
     length = _LENGTH.pack(len(content))
     return b"".join([length, _CHECK.pack(_masked(length)), content, _CHECK.pack(_masked(content))])
+
+
+def is_record_file(data: memoryview) -> bool:
+    """Whether a file begins with a record: the check of its length is right."""
+    return len(data) >= RECORD_HEAD and _CHECK.unpack_from(data, _LENGTH.size)[0] == _masked(data[: _LENGTH.size])
 
 
 @dataclass(slots=True)
@@ -39,9 +45,9 @@ def read_records(path: Path) -> Records:
     A record that was changed is left out. After a length that was changed, or at a file's torn end, nothing follows.
     """
     data = memoryview(map_bytes(path))
-    found, damaged = Records(), 0
-    end = 0
-    for content, end, sound in _records(data):
+    found, damaged, end = Records(), 0, 0
+    for content, after, sound in _records(data):
+        end = after
         if sound:
             found.contents.append(content)
         else:
@@ -57,11 +63,11 @@ def read_records(path: Path) -> Records:
 def _records(data: memoryview) -> Iterator[tuple[memoryview, int, bool]]:
     """Contents, where each record ends, and whether its check is right; as far as lengths can be trusted."""
     position = 0
-    while len(data) - position >= _HEAD + _CHECK.size:
+    while len(data) - position >= RECORD_HEAD + _CHECK.size:
         head = data[position : position + _LENGTH.size]
         (length,) = _LENGTH.unpack(head)
         (check,) = _CHECK.unpack_from(data, position + _LENGTH.size)
-        start = position + _HEAD
+        start = position + RECORD_HEAD
         if check != _masked(head) or length > len(data) - start - _CHECK.size:
             return
         content = data[start : start + length]
