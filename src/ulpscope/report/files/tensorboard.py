@@ -92,22 +92,26 @@ VERSION = "brain.Event:2"
 
 def write_events(file: BinaryIO, steps: Iterable[tuple[int, Mapping[str, float]]], *, wall_time: float) -> None:
     """Write the scalars of each step, by their tags, as one event; they must be within the range of a float32."""
-    file.write(record(_event(wall_time, _text(3, VERSION))))
+    file.write(record(event(wall_time, text_field(3, VERSION))))
     tags: dict[str, bytes] = {}
     for step, scalars in steps:
-        tags |= {tag: _text(1, tag) for tag in scalars if tag not in tags}
-        values = [_field(1, tags[tag] + struct.pack("<Bf", 2 << 3 | 5, value)) for tag, value in scalars.items()]
-        file.write(record(_event(wall_time, number_bytes(2 << 3) + number_bytes(step) + _field(5, b"".join(values)))))
+        tags |= {tag: text_field(1, tag) for tag in scalars if tag not in tags}
+        values = [bytes_field(1, tags[tag] + struct.pack("<Bf", 2 << 3 | 5, value)) for tag, value in scalars.items()]
+        file.write(
+            record(event(wall_time, number_bytes(2 << 3) + number_bytes(step) + bytes_field(5, b"".join(values))))
+        )
 
 
-def _event(wall_time: float, content: bytes) -> bytes:
+def event(wall_time: float, content: bytes) -> bytes:
+    """An Event at a time."""
     return struct.pack("<Bd", 1 << 3 | 1, wall_time) + content
 
 
-def _text(number: int, text: str) -> bytes:
+def text_field(number: int, text: str) -> bytes:
     # A name that is no text, from a file that is none, must still be one for the reader.
-    return _field(number, text.encode("utf-8", "replace"))
+    return bytes_field(number, text.encode("utf-8", "replace"))
 
 
-def _field(number: int, content: bytes) -> bytes:
+def bytes_field(number: int, content: bytes) -> bytes:
+    """A field that has a length."""
     return b"".join([number_bytes(number << 3 | 2), number_bytes(len(content)), content])
