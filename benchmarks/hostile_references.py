@@ -1,5 +1,6 @@
 """Cases of hostile.py: overflow records, tensors, graphs and files of both tfdbgs, reference arrays, fusion files."""
 
+import contextlib
 import io
 import json
 import struct
@@ -14,6 +15,7 @@ from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.fusion_files import is_switch_file, read_fusion_result, read_fusion_switch
 from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
 from ulpscope.dialects.files.stored import read_npy
+from ulpscope.dialects.graphs.opening import is_graph, read_graph
 from ulpscope.dialects.tfdbg import read_nodes
 from ulpscope.dialects.tfdbg2 import open_tfdbg2, tensors_of
 from ulpscope.dialects.tfdbg_event import load_tensor
@@ -144,14 +146,23 @@ def look_at_debug_file(path: Path) -> None:
             for kind in DEBUG_KINDS:
                 (Path(folder) / f"tfdbg_events.1.host.{kind}").write_bytes(checked)
             (Path(folder) / "tfdbg_events.1.host.metadata").write_bytes(b"")
-            try:
-                trace = open_tfdbg2(Path(folder))
-                trace.collect(trace.calls())
-                _ = trace.missing
-                for tensor in tensors_of(Path(folder)):
-                    tensor.stored().array()
-            except UlpscopeError:
-                continue
+            for look in (look_at_debug_trace, look_at_debug_graphs):
+                with contextlib.suppress(UlpscopeError):
+                    look(Path(folder))
+
+
+def look_at_debug_trace(folder: Path) -> None:
+    trace = open_tfdbg2(folder)
+    trace.collect(trace.calls())
+    _ = trace.missing
+    for tensor in tensors_of(folder):
+        tensor.stored().array()
+
+
+def look_at_debug_graphs(folder: Path) -> None:
+    path = folder / "tfdbg_events.1.host.graphs"
+    if is_graph(path):
+        read_graph(path)
 
 
 def with_right_checks(content: bytes) -> bytes:
