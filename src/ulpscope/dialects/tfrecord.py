@@ -44,7 +44,7 @@ def read_records(path: Path) -> Records:
 
     A record that was changed is left out. After a length that was changed, or at a file's torn end, nothing follows.
     """
-    data = memoryview(map_bytes(path))
+    data = map_bytes(path).data
     found, damaged, end = Records(), 0, 0
     for content, after, sound in _records(data):
         end = after
