@@ -1,8 +1,10 @@
-"""Cases of hostile.py: overflow records, tfdbg's tensors and graphs, reference arrays, fusion files."""
+"""Cases of hostile.py: overflow records, tensors, graphs and files of both tfdbgs, reference arrays, fusion files."""
 
+import contextlib
 import io
 import json
 import struct
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,8 +15,12 @@ from ulpscope.dialects.ascend.dump_file.file import read_dump
 from ulpscope.dialects.ascend.fusion_files import is_switch_file, read_fusion_result, read_fusion_switch
 from ulpscope.dialects.ascend.overflow_records import read_overflow_record, record_json
 from ulpscope.dialects.files.stored import read_npy
+from ulpscope.dialects.graphs.opening import is_graph, read_graph
 from ulpscope.dialects.tfdbg import read_nodes
+from ulpscope.dialects.tfdbg2 import open_tfdbg2, tensors_of
 from ulpscope.dialects.tfdbg_event import load_tensor
+from ulpscope.dialects.tfrecord import record
+from ulpscope.records.errors import UlpscopeError
 
 MAGIC = 0x5A5A5A5A
 
@@ -99,10 +105,83 @@ def look_at_fusion(path: Path) -> None:
         read_fusion_result(path)
 
 
+def debug_event(number: int, body: bytes, time: float = 1.7e9) -> bytes:
+    return b"\x09" + struct.pack("<d", time) + bytes_field(number, body)
+
+
+def sound_debug_files() -> list[bytes]:
+    """Files of tfdbg2: operators and devices, executions and traces in whole and as numbers, one frame a record."""
+    shape = bytes_field(2, bytes_field(2, number_field(1, 3)))
+    tensor = number_field(1, 1) + shape + bytes_field(4, np.arange(3, dtype=np.float32).tobytes())
+    numbers = np.array([1, -1, 1, 1, 3, 0, 1, 0, 1, 0, 1], np.float64)
+    health = (
+        number_field(1, 2) + bytes_field(2, bytes_field(2, number_field(1, 11))) + bytes_field(4, numbers.tobytes())
+    )
+    graphs = [
+        debug_event(12, bytes_field(1, b"/device:CPU:0") + number_field(2, 1)),
+        debug_event(
+            7, bytes_field(1, b"Relu") + bytes_field(2, b"Relu") + bytes_field(4, b"g") + bytes_field(6, b"x:0")
+        ),
+        debug_event(8, bytes_field(1, b"g") + bytes_field(2, b"step")),
+    ]
+    executions = [
+        debug_event(9, bytes_field(1, b"Mul") + bytes_field(5, b"\x07") + number_field(6, mode) + bytes_field(7, body))
+        for mode, body in ((7, tensor), (4, health))
+    ]
+    traces = [
+        debug_event(10, bytes_field(1, b"g") + bytes_field(2, b"Relu") + number_field(4, mode) + bytes_field(5, body))
+        for mode, body in ((7, tensor), (4, health))
+    ]
+    return [b"".join(map(record, events)) for events in (graphs, executions, traces)]
+
+
+DEBUG_KINDS = ("graphs", "execution", "graph_execution_traces")
+
+
+def look_at_debug_file(path: Path) -> None:
+    """The file as each of a dump's kinds, its checks set right again, so that what they cover is damaged, too."""
+    content = path.read_bytes()
+    for checked in (content, with_right_checks(content)):
+        with tempfile.TemporaryDirectory() as folder:
+            for kind in DEBUG_KINDS:
+                (Path(folder) / f"tfdbg_events.1.host.{kind}").write_bytes(checked)
+            (Path(folder) / "tfdbg_events.1.host.metadata").write_bytes(b"")
+            for look in (look_at_debug_trace, look_at_debug_graphs):
+                with contextlib.suppress(UlpscopeError):
+                    look(Path(folder))
+
+
+def look_at_debug_trace(folder: Path) -> None:
+    trace = open_tfdbg2(folder)
+    trace.collect(trace.calls())
+    _ = trace.missing
+    for tensor in tensors_of(folder):
+        tensor.stored().array()
+
+
+def look_at_debug_graphs(folder: Path) -> None:
+    path = folder / "tfdbg_events.1.host.graphs"
+    if is_graph(path):
+        read_graph(path)
+
+
+def with_right_checks(content: bytes) -> bytes:
+    """Whatever follows each length, as far as it is there, in a frame that is right."""
+    position, records = 0, []
+    while position + 12 <= len(content):
+        length = int.from_bytes(content[position : position + 8], "little")
+        if length > len(content):
+            break
+        records.append(record(content[position + 12 : position + 12 + length]))
+        position += 16 + length
+    return b"".join(records)
+
+
 REFERENCE_CASES: dict[str, tuple[Callable[[], Sequence[bytes]], Callable[[Path], None]]] = {
     "record": (sound_records, look_at_record),
     "tfdbg": (sound_events, lambda path: load_tensor(path).array().tobytes() and None),
     "tfdbg_graph": (sound_graphs, lambda path: read_nodes(path) and None),
+    "tfdbg2": (sound_debug_files, look_at_debug_file),
     "npy": (sound_arrays, lambda path: read_npy(path)[""].array().tobytes() and None),
     "fusion": (sound_fusions, look_at_fusion),
 }

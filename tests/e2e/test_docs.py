@@ -88,6 +88,7 @@ def _lay_out_ascend(folder: Path) -> None:
     shutil.copytree(data / "tf/dump", folder / "tf/dump")
     shutil.copytree(ASCEND / "debug_1/dump", folder / "bad/dump")
     shutil.copytree(ASCEND / "tf_debug_real", folder / "tf_debug")
+    shutil.copytree(ROOT / "tests/data/tfdbg/functions", folder / "tf_debug2")
     graphs = "ge_proto_00000_Build.txt graphs/ge_proto_00000_Build.txt debug_0/graph/ge_proto_00000_Build.txt"
     others = "debug_1/graph/ge_proto_00000_Build.txt ON_Build.txt OFF_Build.txt on_Build.txt off_Build.txt"
     for place in f"{graphs} {others}".split():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.unit.graph_files import CALLS, GRAPHS, NETWORK, NETWORK_JSON, ge_onnx_text
 
+from ulpscope.cli.main import main
 from ulpscope.dialects.graphs.opening import is_graph, open_graph, read_graph
 from ulpscope.graph.query import control_edges, edges
 from ulpscope.records.errors import UlpscopeError
@@ -256,7 +257,9 @@ def test_meta_graphs_functions_and_control_edges() -> None:
     for name in ("functions.meta", "functions.pbtxt"):
         main, double = open_graph(GRAPHS / name).graphs
         _same_tensorflow_nodes(main, stated["nodes"])
-        _same_tensorflow_nodes(double, stated["functions"]["double"])
+        argument, *nodes = double.operators
+        assert (argument.name, argument.type, argument.outputs[0].dtype) == ("a", "_Arg", "int32")
+        _same_tensorflow_nodes(Graph("double", tuple(nodes)), stated["functions"]["double"])
         assert operator(main, "call").subgraphs == ("double",)
         unique = operator(main, "unique")
         assert [desc.shape for desc in unique.outputs] == [(-1,), None]
@@ -266,12 +269,20 @@ def test_meta_graphs_functions_and_control_edges() -> None:
     assert meta.attributes == {"tensorflow_version": "2.21.0", "tags": ("serve",)}
 
 
-def test_a_saved_model_is_its_first_meta_graph(tmp_path: Path) -> None:
+def test_a_saved_model_is_its_first_meta_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     meta = (GRAPHS / "functions.meta").read_bytes()
     length = bytes([len(meta) & 0x7F | 0x80, len(meta) >> 7])
     path = tmp_path / "saved_model.pb"
     path.write_bytes(b"\x08\x01\x12" + length + meta)
     assert open_graph(path) == open_graph(GRAPHS / "functions.meta")
+    # The directory that TensorFlow saved it into is what people name.
+    assert is_graph(tmp_path)
+    assert open_graph(tmp_path) == open_graph(path)
+    assert main(["show", str(tmp_path), "call"]) == 0
+    assert "double" in capsys.readouterr().out
+    assert main(["show", str(tmp_path), "call", "--svg", str(tmp_path / "call.svg")]) == 0
+    assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
+    assert "is a graph, not a run" in capsys.readouterr().err
 
 
 TENSORFLOW_NUMBERS = {1: "float32", 3: "int32", 9: "int64", 10: "bool", 19: "float16"}

@@ -13,6 +13,7 @@ from ulpscope.graph.query import (
     OperatorFilter,
     borders,
     cut_out,
+    edges,
     find_operators,
     made_at,
     match_operators,
@@ -122,6 +123,47 @@ def test_a_sub_graph_that_runs_itself_is_left() -> None:
     call = Operator("call", "PartitionedCall", "loop", 1, inputs=(Input(Source("arg", 0)),), subgraphs=("loop",))
     known = borders(GraphModel("m", GraphFormat.GE_TEXT, (Graph("loop", (data, call)),)))
     assert made_at(known, "loop", Source("arg", 0)).source == Source("arg", 0)
+
+
+FUNCTION = """
+node {{ name: "x" op: "Placeholder" }}
+node {{ name: "call" op: "{kind}" input: "x" input: "x:1" attr {{ key: "f" value {{ func {{ name: "double" }} }} }} }}
+{more}
+library {{ function {{
+  signature {{
+    name: "double" input_arg {{ name: "a" }} input_arg {{ name: "b" type: DT_FLOAT }} output_arg {{ name: "y" }}
+  }}
+  node_def {{ name: "sum" op: "AddV2" input: "a" input: "b" }}
+  ret {{ key: "y" value: "sum:z:0" }}
+}} }}
+"""
+
+
+def function(tmp_path: Path, kind: str, more: str = "") -> GraphModel:
+    path = tmp_path / "function.pbtxt"
+    path.write_text(FUNCTION.format(kind=kind, more=more), encoding="utf-8")
+    return open_graph(path)
+
+
+def test_tensors_are_followed_into_functions_and_out(tmp_path: Path) -> None:
+    model = function(tmp_path, "StatefulPartitionedCall")
+    known, (_, double) = borders(model), model.graphs
+    assert str(made_at(known, "double", Source("b", 0))) == "x:1 of "
+    assert str(made_at(known, "", Source("call", 0))) == "sum:0 of double"
+    assert [(each.name, each.type) for each in double.operators] == [
+        ("a", "_Arg"), ("b", "_Arg"), ("sum", "AddV2"), ("y_RetVal", "_Retval"),
+    ]  # fmt: skip
+    assert {(edge.producer, edge.consumer) for edge in edges(double)} == {
+        ("a", "sum"), ("b", "sum"), ("sum", "y_RetVal"),
+    }  # fmt: skip
+
+
+def test_a_function_of_several_callers_or_of_a_loop_has_arguments_of_its_own(tmp_path: Path) -> None:
+    other = (
+        'node { name: "again" op: "PartitionedCall" input: "x" attr { key: "f" value { func { name: "double" } } } }'
+    )
+    for model in (function(tmp_path, "PartitionedCall", other), function(tmp_path, "StatelessWhile")):
+        assert made_at(borders(model), "double", Source("b", 0)).source == Source("b", 0)
 
 
 def test_a_cut_reaches_both_ways(network: GraphModel) -> None:

@@ -402,7 +402,8 @@ def test_the_command_exports_instead_of_making_a_page(result: Path, capsys: pyte
     assert not list(result.glob("*.html"))
     assert main(["report", str(result), "--tensorboard", str(board), "--model-explorer", str(board)]) == 0
     written = [Path(line) for line in capsys.readouterr().out.splitlines() if line.startswith("/")]
-    assert len(written) == 4
+    # Scalars and two graphs for TensorBoard, a graph and two quantities for Model Explorer.
+    assert len(written) == 6
     assert all(file.is_file() for file in written)
     assert main(["report", str(result), "--tensorboard", str(board), "--step", "1"]) == 2
     assert "--step or --rank without --model-explorer" in capsys.readouterr().err

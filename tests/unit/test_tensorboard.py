@@ -9,16 +9,18 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.unit.handmade import HandmadeRun
 from tests.unit.traces import make_trace
 
+from ulpscope.cli.main import main
+from ulpscope.dialects.tfrecord import record
 from ulpscope.dialects.wire import fields
+from ulpscope.numerics.checksum import crc32c
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.report.files.tensorboard import (
     EVENTS,
     comparison_scalars,
-    crc32c,
-    record,
     trend_scalars,
     write_events,
     write_scalars,
@@ -122,7 +124,7 @@ def test_a_trace_has_a_directory_for_each_rank_and_a_tag_for_each_statistic(tmp_
     make_trace(tmp_path / "run", rank=0)
     make_trace(tmp_path / "run", rank=1, steps=1)
     export = export_tensorboard(tmp_path / "run", tmp_path / "board")
-    assert export.files == tuple(tmp_path / "board" / f"rank{rank}" / EVENTS for rank in (0, 1))
+    assert export.files == tuple(tmp_path / "board" / name / EVENTS for name in ("rank0", "rank1", "graph"))
     assert f"tensorboard --logdir {tmp_path / 'board'}" in export.text()
     scalars = read_scalars(export.files[0])
     assert scalars[1, "norm/output/layers.0"] == 3.5
@@ -206,3 +208,43 @@ def test_a_trace_without_steps_exports_nothing(tmp_path: Path) -> None:
         export_tensorboard(tmp_path / "run", tmp_path / "board")
     assert caught.value.code is ExitCode.NOTHING
     assert not (tmp_path / "board").exists()
+
+
+def nodes_of(file: Path) -> dict[str, dict[int, list[Any]]]:
+    """The nodes of a written graph by their names."""
+    _, event = records(file.read_bytes())
+    (graph,) = message(event)[4]
+    return {str(bytes(node[1][0]), "utf-8"): node for node in map(message, message(graph)[1])}
+
+
+def attributes(node: dict[int, list[Any]]) -> dict[str, str]:
+    entries = map(message, node.get(5, ()))
+    return {str(bytes(entry[1][0]), "utf-8"): str(bytes(message(entry[2][0])[2][0]), "utf-8") for entry in entries}
+
+
+def test_the_graph_of_a_trace(tmp_path: Path) -> None:
+    make_trace(tmp_path / "run")
+    export_tensorboard(tmp_path / "run", tmp_path / "board")
+    nodes = nodes_of(tmp_path / "board" / "graph" / EVENTS)
+    relu = nodes["forward/relu_2"]
+    assert bytes(relu[2][0]) == b"relu"
+    # It reads what linear made inside of its module.
+    assert [bytes(each) for each in relu[3]] == [b"forward/layers/0/linear_1"]
+    assert attributes(relu)["call"] == "torch.relu.0"
+    assert "max_abs" in attributes(relu)
+
+
+def test_the_graphs_of_a_comparison_have_errors_on_them(tmp_path: Path) -> None:
+    for name, relu in (("ref", [0.0, 2.0]), ("target", [0.0, 3.0])):
+        run = HandmadeRun()
+        run.call("torch.relu", reads={"args.0": run.value([-1.0, 2.0])}, makes={"output.0": relu})
+        run.write(tmp_path / name)
+    result = tmp_path / "result"
+    assert main(["compare", str(tmp_path / "ref"), str(tmp_path / "target"), "--out", str(result)]) == 1
+    export = export_tensorboard(result, tmp_path / "board")
+    assert {file.parent.name for file in export.files} == {"rank0", "graph_target", "graph_reference"}
+    for side in ("target", "reference"):
+        (node,) = nodes_of(tmp_path / "board" / f"graph_{side}" / EVENTS).values()
+        assert attributes(node)["judgement"] == "made here"
+        assert float(attributes(node)["error"]) > 0.1
+        assert bytes(node[4][0]) == b"made here"

@@ -6,11 +6,15 @@
   ulpscope convert FILE --input 1 --to npy --layout ND --shape 40,10 -o arrays
   ulpscope convert weights.npz --to txt -o texts                        any file of tensors, or a folder of them
   ulpscope convert tf_debug --to npy -o tf/dump                         a dump of tfdbg, as reference data is named
+  ulpscope convert runs/ref --to npy -o tf/dump                         a trace with saved tensors, named alike
   ulpscope convert runs/ref --to msprobe -o dumps/ref
 
 Files are named as msaccucmp names them: DUMP.output.0.npy, with --layout DUMP.output.0.2x40.npy. npy, txt and bin have
 bfloat16 and smaller floats as float32. Overflow records become JSON, buffers and workspaces bin files. Dump files that
 failed are listed in DIR/convert_failed_file_list.txt.
+
+What operators and calls made becomes OPERATOR.OUTPUT.TIMESTAMP.npy: that of the last step (a run of a session, an
+execution of a function), unless --steps names others.
 
 --to msprobe writes DIR/stepN/rankR/dump.json, stack.json, construct.json and, if the trace has data, one .pt file a
 tensor, as `msprobe compare` and `msprobe graph_visualize` read them. Several traces each go into a directory of
@@ -33,8 +37,8 @@ if TYPE_CHECKING:
 
 USAGE = (
     "ulpscope convert FILE|DIR|TRACE... --to {npy,pt,txt,bin,msprobe} -o DIR [--input N | --output N]\n"
-    "                        [--layout LAYOUT] [--shape N,N,...] [--converter FILE] [--jobs N] [--json]\n"
-    "                        [--language {en,zh}]"
+    "                        [--steps N,N-N] [--layout LAYOUT] [--shape N,N,...] [--converter FILE] [--jobs N]\n"
+    "                        [--json] [--language {en,zh}]"
 )
 TRACE_LAYOUT = "msprobe"
 KINDS = ("npy", "pt", "txt", "bin", TRACE_LAYOUT)
@@ -55,6 +59,7 @@ def register(subparsers: "Subparsers[Parser]") -> None:
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--input", metavar="N", type=count, help="of each dump, only this input")
     one.add_argument("--output", metavar="N", type=count, help="of each dump, only this output")
+    parser.add_argument("--steps", metavar="0,2-4", help="of a trace or dump of tfdbg, these steps (default: the last)")
     parser.add_argument("--layout", metavar="LAYOUT", help="NCHW, NHWC, HWCN, ND, NCDHW, NC1HWC0, FRACTAL_NZ, ...")
     parser.add_argument("--shape", metavar="N,N,...", type=_shape, help="shape in that layout, if the dump has none")
     parser.add_argument(
@@ -72,21 +77,23 @@ def register(subparsers: "Subparsers[Parser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Convert, and give the exit code."""
+    from ulpscope.capture.settings import parse_ranges
     from ulpscope.report.words.language import Language
     from ulpscope.workflows.convert import convert_dumps, convert_traces
 
     if args.to == TRACE_LAYOUT:
         refuse(
             args,
-            ("input", "output", "layout", "shape", "converter", "jobs", "language"),
+            ("input", "output", "steps", "layout", "shape", "converter", "jobs", "language"),
             f"with --to {TRACE_LAYOUT}",
-            expected="this option with --to npy, pt, txt or bin, which convert dumps of an NPU",
+            expected="this option with --to npy, pt, txt or bin, which convert tensors one by one",
             next_step="leave {} out",
         )
         with _progress() as told:
             result = convert_traces(args.sources, out=args.out, told=told)
     else:
-        how = {"converters": args.converter, "jobs": args.jobs}
+        steps = None if args.steps is None else parse_ranges(args.steps, option="--steps")
+        how = {"converters": args.converter, "jobs": args.jobs, "steps": steps}
         wanted = _wanted(args)
         with _progress() as told:
             result = convert_dumps(args.sources, wanted, out=args.out, **how, told=told)

@@ -109,7 +109,15 @@ def _answer(args: argparse.Namespace) -> Answer:
             return _show_results(args)
         if is_graph(args.trace):
             return _show_graph(args)
+    elif _is_saved_model(args.trace):
+        return _show_graph(args)
     return _show_results(args) if args.cosine is not None else _show_trace(args)
+
+
+def _is_saved_model(path: Path) -> bool:
+    from ulpscope.dialects.graphs.opening import SAVED_MODEL
+
+    return any((path / name).is_file() for name in SAVED_MODEL)
 
 
 def _show_trace(args: argparse.Namespace) -> Answer:

@@ -73,7 +73,7 @@ def _directory(path: Path) -> Recognised | None:
         return Recognised(f"a result of ulpscope {command}", f"see its page: ulpscope report {_quoted(path)}")
     if is_trace(path):
         return Recognised("a trace", f"ulpscope show {_quoted(path)}, or ulpscope compare {_quoted(path)} TARGET")
-    return _of_another_tool(path)
+    return _of_another_tool(path) or _by_graph(path)
 
 
 def _command_of(summary: Path) -> str | None:

@@ -59,6 +59,8 @@ class ReferenceTensor:
     path: Path
     load: Callable[[Path], StoredTensor] = field(compare=False, repr=False)
     device: str = "unknown"
+    step: int = 0
+    """Which run of a session, or execution of a function, where the dump has several."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -68,6 +70,15 @@ class ReferenceTensor:
     def stored(self) -> StoredTensor:
         """What the file holds; UlpscopeError if it cannot be read."""
         return self.load(self.path)
+
+
+def unread(path: Path, problem: str, *, step: int, timestamp: int) -> ReferenceTensor:
+    """What stands for a part of a dump that is not read, so that nobody who takes its tensors misses it silently."""
+
+    def refuse(path: Path) -> StoredTensor:
+        raise UlpscopeError(problem, expected="a whole dump of one run", next_step=f"ulpscope show {path}")
+
+    return ReferenceTensor(path.name, 0, timestamp, path, load=refuse, step=step)
 
 
 ReferenceIndex: TypeAlias = Mapping[tuple[str, int], tuple[ReferenceTensor, ...]]

@@ -66,8 +66,9 @@ def _ours() -> tuple[Dialect, ...]:
     from ulpscope.dialects.msprobe.layout import MSPROBE
     from ulpscope.dialects.reference import NPY_FOLDER
     from ulpscope.dialects.tfdbg import TFDBG_DUMP
+    from ulpscope.dialects.tfdbg2 import TFDBG2_DUMP
 
-    return API_CHECKER, MSPROBE, NPU, TFDBG_DUMP, NPY_FOLDER
+    return API_CHECKER, MSPROBE, NPU, TFDBG_DUMP, TFDBG2_DUMP, NPY_FOLDER
 
 
 @cache

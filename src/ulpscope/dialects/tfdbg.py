@@ -10,7 +10,7 @@ The graph beside a dump tells which type each operator has and what it reads, an
 
 import heapq
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from ulpscope.dialects.reference import (
     names_in,
     open_reference,
     reference_dialect,
+    unread,
 )
 from ulpscope.dialects.tables import TFDBG
 from ulpscope.dialects.tfdbg_event import bad_event, load_tensor, read_event, read_graph_bytes
@@ -110,6 +111,7 @@ def _waiting(calls: Sequence[ReferenceCall]) -> dict[int, set[int]]:
 DEVICE = "_tfdbg_device_"
 GRAPH = "_tfdbg_graph_"
 _RUN = re.compile(r"run_\d+.*")
+_NUMBERED_RUN = re.compile(r"run_\d+_(?P<number>\d{1,9})")
 # Other watches (DebugNanCount, DebugNumericSummary) dump numbers about a tensor, not the tensor.
 _TENSOR = re.compile(r"(?P<base>.+)_(?P<slot>\d{1,9})_DebugIdentity(?:V\d+)?_(?P<time>\d{1,18})")
 _NODE_NAME = re.compile(r"(?P<op>.+):(?P<slot>\d{1,9}):DebugIdentity(?:V\d+)?")
@@ -125,12 +127,16 @@ def looks_like(path: Path) -> bool:
 
 def tensors_of(path: Path) -> list[ReferenceTensor]:
     """Every tensor of a dump, of all runs."""
-    return [tensor for run in _runs(path) for device in run for tensor in _device_tensors(device)]
+    runs = _runs(path)
+    found = [tensor for step, run in enumerate(runs) for device in run for tensor in _device_tensors(device, step)]
+    latest = max((tensor.timestamp for tensor in found), default=0)
+    lost = (unread(path, problem, step=max(0, len(runs) - 1), timestamp=latest) for problem in _older_runs(path))
+    return [*found, *lost]
 
 
 def open_tfdbg(path: Path) -> Trace:
     """A dump as a trace."""
-    missing: list[str] = []
+    missing = _older_runs(path)
     runs = _runs(path)
     steps = {step: _calls(run, missing) for step, run in enumerate(runs)}
     return open_reference(path, steps, tool=TFDBG, framework="tensorflow", missing=missing)
@@ -144,7 +150,7 @@ def _calls(run: Sequence[Path], missing: list[str]) -> list[ReferenceCall]:
         except UlpscopeError as error:
             missing.append(remark("tfdbg_graph", problem=error.seen))
     calls = []
-    for outputs in executions(tensor for device in run for tensor in _device_tensors(device)):
+    for outputs in executions(tensor for device in run for tensor in _device_tensors(device, 0)):
         name = outputs[0].op
         node = nodes.get(name, Node("", ()))
         # Without a type as folders of .npy files have it, so that a dump compares with what was taken out of it.
@@ -167,16 +173,44 @@ def _runs(path: Path) -> list[list[Path]]:
     devices = [path / name for name in names if name.startswith(DEVICE)]
     if devices:
         return [devices]
-    runs = sorted((name for name in names if _RUN.fullmatch(name)), key=lambda name: (_numbers_in(name), name))
-    found = [[path / run / name for name in names_in(path / run) if name.startswith(DEVICE)] for run in runs]
+    found = [
+        [path / run / name for name in names_in(path / run) if name.startswith(DEVICE)] for run in _programs(names)[-1]
+    ]
     return [devices for devices in found if devices]
+
+
+def _programs(names: Iterable[str]) -> list[list[str]]:
+    """The runs of each program in time order: one that counts from the beginning again is another program's."""
+    programs: list[list[str]] = [[]]
+    latest = -1
+    for name in sorted((name for name in names if _RUN.fullmatch(name)), key=lambda name: (_numbers_in(name), name)):
+        numbered = _NUMBERED_RUN.fullmatch(name)
+        number = latest + 1 if numbered is None else int(numbered["number"])
+        if number <= latest:
+            programs.append([])
+        programs[-1].append(name)
+        latest = number
+    return programs
+
+
+def _older_runs(path: Path) -> list[str]:
+    """What is told of the runs of other programs in the same directory."""
+    names = names_in(path)
+    if path.name.startswith(DEVICE) or any(name.startswith(DEVICE) for name in names):
+        return []
+    *older, newest = _programs(names)
+    if not older:
+        return []
+    left_out = [name for program in older for name in program]
+    words = left_out[0] if len(left_out) == 1 else f"{left_out[0]} to {left_out[-1]}"
+    return [remark("tfdbg_programs", older=words, newest=newest[0])]
 
 
 def _numbers_in(name: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d{1,18}", name))
 
 
-def _device_tensors(device: Path) -> Iterator[ReferenceTensor]:
+def _device_tensors(device: Path, step: int) -> Iterator[ReferenceTensor]:
     where = device_name(device.name)
     for directory in _directories(device):
         scope = directory.relative_to(device).as_posix()
@@ -185,7 +219,7 @@ def _device_tensors(device: Path) -> Iterator[ReferenceTensor]:
             if match is not None and (directory / name).is_file():
                 op, slot = _operator(directory / name, scope, match)
                 time = int(match["time"])
-                yield ReferenceTensor(op, slot, time, directory / name, load=load_tensor, device=where)
+                yield ReferenceTensor(op, slot, time, directory / name, load=load_tensor, device=where, step=step)
 
 
 def _directories(root: Path) -> Iterator[Path]:

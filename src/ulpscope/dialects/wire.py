@@ -76,6 +76,7 @@ _SCALARS = {
     "uint64": Scalar.UNSIGNED,
     "bool": Scalar.BOOL,
     "float": Scalar.FLOAT,
+    "double": Scalar.DOUBLE,
     "bytes": Scalar.BYTES,
     "string": Scalar.TEXT,
 }

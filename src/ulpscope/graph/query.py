@@ -1,7 +1,8 @@
 """Operators of a model: counted, filtered, found by name; which reads which, what lies around one.
 
 Tensors are followed over the borders of sub-graphs: an operator such as PartitionedCall runs a graph of its own. Data
-operators in there stand for the call's inputs, and the inputs of its NetOutput for the call's outputs.
+operators in there stand for the call's inputs, and the inputs of its NetOutput for the call's outputs. In a function of
+TensorFlow these are its _Arg and _Retval; several calls may run one function, then its arguments have no one maker.
 """
 
 import difflib
@@ -11,7 +12,17 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
 from ulpscope.graph.names import sanitised
-from ulpscope.records.graphs import ControlEdge, Edge, Graph, GraphModel, Operator, Source
+from ulpscope.records.graphs import (
+    ARGUMENT,
+    INDEX,
+    RESULT,
+    ControlEdge,
+    Edge,
+    Graph,
+    GraphModel,
+    Operator,
+    Source,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +205,8 @@ def _neighbours(wires: Wiring, name: str) -> Iterator[str]:
 
 PARENT_INDEX = "_parent_node_index"
 """Which input or output of the call a Data, or an input of a NetOutput, stands for."""
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+"""Operators that run a function once, with their inputs as its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,15 +230,29 @@ class Borders:
     """By the graph that they run."""
     ends: Mapping[str, Operator]
     """The NetOutput of each graph."""
+    results: Mapping[tuple[str, int], Source]
+    """What each function gives, by its graph and place."""
+    shared: frozenset[str]
+    """Graphs that several operators run."""
 
 
 def borders(model: GraphModel) -> Borders:
     found = [operator for graph in model.graphs for operator in graph.operators]
+    run = Counter(name for operator in found for name in operator.subgraphs)
     return Borders(
         operators={(operator.graph, operator.name): operator for operator in found},
         callers={name: operator for operator in found for name in operator.subgraphs},
         ends={operator.graph: operator for operator in found if operator.type == "NetOutput"},
+        results=dict(_results(found)),
+        shared=frozenset(name for name, count in run.items() if count > 1),
     )
+
+
+def _results(operators: Iterable[Operator]) -> Iterator[tuple[tuple[str, int], Source]]:
+    for operator in operators:
+        place = operator.attributes.get(INDEX)
+        if operator.type == RESULT and isinstance(place, int) and operator.inputs and operator.inputs[0].source:
+            yield (operator.graph, place), operator.inputs[0].source
 
 
 def made_at(known: Borders, graph: str, source: Source) -> Place:
@@ -243,13 +270,21 @@ def _over_border(known: Borders, place: Place) -> Place | None:
     if operator is None:
         return None
     if operator.type == "Data" and place.graph in known.callers:
-        return _outwards(known.callers[place.graph], operator)
+        return _outwards(known.callers[place.graph], operator, PARENT_INDEX)
+    if operator.type == ARGUMENT and place.graph in known.callers and place.graph not in known.shared:
+        caller = known.callers[place.graph]
+        # Loops and branches hand on their inputs in other ways.
+        return _outwards(caller, operator, INDEX) if caller.type in CALLS else None
+    if operator.type in CALLS:
+        for name in operator.subgraphs:
+            if (name, place.source.output) in known.results:
+                return Place(name, known.results[name, place.source.output])
     end = next((known.ends[name] for name in operator.subgraphs if name in known.ends), None)
     return None if end is None else _inwards(end, place.source.output)
 
 
-def _outwards(caller: Operator, data: Operator) -> Place | None:
-    position = data.attributes.get(PARENT_INDEX)
+def _outwards(caller: Operator, data: Operator, stated: str) -> Place | None:
+    position = data.attributes.get(stated)
     if not isinstance(position, int) or not 0 <= position < len(caller.inputs):
         return None
     source = caller.inputs[position].source

@@ -31,6 +31,7 @@ class GraphFormat(str, Enum):
     GE_ONNX = "GE ONNX text"
     TENSORFLOW = "TensorFlow GraphDef"
     TENSORFLOW_META = "TensorFlow meta graph"
+    TFDBG2 = "graphs of tfdbg2"
     ONNX = "ONNX"
 
 
@@ -111,6 +112,12 @@ class Operator:
     subgraphs: tuple[str, ...] = ()
     """Graphs that it runs."""
     attributes: Attributes = field(default_factory=dict)
+
+
+ARGUMENT, RESULT = "_Arg", "_Retval"
+"""Types of the operators that stand for what a function of TensorFlow takes and gives."""
+INDEX = "index"
+"""Their attribute that says which."""
 
 
 @dataclass(frozen=True, slots=True)

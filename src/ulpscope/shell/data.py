@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ulpscope.dialects import tfdbg
+from ulpscope.dialects import tfdbg, tfdbg2
 from ulpscope.dialects.ascend.tree import has_dumps
-from ulpscope.dialects.graphs.opening import open_graph
+from ulpscope.dialects.graphs.opening import graph_file, open_graph
 from ulpscope.dialects.opening import open_run
 from ulpscope.dialects.reference import is_npy_folder
 from ulpscope.records.errors import UlpscopeError
@@ -150,11 +150,12 @@ def _laid_out(start: Path) -> ShellData | None:
 
 def _with_graphs(start: Path) -> ShellData | None:
     """A graph, or a directory that holds some itself: its dumps, if any, are of them."""
-    if start.is_dir():
+    own = graph_file(start)
+    if own.is_dir():
         graphs = graph_files(start, deepest=0)
     else:
         try:
-            graphs = (start,) if start.is_file() and open_graph(start).graphs else ()
+            graphs = (own,) if own.is_file() and open_graph(own).graphs else ()
         except UlpscopeError:
             graphs = ()
     if not graphs:
@@ -233,7 +234,7 @@ def _first(places: Iterable[Path], holds: Callable[[Path], bool]) -> Path | None
 
 
 def _is_reference(path: Path) -> bool:
-    return is_npy_folder(path) or tfdbg.looks_like(path)
+    return is_npy_folder(path) or tfdbg.looks_like(path) or tfdbg2.looks_like(path)
 
 
 STAGES = ("Build", "PreRunAfterBuild")

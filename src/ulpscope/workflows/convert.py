@@ -1,5 +1,5 @@
 """`ulpscope convert`: dumps of Ascend NPUs, many files in processes side by side, files of arrays (files of tensors,
-folders of them, dumps of tfdbg), and traces in the layout of another tool.
+folders of them, dumps of tfdbg, traces), and traces in the layout of another tool.
 
 Converters of layouts that a user names are Python files, executed because the user asked for it:
 
@@ -19,7 +19,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,16 @@ import numpy as np
 from ulpscope.dialects.ascend.converting import FileKind, Wanted, Written, convert_dump, save_whole, write_array
 from ulpscope.dialects.ascend.opening import looks_like
 from ulpscope.dialects.ascend.tree import MAPPING_FILE, entry_of, find_folders, list_dumps, unnamed_dumps
-from ulpscope.dialects.files.opening import holds_tensors, load_tensor_file
-from ulpscope.dialects.files.stored import StoredTensor
+from ulpscope.dialects.files.opening import holds_tensors
 from ulpscope.dialects.files.torch_files import require_torch
 from ulpscope.dialects.msprobe.writing import write_msprobe
 from ulpscope.dialects.recognising import wrong_kind
-from ulpscope.dialects.reference import ReferenceTensor, reference_tensors
-from ulpscope.graph.names import sanitised
-from ulpscope.numerics.dtypes import AnyArray
+from ulpscope.dialects.registry import is_trace
+from ulpscope.numerics.dtypes import DTYPES, AnyArray
 from ulpscope.numerics.layouts import LAYOUTS, Conversion, Converter
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
+from ulpscope.records.runs import IntRanges
 from ulpscope.report.terminal.convert import (
     Converted,
     DumpsConverted,
@@ -51,6 +50,7 @@ from ulpscope.report.terminal.convert import (
 )
 from ulpscope.report.words.language import Language
 from ulpscope.trace.reader import Trace, open_trace
+from ulpscope.workflows.convert_arrays import ArraySource, array_source, folders_of
 from ulpscope.workflows.results import prepare_destination
 from ulpscope.workflows.worker_pool import WorkerPool, usable_cores
 
@@ -72,7 +72,6 @@ class Job:
     folder: Path
     size: int
     record: bool = False
-    arrays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ _Outcome = tuple[Job, Written]
 
 def _array_sources(sources: Sequence[Path], wanted: Wanted) -> list[Path]:
     """Those of the sources that hold arrays, and are no dumps of an NPU."""
-    found = [source for source in sources if not looks_like(source) and holds_tensors(source)]
+    found = [source for source in sources if not looks_like(source) and (is_trace(source) or holds_tensors(source))]
     if found and (wanted.layout is not None or wanted.side is not None):
         option = "--layout" if wanted.side is None else f"--{wanted.side.value}"
         raise UlpscopeError(
@@ -108,35 +107,26 @@ def _array_sources(sources: Sequence[Path], wanted: Wanted) -> list[Path]:
     return found
 
 
-def _convert_arrays(job: Job, kind: FileKind) -> Written:
+def _write_arrays(source: ArraySource, out: Path, kind: FileKind) -> Written:
     """Write every array of a source; a name that is there already is a failure."""
-    written, out = Written(), job.folder
-    for name, found in _named(job.source):
-        file = f"{name.replace('/', '_')}.{kind.value}"
+    written = Written()
+    for array in source.arrays:
+        file, folder = f"{array.name.replace('/', '_')}.{kind.value}", out / array.folder
         try:
-            if os.path.lexists(out / file):
+            if os.path.lexists(folder / file):
                 raise UlpscopeError(
                     f"{file} would be written twice", expected="names of their own", next_step="convert one by one"
                 )
-            tensor = found.stored() if isinstance(found, ReferenceTensor) else found
-            array = tensor.array()
-            save_whole(out, file, partial(write_array, array=array, kind=tensor.dtype, file_kind=kind), written)
+            tensor = array.load()
+            if array.of_dump and tensor.dtype not in DTYPES:
+                written.without_data.append(f"{array.name} ({tensor.dtype})")
+                continue
+            elements = tensor.array()
+            save_whole(folder, file, partial(write_array, array=elements, kind=tensor.dtype, file_kind=kind), written)
         except (UlpscopeError, OSError, ValueError, MemoryError) as error:
             problem = error.seen if isinstance(error, UlpscopeError) else str(error)
-            written.failures.append(f"{job.source}: {problem}")
+            written.failures.append(f"{source.path}: {problem}")
     return written
-
-
-def _named(source: Path) -> Iterator[tuple[str, StoredTensor | ReferenceTensor]]:
-    """Arrays by the names of their files: those of operators as reference data is named, with output and time."""
-    operators = reference_tensors(source)
-    if operators is not None:
-        for tensor in operators:
-            yield f"{sanitised(tensor.op)}.{tensor.index}.{tensor.timestamp}", tensor
-        return
-    stem = "" if source.is_dir() else source.stem
-    for key, stored in load_tensor_file(source).items():
-        yield ".".join(part for part in (stem, key) if part), stored
 
 
 def convert_dumps(
@@ -144,6 +134,7 @@ def convert_dumps(
     wanted: Wanted,
     *,
     out: Path,
+    steps: IntRanges | None = None,
     converters: Sequence[Path] = (),
     jobs: int | None = None,
     told: Callable[[int, int], None] = lambda done, total: None,
@@ -161,16 +152,20 @@ def convert_dumps(
         )
     if wanted.kind is FileKind.PT:
         require_torch()
-    arrays = _array_sources(sources, wanted)
-    planned = _plan([source for source in sources if source not in arrays], out)
+    holding = _array_sources(sources, wanted)
+    dumps = [source for source in sources if source not in holding]
+    if steps is not None and dumps:
+        raise UlpscopeError(
+            f"--steps with {dumps[0]}, which is no trace and no dump of tfdbg",
+            expected="a trace, or a dump of tfdbg",
+            next_step="leave --steps out, or name the directory of one step",
+        )
+    arrays = [array_source(source, steps) for source in holding]
+    planned = _plan(dumps, out)
     prepare_out(out)
-    for folder in {job.folder for job in planned}:
+    for folder in {job.folder for job in planned} | {out / name for name in folders_of(arrays)}:
         folder.mkdir(parents=True, exist_ok=True)
-    outcomes = []
-    for source in arrays:
-        files = [file for file in (source.rglob("*") if source.is_dir() else [source]) if file.is_file()]
-        size = sum(file.stat().st_size for file in files)
-        outcomes.append(_convert(Job(source, out, size, arrays=True), wanted, own))
+    outcomes = [(Job(each.path, out, each.size), _write_arrays(each, out, wanted.kind)) for each in arrays]
     done, total = 0, sum(job.size for job in planned)
     processes = min(jobs or usable_cores(), len(planned))
     if processes < 2 or total < _WORTH_PROCESSES:
@@ -182,6 +177,7 @@ def convert_dumps(
         done += outcome[0].size
         told(done, total)
     found = _finish(out, sorted(outcomes, key=lambda outcome: outcome[0].source), wanted.kind, of_npu=not arrays)
+    found = replace(found, told=tuple(dict.fromkeys(told_of for each in arrays for told_of in each.told)))
     code = ExitCode.OK if found.written else ExitCode.NOTHING
     return ConvertResult(found, ExitCode.DIFFERENCE if found.failures else code)
 
@@ -255,8 +251,6 @@ def _convert_there(job: Job, wanted: Wanted) -> _Outcome:
 
 def _convert(job: Job, wanted: Wanted, own: dict[tuple[str, str], Converter]) -> _Outcome:
     try:
-        if job.arrays:
-            return job, _convert_arrays(job, wanted.kind)
         return job, convert_dump(job.source, wanted, job.folder, record=job.record, own=own)
     except UlpscopeError as error:
         return job, Written(failures=[error.seen])
@@ -285,7 +279,11 @@ def _finish(out: Path, outcomes: Sequence[_Outcome], kind: FileKind, *, of_npu: 
         bytes_read=sum(job.size for job, _ in outcomes),
         renamed=sum(len(written.renamed) for _, written in outcomes),
         as_they_were=tuple(f"{job.source.name}.{each}" for job, written in outcomes for each in written.as_they_were),
-        without_data=tuple(f"{job.source.name}.{each}" for job, written in outcomes for each in written.without_data),
+        without_data=tuple(
+            f"{job.source.name}/{each}" if job.source.is_dir() else f"{job.source.name}.{each}"
+            for job, written in outcomes
+            for each in written.without_data
+        ),
         failures=tuple(failures),
         failed_list=str(out / FAILED_LIST) if failures else None,
     )
@@ -295,7 +293,7 @@ def _no_dumps(source: Path, problem: str) -> UlpscopeError:
     return wrong_kind(source, _WANTED, command="convert") or UlpscopeError(
         f"{source} {problem}",
         expected=_WANTED,
-        next_step="check the path; a trace of ours is converted with --to msprobe, stats are read by ulpscope show",
+        next_step="check the path; stats are read by ulpscope show",
         code=ExitCode.USAGE if problem == "does not exist" else ExitCode.NOTHING,
     )
 

@@ -54,8 +54,10 @@ def load_tensor_file(path: Path) -> TensorFile:
 
 def holds_tensors(path: Path) -> bool:
     """Whether this is a file of tensors, or a directory with some, as far as names and first bytes tell."""
+    if _dialects_reader(path) is not None:
+        return True
     if path.is_dir():
-        return _dialects_reader(path) is not None or any(any(path.glob(pattern)) for pattern in _SHARDS)
+        return any(any(path.glob(pattern)) for pattern in _SHARDS)
     return path.is_file() and (path.suffix.lower() in READERS or _reader_by_content(path) is not None)
 
 

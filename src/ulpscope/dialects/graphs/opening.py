@@ -25,7 +25,8 @@ from ulpscope.dialects.graphs.ge_model import ge_model, ge_onnx_model, ge_operat
 from ulpscope.dialects.graphs.messages import GraphFileError, Message, read_message
 from ulpscope.dialects.graphs.onnx_graph import onnx_model, onnx_node
 from ulpscope.dialects.graphs.text_proto import parse_json, parse_text
-from ulpscope.dialects.wire import LENGTH, VARINT, WireError, fields, schemas_of
+from ulpscope.dialects.tfrecord import RECORD_HEAD, is_record_file
+from ulpscope.dialects.wire import FIXED64, LENGTH, VARINT, WireError, fields, schemas_of
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import (
     Attributes,
@@ -63,13 +64,29 @@ _BINARY: dict[str, tuple[str, _Maker]] = {
     "GraphDef": ("tensorflow", tf_graph.graph_def_model),
     "MetaGraphDef": ("tensorflow", tf_graph.meta_graph_model),
     "SavedModel": ("tensorflow", tf_graph.saved_model),
+    "Event": ("tensorflow", tf_graph.event_model),
 }
 """Messages that binary files hold, with their schemas and what makes a model of them."""
+DEBUGGED = "graphs of tfdbg2"
+"""A file of records, each about one operator."""
+GRAPH_EVENTS = (7, 8, 12)
+"""Fields of a DebugEvent: an operator, a function, a device."""
 _SUFFIXES = {".onnx": "ModelProto", ".meta": "MetaGraphDef", ".pb": "GraphDef"}
 
 
+SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
+"""The graph of a directory that TensorFlow saved a model into."""
+
+
+def graph_file(path: Path) -> Path:
+    """The file that holds the graph: of a saved model's directory the one in it, else the path itself."""
+    files = (path / name for name in SAVED_MODEL) if path.is_dir() else ()
+    return next((file for file in files if file.is_file()), path)
+
+
 def is_graph(path: Path) -> bool:
-    """Whether this is a file that holds a graph, as far as a quick look tells."""
+    """Whether this is a file that holds a graph, or a saved model, as far as a quick look tells."""
+    path = graph_file(path)
     if not path.is_file() or not os.access(path, os.R_OK) or not 0 < path.stat().st_size <= LARGEST_DUMP:
         return False
     data = _mapped(path)
@@ -85,7 +102,7 @@ def is_graph(path: Path) -> bool:
 
 def open_graph(path: str | Path) -> GraphModel:
     """The graph of a file, from the cache if it was read before and has not changed since."""
-    file = Path(path)
+    file = graph_file(Path(path))
     header = _header(file)
     known = None if header is None else _kept(file, header)
     if known is not None:
@@ -97,7 +114,8 @@ def open_graph(path: str | Path) -> GraphModel:
 
 
 def read_graph(path: Path) -> GraphModel:
-    """The graph of a file, read anew."""
+    """The graph of a file, or of a saved model's directory, read anew."""
+    path = graph_file(path)
     if not path.is_file():
         raise _no_graph(path, "is a directory" if path.is_dir() else "is not there, or no file")
     try:
@@ -123,6 +141,11 @@ def _read(data: memoryview, path: Path) -> GraphModel:
             return replace(model, format=GraphFormat.GE_JSON) if model.format is GraphFormat.GE_TEXT else model
         return _model(parse_text(text, _FINISHED), "is in protobuf's text format")
     name = _binary_message(data, path)
+    if name == DEBUGGED:
+        # Readers of dumps take half a second to import, which other graphs need not wait for.
+        from ulpscope.dialects.tfdbg2_graphs import debugged_model
+
+        return debugged_model(path)
     if name is None:
         raise GraphFileError("is a binary file, but neither ONNX nor TensorFlow's")
     schemas, make = _BINARY[name]
@@ -163,6 +186,10 @@ _MODELS: tuple[tuple[Callable[[Message], bool], _Maker], ...] = (
 
 def _binary_message(data: memoryview, path: Path) -> str | None:
     """Which message the fields at the top belong to; a damaged file is told by its name."""
+    if is_record_file(data) and any(_top(data[RECORD_HEAD:], event) is not None for event in GRAPH_EVENTS):
+        return DEBUGGED
+    if _top(data, 1, FIXED64) is not None and _is_node(_top(_top(data, 4), 1)):
+        return "Event"
     if _top(data, 1, VARINT) is not None:
         if _top(data, 7) is not None:
             return "ModelProto"
@@ -210,7 +237,7 @@ def _no_graph(path: Path, problem: str) -> UlpscopeError:
     return UlpscopeError(
         f"{path} {problem}",
         expected="a graph: GE's ge_proto_*_Build.txt, its JSON, ge_onnx_*.pbtxt, TensorFlow's GraphDef, meta graph or "
-        "saved model (binary or text), or ONNX",
+        "saved model (binary or text; also its directory), a graph of tfdbg, or ONNX",
         next_step="copy the file again, or dump the graph again (DUMP_GE_GRAPH=2 for GE's)",
     )
 
@@ -218,7 +245,7 @@ def _no_graph(path: Path, problem: str) -> UlpscopeError:
 WORTH_KEEPING = 1 << 20
 """Bytes of a file from which on it is kept: less is parsed in a tenth of a second."""
 
-_SCHEMA = 3
+_SCHEMA = 4
 
 
 Header: TypeAlias = dict[str, object]

@@ -235,8 +235,8 @@ def _as_bytes(piece: str | bytes) -> bytes:
     return piece if isinstance(piece, bytes) else piece.encode("utf-8", "replace")
 
 
-_MAP = "attr"
-"""The one map among the fields that are looked at."""
+_MAPS = ("attr", "ret")
+"""The maps among the fields that are looked at."""
 _BYTES = frozenset({"s", "bt", "strings", "data", "tensor_content"})
 """Fields of bytes: protobuf's own mapping writes them in base64, atc as they are."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])[A-Z]")
@@ -291,7 +291,7 @@ def _field_name(written: str) -> str:
 def _items(name: str, value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
-    if name == _MAP and isinstance(value, dict) and not ("key" in value and value.keys() <= {"key", "value"}):
+    if name in _MAPS and isinstance(value, dict) and not ("key" in value and value.keys() <= {"key", "value"}):
         return [{"key": key, "value": of_key} for key, of_key in value.items()]
     return [value]
 

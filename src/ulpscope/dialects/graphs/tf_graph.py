@@ -1,9 +1,11 @@
 """TensorFlow's GraphDef, meta graphs and saved models as graphs, binary or text, without TensorFlow.
 
 An input is `name`, `name:1`, or `^name`, which is only waited for. Inside of a function it is `name:output:1`, counted
-within the named output; the function's own arguments are sources that no operator makes.
+within the named output. What a function takes and gives stands in its signature: here as operators, as TensorFlow
+itself makes them when it runs the function (`_Arg`, and `_Retval` called `name_RetVal`).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +35,9 @@ from ulpscope.dialects.graphs.messages import (
 )
 from ulpscope.dialects.wire import schemas_of
 from ulpscope.records.graphs import (
+    ARGUMENT,
+    INDEX,
+    RESULT,
     Attributes,
     AttributeValue,
     Graph,
@@ -79,6 +84,12 @@ def read_graph_def(data: memoryview) -> GraphModel:
     return graph_def_model(read_message(data, "GraphDef", schemas_of("tensorflow"), FINISHED))
 
 
+def event_model(message: Message) -> GraphModel:
+    """The graph that ran, as tfdbg dumps it beside its tensors: with what the debugger added."""
+    (graph,) = messages(message, "graph_def")[-1:]
+    return graph_def_model(graph)
+
+
 def graph_def_model(message: Message) -> GraphModel:
     return GraphModel(name="", format=GraphFormat.TENSORFLOW, graphs=_graphs(message, ""))
 
@@ -101,8 +112,32 @@ def saved_model(message: Message) -> GraphModel:
 
 def _graphs(graph: Message, name: str) -> tuple[Graph, ...]:
     functions = messages(sub_message(graph, "library"), "function")
-    inner = [_graph(text(sub_message(each, "signature"), "name"), each.get("node_def", [])) for each in functions]
-    return (_graph(name, graph.get("node", [])), *inner)
+    return (_graph(name, graph.get("node", [])), *map(_function, functions))
+
+
+def _function(function: Message) -> Graph:
+    signature = sub_message(function, "signature")
+    given = {text(entry, "key"): text(entry, "value") for entry in messages(function, "ret")}
+    arguments = [_argument(each, place) for place, each in enumerate(messages(signature, "input_arg"))]
+    results = [_result(each, place, given) for place, each in enumerate(messages(signature, "output_arg"))]
+    return _graph(text(signature, "name"), [*arguments, *function.get("node_def", []), *results])
+
+
+def _argument(argument: Message, place: int) -> Operator:
+    described = TensorDesc(dtype=_type_of(argument))
+    return Operator(text(argument, "name"), ARGUMENT, "", 0, outputs=(described,), attributes={INDEX: place})
+
+
+def _result(result: Message, place: int, given: Mapping[str, str]) -> Operator:
+    name = text(result, "name")
+    source = _source(given[name]) if given.get(name) else None
+    described = TensorDesc(dtype=_type_of(result))
+    return Operator(f"{name}_RetVal", RESULT, "", 0, inputs=(Input(source, described),), attributes={INDEX: place})
+
+
+def _type_of(argument: Message) -> str:
+    """None is told where the call decides."""
+    return _dtype(last(argument, "type")) if argument.get("type") else ""
 
 
 def _graph(name: str, operators: list[Any]) -> Graph:

@@ -8,7 +8,16 @@ from typing import Any
 from ulpscope.dialects.msprobe.names import LeftOut
 from ulpscope.dialects.msprobe.writing import Written
 from ulpscope.report.record_json import answer_json, fields_of
-from ulpscope.report.words.language import Language, Phrases, bytes_text, count_text, phrases, ranges_text, shown_text
+from ulpscope.report.words.language import (
+    Language,
+    Phrases,
+    bytes_text,
+    count_text,
+    phrases,
+    ranges_text,
+    remark_text,
+    shown_text,
+)
 
 EXAMPLES = 3
 FAILURES_LISTED = 5
@@ -121,6 +130,8 @@ class DumpsConverted:
     without_data: tuple[str, ...]
     failures: tuple[NotConverted, ...]
     failed_list: str | None
+    told: tuple[str, ...] = ()
+    """What is said of sources: steps that were not written, what a dump lacks."""
 
 
 def dumps_text(result: DumpsConverted, language: Language = Language.EN) -> str:
@@ -137,6 +148,7 @@ def dumps_json(result: DumpsConverted) -> dict[str, Any]:
         files=result.written,
         **fields_of(result, "renamed", "as_they_were", "without_data"),
         failures=[{"source": one.source, "error": one.why} for one in result.failures],
+        remarks=result.told,
     )
 
 
@@ -144,6 +156,7 @@ def _dump_lines(result: DumpsConverted, words: Phrases) -> Iterator[str]:
     dumps = words.count(result.dumps, "dump" if result.of_npu else "source")
     size, files = bytes_text(result.bytes_read), words.count(result.written, "file")
     yield words.say("convert.written", dumps=dumps, size=size, files=files, out=result.out)
+    yield from (remark_text(told, words.language) for told in result.told)
     if result.renamed:
         yield words.say("convert.renamed", count=result.renamed)
     if result.as_they_were:

@@ -1,6 +1,7 @@
 """`ulpscope compare`: two runs, aligned, judged, executed again where both saved their data, and told."""
 
 import importlib.util
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,12 +20,12 @@ from ulpscope.diagnose.findings import JudgedRank
 from ulpscope.diagnose.flow.evidence import RankEvidence, gather
 from ulpscope.diagnose.replaying import judge_by_executing
 from ulpscope.dialects.opening import open_run
-from ulpscope.dialects.tables import ASCEND, is_network
+from ulpscope.dialects.tables import ASCEND, TFDBG, is_network
 from ulpscope.judge.rounding.measuring import ValuePairs, measure
 from ulpscope.judge.rounding.values import read_values
 from ulpscope.judge.standards.by_name import judge_by, parse_standard
 from ulpscope.operations.registry import STARTS_BACKWARD
-from ulpscope.records.enums import ExitCode, Kind
+from ulpscope.records.enums import ExitCode, Kind, Save
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.evidence import Ledger, Replay
 from ulpscope.records.findings import Advice, AdviceKind, Comparison, Outcome, extent_of
@@ -183,10 +184,30 @@ def unseen(number: int, /, *, text: str | None = None) -> None:
 
 def _compare(reference: str | Path, target: str | Path, options: CompareOptions, advance: "Advance") -> CompareResult:
     traces, names = Pair(open_run(reference), open_run(target)), Pair(str(reference), str(target))
+    _refuse_counts(traces)
     twins, unused = fitting_twins(traces)
     result = _compare_levels(traces, twins, names, options, advance)
     comparison = result.comparison
     return replace(result, comparison=replace(comparison, missing=(*comparison.missing, *unused)))
+
+
+def _refuse_counts(traces: Pair[Trace]) -> None:
+    """A debugger's counts of inf and nan, without shapes, beside numbers: whatever differs would be their form."""
+    counted = traces.map(_has_counts_only)
+    if counted.reference == counted.target:
+        return
+    path = (traces.reference if counted.reference else traces.target).path
+    raise UlpscopeError(
+        f"{path} has counts of inf and nan at most, neither tensors nor their extremes",
+        expected="tensors or stats in both, such as a dump with tensor_debug_mode='FULL_TENSOR'",
+        next_step=f"what it tells: ulpscope overflow {shlex.quote(str(path))}",
+        code=ExitCode.NOTHING,
+    )
+
+
+def _has_counts_only(trace: Trace) -> bool:
+    captured = [rank.info.capture for rank in trace.ranks]
+    return all(each.get("tool") == TFDBG and each.get("save") == Save.STATS.value for each in captured)
 
 
 def _compare_levels(

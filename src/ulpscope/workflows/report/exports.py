@@ -29,6 +29,7 @@ from ulpscope.report.files.model_explorer import (
     not_finite_data,
 )
 from ulpscope.report.files.tensorboard import EVENTS, comparison_scalars, trend_scalars, write_scalars
+from ulpscope.report.files.tensorboard_graph import write_graph
 from ulpscope.report.words.language import shown_text
 from ulpscope.trace.overview import module_trends
 from ulpscope.workflows.report.command import is_result, located, read_pairs, read_summary, understanding
@@ -192,9 +193,9 @@ class Export:
 
 
 def export_tensorboard(path: Path, out: Path) -> Export:
-    """Write the statistics of a trace, or the errors of a comparison, as scalars by step and module."""
-    trace = None if is_result(path) else open_run(path)
-    scalars = comparison_scalars(read_pairs(path)) if trace is None else trend_scalars(module_trends(trace))
+    """Write the statistics of a trace, or the errors of a comparison, as scalars by step and module; and the graph."""
+    compared = is_result(path)
+    scalars = comparison_scalars(read_pairs(path)) if compared else trend_scalars(module_trends(open_run(path)))
     if scalars.is_empty():
         raise UlpscopeError(
             f"{path} has no statistics of floats",
@@ -202,10 +203,27 @@ def export_tensorboard(path: Path, out: Path) -> Export:
             next_step="see what was captured: ulpscope show TRACE",
             code=ExitCode.NOTHING,
         )
+    graphs, notes = _tensorboard_graphs(path)
     with _replacing(out, EVENTS, option="--tensorboard"):
         files = write_scalars(scalars, out)
-    notes = () if trace is None else trace.missing
+        files += [write_graph(*graph, out / name, colour="judgement") for name, graph in graphs.items()]
     return Export(tuple(files), notes, f"tensorboard --logdir {shlex.quote(str(out))}")
+
+
+def _tensorboard_graphs(path: Path) -> tuple[dict[str, tuple[Json, dict[str, Json]]], tuple[str, ...]]:
+    """Graphs with what stands on their nodes, by the names of the runs that show them; and what is told."""
+    if is_result(path):
+        with understanding(path):
+            collection, data, notes = comparison_graphs(path, Wanted())
+    else:
+        collection, data, notes = run_graphs(path, Wanted())
+    named = {
+        ("graph" if len(collection["graphs"]) == 1 else f"graph_{each['id']}"): each for each in collection["graphs"]
+    }
+    return {
+        name: (graph, {quantity: sides.get(graph["id"], {"results": {}}) for quantity, sides in data.items()})
+        for name, graph in named.items()
+    }, notes
 
 
 def export_model_explorer(path: Path, out: Path, wanted: Wanted) -> Export:
