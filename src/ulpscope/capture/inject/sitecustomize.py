@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def _append(line: str) -> None:
-    directory = os.environ.get("ULPSCOPE_EVENTS", "")
+    directory = os.environ.get("ULPSCOPE_EVENTS")
+    if not directory:
+        # No `ulpscope run` listens.
+        return
     try:
         with open(os.path.join(directory, "%d.jsonl" % os.getpid()), "a") as file:
             file.write(line + "\n")
@@ -42,10 +45,11 @@ def _start(framework: str) -> None:
 class _FrameworkWatch:
     """Lets the usual finders find a framework, and learns when its module has been executed."""
 
-    names = FRAMEWORKS  # type: tuple[str, ...]
+    def __init__(self) -> None:
+        self._awaited = list(FRAMEWORKS)
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        if name not in self.names:
+        if name not in self._awaited:
             return None
         for finder in sys.meta_path:
             find_spec = getattr(finder, "find_spec", None)
@@ -69,8 +73,10 @@ class _FrameworkWatch:
             _emit("message", text="%s is loaded by %r, which cannot be watched" % (name, loader))
 
     def _executed(self, name: str, module: "Any") -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
+        if name in self._awaited:
+            self._awaited = list(FRAMEWORKS[: FRAMEWORKS.index(name)])
+            if not self._awaited:
+                sys.meta_path.remove(self)
             _start(name)
 
 
@@ -79,7 +85,7 @@ class _ModuleWatch(_FrameworkWatch):
 
     def __init__(self, wanted: str) -> None:
         self._wanted = dict(each.split("=", 1) for each in wanted.split())
-        self.names = tuple(self._wanted)
+        self._awaited = list(self._wanted)
 
     def _executed(self, name: str, module: "Any") -> None:
         place, _, function = self._wanted[name].partition(":")
