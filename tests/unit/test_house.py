@@ -58,5 +58,6 @@ def test_both_readmes_have_the_same_shape() -> None:
 def test_there_is_one_version() -> None:
     assert version("ulpscope") == ulpscope.__version__
     releases = re.findall(r"^## (.*)$", read(ROOT / "CHANGELOG.md"), re.MULTILINE)
+    releases = [release for release in releases if release != "Unreleased"]
     assert all(re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", release) for release in releases)
     assert releases[0].split()[0] == ulpscope.__version__

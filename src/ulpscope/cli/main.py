@@ -14,7 +14,13 @@ from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.workflows.worker_pool import interruptible
 
-COMMANDS = tuple("demo run compare check repro overflow show diff convert fusion report shell".split())
+COMMANDS = (
+    *"demo run compare check repro overflow show diff convert fusion report shell".split(),
+    *"npu-dump npu-overflow tf-dump mixlist".split(),
+)
+TAKES_COMMAND = {"run": "-o TRACE ", "npu-dump": "", "npu-overflow": "", "tf-dump": ""}
+"""Commands that run a user's own, and what stands before it at least."""
+
 
 BROKEN_PIPE = 128 + 13
 """What a shell reports for a program whose reader went away."""
@@ -81,7 +87,7 @@ def _dispatch(argv: Sequence[str]) -> int:
 def split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our own options, and the user's command after `run ... --`, which argparse must never read."""
     words = list(argv)
-    if "--" not in words or next((word for word in words if not word.startswith("-")), None) != "run":
+    if "--" not in words or next((word for word in words if not word.startswith("-")), None) not in TAKES_COMMAND:
         return words, []
     border = words.index("--")
     return words[:border], words[border + 1 :]
@@ -99,11 +105,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _unknown_words(command: str, unknown: list[str], *, options: list[str], border: bool) -> UlpscopeError:
-    if command == "run" and not border and not unknown[0].startswith("-"):
+    if command in TAKES_COMMAND and not border and not unknown[0].startswith("-"):
         begins = options.index(unknown[0])
         return UlpscopeError(
             f"the command {shlex.join(unknown)} without `--` before it",
-            expected="ulpscope run -o TRACE [options] -- CMD ...",
+            expected=f"ulpscope {command} {TAKES_COMMAND[command]}[options] -- CMD ...",
             next_step=f"ulpscope {shlex.join(options[:begins])} -- {shlex.join(options[begins:])}",
         )
     return UlpscopeError(
@@ -114,7 +120,7 @@ def _unknown_words(command: str, unknown: list[str], *, options: list[str], bord
 
 
 def _module(name: str):  # type: ignore[no-untyped-def]
-    return importlib.import_module(f"ulpscope.cli.{name}")
+    return importlib.import_module(f"ulpscope.cli.{name.replace('-', '_')}")
 
 
 def _complain(text: str, argv: Sequence[str]) -> None:

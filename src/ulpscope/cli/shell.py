@@ -6,8 +6,9 @@
   ulpscope shell ge_proto_Build.txt    a graph, or a directory with graphs and perhaps dumps
   echo 'ac -l 2' | ulpscope shell      without a terminal: the lines of a pipe
 
-Words: ac, ls, ni, pt, cp, dc, vc, vcs, overflow, run, help, exit, with the options that precision_tool knows. `help`
-tells them, the Tab key completes them. Exit codes: 0; of a pipe, the code of the last line; 2 if DATA holds nothing.
+Words: ac, ls, ni, pt, cp, dc, vc, vcs, overflow, npu_dump, npu_overflow, tf_dump, train, run, help, exit, with the
+options that precision_tool knows. `help` tells them, the Tab key completes them. Exit codes: 0; of a pipe, the code of
+the last line; 2 if DATA holds nothing.
 """
 
 import argparse

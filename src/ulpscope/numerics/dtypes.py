@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ulpscope.records.errors import UlpscopeError
+
 AnyArray: TypeAlias = NDArray[Any]
 Floats: TypeAlias = NDArray[np.float64]
 Singles: TypeAlias = NDArray[np.float32]
@@ -97,12 +99,22 @@ FLOATING = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in (Dt
 @cache
 def numpy_dtype(name: str) -> np.dtype[np.generic]:
     """The numpy element type of that name; small floats come from ml_dtypes. complex32 has none: its real parts do."""
-    if name == "bfloat16" or name.startswith("float8"):
-        import ml_dtypes
+    return small_dtype(name) if name == "bfloat16" or name.startswith("float8") else np.dtype(name)
 
-        small: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
-        return small
-    return np.dtype(name)
+
+def small_dtype(name: str) -> np.dtype[np.generic]:
+    """A type of ml_dtypes. Version 0.3, which TensorFlow 2.15 asks for, lacks float8_e8m0fnu, float6 and float4."""
+    import ml_dtypes
+
+    try:
+        found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
+    except AttributeError as error:
+        raise UlpscopeError(
+            f"elements of type {name}, which ml_dtypes {ml_dtypes.__version__} does not know",
+            expected="ml_dtypes 0.5 or later",
+            next_step="pip install 'ml_dtypes>=0.5', in an environment without TensorFlow 2.15, which needs 0.3",
+        ) from error
+    return found
 
 
 @cache

@@ -20,7 +20,7 @@ from ulpscope.graph.query import all_operators
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.graphs import Operator
-from ulpscope.shell import compare_commands, operator_commands
+from ulpscope.shell import compare_commands, operator_commands, run_commands
 from ulpscope.shell.data import Context
 from ulpscope.shell.panels import framed_table
 from ulpscope.shell.words import COMMANDS, Command, say, show, warn
@@ -34,9 +34,12 @@ OWN_WORDS = {
 }
 
 
-DECLARED_IN = (compare_commands, operator_commands)
+DECLARED_IN = (compare_commands, operator_commands, run_commands)
 """Modules that declare commands as they are loaded."""
-TOLD = ("ac", "ls", "ni", "pt", "cp", "dc", "vc", "vcs", "overflow", "cad", "cn", "pk")
+TOLD = (
+    *("ac", "ls", "ni", "pt", "cp", "dc", "vc", "vcs", "overflow", "cad", "cn", "pk"),
+    *("npu_dump", "npu_overflow", "tf_dump", "train"),
+)
 
 
 def all_commands() -> dict[str, Command]:
@@ -162,8 +165,9 @@ _PLAIN: Mapping[str, Names] = {
 }
 """What stands beside options."""
 
+_RUNNING = ("run", "npu_dump", "npu_overflow", "tf_dump")
 _PATHS = frozenset(
-    {"run", "pt", "cp", "dc", ("vcs", "-f"), ("pk", "-f"), ("dc", "-o"), ("dc", "-out"), ("cn", "-m"), ("cn", "-g")}
+    {*_RUNNING, "pt", "cp", "dc", ("vcs", "-f"), ("pk", "-f"), ("dc", "-o"), ("dc", "-out"), ("cn", "-m"), ("cn", "-g")}
     | {("vc", option) for option in ("-lt", "-rt", "-g", "-m", "-out")}
     | {("cad", option) for option in ("-m", "-g", "-out")}
 )

@@ -27,7 +27,7 @@ from ulpscope.report.terminal.fusion import FusionView, analysis_json, analysis_
 from ulpscope.report.words.language import Language
 from ulpscope.workflows.answers import SpokenAnswer
 from ulpscope.workflows.network.command import NetworkOptions, compare_network
-from ulpscope.workflows.results import writing
+from ulpscope.workflows.results import write_new
 
 if TYPE_CHECKING:
     from ulpscope.report.progress import Advance
@@ -54,7 +54,7 @@ def fusion(
     if switch_off:
         switch = (switch or FusionSwitch({})).without(_chosen(path, switch_off, graphs, switch))
         if out is not None:
-            _write(out, switch.text(), overwrite=overwrite)
+            write_new(out, switch.text(), overwrite=overwrite)
     view = FusionView(str(path), graphs, switch, tuple(switch_off), None if out is None else str(out))
     # Nothing to tell of a result in which no pass has run.
     told = switch is not None or any(graph.passes for graph in graphs)
@@ -82,18 +82,6 @@ def _chosen(
                 next_step=f"list the passes: ulpscope fusion {path}",
             )
     return sorted(pair for pair in known if pair[1] in names)
-
-
-def _write(out: Path, text: str, *, overwrite: bool) -> None:
-    if out.exists() and not overwrite:
-        raise UlpscopeError(
-            f"{out} is there already",
-            expected="a file that does not exist yet",
-            next_step="choose another file for --out, or add --overwrite",
-        )
-    with writing(out, next_step="choose another file for --out"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
 
 
 def analyse_fusion(

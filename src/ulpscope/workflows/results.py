@@ -66,6 +66,19 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, allow_nan=False, indent=1) + "\n", encoding="utf-8")
 
 
+def write_new(out: Path, text: str, *, overwrite: bool, option: str = "--out") -> None:
+    """Write a file that is not there yet, or replace it if that was asked for."""
+    if out.exists() and not overwrite:
+        raise UlpscopeError(
+            f"{out} is there already",
+            expected="a file that does not exist yet",
+            next_step=f"choose another file for {option}, or add --overwrite",
+        )
+    with writing(out, next_step=f"choose another file for {option}"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+
+
 def with_page(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The object of a result that has a page: its name, for a directory may be moved."""
     return {**summary, "report": REPORT}

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def _append(line: str) -> None:
-    directory = os.environ.get("ULPSCOPE_EVENTS", "")
+    directory = os.environ.get("ULPSCOPE_EVENTS")
+    if not directory:
+        # No `ulpscope run` listens.
+        return
     try:
         with open(os.path.join(directory, "%d.jsonl" % os.getpid()), "a") as file:
             file.write(line + "\n")
@@ -42,8 +45,11 @@ def _start(framework: str) -> None:
 class _FrameworkWatch:
     """Lets the usual finders find a framework, and learns when its module has been executed."""
 
+    def __init__(self) -> None:
+        self._awaited = list(FRAMEWORKS)
+
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        if name not in FRAMEWORKS:
+        if name not in self._awaited:
             return None
         for finder in sys.meta_path:
             find_spec = getattr(finder, "find_spec", None)
@@ -59,14 +65,36 @@ class _FrameworkWatch:
         def exec_module(module: "Any") -> None:
             del loader.exec_module
             execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                _start(name)
+            self._executed(name, module)
 
         try:
             loader.exec_module = exec_module
         except AttributeError:
             _emit("message", text="%s is loaded by %r, which cannot be watched" % (name, loader))
+
+    def _executed(self, name: str, module: "Any") -> None:
+        if name in self._awaited:
+            self._awaited = list(FRAMEWORKS[: FRAMEWORKS.index(name)])
+            if not self._awaited:
+                sys.meta_path.remove(self)
+            _start(name)
+
+
+class _ModuleWatch(_FrameworkWatch):
+    """Calls a function of ours with a module once it has been executed: `module=module:function module=...`."""
+
+    def __init__(self, wanted: str) -> None:
+        self._wanted = dict(each.split("=", 1) for each in wanted.split())
+        self._awaited = list(self._wanted)
+
+    def _executed(self, name: str, module: "Any") -> None:
+        place, _, function = self._wanted[name].partition(":")
+        try:
+            from importlib import import_module
+
+            getattr(import_module(place), function)(module)
+        except Exception as error:
+            sys.stderr.write("ulpscope: %s stays as it is: %s: %s\n" % (name, type(error).__name__, error))
 
 
 def _hand_on() -> None:
@@ -88,6 +116,8 @@ def _install() -> None:
     if os.environ.get("ULPSCOPE_SETTINGS"):
         _append('{"event": "python", "pid": %d}' % os.getpid())
         sys.meta_path.insert(0, _FrameworkWatch())
+    if os.environ.get("ULPSCOPE_AFTER_IMPORT"):
+        sys.meta_path.insert(0, _ModuleWatch(os.environ["ULPSCOPE_AFTER_IMPORT"]))
     _hand_on()
 
 

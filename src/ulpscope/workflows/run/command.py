@@ -59,7 +59,13 @@ class Child:
         self.interrupted = False
 
     def run(
-        self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int | None, stderr: int | None = None
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        stdout: int | None,
+        stderr: int | None = None,
+        stdin: int | None = None,
     ) -> int:
         """Start the command and wait for its end, calling `on_tick` a few times a second.
 
@@ -67,12 +73,14 @@ class Child:
         """
         with self._signals():
             try:
-                self._process = process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
+                self._process = process = subprocess.Popen(
+                    command, env=environment, stdin=stdin, stdout=stdout, stderr=stderr
+                )
             except OSError as error:
                 raise UlpscopeError(
                     f"{command[0]} cannot be started: {error.strerror}",
                     expected="a program, or a script whose first line names its interpreter",
-                    next_step="name the interpreter: ulpscope run -o TRACE -- bash script.sh",
+                    next_step="name the interpreter before the script: -- bash script.sh",
                 ) from error
             for number in self._early:
                 process.send_signal(number)
@@ -155,8 +163,12 @@ def run_command(
 
 
 def find_executable(command: Sequence[str], *, out: Path) -> str:
-    """The program that `command` starts."""
-    prefix = f"ulpscope run -o {shlex.quote(str(out))} --"
+    """The program that a captured `command` starts."""
+    return executable_of(command, prefix=f"ulpscope run -o {shlex.quote(str(out))} --")
+
+
+def executable_of(command: Sequence[str], *, prefix: str) -> str:
+    """The program that `command` starts, which stands behind `prefix`."""
     if not command:
         raise UlpscopeError("no command to run", expected="a command after `--`", next_step=f"{prefix} python train.py")
     found = shutil.which(command[0])
@@ -215,17 +227,22 @@ def capture_command(
 
 def child_environment(environ: Mapping[str, str], settings: CaptureSettings, *, rendezvous: Path) -> dict[str, str]:
     """The environment that makes every Python below load capture/inject/sitecustomize.py."""
-    python_path = environ.get("PYTHONPATH")
     # The child may change its directory before it imports torch.
     absolute = replace(settings, out=settings.out.absolute())
     twin = {} if settings.noise is None else {TWIN_VARIABLE: str(settings.noise.seed)}
     return {
         **environ,
         **twin,
-        "PYTHONPATH": f"{INJECT_DIRECTORY}{os.pathsep}{python_path}" if python_path else str(INJECT_DIRECTORY),
+        "PYTHONPATH": injecting_path(environ),
         SETTINGS_VARIABLE: settings_to_json(absolute),
         EVENTS_VARIABLE: str(rendezvous),
     }
+
+
+def injecting_path(environ: Mapping[str, str]) -> str:
+    """PYTHONPATH with our sitecustomize before all else."""
+    python_path = environ.get("PYTHONPATH")
+    return f"{INJECT_DIRECTORY}{os.pathsep}{python_path}" if python_path else str(INJECT_DIRECTORY)
 
 
 class RunWatch:

@@ -23,6 +23,7 @@ from ulpscope.numerics.dtypes import (
     hifloat8_values,
     numpy_dtype,
     sign_extended,
+    small_dtype,
     unpack,
 )
 from ulpscope.records.errors import TraceError, UlpscopeError
@@ -177,10 +178,7 @@ def array_type(kind: str) -> np.dtype[Any]:
     if kind == "hifloat8" or kind == "float4_e1m2":
         return np.dtype(np.uint8)
     if kind.startswith(("float6_", "float4_")):
-        import ml_dtypes
-
-        small: np.dtype[Any] = np.dtype(getattr(ml_dtypes, kind))
-        return small
+        return small_dtype(kind)
     return numpy_dtype(plain_type(kind))
 
 
