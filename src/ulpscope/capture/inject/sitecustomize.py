@@ -7,7 +7,7 @@ that costs time, and hands on to the sitecustomize that would have been found wi
 import os
 import sys
 
-FRAMEWORKS = ("torch",)
+FRAMEWORKS = ("torch", "tensorflow")
 """Those that have a room of their name beside this one."""
 
 TYPE_CHECKING = False
