@@ -8,7 +8,7 @@ import os
 import sys
 
 FRAMEWORKS = ("torch", "tensorflow")
-"""Those that have a room of their name beside this one."""
+"""Those that have a room of their name beside this one; an earlier one takes the place of a later one."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ def _start(framework: str) -> None:
 class _FrameworkWatch:
     """Lets the usual finders find a framework, and learns when its module has been executed."""
 
+    def __init__(self) -> None:
+        self._awaited = list(FRAMEWORKS)
+
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        if name not in FRAMEWORKS:
+        if name not in self._awaited:
             return None
         for finder in sys.meta_path:
             find_spec = getattr(finder, "find_spec", None)
@@ -59,8 +62,10 @@ class _FrameworkWatch:
         def exec_module(module: "Any") -> None:
             del loader.exec_module
             execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
+            if name in self._awaited:
+                self._awaited = list(FRAMEWORKS[: FRAMEWORKS.index(name)])
+                if not self._awaited:
+                    sys.meta_path.remove(self)
                 _start(name)
 
         try:

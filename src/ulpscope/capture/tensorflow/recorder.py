@@ -1,6 +1,5 @@
 """The recorder with TensorFlow's values, and steps as gradient tapes tell them."""
 
-
 from tensorflow.python import pywrap_tfe
 
 from ulpscope.capture.recording.recorder import Recorder, Surroundings
@@ -31,4 +30,3 @@ class TensorFlowRecorder(Recorder):
     def finish_step(self) -> None:
         super().finish_step()
         self.values.begin_step()
-

@@ -12,16 +12,21 @@ from tensorflow.python.framework import config, op_callbacks
 
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording import session
+from ulpscope.capture.recording.calls import INPUT
 from ulpscope.capture.recording.environment import About
 from ulpscope.capture.recording.recorder import Surroundings
+from ulpscope.capture.recording.replacing import Replacements
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder, TensorFlowSteps
-from ulpscope.capture.tensorflow.tensors import TensorFlowTensors
+from ulpscope.capture.tensorflow.tensors import ARGUMENTS, TensorFlowTensors
+from ulpscope.capture.tensorflow.watching.functions import FunctionWatcher
 from ulpscope.capture.tensorflow.watching.gradients import GradientWatcher
 from ulpscope.capture.tensorflow.watching.keras import PACKAGES as KERAS
 from ulpscope.capture.tensorflow.watching.keras import KerasWatcher
 from ulpscope.capture.tensorflow.watching.layers import LayerWatcher
 from ulpscope.capture.tensorflow.watching.ops import OpWatcher
 from ulpscope.capture.tensorflow.watching.optimizers import OptimizerWatcher
+from ulpscope.capture.tensorflow.watching.sessions import SessionWatcher
+from ulpscope.records.enums import Kind
 from ulpscope.records.runs import CaptureSettings
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "tf_keras", "numpy", "ml_dtypes")
@@ -55,7 +60,10 @@ class Session(session.Session):
         self._ops = OpWatcher(self.recorder, self.scopes, is_here=self.is_here)
         self._gradients = GradientWatcher(self, self.recorder, self._ops)
         self._layers = LayerWatcher(self, self.recorder)
-        self._keras = KerasWatcher(self._layers, OptimizerWatcher(self, self.recorder, self._layers.paths))
+        paths = self._layers.paths
+        self._keras = KerasWatcher(self._layers, OptimizerWatcher(self, self.recorder, paths))
+        self._functions = FunctionWatcher(self, self.recorder, paths)
+        self._entries = Replacements(self._functions.entry, SessionWatcher(self, self.recorder).entry)
 
     def start(self, models: Mapping[str, Any] | None = None) -> None:
         """Begin to observe; `models` get names for their paths."""
@@ -66,14 +74,28 @@ class Session(session.Session):
         self._name(models)
         super().resume()
 
+    def record(self, op: str, name: str, content: Any, *, gradients: bool) -> None:
+        """A call of the user's own making: the tensors in `content` as they are now. Of gradients nothing is known."""
+        if self._running and self.recorder.capturing and self.is_here():
+            self.recorder.guarded(f"record {name}", self._record_own_call, op, name, content)
+
+    def _record_own_call(self, op: str, name: str, content: Any) -> None:
+        call = self.recorder.open(Kind.API, op, self.scopes.innermost, parent=self.scopes.parent, called=name)
+        placed, text = ARGUMENTS.to_text((content,), {})
+        if call.wanted:
+            self.recorder.use_all(call, INPUT, placed)
+        self.recorder.close(call, text)
+
     def install(self) -> None:
         self._keras.install()
         self._gradients.install()
+        self._entries.install()
         op_callbacks.add_op_callback(self._ops)
 
     def uninstall(self) -> None:
         if self._ops in context.context().op_callbacks:
             op_callbacks.remove_op_callback(self._ops)
+        self._entries.uninstall()
         self._gradients.uninstall()
         self._keras.uninstall()
 
@@ -88,6 +110,7 @@ class Session(session.Session):
 
     def end_step(self) -> None:
         self._ops.forget_forwards()
+        self._functions.forget_forwards()
 
     def _name(self, models: Mapping[str, Any] | None) -> None:
         for name, model in (models or {}).items():

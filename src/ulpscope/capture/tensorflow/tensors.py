@@ -30,7 +30,7 @@ _WORDS = {"half": "float16"}
 @lru_cache(maxsize=256)
 def word_of(dtype: Any) -> str:
     """An element type's name as traces have it."""
-    return _WORDS.get(dtype.name, dtype.name)
+    return _WORDS.get(dtype.name) or str(dtype.name)
 
 
 def _words(item: Any) -> Any:

@@ -7,11 +7,14 @@ costs at most another summary.
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.tensors import Placed, RowRef, StorageState
 from ulpscope.capture.recording.values import Recheck, ValueRow, ValueTable
 from ulpscope.capture.tensorflow.tensors import (
     RESOURCE,
+    Array,
     array_of,
     describe,
     device_word,
@@ -55,6 +58,8 @@ class TensorFlowValues(ValueTable):
             self._summaries_met = {number: row for number, row in self._summaries_met.items() if number in alive}
 
     def observe(self, tensor: Any, producer: int | None = None) -> int:
+        if isinstance(tensor, np.ndarray):  # of a session, which is given and gives arrays
+            return self._add_array(tensor, str(tensor.dtype), producer, self._new_storage(), 0, "cpu")
         number = self._met.get(tensor._id)
         if number is not None:
             return self._met_again(tensor, number)
@@ -152,7 +157,11 @@ class TensorFlowValues(ValueTable):
         dtype = tensor.dtype
         if not is_readable(dtype):
             return self._add_opaque(tensor, producer, "dtype")
-        array = array_of(tensor)
+        return self._add_array(array_of(tensor), word_of(dtype), producer, storage, version, self._device_of(tensor))
+
+    def _add_array(
+        self, array: Array, dtype: str, producer: int | None, storage: int, version: int, device: str
+    ) -> int:
         size = array.itemsize
         strides = tuple(stride // size for stride in array.strides)
         summary, place = self._rows.summarize(array), None
@@ -160,26 +169,26 @@ class TensorFlowValues(ValueTable):
             key = (version, 0, array.shape, strides, array.dtype, False, False)
             place = self._saver.save(array, StorageState(storage, None, True), key)
         number = self.counts.values
-        device = self._device_of(tensor)
-        row = ValueRow(
-            number,
-            storage,
-            version,
-            producer,
-            word_of(dtype),
-            array.shape,
-            strides,
-            device,
-            "strided",
-            False,
-            True,
-            summary,
-            place,
-        )
         self.counts.made += 1
         if self._verify:
             self._summaries_met[number] = summary
-        return self._keep(row)
+        return self._keep(
+            ValueRow(
+                number,
+                storage,
+                version,
+                producer,
+                dtype,
+                array.shape,
+                strides,
+                device,
+                "strided",
+                False,
+                True,
+                summary,
+                place,
+            )
+        )
 
     def _add_opaque(self, local: Any, producer: int | None, reason: str) -> int:
         self.counts.unsummarized[reason] = self.counts.unsummarized.get(reason, 0) + 1

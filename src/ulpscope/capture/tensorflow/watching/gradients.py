@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import backprop, context
 
 from ulpscope.capture.recording.calls import GRAD_INPUT, GRAD_OUTPUT, OpenCall
@@ -37,6 +38,7 @@ class GradientWatcher:
         self._entries = Replacements(
             Replacement(backprop.GradientTape, "__enter__", self._entered),
             Replacement(backprop.GradientTape, "gradient", self._asked),
+            Replacement(iterator_ops.OwnedIterator, "_next_internal", self._asked_for_data),
         )
         self._gradient_function = backprop._gradient_function
 
@@ -60,6 +62,17 @@ class GradientWatcher:
             return result
 
         return enter
+
+    def _asked_for_data(self, entry: Replacement) -> Callable[..., Any]:
+        original, scopes, steps = entry.original, self._scopes, self._recorder.steps
+
+        def next_batch(iterator: Any) -> Any:
+            is_seen = entry.is_on and not scopes.modules and context.executing_eagerly() and self._session.is_here()
+            if is_seen and steps.begins_with_data():
+                self._session.next_step()
+            return original(iterator)
+
+        return next_batch
 
     def _asked(self, entry: Replacement) -> Callable[..., Any]:
         original, steps = entry.original, self._recorder.steps

@@ -88,9 +88,7 @@ class LayerWatcher:
         call = recorder.open(Kind.MODULE, class_name, scope, parent=scopes.parent, frame=frame)
         scope.stack = call.stack
         training = kwargs.get("training")
-        placed, text = self._encodings.encode(
-            args, kwargs, training=training if isinstance(training, bool) else None
-        )
+        placed, text = self._encodings.encode(args, kwargs, training=training if isinstance(training, bool) else None)
         parameters: Placed = []
         if call.wanted:
             recorder.use_all(call, INPUT, placed)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from tensorflow.core.framework import types_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.framework import dtypes, op_def_registry
+from tensorflow.python.framework.auto_control_deps_utils import RESOURCE_READ_OPS
 
 from ulpscope.capture.exceptions import is_interruption
 from ulpscope.capture.recording.arguments import to_json
@@ -21,11 +22,8 @@ from ulpscope.records.enums import Kind, Level
 PREFIX = "tf.raw_ops."
 """By these names TensorFlow lets anybody execute an op."""
 
-READS = frozenset(
-    """ReadVariableOp ResourceGather ResourceGatherNd VarIsInitializedOp VariableShape VarHandleOp _ReadVariablesOp
-    DestroyResourceOp""".split()
-)
-"""Ops that take a variable's handle and do not write there."""
+KEEPING = frozenset(("VarHandleOp", "DestroyResourceOp"))
+"""Ops that are given or give a handle and write nothing, beside those that TensorFlow knows as reading."""
 
 INSIDE_OPTIMIZER = "inside an optimizer"
 
@@ -50,7 +48,7 @@ class OpWatcher:
         self._is_here = is_here
         self._records = recorder.settings.level is not Level.MODULE
         self._looks_into_updates = recorder.settings.level is Level.KERNEL
-        self._ops: dict[Any, "_Op"] = {}
+        self._ops: dict[Any, _Op] = {}
         self._signatures: dict[tuple[Any, ...], Signature] = {}
 
     def __call__(
@@ -174,7 +172,7 @@ class _Op(NamedTuple):
             name,
             False,
             word == "ReadVariableOp",
-            takes_handle and word not in READS,
+            takes_handle and word not in RESOURCE_READ_OPS | KEEPING,
             operation(name).has(Trait.RANDOM, Trait.DROPPING),
             arguments,
             kinds,
