@@ -24,7 +24,7 @@ from ulpscope.records.enums import Kind
 PREFIX = "tf.function."
 NOT_LOOKED_INTO = "inside a tf.function"
 
-_NAME = re.compile(r"__(inference|forward|backward)_(.+?)_\d+")
+_NAME = re.compile(r"(?:__inference_)?__(forward|backward)_(.+?)_\d+(?:_\d+)?|__inference_(.+?)_\d+")
 
 
 class _Function(NamedTuple):
@@ -100,7 +100,7 @@ class FunctionWatcher:
     def _look_at(self, function: Any) -> _Function:
         name = function.name.decode()
         found = _NAME.fullmatch(name)
-        op = PREFIX + (found[2] if found else name)
+        op = PREFIX + ((found[2] or found[3]) if found else name)
         graph = function.graph
         handles = [one.dtype is RESOURCE for one in graph.inputs]
         read_only = set(auto_control_deps_utils.get_read_only_resource_input_indices_graph(graph))

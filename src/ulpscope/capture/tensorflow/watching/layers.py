@@ -44,7 +44,7 @@ class LayerWatcher:
                 self._session.begin_outermost(id(layer))
             if not recorder.capturing:
                 return original(layer, *args, **kwargs)
-            opened = recorder.guarded("layer", self._before, layer, args, kwargs, sys._getframe())
+            opened = recorder.guarded("layer", self._before, layer, args, kwargs, sys._getframe(1))
             if opened is None:
                 return original(layer, *args, **kwargs)
             return self._run(opened, original, layer, args, kwargs)
@@ -75,7 +75,7 @@ class LayerWatcher:
             del scopes.modules[modules:], scopes.calls[calls:]
         recorder.guarded("layer", self._after, layer, call, parameters, arguments, result)
         if not scopes.modules and scope.path:
-            recorder.guarded("root", self._session.roots.note, layer, scope.path, sys._getframe())
+            recorder.guarded("root", self._session.roots.note, layer, scope.path, sys._getframe(1))
         return result
 
     def _before(
