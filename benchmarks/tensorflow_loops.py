@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+
 import tensorflow as tf
 
 Arrays = list[Any]
@@ -37,13 +38,15 @@ _cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def _model() -> Any:
-    return keras.Sequential([
-        keras.layers.Dense(16, activation="gelu"),
-        keras.layers.BatchNormalization(),
-        keras.layers.Dropout(0.2),
-        keras.layers.LayerNormalization(),
-        keras.layers.Dense(3, dtype="float32"),
-    ])
+    return keras.Sequential(
+        [
+            keras.layers.Dense(16, activation="gelu"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.2),
+            keras.layers.LayerNormalization(),
+            keras.layers.Dense(3, dtype="float32"),
+        ]
+    )
 
 
 def _train(model: Any, optimizer: Any, batches: Any, loss_of: Any = _cross_entropy) -> Arrays:
@@ -161,12 +164,14 @@ def gan() -> Arrays:
 
 
 def recurrent() -> Arrays:
-    model = keras.Sequential([
-        keras.layers.Reshape((3, 2)),
-        keras.layers.LSTM(8, return_sequences=True),
-        keras.layers.GRU(8),
-        keras.layers.Dense(3),
-    ])
+    model = keras.Sequential(
+        [
+            keras.layers.Reshape((3, 2)),
+            keras.layers.LSTM(8, return_sequences=True),
+            keras.layers.GRU(8),
+            keras.layers.Dense(3),
+        ]
+    )
     return _train(model, keras.optimizers.RMSprop(1e-2), _batches())
 
 

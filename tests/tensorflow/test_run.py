@@ -106,7 +106,7 @@ def test_a_fit_in_graph_mode_is_three_calls(script: Path, tmp_path: Path) -> Non
     assert "inside a tf.function" in done.stderr
     (trace,) = open_trace(tmp_path / "trace").ranks
     calls = trace.calls().collect().filter(pl.col("kind") == "compiled")
-    steps = calls.filter(calls["op"].str.contains("one_step"))
+    steps = calls.filter(calls["op"].str.contains("step_on_iterator"))
     assert steps["step"].to_list() == [0, 1, 2]
 
 
@@ -133,7 +133,9 @@ def test_a_script_that_computes_nothing_is_said_so(tmp_path: Path) -> None:
 
 def test_an_error_of_the_script_is_told_as_without_a_capture(tmp_path: Path) -> None:
     script = tmp_path / "wrong.py"
-    script.write_text("import keras\nimport numpy as np\nkeras.layers.Dense(2)(np.ones((2, 2)))\nraise KeyError('mine')\n")
+    script.write_text(
+        "import keras\nimport numpy as np\nkeras.layers.Dense(2)(np.ones((2, 2)))\nraise KeyError('mine')\n"
+    )
     done = python("-m", "ulpscope", "run", "-o", str(tmp_path / "trace"), "--", sys.executable, str(script))
     assert done.returncode == 1
     assert done.stderr.count("KeyError: 'mine'") >= 1

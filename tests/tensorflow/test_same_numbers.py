@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-import tensorflow_loops as loops
 
+import tensorflow_loops as loops
 import ulpscope
 from ulpscope.trace.reader import open_trace
 

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 import polars as pl
-import tensorflow as tf
 
+import tensorflow as tf
 import ulpscope
 from ulpscope.trace.reader import RankTrace, open_trace
 
