@@ -93,19 +93,21 @@ def main() -> int:
     for _ in range(2):
         step()
     plain, captured = [], []
-    with tempfile.TemporaryDirectory() as out:
-        with ulpscope.capture(Path(out) / "trace", level=given.level, save=given.save, model=model) as capture:
-            step()
-            for _ in range(given.pairs):
-                capture.pause()
-                plain.append(step())
-                capture.resume(model)
-                step()  # what a pause makes unknown is summarised again
-                captured.append(step())
-            if given.profile:
-                profile = cProfile.Profile()
-                profile.runcall(step)
-                pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+    with (
+        tempfile.TemporaryDirectory() as out,
+        ulpscope.capture(Path(out) / "trace", level=given.level, save=given.save, model=model) as capture,
+    ):
+        step()
+        for _ in range(given.pairs):
+            capture.pause()
+            plain.append(step())
+            capture.resume(model)
+            step()  # what a pause makes unknown is summarised again
+            captured.append(step())
+        if given.profile:
+            profile = cProfile.Profile()
+            profile.runcall(step)
+            pstats.Stats(profile).sort_stats("tottime").print_stats(35)
     ratios = [one / other for one, other in zip(captured, plain, strict=True)]
     print(f"plain step     {statistics.median(plain) * 1e3:8.1f} ms")
     print(f"captured step  {statistics.median(captured) * 1e3:8.1f} ms")
