@@ -31,8 +31,8 @@ inline bool hands_on(const Node& node) {
 inline const char* why_not_read(const Node& node, int slot) {
   const tensorflow::DataType type = node.output_type(slot);
   if (tensorflow::IsRefType(type)) return "reference";
-  if (!records().can_read(type)) return "dtype";
-  return hands_on(node) ? "handed_on" : nullptr;
+  if (hands_on(node)) return "handed_on";
+  return records().can_read(type) ? nullptr : "dtype";
 }
 
 // What a node hands to functions that no pass will see: bodies of While, If and Case that were not lowered.
@@ -74,32 +74,45 @@ class Adding {
     left_out_ += std::to_string(place) + " " + std::to_string(slot) + " " + reason + "\n";
   }
 
+  // Whoever uses a result waits for its observer: then nobody can have written into its memory (variables of sessions
+  // are written in place), none is copied for being shared, and a result is seen before all that is made of it.
   void observe(Node* node, int64_t place, const std::vector<int>& slots) {
-    const std::vector<Node*> readers = readers_of(node);
+    const std::vector<const Edge*> uses(node->out_edges().begin(), node->out_edges().end());
     Node* observer = graph_->AddNode(definition(*node, place, slots), &status);
     if (!status.ok()) return;
     observer->set_assigned_device_name(node->assigned_device_name());
     for (size_t i = 0; i < slots.size(); ++i) graph_->AddEdge(node, slots[i], observer, (int)i);
-    // Whoever uses a result waits for its observer: then nobody can have written into its memory (variables of sessions
-    // are written in place), none is copied for being shared, and a result is seen before all that is made of it.
-    for (Node* reader : readers) graph_->AddControlEdge(observer, reader);
+    for (const Edge* use : uses) {
+      Node* reader = use->dst();
+      if (!reader->IsOp() || reader->IsRetval()) continue;
+      if (reader->IsMerge()) reader = use->IsControlEdge() ? nullptr : put_identity(use);
+      if (reader != nullptr && status.ok()) graph_->AddControlEdge(observer, reader);
+    }
   }
 
-  static std::vector<Node*> readers_of(Node* node) {
-    std::set<int> met;
-    std::vector<Node*> readers;
-    for (const Edge* edge : node->out_edges()) {
-      Node* reader = edge->dst();
-      // A merge goes on with the first input that comes, and would wait for a branch that is not taken.
-      const bool waits = reader->IsOp() && !reader->IsMerge() && !reader->IsRetval();
-      if (waits && met.insert(reader->id()).second) readers.push_back(reader);
-    }
-    return readers;
+  // A merge goes on with the first input that comes: it must not wait for a branch that is not taken.
+  Node* put_identity(const Edge* use) {
+    Node *source = use->src(), *merge = use->dst();
+    const int slot = use->src_output(), place = use->dst_input();
+    if (tensorflow::IsRefType(source->output_type(slot))) return nullptr;
+    tensorflow::NodeDef made;
+    made.set_name(graph_->NewName("ulpscope/hand_on"));
+    made.set_op("Identity");
+    made.set_device(source->def().device());
+    made.add_input(source->name() + ":" + std::to_string(slot));
+    (*made.mutable_attr())["T"].set_type(source->output_type(slot));
+    Node* identity = graph_->AddNode(made, &status);
+    if (!status.ok()) return nullptr;
+    identity->set_assigned_device_name(source->assigned_device_name());
+    graph_->AddEdge(source, slot, identity, 0);
+    status = graph_->UpdateEdge(identity, 0, merge, place);
+    return identity;
   }
 
   tensorflow::NodeDef definition(const Node& node, int64_t place, const std::vector<int>& slots) const {
     tensorflow::NodeDef made;
-    made.set_name(graph_->NewName("ulpscope/observe"));
+    // A session keeps its stateful kernels by name, over all graphs that it runs.
+    made.set_name("ulpscope/observe_" + std::to_string(number_) + "_" + std::to_string(place));
     made.set_op(OBSERVE);
     made.set_device(node.def().device());
     auto& attributes = *made.mutable_attr();
