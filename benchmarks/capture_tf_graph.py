@@ -89,7 +89,9 @@ def main(words: list[str]) -> None:
         plain = 0.0
         for way in words or WAYS:
             command = [sys.executable, __file__, "one", name, way]
-            told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+            told = json.loads(
+                subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+            )
             plain = told["best"] if way == "plain" else plain
             ratio = f"x{told['best'] / plain:.2f}" if plain else ""
             print(f"{name:13} {way:9} best {told['best']:8.1f} ms {ratio:7} median {told['median']:8.1f} ms", end="")
