@@ -1,6 +1,7 @@
 """What compiled observers read inside of a graph that runs becomes calls inside of the one call that the graph is."""
 
 import contextlib
+import heapq
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -64,7 +65,7 @@ class GraphReader:
         if not results:
             self._recorder.unobserved(not_looked_into)
         made: dict[tuple[int, Source], int] = {}
-        for node, outputs in _by_execution(results):
+        for node, outputs in _in_order(results, graphs):
             self._record_node(graphs[node[0]], node[1], outputs, made, call)
         for number in {result.graph for result in results}:
             for reason, count in graphs[number].counts().items():
@@ -103,14 +104,55 @@ class GraphReader:
         recorder.close(call, _text(node, placed))
 
 
-def _by_execution(results: list[ObservedResult]) -> Iterator[tuple[tuple[int, int], list[ObservedResult]]]:
-    """Results of one execution of one node together, in the order of the last of them."""
+def _in_order(
+    results: list[ObservedResult], graphs: list[ObservedGraph]
+) -> Iterator[tuple[tuple[int, int], list[ObservedResult]]]:
+    """Results of one execution of one node together, in an order that is the same in every run.
+
+    TensorFlow executes what does not depend on each other in any order. A graph with loops keeps the order it ran in.
+    """
     groups: dict[tuple[int, int, int, int, int], list[ObservedResult]] = {}
     for result in results:
         key = (result.run, result.graph, result.node, result.frame, result.iteration)
         groups.setdefault(key, []).append(result)
-    for key, group in groups.items():
-        yield (key[1], key[2]), group
+    looping = {key[1] for key in groups if key[3]}
+    ranks = {number: _ranks(graphs[number]) for number in {key[1] for key in groups} - looping}
+    runs = {run: place for place, run in enumerate(dict.fromkeys(key[0] for key in groups))}
+    ordered = sorted(
+        enumerate(groups),
+        key=lambda item: (
+            runs[item[1][0]],
+            item[1][1],
+            ranks[item[1][1]][item[1][2]] if item[1][1] in ranks else item[0],
+        ),
+    )
+    for _, key in ordered:
+        yield (key[1], key[2]), groups[key]
+
+
+def _ranks(graph: ObservedGraph) -> dict[int, int]:
+    """Places of nodes in the order of names, each after all that it depends on."""
+    needs = {
+        number: {source.node for source in node.inputs} | set(node.controls) for number, node in enumerate(graph.nodes)
+    }
+    followers: dict[int, list[int]] = {}
+    for number, before in needs.items():
+        for one in before:
+            followers.setdefault(one, []).append(number)
+    waiting = {number: len(before) for number, before in needs.items()}
+    ready = [(graph.nodes[number].name, number) for number, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    ranks: dict[int, int] = {}
+    while ready:
+        _, number = heapq.heappop(ready)
+        ranks[number] = len(ranks)
+        for follower in followers.get(number, ()):
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                heapq.heappush(ready, (graph.nodes[follower].name, follower))
+    for number in waiting:  # what goes round in circles
+        ranks.setdefault(number, len(ranks))
+    return ranks
 
 
 def _text(node: GraphNode, placed: list[str]) -> str:
