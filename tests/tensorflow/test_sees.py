@@ -7,9 +7,12 @@ from typing import Any
 import keras
 import numpy as np
 import polars as pl
+import pytest
 
 import tensorflow as tf
 import ulpscope
+from ulpscope.capture.tensorflow.graphs.observer import GraphObserver
+from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.trace.reader import RankTrace, open_trace
 
 STEPS = 3
@@ -196,7 +199,21 @@ def test_a_function_is_one_call_with_its_true_inputs(tmp_path: Path) -> None:
     gradients = [n for (role, _), n in uses_of(trace, backward["id"]).items() if role == "grad_input"]
     recorded = [np.asarray(trace.data(trace.value(number))) for number in gradients]
     assert any(np.array_equal(one, result["gradient"].numpy()) for one in recorded)
-    assert trace.info.coverage.calls_unobserved["inside a tf.function"] == 2
+    inside = calls.filter(calls["parent"] == compiled["id"])
+    (tanh,) = inside.filter(inside["op"] == "tf.raw_ops.Tanh").iter_rows(named=True)
+    recorded = trace.data(trace.value(uses_of(trace, tanh["id"])["output", "output.0"]))
+    assert np.array_equal(np.asarray(recorded), result["output"].numpy())
+    assert "inside a tf.function" not in trace.info.coverage.calls_unobserved
+
+
+def test_without_an_observer_graphs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise NotCompiledError("no compiler")
+
+    monkeypatch.setattr(GraphObserver, "load", fail)
+    trace = captured(tmp_path / "t", lambda: tf.function(lambda x: x * 2.0)(tf.constant(3.0)))
+    assert trace.info.coverage.calls_unobserved == {"inside a tf.function": 1}
+    assert trace.calls().collect()["kind"].to_list() == ["compiled"]
 
 
 def test_a_capture_leaves_nothing_behind(tmp_path: Path) -> None:

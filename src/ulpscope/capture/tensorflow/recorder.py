@@ -2,6 +2,7 @@
 
 from tensorflow.python import pywrap_tfe
 
+from ulpscope.capture.recording.calls import OpenCall
 from ulpscope.capture.recording.recorder import Recorder, Surroundings
 from ulpscope.capture.recording.steps import Steps
 from ulpscope.capture.tensorflow.values import TensorFlowValues
@@ -30,3 +31,8 @@ class TensorFlowRecorder(Recorder):
     def finish_step(self) -> None:
         super().finish_step()
         self.values.begin_step()
+
+    def use_number(self, call: OpenCall, role: str, place: str, value: int) -> None:
+        """As use, of a content whose number is known."""
+        with self.lock:
+            self._uses.append((call.id, role, place, value))

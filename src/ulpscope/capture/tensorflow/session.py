@@ -20,6 +20,7 @@ from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder, TensorFlowS
 from ulpscope.capture.tensorflow.tensors import ARGUMENTS, TensorFlowTensors
 from ulpscope.capture.tensorflow.watching.functions import FunctionWatcher
 from ulpscope.capture.tensorflow.watching.gradients import GradientWatcher
+from ulpscope.capture.tensorflow.watching.graphs import GraphReader
 from ulpscope.capture.tensorflow.watching.keras import PACKAGES as KERAS
 from ulpscope.capture.tensorflow.watching.keras import KerasWatcher
 from ulpscope.capture.tensorflow.watching.layers import LayerWatcher
@@ -62,8 +63,9 @@ class Session(session.Session):
         self._layers = LayerWatcher(self, self.recorder)
         paths = self._layers.paths
         self._keras = KerasWatcher(self._layers, OptimizerWatcher(self, self.recorder, paths))
-        self._functions = FunctionWatcher(self, self.recorder, paths)
-        self._entries = Replacements(self._functions.entry, SessionWatcher(self, self.recorder).entry)
+        reader = GraphReader(self.recorder, self.scopes, tell=self.tell_once)
+        self._functions = FunctionWatcher(self, self.recorder, paths, reader)
+        self._entries = Replacements(self._functions.entry, SessionWatcher(self, self.recorder, reader).entry)
 
     def start(self, models: Mapping[str, Any] | None = None) -> None:
         """Begin to observe; `models` get names for their paths."""

@@ -78,6 +78,16 @@ def describe(tensor: Any) -> Described:
     return Described(word_of(tensor.dtype), shape, (), device_word(tensor), "strided", False)
 
 
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of elements that lie one after the other, counted in elements."""
+    strides: list[int] = []
+    length = 1
+    for size in reversed(shape):
+        strides.append(length)
+        length *= size
+    return tuple(reversed(strides))
+
+
 def is_readable(dtype: Any) -> bool:
     """Whether elements of this type can be summarised."""
     return word_of(dtype) in DTYPES

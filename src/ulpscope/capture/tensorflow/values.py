@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tensorflow.python.framework.dtypes import as_dtype
 
 from ulpscope.capture.exceptions import pass_on_interruption
 from ulpscope.capture.recording.tensors import Placed, RowRef, StorageState
 from ulpscope.capture.recording.values import Recheck, ValueRow, ValueTable
+from ulpscope.capture.tensorflow.graphs.results import ObservedResult
 from ulpscope.capture.tensorflow.tensors import (
     RESOURCE,
     Array,
     array_of,
+    contiguous_strides,
     describe,
     device_word,
     is_readable,
@@ -186,6 +189,33 @@ class TensorFlowValues(ValueTable):
                 False,
                 True,
                 summary,
+                place,
+            )
+        )
+
+    def add_observed(self, result: ObservedResult, producer: int) -> int:
+        """The number of a result that was read, and summarised, inside of a graph."""
+        strides = contiguous_strides(result.shape)
+        storage, place = self._new_storage(), None
+        if self._saver is not None and result.data is not None:
+            array = result.data.view(as_dtype(result.dtype).as_numpy_dtype).reshape(result.shape)
+            key = (0, 0, array.shape, strides, array.dtype, False, False)
+            place = self._saver.save(array, StorageState(storage, None, True), key)
+        self.counts.made += 1
+        return self._keep(
+            ValueRow(
+                self.counts.values,
+                storage,
+                0,
+                producer,
+                result.dtype,
+                result.shape,
+                strides,
+                "cpu",
+                "strided",
+                False,
+                True,
+                result.summary,
                 place,
             )
         )

@@ -18,6 +18,7 @@ from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
 from ulpscope.capture.tensorflow.tensors import EAGER, RESOURCE
+from ulpscope.capture.tensorflow.watching.graphs import GraphReader
 from ulpscope.capture.tensorflow.watching.layers import LayerPaths
 from ulpscope.records.enums import Kind
 
@@ -43,11 +44,12 @@ class _Function(NamedTuple):
 class FunctionWatcher:
     """Stands in for calls of compiled functions."""
 
-    def __init__(self, session: Session, recorder: TensorFlowRecorder, paths: LayerPaths) -> None:
+    def __init__(self, session: Session, recorder: TensorFlowRecorder, paths: LayerPaths, reader: GraphReader) -> None:
         self._session = session
         self._recorder = recorder
         self._scopes = session.scopes
         self._paths = paths
+        self._reader = reader
         self._known: dict[int, tuple[Any, _Function]] = {}
         self._made: dict[int, tuple[OpenCall, tuple[str, ...]]] = {}
         """Calls of functions by the ids of the tensors that they gave, among which are those their gradients need."""
@@ -80,8 +82,10 @@ class FunctionWatcher:
         if not recorder.capturing:
             return original(function, *args)
         call = recorder.guarded("function", self._before, about, args)
+        self._reader.prepare()
         try:
-            result = original(function, *args)
+            with self._reader.reading(call, NOT_LOOKED_INTO):
+                result = original(function, *args)
         except BaseException as error:
             if call is not None:
                 call.error = describe_error(error)
@@ -118,7 +122,6 @@ class FunctionWatcher:
 
     def _before(self, about: _Function, args: tuple[Any, ...]) -> OpenCall:
         recorder, scopes = self._recorder, self._scopes
-        recorder.unobserved(NOT_LOOKED_INTO)
         forward = next((self._made[one._id] for one in args if one._id in self._made), None)
         if about.goes_back and forward is not None:
             call = recorder.open_backward(Kind.BACKWARD, forward[0])

@@ -15,6 +15,7 @@ from ulpscope.capture.recording.replacing import Replacement
 from ulpscope.capture.recording.session import Session
 from ulpscope.capture.recording.tensors import Placed
 from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
+from ulpscope.capture.tensorflow.watching.graphs import GraphReader
 from ulpscope.records.enums import Kind
 
 RUN = "tf.compat.v1.Session.run"
@@ -27,10 +28,11 @@ WRITING = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply", "Assi
 class SessionWatcher:
     """Stands in for runs of sessions."""
 
-    def __init__(self, session: Session, recorder: TensorFlowRecorder) -> None:
+    def __init__(self, session: Session, recorder: TensorFlowRecorder, reader: GraphReader) -> None:
         self._session = session
         self._recorder = recorder
         self._scopes = session.scopes
+        self._reader = reader
         self._updating: dict[tuple[int, tuple[str, ...]], bool] = {}
         self.entry = Replacement(client.BaseSession, "run", self._watched)
 
@@ -58,8 +60,10 @@ class SessionWatcher:
         if not recorder.capturing:
             return run()
         call = recorder.guarded("session", self._before, feeds, frame)
+        self._reader.prepare()
         try:
-            result = run()
+            with self._reader.reading(call, NOT_LOOKED_INTO):
+                result = run()
         except BaseException as error:
             if call is not None:
                 call.error = describe_error(error)
@@ -71,7 +75,6 @@ class SessionWatcher:
 
     def _before(self, feeds: Any, frame: Any) -> OpenCall:
         recorder, scopes = self._recorder, self._scopes
-        recorder.unobserved(NOT_LOOKED_INTO)
         call = recorder.open(Kind.COMPILED, RUN, scopes.innermost, parent=scopes.parent, frame=frame)
         if call.wanted and isinstance(feeds, Mapping):
             placed = [(_name(key), np.asarray(value)) for key, value in feeds.items() if not callable(value)]
