@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from tensorflow.python.eager import context
 
 import tensorflow as tf
 
@@ -17,9 +18,10 @@ _V1 = tf.compat.v1
 
 
 def prepare() -> None:
-    """One thread, and no op that adds in another order each time. To be called before anything is computed."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    """No op that adds in another order each time; and one thread, if nothing has been computed yet."""
+    if not context.context()._initialized:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.experimental.enable_op_determinism()
 
 
