@@ -1,6 +1,8 @@
 # Two commands do all the set-up: `make demo` and `make test`. PYTHON chooses the interpreter, VENV the environment.
 PYTHON ?= python3
 VENV ?= .venv
+# TensorFlow's tests have an environment of their own, without torch.
+VENV_TF ?= .venv-tf
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -13,7 +15,7 @@ HOST_TESTS := $(addprefix tests/contract/test_capture_,backward.py harmless.py o
 # numpy's annotations need Python 3.11: for 3.10 mypy takes what numpy gives for Any.
 OLDEST := --no-warn-return-any --no-warn-unused-ignores
 
-.PHONY: demo test lint unit wheel pictures clean
+.PHONY: demo test test-tensorflow lint unit wheel pictures clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ulpscope-torch
@@ -24,6 +26,10 @@ test: lint wheel
 	$(BIN)/python -m pytest tests/contract tests/e2e
 	ULPSCOPE_HOST=compiled $(BIN)/python -m pytest $(HOST_TESTS)
 	$(BIN)/python -m pytest -rs tests/browser
+	$(MAKE) test-tensorflow
+
+test-tensorflow: $(VENV_TF)/.ulpscope
+	TF_CPP_MIN_LOG_LEVEL=2 $(VENV_TF)/bin/python -m pytest tests/tensorflow
 
 unit: $(VENV)/.ulpscope-dev
 	$(BIN)/python -m pytest tests/unit
@@ -55,6 +61,11 @@ $(VENV)/.ulpscope-torch: pyproject.toml constraints.txt src/ulpscope/_version.py
 $(VENV)/.ulpscope-dev: pyproject.toml constraints.txt src/ulpscope/_version.py | $(BIN)/python
 	$(INSTALL) -e '.[torch,dev]'
 	touch $@ $(VENV)/.ulpscope-torch
+
+$(VENV_TF)/.ulpscope: pyproject.toml constraints.txt src/ulpscope/_version.py
+	test -x $(VENV_TF)/bin/python || $(PYTHON) -m venv $(VENV_TF)
+	$(VENV_TF)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorflow]' pytest hypothesis
+	touch $@
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

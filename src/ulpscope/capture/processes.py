@@ -102,8 +102,9 @@ def _program(command_line: Sequence[str]) -> tuple[str, str]:
     return "", ""
 
 
-OLDEST = {"torch": (2, 6)}
-"""The first torch whose function mode, accumulation hooks and autograd nodes tell what a capture needs."""
+OLDEST = {"torch": (2, 6), "tensorflow": (2, 16)}
+"""The first torch whose function mode, accumulation hooks and autograd nodes tell what a capture needs; the first
+TensorFlow that comes with Keras 3."""
 
 
 def refuse_old_version(framework: str) -> None:
@@ -139,14 +140,39 @@ class Session(Protocol):
     def abandon(self) -> None:
         """Stop observing without touching the trace: it belongs to the parent of this fork."""
 
+    @property
+    def has_seen_calls(self) -> bool:
+        """Whether the framework has computed anything."""
+
+
+_STARTED: list[tuple[str, Session]] = []
+"""The capture of this process, and of which framework it is."""
+
 
 def start_capture(framework: str) -> None:
-    """Capture this process from now on, unless it only serves the run."""
+    """Capture this process from now on, unless it only serves the run.
+
+    A script that imports two frameworks is captured where it computes: the first is let go if it has not.
+    """
     events = _own_log()
     try:
+        if _STARTED and not _give_way(framework, events):
+            return
         _start(framework, events)
     except Exception as error:
         events.emit("failed", text=f"capture did not start: {_describe(error)}")
+
+
+def _give_way(framework: str, events: EventLog) -> bool:
+    """Whether the capture that runs has ended because of another framework."""
+    earlier, session = _STARTED[0]
+    if session.has_seen_calls:
+        events.emit("message", text=f"{framework} was imported, too: {earlier} is captured, which had computed before")
+        return False
+    session.abandon()
+    atexit.unregister(_close)
+    _STARTED.clear()
+    return True
 
 
 def _start(framework: str, events: EventLog) -> None:
@@ -163,6 +189,7 @@ def _start(framework: str, events: EventLog) -> None:
     refuse_old_version(framework)
     room = importlib.import_module(f"ulpscope.capture.{framework}.session")
     session = cast(Session, room.start_session(settings, events=events))
+    _STARTED.append((framework, session))
     hide_our_frames()
     atexit.register(_close, session, events, owner=os.getpid())
     os.register_at_fork(after_in_child=lambda: _abandon(session))

@@ -8,7 +8,8 @@ Entries are read from the tables beside this file. A table is a CSV file, a row 
 it chooses, places of operands that are only added, data that stresses it, its traits, and another operation that it is
 like: whose traits it has beside its own, and whose entry it takes where its own is empty. Names are those of
 `operation_name`, or with the marks of one form (`set_`) where that form differs. `torch.csv` has torch's functions,
-methods and kernels (aten), which MindSpore and others mostly share, `ge.csv` types of GE, the compiler of Ascend.
+methods and kernels (aten), which MindSpore and others mostly share, `ge.csv` types of GE, the compiler of Ascend, which
+many ops of TensorFlow share, `tensorflow.csv` the others of TensorFlow.
 """
 
 import csv
@@ -237,7 +238,7 @@ class Operation:
         return not self.traits.isdisjoint(traits)
 
 
-TABLES = ("torch.csv", "ge.csv")
+TABLES = ("torch.csv", "ge.csv", "tensorflow.csv")
 
 
 @cache

@@ -7,8 +7,8 @@ that costs time, and hands on to the sitecustomize that would have been found wi
 import os
 import sys
 
-FRAMEWORKS = ("torch",)
-"""Those that have a room of their name beside this one."""
+FRAMEWORKS = ("torch", "tensorflow")
+"""Those that have a room of their name beside this one; an earlier one takes the place of a later one."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -233,6 +233,11 @@ class Session(ABC):
                 self.uninstall()
             _RUNNING.clear()
 
+    @property
+    def has_seen_calls(self) -> bool:
+        """Whether the framework has computed anything."""
+        return self.recorder.counts.seen > 0
+
     def is_here(self) -> bool:
         """Whether this thread is observed: the one that began, and those that a backward pass uses."""
         return threading.get_ident() == self._thread or self.steps.in_backward

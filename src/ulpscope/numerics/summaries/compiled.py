@@ -12,10 +12,12 @@ import ctypes
 import platform
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +137,27 @@ def summarizer_of(dtype_name: str) -> Summarizer:
     dtype = DTYPES[dtype_name]
     dtype = DTYPES[dtype.real or dtype.name]
     return _compiled_summarizer(dtype) or partial(_by_numpy, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeSummarizer:
+    """What the system's compiler made for one type, for other compiled code to call."""
+
+    kernel: int
+    """Its address. It takes what a Summarizer takes; where there is a table, that and the next come first."""
+    table: int | None
+    smallest_normal: int
+
+
+def native_summarizer(dtype_name: str) -> NativeSummarizer | None:
+    """The same function that `summarizer_of` gives; none if no compiler made it."""
+    function: Any = summarizer_of(dtype_name)
+    table, smallest_normal = None, 0
+    if isinstance(function, partial) and hasattr(function.func, "argtypes"):
+        table, smallest_normal = function.args
+        function = function.func
+    kernel = ctypes.cast(function, ctypes.c_void_p).value if hasattr(function, "argtypes") else None
+    return NativeSummarizer(kernel, table, smallest_normal) if kernel else None
 
 
 def summarize_into(flat: AnyArray, dtype_name: str, row: Floats) -> None:

@@ -8,6 +8,8 @@ with ulpscope.capture("runs/ref", model=model) as cap:
 from __future__ import annotations
 
 import contextlib
+import importlib
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from ulpscope.capture.torch.session import Session
 
 
+def _framework() -> str:
+    """What the program computes with: torch, unless TensorFlow alone is imported."""
+    return "tensorflow" if "tensorflow" in sys.modules and "torch" not in sys.modules else "torch"
+
+
 class Capture:
     """A capture of the code inside a `with` statement."""
 
@@ -39,10 +46,11 @@ class Capture:
         self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Capture:
-        refuse_old_version("torch")
-        from ulpscope.capture.torch.session import Session
-
-        self._session = Session(self.settings)
+        framework = _framework()
+        refuse_old_version(framework)
+        room = importlib.import_module(f"ulpscope.capture.{framework}.session")
+        self._session = room.Session(self.settings)
+        assert self._session is not None
         rank = self._session.rank if self._session.world_size > 1 else None
         with contextlib.ExitStack() as held:
             held.enter_context(held_destination(self.path, shared=rank is not None))

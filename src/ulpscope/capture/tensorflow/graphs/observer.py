@@ -1,0 +1,84 @@
+"""Reads the results of TensorFlow's graphs while they run.
+
+observer = GraphObserver.load()        # before the first graph runs; NotCompiledError says why it cannot be
+observer.begin()
+...                                    # calls of tf.function, Keras' fit, runs of sessions
+for result in observer.drain(): ...    # at the end of the outermost call
+observer.graphs()[result.graph].nodes[result.node]
+"""
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+
+from ulpscope.capture.tensorflow.graphs.loading import load, readable_dtypes
+from ulpscope.capture.tensorflow.graphs.nodes import ObservedGraph, parse_graph
+from ulpscope.capture.tensorflow.graphs.results import RECORD, ObservedResult, copy_data, read_records
+
+_NOTHING, _ROWS, _ROWS_AND_DATA = range(3)
+_PARTS = ("function", "device", "definition", "options", "left_out")
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Results that were made and not kept, since the process began: there was no room for them."""
+
+    rows: int
+    data: int
+
+
+class GraphObserver:
+    """The one observer of this process: observers stay in graphs once they are there, and do nothing unless asked."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._graphs: list[ObservedGraph] = []
+
+    @classmethod
+    def load(cls) -> "GraphObserver":
+        """Graphs that TensorFlow prepares from now on can be read; raises NotCompiledError with the reason."""
+        return cls(load())
+
+    def begin(self, *, data: bool = False) -> None:
+        """Results are read from now on; `data`: their elements, too."""
+        self._library.ulpscope_want(_ROWS_AND_DATA if data else _ROWS)
+
+    def end(self) -> None:
+        """Results are not read from now on; what was read can still be taken."""
+        self._library.ulpscope_want(_NOTHING)
+
+    def drain(self) -> list[ObservedResult]:
+        """What was read since the last time, in order. Waits for kernels that are reading."""
+        library = self._library
+        records = np.empty(library.ulpscope_detach(), RECORD)
+        library.ulpscope_copy(records.ctypes.data)
+        data = [copy_data(address, nbytes) for address, nbytes in records[["data", "nbytes"]].tolist()]
+        for address, nbytes in records[["data", "nbytes"]].tolist():
+            if address:
+                library.ulpscope_let_go(address, nbytes)
+        return list(read_records(records, readable_dtypes(), data))
+
+    def graphs(self) -> list[ObservedGraph]:
+        """All graphs that were prepared, by number."""
+        for number in range(len(self._graphs), self._library.ulpscope_graphs()):
+            parts = {name: self._part(number, place) for place, name in enumerate(_PARTS)}
+            fusions = _fuses(parts["options"])
+            self._graphs.append(parse_graph(number, parts, graph_pb2.GraphDef.FromString, fusions=fusions))
+        return self._graphs
+
+    def dropped(self) -> Dropped:
+        return Dropped(self._library.ulpscope_dropped_rows(), self._library.ulpscope_dropped_data())
+
+    def _part(self, number: int, place: int) -> bytes:
+        size = ctypes.c_int64()
+        address = self._library.ulpscope_graph(number, place, ctypes.byref(size))
+        return ctypes.string_at(address, size.value)
+
+
+def _fuses(options: bytes) -> bool:
+    """Whether grappler's remapper, which fuses operations, was left on."""
+    rewriting = config_pb2.GraphOptions.FromString(options).rewrite_options
+    return not rewriting.disable_meta_optimizer and rewriting.remapping != rewriter_config_pb2.RewriterConfig.OFF

@@ -1,0 +1,149 @@
+"""A capture of TensorFlow, and what about it affects a process's numbers: versions, devices, switches, seeds."""
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tensorflow.python.eager import context, record
+from tensorflow.python.framework import config, op_callbacks
+
+import tensorflow as tf
+from ulpscope.capture.events import EventLog
+from ulpscope.capture.recording import session
+from ulpscope.capture.recording.calls import INPUT
+from ulpscope.capture.recording.environment import About
+from ulpscope.capture.recording.recorder import Surroundings
+from ulpscope.capture.recording.replacing import Replacements
+from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder, TensorFlowSteps
+from ulpscope.capture.tensorflow.tensors import ARGUMENTS, TensorFlowTensors
+from ulpscope.capture.tensorflow.watching.functions import FunctionWatcher
+from ulpscope.capture.tensorflow.watching.gradients import GradientWatcher
+from ulpscope.capture.tensorflow.watching.graphs import GraphReader
+from ulpscope.capture.tensorflow.watching.keras import PACKAGES as KERAS
+from ulpscope.capture.tensorflow.watching.keras import KerasWatcher
+from ulpscope.capture.tensorflow.watching.layers import LayerWatcher
+from ulpscope.capture.tensorflow.watching.ops import OpWatcher
+from ulpscope.capture.tensorflow.watching.optimizers import OptimizerWatcher
+from ulpscope.capture.tensorflow.watching.sessions import SessionWatcher
+from ulpscope.records.enums import Kind
+from ulpscope.records.runs import CaptureSettings
+
+PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "tf_keras", "numpy", "ml_dtypes")
+_SITE = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))
+FOLDERS = tuple(os.path.join(_SITE, name) + os.sep for name in ("tensorflow", *KERAS))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Ops of ours: no callback and no gradient tape sees them."""
+    thread = context.context()
+    was = thread.invoking_op_callbacks
+    thread.invoking_op_callbacks = True
+    try:
+        with record.stop_recording():
+            yield
+    finally:
+        thread.invoking_op_callbacks = was
+
+
+class Session(session.Session):
+    """Observes TensorFlow in the thread that starts it until it is closed."""
+
+    tensors = TensorFlowTensors()
+    folders = FOLDERS
+    quiet = staticmethod(quiet)
+    recorder: TensorFlowRecorder
+
+    def __init__(self, settings: CaptureSettings, *, events: EventLog | None = None) -> None:
+        super().__init__(settings, events=events)
+        self._ops = OpWatcher(self.recorder, self.scopes, is_here=self.is_here)
+        self._gradients = GradientWatcher(self, self.recorder, self._ops)
+        self._layers = LayerWatcher(self, self.recorder)
+        paths = self._layers.paths
+        self._keras = KerasWatcher(self._layers, OptimizerWatcher(self, self.recorder, paths))
+        reader = GraphReader(self.recorder, self.scopes, tell=self.tell_once)
+        self._functions = FunctionWatcher(self, self.recorder, paths, reader)
+        self._entries = Replacements(self._functions.entry, SessionWatcher(self, self.recorder, reader).entry)
+
+    def start(self, models: Mapping[str, Any] | None = None) -> None:
+        """Begin to observe; `models` get names for their paths."""
+        self._name(models)
+        super().start()
+
+    def resume(self, models: Mapping[str, Any] | None = None) -> None:
+        self._name(models)
+        super().resume()
+
+    def record(self, op: str, name: str, content: Any, *, gradients: bool) -> None:
+        """A call of the user's own making: the tensors in `content` as they are now. Of gradients nothing is known."""
+        if self._running and self.recorder.capturing and self.is_here():
+            self.recorder.guarded(f"record {name}", self._record_own_call, op, name, content)
+
+    def _record_own_call(self, op: str, name: str, content: Any) -> None:
+        call = self.recorder.open(Kind.API, op, self.scopes.innermost, parent=self.scopes.parent, called=name)
+        placed, text = ARGUMENTS.to_text((content,), {})
+        if call.wanted:
+            self.recorder.use_all(call, INPUT, placed)
+        self.recorder.close(call, text)
+
+    def install(self) -> None:
+        self._keras.install()
+        self._gradients.install()
+        self._entries.install()
+        op_callbacks.add_op_callback(self._ops)
+
+    def uninstall(self) -> None:
+        if self._ops in context.context().op_callbacks:
+            op_callbacks.remove_op_callback(self._ops)
+        self._entries.uninstall()
+        self._gradients.uninstall()
+        self._keras.uninstall()
+
+    def about(self) -> About:
+        return About({"name": "tensorflow", "version": tf.__version__}, PACKAGES, _devices(), _switches())
+
+    def make_steps(self) -> TensorFlowSteps:
+        return TensorFlowSteps()
+
+    def make_recorder(self, around: Surroundings) -> TensorFlowRecorder:
+        return TensorFlowRecorder(around)
+
+    def end_step(self) -> None:
+        self._ops.forget_forwards()
+        self._functions.forget_forwards()
+
+    def _name(self, models: Mapping[str, Any] | None) -> None:
+        for name, model in (models or {}).items():
+            self._layers.paths.add_root(model, name)
+
+
+def start_session(settings: CaptureSettings, *, events: EventLog | None = None) -> Session:
+    """Capture this process from now on."""
+    session = Session(settings, events=events)
+    session.start()
+    return session
+
+
+def _devices() -> tuple[str, ...]:
+    """The processor, and what accelerators TensorFlow computes with; it is not made to look for them by us."""
+    names = [f"cpu: {platform.processor() or platform.machine()}"]
+    known = context.context()
+    if known._initialized:
+        names += [device.name for device in known.list_logical_devices() if device.device_type != "CPU"]
+    return tuple(names)
+
+
+def _switches() -> dict[str, Any]:
+    return {
+        "deterministic_ops": bool(config.is_op_determinism_enabled()) if _is_ready() else None,
+        "tensor_float_32": tf.config.experimental.tensor_float_32_execution_enabled(),
+        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", ""),
+        "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads() if _is_ready() else None,
+        "functions_run_eagerly": tf.config.functions_run_eagerly(),
+    }
+
+
+def _is_ready() -> bool:
+    return bool(context.context()._initialized)

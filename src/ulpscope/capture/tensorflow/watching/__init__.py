@@ -1,0 +1,1 @@
+"""What is put into TensorFlow and Keras while a capture runs."""

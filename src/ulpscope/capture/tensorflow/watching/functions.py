@@ -1,0 +1,173 @@
+"""Compiled functions (tf.function) that are called eagerly: one call each, as TensorFlow runs it, with its true inputs,
+the variables that it holds, and its outputs. Nothing is changed inside of its graph.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.framework import auto_control_deps_utils
+
+from ulpscope.capture.exceptions import describe_error
+from ulpscope.capture.recording.arguments import to_json
+from ulpscope.capture.recording.calls import GRAD_INPUT, GRAD_OUTPUT, INPUT, OUTPUT, PARAMETER, OpenCall
+from ulpscope.capture.recording.replacing import Replacement
+from ulpscope.capture.recording.session import Session
+from ulpscope.capture.recording.tensors import Placed
+from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
+from ulpscope.capture.tensorflow.tensors import EAGER, RESOURCE
+from ulpscope.capture.tensorflow.watching.graphs import GraphReader
+from ulpscope.capture.tensorflow.watching.layers import LayerPaths
+from ulpscope.records.enums import Kind
+
+PREFIX = "tf.function."
+NOT_LOOKED_INTO = "inside a tf.function"
+
+_NAME = re.compile(r"(?:__inference_)?__(forward|backward)_(.+?)_\d+(?:_\d+)?|__inference_(.+?)_\d+")
+
+
+class _Function(NamedTuple):
+    """What is known of a compiled function."""
+
+    op: str
+    goes_back: bool
+    """Computes the gradients of another one."""
+    places: tuple[str, ...]
+    written: frozenset[int]
+    """Which of its inputs are variables that it may write."""
+    updates: bool
+    """Whether it writes trainable variables."""
+
+
+class FunctionWatcher:
+    """Stands in for calls of compiled functions."""
+
+    def __init__(self, session: Session, recorder: TensorFlowRecorder, paths: LayerPaths, reader: GraphReader) -> None:
+        self._session = session
+        self._recorder = recorder
+        self._scopes = session.scopes
+        self._paths = paths
+        self._reader = reader
+        self._known: dict[int, tuple[Any, _Function]] = {}
+        self._made: dict[int, tuple[OpenCall, tuple[str, ...]]] = {}
+        """Calls of functions by the ids of the tensors that they gave, among which are those their gradients need."""
+        self.entry = Replacement(atomic_function.AtomicFunction, "call_flat", self._watched)
+
+    def forget_forwards(self) -> None:
+        """No gradient will be asked of what was recorded until now."""
+        self._made.clear()
+
+    def _watched(self, entry: Replacement) -> Callable[..., Any]:
+        original, scopes, steps = entry.original, self._scopes, self._recorder.steps
+
+        def call_flat(function: Any, *args: Any) -> Any:
+            is_seen = entry.is_on and not scopes.hidden and context.executing_eagerly() and self._session.is_here()
+            about = self._recorder.guarded("function", self._about, function) if is_seen else None
+            if about is None:
+                return original(function, *args)
+            if not scopes.modules and not steps.in_backward:
+                self._session.begin_outermost(id(function))
+            try:
+                return self._run(about, original, function, args)
+            finally:
+                if about.updates:
+                    steps.note_update()
+
+        return call_flat
+
+    def _run(self, about: _Function, original: Callable[..., Any], function: Any, args: tuple[Any, ...]) -> Any:
+        recorder = self._recorder
+        if not recorder.capturing:
+            return original(function, *args)
+        call = recorder.guarded("function", self._before, about, args)
+        self._reader.prepare()
+        try:
+            with self._reader.reading(call, NOT_LOOKED_INTO):
+                result = original(function, *args)
+        except BaseException as error:
+            if call is not None:
+                call.error = describe_error(error)
+                recorder.guarded("function", recorder.close, call)
+            raise
+        if call is not None:
+            recorder.guarded("function", self._after, about, call, args, result)
+        return result
+
+    def _about(self, function: Any) -> _Function:
+        known = self._known.get(id(function))
+        if known is None or known[0] is not function:
+            known = self._known[id(function)] = function, self._look_at(function)
+        return known[1]
+
+    def _look_at(self, function: Any) -> _Function:
+        name = function.name.decode()
+        found = _NAME.fullmatch(name)
+        op = PREFIX + ((found[2] or found[3]) if found else name)
+        graph = function.graph
+        handles = [one.dtype is RESOURCE for one in graph.inputs]
+        read_only = set(auto_control_deps_utils.get_read_only_resource_input_indices_graph(graph))
+        written = frozenset(n for n, is_handle in enumerate(handles) if is_handle and n not in read_only)
+        trainable = {id(variable.handle) for variable in graph.trainable_variables}
+        inner = {id(tensor): number for number, tensor in enumerate(graph.inputs)}
+        updated = {inner.get(id(internal)) for external, internal in graph.captures if id(external) in trainable}
+        return _Function(
+            op,
+            found is not None and found[1] == "backward",
+            tuple(f"args.{number}" for number in range(len(handles))),
+            written,
+            not written.isdisjoint(number for number in updated if number is not None),
+        )
+
+    def _before(self, about: _Function, args: tuple[Any, ...]) -> OpenCall:
+        recorder, scopes = self._recorder, self._scopes
+        forward = next((self._made[one._id] for one in args if one._id in self._made), None)
+        if about.goes_back and forward is not None:
+            call = recorder.open_backward(Kind.BACKWARD, forward[0])
+            coming = [one for one in args if one.dtype is not RESOURCE and one._id not in self._made]
+            if call.wanted:
+                recorder.use_all(call, GRAD_OUTPUT, [(f"output.{n}", one) for n, one in enumerate(coming)])
+            return call
+        call = recorder.open(Kind.COMPILED, about.op, scopes.innermost, parent=scopes.parent)
+        if call.wanted:
+            variables, tensors = self._split(about, args)
+            recorder.use_all(call, INPUT, tensors)
+            recorder.use_all(call, PARAMETER, variables)
+        return call
+
+    def _after(self, about: _Function, call: OpenCall, args: tuple[Any, ...], result: Any) -> None:
+        recorder = self._recorder
+        given = result if isinstance(result, (list, tuple)) else () if result is None else (result,)
+        outputs = [(f"output.{n}", one) for n, one in enumerate(given) if isinstance(one, EAGER)]
+        written = [args[number] for number in sorted(about.written)]
+        for handle in written:
+            recorder.values.wrote(handle, call.id)
+        if call.kind is Kind.BACKWARD:
+            if call.wanted:
+                gradients = [(place.replace("output", "args", 1), one) for place, one in outputs]
+                recorder.use_all(call, GRAD_INPUT, gradients)
+            recorder.close(call)
+            return
+        for _, tensor in outputs:
+            self._made[tensor._id] = call, about.places
+        if call.wanted:
+            variables, _ = self._split(about, args)
+            ids = {id(handle) for handle in written}
+            recorder.use_all(call, OUTPUT, [(place, one) for place, one in outputs if one.dtype is not RESOURCE])
+            recorder.use_all(call, OUTPUT, [(place, one) for place, one in variables if id(one) in ids])
+        told = [{"$tensor": place} for place, one in zip(about.places, args, strict=True) if one.dtype is not RESOURCE]
+        recorder.close(call, to_json({"args": told}))
+
+    def _split(self, about: _Function, args: tuple[Any, ...]) -> tuple[Placed, Placed]:
+        """Variables with their names, and all else with its place."""
+        is_variable = self._recorder.values.is_variable
+        names = self._paths.variable_names()
+        variables: Placed = []
+        tensors: Placed = []
+        for place, one in zip(about.places, args, strict=True):
+            if one.dtype is not RESOURCE:
+                tensors.append((place, one))
+            elif is_variable(one):
+                variables.append((names.get(id(one), place), one))
+        return variables, tensors

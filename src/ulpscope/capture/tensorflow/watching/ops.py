@@ -1,0 +1,220 @@
+"""Every op that is executed eagerly: TensorFlow tells of it by a callback, with converted inputs and its attributes.
+
+Ops in a function's graph are told of when they are made, and are no calls: their function is one, when it runs.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tensorflow.core.framework import types_pb2
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.framework import dtypes, op_def_registry
+from tensorflow.python.framework.auto_control_deps_utils import RESOURCE_READ_OPS
+
+from ulpscope.capture.exceptions import is_interruption
+from ulpscope.capture.recording.arguments import to_json
+from ulpscope.capture.recording.calls import INPUT, OUTPUT, OpenCall, Scopes
+from ulpscope.capture.tensorflow.recorder import TensorFlowRecorder
+from ulpscope.capture.tensorflow.tensors import ARGUMENTS, RESOURCE, word_of
+from ulpscope.operations.registry import Trait, operation
+from ulpscope.records.enums import Kind, Level
+
+PREFIX = "tf.raw_ops."
+"""By these names TensorFlow lets anybody execute an op."""
+
+KEEPING = frozenset(("VarHandleOp", "DestroyResourceOp"))
+"""Ops that are given or give a handle and write nothing, beside those that TensorFlow knows as reading."""
+
+INSIDE_OPTIMIZER = "inside an optimizer"
+
+MAX_KEPT = 4096
+
+
+class Signature(NamedTuple):
+    """What calls of an op with the same attributes and as many inputs have in common."""
+
+    places: tuple[str, ...]
+    text: str
+
+
+class OpWatcher:
+    """Makes a call of each op."""
+
+    def __init__(self, recorder: TensorFlowRecorder, scopes: Scopes, *, is_here: Callable[[], bool]) -> None:
+        self.recorder = recorder
+        self.scopes = scopes
+        self.forwards: dict[int, tuple[OpenCall, Any, tuple[str, ...]]] = {}
+        """Calls that a tape has recorded, by the identity of their attributes, which the tape hands to gradients."""
+        self._is_here = is_here
+        self._records = recorder.settings.level is not Level.MODULE
+        self._looks_into_updates = recorder.settings.level is Level.KERNEL
+        self._ops: dict[Any, _Op] = {}
+        self._signatures: dict[tuple[Any, ...], Signature] = {}
+
+    def __call__(
+        self, op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
+    ) -> None:
+        """TensorFlow's callback. What it gives would take the place of the op's outputs."""
+        if graph is not None or not self.recorder.capturing:
+            return
+        try:
+            self._executed(op_type, inputs, attrs, outputs)
+        except BaseException as error:
+            if is_interruption(error):
+                self.recorder.unobserved("interrupted")
+                raise
+            self.recorder.own_error(f"op {op_type}", error)
+
+    def forget_forwards(self) -> None:
+        """No gradient will be asked of what was recorded until now."""
+        self.forwards.clear()
+
+    def _executed(self, op_type: Any, inputs: Any, attrs: Any, outputs: Any) -> None:
+        op = self._ops.get(op_type)
+        if op is None:
+            op = self._ops[op_type] = _Op.of(op_type)
+        if not self._is_here():
+            self.recorder.counts.other_threads += 1
+            return
+        if op.is_function:  # it has a watcher of its own
+            return
+        if self.scopes.hidden or not self._records:
+            self._note_writes(op, inputs, None)
+            if self._records:
+                self.recorder.unobserved(INSIDE_OPTIMIZER)
+            return
+        self._record(op, inputs, attrs, outputs)
+
+    def _record(self, op: "_Op", inputs: Any, attrs: Any, outputs: Any) -> None:
+        recorder, scopes = self.recorder, self.scopes
+        call = recorder.open(Kind.API, op.name, scopes.innermost, parent=scopes.parent)
+        signature = self._signature(op, inputs, attrs)
+        if not pywrap_tfe.TFE_Py_TapeSetIsEmpty():
+            self.forwards[id(attrs)] = call, attrs, signature.places
+        if not call.wanted:
+            self._note_writes(op, inputs, call.id)
+            return
+        call.random = op.is_random
+        written: list[tuple[str, Any]] = []
+        for place, tensor in zip(signature.places, inputs, strict=True):
+            if tensor.dtype is not RESOURCE:
+                recorder.use(call, INPUT, place, tensor)
+            elif recorder.values.is_variable(tensor):
+                self._use_variable(op, call, place, tensor, written)
+        made = outputs or ()
+        if op.is_read and made:
+            recorder.values.content_is(made[0], inputs[0])
+        for number, tensor in enumerate(made):
+            if tensor.dtype is not RESOURCE:
+                recorder.use(call, OUTPUT, f"output.{number}", tensor)
+        for place, tensor in written:
+            recorder.use(call, OUTPUT, place, tensor)
+        recorder.close(call, signature.text)
+
+    def _use_variable(self, op: "_Op", call: OpenCall, place: str, handle: Any, written: list[tuple[str, Any]]) -> None:
+        """What a variable held before it was written can be told only if it was looked at then."""
+        values = self.recorder.values
+        if not op.writes:
+            if not op.is_read:
+                self.recorder.use(call, INPUT, place, handle)
+            return
+        if values.known_content(handle) is not None:
+            self.recorder.use(call, INPUT, place, handle)
+        values.wrote(handle, call.id)
+        written.append((place, handle))
+
+    def _note_writes(self, op: "_Op", inputs: Any, call: int | None) -> None:
+        if op.writes:
+            for tensor in inputs:
+                if tensor.dtype is RESOURCE:
+                    self.recorder.values.wrote(tensor, call)
+
+    def _signature(self, op: "_Op", inputs: Any, attrs: Any) -> Signature:
+        ids = [id(tensor) for tensor in inputs]
+        aliases = () if len(set(ids)) == len(ids) else tuple(ids.index(one) for one in ids)
+        key = (op.name, len(ids), attrs, aliases)
+        try:
+            known = self._signatures.get(key)
+        except TypeError:  # an attribute that has no hash
+            return _sign(op, len(ids), attrs, aliases)
+        if known is None:
+            known = _sign(op, len(ids), attrs, aliases)
+            if len(self._signatures) >= MAX_KEPT:
+                self._signatures.clear()
+            self._signatures[key] = known
+        return known
+
+
+class _Op(NamedTuple):
+    """What is known of a type of op."""
+
+    name: str
+    is_function: bool
+    is_read: bool
+    writes: bool
+    is_random: bool
+    arguments: tuple[tuple[str, str], ...]
+    """Names of its inputs, each with the attribute that counts them if they are a list."""
+    dtypes: frozenset[str]
+    """Attributes that are element types."""
+
+    @classmethod
+    def of(cls, op_type: Any) -> "_Op":
+        word = op_type.decode() if isinstance(op_type, bytes) else str(op_type)
+        name = PREFIX + word
+        definition = op_def_registry.get(word)
+        if definition is None:
+            return cls(name, True, False, False, False, (), frozenset())
+        arguments = tuple((one.name, one.number_attr or one.type_list_attr) for one in definition.input_arg)
+        kinds = frozenset(one.name for one in definition.attr if one.type in ("type", "list(type)"))
+        takes_handle = any(one.type == types_pb2.DT_RESOURCE for one in definition.input_arg)
+        return cls(
+            name,
+            False,
+            word == "ReadVariableOp",
+            takes_handle and word not in RESOURCE_READ_OPS | KEEPING,
+            operation(name).has(Trait.RANDOM, Trait.DROPPING),
+            arguments,
+            kinds,
+        )
+
+
+def _sign(op: _Op, count: int, attrs: Any, aliases: tuple[int, ...]) -> Signature:
+    options = dict(zip(attrs[::2], attrs[1::2], strict=True)) if attrs else {}
+    places, shape = _places(op, count, options)
+    encoded = [
+        {"$tensor": place} if not aliases or aliases[n] == n else {"$tensor": place, "as": places[aliases[n]]}
+        for n, place in enumerate(places)
+    ]
+    arguments: list[Any] = []
+    for is_list, size in shape:
+        taken, encoded = encoded[:size], encoded[size:]
+        arguments.append(taken if is_list else taken[0])
+    told: dict[str, Any] = {"args": arguments}
+    if options:
+        told["kwargs"] = {name: _option(name in op.dtypes, value) for name, value in options.items()}
+    return Signature(tuple(places), to_json(told))
+
+
+def _places(op: _Op, count: int, options: dict[str, Any]) -> tuple[list[str], list[tuple[bool, int]]]:
+    """The places of an op's inputs in their order, and how many each argument takes."""
+    places: list[str] = []
+    shape: list[tuple[bool, int]] = []
+    for number, (_, counter) in enumerate(op.arguments):
+        value = options.get(counter)
+        size = 1 if not counter else value if isinstance(value, int) else len(value or ())
+        shape.append((bool(counter), size))
+        places += [f"args.{number}.{n}" for n in range(size)] if counter else [f"args.{number}"]
+    if len(places) == count:
+        return places, shape
+    return [f"args.{n}" for n in range(count)], [(False, 1)] * count  # counted otherwise than its definition says
+
+
+def _option(is_dtype: bool, value: Any) -> Any:
+    if is_dtype:
+        if isinstance(value, (list, tuple)):
+            return [_option(True, one) for one in value]
+        return {"$dtype": word_of(dtypes.as_dtype(value))}
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return ARGUMENTS.encode_call((value,), {})[1]["args"][0]
