@@ -4,15 +4,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tensorflow as tf
+from ulpscope.capture.tensorflow.graphs.loading import load
 from ulpscope.capture.tensorflow.graphs.nodes import NotRead, ObservedGraph
 from ulpscope.capture.tensorflow.graphs.observer import GraphObserver
 from ulpscope.capture.tensorflow.graphs.results import ObservedResult
+from ulpscope.numerics.machine_code import NotCompiledError
 from ulpscope.numerics.summaries import summary
 from ulpscope.numerics.summaries.rows import stats_from_row
 
@@ -137,7 +140,7 @@ def test_iterations_are_told_apart(observer: GraphObserver) -> None:
     assert [(result.iteration, mean_of(result)) for result in products] == [(0, 3.0), (1, 9.0), (2, 27.0)]
 
 
-def test_calls_of_functions_are_one_run(observer: GraphObserver) -> None:
+def test_functions_that_are_inlined_belong_to_one_run(observer: GraphObserver) -> None:
     inner = tf.function(lambda x: tf.sin(x) + 1.0)
     outer = tf.function(lambda x: inner(x) * inner(x + 1.0))
     first, second = (Observed(observer, lambda: outer(tf.constant([1.0, 2.0]))) for _ in range(2))
@@ -180,3 +183,41 @@ def test_nothing_is_read_unless_asked(observer: GraphObserver) -> None:
     assert Observed(observer, lambda: double(tf.constant(1.0))).results
     double(tf.constant(1.0))
     assert observer.drain() == []
+
+
+def test_a_function_that_is_not_inlined_is_seen_in_a_graph_of_its_own(observer: GraphObserver) -> None:
+    @tf.function(experimental_attributes={"_noinline": True})
+    def inner(x: tf.Tensor) -> tf.Tensor:
+        return tf.cos(x) * 2.0
+
+    outer = tf.function(lambda x: inner(x) + 1.0)
+    seen = Observed(observer, lambda: outer(tf.constant([1.0, 2.0])))
+    (cosine,), (called,) = seen.of("Cos"), [result for result in seen.results if "Call" in seen.op(result)]
+    assert cosine.graph != called.graph
+    assert cosine.run != called.run
+    assert cosine.sequence < called.sequence
+    functions = seen.graphs[called.graph].nodes[called.node].functions
+    assert seen.graphs[cosine.graph].function in functions
+
+
+def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "/bin/false")
+    with pytest.raises(NotCompiledError, match="/bin/false failed"):
+        load.__wrapped__()
+
+
+def test_threads_that_run_graphs_at_once_lose_nothing(observer: GraphObserver) -> None:
+    work = tf.function(lambda x: tf.reduce_sum(tf.sin(x) * 3.0))
+    inputs = [tf.fill((2000,), float(number)) for number in range(40)]
+    work(inputs[0])
+
+    def run_all() -> None:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, inputs))
+
+    seen = Observed(observer, run_all)
+    assert len({result.run for result in seen.results}) == 40
+    assert len({result.sequence for result in seen.results}) == len(seen.results)
+    means = sorted(mean_of(result) for result in seen.of("Sin"))
+    assert means == pytest.approx(sorted(np.sin(np.arange(40.0))), abs=1e-6)

@@ -22,6 +22,8 @@ class NotRead(str, Enum):
     """XLA compiles what the node runs: what happens inside is not seen."""
     DEVICE = "device"
     """The graph does not run on the CPU: nothing in it is read."""
+    FAILED = "failed"
+    """TensorFlow refused an observer: from some node on, nothing in the graph is read."""
 
 
 class Source(NamedTuple):

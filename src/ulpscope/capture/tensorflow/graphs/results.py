@@ -48,7 +48,8 @@ class ObservedResult:
     time_ns: int
     """Since 1970."""
     run: int
-    """The same for all that one call of a function, or one run of a session, executed: TensorFlow's step id."""
+    """The same for all that a graph made when it ran once: TensorFlow's step id. A function that a node calls, and that
+    was not inlined, is a graph with runs of its own; its results come before the node's."""
     graph: int
     node: int
     """Number of the graph, and of the node among those of the graph."""

@@ -11,6 +11,7 @@ struct ObservedGraph {
   std::string definition;  // a GraphDef without the contents of large constants
   std::string options;     // the ConfigProto's GraphOptions
   std::string left_out;    // lines: node, slot, why its result is not read
+  bool whole = false;
 };
 
 class Graphs {
@@ -22,11 +23,15 @@ class Graphs {
   }
   void fill(int64_t number, ObservedGraph graph) {
     std::lock_guard<std::mutex> one(lock_);
+    graph.whole = true;
     graphs_[number] = std::move(graph);
   }
+  // Those before the first that another thread is still preparing.
   int64_t count() {
     std::lock_guard<std::mutex> one(lock_);
-    return (int64_t)graphs_.size();
+    int64_t number = 0;
+    while (number < (int64_t)graphs_.size() && graphs_[number].whole) ++number;
+    return number;
   }
   // A graph's texts stay where they are: a deque does not move what it holds.
   const std::string& part(int64_t number, int which) {
