@@ -23,8 +23,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
-
 import tensorflow as tf  # noqa: E402
+
 import ulpscope  # noqa: E402
 
 BAR = 2.5

@@ -8,9 +8,8 @@ from typing import Any
 
 import keras
 import numpy as np
-from tensorflow.python.eager import context
-
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 Arrays = list[Any]
 STEPS = 3

@@ -7,7 +7,6 @@ function with another one inside, a loop, a gradient, a bfloat16 and a nan.
 import sys
 
 import numpy as np
-
 import tensorflow as tf
 
 

@@ -10,7 +10,6 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-
 import tensorflow as tf
 
 STEPS = 3

@@ -9,8 +9,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-
 import tensorflow as tf
+
 import ulpscope
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.summaries.compiled import summarize_into

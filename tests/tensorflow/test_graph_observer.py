@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import tensorflow as tf
+
 from ulpscope.capture.tensorflow.graphs.loading import load
 from ulpscope.capture.tensorflow.graphs.nodes import NotRead, ObservedGraph
 from ulpscope.capture.tensorflow.graphs.observer import GraphObserver

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tests.unit.handmade import HandmadeRun
 
-import tensorflow as tf
 from ulpscope.cli.main import main
 from ulpscope.dialects.graphs.opening import open_graph
 from ulpscope.records.graphs import Graph

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import polars as pl
 import pytest
-
 import tensorflow as tf
+
 import ulpscope
 from ulpscope.capture.tensorflow.graphs.observer import GraphObserver
 from ulpscope.numerics.machine_code import NotCompiledError

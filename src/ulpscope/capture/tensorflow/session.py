@@ -6,10 +6,10 @@ import platform
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.eager import context, record
 from tensorflow.python.framework import config, op_callbacks
 
-import tensorflow as tf
 from ulpscope.capture.events import EventLog
 from ulpscope.capture.recording import session
 from ulpscope.capture.recording.calls import INPUT

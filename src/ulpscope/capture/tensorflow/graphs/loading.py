@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import tensorflow as tf
+
 from ulpscope.capture.tensorflow.graphs import limits
 from ulpscope.numerics.dtypes import DTYPES
 from ulpscope.numerics.machine_code import NotCompiledError, cache_directory, compile_library, identity_of
