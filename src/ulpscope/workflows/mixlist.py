@@ -1,6 +1,5 @@
 """`ulpscope mixlist`: lists of mixed precision for an NPU's compiler, from what overflow and compare have found."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,17 @@ from ulpscope.dialects.ascend.mixed_lists import (
     mix_text,
     read_mix_lists,
 )
+from ulpscope.dialects.ascend.settings_file import read_settings
 from ulpscope.records.enums import ExitCode
 from ulpscope.records.errors import UlpscopeError
 from ulpscope.records.findings import FindingKind
 from ulpscope.report.terminal import npu_files
 from ulpscope.report.terminal.npu_files import MixView
-from ulpscope.trace.files import open_text
 from ulpscope.workflows.answers import Answer
 from ulpscope.workflows.results import SUMMARY, write_new
 
 NAMING = (FindingKind.OVERFLOW.value, FindingKind.COMPUTATION.value)
 """Findings that another type of an operator's numbers may mend."""
-_LARGEST = 4 * 2**30
 
 
 def mixlist(
@@ -88,14 +86,9 @@ def _check(added: Mapping[str, Sequence[str]]) -> None:
 
 
 def _content(source: Path) -> Any:
-    path = source / SUMMARY if source.is_dir() else source
-    try:
-        with open_text(path, limit=_LARGEST) as file:
-            return json.load(file)
-    except OSError as error:
-        raise _no_result(source, f"cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise _no_result(source, f"is no JSON: {str(error)[:100]}") from error
+    return read_settings(
+        source / SUMMARY if source.is_dir() else source, lambda _, problem: _no_result(source, problem)
+    )
 
 
 def _named(source: Path, content: Any) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ulpscope.dialects.ascend.settings_file import read_settings
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.trace.files import open_text
 
 CHOICES = {
     "dump_mode": ("input", "output", "all"),
@@ -23,8 +23,6 @@ CHOICES = {
 }
 KEYS = ("dump_path", "dump_list", "dump_step", *CHOICES)
 _STEPS = re.compile(r"\d+(-\d+)?(\|\d+(-\d+)?)*", re.ASCII)
-_LARGEST = 16 * 2**20
-"""Bytes; real ones have some hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +65,7 @@ def are_steps(text: str) -> bool:
 
 def read_acl(path: Path) -> AclDump:
     """The file, every key and value of its dump checked; UlpscopeError if the device would refuse or ignore it."""
-    try:
-        with open_text(path, limit=_LARGEST) as file:
-            content = json.load(file)
-    except OSError as error:
-        raise _bad(path, f"cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise _bad(path, f"is no JSON: {str(error)[:100]}") from error
+    content = read_settings(path, _bad)
     dump = content.get("dump") if isinstance(content, dict) else None
     if not isinstance(dump, dict):
         raise _bad(path, "has no object dump")

@@ -12,16 +12,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ulpscope.dialects.ascend.settings_file import read_settings
 from ulpscope.records.errors import UlpscopeError
-from ulpscope.trace.files import open_text
 
 MixLists = Mapping[str, Mapping[str, tuple[str, ...]]]
 BLACK, WHITE, GRAY = "black-list", "white-list", "gray-list"
 ADD, REMOVE = "to-add", "to-remove"
 PARTS = {BLACK: (ADD, REMOVE), WHITE: (ADD, REMOVE), GRAY: (ADD,)}
 _TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_LARGEST = 16 * 2**20
-"""Bytes; real ones have some hundred."""
 
 
 def is_op_type(name: str) -> bool:
@@ -31,13 +29,7 @@ def is_op_type(name: str) -> bool:
 
 def read_mix_lists(path: Path) -> MixLists:
     """The lists of a file, each key and type checked; UlpscopeError if the compiler would refuse or ignore it."""
-    try:
-        with open_text(path, limit=_LARGEST) as file:
-            content = json.load(file)
-    except OSError as error:
-        raise _bad(path, f"cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise _bad(path, f"is no JSON: {str(error)[:100]}") from error
+    content = read_settings(path, _bad)
     if not isinstance(content, dict) or not content:
         raise _bad(path, "has no lists")
     lists = {name: _parts(path, name, parts) for name, parts in content.items()}
